@@ -5,9 +5,14 @@
 #   snakemake --cores all --configfile config/apidocs.yaml config/ablations/negatives.yaml
 #                                                                     the first file ablated by the second
 
-from snakemake.utils import min_version
+import snakemake
+from packaging.version import Version
+from snakemake.exceptions import WorkflowError
 
-min_version("9.27")
+# The versions that these rules were tried on. One name is used that Snakemake's documentation does not promise:
+# `workflow.configfiles`, in rules/common.smk. tests/workflow/test_snakemake_names.py tries it.
+if not Version("9.27") <= Version(snakemake.__version__) < Version("10"):
+    raise WorkflowError(f"Snakemake is {snakemake.__version__}, this workflow needs 9.27 or later, below 10.")
 
 
 include: "rules/common.smk"
@@ -19,20 +24,15 @@ include: "rules/tables.smk"
 rule all:
     default_target: True
     input:
-        files_of(TABLES),
-        files_of(ANALYSES),
-        files_of(PUBLISHED),
-        [f"{folder}/plan.tsv" for folder in INDEXES],
+        [files_of(kind, ("csv",)) for kind in TABLES],
+        [f"{folder}/plan.tsv" for folder in FOLDERS],
         manifests(PLAN.stages.values()),
         f"{PAGE_FOLDER}/index.html" if CONFIG.report else [],
         [f"results/stages/{name}/deleted.json" for name in PLAN.deleted_vectors],
+    message:
+        "all results of the configuration"
 
 
 onstart:
-    require_devices()
-
-
-onsuccess:
-    paths = [*files_of(TABLES, ("md",)), f"{PAGE_FOLDER}/index.html"]
-    for line in outcome(internals.made_or_found(workflow, paths)):
-        logger.info(line)
+    end_as_asked()
+    warn_of_devices()

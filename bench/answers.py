@@ -1,6 +1,6 @@
 """Answer matching against the plain implementation of the tests, in processor seconds.
 
-    python bench/answers.py data/openqa-wiki/corpus.tsv.gz NQ-open.dev.jsonl
+    PYTHONPATH=tests python bench/answers.py data/openqa-wiki/corpus.tsv.gz NQ-open.dev.jsonl
 
 Every question gets the best 100 passages of BM25 and is matched against them: by the library, all questions at once,
 and by both, a sample of the questions; the plain implementation tokenises each passage once as well. Both must agree.
@@ -10,7 +10,6 @@ compared with --threads of them, by the wall clock.
 
 import gzip
 import json
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -21,12 +20,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from rounds import REPOSITORY, interleaved, parser, report
-
-sys.path.insert(0, str(REPOSITORY / "tests"))
-
-from plain_answers import plain_holds, plain_tokens  # noqa: E402
-from teleport.collection.answers import find_answers  # noqa: E402
+from plain_answers import plain_holds, plain_tokens
+from rounds import interleaved, parser, report
+from teleport.collection.answers import find_answers
 
 PLAIN, STAGE, WHOLE = "plain implementation, sample", "stage, sample", "stage, all questions"
 

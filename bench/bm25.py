@@ -1,17 +1,13 @@
-"""Lexical search: the stages `lexical_index` and `bm25` against bm25s, numpy's and numba's, and tantivy.
+"""Lexical search: the stages `lexical_index` and `bm25`, beside bm25s's own choice of the first passages, and tantivy.
 
-    python bench/bm25.py [--passages 60000] [--queries 500] [--depth 200] [--threads 2] [--rounds 3]
-    python bench/bm25.py --index-peer     # bm25s indexes the same texts too: seconds and memory
+    python bench/bm25.py [--passages 60000] [--queries 500] [--depth 200] [--rounds 3]
 
 Passages are stop words and then words of the embedded collection by Zipf's law, as in English the most frequent words
 are stop words; they are as long as MS MARCO's (56 words on average). A query is six words that follow each other in
 one. --frequent draws words of the embedded collection alone, so that some are in most passages. The stage builds the
-index in a process of its own, whose memory is measured.
-Both peers are bm25s over the same postings, with one thread: `get_scores` with a sort of all passages that match, which
-gives the stage's ranking, and its numba `retrieve`, which leaves ties to chance. With more threads, `retrieve` and the
-stage run once more with all of them. tantivy is measured where it is installed (`pip install tantivy`): k1 and b are
-fixed there and lengths rounded, so its scores are others. With one thread times are those of this process, which a busy
-machine disturbs least; with more, of the clock.
+index in a process of its own, whose memory is measured. bm25s's `retrieve` leaves ties to chance. tantivy is measured
+where it is installed (`pip install tantivy`): k1 and b are fixed there and lengths rounded, so its scores are others.
+Times are those of this process, which a busy machine disturbs least.
 """
 
 import json
@@ -24,7 +20,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import bm25s
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -33,14 +28,14 @@ from bm25s.stopwords import STOPWORDS_EN
 import texts
 from rehearsal.words import Words, blocks
 from rounds import REPOSITORY, interleaved, parser, report
-from teleport.collection.apidocs import package_docs, package_version
 from teleport.collection.build import CORPUS
+from teleport.collection.forms.apidocs import package_docs, package_version
 from teleport.running.artefact import MANIFEST, file_entry
 from teleport.running.files import write_json
 from teleport.running.job import Job
 from teleport.search import lexical_index
-from teleport.search.bm25 import LexicalIndex, query_terms
-from teleport.search.lexical_index import Terms
+from teleport.search.bm25 import ARRAYS, TASK_QUERIES, open_index, query_terms, search
+from teleport.search.lexical_index import tokenizer
 from teleport.settings.search import Bm25Settings, LexicalIndexSettings
 
 PACKAGES = ("numpy", "networkx")  # of the embedded collection
@@ -48,7 +43,7 @@ VOCABULARY, HALF = 300_000, 5  # words; letters of those that make a rare one, s
 MEAN_WORDS, QUERY_WORDS = 56, 6
 KEY = "0" * 12
 SETTINGS = LexicalIndexSettings(title="none")
-SORTED, RETRIEVE = PEERS = "bm25s get_scores and sort", "bm25s retrieve (numba)"
+RETRIEVE = "bm25s retrieve"
 
 
 def vocabulary(first):
@@ -112,47 +107,18 @@ def run_python(code, argument, folder):
     return subprocess.run(command, cwd=folder, env=environment, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
-PEER_INDEX = """
-import sys, resource, time, bm25s, Stemmer, pyarrow.parquet as pq
-texts = pq.read_table(sys.argv[1], columns=["text"]).column("text").to_pylist()
-started, cpu = time.time(), time.process_time()
-tokens = bm25s.tokenize(texts, stemmer=Stemmer.Stemmer("english"), show_progress=False)
-bm25s.BM25(k1=0.9, b=0.4).index(tokens, show_progress=False)
-print(time.time() - started, time.process_time() - cpu, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
-"""
+def shared_of(job, depth):
+    """What `search` of the stage takes besides the queries."""
+    return [job.input("index", f"{name}.npy") for name in ARRAYS], job.facts("index")["num_passages"], depth
 
 
-def peer_index(folder):
-    """Figures of bm25s indexing the same texts."""
-    path = f"results/stages/collection/{KEY}/corpus.parquet"
-    seconds, processor, memory = map(float, run_python(PEER_INDEX, path, folder).split())
-    return {
-        "bm25s index seconds": seconds,
-        "bm25s index processor seconds": processor,
-        "bm25s index peak GB": memory / 1e9,
-    }
-
-
-def bm25s_over(index, backend):
-    """bm25s with our postings."""
-    peer = bm25s.BM25(method="lucene", k1=SETTINGS.k1, b=SETTINGS.b, backend=backend)
-    peer.nonoccurrence_array = None
-    names = {"data": index.scores, "indices": index.passages, "indptr": index.offsets, "num_docs": index.num_passages}
-    peer.scores, peer.unique_token_ids_set = names, range(len(index.offsets) - 1)
-    return peer
-
-
-def sorted_matches(scores_P, depth):
-    """The passages of the highest scores of all: at most `depth` above 0, ties by the smaller number."""
-    matches = np.flatnonzero(scores_P > 0)
-    if len(matches) > depth:
-        last = np.partition(scores_P[matches], -depth)[-depth]
-        matches = matches[scores_P[matches] >= last]
-    return matches[np.argsort(-scores_P[matches], kind="stable")][:depth]
+def search_all(shared, queries):
+    """The stage's search of queries, a task after the other."""
+    return [search(shared, queries[first : first + TASK_QUERIES]) for first in range(0, len(queries), TASK_QUERIES)]
 
 
 def tantivy_index(folder, terms, queries):
-    """A function (queries of numbers, depth) that searches the same terms with tantivy, one segment."""
+    """A function (depth) that searches the same terms with tantivy, one segment."""
     import tantivy
 
     builder = tantivy.SchemaBuilder()
@@ -160,45 +126,31 @@ def tantivy_index(folder, terms, queries):
     index = tantivy.Index(builder.build())
     writer = index.writer(512_000_000, 1)
     for batch in lexical_index.read_batches(folder / "results/stages/collection" / KEY / "corpus.parquet", "none"):
-        for text in batch:
-            writer.add_document(tantivy.Document(text=" ".join(f"t{n}" for n in terms.of(text))))
+        for numbers in terms(batch):
+            writer.add_document(tantivy.Document(text=" ".join(f"t{n}" for n in numbers)))
     writer.commit()
     writer.wait_merging_threads()
     index.reload()
     searcher = index.searcher()
-    asked = [index.parse_query(" ".join(f"t{n}" for n in terms.of(query)) or "none", ["text"]) for query in queries]
+    asked = [index.parse_query(" ".join(f"t{n}" for n in numbers) or "none", ["text"]) for numbers in terms(queries)]
     return lambda depth: [searcher.search(query, depth).hits for query in asked]
 
 
-def compare(job, index, queries, arguments):
+def compare(job, queries, arguments):
     """({variant: seconds}, figures) of every engine on the same queries."""
-    depth, few = arguments.depth, queries[: arguments.queries]
-    numpy_peer, numba_peer = bm25s_over(index, "numpy"), bm25s_over(index, "numba")
-    some = [query for query in few if query]
-
-    def get_scores(peer):
-        return [sorted_matches(peer.get_scores_from_ids(query), depth) for query in some]
-
-    def retrieve(threads):
-        return numba_peer.retrieve(
-            some, k=depth, show_progress=False, backend_selection="numba", n_threads=threads if threads > 1 else 0
-        )
-
-    variants = {SORTED: lambda: get_scores(numpy_peer), RETRIEVE: lambda: retrieve(1)}
-    variants["stage, 1 thread"] = lambda: index.search(some, depth, 1)
-    if (threads := arguments.threads) > 1:
-        variants[f"{RETRIEVE}, {threads} threads"] = lambda: retrieve(threads)
-        variants[f"stage, {threads} threads"] = lambda: index.search(some, depth, threads)
-    ids_QK, _ = index.search(some, depth, threads)
-    equal = all((ids[ids >= 0] == expected).all() for ids, expected in zip(ids_QK, get_scores(numpy_peer), strict=True))
-    lists = [index.offsets[term + 1] - index.offsets[term] for query in some for term in query]
-    figures = {"same ranking as get_scores": equal, "postings a query": float(np.sum(lists) / len(some))}
-    return variants, figures | {"terms a query": len(lists) / len(some)}
+    shared = shared_of(job, arguments.depth)
+    peer, some = open_index(*shared[:2]), [query for query in queries[: arguments.queries] if query]
+    peer.unique_token_ids_set = range(len(peer.scores["indptr"]) - 1)
+    variants = {
+        RETRIEVE: lambda: peer.retrieve(some, k=arguments.depth, show_progress=False),
+        "stage": lambda: search_all(shared, some),
+    }
+    lists = [peer.scores["indptr"][term + 1] - peer.scores["indptr"][term] for query in some for term in query]
+    return variants, {"postings a query": float(np.sum(lists) / len(some)), "terms a query": len(lists) / len(some)}
 
 
 def main(arguments=None):
-    made = parser("BM25 against bm25s and tantivy.", passages=60_000, queries=500, depth=200)
-    made.add_argument("--index-peer", action="store_true", help="let bm25s index the same texts too")
+    made = parser("BM25 beside bm25s and tantivy.", passages=60_000, queries=500, depth=200)
     made.add_argument("--frequent", action="store_true", help="no stop words: words that most passages have")
     made.add_argument("--folder", type=Path, help="where the collection and its index lie meanwhile")
     arguments = made.parse_args(arguments)
@@ -207,17 +159,14 @@ def main(arguments=None):
         first = () if arguments.frequent else STOPWORDS_EN
         asked = write_collection(folder, arguments.passages, arguments.queries, first)
         job, figures = build_index(folder)
-        if arguments.index_peer:
-            figures |= peer_index(folder)
-        index = LexicalIndex.open(job, "index")
-        variants, searched = compare(job, index, query_terms(job, asked), arguments)
+        variants, searched = compare(job, query_terms(job, asked), arguments)
         if find_spec("tantivy"):
-            search = tantivy_index(folder, Terms(SETTINGS), asked)
-            variants["tantivy (other scores)"] = lambda: search(arguments.depth)
-        clocks = {"processor": time.process_time, "clock": time.perf_counter}
-        seconds = interleaved(variants, arguments.rounds, clocks["clock" if arguments.threads > 1 else "processor"])
+            splitter = tokenizer(SETTINGS)
+            found = tantivy_index(folder, lambda texts: splitter.streaming_tokenize(texts, allow_empty=False), asked)
+            variants["tantivy (other scores)"] = lambda: found(arguments.depth)
+        seconds = interleaved(variants, arguments.rounds, time.process_time)
     figures |= searched | {"peak GB of this process": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9}
-    report("bm25", seconds, PEERS, arguments.queries, "queries", arguments, **figures)
+    report("bm25", seconds, (RETRIEVE,), arguments.queries, "queries", arguments, **figures)
 
 
 if __name__ == "__main__":

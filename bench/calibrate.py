@@ -1,65 +1,53 @@
-"""Measure this machine for `make forecast`: a few seconds of every kind of work, written to results/hardware.json.
+"""Measure this machine for `teleport forecast`: its stages on random texts, written to results/hardware.json.
 
-    python bench/calibrate.py [--scale 1] [--shared] [--bert-base] [--checkpoint FOLDER] [--tokens 76]
+    python bench/calibrate.py [--scale 1] [--bert-base] [--checkpoint FOLDER] [--tokens 76]
 
 Runs the stages themselves on random texts with the embedded checkpoint, in a temporary folder, and divides the work
-that `commands.forecast.costs` counts for each by the time it took. --bert-base takes that architecture, and steps of 31
-negatives a query, as in the paper: arithmetic goes faster in larger matrices, most of all on a GPU. --checkpoint takes
-another one in its place, and searches vectors of its width. --tokens is the mean length of a passage, which is MS
-MARCO's unless said: a small encoder makes more of long ones in a second, as it takes time for each. --scale multiplies
-the texts and the passages searched: on a GPU more of them (the default there is 20) let the arithmetic outweigh the
-start of its kernels; BM25, which computes on the processor, has there no more. --shared is for a machine that others
-use at the same time: it times by the processor seconds of this process, divided by its threads.
+that the `costs.py` of each room counts for them by the time they took; products, the disk and the start of a process
+are timed alone. Rates that nothing here gives are those of the first line of config/hardware.yaml. --bert-base takes
+that architecture, and steps of 31 negatives a query, as in the paper: arithmetic goes faster in larger matrices, most
+of all on a GPU. --checkpoint takes another one in its place. --tokens is the mean length of a passage, which is MS
+MARCO's unless said. --scale multiplies the texts and steps: on a GPU more of them (the default there is 20) let the
+arithmetic outweigh the start of its kernels.
 """
 
 import argparse
 import contextlib
-import json
 import math
 import os
+import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
+from statistics import median
 from types import SimpleNamespace
 
 import torch
 import yaml
 
 import texts
-from commands.forecast.costs import stage_cost
 from commands.forecast.counts import Counts, artefact_of
-from commands.forecast.hardware import MEASURED, Hardware, read_hardware
-from rates import (
-    answer_rate,
-    clock,
-    disk_rate,
-    lexical_rates,
-    merge_rate,
-    process_seconds,
-    product_rate,
-    read_rate,
-    search_rates,
-    text_rates,
-)
+from commands.forecast.forecast import stage_cost
+from commands.forecast.hardware import LINES, MEASURED, Hardware, read_hardware
 from rounds import REPOSITORY
+from teleport.costs import search_flop
 from teleport.encoder.precision import pick_device
 from teleport.encoder.tokens import load_tokenizer
 from teleport.plan.plan import Plan
-from teleport.running.files import write_json
+from teleport.running.files import sha256_file, write_json
 from teleport.running.job import Job
 from teleport.running.provenance import hardware
 from teleport.running.run import run
 from teleport.settings.read import load
+from teleport.settings.yaml_mapping import read_mapping
 
-# The rate that the time of a stage gives; the others are in rates.py.
-RATES = {
-    "encode": "encode_flop",
-    "train": "train_flop",
-    "evaluate": "run_rows",
-}
+# The rate that the time of a stage gives.
+RATES = {"collection": "texts", "tokens": "tokens", "lexical_index": "bm25_tokens", "bm25": "bm25_scores"}
+RATES |= {"encode": "encode_flop", "train": "train_flop", "evaluate": "rows"}
 COMPUTING = {"encode": "encode_seconds", "train": "train_seconds"}  # facts: without loading, which is a rate of its own
 PASSAGES, TRAIN, TEST, STEPS, DEPTH = 600, 100, 100, 4, 500
+DIM, ROUNDS = 768, 3  # of the products that are timed alone; how often
 MOST_TOKENS = 512  # that an encoder takes
 # Of encoding and of training at least: the first batches prepare what all others take. And how many times the texts, or
 # steps, it may take.
@@ -73,7 +61,7 @@ def configuration(scale, checkpoint, tokens, collection="collection"):
     tokens: of a passage, in the mean; collection: its folder
     """
     raw = yaml.safe_load((REPOSITORY / "config" / "config.yaml").read_text(encoding="utf-8"))
-    raw |= {"collection": {"source": "folder", "path": collection}, "episodes": [{}], "bm25": None}
+    raw |= {"collection": {"source": "folder", "path": collection}, "episodes": [{}], "bm25": {}}
     raw["encoder"]["max_passage_tokens"] = min(MOST_TOKENS, texts.MAX_PASSAGE_TOKENS * tokens // texts.MEAN_TOKENS)
     raw["training"] |= {"steps": STEPS * scale}
     if checkpoint:
@@ -107,11 +95,10 @@ def run_stages(plan, threads):
         if any(source.kind == "train" or source.name not in done for source in stage.inputs.values()):
             continue
         for _ in range(1 if stage.kind in COMPUTING and on_cpu else 2):
-            used = threads if stage.kind in COMPUTING else 1
-            started = clock(used)
-            run(Job(json.loads(stage.spec()) | {"code": "calibration"}, threads=threads))
-            seconds[stage.kind] = stage, clock(used) - started
-        if stage.kind in COMPUTING and not clock.shared:
+            started = time.perf_counter()
+            run(Job(stage.spec() | {"code": "calibration"}, threads=threads))
+            seconds[stage.kind] = stage, time.perf_counter() - started
+        if stage.kind in COMPUTING:
             seconds[stage.kind] = stage, artefact_of(stage).facts[COMPUTING[stage.kind]]
         done.add(stage.name)
     return seconds
@@ -126,7 +113,7 @@ def stage_rates(scale, checkpoint, tokens, threads):
         write_collection(Path(folder), scale * times["encode"], tokens)
         plan = Plan(*load(configuration(scale * times["train"], checkpoint, tokens, folder)))
         seconds, counts = run_stages(plan, threads), Counts(plan)
-        for kind, rate in RATES.items():
+        for kind, rate in [each for each in RATES.items() if each[0] in seconds]:
             stage, taken = seconds[kind]
             rates[rate] = stage_cost(stage, counts).work[rate] / taken
         times = {kind: min(MOST_TIMES, math.ceil(LEAST_SECONDS / seconds[kind][1])) for kind in COMPUTING}
@@ -142,9 +129,64 @@ def bert_base_checkpoint(folder, layers):
     return texts.checkpoint(asked, folder)
 
 
+def timed(function):
+    """Median seconds of a function, after one call that is not counted."""
+    function()
+    seconds = []
+    for _ in range(ROUNDS):
+        started = time.perf_counter()
+        function()
+        seconds.append(time.perf_counter() - started)
+    return median(seconds)
+
+
+def product_rates():
+    """FLOP/s of inner products with selection of the best, where stages search, and of products on the processor."""
+    device = pick_device()
+
+    def rate(device, dtype, lines, passages):
+        queries, vectors = (torch.randn(n, DIM, device=device).to(dtype) for n in (lines, passages))
+
+        def search():
+            (queries @ vectors.T).topk(DEPTH)
+            if device.type == "cuda":
+                torch.cuda.synchronize()
+
+        return search_flop(lines, passages, DIM) / timed(search)
+
+    host = rate(torch.device("cpu"), torch.float32, 128, 32_768)
+    return {
+        "host_flop": host,
+        "search_flop": rate(device, torch.float16, 4096, 2**18) if device.type == "cuda" else host,
+    }
+
+
+def disk_rate(folder):
+    """Bytes/s written, brought to the disk and hashed."""
+    block, path = os.urandom(2**26), folder / "block"
+
+    def write():
+        with open(path, "wb") as file:
+            file.write(block)
+            os.fsync(file.fileno())
+        sha256_file(path)
+
+    return len(block) / timed(write)
+
+
+def process_seconds():
+    """Seconds of a process with the library, and of one that loads torch besides."""
+
+    def start(code):
+        return timed(lambda: subprocess.run([sys.executable, "-c", code], check=True))
+
+    startup = start("import numpy, pyarrow, teleport.running.run")
+    return {"startup": startup, "load": max(0.0, start("import torch, transformers") - startup)}
+
+
 def taken_over(rates):
-    """{rate: amount} of what a complete line needs and was not measured, as BM25 where numba is not installed."""
-    first = read_hardware(measured="")[1]
+    """{rate: amount} of what a complete line needs and was not measured."""
+    first = read_hardware(next(iter(read_mapping(LINES))))[1]
     needed = [name for name, field in Hardware.model_fields.items() if field.is_required() and name != "source"]
     return {name: getattr(first, name) for name in needed if name not in rates}
 
@@ -152,22 +194,17 @@ def taken_over(rates):
 def calibrate(scale, threads, bert_base=False, layers=12, checkpoint=None, tokens=texts.MEAN_TOKENS):
     """The hardware line of this machine (dict), checked to be complete; checkpoint: a folder, or None; tokens: of a
     passage, in the mean."""
-    dim = json.loads((checkpoint / "config.json").read_text())["hidden_size"] if checkpoint else None
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         given = bert_base_checkpoint(folder, layers) if bert_base else checkpoint and str(checkpoint)
-        rates = stage_rates(scale, given, tokens, threads)
-        rates |= text_rates(Path(folder), threads) | {"disk": disk_rate(Path(folder)), "read": read_rate(Path(folder))}
-        rates |= search_rates(Path(folder), scale, threads, dim) | lexical_rates(Path(folder), scale, threads)
-        rates |= {"answers": answer_rate(Path(folder), threads)}
-    rates |= {"merge_rows": merge_rate(), "host_flop": product_rate()} | process_seconds()
+        rates = stage_rates(scale, given, tokens, threads) | {"disk": disk_rate(Path(folder))}
+    rates |= product_rates() | process_seconds()
     machine = hardware()
     where = ", ".join([machine["processor"], f"{threads} threads", *([machine["gpu"]] if "gpu" in machine else [])])
-    how = "in processor seconds" if clock.shared else "by the wall clock"
-    encoder = f"{checkpoint.name}, width {dim}" if checkpoint else "MiniLM"
+    encoder = checkpoint.name if checkpoint else "MiniLM"
     if bert_base:
         encoder = f"BERT-base{'' if layers == 12 else f' cut to {layers} layers'}"
     encoder += f", {tokens} tokens a passage" * (tokens != texts.MEAN_TOKENS)
-    line = {"source": f"measured by bench/calibrate.py {how} on {where}, {encoder}"}
+    line = {"source": f"measured by bench/calibrate.py on {where}, {encoder}"}
     if lacking := taken_over(rates):
         line["source"] += f"; of the first line of config/hardware.yaml: {', '.join(lacking)}"
     rates |= lacking
@@ -188,13 +225,9 @@ def main(arguments=None):
     parser.add_argument("--checkpoint", type=lambda name: Path(name).resolve(), help="a folder with another encoder")
     parser.add_argument("--tokens", type=int, default=texts.MEAN_TOKENS, help="of a passage, in the mean")
     parser.add_argument("--layers", type=int, default=12, help="of BERT-base; fewer only to try the command")
-    parser.add_argument("--shared", action="store_true", help="others use this machine: time by processor seconds")
     arguments = parser.parse_args(arguments)
-    if arguments.shared and pick_device().type == "cuda":
-        parser.error("--shared counts processor seconds, and the work of a GPU takes none: leave it out.")
-    clock.shared = arguments.shared
-    if not arguments.shared and os.getloadavg()[0] > arguments.threads / 2:
-        print("warning: this machine is busy, so the figures will be too low: wait, or use --shared", file=sys.stderr)
+    if os.getloadavg()[0] > arguments.threads / 2:
+        print("warning: this machine is busy, so the figures will be too low: wait", file=sys.stderr)
     output = arguments.json.resolve()
     started = time.perf_counter()
     asked = arguments.bert_base, arguments.layers, arguments.checkpoint, arguments.tokens

@@ -10,8 +10,8 @@ from comparison import COLLECTIONS, MEASURE, PARTS, STARTS, TABLE, files, plan_o
 from results import made_by, made_text, markdown, number, plus_minus, wrapped
 from teleport.evaluation.significance import Scores, compare, holm
 from teleport.plan.mining import is_mined
-from teleport.report.figures import Stages
-from teleport.report.systems import cost_stages
+from teleport.report.rows import cost_stages
+from teleport.report.stages import Stages
 from teleport.report.table import mean_cost
 from teleport.running.artefact import is_finished
 

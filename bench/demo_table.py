@@ -1,12 +1,10 @@
 """The section of docs/results.md on the demo: the table of what `make demo` has finished (results.py)."""
 
-import json
-
 from results import made_by, made_text, markdown, number
 from rounds import REPOSITORY
 from teleport.plan.plan import Plan
-from teleport.report.figures import Stages
-from teleport.report.specs import table_specs
+from teleport.report.rows import measured_tables
+from teleport.report.stages import Stages
 from teleport.report.table import columns, make_table, marks_of
 from teleport.running.artefact import is_finished
 from teleport.settings.read import load_files
@@ -18,10 +16,10 @@ CONFIG = REPOSITORY / "config/config.yaml"
 def measured():
     """{"demo": a row for each system and episode, means over queries and marks} once all is finished, else {}."""
     plan = Plan(*load_files([str(CONFIG)]))
-    spec = next(spec for (_, name), spec in table_specs(plan).items() if name == MAIN_TABLE)
+    spec = next(spec for (_, name), spec in measured_tables(plan).items() if name == MAIN_TABLE)
     if not all(is_finished(stage.name) for stage in spec.stages):
         return {}
-    content = json.loads(spec.text)
+    content = spec
     table, names = make_table(content, Stages(".")), columns(content)
     marks = {name: marks_of(table, name, content["significance"], split) for name, (split, _) in names.items()}
     rows = [

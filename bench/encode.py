@@ -28,8 +28,9 @@ from products import product_rates, shape_of, shares
 from rounds import interleaved, report
 from teleport.encoder.batches import Chunks
 from teleport.encoder.budget import TOKEN_BUDGET
+from teleport.encoder.model import prepare
 from teleport.encoder.precision import pick_device, resolve_precision
-from teleport.encoder.side import Side, batches_at_once, prepare
+from teleport.encoder.side import Side, batches_at_once
 from teleport.encoder.tokens import load_tokenizer
 
 PLAIN, SENTENCE_TRANSFORMERS = "plain torch, sorted by length", "sentence-transformers, sorted by length"
@@ -43,7 +44,7 @@ def plain_encode(world, device, dtype=torch.float32):
     model = world.reference if dtype == torch.float32 else copy.deepcopy(world.reference).to(dtype)
 
     def run():
-        lengths = Chunks(world.passage_map, texts.MAX_PASSAGE_TOKENS).lengths
+        lengths = Chunks(world.passage_map, texts.MAX_PASSAGE_TOKENS, world.special).lengths
         order, vectors = np.argsort(-lengths, kind="stable"), []
         with torch.inference_mode():
             for start in range(0, len(order), BATCH):
@@ -185,7 +186,7 @@ def main(arguments=None):
         seconds = interleaved(variants, arguments.rounds)
         rates = product_rates(shape_of(world.encoder), device, 4 * arguments.rounds)
         figures = {"products, bf16 over fp32": rates["bf16"] / rates["fp32"]}
-        lengths = Chunks(world.passage_map, texts.MAX_PASSAGE_TOKENS).lengths
+        lengths = Chunks(world.passage_map, texts.MAX_PASSAGE_TOKENS, world.special).lengths
         figures |= shares(world.encoder, lengths, 1, seconds, rates)
         variants.setdefault(PLAIN, plain_encode(world, device))
         figures |= agreement(world, folder, device, arguments.corpus, arguments.passages, variants)

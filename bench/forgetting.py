@@ -135,7 +135,7 @@ def figure(data):
         steps = sorted(int(key) for key in row["mean"] if key.isdecimal())
         rates = [row["mean"][str(step)] for step in steps]
         sets[row["label"]] = [{"checkpoints": [0, *steps], "rates": rates}]
-    return rate_figure(sets).spec | {"width": 420} if sets else None
+    return rate_figure(sets, "RR@100").spec | {"width": 420} if sets else None
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """What a borrowed GPU is asked first: every measurement in order of worth, a line of JSON each.
 
-    python bench/gpu_campaign.py [--small] [--folder results/campaign] [--only tests steps-8 ...]
+    python bench/gpu_campaign.py [--small] [--folder results/campaign] [--only tests train ...]
     python bench/gpu_campaign.py --hardware NAME        # the line for config/hardware.yaml, from the lines of JSON
     python bench/gpu_campaign.py --page                 # the table of docs/gpu.md, from the same lines
 
@@ -58,8 +58,7 @@ def steps(folder, small):
     many = "" if small else str(passages_that_fit(folder))
     named = {
         "tests": ["-m", "pytest", "-m", "gpu", "-rf", "--durations=5", "-p", "no:cacheprovider", *gpu_tests()],
-        "steps-8": bench("pipelined", *base, big="--queries 8 --negatives 31", little=f"{tiny}--steps 3"),
-        "steps-1": bench("pipelined", *base, big="--queries 1 --negatives 31", little=f"{tiny}--steps 3"),
+        "train": bench("train", *base, big="--queries 8 --negatives 31", little=f"{rounds}{tiny}--steps 2"),
         "search": bench(
             "search", "--alone", *here,
             big=f"--passages {many} --queries 65536", little=f"{rounds}--passages 2000 --queries 20 --dim 32",
@@ -73,7 +72,6 @@ def steps(folder, small):
         "live-pq": bench(
             "live", *base, big="--passages 500000 --queries 32 --parts 96", little=f"{rounds}--passages 500 --queries 2"
         ),
-        "train": bench("train", *base, big="--queries 8 --negatives 31", little=f"{rounds}{tiny}--steps 2"),
         "ways": bench("step", *base, big="--queries 8 --negatives 31", little=rounds + tiny),
     }  # fmt: skip
     for name, command in named.items():
@@ -118,9 +116,7 @@ def machine():
     """(what every line says of the machine and the code, whether there is a GPU)."""
     import torch
 
-    packed = REPOSITORY.parent / "COMMIT"  # of a kit, where there is no git, or that of another repository
-    commit = packed.read_text().strip() if packed.is_file() else git_commit()
-    return {"hardware": hardware(), "versions": versions(), "commit": commit}, torch.cuda.is_available()
+    return {"hardware": hardware(), "versions": versions(), "commit": git_commit()}, torch.cuda.is_available()
 
 
 def campaign(chosen, folder, minutes):

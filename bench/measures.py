@@ -10,8 +10,7 @@ import ir_measures
 import numpy as np
 
 from rounds import interleaved, parser, report
-from teleport.evaluation.judged import Judgments
-from teleport.evaluation.measures import score_run
+from teleport.evaluation.measures import Judgments, score_run
 
 NAMES = ["RR@10", "nDCG@10", "R@100", "R@1000"]
 PASSAGES = 10**6

@@ -13,21 +13,22 @@ import resource
 import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 
 import numpy as np
 
 from rounds import interleaved, parser, report
 from teleport.arrays import Ragged, Run
+from teleport.negatives.candidates import blocks
 from teleport.negatives.draw import hash_ids
 from teleport.negatives.draws.uniform import choose
-from teleport.negatives.merge import Merge
+from teleport.negatives.merge import BLOCK_SLOTS, Filters, Merge, Scores
 from teleport.negatives.pool import FIELDS, Items, Pool, PoolWriter, read_pool
 from teleport.negatives.sources.momentum import Momentum
 from teleport.negatives.sources.retrieval import Retrieval
 from teleport.plan.counts import mixture_counts
 from teleport.settings.pool import Draw
 from teleport.settings.pool import Pool as Settings
-from teleport.settings.registry import SOURCES
 
 PASSAGES, BLOCK = 1_000_000, 10_000
 
@@ -45,26 +46,34 @@ def make_merge(ids, pool, scores=None, last_pool=None):
     queries, episode, names = ids.shape[1], 2 if last_pool else 1, ["query", "lookahead"]
     scores = np.zeros(ids[0].shape, np.float32) if scores is None else scores
     counts = mixture_counts(pool, [*names, "momentum"] if last_pool else names, alpha=0.5, beta=0.5)
-    draws = {name: Draw(count=count, flag=SOURCES[name].flag) for name, count in counts.items()}
+    draws = {name: Draw(count=count, place=place) for place, (name, count) in enumerate(counts.items())}
     positives = Ragged(np.arange(queries + 1), np.arange(queries, dtype=np.int32))
     sources = {
-        name: Retrieval(Run(lists, scores, np.arange(queries)), positives, draws[name], episode)
+        name: Retrieval(Run(lists, scores, np.arange(queries)), positives, scored=name == "query")
         for name, lists in zip(names, ids, strict=False)
     }
-    sources |= {"momentum": Momentum(last_pool, positives, draws["momentum"].flag)} if last_pool else {}
-    settings = Settings(episode=episode, seed=0, sources=draws, draw={"kind": "uniform"})
-    return Merge(settings, sources, hash_ids([f"q{i}" for i in range(queries)]), choose)
+    sources |= {"momentum": Momentum(last_pool, positives)} if last_pool else {}
+    job = SimpleNamespace(settings=Settings(episode=episode, seed=0, sources=draws), inputs={})
+    scores = Scores(job, queries)
+    hashes_Q = hash_ids([f"q{i}" for i in range(queries)])
+    uniform = dict.fromkeys(sources, (None, choose))
+    return Merge(job.settings, sources, hashes_Q, uniform, scores, Filters(job, scores, queries))
+
+
+def blocks_of(merge):
+    """(first, last) of the blocks of queries that a merge takes at a time."""
+    return blocks([source.widths_Q for source in merge.sources.values()], 0, len(merge.hashes_Q), BLOCK_SLOTS)
 
 
 def merge_arrays(merge):
     """All blocks of a merge; returns the number of negatives."""
-    return sum(int(merge.block(first, last)[0].sum()) for first, last in merge.blocks(0, len(merge.hashes_Q)))
+    return sum(int(merge.block(first, last)[0].sum()) for first, last in blocks_of(merge))
 
 
 def as_items(ids):
     """The flat `Items` of Episode 1 that a list [queries, depth] of passages makes."""
     ranks = np.tile(np.arange(1, ids.shape[1] + 1), len(ids))
-    values = {"passages": ids.ravel(), "sources": ranks * 0 + SOURCES["query"].flag, "first_episodes": ranks * 0 + 1}
+    values = {"passages": ids.ravel(), "sources": ranks * 0 + 1, "first_episodes": ranks * 0 + 1}
     values |= {"ranks": ranks, "scores": -ranks}
     return Items(*(values[name].astype(dtype) for name, dtype in FIELDS.items()))
 
@@ -86,7 +95,7 @@ def write_inputs(folder, queries, depth):
     ids = np.lib.format.open_memmap(folder / "ids.npy", "w+", np.int32, (2, queries, depth))
     scores = np.lib.format.open_memmap(folder / "scores.npy", "w+", np.float32, (queries, depth))
     (folder / "last").mkdir()
-    writer = PoolWriter(lambda name: folder / "last" / name)
+    writer = PoolWriter(lambda name: folder / "last" / name, ["query"])
     for first in range(0, queries, BLOCK):
         block = retrievals(min(BLOCK, queries - first), depth, 3, first)
         block[:2, :, 0] += first
@@ -105,8 +114,8 @@ def merge_whole(queries, depth, pool):
         started = time.perf_counter(), time.process_time()
         merge = make_merge(ids, pool, scores, read_pool(lambda name: folder / "last" / name))
         (folder / "merged").mkdir()
-        writer = PoolWriter(lambda name: folder / "merged" / name)
-        for first, last in merge.blocks(0, queries):
+        writer = PoolWriter(lambda name: folder / "merged" / name, merge.names)
+        for first, last in blocks_of(merge):
             writer.append(*merge.block(first, last))
         negatives = int(writer.close()[-1])
         seconds = time.perf_counter() - started[0], time.process_time() - started[1]
@@ -127,7 +136,7 @@ def main(arguments=None):
     ids = retrievals(arguments.queries, arguments.depth, 3)
     lists = [{f"q{q}": [f"d{d}" for d in row] for q, row in enumerate(part.tolist())} for part in ids]
     positives = {f"q{q}": {f"d{q}"} for q in range(arguments.queries)}
-    last_pool = Pool(np.arange(arguments.queries + 1) * arguments.depth, as_items(ids[2]))
+    last_pool = Pool(["query"], np.arange(arguments.queries + 1) * arguments.depth, as_items(ids[2]))
     counts = make_merge(ids, arguments.pool, None, last_pool).wanted
     variants = {
         "loops over text ids": lambda: merge_text_ids(lists, positives, counts.values()),

@@ -13,9 +13,9 @@ def padded(token_map, rows, max_tokens, special):
     texts = [token_map[row][: max_tokens - 2] for row in rows]
     lengths = np.array([len(text) + 2 for text in texts])
     ids_BL = np.full((len(texts), lengths.max()), special["pad"], dtype=np.int64)
-    ids_BL[:, 0] = special["cls"]
+    ids_BL[:, 0] = special["before"][0]
     for line, text in zip(ids_BL, texts, strict=True):
         line[1 : len(text) + 1] = text
-        line[len(text) + 1] = special["sep"]
+        line[len(text) + 1] = special["after"][0]
     mask_BL = (np.arange(ids_BL.shape[1]) < lengths[:, None]).astype(np.int64)
     return torch.from_numpy(ids_BL), torch.from_numpy(mask_BL)

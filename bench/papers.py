@@ -45,7 +45,7 @@ def row_of(name, entry):
     places = [
         table and f"`{table}`, {filled(table)}",
         page and f"report page: {page}",
-        entry.get("figures") and f"`make figures`: {', '.join(f'`{each}`' for each in entry['figures'])}",
+        entry.get("figures") and f"`teleport figures`: {', '.join(f'`{each}`' for each in entry['figures'])}",
         entry.get("settings") and "below",
     ]
     files = [f"`{Path(file).relative_to('config').with_suffix('')}`" for file in entry.get("with", [])]

@@ -6,7 +6,7 @@ from statistics import median
 import torch
 
 import rounds  # puts the packages of workflow_scripts on the path
-from commands.forecast.flops import Shape, forward_flop
+from teleport.encoder.costs import Shape, forward_flop
 
 ROWS = 4096  # on a CPU, by the matrix of the encoder's first layer that is the widest
 SQUARE = 8192  # rows and columns on CUDA, where that matrix would be done before its kernel is launched

@@ -16,7 +16,7 @@ import textwrap
 import pandas as pd
 
 from rounds import REPOSITORY
-from teleport.report.figures import machines
+from teleport.report.stages import machines
 from teleport.running.artefact import STAGES, Artefact, is_finished
 from teleport.running.files import read_saved, write_bytes, write_json, write_text
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from statistics import median
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(REPOSITORY / "workflow_scripts"))
 os.environ.setdefault("GOMP_SPINCOUNT", "2000")  # as run_stage.py does, before torch or faiss are loaded
 from run_stage import keep_freed_memory  # noqa: E402
 

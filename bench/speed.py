@@ -41,12 +41,6 @@ OTHERS = {
     "measures, 6,980 × 1,000": ["bench/measures.py"],
     "live search of a step, against the encoding of its queries": ["bench/live.py"],
 }
-# {column: command} of what each trick of cpu/ gains.
-TRICKS = {
-    "fp32": ["bench/tricks.py", "--passages", "512", "--precision", "fp32"],
-    "bf16": ["bench/tricks.py", "--passages", "256", "--precision", "bf16"],
-}
-WITHOUT = re.compile(r"(encode|step): times as long without (.+)")  # a figure of bench/tricks.py
 BF16 = ", bf16"  # behind the name of a variant
 KINDS = ("amx_bf16", "avx512_bf16")  # what a processor has for bfloat16, the best first
 
@@ -107,16 +101,6 @@ def other_rows(what, said):
     ]
 
 
-def trick_rows(of_format):
-    """A row per trick: how many times as long encoding and a step take without it. of_format: {format: what `measure`
-    gives}"""
-    heads, rows = [f"{kind}, {form}" for kind in ("encode", "step") for form in of_format], {}
-    for form, said in of_format.items():
-        for kind, trick, value in ((*WITHOUT.fullmatch(name).groups(), v) for name, v in said["figures"].items()):
-            rows.setdefault(trick, dict.fromkeys(heads, "–"))[f"{kind}, {form}"] = f"{value:.2f}"
-    return ["without", *heads], [[trick, *cells.values()] for trick, cells in rows.items()]
-
-
 def once(rows):
     """Rows without the first and the last cell where the row above has both."""
     lines = rows[:1]
@@ -136,10 +120,6 @@ def section(data):
         heads = ["what", "against", "fp32", "bf16", "share, stage", "share, peer", "command"]
         text += markdown(heads, once(encoder)) + "\n"
         text += markdown(["what", "variant", "against", "times as fast", "command"], once(others)) + "\n"
-        if tricks := part.get("tricks"):
-            commands = " and ".join(f"`{said['command']}`" for said in tricks.values())
-            text += wrapped(f"How many times as long it takes without each trick of `cpu/`, by {commands}:") + "\n"
-            text += markdown(*trick_rows(tricks)) + "\n"
     return text
 
 
@@ -147,7 +127,7 @@ def main():
     argparse.ArgumentParser(description=__doc__.partition("\n")[0]).parse_args()
     if os.getloadavg()[0] > os.cpu_count() / 2:
         print("warning: this machine is busy; what the peers lose to it looks like speed", file=sys.stderr)
-    groups = {"encoder": ENCODER, "others": OTHERS, "tricks": TRICKS}
+    groups = {"encoder": ENCODER, "others": OTHERS}
     part = {group: {what: measure(command) for what, command in of.items()} for group, of in groups.items()}
     hardware = next(iter(part["others"].values()))["hardware"]
     part |= {"cores": hardware["cores"], "commit": re.sub(r"^(.{7})[0-9a-f]*", r"\1", str(git_commit()))}

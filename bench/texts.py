@@ -8,9 +8,8 @@ from transformers import BertConfig, BertModel
 
 import rounds
 from teleport.arrays import Ragged
-from teleport.encoder.load import load_encoder, save_encoder
+from teleport.encoder.load import load_backbone, load_encoder, save_encoder
 from teleport.encoder.model import Encoder
-from teleport.encoder.reference import load_backbone
 from teleport.encoder.source import folder_in_package
 from teleport.encoder.tokens import load_tokenizer, write_tokens
 
@@ -38,7 +37,7 @@ def checkpoint(arguments, folder):
             config = BertConfig(vocab_size=vocabulary, num_hidden_layers=getattr(arguments, "layers", 12))
             encoder = Encoder(BertModel(config, add_pooling_layer=False), "cls")
     else:
-        encoder = load_encoder(arguments.checkpoint, load_backbone)
+        encoder = load_encoder(arguments.checkpoint)
     encoder.pooling = arguments.pooling or encoder.pooling
     made = Path(folder, "checkpoint")
     save_encoder(encoder, made, arguments.checkpoint)
@@ -70,6 +69,23 @@ def with_pairs(words, halves, size):
     return list(known)[:size]
 
 
+class Padded(torch.nn.Module):
+    """An `Encoder` over padded texts with torch's own attention, as a user of transformers has it."""
+
+    def __init__(self, encoder):
+        super().__init__()
+        self.encoder, self.pooling = encoder, encoder.pooling
+        encoder.backbone.set_attn_implementation("sdpa")
+
+    def forward(self, input_ids, attention_mask):
+        """Padded texts: int64 [B, T] -> float32 [B, D]."""
+        hidden_BTH = self.encoder.backbone(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state.float()
+        mask_BT1 = attention_mask.unsqueeze(-1).float()
+        pooled_BH = hidden_BTH[:, 0] if self.pooling == "cls" else (hidden_BTH * mask_BT1).sum(1) / mask_BT1.sum(1)
+        vectors_BD = self.encoder.head(pooled_BH)
+        return torch.nn.functional.normalize(vectors_BD, dim=-1) if self.encoder.normalize else vectors_BD
+
+
 class Texts:
     """Random passages and queries as texts and as token maps in `folder`, and the checkpoint that reads them.
 
@@ -78,7 +94,7 @@ class Texts:
 
     def __init__(self, checkpoint, folder, passages, queries=0):
         self.checkpoint, self.encoder = checkpoint, load_encoder(checkpoint)
-        self.reference = load_encoder(checkpoint, load_backbone)
+        self.reference = Padded(load_encoder(checkpoint))
         tokenizer, self.special = load_tokenizer(checkpoint, None)
         words = whole_words(tokenizer)
         self.passages = make_texts(words, lengths(passages, 1), 2)

@@ -1,20 +1,17 @@
 """Training steps per second: the step of the stage `train` against one batch padded to 32 and 128 tokens in fp32.
 
 Prints besides how long a step takes, by itself and as one of --steps back to back, which share of the rate of matrix
-products it makes of real tokens, and with several threads of a CPU what it takes when these share every operator
-instead of computing parts of the batch.
+products it makes of real tokens.
 
 python bench/train.py [--queries 4] [--negatives 7] [--steps 60] [--checkpoint FOLDER | --bert-base]
 """
 
 import copy
-import sys
 import time
 from functools import partial
 from statistics import median
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
-from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -25,8 +22,8 @@ from padding import padded
 from products import product_rates, shape_of, shares
 from rounds import interleaved, report, wait_for_device
 from teleport.arrays import Ragged
-from teleport.cpu import kernels
 from teleport.encoder.batches import Chunks
+from teleport.encoder.model import compile_layers
 from teleport.encoder.precision import pick_device, resolve_precision
 from teleport.encoder.side import Side
 from teleport.settings.training import Training
@@ -64,6 +61,8 @@ def make_trainer(world, data, device, precision, compiled=False, processes=ALONE
             (world.passage_map, texts.MAX_PASSAGE_TOKENS),
         )
     ]
+    if compiled:
+        compile_layers(encoder)
     settings = SimpleNamespace(training=data.training.model_copy(update=changes), scale=SCALE)
     return Trainer(*sides, data, Objective(softmax.loss), settings, STEPS, 0, device, processes)
 
@@ -83,16 +82,6 @@ def back_to_back(trainer, number):
         trainer.finish(before)
     trainer.finish(unread)
     return 1e3 * (time.perf_counter() - started) / number
-
-
-def shared(step):
-    """A step without parts of its batch: every operator is split over all threads."""
-
-    def run(number):
-        with patch.object(kernels, "SHARE_TOKENS", sys.maxsize):
-            return step(number)
-
-    return run
 
 
 def padded_step(world, data, device):
@@ -140,8 +129,8 @@ def step_figures(world, data, device, seconds, rounds):
     """Milliseconds of a step of the stage, and `shares` of its real tokens."""
     batch = data.batch(0)
     lengths = [
-        Chunks(world.query_map, texts.MAX_QUERY_TOKENS).lengths[batch.queries_Q],
-        Chunks(world.passage_map, texts.MAX_PASSAGE_TOKENS).lengths[batch.passages_P],
+        Chunks(world.query_map, texts.MAX_QUERY_TOKENS, world.special).lengths[batch.queries_Q],
+        Chunks(world.passage_map, texts.MAX_PASSAGE_TOKENS, world.special).lengths[batch.passages_P],
     ]
     rates = product_rates(shape_of(world.encoder), device, 4 * rounds)
     found = {f"milliseconds a step, {name}": round(1e3 * median(times), 2) for name, times in seconds.items()}
@@ -165,8 +154,6 @@ def main(arguments=None):
             elif device.type == "cuda":
                 trainers["stage, bf16, compiled"] = make_trainer(world, data, device, "bf16", True)
         steps |= {name: stage_step(trainer) for name, trainer in trainers.items()}
-        if device.type == "cpu" and arguments.threads > 1:
-            steps["stage, fp32, operators shared"] = shared(stage_step(make_trainer(world, data, device, "fp32")))
         seconds = interleaved(that_fit(steps, device), arguments.rounds)
         figures = step_figures(world, data, device, seconds, arguments.rounds)
         for name in (name for name in trainers if name in seconds):

@@ -5,8 +5,6 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import torch
 
-from teleport.cpu.threads import threads_apart
-
 CLUSTERS = 500
 BLOCK = 8192  # made at a time
 SEEDS = 2**20  # more than there are blocks; torch's generator of a CPU heeds 32 bits
@@ -27,7 +25,7 @@ def make_vectors(path, count, dim, seed, threads):
         block += centres[torch.randint(CLUSTERS, (len(block),), generator=generator)]
         block /= block.norm(dim=1, keepdim=True)
 
-    with threads_apart(threads) as pool:
+    with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
         list(pool.map(make, range(0, count, BLOCK)))
     return np.load(path, mmap_mode="r")
 

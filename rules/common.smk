@@ -4,128 +4,149 @@
 import inspect
 import json
 import os
+import re
 import shlex
 import sys
 from functools import cache, lru_cache, partial
 from itertools import chain
 from pathlib import Path
 
-# The folder of this repository, also where another workflow takes it as a module or names its Snakefile from elsewhere.
-HOME = Path(inspect.currentframe().f_code.co_filename).absolute().parents[1]
-sys.path.insert(0, str(HOME / "workflow_scripts"))
-
 from snakemake.exceptions import WorkflowError
 from snakemake.logging import logger
 
-from commands import snakemake_internals as internals
-from commands.dry_run import MOST_JOBS, DryRun
-from commands.edited import codes_of
+import teleport
+from commands.edited import code_of, is_edited
 from commands.encoding import encodings_said
-from commands.forecast.left import left_of_run
 from commands.forecast.printed import cost_sentence, shortages
 from commands.forecast.requests import Requests, group_of
-from commands.job_texts import episode_scores, outcome
+from commands.job_texts import episode_scores
 from commands.resources import own_resources
-from commands.terminal import Terminal
+from commands.terminal import PLANNED, end_as_asked
+from teleport.plan.identity import file_digest
 from teleport.plan.kinds import needs
 from teleport.plan.plan import Plan
 from teleport.refusal import Refusal
-from teleport.report.page_specs import page_spec
-from teleport.report.published_specs import finish_times, published_specs, untrained
-from teleport.report.specs import analysis_specs, experiment_specs, in_folder, table_specs
+from teleport.report.links import experiment_folders
+from teleport.report.paper.plan import planned_figures
+from teleport.report.published import published_path, stages_behind
+from teleport.report.rows import in_folder
+from teleport.report.write import FORMS, planned_tables, untrained_tables
+from teleport.running.artefact import MANIFEST, is_finished
 from teleport.running.code import digests_of_all
 from teleport.running.devices import require_usable_apart
+from teleport.running.files import read_saved
 from teleport.running.launch import if_killed
 from teleport.settings.read import load
 
+# The folder of this repository, also where another workflow takes it as a module or names its Snakefile from elsewhere.
+HOME = Path(inspect.currentframe().f_code.co_filename).absolute().parents[1]
+if not (HOME / "workflow_scripts/teleport/__init__.py").samefile(teleport.__file__):
+    raise WorkflowError(
+        f"the library that is installed lies in {Path(teleport.__file__).parent}, not beside these rules in {HOME}. "
+        f"Install this one, {Path(sys.executable).parent}/pip install --no-deps -e {HOME}, or run its own Snakefile."
+    )
 if set("{}") & set(str(HOME)):
     raise WorkflowError(
         f"{HOME} has braces, which Snakemake takes for names of wildcards. Rename the folder, or move it."
     )
 
-CALL = internals.how_called(workflow)
+# The code is read again by the process of each job of a cluster, to which the first one gives this variable.
+MAIN = "TELEPORT_CODE" not in os.environ
+# The workflow's Python is the first on the path, but for that of an environment which `--sdm conda` activates after it.
+os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
 
 # ---- The configuration and its plan
 
 # A `configfile:` is merged under every --configfile, so the default is read only where none is given: a paper's
 # configuration never inherits a value of the embedded one.
-if not CALL.configfiles_given:
+if not workflow.configfiles:
     DEFAULT = "config/config.yaml"
 
     configfile: DEFAULT if Path(DEFAULT).exists() else HOME / DEFAULT  # started elsewhere, with -s
 
 
-CLUSTER = config.pop("cluster", {})  # of a profile: what the nodes are, and the limits of their partition
+# Of the profile of a cluster: what the nodes are, and the limits of their partition; empty on one machine.
+CLUSTER = config.pop("cluster", {})
 try:
     CONFIG, EXPERIMENTS = load(config, workflow.configfiles)
     PLAN = Plan(CONFIG, EXPERIMENTS)
     REQUESTS = Requests(PLAN, CLUSTER)
-    TABLES, ANALYSES, PUBLISHED = table_specs(PLAN), analysis_specs(PLAN), published_specs(PLAN)
-    for rule_name, given in internals.set_resources(workflow).items():
-        own_resources(rule_name, given)  # now, not when its first job starts
+    TABLES = planned_tables(PLAN)
+    planned_figures(PLAN)  # a figure that cannot be drawn is refused now
 except Refusal as error:
     sys.exit(f"error: {error}")  # a WorkflowError would come with this line and a traceback
 
-INDEXES = experiment_specs(PLAN)
-PAGE_FOLDER, PAGE = page_spec(PLAN, workflow.configfiles)
+FOLDERS = list(experiment_folders(PLAN))  # results/experiments/NAME
+PAGE_FOLDER = in_folder("report", CONFIG)
+ASSETS = HOME / "workflow_scripts/teleport/report/page/assets"
+# What tables, page and links are planned from: the whole configuration, also what came by --config.
+CONFIGURATION = f"{in_folder('configuration', CONFIG)}.json"
+CONFIGURATION_TEXT = json.dumps(
+    {"files": [str(file) for file in workflow.configfiles], "config": config}, indent=1, default=str
+)
 
 # ---- The code
 
 # The code that Snakemake records for a stage is what its main process has read. A job of a cluster reads the Snakefile
 # anew: it is told what was read, and refuses to run code edited since.
-if CALL.main:
+if MAIN:
     os.environ["TELEPORT_CODE"] = json.dumps(digests_of_all())
+    os.environ["TELEPORT_FORCED"] = "[]"  # until Snakemake knows it: `forced`
 
 
 envvars:
     "TELEPORT_CODE",
+    "TELEPORT_FORCED",
 
 
 CODE = json.loads(os.environ["TELEPORT_CODE"])
 
 
+@cache
+def forced():
+    """The rules and files (set) that `--forcerun` names; "all stages" with `--forceall`. A cluster's job is told."""
+    if MAIN:
+        asked = workflow.dag_settings
+        os.environ["TELEPORT_FORCED"] = json.dumps(
+            ["all stages"] if asked.forceall else sorted(map(str, asked.forcerun))
+        )
+    return set(json.loads(os.environ["TELEPORT_FORCED"]))
+
+
 @cache  # it reads a manifest
-def codes(stage):
-    """The digests of the code that a stage runs."""
-    return codes_of(stage, CODE)
+def code(stage):
+    """The digest of the code that a stage runs."""
+    return code_of(stage, CODE)
 
 
 # ---- What a person is told
 
 
-def left():
-    """The `Left` of this run, once its jobs run; what a cluster has is not known here."""
-    names, shards = internals.unfinished(workflow), len(gather.encode("{scatteritem}"))
-    return None if CALL.submits else left_of_run(PLAN, names, shards, internals.room(workflow))
-
-
-if CALL.main:
-    if CALL.dry:
-        costs = partial(cost_sentence, PLAN, CLUSTER.get("hardware"))
-        internals.replace_terminal_handler(logger, lambda usual: DryRun(usual, costs))
-        internals.plan_in_short(workflow, logger, MOST_JOBS)
-    else:
-        internals.replace_terminal_handler(logger, lambda usual: Terminal(usual, episode_scores(PLAN), left))
+if MAIN:
+    PLANNED.costs = partial(cost_sentence, PLAN, CLUSTER.get("hardware"))
+    PLANNED.scores = episode_scores(PLAN)
     for sentence in encodings_said(EXPERIMENTS, PLAN):
         logger.info(sentence)
     # What a cluster's machines have is not known here.
-    for warning in PLAN.warnings + ([] if CALL.submits or CLUSTER else shortages(PLAN)):
+    for warning in PLAN.warnings + ([] if CLUSTER else shortages(PLAN)):
         logger.warning(warning)
 
 
-class Labels:
-    """`{LABEL:kind/key}` in a message: untracked text, so that a new experiment which shares a stage reruns nothing."""
-
-    def __init__(self):
-        self.label = cache(PLAN.label)
-        for name in PLAN.stages if CALL.main else ():  # in a message Snakemake would tell a defect without its place
-            self.label(name)
-
-    def __format__(self, name):
-        return self.label(name) if name in PLAN.stages else name
+@cache
+def label(name):
+    """What a message calls a stage: its kind, episode and experiments."""
+    return PLAN.label(name) if name in PLAN.stages else name
 
 
-internals.name_in_messages(workflow, "LABEL", Labels())
+def warn_of_devices():
+    """Before the first job: whether torch computes on the devices that jobs of this machine will lease. Each job asks
+    again, and ends where it does not."""
+    if not CLUSTER and any(needs(stage).gpus and not is_finished(name) for name, stage in PLAN.stages.items()):
+        try:
+            require_usable_apart()
+        except Refusal as error:
+            logger.warning(f"stages on a GPU will end at once: {error}")
+
 
 # ---- Stages
 
@@ -156,8 +177,9 @@ def planned(wildcards):
 
 
 def asked(wildcards):
-    """What a job asks for of a machine: a row of teleport/plan/kinds.py."""
-    return needs(planned(wildcards), PLAN.deleted_vectors)
+    """What a job asks for of a machine: a row of teleport/plan/kinds.py. The GPU by which an index has the next encoding
+    wait until vectors are deleted is asked for on one machine alone."""
+    return needs(planned(wildcards), () if CLUSTER else PLAN.deleted_vectors)
 
 
 def requested(wildcards, attempt):
@@ -169,7 +191,7 @@ def requested(wildcards, attempt):
 def shared_job(wildcards):
     """The job of a cluster that a stage shares; shards of an encoding run at the same time, each in its own. For rules
     of FOLLOWING and `encode` alone: one with a group is none of `localrules`."""
-    return group_of(planned(wildcards)) if CALL.submits and "scatteritem" not in wildcards.keys() else None
+    return group_of(planned(wildcards)) if CLUSTER and "scatteritem" not in wildcards.keys() else None
 
 
 # Snakemake asks for time and then for memory, of every job at the start and again when it can begin: by then the size of
@@ -184,39 +206,26 @@ def inputs(wildcards):
 
 @cache
 def outdated(name):
-    """Whether Snakemake will make a stage, or one that it reads, anew because its code has changed."""
+    """Whether a finished stage, or one that it reads, was made by other code than today's, so that it is made again."""
     stage = PLAN.stages[name]
-    recorded = internals.recorded_params(workflow, manifest(stage))
-    edited = recorded is not None and not set(map(repr, codes(stage).values())) <= set(recorded)
-    return edited or any(outdated(read.name) for read in stage.inputs.values())
+    return is_edited(stage, code(stage)) or any(outdated(read.name) for read in stage.inputs.values())
 
 
 def shard_manifests(wildcards):
     """Input function: the shards that an encode job joins; none when it encodes all passages itself, or queries alone.
 
-    A finished stage keeps the set of shards that it was made from, else it would be made anew. Where a cluster's job
-    looks, that stage's record is out of reach, and its shards lie there or were not made.
+    A finished stage keeps the set of shards that it was made from, as another set of inputs would rerun it. In a job of
+    a cluster, whose stage is not finished, the shards lie there or were not made.
     """
     stage, folder = planned(wildcards), f"results/shards/encode/{wildcards.key}"
-    shards = gather.encode(f"{folder}/{{scatteritem}}/manifest.json")
     if "passage" not in stage.settings.sides:
         return []
-    if CALL.main and Path(manifest(stage)).exists() and not outdated(stage.name):
-        if (recorded := internals.recorded_input(workflow, manifest(stage))) is not None:
-            return [path for path in recorded if path.startswith(folder)]
-    there = CALL.main or all(Path(path).exists() for path in shards)
-    return shards if there and len(shards) > 1 else []
-
-
-def require_devices():
-    """Before the first job: torch computes on the devices that jobs of this machine will lease. Each job asks again."""
-    to_run = internals.unfinished(workflow) & PLAN.stages.keys()
-    here = not CALL.submits and not CALL.conda and internals.room(workflow).get("gpu", 1)
-    if here and any(needs(PLAN.stages[name]).gpus for name in to_run):
-        try:
-            require_usable_apart()
-        except Refusal as error:
-            sys.exit(f"error: {error}")
+    paths = gather.encode(f"{folder}/{{scatteritem}}/{MANIFEST}")
+    if MAIN and is_finished(stage.name) and not outdated(stage.name):
+        number = read_saved(Path(manifest(stage))).get("provenance", {}).get("shards", 1)
+        paths = [f"{folder}/{shard}-of-{number}/{MANIFEST}" for shard in range(1, number + 1)]
+    there = MAIN or all(Path(path).exists() for path in paths)
+    return paths if there and len(paths) > 1 else []
 
 
 # ---- Commands. Params functions of `threads` or `input` are not tracked: how a stage runs, where the repository lies and
@@ -224,39 +233,50 @@ def require_devices():
 
 
 def command(script, *arguments):
-    """A script of this repository under the interpreter of its environment, quoted for the shell."""
-    python = "python" if CALL.conda else sys.executable  # conda's, or that of this workflow
-    return shlex.join([python, f"{HOME}/workflow_scripts/{script}", *map(str, arguments)])
+    """A script of this repository, quoted for the shell."""
+    return shlex.join(["python3", f"{HOME}/workflow_scripts/{script}", *map(str, arguments)])
 
 
-def siblings_of(stage):
-    """The stages that open what this one opens, of those that are to run: its job makes them too where it can."""
-    if len(stages := PLAN.searches.get(stage.opened, ())) < 2:
-        return []
-    to_run = internals.unfinished(workflow, {other.name for other in stages} - {stage.name})
-    return [other for other in stages if other.name in to_run]
+def gpus_of(resources):
+    """How many GPUs a job has: by `gpu`, or by `gres` where a site takes that alone, as gpu:2 or gpu:a100:2."""
+    gres = re.fullmatch(r"gpu(?::[a-z]\w*)?(?::(\d+))?", str(resources.get("gres", "")))
+    return resources.gpu or (int(gres[1] or 1) if gres else 0)
+@cache
+def spec_of_stage(stage):
+    """The JSON file from which the job of a stage takes its settings."""
+    return stage.write() if MAIN and not workflow.dryrun else f"results/stages/{stage.name}/stage.json"
+
+
+def is_forced(stage):
+    """Whether a stage is made anew although nothing changed: `--forcerun` names it or its rule, or `--forceall`."""
+    return not forced().isdisjoint({"all stages", stage.kind, f"{stage.kind}_shard", manifest(stage)})
 
 
 def run_stage(wildcards, input, threads, resources):
     own = own_resources(wildcards.kind, resources)
-    options = {"--threads": threads, "--gpus": resources.gpu, "--files": CODE["files"], "--save-every": own.save_every}
-    if cpu_code := CODE[wildcards.kind]:
-        options["--cpu-code"] = cpu_code
+    options = {
+        "--threads": threads,
+        "--gpus": gpus_of(resources),
+        "--files": CODE["files"],
+        "--save-every": own.save_every,
+    }
     if "scatteritem" in wildcards.keys():
         options["--shard"] = wildcards.scatteritem
     elif input.get("shards"):
         options["--shards"] = len(input.shards)
     if wildcards.kind == "train":  # a process per GPU; `processes`: so many, as on CPUs
-        options["--processes"] = own.processes or max(1, resources.gpu)
+        options["--processes"] = own.processes or max(1, gpus_of(resources))
     if own.engine:
         options["--engine"] = own.engine
-    if siblings := siblings_of(planned(wildcards)):
-        options["--siblings"] = f"[{', '.join(stage.spec() for stage in siblings)}]"
-    if origins := planned(wildcards).origins:
-        options["--origins"] = json.dumps(origins, sort_keys=True)
-    if CALL.submitted:
+    if CLUSTER:
         options["--attempt"] = resources.attempt
-    return command("run_stage.py", *chain(*options.items()), *["--compile"] * own.compile)
+    flags = ["--compile"] * own.compile + ["--anew"] * is_forced(planned(wildcards))
+    return command("run_stage.py", spec_of_stage(planned(wildcards)), *chain(*options.items()), *flags)
+
+
+def said(wildcards, input):
+    """What a job is called."""
+    return label(f"{wildcards.kind}/{wildcards.key}")
 
 
 def say_if_killed(wildcards, input):
@@ -265,9 +285,13 @@ def say_if_killed(wildcards, input):
 
 
 def manage(*arguments, folder=None):
-    """Params function: a command of manage.py, writing to `folder`, with its wildcards, or to the folder of these."""
-    where = folder or "{folder}"
-    return lambda wildcards, input: told(command("manage.py", *arguments, "--output", where.format_map(wildcards)))
+    """Params function: a command of manage.py, which writes to `folder` where one is named, with its wildcards."""
+
+    def run(wildcards, input):
+        output = ["--output", folder.format_map(wildcards)] if folder else []
+        return told(command("manage.py", *arguments, *output))
+
+    return run
 
 
 def told(run):
@@ -278,34 +302,21 @@ def told(run):
 # ---- Tables
 
 
-def files_of(specs, suffixes=("csv",)):
-    """The files of some tables."""
-    return [f"{folder}/{name}.{s}" for (folder, name) in specs for s in suffixes]
+def files_of(kind, suffixes=()):
+    """The files of all tables of a kind, by default every one."""
+    return [f"{path}.{suffix}" for path in TABLES[kind] for suffix in suffixes or ("csv", *FORMS[kind])]
 
 
-def shown(caption, category):
-    """The CSV file of a table, which `snakemake --report` takes along."""
-    return report("{folder}/{table}.csv", caption=caption, category=category, labels={"table": "{table}"})
+def shown(kind, caption, category):
+    """The CSV files of all tables of a kind, which `snakemake --report` takes along."""
+    names, options = [os.path.basename(path) for path in TABLES[kind]], {"caption": caption, "category": category}
+    return [report(f, labels={"table": n}, **options) for f, n in zip(files_of(kind, ["csv"]), names, strict=True)]
 
 
-def spec_of(specs, wildcards):
-    """The Spec of what a job writes: a table, or the index of an experiment."""
-    named = {key if isinstance(key, str) else "/".join(key): spec for key, spec in specs.items()}
-    if (name := "/".join(wildcards)) not in named:
-        has = f"which has {', '.join(named) or 'none of its kind'}"
-        raise WorkflowError(f"{name} is not of this configuration, {has}. Ask for one of these, or add it.")
-    return named[name]
-
-
-def stages_of(specs):
-    """Input function: the manifests of the stages that a table or an experiment shows."""
-    return lambda wildcards: manifests(spec_of(specs, wildcards).stages)
-
-
-def untrained_tables(wildcards):
-    """Input function: the published tables for which nothing is trained."""
-    if tables := files_of(untrained(PUBLISHED), ("md",)):
-        return tables
+def untrained_stages(wildcards):
+    """Input function: the stages behind the published tables for which nothing is trained."""
+    if tables := untrained_tables(PLAN):
+        return manifests(PLAN.stages[name] for table in tables.values() for name in stages_behind(table))
     raise WorkflowError(
         "no published table has figures of checkpoints from elsewhere alone: name one under the key `published`, "
         "such as released-checkpoints with config/marco.yaml, config/nq.yaml or config/triviaqa.yaml."

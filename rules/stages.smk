@@ -28,15 +28,14 @@ rule stage:
         attempt=lambda wildcards, attempt: attempt,
         in_turn=1,  # stages in one job of a cluster follow each other: profiles/slurm
     params:
-        spec=lambda wildcards: planned(wildcards).spec(),
-        code=lambda wildcards: codes(planned(wildcards))["code"],
-        cpu=lambda wildcards: codes(planned(wildcards))["cpu_code"],
+        code=lambda wildcards: code(planned(wildcards)),
         run=run_stage,
         if_killed=say_if_killed,
+        said=said,
     message:
-        "{LABEL:{wildcards.kind}/{wildcards.key}}"
+        "{params.said}"
     shell:
-        "{{ {params.run} --spec {params.spec:q} --code {params.code} || {params.if_killed}; }} > {log} 2>&1"
+        "{{ {params.run} --code {params.code} || {params.if_killed}; }} > {log} 2>&1"
 
 
 use rule stage as download with:
@@ -109,7 +108,7 @@ use rule encode as encode_shard with:
     benchmark:
         "results/benchmarks/{kind}_shard/{key}/{scatteritem}.tsv"
     message:
-        "shard {wildcards.scatteritem} of {LABEL:{wildcards.kind}/{wildcards.key}}"
+        "shard {wildcards.scatteritem} of {params.said}"
 
 
 use rule stage as index with:
@@ -136,8 +135,14 @@ use rule stage as positives with:
         shared_job
 
 
+use rule stage as score with:
+    """Scores of pairs of a query and a passage, where a draw, a filter, a mask or a loss compares them."""
+    wildcard_constraints:
+        kind="score",
+
+
 use rule stage as merge with:
-    """The pool of negatives, so many from each source (ANCE-Tele: Eq. 4-6)."""
+    """The pool of negatives, so many drawn from each source (ANCE-Tele: Eq. 4-6)."""
     wildcard_constraints:
         kind="merge",
 
@@ -211,7 +216,8 @@ rule delete_vectors:
         "../environment.yml"
     params:
         run=manage("delete_vectors", folder="results/stages/encode/{key}"),
+        said=lambda wildcards, input: label(f"encode/{wildcards.key}"),
     message:
-        "delete the vectors of {LABEL:encode/{wildcards.key}}"
+        "delete the vectors of {params.said}"
     shell:
         "{params.run} > {log} 2>&1"

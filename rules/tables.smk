@@ -1,138 +1,91 @@
-# What a person reads: one table per entry of TABLES, the papers' tables with their figures beside ours (PUBLISHED),
-# and per experiment an index with links to its stages.
-#
-# Specifications grow with seeds and episodes, and a program's argument ends at 128 KiB, so they go through a pipe.
-# printf is built into the shell and has no such limit; a long command Snakemake itself runs from a file. Specifications
-# have a person's texts: as functions, because Snakemake takes braces in other params for wildcards.
+# What a person reads: the tables, the report page, and per experiment an index with links to its stages. Each is one job
+# that plans from the configuration, as it is written down here, and reads what the stages have left behind.
 
 
 localrules:
     all,
+    configuration,
     tables,
-    table,
-    analyses,
-    published_table,
     published,
     published_checkpoints,
     report_page,
-    experiment,
+    experiments,
     mined,
 
 
-# Both write the same files: `published` from what is on disk, without waiting for any stage.
-ruleorder: published_table > published
+# The whole configuration as one file: also what came by --config, or from another workflow.
+rule configuration:
+    output:
+        CONFIGURATION,
+    params:
+        text=lambda wildcards: CONFIGURATION_TEXT,
+    message:
+        f"configuration {CONFIGURATION}"
+    run:
+        Path(output[0]).write_text(params.text)
 
 
-# Only the tables, and the checks of whether collections and settings suit each other: `snakemake tables --cores all`.
+# Every table as CSV, Markdown and LaTeX: measures and analyses with the stages behind each cell, and the papers' tables
+# with our figures beside their own. `snakemake tables --cores all` makes all but the page.
 rule tables:
     input:
-        manifests(stage for stage in PLAN.stages.values() if stage.kind == "check"),
-        files_of(TABLES),
-        files_of(ANALYSES),
-        files_of(PUBLISHED),
-
-
-# One frame as CSV, Markdown and LaTeX, with the stages behind each cell beside it.
-rule table:
-    input:
-        stages_of(TABLES),
+        CONFIGURATION,
+        manifests(PLAN.stages.values()),
     output:
-        shown("captions/table.rst", "Tables"),
-        multiext("{folder}/{table}", ".md", ".tex", ".sources.csv", ".pairs.csv"),
+        shown("measured", "captions/table.rst", "Tables"),
+        shown("analyses", "captions/table.rst", "Tables"),
+        shown("published", "captions/published.rst", "The papers' tables"),
+        [files_of(kind, suffixes) for kind, suffixes in FORMS.items()],
     log:
-        "results/logs/{folder}/{table}.log",
-    wildcard_constraints:
-        folder="results/tables(/[^/]+)?",
-        table="(?!analyses)[^/.]+",
+        f"{in_folder('logs/tables', CONFIG)}.log",
     conda:
         "../environment.yml"
     params:
-        spec=lambda wildcards: spec_of(TABLES, wildcards).text,
-        code=CODE["teleport.report.table"],
-        run=manage("write", "table"),
+        code=CODE["teleport.report.write"],
+        published=[file_digest(published_path(name)) for name in CONFIG.published],
+        run=manage("tables", CONFIGURATION),
     message:
-        "table {wildcards.table}"
+        "tables"
     shell:
-        "{{ printf '%s\\n' {params.spec:q} | {params.run}; }} > {log} 2>&1"
+        "{params.run} > {log} 2>&1"
 
 
-# Analyses beside the measures, where `evaluation.analyses` asks for it.
-use rule table as analyses with:
+# The papers' tables from the stages that are finished now: `snakemake published --cores 1` runs none.
+rule published:
     input:
-        stages_of(ANALYSES),
-    output:
-        shown("captions/table.rst", "Tables"),
-        multiext("{folder}/{table}", ".md", ".tex", ".sources.csv"),
-    wildcard_constraints:
-        folder="results/tables(/[^/]+)?",
-        table="analyses[^/.]*",
-    params:
-        spec=lambda wildcards: ANALYSES[wildcards.folder, wildcards.table].text,
-        code=CODE["teleport.report.analyses"],
-        run=manage("write", "analyses"),
-    message:
-        "table {wildcards.table}"
-
-
-# A paper's table with our figures beside its own, after everything that it shows.
-use rule table as published_table with:
-    input:
-        stages_of(PUBLISHED),
-    output:
-        shown("captions/published.rst", "The papers' tables"),
-        multiext("{folder}/{table}", ".md", ".tex"),
-    wildcard_constraints:
-        folder="results/published(/[^/]+)?",
-        table="[^/]+",
-    params:
-        spec=lambda wildcards: spec_of(PUBLISHED, wildcards).text,
-        code=CODE["teleport.report.published_table"],
-        run=manage("write", "published_table"),
-    message:
-        "published table {wildcards.table}"
-
-
-# The same tables from the stages that are finished now: `snakemake published --cores 1` runs none.
-use rule table as published with:
-    input:
-        [],
-    output:
-        files_of(PUBLISHED, ("csv", "md", "tex")),
+        CONFIGURATION,
     log:
-        "results/logs/published.log",
+        f"{in_folder('logs/published', CONFIG)}.log",
+    conda:
+        "../environment.yml"
     params:
-        spec=lambda wildcards: [spec.text for spec in PUBLISHED.values()],
-        finished=[finish_times(spec) for spec in PUBLISHED.values()],
-        code=CODE["teleport.report.published_table"],
-        run=manage("write", "published_table", folder=in_folder("published", CONFIG)),
+        run=manage("tables", CONFIGURATION, "--published"),
     message:
         (
-            "published tables, from what has been run"
-            if PUBLISHED
+            "published tables, from what is finished"
+            if CONFIG.published
             else "no published tables: name some under the key `published` of the configuration"
         )
+    shell:
+        "{params.run} 2>&1 | tee {log}"
 
 
 # Published checkpoints beside their published figures; nothing is trained: `snakemake published_checkpoints --cores all`.
-rule published_checkpoints:
+use rule published as published_checkpoints with:
     input:
-        untrained_tables,
+        CONFIGURATION,
+        untrained_stages,
     log:
-        "results/logs/published_checkpoints.log",
-    conda:
-        "../environment.yml"
+        f"{in_folder('logs/published_checkpoints', CONFIG)}.log",
+    params:
+        run=manage("tables", CONFIGURATION, "--untrained"),
     message:
         "published checkpoints"
-    shell:
-        "cat {input:q} | tee {log}"
 
 
 # The report page, from what the stages have left behind: `snakemake --report report.zip` takes it along. The folder that
-# Snakemake empties before it is made anew is its own, so that the pages of other configurations stay.
-use rule table as report_page with:
-    input:
-        manifests(PLAN.stages.values()),
-        files_of(TABLES, ("csv", "pairs.csv")),
+# Snakemake empties before it is written is its own, so that the pages of other configurations stay.
+use rule tables as report_page with:
     output:
         f"{PAGE_FOLDER}/index.html",
         report(
@@ -143,33 +96,31 @@ use rule table as report_page with:
             labels={"page": CONFIG.name or "report"},
         ),
     log:
-        f"results/logs/{PAGE_FOLDER}.log",
+        f"{in_folder('logs/report', CONFIG)}.log",
     params:
-        spec=lambda wildcards: PAGE.text,
         code=CODE["teleport.report.page.write"],
-        run=manage("page", folder=PAGE_FOLDER),
+        assets=[file_digest(path) for path in sorted(ASSETS.iterdir())],
+        published=[file_digest(published_path(name)) for name in CONFIG.published],
+        run=manage("report", CONFIGURATION),
     message:
         f"report page {PAGE_FOLDER}/index.html"
 
 
-# results/experiments/NAME: plan.tsv and links to the stages, which other experiments may share. It waits for none of
-# them, and comes first, so that one can look while they run.
-use rule table as experiment with:
+# results/experiments/NAME: plan.tsv and links to the stages, which other experiments may share. They wait for no stage,
+# and come first, so that one can look while the stages run.
+use rule tables as experiments with:
     input:
-        [],
+        CONFIGURATION,
     output:
-        "{folder}/plan.tsv",
+        [f"{folder}/plan.tsv" for folder in FOLDERS],
     log:
-        "results/logs/{folder}/plan.log",
-    wildcard_constraints:
-        folder="results/experiments/.+",
+        f"{in_folder('logs/experiments', CONFIG)}.log",
     priority: 1000
     params:
-        spec=lambda wildcards: spec_of(INDEXES, wildcards).text,
-        code=CODE["teleport.report.experiments"],
-        run=manage("link"),
+        code=CODE["teleport.report.links"],
+        run=manage("link", CONFIGURATION),
     message:
-        "links of {wildcards.folder}"
+        "links of the experiments"
 
 
 # The mined negatives of an episode, for other trainers: results/experiments/NAME/episode-1/negatives.jsonl.

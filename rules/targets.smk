@@ -1,37 +1,44 @@
-# What may be asked for by the name of an experiment: `snakemake results/experiments/ance-tele/episode-2/encode`, also
-# after --forcerun. A link is no output of a job, as Snakemake would write its time stamp through it into the stage; so
-# before the jobs are planned it is taken for the manifest that it leads to. A folder means every stage linked in it.
+# What may be asked for by the name of an experiment, of an episode or of a link:
+# `snakemake results/experiments/ance-tele/episode-2/encode`. A link cannot be the output of a job, as Snakemake would
+# write its time stamp through it into the stage. So each one that the command line names is the name of a rule, which
+# asks for its stages.
 
-from teleport.report.specs import linked_stages, nearest
+from teleport.report.links import linked_stages, nearest
 
 
 @cache
 def linked():
     """All links and folders, and their stages; found when one is asked for."""
-    return linked_stages(PLAN, INDEXES)
+    return linked_stages(PLAN)
 
 
-def unnamed(requests, shown=()):
-    """The files that requests (rules, files) stand for, with plan.tsv of those of the folders `shown` that they name."""
-    found = set()
-    for request in requests:
-        path = folder = os.path.normpath(request)
-        if os.path.basename(path) in ("manifest.json", "plan.tsv"):
-            folder = os.path.dirname(path)
-        if not folder.startswith("results/experiments/"):
-            found.add(request)
-        elif folder in linked():
-            found.update(manifests(linked()[folder]))
-            found.update(f"{home}/plan.tsv" for home in shown if f"{folder}/".startswith(f"{home}/"))
-        elif not Path(path).suffix:
-            raise WorkflowError(f"{path} is no stage of this configuration. {nearest(path, linked())}")
-        else:
-            found.add(request)
-    return found
+def not_linked(path):
+    return WorkflowError(f"{path} is no stage of this configuration. {nearest(path, linked())}")
 
 
-internals.translate_targets(workflow, partial(unnamed, shown=INDEXES), unnamed)
-internals.end_on_sigterm(workflow)
+FORCED, forces = set(), False
+for word in sys.argv:
+    forces = word in ("--forcerun", "--force-run", "-R") or (forces and not word.startswith("-"))
+    FORCED |= {word} if forces else set()
+NAMED = list(dict.fromkeys(word for word in sys.argv if os.path.normpath(word).startswith("results/experiments/")))
+for word in NAMED if MAIN else ():
+    link = os.path.normpath(word).removesuffix("/manifest.json").removesuffix("/plan.tsv")
+    if word == f"{link}/plan.tsv" or (link not in linked() and Path(link).suffix):
+        continue  # a file, which a rule makes
+    if link not in linked():
+        raise not_linked(link)
+    if word in FORCED:
+        stage = linked()[link][0].name
+        raise WorkflowError(f"--forcerun takes rules and files, no links: results/stages/{stage}/manifest.json is one.")
+
+    rule:
+        name:
+            word
+        input:
+            [f"{folder}/plan.tsv" for folder in FOLDERS if f"{link}/".startswith(f"{folder}/")],
+            manifests(linked()[link]),
+        message:
+            "what an experiment's folder names"
 
 
 def merged(wildcards):
@@ -39,5 +46,5 @@ def merged(wildcards):
     link = f"{wildcards.folder}/merge"
     if link not in linked():
         remedy = "config/variants/mined.yaml, after the files of any configuration, mines negatives alone."
-        raise WorkflowError(f"{link} is no stage of this configuration. {nearest(link, linked())} {remedy}")
+        raise WorkflowError(f"{not_linked(link)} {remedy}")
     return manifests(linked()[link])

@@ -1,18 +1,20 @@
-"""Fixtures shared by all tests: the library on the path, and stages run in a temporary results folder."""
+"""Fixtures shared by all tests, the library in the processes that they start, and stages in a temporary folder."""
 
 import os
 import signal
-import sys
-from pathlib import Path
 
 import pytest
 
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # each of many hundred processes would compile the library anew
 signal.signal(signal.SIGINT, signal.default_int_handler)  # what a shell starts in its background ignores Ctrl-C
-sys.path.insert(0, str(Path(__file__).parent))
 
-from paths import SHARED  # noqa: E402
+from paths import REPOSITORY, SHARED  # noqa: E402
 from stages import Stages  # noqa: E402
+
+# Processes that tests start find the library of the folder that they start in, such as an edited copy of the
+# repository; then that of this checkout, also where another one is installed.
+FOUND = ["workflow_scripts", str(REPOSITORY / "workflow_scripts"), str(REPOSITORY / "tests")]
+os.environ["PYTHONPATH"] = os.pathsep.join(FOUND)
 
 FIRST = {"slurm": 0, "workflow": 1}  # folders of the tests that take longest
 

@@ -21,8 +21,7 @@ from transformers import (
 )
 
 import collection_world
-from teleport.encoder import pretrained, reference, tokens
-from teleport.encoder.architectures import ARCHITECTURES
+from teleport.encoder import pretrained, tokens
 from teleport.encoder.load import load_backbone
 from teleport.encoder.model import Encoder
 
@@ -100,9 +99,7 @@ def source_folder(path, family="bert", **config_options):
     """A transformers folder with random weights and 64 positions, as somebody else would have saved it; returns it."""
     make_tokenizer, config_class, model_class, options = (FAMILIES | PLAIN_FAMILIES)[family]
     tokenizer = make_tokenizer()
-    own = ARCHITECTURES[family].settings
-    sizes = {own.get(name, name): value for name, value in (SIZE | options | config_options).items()}
-    config = config_class(vocab_size=len(tokenizer), **sizes)
+    config = config_class(vocab_size=len(tokenizer), **SIZE | options | config_options)
     with torch.random.fork_rng():
         torch.manual_seed(7)
         model = model_class(config)
@@ -117,8 +114,8 @@ def make_encoder(tmp_path, family="bert", pooling="mean", **options):
     """An encoder of this project with random weights, in evaluation mode. options: of `Encoder`."""
     with torch.random.fork_rng():
         torch.manual_seed(1)
-        reference.load_backbone(source_folder(tmp_path / "source", family)).save_pretrained(tmp_path / "own")
-        encoder = Encoder(load_backbone(tmp_path / "own"), pooling, **options)
+        backbone = load_backbone(source_folder(tmp_path / "source", family))
+        encoder = Encoder(backbone, pooling, **options)
         for parameter in encoder.head.parameters():
             torch.nn.init.normal_(parameter)
     return encoder.eval()

@@ -1,15 +1,17 @@
-"""Stages run in a temporary results folder; importing this puts the library on the path."""
+"""Stages run in a temporary results folder."""
 
-import sys
+from teleport.running.artefact import MANIFEST, SPEC
+from teleport.running.files import write_json
+from teleport.running.job import Job
+from teleport.settings.forms import FORMS
+from teleport.settings.section import Section
 
-from paths import REPOSITORY
 
-sys.path.insert(0, str(REPOSITORY / "workflow_scripts"))
-
-from teleport.running.artefact import MANIFEST  # noqa: E402
-from teleport.running.files import write_json  # noqa: E402
-from teleport.running.job import Job  # noqa: E402
-from teleport.settings.section import Section  # noqa: E402
+def spec_file(root, spec):
+    """Write what a stage is told as the workflow does, below the folder `root` of results/; returns the path (str)."""
+    path = root / "results/stages" / spec["kind"] / spec["key"] / SPEC
+    write_json(path, spec)
+    return str(path)
 
 
 class Stages:
@@ -21,8 +23,11 @@ class Stages:
     def make(self, kind, settings=None, inputs=None, threads=1, save_every=60.0, loads=None, origins=None):
         """A job whose inputs are the finished jobs in `inputs` ({role: Job}).
 
-        settings: JSON or a `Section`; `job.settings` is what the stage's module makes of it. loads: {name: module}
+        settings: JSON or a `Section`; `job.settings` is what the stage's module makes of it. loads: {name: module};
+        of a collection, by default, that of its form
         """
+        if kind == "collection" and isinstance(settings, dict) and "source" in settings and loads is None:
+            loads = {"form": FORMS.get(settings["source"]["source"])}
         self.count += 1
         spec = {
             "kind": kind,

@@ -22,7 +22,7 @@ from teleport.training.data import TrainingSet
 from teleport.training.step import Trainer
 
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{i}" for i in range(195))]
-SPECIAL = {"pad": 0, "unk": 1, "cls": 2, "sep": 3, "vocab_size": len(VOCABULARY)}
+SPECIAL = {"before": [2], "after": [3], "sep": 3, "pad": 0, "unk": 1, "vocab_size": len(VOCABULARY)}
 NUM_QUERIES, NUM_PASSAGES, NUM_DEV = 20, 60, 12
 TRAINING = {
     "negatives_per_query": 3,

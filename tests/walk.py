@@ -3,7 +3,6 @@
 import sys
 from pathlib import Path
 
-import stages  # noqa: F401  (finds the library)
 from teleport.running.code import LIBRARY
 
 

@@ -1,12 +1,14 @@
-"""The commands about results: what runs and what it will cost, what is sound, what may go, and what others can read.
+"""The command `teleport`: what runs and what it will cost, what is sound, what may go, and what others can read.
 
-`manage.py --help` lists them, `manage.py COMMAND --help` says more. FILE ... are the files of one configuration, merged
-as `--configfile` merges them. The rules call the last ones, most of them with JSON on standard input. Bad input ends
-with one sentence on stderr and status 1; any other error is a defect and keeps its traceback. Every command loads what
-it needs itself, so that none waits for the libraries of another.
+`teleport --help` lists its commands, `teleport COMMAND --help` says more. FILE ... are the files of one configuration,
+merged as `--configfile` merges them. The rules call the last ones, most of them with JSON on standard input. Bad input
+ends with one sentence on stderr and status 1; any other error is a defect and keeps its traceback. Every command loads
+what it needs itself, so that none waits for the libraries of another.
 """
 
-# ruff: noqa: E402
+import argparse
+import json
+import os
 import signal
 import sys
 from pathlib import Path
@@ -20,18 +22,6 @@ def interrupt(number, _frame):
     INTERRUPTS.append(number)
     sys.exit(INTERRUPTED)
 
-
-if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-    signal.signal(signal.SIGINT, interrupt)  # before the other imports, which it would end with a traceback
-sys.path.insert(0, str(Path(__file__).absolute().parent))  # also with PYTHONSAFEPATH
-
-import argparse
-import json
-import os
-
-from teleport.plan.kinds import KINDS
-from teleport.refusal import Refusal
-from teleport.running.files import of_the_system
 
 FILES = "the files of one configuration, as after --configfile"
 COMMANDS = []  # (function, its arguments), in the order in which the help lists them
@@ -71,6 +61,8 @@ def comma_separated(text):
 
 def gpus_of_kind(text):
     """(kind, number) of KIND:gpu=NUMBER, as argparse takes it."""
+    from teleport.plan.kinds import KINDS
+
     kind, _, number = text.partition(":gpu=")
     if kind not in (able := [name for name, row in KINDS.items() if row.gpus]):
         raise argparse.ArgumentTypeError(f"{kind} takes no GPU; {', '.join(able)} do")
@@ -97,15 +89,22 @@ def file(text):
     return Path(text)
 
 
-OUTPUT = argument("--output", required=True, type=folder, help="the folder to write to")
+def given_by(files):
+    """(the merged mapping, the files that it came from) of YAML files, or of what a run wrote down as one JSON file."""
+    from teleport.settings.read import merged_files
+
+    if str(files[0]).endswith(".json"):
+        content = json.loads(Path(files[0]).read_text())
+        return content["config"], content["files"]
+    return merged_files(files), files
 
 
 def plan_of(files):
     """The `Plan` of the configuration in YAML files. Raises Refusal for what is wrong in them."""
     from teleport.plan.plan import Plan
-    from teleport.settings.read import load_files
+    from teleport.settings.read import load
 
-    return Plan(*load_files(files))
+    return Plan(*load(*given_by(files)))
 
 
 @command(
@@ -267,7 +266,7 @@ def joint(arguments):
 
     It lies in results/published, in a folder of their names: marco+nq+triviaqa.
     """
-    from teleport.report.published_specs import joint_spec
+    from teleport.report.published import joint_table
     from teleport.report.published_table import write_published
     from teleport.settings.yaml_mapping import read_mapping
 
@@ -275,10 +274,9 @@ def joint(arguments):
     for file in arguments.files:
         configurations += [[]] if "name" in read_mapping(file) or not configurations else []
         configurations[-1].append(file)
-    folder, spec = joint_spec(arguments.table, [plan_of(each) for each in configurations])
-    content = json.loads(spec.text)
-    write_published(content, Path("."), folder)
-    print((folder / f"{content['name']}.md").read_text(), end=f"\n{folder}/{content['name']}.md, .csv, .tex\n")
+    folder, table = joint_table(arguments.table, [plan_of(each) for each in configurations])
+    write_published(table, Path("."), folder)
+    print((folder / f"{table['name']}.md").read_text(), end=f"\n{folder}/{table['name']}.md, .csv, .tex\n")
 
 
 @command()
@@ -308,14 +306,15 @@ def report(arguments):
 
     The workflow makes it at its end. Here --queries says how many queries of each split are shown in full, or all.
     """
-    from commands.status import as_seen
-    from teleport.report.page_specs import page_spec
+    os.environ["OMP_NUM_THREADS"] = "1"  # many small products: threads would wait for each other
+    from teleport.report.page.contents import page_contents
+    from teleport.report.page.write import write_page
 
-    plan = plan_of(arguments.files)
-    folder, spec = page_spec(plan, arguments.files, arguments.queries)
-    status = as_seen(plan)
-    arguments.output = arguments.output or Path(folder)
-    page(arguments, json.loads(spec.text) | {"status": status})
+    plan, (_, names) = plan_of(arguments.files), given_by(arguments.files)
+    folder, contents = page_contents(plan, names, arguments.queries)
+    output = arguments.output or Path(folder)
+    size = write_page(contents, Path("."), output, arguments.share)
+    print(f"{arguments.share or f'{output}/index.html'}: {size / 1e6:.1f} MB")
 
 
 @command(
@@ -324,47 +323,39 @@ def report(arguments):
 )
 def figures(arguments):
     """Write charts of the report page as PDF and PNG for a paper, as wide as a column, from what is finished now."""
-    from teleport.report.page_specs import page_spec
     from teleport.report.paper.write import write_figures
+    from teleport.report.rows import in_folder
 
-    folder, spec = page_spec(plan_of(arguments.files), arguments.files)
-    output = arguments.output or Path(folder.replace("report", "figures", 1))
-    written = [f"{output}/{name}" for name in write_figures(json.loads(spec.text), Path("."), output)]
-    print(*written or ["nothing is finished of which there is a figure: it needs experiments, or `figures`"], sep="\n")
-
-
-@command(argument("what", choices=("table", "analyses", "published_table")), OUTPUT)
-def write(arguments):
-    """For the rules: write tables, a line of JSON each, described in the module of this name of teleport/report."""
-    from teleport.report.analyses import write_analyses
-    from teleport.report.published_table import write_published
-    from teleport.report.table import write_table
-
-    writers = {"table": write_table, "analyses": write_analyses, "published_table": write_published}
-    for spec in filter(str.strip, sys.stdin):
-        writers[arguments.what](json.loads(spec), Path("."), arguments.output)
+    plan = plan_of(arguments.files)
+    output = arguments.output or Path(in_folder("figures", plan.config))
+    written = [f"{output}/{name}" for name in write_figures(plan, arguments.files, Path("."), output)]
+    print(*written or ["No figure to draw yet: finish an experiment, or name some under `figures:`."], sep="\n")
 
 
-@command(OUTPUT)
-def page(arguments, spec=None):
-    """For the rules: write the report page, described in teleport/report/page_specs.py."""
-    os.environ["OMP_NUM_THREADS"] = "1"  # many small products: threads would wait for each other
-    from teleport.report.page.write import write_page
+@command(
+    files(),
+    argument("--published", action="store_true", help="only the papers' tables, from what is finished"),
+    argument("--untrained", action="store_true", help="print those of them for which nothing is trained"),
+)
+def tables(arguments):
+    """Write the tables of a configuration from its finished stages, as the workflow does."""
+    from teleport.report.write import untrained_tables, write_tables
 
-    share = getattr(arguments, "share", None)
-    size = write_page(spec or json.load(sys.stdin), Path("."), arguments.output, share)
-    print(f"{share or f'{arguments.output}/index.html'}: {size / 1e6:.1f} MB")
+    plan, published = plan_of(arguments.files), arguments.published or arguments.untrained
+    write_tables(plan, **{"kinds": ("published",)} if published else {})
+    for path in untrained_tables(plan) if arguments.untrained else ():
+        print(Path(f"{path}.md").read_text())
 
 
-@command(OUTPUT)
+@command(files())
 def link(arguments):
-    """For the rules: make the folder of an experiment, from rows as in teleport/report/experiments.py."""
-    from teleport.report.experiments import link_experiment
+    """For the rules: make the folders of the experiments below results/experiments."""
+    from teleport.report.links import link_experiments
 
-    link_experiment(json.load(sys.stdin)["rows"], arguments.output)
+    link_experiments(plan_of(arguments.files))
 
 
-@command(OUTPUT)
+@command(argument("--output", required=True, type=folder, help="the folder of the stage"))
 def delete_vectors(arguments):
     """For the rules: delete the vectors of a finished encode stage (keep_vectors)."""
     from teleport.running.artefact import Artefact
@@ -374,7 +365,12 @@ def delete_vectors(arguments):
 
 def main():
     """Run one command, and end the process with its status."""
-    parser = argparse.ArgumentParser(description="The commands about results.")
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, interrupt)  # before the library is loaded, which it would end with a traceback
+    from teleport.refusal import Refusal
+    from teleport.running.files import of_the_system
+
+    parser = argparse.ArgumentParser(prog="teleport", description="The commands about results.")
     subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
     for function, arguments in COMMANDS:
         summary, _, _ = function.__doc__.partition("\n")

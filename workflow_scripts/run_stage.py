@@ -1,8 +1,9 @@
 """Run one stage: the command behind every stage rule.
 
-    python workflow_scripts/run_stage.py --spec '{"kind": …, "key": …, "settings": {…}, "inputs": {…}}' --code DIGEST
+    python workflow_scripts/run_stage.py results/stages/KIND/KEY/stage.json --code DIGEST
 
-The specification is data: nothing in it is executed. Bad input ends with one sentence on stderr and status 1.
+The file has {"kind": …, "key": …, "settings": {…}, "inputs": {…}}. It is data: nothing
+in it is executed. Bad input ends with one sentence on stderr and status 1.
 """
 
 # ruff: noqa: E402
@@ -10,7 +11,6 @@ import os
 import signal
 import sys
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # also with PYTHONSAFEPATH
 if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
     # Ctrl-C saves what SIGTERM saves; before the other imports, which it would end with a traceback.
     signal.signal(signal.SIGINT, lambda *_: os.kill(os.getpid(), signal.SIGTERM))
@@ -18,25 +18,22 @@ if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_
 import argparse
 import contextlib
 import ctypes
-import json
 import logging
 import traceback
 
 from teleport.plan.kinds import KINDS
 from teleport.refusal import Refusal
 from teleport.running.devices import lease_devices, require_given, require_usable
-from teleport.running.files import of_the_system
+from teleport.running.files import of_the_system, read_saved
 from teleport.running.job import Job
 from teleport.running.launch import PROCESSES, RANK, end_with_parent, launch
 from teleport.running.locks import sole_process
 from teleport.running.log import configure_logging, log
 from teleport.running.run import (
     IS_HELPER,
-    claim,
     clean_up_after_refusal,
     discard,
     has_work,
-    make_siblings,
     require_unedited,
     run,
     run_shard,
@@ -63,12 +60,10 @@ def parse_arguments():
     """The command line (argparse.Namespace)."""
     parser = argparse.ArgumentParser(description="Run one stage of the workflow.")
     add = parser.add_argument
-    add("--spec", required=True, type=json.loads, help="the stage as JSON: kind, key, settings, inputs, loads")
-    add("--siblings", default=[], type=json.loads, help="stages that open what this one opens, as JSON; made after it")
+    add("stage", help="JSON file of the stage: kind, key, settings, inputs, loads, origins")
     add("--code", required=True, help="digest of the code that runs, for the manifest and resume state")
-    add("--cpu-code", help="digest of what exists for a CPU's speed alone, of a stage that encodes")
     add("--files", help="digest of all files of the code then; where it holds, --code is believed")
-    add("--origins", default={}, type=json.loads, help="where files are fetched from, as JSON; decides no result")
+    add("--anew", action="store_true", help="make the stage also where its finished result is unchanged (--forcerun)")
     add("--shard", help="make only this shard of the stage, for example 2-of-4")
     add("--shards", type=int, default=1, help="number of shards that the stage joins; 1: none")
     add("--gpus", type=int, default=0, help="CUDA devices that the stage may use, where there are some")
@@ -81,9 +76,15 @@ def parse_arguments():
     return parser.parse_args()
 
 
+def read_spec(path):
+    """The content (dict) of a stage's JSON file."""
+    if not (spec := read_saved(path)):
+        raise Refusal(f"{path} is missing, or not JSON. Run the workflow, which writes it.")
+    return spec
+
+
 def run_alone(job, arguments, processes):
-    """Run the job when no other process makes the stage, on devices of its own, and after it its siblings."""
-    locks = []
+    """Run the job when no other process makes the stage, on devices of its own."""
     with contextlib.ExitStack() as held:
         if RANK not in os.environ:  # several processes share what the one that starts them holds
             if held.enter_context(sole_process(job)):
@@ -91,9 +92,8 @@ def run_alone(job, arguments, processes):
                 if not job.shard:  # whose folder is the one of its saved work
                     discard(job)
                 return
-            if not job.shard and take(job, arguments.attempt):
+            if not (arguments.anew and arguments.attempt < 2) and take(job):
                 return
-            locks = claim(job, arguments.siblings)
             held.enter_context(lease_devices(arguments.gpus))  # before torch is loaded: it looks for devices once
             if processes > 1:
                 sys.exit(launch(processes, [sys.executable, *sys.argv]))
@@ -106,11 +106,8 @@ def run_alone(job, arguments, processes):
         with clean_up_after_refusal(job):
             if arguments.shard:
                 run_shard(job)
-            else:  # several processes take nothing from an earlier attempt: all or none of them must work
-                run(job, 0 if RANK in os.environ else arguments.attempt, beside=job if locks else None)
-        if locks:
-            make_siblings(job, locks)
-            take(job, arguments.attempt)
+            else:
+                run(job)
 
 
 def main():
@@ -129,8 +126,8 @@ def main():
         end_with_parent()
     job = None
     try:
-        options = ("code", "cpu_code", "origins", "shard", "shards", "compile", "gpus", "engine")
-        spec = arguments.spec | {name: getattr(arguments, name) for name in options}
+        options = ("code", "shard", "shards", "compile", "gpus", "engine")
+        spec = read_spec(arguments.stage) | {name: getattr(arguments, name) for name in options}
         job = Job(spec, threads, arguments.save_every)
         processes = int(os.environ.get(PROCESSES, arguments.processes))
         if processes > 1 and job.kind != "train":

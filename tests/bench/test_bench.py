@@ -2,7 +2,6 @@
 
 import gzip
 import importlib
-import json
 
 import numpy as np
 import pytest
@@ -15,7 +14,7 @@ PEERS = {
     "step": ["stage, plain"],
     "live": ["encoding the queries"],
     "search": ["faiss IndexFlatIP"],
-    "bm25": ["bm25s get_scores and sort", "bm25s retrieve (numba)"],
+    "bm25": ["bm25s retrieve"],
     "merge": ["loops over text ids"],
     "measures": ["ir-measures from dictionaries"],
     "answers": ["plain implementation, sample"],
@@ -107,7 +106,7 @@ def test_a_table_without_peers_has_no_column_for_them(tmp_path, capsys):
 
 
 def test_the_share_of_the_products_rate_is_that_of_real_tokens():
-    from commands.forecast.flops import forward_flop
+    from teleport.encoder.costs import forward_flop
 
     products, torch = importlib.import_module("products"), importlib.import_module("torch")
     sizes = {"num_hidden_layers": 2, "hidden_size": 8, "intermediate_size": 16, "num_attention_heads": 2}
@@ -171,54 +170,3 @@ def test_steps_back_to_back_are_each_read_when_the_next_one_was_handed_out():
 
     assert train.back_to_back(Trainer, 3) > 0
     assert calls == [("step", 0), ("step", 1), ("read", 0), ("step", 2), ("read", 1), ("read", 2)]
-
-
-def test_a_trick_that_is_left_out_is_there_again_afterwards():
-    tricks, kernels = importlib.import_module("tricks"), importlib.import_module("teleport.cpu.kernels")
-    grouped, seen = kernels.CpuEncoder.attention, []
-    run = tricks.left_out(tricks.GROUPS, lambda: lambda: seen.append(kernels.CpuEncoder.attention))
-    run()
-    assert seen == [kernels.PackedEncoder.attention] != [grouped] and kernels.CpuEncoder.attention is grouped
-    for replaced in (*tricks.ENCODING.values(), *tricks.TRAINING.values()):
-        with tricks.without(replaced):  # raises where a name is no longer there
-            assert all(getattr(owner, name) is not None for owner, name, _ in replaced)
-    assert tricks.gains({"nothing": [2.0], "dropout": [3.0]}) == {"times as long without dropout": 1.5}
-
-
-@pytest.mark.slow
-def test_without_a_trick_the_vectors_are_the_same(tmp_path, capsys, monkeypatch):
-    tricks, encoded = importlib.import_module("tricks"), importlib.import_module("encode")
-    found = {}
-
-    def kept(variants, rounds):
-        found.update({f"{name} {len(found)}": run() for name, run in variants.items()})
-        return dict.fromkeys(variants, [1.0] * rounds)
-
-    monkeypatch.setattr(tricks, "interleaved", kept)
-    written = tmp_path / "figures.json"
-    tricks.main(["--passages", "80", "--queries", "2", "--negatives", "1", "--rounds", "1", "--json", str(written)])
-    vectors = [each for each in found.values() if getattr(each, "shape", ()) == (80, 384)]
-    assert len(vectors) >= 4 and len(found) >= len(vectors) + 5
-    assert min(encoded.smallest_cosine(each, vectors[0]) for each in vectors) > 0.999
-    assert "step: times as long without dropout of 16 bits: 1.0" in capsys.readouterr().out
-    figures = json.loads(written.read_text())
-    assert figures["name"] == "tricks" and len(figures["seconds"]) == len(found)
-    assert {name.partition(":")[0] for name in figures["figures"]} == {"encode", "step"}
-
-
-@pytest.mark.slow
-def test_the_floor_is_the_sum_of_its_parts_and_no_stage_is_faster(tmp_path, capsys, monkeypatch):
-    floor = importlib.import_module("floor")
-    monkeypatch.setattr(floor, "SECONDS", 0.02)
-    figures = run("floor", tmp_path, capsys, "--passages", "64")[1]["figures"]
-    assert figures["encode: floors that the stage takes"] > 1 and figures["train: floors that the stage takes"] > 1
-    found = floor.figures_of("train", {"products": 3e-6, "GELU": 1e-6}, 1000, {"optimiser": 0.004}, 0.016, 6e9, 1e12)
-    assert found == {
-        "train: nanoseconds a token, products": 3000,
-        "train: nanoseconds a token, GELU": 1000,
-        "train: milliseconds a step, optimiser": 4.0,
-        "train: seconds of the floor": 0.008,
-        "train: floors that the stage takes": 2.0,
-        "train: share of the products' rate at the floor": 0.75,
-        "train: share of the products' rate of the stage": 0.375,
-    }

@@ -13,7 +13,7 @@ from collection_world import WORDS
 from paths import REPOSITORY, SHARED
 from teleport.evaluation.significance import Scores, compare
 from teleport.plan.plan import Plan
-from teleport.report.specs import table_specs
+from teleport.report.rows import measured_tables
 from teleport.running.artefact import STAGES, file_entry, is_finished
 from teleport.running.files import write_json
 from teleport.running.job import Job
@@ -256,10 +256,10 @@ def make_here(files, cores):
         for read in stage.inputs.values():
             make(read)
         if not is_finished(stage.name):
-            run(Job(json.loads(stage.spec()) | {"code": "test"}))
+            run(Job(stage.spec() | {"code": "test"}))
 
     plan = Plan(*load_files(files))
-    for spec in table_specs(plan).values():
+    for spec in measured_tables(plan).values():
         for stage in spec.stages:
             make(stage)
 

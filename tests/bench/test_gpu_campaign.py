@@ -2,7 +2,6 @@
 
 import importlib
 import json
-import re
 
 import pytest
 from bench_world import bench_on_path  # noqa: F401
@@ -43,7 +42,7 @@ def test_the_order_and_the_sizes(campaign, tmp_path, monkeypatch):
     monkeypatch.setattr("teleport.running.memory.free_bytes", lambda: 10**12)
     monkeypatch.setattr(campaign.shutil, "disk_usage", lambda folder: type("usage", (), {"free": 10**12}))
     named = campaign.steps(tmp_path, small=False)
-    assert list(named)[:6] == ["tests", "steps-8", "steps-1", "search", "calibrate", "encode"]
+    assert list(named)[:6] == ["tests", "train", "search", "calibrate", "encode", "live"]
     assert {"--passages", "8841823", "--queries", "65536"} < set(named["search"])
     assert any("test_training_gpu" in argument for argument in named["tests"])
     monkeypatch.setattr("teleport.running.memory.free_bytes", lambda: 4 * 768 * 1000)
@@ -73,11 +72,11 @@ def test_the_table_of_the_page_is_made_from_the_lines(campaign, tmp_path, monkey
     """Of each machine; of a step that was done later the later figures."""
     page = importlib.import_module("campaign_page")
     own = {"hardware": {"gpu": "H1", "processor": "P"}, "versions": {"torch": "2.13.0"}, "commit": "abcdef0123"}
-    steps = {"name": "pipelined", "unit": "passages", "amount": 256, "medians": {"bf16": 0.032}}
+    steps = {"name": "train", "unit": "passages", "amount": 256, "medians": {"bf16": 0.032}}
     steps["figures"] = {"waits, bf16": "none", "peak bytes, bf16": 9_500_000_000, "operators": {"mm": 2.0}}
     lines = [
         {"step": "tests", "status": "failed with status 1", "figures": {"passed": 1}},
-        {"step": "steps-8", "status": "done", "figures": steps},
+        {"step": "train", "status": "done", "figures": steps},
         {"step": "calibrate", "status": "done", "figures": {"disk": 1e9}},
         {"step": "tests", "status": "done", "figures": {"passed": 40, "skipped": 2}},
         {"step": "live", "status": "ended after 6 minutes"},
@@ -97,9 +96,9 @@ def test_the_table_of_the_page_is_made_from_the_lines(campaign, tmp_path, monkey
             "|---|---|--:|",
             "| tests | passed | 40 |",
             "| tests | skipped | 2 |",
-            "| steps-8 | passages/s, bf16 | 8,000 |",
-            "| steps-8 | waits, bf16 | none |",
-            "| steps-8 | peak bytes, bf16 | 9.50 GB |",
+            "| train | passages/s, bf16 | 8,000 |",
+            "| train | waits, bf16 | none |",
+            "| train | peak bytes, bf16 | 9.50 GB |",
             "| calibrate |  | an entry of config/hardware.yaml (`--hardware`) |",
             "| live |  | ended after 6 minutes |",
             "",
@@ -119,23 +118,6 @@ def test_the_page_has_the_marks():
     assert page.PAGE.read_text().count(page.BEGIN) == page.PAGE.read_text().count(page.END) == 1
 
 
-@pytest.mark.parametrize(("found", "said"), [(None, "no C compiler"), ("cc", "torch.compile fails: .*Python.h")])
-def test_a_machine_that_cannot_compile_measures_the_rest(monkeypatch, found, said):
-    """For want of a compiler, or of Python's headers, by which all figures of a step would be lost."""
-    import torch
-
-    def without_headers(function):
-        raise RuntimeError("Command '['/usr/bin/gcc', '/tmp/main.c']' returned non-zero exit status 1.")
-
-    pipelined, doctor = importlib.import_module("pipelined"), importlib.import_module("commands.doctor")
-    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda **_: True)
-    monkeypatch.setattr("teleport.encoder.precision.shutil.which", lambda name: found)
-    monkeypatch.setattr(doctor, "find_spec", lambda name: True)
-    monkeypatch.setattr(torch, "compile", without_headers)
-    named, figures = pipelined.formats(torch.device("cuda"))
-    assert list(named) == ["bf16", "fp32"] and re.search(said, figures["left out, bf16, compiled"])
-
-
 def test_the_tests_come_first_and_are_those_of_stages_processes_and_kernels(campaign, tmp_path):
     named = campaign.steps(tmp_path, small=True)
     assert next(iter(named)) == "tests"
@@ -146,15 +128,13 @@ def test_the_tests_come_first_and_are_those_of_stages_processes_and_kernels(camp
 def test_a_name_that_is_no_step_is_refused(campaign, tmp_path, capsys):
     with pytest.raises(SystemExit):
         campaign.main(["--folder", str(tmp_path), "--only", "serch"])
-    assert "no such step: serch; there are tests, steps-8" in capsys.readouterr().err
+    assert "no such step: serch; there are tests, train" in capsys.readouterr().err
 
 
 @pytest.mark.slow
 def test_the_campaign_runs_at_a_small_size(campaign, tmp_path):
-    names = ["tests", "steps-8", "search", "encode", "live-pq"]
+    names = ["tests", "train", "search", "encode", "live-pq"]
     assert campaign.main(["--small", "--folder", str(tmp_path), "--only", *names]) == 0
     found = {line["step"]: line["figures"] for line in lines(tmp_path)}
     assert list(found) == names
-    figures = found["steps-8"]["figures"]
-    assert {"milliseconds a step, fp32", "waits, fp32", "seconds of saving, fp32"} <= set(figures)
-    assert (tmp_path / "trace-fp32.json.gz").is_file()
+    assert "milliseconds a step, 2 back to back, stage, fp32" in found["train"]["figures"]

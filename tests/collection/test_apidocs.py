@@ -9,7 +9,8 @@ from importlib import metadata
 import pyarrow.parquet as pq
 import pytest
 
-from teleport.collection import apidocs, build
+from teleport.collection import build
+from teleport.collection.forms import apidocs
 
 BODY = "It takes a first thing and then a second one, and what comes out is neither of the two."
 
@@ -227,7 +228,7 @@ def test_collection_of_numpy(stages):
 def test_neither_the_packages_nor_heavy_libraries_are_imported(tmp_path):
     script = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
-        "from teleport.collection import apidocs, build, reader\n"
+        "from teleport.collection import build, reader\nfrom teleport.collection.forms import apidocs\n"
         "assert apidocs.harvest({'sklearn': apidocs.package_version('sklearn')}, 400)\n"
         "print(sorted({'torch', 'pandas', 'scipy', 'sklearn', 'transformers'} & set(sys.modules)))"
     )

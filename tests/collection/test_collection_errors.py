@@ -6,9 +6,10 @@ import json
 import pyarrow.parquet as pq
 import pytest
 
-from teleport.collection import download, official, records
+from teleport.collection import download, dpr, records
 from teleport.collection.build import run
-from teleport.collection.official import dpr_questions, json_array, qa_questions
+from teleport.collection.dpr import json_array
+from teleport.collection.forms.downloads import dpr_questions, qa_questions
 
 FILES = {
     "corpus.tsv": "d1\tCats\tA cat sleeps.\nd2\tDogs\tA dog barks.\n",
@@ -293,10 +294,10 @@ def test_a_split_without_judgments_is_empty(stages, tmp_path):
 QUIRKS = {
     "header": (
         {"corpus.tsv": "id\ttitle\ttext\n" + FILES["corpus.tsv"]},
-        "corpus.tsv, line 1: 'id\\ttitle\\ttext' looks like a header, but is read as a record. Remove it if it is.",
+        "corpus.tsv, line 1: ['id', 'title', 'text'] are the names of columns, so the line is no record and is left",
     ),
     "NUL bytes": (
-        {"corpus.tsv": FILES["corpus.tsv"] + "d3\tNul\ta\0b\nd4\tNul\ta\0b\n"},
+        {"corpus.tsv": FILES["corpus.tsv"] + "d3\tNul\ta\0b\nd4\tNul\ta\0c\n"},
         "corpus.tsv, line 3: the first of the lines with NUL bytes, which are read as they are",
     ),
     "cut": (
@@ -354,7 +355,7 @@ def test_a_wrong_record_of_dpr_is_named(tmp_path, content, message):
 @pytest.mark.parametrize("piece", [11, 12, 13, 2**16])
 def test_escapes_are_looked_through_across_pieces(tmp_path, monkeypatch, piece):
     """Pairs are one character, a backslash before ud83d is text, and half a pair is refused wherever it is cut."""
-    monkeypatch.setattr(official, "PIECE_BYTES", piece)
+    monkeypatch.setattr(dpr, "PIECE_BYTES", piece)
     path = tmp_path / "train.json"
     for shift in range(14):
         sound = ["x" * shift, "\U0001f600" * 3, "\\ud83d", "é"]
@@ -371,3 +372,71 @@ def test_answers_that_are_no_list_are_named_and_not_run(tmp_path, answers):
     (tmp_path / "a.qa.csv").write_text(f"who\t{answers}\n")
     with pytest.raises(ValueError, match="a.qa.csv, line 1: not a question, a tab and a list of answers. Correct the"):
         list(qa_questions(tmp_path / "a.qa.csv"))
+
+
+def test_all_faults_of_a_file_are_one_message(message):
+    """Counts of every kind, and the first five with their lines; a reader goes on after a wrong row."""
+    corpus = FILES["corpus.tsv"] + "".join(f"e{n}\t\t \n" for n in range(8)) + "d1\tCats\tAgain.\nd3\n"
+    text = message("folder", FILES, {"corpus.tsv": corpus})
+    assert text.startswith("corpus.tsv: 10 lines are wrong (8 without text, 1 repeated, 1 not of this form).")
+    assert "collection.drop: [empty, repeated]" in text and "The first 5:" in text
+    assert [line.split(":")[0] for line in text.split("\n")[1:]] == [f"  line {n}" for n in range(3, 8)]
+    qrels = FILES["qrels.train.tsv"] + "q9 0 d1 1\nq1 0 d9 1\nq1 0 d2 x\n"
+    text = message("folder", FILES, {"qrels.train.tsv": qrels})
+    assert "3 lines are wrong (2 of a query or passage that is not there, 1 not of this form)" in text
+    assert "line 3: query 'q9'" in text and "line 4: the judged passage 'd9'" in text and "line 5: grade 'x'" in text
+
+
+def test_wrong_questions_of_a_file_are_one_message(tmp_path):
+    (tmp_path / "a.qa.csv").write_text("who\t['x']\nwhat\n\nwhen\t5\n")
+    faults = records.Faults("a.qa.csv")
+    assert [q.text for q in qa_questions(tmp_path / "a.qa.csv", wrong=faults.wrong)] == ["who"]
+    with pytest.raises(ValueError, match=r"a.qa.csv: 3 lines are wrong .*\n  line 2: .*\n  line 3: .*\n  line 4: "):
+        faults.refuse()
+
+
+DIRTY = {
+    "corpus.tsv": FILES["corpus.tsv"] + "d3\t\t \n" + "d1\tCats\tAnother cat.\n",
+    "queries.train.tsv": FILES["queries.train.tsv"] + "q3\t \nq1\tagain\n",
+    "qrels.train.tsv": FILES["qrels.train.tsv"] + "q1 0 d1 1\nq1 0 d1 0\nq2 0 d3 1\nq2 0 d8 2\nq9 0 d1 1\nq1 0 d7 0\n",
+    "answers.train.jsonl": '{"id": "q1", "answers": ["x"]}\n{"id": "q8", "answers": ["y"]}\n',
+}
+
+
+def test_what_is_dropped_is_counted_and_the_rest_is_as_it_would_be_without(stages, tmp_path, caplog):
+    write(tmp_path / "dirty", DIRTY)
+    write(tmp_path / "clean", FILES | {"answers.train.jsonl": '{"id": "q1", "answers": ["x"]}\n'})
+    source = {"source": "folder", "path": str(tmp_path / "dirty"), "drop": ["empty", "repeated", "dangling"]}
+    job = stages.run(run, "collection", {"source": source})
+    clean = stages.run(run, "collection", {"source": {"source": "folder", "path": str(tmp_path / "clean")}})
+    for path in clean.folder.glob("*.parquet"):
+        assert pq.read_table(path).equals(pq.read_table(job.folder / path.name)), path.name
+    facts = json.loads((job.folder / "manifest.json").read_text())["facts"]
+    left_out = {"empty": 1, "repeated": 1}
+    assert facts["left_out"] == {"corpus": left_out, "train": {"empty": 1, "repeated": 3, "dangling": 5}}
+    missing = pq.read_table(job.folder / "missing.train.parquet").to_pylist()
+    assert missing == [
+        {"query": 1, "doc_id": "d3", "grade": 1},
+        {"query": 1, "doc_id": "d8", "grade": 2},
+        {"query": 0, "doc_id": "d7", "grade": 0},
+    ]
+    assert "corpus.tsv: 1 lines are left out: without text" in caplog.text
+
+
+@pytest.mark.parametrize("kind", ["empty", "repeated", "dangling"])
+def test_only_what_is_named_is_dropped(stages, tmp_path, kind):
+    write(tmp_path, DIRTY)
+    others = [name for name in records.LEFT_OUT if name != kind]
+    source = {"source": "folder", "path": str(tmp_path), "drop": others}
+    with pytest.raises(ValueError, match=rf"collection\.drop: \[{kind}\]"):
+        stages.run(run, "collection", {"source": source})
+
+
+def test_brackets_in_texts_are_no_nesting(tmp_path):
+    """A text may have any number of them, whatever it is cut into; 1,001 that are open are too many."""
+    record = DPR[0] | {"question": "[" * 1500 + '\\" {' + "\\" * 3}
+    (tmp_path / "train.json").write_text(json.dumps([record] * 100))
+    assert [q.text for q in dpr_questions(tmp_path / "train.json")] == [record["question"]] * 100
+    (tmp_path / "train.json").write_text('["]]]]", ' + "[" * 1001)
+    with pytest.raises(ValueError, match="more than 1000 brackets are open"):
+        list(json_array(tmp_path / "train.json"))

@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 from test_collection_official import NQ, PSGS, tar_bytes
 
-from teleport.collection import ir
 from teleport.collection.build import run
+from teleport.collection.forms import ir_datasets as ir
 
 MARCO = {
     "collectionandqueries.tar.gz": tar_bytes(

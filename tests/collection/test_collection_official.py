@@ -9,9 +9,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from teleport.collection import build as build_module
-from teleport.collection import official
+from teleport.collection import dpr as dpr_json
+from teleport.collection import records
 from teleport.collection.build import run
-from teleport.settings.collection import OfficialSplit
+from teleport.collection.forms import downloads as official
+from teleport.collection.forms.downloads import OfficialSplit
 
 
 def put(folder, name, text):
@@ -177,7 +179,7 @@ def dpr(files, train=None):
 
 @pytest.mark.parametrize("piece", [1, 7, 2**16])
 def test_dpr_passages_training_file_and_questions(stages, files, monkeypatch, piece):
-    monkeypatch.setattr(official, "PIECE_BYTES", piece)
+    monkeypatch.setattr(dpr_json, "PIECE_BYTES", piece)
     tables, facts = build(stages, files, *dpr(files))
     assert tables["corpus"] == [
         {"doc_id": "1", "title": "Aaron", "text": 'Aaron is a "prophet", they say'},
@@ -298,7 +300,7 @@ def test_folders_and_members_may_have_an_exclamation_mark(stages, tmp_path):
 def test_a_file_that_changed_since_it_was_verified_is_refused(files):
     path = put(files, "c.tsv", "0\ttext\n")
     with pytest.raises(ValueError, match="c.tsv is missing or has not the 99 bytes"):
-        official.located("c.tsv", {"c.tsv": {"path": str(path), "bytes": 99}})
+        records.located("c.tsv", {"c.tsv": {"path": str(path), "bytes": 99}})
 
 
 def test_the_official_test_questions_of_nq(shared):

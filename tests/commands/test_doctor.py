@@ -1,20 +1,16 @@
-"""`make doctor`: a line and a verdict per check, the remedy in the same line, status 1 where something fails."""
+"""`teleport doctor`: a line and a verdict per check, the remedy in the same line, status 1 where something fails."""
 
 import shutil
-import sys
 from collections import namedtuple
 
 import pytest
 import torch
 
+from commands import doctor as module
 from paths import REPOSITORY
 from teleport.plan.plan import Plan
 from teleport.running import devices, locks
 from teleport.settings.read import load_files
-
-sys.path.insert(0, str(REPOSITORY / "workflow_scripts"))
-
-from commands import doctor as module  # noqa: E402
 
 STEP = "a training step and a search"
 OLD = "The NVIDIA driver on your system is too old (found version 12020). Please update your GPU driver.\nMore"
@@ -127,7 +123,7 @@ def test_a_small_disk_fails_with_how_to_get_room(doctor, monkeypatch):
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: namedtuple("usage", "free")(5e8))
     status, lines = doctor()
     assert status == 1 and lines["disk"].startswith("fails")
-    assert "needs 1.00 GB, its disk has 0.50 GB free: free some space (`make prune" in lines["disk"]
+    assert "needs 1.00 GB, its disk has 0.50 GB free: free some space (`teleport prune" in lines["disk"]
 
 
 def test_packages_that_a_borrowed_machine_lacks_are_said(doctor, monkeypatch):

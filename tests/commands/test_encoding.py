@@ -1,21 +1,16 @@
 """What is told of an encoder before the first job, where its checkpoint says it and not the configuration."""
 
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from commands.encoding import encodings_said
 from encoder_world import source_folder
-from paths import REPOSITORY
-
-sys.path.insert(0, str(REPOSITORY / "workflow_scripts"))
-
-from commands.encoding import encodings_said  # noqa: E402
-from teleport.plan.plan import Plan  # noqa: E402
-from teleport.running.artefact import MANIFEST, signed  # noqa: E402
-from teleport.running.files import sha256_file, write_json  # noqa: E402
-from teleport.settings.read import load  # noqa: E402
+from teleport.plan.plan import Plan
+from teleport.running.artefact import MANIFEST, signed
+from teleport.running.files import sha256_file, write_json
+from teleport.settings.read import load
 
 ALL = {"pooling": "mean", "normalize": True, "query_prefix": "q: ", "passage_prefix": "", "max_query_tokens": 8}
 ALL |= {"max_passage_tokens": 16}
@@ -40,7 +35,8 @@ def said(tmp_path, monkeypatch):
 def test_what_the_configuration_leaves_out_is_told_once(said):
     left_out = {name: value for name, value in ALL.items() if name != "max_passage_tokens"}
     sentence = (
-        "bert: the encoder takes mean pooling, length 1, queries of at most 8 tokens and passages of 64, after 'q: '"
+        "bert: mean pooling, vectors normalised to length 1, queries of at most 8 tokens, passages of at most 64, "
+        "after 'q: '"
     )
     assert said(left_out, left_out, ALL)[0] == [f"{sentence}."]
     assert said(ALL)[0] == []
@@ -60,7 +56,7 @@ def test_once_there_are_tokens_it_is_told_how_many_passages_are_cut(said):
     manifest = {"kind": kind, "key": key, "settings": {}, "inputs": {}, "facts": {}}
     files = {path.name: {"bytes": path.stat().st_size, "sha256": sha256_file(path)}}
     write_json(folder / MANIFEST, signed(manifest | {"files": files}))
-    assert said(left_out)[0][0].endswith("passages of 64; 50% of the 4 passages are longer and are cut.")
-    assert said(left_out | {"max_passage_tokens": 7})[0][0].endswith("; 75% of the 4 passages are longer and are cut.")
+    assert said(left_out)[0][0].endswith("passages of at most 64; 50% of the 4 passages are longer and are cut.")
+    assert said(left_out | {"max_passage_tokens": 7})[0][0].endswith("passages of at most 7."), "it was chosen"
     path.unlink()  # the command that makes it anew has to begin
-    assert said(left_out)[0][0].endswith("passages of 64.")
+    assert said(left_out)[0][0].endswith("passages of at most 64.")

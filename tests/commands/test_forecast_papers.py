@@ -37,9 +37,8 @@ def test_all_of_adores_pq_takes_at_most_ten_hours(hardware):
     assert 3600 < sum(found.estimate(stage).seconds for stage in stages) < 10 * 3600
 
 
-def test_all_searches_of_marco_take_at_most_six_minutes():
-    """Each job costs its start; the vectors of a checkpoint are read once."""
+def test_all_searches_of_marco_take_at_most_twelve_minutes():
+    """Each job costs its start, and reads the vectors of its checkpoint."""
     found = forecast("h200", "marco")
     searches = [each for each in found.stages.values() if each.kind == "retrieve"]
-    opened = [each for each in searches if each.cost.work["read"]]
-    assert (len(searches), len(opened)) == (33, 9) and sum(each.seconds for each in searches) < 360
+    assert len(searches) == 33 and 60 < sum(each.seconds for each in searches) < 720

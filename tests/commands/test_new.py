@@ -1,25 +1,20 @@
 """`manage.py new`: a configuration that runs as it is, from a folder in any of the forms."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 
 from collection_world import random_passages
+from commands.forecast.printed import print_forecast
+from commands.new import new
 from paths import REPOSITORY
-
-sys.path.insert(0, str(REPOSITORY / "workflow_scripts"))
-
-import numpy as np  # noqa: E402
-
-from commands.forecast.printed import print_forecast  # noqa: E402
-from commands.new import new  # noqa: E402
-from teleport.plan.plan import Plan  # noqa: E402
-from teleport.refusal import Refusal  # noqa: E402
-from teleport.settings.read import load_files  # noqa: E402
+from teleport.plan.plan import Plan
+from teleport.refusal import Refusal
+from teleport.settings.read import load_files
+from untouched import contents, untouched
 
 PASSAGES, QUERIES = 300, 60
 
@@ -48,7 +43,7 @@ def in_beir(folder, texts):
     rows = ({"_id": f"q{i}", "text": texts[i][:20]} for i in range(QUERIES))
     (folder / "queries.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     judged = lines(("query-id", "corpus-id", "score"), *((f"q{i}", f"d{i}", 1) for i in range(QUERIES)))
-    (folder / "qrels/test.tsv").write_text(judged)
+    (folder / "qrels/train.tsv").write_text(judged)
 
 
 def queries_of(folder, source, split):
@@ -77,6 +72,93 @@ def test_undivided_judgments_become_train_dev_and_test(tmp_path, texts, form):
     made = Plan(*load_files([path]))
     (check,) = [stage.settings for stage in made.stages.values() if stage.kind == "check"]
     assert (check.evaluation_depth, check.mining_depth, check.batch_queries) == (0, 0, len(train))
+
+
+def alone_for_training(folder, texts):
+    in_tables(folder, texts, "queries.train.tsv", "qrels.train.tsv")
+
+
+@pytest.mark.parametrize("form", [in_tables, alone_for_training, in_beir])
+@pytest.mark.parametrize("place", ["data/mine", "data/mine-divided", "data", "given", "link"])
+def test_a_collection_is_never_written_to_wherever_it_lies(tmp_path, texts, form, place):
+    """Also in the folder, or behind the link, that has the name of what is drawn."""
+    folder = tmp_path / (place if place != "link" else "elsewhere")
+    folder.parent.mkdir(exist_ok=True)
+    if place == "data":
+        folder.mkdir()
+        folder = folder / "mine"
+    form(folder, texts)
+    if place == "link":
+        (tmp_path / "data").mkdir()
+        (tmp_path / "data/mine-divided").symlink_to(folder)
+    before = contents(tmp_path)
+    with untouched(folder):
+        if place in ("link", "data/mine-divided"):
+            with pytest.raises(Refusal, match="data/mine-divided is (there already|a link)"):
+                new("mine", folder, REPOSITORY)
+            assert contents(tmp_path) == before
+        else:
+            path, _ = new("mine", folder, REPOSITORY)
+            raw = yaml.safe_load(path.read_text())
+            sizes = [len(queries_of(tmp_path, raw["collection"], split)) for split in ("train", "dev", "test")]
+            assert sum(sizes) == QUERIES and min(sizes) > 3
+
+
+@pytest.mark.parametrize("form", ["tables", "beir"])
+@pytest.mark.parametrize("named", ["test", "dev"])
+def test_a_test_set_is_not_divided_and_nothing_is_trained_without_a_set_for_it(tmp_path, texts, form, named):
+    given = tmp_path / "given"
+    if form == "beir":
+        in_beir(given, texts)
+        (given / "qrels/train.tsv").rename(given / f"qrels/{named}.tsv")
+    else:
+        in_tables(given, texts, f"queries.{named}.tsv", f"qrels.{named}.tsv")
+    for test in ((), [named]):
+        with untouched(given):
+            path, said = new("mine", given, REPOSITORY, test)
+        raw = yaml.safe_load(path.read_text())
+        assert raw["evaluation"]["splits"] == [named] and raw["counts"]["queries"] == {named: QUERIES}
+        plan = Plan(*load_files([path]))
+        kinds = {stage.kind for stage in plan.stages.values()}
+        assert "evaluate" in kinds and "train" not in kinds and "training" not in raw
+        assert any("nothing is trained" in sentence for sentence in said) and not Path("data").exists()
+        path.unlink()
+    with pytest.raises(Refusal, match=f"DEV={named}"):
+        new("mine", given, REPOSITORY, (), named)
+
+
+def test_first_lines_with_the_names_of_columns_are_no_records(tmp_path, texts):
+    given = tmp_path / "given"
+    with_splits(given, texts, "dev", "test")
+    _, without = new("without", given, REPOSITORY)
+    for path in given.iterdir():
+        role = path.name.split(".")[0]
+        names = {"corpus": "id\ttext", "queries": "query_id\tquery", "qrels": "query_id\tdoc_id\tscore"}[role]
+        path.write_text(f"{names}\n{path.read_text()}")
+    with untouched(given):
+        path, said = new("mine", given, REPOSITORY)
+    assert said == without
+    assert yaml.safe_load(path.read_text())["counts"]["passages"] == PASSAGES
+
+
+def test_folders_of_several_sets_are_named(tmp_path, texts):
+    """As BEIR's CQADupStack has them."""
+    for name in ("android", "english"):
+        in_beir(tmp_path / "given" / name, texts)
+    with pytest.raises(Refusal, match="android, english .*FROM=.*given/android"):
+        new("mine", tmp_path / "given", REPOSITORY)
+
+
+@pytest.mark.parametrize("what", ["a file", "a dangling link"])
+@pytest.mark.parametrize("place", ["data", "data/mine-divided", "config/mine.yaml"])
+def test_what_stands_in_the_way_is_a_sentence(tmp_path, texts, what, place):
+    in_tables(tmp_path / "given", texts)
+    (tmp_path / place).parent.mkdir(exist_ok=True)
+    (tmp_path / place).write_text("mine") if what == "a file" else (tmp_path / place).symlink_to("nowhere")
+    before = contents(tmp_path)
+    with pytest.raises(Refusal, match=place):
+        new("mine", tmp_path / "given", REPOSITORY)
+    assert contents(tmp_path) == before
 
 
 def test_its_cost_can_be_forecast_before_anything_is_built(tmp_path, texts, capsys):
@@ -108,10 +190,7 @@ def test_training_queries_are_divided_where_there_is_no_dev_set(tmp_path, texts,
     given = tmp_path / "given"
     if form == "beir":
         in_beir(given, texts)
-        (given / f"qrels/{there}.tsv").write_text((given / "qrels/test.tsv").read_text())
-        (given / "qrels/train.tsv").write_text((given / "qrels/test.tsv").read_text())
-        if there != "test":
-            (given / "qrels/test.tsv").unlink()
+        (given / f"qrels/{there}.tsv").write_text((given / "qrels/train.tsv").read_text())
     else:
         in_tables(given, texts, "queries.train.tsv", "qrels.train.tsv")
         for role in ("queries", "qrels"):
@@ -125,7 +204,7 @@ def test_training_queries_are_divided_where_there_is_no_dev_set(tmp_path, texts,
 
 
 def test_the_template_is_the_recipe():
-    """What `make new` writes for somebody's own collection is what config/variants/recipe.yaml was measured with."""
+    """What `teleport new` writes for a person's collection is what config/variants/recipe.yaml was measured with."""
     own, recipe = (
         yaml.safe_load((REPOSITORY / f"config/{name}.yaml").read_text()) for name in ("own-data", "variants/recipe")
     )
@@ -137,7 +216,7 @@ def test_the_template_is_the_recipe():
 
 
 def test_the_second_episode_that_the_template_offers_is_the_one_that_was_tried():
-    """But for its steps, which are those of the first episode: `make new` fits them to the collection."""
+    """But for its steps, which are those of the first episode: `teleport new` fits them to the collection."""
     text = (REPOSITORY / "config/own-data.yaml").read_text().replace("  # - training:", "  - training:")
     tried = yaml.safe_load((REPOSITORY / "config/ablations/recipes.yaml").read_text())
     tried = tried["ablations"]["recipes"]["experiments"]["easy-then-hard"]
@@ -154,8 +233,8 @@ def test_what_cannot_be_is_refused(tmp_path, texts):
     new("mine", tmp_path / "given", REPOSITORY)
     with pytest.raises(ValueError, match="config/mine.yaml is there already. Take another NAME, or remove it."):
         new("mine", tmp_path / "given", REPOSITORY)
-    with pytest.raises(ValueError, match="corpus.tsv: no such file"):
-        new("other", tmp_path, REPOSITORY)
+    with pytest.raises(ValueError, match="nowhere/corpus.tsv: no such file"):
+        new("other", tmp_path / "nowhere", REPOSITORY)
     (tmp_path / "given/qrels.tsv").write_text("q1\td1\t1\n")
     with pytest.raises(ValueError, match="qrels.tsv has 1 judged queries, too few for train, test, dev"):
         new("other", tmp_path / "given", REPOSITORY)
@@ -164,9 +243,10 @@ def test_what_cannot_be_is_refused(tmp_path, texts):
 def test_how_texts_are_encoded_and_how_many_are_cut_is_said(tmp_path, texts):
     in_tables(tmp_path / "given", [*texts[:-3], *(["word " * 400] * 3)])
     _, said = new("mine", tmp_path / "given", REPOSITORY)
-    (line,) = [line for line in said if line.startswith("The encoder takes")]
+    (line,) = [line for line in said if line.startswith("The encoder has")]
     assert line.startswith(
-        "The encoder takes mean pooling, length 1, queries of at most 256 tokens and passages of 256;"
+        "The encoder has mean pooling, vectors normalised to length 1, queries of at most 256 tokens, "
+        "passages of at most 256;"
     )
     assert line.endswith("; 1% of the first 300 passages are longer and are cut.")
 
@@ -259,32 +339,6 @@ def test_the_collection_is_checked_before_anything_is_written(tmp_path, texts, f
     with pytest.raises(Refusal, match=said):
         new("mine", tmp_path / "given", REPOSITORY)
     assert [path.name for path in tmp_path.iterdir()] == ["given"]
-
-
-@pytest.mark.parametrize(
-    ("given", "status", "said"),
-    [
-        (["NAME=mine", "FROM=my data"], 0, "config/mine.yaml is written"),
-        (["NAME=it's", "FROM=my data"], 2, "NAME=it's: the name becomes a folder"),
-        (["NAME=x; touch f", "FROM=my data"], 2, "NAME=x; touch f: the name becomes a folder"),
-        (["NAME=--help", "FROM=my data"], 2, "NAME=--help: the name becomes a folder"),
-        (["NAME=mine"], 2, "make new needs NAME and FROM"),
-        (["FROM=my data"], 2, "make new needs NAME and FROM"),
-    ],
-)
-def test_make_passes_on_what_is_given_as_it_is(tmp_path, texts, given, status, said):
-    in_tables(tmp_path / "my data", texts)
-    for name in ("Makefile", "workflow_scripts", "requirements.lock"):
-        (tmp_path / name).symlink_to(REPOSITORY / name)
-    (tmp_path / "config").mkdir()
-    (tmp_path / "config/own-data.yaml").symlink_to(REPOSITORY / "config/own-data.yaml")
-    (tmp_path / ".venv/bin").mkdir(parents=True)
-    (tmp_path / ".venv/bin/python").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
-    (tmp_path / ".venv/bin/python").chmod(0o755)
-    (tmp_path / ".venv/installed").touch()
-    done = subprocess.run(["make", "-s", "new", *given], cwd=tmp_path, capture_output=True, text=True)
-    assert (done.returncode, "Traceback" in done.stderr) == (status, False) and said in done.stdout + done.stderr
-    assert not (tmp_path / "f").exists()
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,8 @@
 """What a run ends with: verdicts above its tables, and where to look."""
 
-import sys
+from pathlib import Path
 
-from paths import REPOSITORY
-
-sys.path.insert(0, str(REPOSITORY / "workflow_scripts"))
-
-from commands.job_texts import outcome  # noqa: E402
+from commands.job_texts import outcome
 
 TABLE = """Every system and episode
 
@@ -23,12 +19,14 @@ By RR@10, at 0.05, two-sided, Holm-corrected over all of these comparisons.
 """
 
 
-def test_verdicts_first_then_where_to_look(tmp_path):
-    table, bare, page = tmp_path / "main.md", tmp_path / "rows.md", tmp_path / "index.html"
-    table.write_text(TABLE)
-    bare.write_text("Rows\n\n| System |\n| :-- |\n")
-    page.write_text("")
-    assert outcome([table, bare, page]) == [
+def test_verdicts_first_then_where_to_look(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    table, bare, page = "results/tables/main.md", "results/tables/x/rows.md", "results/report/index.html"
+    Path("results/tables/x").mkdir(parents=True)
+    Path(table).write_text(TABLE)
+    Path(bare).write_text("Rows\n\n| System |\n| :-- |\n")
+    others = ["results/tables/main.csv", "results/experiments/x/plan.tsv", "results/stages/a/b/manifest.json"]
+    assert outcome([page, *others, table, bare]) == [
         "Every system and episode:",
         "Tele .589: +.065 over Zero-shot (p .0006); 93 s of mining and training.",
         "Other .577: not above Zero-shot (+.053, p .08).",

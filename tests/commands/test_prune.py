@@ -1,4 +1,4 @@
-"""What `make prune` removes: nothing that a plan, an experiment's folder or a table still uses."""
+"""What `teleport prune` removes: nothing that a plan, an experiment's folder or a table still uses."""
 
 import json
 import os
@@ -13,7 +13,7 @@ import yaml
 from commands import disk
 from paths import REPOSITORY
 from teleport.plan.plan import Plan
-from teleport.report.experiments import link_experiment
+from teleport.report.links import link_experiment
 from teleport.running.artefact import MANIFEST, STAGES
 from teleport.running.files import write_json
 from teleport.running.job import RESUME, SHARDS
@@ -221,3 +221,10 @@ def test_what_is_half_removed_does_not_look_finished(monkeypatch):
     monkeypatch.setattr(shutil, "rmtree", killed)
     with pytest.raises(KeyboardInterrupt):
         disk.prune(set(plan.stages), True)
+
+
+def test_every_kind_of_stage_can_be_told_from_a_link():
+    from teleport.plan.kinds import KINDS
+
+    assert any(any(letter.isdigit() for letter in kind) for kind in KINDS), "bm25"
+    assert all(disk.STAGE.fullmatch(f"{kind}/0123456789ab") for kind in KINDS)

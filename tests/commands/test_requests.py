@@ -13,7 +13,16 @@ from snakemake_executor_plugin_slurm.utils import set_gres_string
 
 from commands.forecast.forecast import Forecast
 from commands.forecast.hardware import read_hardware
-from commands.forecast.requests import FOLLOWING, LEAST_MB, MARGIN, STARTING, Requests, encoding, group_of
+from commands.forecast.requests import (
+    FOLLOWING,
+    LEAST_MB,
+    MARGIN,
+    MEMORY_MARGIN,
+    STARTING,
+    Requests,
+    encoding,
+    group_of,
+)
 from paths import REPOSITORY
 from teleport.plan.kinds import KINDS, needs
 from teleport.plan.plan import Plan
@@ -41,8 +50,8 @@ def marco(**changes):
 
 @pytest.mark.parametrize("hardware", ["a100", "h200"])
 @pytest.mark.parametrize("name", ["marco", "nq", "triviaqa"])
-def test_the_group_of_a_checkpoint_asks_for_at_most_twice_its_forecast(name, hardware):
-    """Its members follow each other, and their minutes add up; its searches open the vectors once."""
+def test_the_group_of_a_checkpoint_asks_for_little_more_than_its_forecast(name, hardware):
+    """Its members follow each other, and their minutes add up: each asks for a minute at least."""
     plan = Plan(*load_files([REPOSITORY / f"config/{name}.yaml"]))
     forecast = Forecast(plan, read_hardware(hardware, measured="nowhere")[1])
     requests, groups = Requests(plan, PROFILE["config"]["cluster"] | {"hardware": hardware}), {}
@@ -51,11 +60,9 @@ def test_the_group_of_a_checkpoint_asks_for_at_most_twice_its_forecast(name, har
             groups.setdefault(name, []).append(stage)
     assert len(groups) > 4 and max(map(len, groups.values())) > 5
     for stages in groups.values():
-        opened = [stage for stage in stages if stage.kind == "retrieve" and forecast.cost(stage)[0].work["read"]]
-        assert len(opened) == 1 + ("positives" in {stage.kind for stage in stages}), "lookahead waits for the positives"
         minutes = sum(forecast.estimate(stage).seconds for stage in stages) / 60
         asked = sum(requests.of(stage).minutes for stage in stages)
-        assert MARGIN * minutes <= asked <= 2 * minutes, [stage.kind for stage in stages]
+        assert MARGIN * minutes - len(stages) <= asked <= MARGIN * minutes + STARTING + len(stages)
 
 
 CONFIGURATIONS = ["config", "marco", "nq", "triviaqa", "marco-doc", "systems", "comparison", "nq variants/nq-ance"]
@@ -80,28 +87,12 @@ def test_every_stage_asks_for_its_own_forecast_and_twice_as_much_at_each_attempt
     for stage in plan.stages.values():
         cost, seconds = forecast.cost(stage)
         first, second, third = (requests.of(stage, attempt) for attempt in (1, 2, 3))
-        if not forecast.earlier(stage):
-            starting = 0 if stage.kind in FOLLOWING else STARTING
-            assert first.minutes == max(1, round(MARGIN * seconds / 60 + starting)) or cost.lacks
-        assert first.mem_mb == max(LEAST_MB, math.ceil(MARGIN * cost.memory / 1e6)) or cost.lacks
+        starting = 0 if stage.kind in FOLLOWING else STARTING
+        assert first.minutes == max(1, round(MARGIN * seconds / 60)) + starting or cost.lacks
+        assert first.mem_mb == max(LEAST_MB, math.ceil(MEMORY_MARGIN * cost.memory / 1e6)) or cost.lacks
         assert (second.minutes, third.mem_mb) == (2 * first.minutes, 4 * first.mem_mb)
     encode = next(stage for stage in plan.stages.values() if stage.kind == "encode")
     assert requests.of(encode, shards=8).minutes < requests.of(encode).minutes / 3
-
-
-def test_searches_ask_together_for_the_sum_of_their_times_and_one_that_is_alone_for_its_own():
-    plan = marco()
-    forecast = Forecast(plan, read_hardware("a100", measured="nowhere")[1])
-    requests = Requests(plan, {"hardware": "a100"})
-    stages = max(plan.searches.values(), key=len)
-    seconds = [forecast.estimate(stage).seconds for stage in stages]
-    asked = [requests.of(stage).minutes for stage in stages]
-    assert sum(asked) == round(MARGIN * sum(seconds) / 60) < len(stages) and asked[0] >= 1 and 0 in asked
-    for stage in stages[:-1]:
-        (STAGES / stage.name).mkdir(parents=True)
-        (STAGES / stage.name / MANIFEST).touch()
-    whole = forecast.cost(stages[-1])[1]
-    assert whole > seconds[-1] and requests.of(stages[-1]).minutes == max(1, round(MARGIN * whole / 60))
 
 
 def test_no_attempt_asks_for_more_than_the_profile_says():
@@ -115,8 +106,9 @@ def test_no_attempt_asks_for_more_than_the_profile_says():
 @pytest.mark.parametrize("attempt", [1, 3])
 def test_no_job_of_several_stages_asks_for_more_than_the_profile_says(attempt):
     """Their minutes add up; each keeps its share of them, and within the limit all that it asks for."""
-    plan, limit, jobs = marco(), 14_000, {}
+    plan, jobs = marco(), {}
     free = Requests(plan, {"hardware": "cpu-2-cores"})
+    limit = 1 + max(free.of(stage).minutes for stage in plan.stages.values() if group_of(stage))
     requests = Requests(plan, {"hardware": "cpu-2-cores", "minutes": limit})
     for stage in plan.stages.values():
         if name := group_of(stage):

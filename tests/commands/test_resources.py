@@ -1,4 +1,4 @@
-"""Resources of the workflow's own: what is given is refused before a job starts, not when its own does."""
+"""Resources of the workflow's own: what cannot be meant is refused, with kind and key."""
 
 import pytest
 

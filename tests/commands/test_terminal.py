@@ -1,66 +1,91 @@
-"""What a run says: lines to a file, a bar on a terminal, as Snakemake's logger hands over its events."""
+"""What a run says: lines from the events that Snakemake hands to its logger plugins."""
 
 import io
 import json
 import logging
+import signal
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
-from snakemake.logging import ColorizingTextHandler, DefaultFilter, DefaultFormatter, LogEvent
+import snakemake
+from snakemake.logging import DefaultFormatter, LogEvent
+from snakemake_interface_logger_plugins.registry import LoggerPluginRegistry
 
-from commands import dry_run, job_texts, terminal
-from commands.forecast.left import Left, job_of
-from commands.forecast.schedule import Job
-from commands.snakemake_internals import replace_terminal_handler
+from commands import job_texts, terminal
 from teleport.running.files import write_json
 
 NAME = "train/aaaaaaaaaaaa"
+MANIFEST = f"results/stages/{NAME}/manifest.json"
 EVALUATE = [f"evaluate/{letter * 12}" for letter in "bc"]
 SCORES = {EVALUATE[1]: ("episode 2, seed 7 · tele, twin", "RR@10", EVALUATE[0])}
+AGAIN = "what is finished stays, what was saved goes on, by the same command again"
 
 
 class Screen(io.StringIO):
-    """A terminal of 60 columns."""
+    """A terminal."""
 
     def isatty(self):
         return True
 
 
 @pytest.fixture
-def logger(tmp_path, monkeypatch):
-    """A logger as Snakemake sets it up, in an empty folder, and seconds that pass fast; `.stream` has what was said."""
+def start(tmp_path, monkeypatch):
+    """A function: a logger whose handler is the plugin, in an empty folder; `.stream` has what it has written."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "60")
-    monkeypatch.setenv("TERM", "xterm")
-    made = logging.Logger("snakemake")
+    monkeypatch.setattr(terminal, "PLANNED", terminal.Planned(lambda stages: f"costs of {sorted(stages)}", SCORES))
+    handlers = []
 
-    def start(stream):
-        handler = ColorizingTextHandler(stream=stream, formatter=DefaultFormatter({"reason"}, False))
-        handler.name = "DefaultStreamHandler"
-        handler.addFilter(DefaultFilter(set(), False, False, False, False))
-        made.addHandler(handler)
-        made.stream, made.left = stream, None
-        replace_terminal_handler(made, lambda usual: terminal.Terminal(usual, SCORES, lambda: made.left))
-        return made
+    def made(dry=False, stream=None):
+        logger, stream = logging.Logger("snakemake"), stream or io.StringIO()
+        monkeypatch.setattr("sys.stderr", stream)
+        settings = SimpleNamespace(stdout=False, nocolor=False, dryrun=dry)
+        handler = LoggerPluginRegistry().get_plugin("teleport").log_handler(settings, None)
+        handler.setFormatter(DefaultFormatter({"reason"}, False))
+        logger.addHandler(handler)
+        handlers.append(handler)
+        logger.stream, logger.handler = stream, handler
+        return logger
 
-    yield start
-    for handler in made.handlers:
+    monkeypatch.setattr(terminal.gc, "disable", lambda: None)
+    yield made
+    for handler in handlers:
+        handler.defect = None
         handler.close()
 
 
-def begin(logger, jobid, message, output, log="results/logs/x.log"):
+@pytest.fixture
+def logger(start):
+    return start()
+
+
+def begin(logger, jobid, message, output=MANIFEST, log="results/logs/x.log"):
     said = {"event": LogEvent.JOB_INFO, "jobid": jobid, "rule_msg": message, "output": [output], "log": [log]}
-    logger.info("", extra=said | {"shellcmd": "run"})
+    logger.info("", extra=said | {"shellcmd": "run", "reason": ""})
 
 
 def end(logger, jobid):
     logger.info("", extra={"event": LogEvent.JOB_FINISHED, "job_id": jobid})
 
 
+def planned(logger, **stats):
+    total = {"total": sum(stats.values())}
+    logger.info("Job stats:\ntotal", extra={"event": LogEvent.RUN_INFO, "stats": stats | total})
+
+
+def of_snakemake(logger, text, level=logging.INFO):
+    """A line that Snakemake itself says, by the file that it comes from."""
+    logger.handle(logging.LogRecord("x", level, f"{Path(snakemake.__file__).parent}/workflow.py", 1, text, (), None))
+
+
+def lines(logger):
+    return logger.stream.getvalue().splitlines()
+
+
 def later(logger, seconds):
     """As if all jobs had begun so many seconds ago."""
-    for job in logger.handlers[0].running.values():
+    for job in logger.handler.running.values():
         job.started -= seconds
 
 
@@ -80,12 +105,10 @@ def score(name, value):
     write_json(f"results/stages/{name}/manifest.json", {"facts": {"means": {"RR@10": value}}})
 
 
-def test_lines_to_a_file(logger, monkeypatch):
-    monkeypatch.setattr(terminal, "REDRAWN_SECONDS", 0.02)
-    logger = logger(io.StringIO())
-    logger.info("Select jobs to execute...")
-    logger.info("stats", extra={"event": LogEvent.RUN_INFO, "stats": {"train": 1, "merge": 2, "all": 1, "total": 4}})
-    begin(logger, 5, "train, episode 1 · tele", f"results/stages/{NAME}/manifest.json", f"results/logs/{NAME}.log")
+def test_a_job_has_a_line_at_its_begin_and_at_its_end_and_some_between(logger, monkeypatch):
+    monkeypatch.setattr(terminal, "LOOK_SECONDS", 0.02)
+    planned(logger, train=1, merge=2, all=1)
+    begin(logger, 5, "train, episode 1 · tele", log=f"results/logs/{NAME}.log")
     time.sleep(0.2)
     assert "far" not in logger.stream.getvalue(), "it has just begun"
     later(logger, 8)
@@ -95,60 +118,62 @@ def test_lines_to_a_file(logger, monkeypatch):
     wait_for(logger, "train, episode 1 · tele: 30/300 steps, 2 steps/s, 2 min left; 0 of 3 jobs\n")
     end(logger, 5)
     logger.warning("Something else")
-    assert logger.stream.getvalue() == (
-        "3 jobs: 1 train, 2 merge\n"
-        f"train, episode 1 · tele  results/logs/{NAME}.log\n"
-        "train, episode 1 · tele: 8 s so far; 0 of 3 jobs\n"
-        "train, episode 1 · tele: 30/300 steps, 2 steps/s, 2 min left; 0 of 3 jobs\n"
-        "train, episode 1 · tele: done in 2 min, 1 of 3 jobs\n"
-        "Something else\n"
-    )
+    assert lines(logger) == [
+        "3 jobs: 1 train, 2 merge",
+        f"train, episode 1 · tele  results/logs/{NAME}.log",
+        "train, episode 1 · tele: 8 s so far; 0 of 3 jobs",
+        "train, episode 1 · tele: 30/300 steps, 2 steps/s, 2 min left; 0 of 3 jobs",
+        "train, episode 1 · tele: done in 2 min, 1 of 3 jobs",
+        "Something else",
+    ]
 
 
-def test_what_is_said_of_a_search_goes_on_with_its_siblings(logger, monkeypatch):
-    monkeypatch.setattr(terminal, "REDRAWN_SECONDS", 0.02)
-    logger, search = logger(io.StringIO()), "retrieve/bbbbbbbbbbbb"
-    begin(logger, 5, "search-dev", f"results/stages/{search}/manifest.json", f"results/logs/{search}.log")
-    report(30, 300, 2.0)
-    lines = [f"10:00:00 {search} attempt 1", f"10:00:09 {search} done in 9.0 s", f"10:00:09 {NAME} attempt 1"]
-    write_log(Path(f"results/logs/{search}.log"), "\n".join(lines))
-    later(logger, 8)
-    wait_for(logger, "search-dev: a search beside it, 30/300 steps, 2 steps/s, 2 min left; 0 jobs\n")
+def test_what_snakemake_itself_tells_of_each_step_is_left_to_its_log_once_jobs_run(logger):
+    of_snakemake(logger, "Building DAG of jobs...")
+    planned(logger, train=1)
+    of_snakemake(logger, "Select jobs to execute...")
+    of_snakemake(logger, "a warning of Snakemake", logging.WARNING)
+    logger.info("what another Snakefile says")
+    begin(logger, 5, "train")
+    logger.handler.close()
+    assert [line.split()[0] for line in lines(logger)] == ["1", "a", "what", "train"]
+
+
+def test_where_no_job_runs_it_is_shown(logger):
+    of_snakemake(logger, "Nothing to be done (all requested files are present and up to date).")
+    logger.handler.close()
+    assert lines(logger) == ["Nothing to be done (all requested files are present and up to date)."]
+
+
+def test_a_job_without_a_message_looks_as_snakemake_shows_it(logger):
+    """Such as those of another workflow that has this one as a module, also where they run no shell command."""
+    files = {"input": [], "log": [], "benchmark": None, "wildcards": {}, "resources": {}, "local": True}
+    said = {"event": LogEvent.JOB_INFO, "jobid": 3, "rule_msg": None, "rule_name": "host", "output": ["host.txt"]}
+    said |= files | {"reason": "", "priority": 0, "threads": 1, "is_checkpoint": False, "is_handover": False}
+    logger.info("", extra=said | {"shellcmd": None, "printshellcmd": False, "indent": False})
+    assert "rule host:" in logger.stream.getvalue() and "output: host.txt" in logger.stream.getvalue()
+    said = {"event": LogEvent.JOB_INFO, "rule_msg": "all results", "output": [], "shellcmd": None}
+    logger.info("", extra=said)
+    assert "all results" not in logger.stream.getvalue(), "a target of ours runs nothing"
 
 
 def test_the_first_report_of_a_job_comes_within_ten_seconds():
-    assert terminal.FIRST_SECONDS + terminal.REDRAWN_SECONDS < 10
+    assert terminal.FIRST_SECONDS + terminal.LOOK_SECONDS < 10
 
 
 def test_what_an_earlier_attempt_reported_is_not_said(logger, monkeypatch):
-    monkeypatch.setattr(terminal, "REDRAWN_SECONDS", 0.02)
-    logger = logger(io.StringIO())
+    monkeypatch.setattr(terminal, "LOOK_SECONDS", 0.02)
     report(30, 300, 2.0, age=100)
-    begin(logger, 5, "train", f"results/stages/{NAME}/manifest.json")
+    begin(logger, 5, "train")
     later(logger, 8)
     wait_for(logger, "train: 8 s so far; 0 jobs\n")
     assert "30/300" not in logger.stream.getvalue()
 
 
-def test_a_bar_on_a_terminal_gives_way_to_lines(logger, monkeypatch):
-    monkeypatch.setattr(terminal, "REDRAWN_SECONDS", 0.02)
-    logger = logger(Screen())
-    begin(logger, 5, "train, episode 1 · tele", f"results/stages/{NAME}/manifest.json")
-    report(150, 300, 2.0)
-    later(logger, 8)
-    bar = "\r\033[K[##########..........] train, episode 1 · tele: 150/300 ste"
-    wait_for(logger, bar)
-    assert len(bar) - len("\r\033[K") == 59, "it never wraps"
-    assert logger.stream.getvalue().endswith(bar), "it is drawn again when it has changed"
-    begin(logger, 6, "merge", "results/stages/merge/dddddddddddd/manifest.json")
-    assert "\r\033[Kmerge  results/logs/x.log\n" in logger.stream.getvalue()
-
-
 def test_a_cluster_s_queue_is_not_said_to_run(logger, monkeypatch):
-    monkeypatch.setattr(terminal, "REDRAWN_SECONDS", 0.02)
-    logger = logger(io.StringIO())
+    monkeypatch.setattr(terminal, "LOOK_SECONDS", 0.02)
     logger.info("", extra={"event": LogEvent.RESOURCES_INFO, "nodes": 8})
-    begin(logger, 5, "train", f"results/stages/{NAME}/manifest.json")
+    begin(logger, 5, "train")
     later(logger, 100)
     time.sleep(0.3)
     assert logger.stream.getvalue() == "train  results/logs/x.log\n"
@@ -158,15 +183,38 @@ def test_a_cluster_s_queue_is_not_said_to_run(logger, monkeypatch):
     wait_for(logger, "train: 3/300 steps; 0 jobs\n")
 
 
+def test_what_a_job_waits_for_is_said_once(logger, monkeypatch):
+    monkeypatch.setattr(terminal, "LOOK_SECONDS", 0.02)
+    write_log(Path("results/logs/x.log"), "12:00:00 waiting: for process 7\n")
+    begin(logger, 5, "train")
+    later(logger, 8)
+    wait_for(logger, "train waits: for process 7\n")
+    time.sleep(0.1)
+    assert logger.stream.getvalue().count("waits: ") == 1
+
+
 def test_a_shard_reports_beside_its_manifest():
     shard = "results/shards/encode/aaaaaaaaaaaa/2-of-4"
     assert str(job_texts.report_folder(f"{shard}/manifest.json")) == shard
-    assert str(job_texts.report_folder(f"results/stages/{NAME}/manifest.json")) == f"results/resume/{NAME}"
+    assert str(job_texts.report_folder(MANIFEST)) == f"results/resume/{NAME}"
+
+
+def test_the_warnings_of_a_stage_come_at_its_end(start):
+    logger = start(stream=Screen())
+    begin(logger, 5, "train")
+    write_json(MANIFEST, {"provenance": {"warnings": ["the schedule ends after 6", "more than a tenth"]}})
+    end(logger, 5)
+    assert lines(logger)[2:] == [
+        "\033[33mwarning: the schedule ends after 6 (train)\033[0m",
+        "\033[33mwarning: more than a tenth (train)\033[0m",
+    ]
+    begin(logger, 6, "table main", "results/tables/main.csv")
+    end(logger, 6)
+    assert lines(logger)[-1] == "table main: done in 0.0 s, 2 jobs"
 
 
 @pytest.mark.parametrize(("before", "change"), [(0.5, " (+0.029)"), (None, "")])
 def test_the_end_of_an_episode(logger, before, change):
-    logger = logger(io.StringIO())
     score(EVALUATE[1], 0.529)
     if before is not None:
         score(EVALUATE[0], before)
@@ -176,20 +224,20 @@ def test_the_end_of_an_episode(logger, before, change):
 
 
 def test_a_torn_manifest_says_nothing(logger):
-    logger = logger(io.StringIO())
-    score(EVALUATE[1], 0.529)
     path = f"results/stages/{EVALUATE[1]}/manifest.json"
-    with open(path, "w") as file:
-        file.write(json.dumps({"facts": {}}))
+    write_json(path, {})
+    Path(path).write_text(json.dumps({"facts": {}}))
     begin(logger, 5, "evaluate-test", path)
     end(logger, 5)
-    assert logger.stream.getvalue() == ("evaluate-test  results/logs/x.log\nevaluate-test: done in 0.0 s\n")
+    assert lines(logger) == ["evaluate-test  results/logs/x.log", "evaluate-test: done in 0.0 s, 1 jobs"]
 
 
-@pytest.mark.parametrize("output", ["", "results/tables/main.csv", "results/stages/merge/0123456789ab/manifest.json"])
-def test_a_job_that_is_no_evaluation_has_no_score(output):
+@pytest.mark.parametrize(
+    "outputs", [[], ["results/tables/main.csv"], ["results/stages/merge/0123456789ab/manifest.json"]]
+)
+def test_a_job_that_is_no_evaluation_has_no_score(outputs):
     """A rule without outputs, such as `published_checkpoints`, has no manifest that could be read."""
-    assert job_texts.score_line(SCORES, output) is None
+    assert job_texts.score_line(SCORES, outputs) is None
 
 
 def fail(logger, jobid, log):
@@ -218,143 +266,102 @@ CAUSES = {
 
 @pytest.mark.parametrize("text", CAUSES)
 def test_a_failed_job_says_why_once_and_neither_command_nor_guess(logger, tmp_path, text):
-    logger, log = logger(io.StringIO()), write_log(tmp_path / "results/logs/x.log", text)
-    begin(logger, 5, "train, episode 1 · tele", f"results/stages/{NAME}/manifest.json")
+    log = write_log(tmp_path / "results/logs/x.log", text)
+    begin(logger, 5, "train, episode 1 · tele")
+    said = {"event": LogEvent.ERROR, "exception": "RuleException"}
+    logger.error("CalledProcessError in file x:\nCommand 'run_stage.py --spec' returned 1", extra=said)
     fail(logger, 5, log)
-    logger.error("RuleException:\nCalledProcessError in file x:\nCommand 'run_stage.py --spec' returned 1")
-    logger.error("At least one job did not complete successfully.")
-    logger.handlers[0].close()
+    logger.handler.close()
     why, rest = CAUSES[text]
-    assert logger.stream.getvalue().splitlines()[1:] == [
+    assert lines(logger)[1:] == [
         f"failed: train, episode 1 · tele: {why}",
         f"  {rest} {log}",
         "  external_jobid: 17",
-        "1 failed: what is finished stays, what was saved goes on, by the same command again",
+        f"1 failed: {AGAIN}",
     ]
 
 
-def test_ctrl_c_says_what_is_kept_and_how_to_go_on(logger, tmp_path):
-    logger = logger(io.StringIO())
-    begin(logger, 5, "train, episode 1 · tele", f"results/stages/{NAME}/manifest.json")
-    logger.info("Terminating processes on user request, this might take some time.")
-    fail(logger, 5, write_log(tmp_path / "x.log", "SIGTERM: state saved\n"))
-    logger.handlers[0].close()
-    assert logger.stream.getvalue().splitlines()[1:] == [
-        "interrupted: stages save their work and end",
-        "interrupted: what is finished stays, what was saved goes on, by the same command again",
-    ]
+def test_an_error_of_snakemake_s_own_is_not_left_out_after_a_failure(logger, tmp_path):
+    begin(logger, 5, "train")
+    fail(logger, 5, write_log(tmp_path / "x.log", REFUSED))
+    logger.error("OSError: [Errno 28] full", extra={"event": LogEvent.ERROR, "exception": "OSError"})
+    assert lines(logger)[-2] == "OSError: [Errno 28] full" and lines(logger)[-1].startswith("error: ")
 
 
-def test_sigterm_is_told_of_as_well_but_not_what_snakemake_says_after_a_failure(logger):
-    asked = logger(io.StringIO())
-    asked.info("stats", extra={"event": LogEvent.RUN_INFO, "stats": {"train": 1, "merge": 1, "all": 1, "total": 3}})
-    begin(asked, 5, "train", f"results/stages/{NAME}/manifest.json")
-    asked.info("Will exit after finishing currently running jobs (scheduler).")
-    end(asked, 5)
-    asked.handlers[0].close()
-    assert asked.stream.getvalue().splitlines()[2:] == [
+@pytest.fixture
+def handled(logger):
+    """The logger, whose process takes signals as a run does: {signal: what it does}; Snakemake's own are noted."""
+    own = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    logger.finished = []
+    signal.signal(signal.SIGTERM, lambda *given: logger.finished.append(given[0]))
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    terminal.end_as_asked()
+    yield logger
+    for number, handler in own.items():
+        signal.signal(number, handler)
+
+
+def test_ctrl_c_says_what_is_kept_and_how_to_go_on(handled, tmp_path):
+    begin(handled, 5, "train, episode 1 · tele")
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
+    fail(handled, 5, write_log(tmp_path / "x.log", "SIGTERM: state saved\n"))
+    handled.handler.close()
+    assert lines(handled)[1:] == ["interrupted: stages save their work and end", f"interrupted: {AGAIN}"]
+
+
+def test_sigterm_is_told_of_and_handed_to_snakemake_in_a_thread(handled):
+    planned(handled, train=1, merge=1, all=1)
+    begin(handled, 5, "train")
+    signal.raise_signal(signal.SIGTERM)
+    limit = time.monotonic() + 20
+    while not handled.finished and time.monotonic() < limit:
+        time.sleep(0.01)
+    assert handled.finished == [signal.SIGTERM]
+    end(handled, 5)
+    handled.handler.close()
+    assert lines(handled)[2:] == [
         "asked to end: the jobs that run are finished first",
-        "train: done in 0.0 s",
-        "interrupted after 1 of 2 jobs: what is finished stays, what was saved goes on, by the same command again",
+        "train: done in 0.0 s, 1 of 2 jobs",
+        f"interrupted after 1 of 2 jobs: {AGAIN}",
     ]
 
 
-def test_after_a_failure_nobody_is_said_to_have_asked(logger, tmp_path):
-    told = logger(io.StringIO())
-    begin(told, 5, "train", f"results/stages/{NAME}/manifest.json")
-    fail(told, 5, write_log(tmp_path / "x.log", REFUSED))
-    told.info("Will exit after finishing currently running jobs (scheduler).")
-    told.handlers[0].close()
-    assert "asked" not in told.stream.getvalue() and "1 failed: " in told.stream.getvalue()
-
-
-def test_a_job_says_how_long_it_took_and_how_many_are_done(logger):
-    logger = logger(io.StringIO())
-    logger.info("stats", extra={"event": LogEvent.RUN_INFO, "stats": {"train": 3, "total": 3}})
-    for jobid, seconds in ((5, 0), (6, 100)):
-        begin(logger, jobid, f"train {jobid}", f"results/stages/{NAME}/manifest.json")
-        later(logger, seconds)
-        end(logger, jobid)
-    assert logger.stream.getvalue().splitlines()[2::2] == [
-        "train 5: done in 0.0 s",
-        "train 6: done in 2 min, 2 of 3 jobs",
-    ]
-
-
-LEFT = Left({NAME: Job(60.0), "merge/dddddddddddd": Job(600.0, (NAME,))}, {})
-
-
-def test_the_time_left_is_that_of_all_jobs_and_follows_how_long_those_took_that_ended(logger):
-    logger = logger(io.StringIO())
-    logger.left = LEFT
-    logger.info("stats", extra={"event": LogEvent.RUN_INFO, "stats": {"train": 1, "merge": 1, "total": 2}})
-    begin(logger, 5, "train", f"results/stages/{NAME}/manifest.json")
-    later(logger, 126)  # and not 60
-    end(logger, 5)
-    assert logger.stream.getvalue().endswith("train: done in 2 min, 1 of 2 jobs, about 15 min left\n")
-    begin(logger, 6, "merge", "results/stages/merge/dddddddddddd/manifest.json")
-    later(logger, 900)
-    end(logger, 6)
-    assert logger.stream.getvalue().endswith("merge: done in 15 min, 2 of 2 jobs\n")
-
-
-def test_the_time_left_of_what_runs():
-    """A job's own rate counts more than the forecast; what runs now begins nothing later."""
-    assert LEFT.seconds({}, {}) == 660
-    assert LEFT.seconds({}, {NAME: (20.0, None)}) == 640
-    assert LEFT.seconds({}, {NAME: (20.0, 5.0)}) == 605
-    assert LEFT.seconds({NAME: 60.0}, {"merge/dddddddddddd": (700.0, None)}) == 0
-    assert LEFT.seconds({NAME: 60.0, "merge/dddddddddddd": 600.0}, {}) == 0
-    both = Left({"a": Job(10.0, (), {"cores": 1}), "b": Job(10.0, (), {"cores": 2})}, {"cores": 2})
-    assert both.seconds({}, {"b": (4.0, None)}) == 16
-
-
-@pytest.mark.parametrize(
-    ("output", "name"),
-    [(f"results/stages/{NAME}/manifest.json", NAME), ("results/tables/main.csv", "results/tables"), ("", "/")]
-    + [("results/shards/encode/aaaaaaaaaaaa/2-of-4/manifest.json", "encode/aaaaaaaaaaaa/2")],
-)
-def test_what_a_forecast_calls_a_job(output, name):
-    assert job_of(output) == name
-
-
-def test_a_dry_run_lists_jobs_without_hashes_and_ends_with_what_it_would_cost(logger, monkeypatch):
-    monkeypatch.setattr(dry_run, "MOST_JOBS", 2)
-    monkeypatch.setattr(terminal, "Terminal", lambda usual, *_: dry_run.DryRun(usual, lambda s: f"{sorted(s)}"))
-    logger = logger(io.StringIO())
-    stats = {"event": LogEvent.RUN_INFO, "stats": {"train": 3, "total": 3}}
-    logger.info("stats", extra=stats)
+def test_a_dry_run_lists_jobs_without_hashes_and_ends_with_what_it_would_cost(start, monkeypatch):
+    monkeypatch.setattr(terminal, "MOST_JOBS", 2)
+    logger = start(dry=True)
+    planned(logger, train=3)
     for jobid in (5, 6, 7):
         begin(logger, jobid, f"train {jobid}", f"results/stages/train/{jobid}/manifest.json")
-    logger.info("stats", extra=stats)
-    logger.info("Reasons:\n    (check individual jobs above for details)")
-    logger.info("This was a dry-run (flag -n). The order of jobs does not reflect the order of execution.")
-    lines = logger.stream.getvalue().splitlines()
-    assert lines[-5:-3] == ["Job 5: train 5", "Job 6: train 6"] and lines[-3].startswith("and 1 more jobs: ")
-    assert lines[-2].startswith("This was a dry-run")
-    assert lines[-1] == "['train/5', 'train/6', 'train/7']" and "Reasons" not in logger.stream.getvalue()
+    planned(logger, train=3)
+    of_snakemake(logger, "Reasons:\n    (check individual jobs above for details)")
+    logger.handler.close()
+    assert lines(logger)[:4] == ["Job stats:", "total", "Job 5: train 5", "Job 6: train 6"]
+    assert lines(logger)[4].startswith("and 1 more jobs: ")
+    assert lines(logger)[5:] == [
+        "This was a dry run: nothing has run.",
+        "costs of ['train/5', 'train/6', 'train/7']",
+    ]
 
 
 def test_a_defect_of_the_terminal_costs_no_result_and_does_not_vanish(logger, monkeypatch):
     """Snakemake's own lines follow, the run goes on, and ends with status 1."""
-    logger = logger(io.StringIO())
     monkeypatch.setattr(terminal, "report_folder", lambda output: int("bug"))
-    begin(logger, 5, "train", f"results/stages/{NAME}/manifest.json")
+    begin(logger, 5, "train")
     logger.info("Something else")
     end(logger, 5)
     with pytest.raises(SystemExit, match="1"):
-        logger.handlers[0].close()
+        logger.handler.close()
     said = logger.stream.getvalue()
     assert said.count("Traceback (most recent call last):") == 1 and "Something else" in said
     assert "ValueError: invalid literal for int() with base 10: 'bug'" in said
-    logger.handlers[0].close()  # again, by Python's own end
+    logger.handler.close()  # again, by Python's own end
 
 
-def test_nor_does_one_in_the_thread_that_draws(logger, monkeypatch):
-    monkeypatch.setattr(terminal, "REDRAWN_SECONDS", 0.02)
-    monkeypatch.setattr(terminal.Terminal, "look", lambda self: int("bug"))
-    logger = logger(io.StringIO())
-    begin(logger, 5, "train", f"results/stages/{NAME}/manifest.json")
+def test_nor_does_one_in_the_thread_that_looks(logger, monkeypatch):
+    monkeypatch.setattr(terminal, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(terminal.LogHandler, "look", lambda self: int("bug"))
+    begin(logger, 5, "train")
     wait_for(logger, "ValueError: invalid literal for int() with base 10: 'bug'")
     with pytest.raises(SystemExit, match="1"):
-        logger.handlers[0].close()
+        logger.handler.close()

@@ -1,4 +1,4 @@
-"""What `make verify` does at size: how far it is, several stages at once, a block of each file in memory."""
+"""What `teleport verify` does at size: how far it is, several stages at once, a block of each file in memory."""
 
 import logging
 import threading

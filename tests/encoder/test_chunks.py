@@ -8,17 +8,17 @@ import torch
 
 import encoder_world
 from encoder_world import make_pretrained, make_tokens, source_folder
+from reference_encoder import reference_of
 from teleport.arrays import CHUNK_OFFSETS, Ragged, offsets_of
 from teleport.encoder import encode
 from teleport.encoder.batches import Chunks
 from teleport.encoder.load import load_encoders
-from teleport.encoder.reference import load_backbone
 from teleport.encoder.side import Side
 from teleport.encoder.tokens import open_tokens
 from teleport.running.job import Job
 from teleport.running.run import run, run_shard
 
-SPECIAL = {"cls": 1001, "sep": 1002, "pad": 1000}
+SPECIAL = {"before": [1001], "after": [1002], "pad": 1000}
 LIMIT, MOST = 6, 4
 LENGTHS = [0, 1, 3, 4, 5, 9, 10, 11, 16, 22, 23, 40, 2]  # with CLS and SEP: below, at and above whole chunks
 SETTINGS = {"sides": ["query", "passage"], "max_query_tokens": 16, "precision": "fp32"}
@@ -48,16 +48,16 @@ def released(ids, limit, most, pad):
 
 
 def test_chunks_are_those_of_the_released_code_without_padding():
-    token_map, chunks = random_map(), Chunks(random_map(), LIMIT, MOST)
+    token_map, chunks = random_map(), Chunks(random_map(), LIMIT, SPECIAL, MOST)
     expected = []
     for row in range(len(token_map)):
-        ids, mask = released([SPECIAL["cls"], *token_map[row], SPECIAL["sep"]], LIMIT, MOST, SPECIAL["pad"])
+        ids, mask = released([1001, *token_map[row], 1002], LIMIT, MOST, SPECIAL["pad"])
         real = [part[keep == 1].tolist() for part, keep in zip(ids, mask, strict=True) if keep[0]]
         assert chunks.offsets[row + 1] - chunks.offsets[row] == len(real)
         expected += real
     assert {len(chunk) for chunk in expected} == {1, 2, 3, 4, 5, 6} and set(np.diff(chunks.offsets)) == {1, 2, 3, 4}
     rows = np.random.default_rng(1).permutation(len(expected))
-    ids_T, lengths_B = chunks.packed(rows, SPECIAL)
+    ids_T, lengths_B = chunks.packed(rows)
     assert ids_T.dtype == np.int64 and lengths_B.tolist() == chunks.lengths[rows].tolist()
     found = [part.tolist() for part in np.split(ids_T, np.cumsum(lengths_B)[:-1])]
     assert found == [expected[row] for row in rows]
@@ -70,8 +70,8 @@ def test_a_text_of_one_chunk_is_the_text_cut():
     assert one.offsets is None and (several.offsets == np.append(rows, len(rows))).all()
     for ours, theirs in zip(one.packed(rows), several.packed(rows), strict=True):
         np.testing.assert_array_equal(ours, theirs)
-    ids_T, lengths_B = Chunks(token_map, 8).packed(rows, SPECIAL)
-    expected = [[SPECIAL["cls"], *token_map[row][:6].tolist(), SPECIAL["sep"]] for row in rows]
+    ids_T, lengths_B = Chunks(token_map, 8, SPECIAL).packed(rows)
+    expected = [[1001, *token_map[row][:6].tolist(), 1002] for row in rows]
     assert [text.tolist() for text in np.split(ids_T, np.cumsum(lengths_B)[:-1])] == expected
 
 
@@ -94,12 +94,12 @@ def test_vectors_are_those_of_the_padded_form(stages, tmp_path, family):
     world = upstream(stages, tmp_path, family)
     job = stages.run(encode.run, "encode", CHUNKED, world)
     vectors, offsets = np.load(job.folder / "passages.npy"), np.load(job.folder / CHUNK_OFFSETS)
-    encoder = load_encoders(world["checkpoint"].folder / "checkpoint", load_backbone)[1]
+    encoder = reference_of(load_encoders(world["checkpoint"].folder / "checkpoint")[1])
     special = json.loads((world["tokens"].folder / "special.json").read_text())
     token_map = open_tokens(job, "passages")
     assert len(offsets) == 13 and set(np.diff(offsets)) == {1, 2, 3, 4} and len(vectors) == offsets[-1]
     for row in range(12):
-        ids, mask = released([special["cls"], *token_map[row], special["sep"]], 12, 4, special["pad"])
+        ids, mask = released([*special["before"], *token_map[row], *special["after"]], 12, 4, special["pad"])
         with torch.no_grad():
             padded = encoder(torch.from_numpy(ids.astype(np.int64)), torch.from_numpy(mask)).numpy()
         ours = vectors[offsets[row] : offsets[row + 1]]

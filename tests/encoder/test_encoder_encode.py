@@ -16,7 +16,7 @@ import transformers
 from encoder_world import PASSAGES, QUERIES, make_collection, make_pretrained, make_tokens, source_folder
 from teleport.encoder import batches, encode, overlap, tokens
 from teleport.encoder.load import load_encoders, save_encoders
-from teleport.encoder.model import PackedEncoder
+from teleport.encoder.model import Encoder
 from teleport.encoder.side import Side
 
 SETTINGS = {"sides": ["query", "passage"], "max_query_tokens": 16, "max_passage_tokens": 48, "precision": "fp32"}
@@ -132,7 +132,7 @@ def test_no_tokenizer_is_called(stages, world, monkeypatch):
 
 def counted(monkeypatch, die_after=None):
     """Count the texts that encoders see; raise after so many calls, as a kill would."""
-    seen, forward = [], PackedEncoder.__call__
+    seen, forward = [], Encoder.forward
 
     def counting(self, ids_T, lengths_B):
         if die_after is not None and len(seen) == die_after:
@@ -140,7 +140,7 @@ def counted(monkeypatch, die_after=None):
         seen.append(len(lengths_B))
         return forward(self, ids_T, lengths_B)
 
-    monkeypatch.setattr(PackedEncoder, "__call__", counting)
+    monkeypatch.setattr(Encoder, "forward", counting)
     return seen
 
 
@@ -174,7 +174,7 @@ def test_several_threads_give_the_bits_of_one(stages, world, monkeypatch, precis
     monkeypatch.setitem(encode.TOKEN_BUDGET["encode"], "cpu", 1)
     settings = SETTINGS | {"precision": precision}
     alone = arrays(stages.run(encode.run, "encode", settings, world))
-    forward, threads, all_four = PackedEncoder.__call__, [], threading.Barrier(4)
+    forward, threads, all_four = Encoder.forward, [], threading.Barrier(4)
 
     def watched(self, ids_T, lengths_B):
         ident = threading.get_ident()
@@ -184,7 +184,7 @@ def test_several_threads_give_the_bits_of_one(stages, world, monkeypatch, precis
             all_four.wait(timeout=60)
         return forward(self, ids_T, lengths_B)
 
-    monkeypatch.setattr(PackedEncoder, "__call__", watched)
+    monkeypatch.setattr(Encoder, "forward", watched)
     job = stages.make("encode", settings, world, threads=4)
     stages.finish(job, encode.run(job))
     assert len({ident for ident, _, _ in threads}) == 4 and {(n, mode) for _, n, mode in threads} == {(1, True)}
@@ -197,7 +197,7 @@ def test_what_fails_in_a_thread_is_raised(stages, world, monkeypatch):
     def fail(self, ids_T, lengths_B):
         raise ValueError("a weight is not a number")
 
-    monkeypatch.setattr(PackedEncoder, "__call__", fail)
+    monkeypatch.setattr(Encoder, "forward", fail)
     with pytest.raises(ValueError, match="a weight is not a number"):
         encode.run(stages.make("encode", SETTINGS, world, threads=2))
 
@@ -215,8 +215,9 @@ def test_facts_count_tokens(stages, world, monkeypatch):
     monkeypatch.setitem(encode.TOKEN_BUDGET["encode"], "cpu", 96)
     job = stages.run(encode.run, "encode", SETTINGS, world)
     facts = json.loads((job.folder / "manifest.json").read_text())["facts"]
+    special = {"before": [2], "after": [3]}
     lengths = {
-        name: batches.Chunks(tokens.open_tokens(job, name), limit).lengths.tolist()
+        name: batches.Chunks(tokens.open_tokens(job, name), limit, special).lengths.tolist()
         for name, limit in [("passages", 48), ("queries.train", 16), ("queries.test", 16)]
     }
     assert facts["real_tokens"] == sum(map(sum, lengths.values()))

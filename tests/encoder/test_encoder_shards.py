@@ -9,7 +9,7 @@ import torch
 
 from encoder_world import PASSAGES, make_collection, make_pretrained, make_tokens, source_folder
 from teleport.encoder import encode, shards
-from teleport.encoder.model import PackedEncoder
+from teleport.encoder.model import Encoder
 from teleport.encoder.shards import shard_rows
 from teleport.running.blocks import RowBlocks
 from teleport.running.job import Job
@@ -64,7 +64,7 @@ def files(manifest):
 
 def counted(monkeypatch, die_after=None):
     """Texts that encoders see from now on; KeyboardInterrupt after so many batches, as a kill would."""
-    seen, encode_batch = [], PackedEncoder.__call__
+    seen, encode_batch = [], Encoder.forward
 
     def counting(self, ids_T, lengths_B):
         if die_after is not None and len(seen) == die_after:
@@ -72,7 +72,7 @@ def counted(monkeypatch, die_after=None):
         seen.append(len(lengths_B))
         return encode_batch(self, ids_T, lengths_B)
 
-    monkeypatch.setattr(PackedEncoder, "__call__", counting)
+    monkeypatch.setattr(Encoder, "forward", counting)
     return seen
 
 

@@ -1,36 +1,53 @@
-"""The packed forward computes what the transformers backbone computes: vectors, gradients, and what dropout does."""
+"""Packed texts give the vectors of padded ones in every architecture that packs: vectors, gradients, dropout."""
 
 import copy
+import inspect
 import shutil
 
 import numpy as np
 import pytest
 import torch
+import transformers
 
 from encoder_world import FAMILIES, make_encoder
 from reference_encoder import reference_of
-from teleport.cpu.kernels import CpuEncoder
-from teleport.encoder import model
-from teleport.encoder.model import PackedEncoder, Spans
+from teleport.encoder import attention
+from teleport.encoder.attention import EFFICIENT, FLASH, Packing, takes
+from teleport.encoder.load import load_backbone
+from teleport.encoder.model import TAKE_PACKED, Encoder, compile_layers, layers_of, prepare
+from teleport.encoder.precision import autocast
 
 CPU = torch.device("cpu")
 LENGTHS = np.array([3, 9, 9, 9, 2, 30, 17, 17])
+SIZE = {"vocab_size": 200, "hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4, "pad_token_id": 1}
+SIZE |= {"intermediate_size": 96}
+# Windows are shorter than the longest text, so that they show.
+ARCHITECTURES = {
+    "bert": transformers.BertConfig(**SIZE),
+    "roberta": transformers.RobertaConfig(**SIZE),
+    "xlm-roberta": transformers.XLMRobertaConfig(**SIZE),
+    "electra": transformers.ElectraConfig(**SIZE, embedding_size=32),
+    "modernbert": transformers.ModernBertConfig(**SIZE, local_attention=8, global_attn_every_n_layers=3),
+    "llama": transformers.LlamaConfig(**SIZE, num_key_value_heads=2),
+    "mistral": transformers.MistralConfig(**SIZE, num_key_value_heads=2, sliding_window=6),
+    "qwen2": transformers.Qwen2Config(**SIZE, num_key_value_heads=2),
+    "qwen3": transformers.Qwen3Config(**SIZE, num_key_value_heads=2, head_dim=16),
+    "gemma": transformers.GemmaConfig(**SIZE, num_key_value_heads=1, head_dim=16),
+    "gemma3_text": transformers.Gemma3TextConfig(**SIZE, num_key_value_heads=2, head_dim=16, sliding_window=8),
+}
 
 
-@pytest.fixture(params=[PackedEncoder, CpuEncoder])
-def packing(request):
-    """The packed encoder of every device, and that of a CPU."""
-    return request.param
+def texts(pad, lengths=LENGTHS):
+    """Random texts of these lengths, packed and padded: ids [T], and ids [B, L] with their mask."""
+    ids_T = np.random.default_rng(0).integers(4, 40, size=lengths.sum())
+    ids_BL = np.full((len(lengths), lengths.max()), pad)
+    mask_BL = np.arange(lengths.max()) < lengths[:, None]
+    ids_BL[mask_BL] = ids_T
+    return ids_T, torch.from_numpy(ids_BL), torch.from_numpy(mask_BL.astype(np.int64))
 
 
 def batch(encoder):
-    """Random texts of LENGTHS tokens, packed and padded: ids [T], and ids [B, L] with their mask."""
-    pad = encoder.backbone.config.pad_token_id
-    ids_T = np.random.default_rng(0).integers(4, 40, size=LENGTHS.sum())
-    ids_BL = np.full((len(LENGTHS), LENGTHS.max()), pad)
-    mask_BL = np.arange(LENGTHS.max()) < LENGTHS[:, None]
-    ids_BL[mask_BL] = ids_T
-    return ids_T, torch.from_numpy(ids_BL), torch.from_numpy(mask_BL.astype(np.int64))
+    return texts(encoder.backbone.config.pad_token_id)
 
 
 def gradients(encoder, vectors):
@@ -41,38 +58,56 @@ def gradients(encoder, vectors):
     return {name: p.grad.clone() for name, p in encoder.named_parameters() if p.grad is not None}
 
 
+def test_every_architecture_that_packs_is_tested():
+    assert ARCHITECTURES.keys() == TAKE_PACKED
+
+
+@pytest.mark.parametrize("name", sorted(ARCHITECTURES))
+@pytest.mark.parametrize("pooling", ["cls", "mean", "last"])
+def test_packed_vectors_are_those_of_padded_texts(name, pooling):
+    torch.manual_seed(0)
+    encoder = Encoder(transformers.AutoModel.from_config(ARCHITECTURES[name]), pooling, normalize=True).eval()
+    ids_T, ids_BL, mask_BL = batch(encoder)
+    with torch.inference_mode():
+        found, expected = encoder(ids_T, LENGTHS), reference_of(encoder)(ids_BL, mask_BL)
+        apart = encoder(ids_T, np.array([LENGTHS.sum()]))
+    assert encoder.packs and (found - expected).abs().max() < 2e-6
+    assert (apart - expected).abs().max() > 1e-3, "all texts as one give the same: this test would show nothing"
+
+
 @pytest.mark.parametrize("family", sorted(FAMILIES))
 @pytest.mark.parametrize(
     "pooling, projection, normalize", [("cls", None, False), ("mean", None, True), ("cls", 8, True)]
 )
-def test_vectors_and_gradients_are_those_of_transformers(tmp_path, packing, family, pooling, projection, normalize):
+def test_vectors_and_gradients_are_those_of_transformers(tmp_path, family, pooling, projection, normalize):
     encoder = make_encoder(tmp_path, family, pooling, projection=projection, normalize=normalize)
     ids_T, ids_BL, mask_BL = batch(encoder)
-    expected, found = reference_of(encoder)(ids_BL, mask_BL), packing(encoder)(ids_T, LENGTHS)
+    expected, found = reference_of(encoder)(ids_BL, mask_BL), encoder(ids_T, LENGTHS)
     assert found.dtype == torch.float32 and found.shape == (len(LENGTHS), encoder.dim)
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
     by_padding, by_packing = gradients(encoder, expected), gradients(encoder, found)
     assert by_packing.keys() == by_padding.keys() and len(by_packing) > 30
     for name, gradient in by_padding.items():
         largest = gradient.abs().max()
-        if not name.endswith("key.bias"):  # it adds the same to all scores of a query: rounding alone
+        if not name.endswith(("key.bias", "k_lin.bias")):  # it adds the same to all scores of a query: rounding alone
             assert largest > 1e-4, f"{name} has no gradient: this test would show nothing"
         assert (by_packing[name] - gradient).abs().max() < 1e-4 * largest + 1e-6, name
 
 
-def test_a_padding_token_inside_a_text_has_the_padding_position(tmp_path, packing):
+def test_a_padding_token_inside_a_text_has_the_padding_position(tmp_path):
     """RoBERTa's positions pass over it; a tokenizer makes it of a literal "<pad>"."""
     encoder = make_encoder(tmp_path, "roberta")
     ids = np.array([0, 7, 1, 1, 9, 2, 0, 1, 2])
     lengths = np.array([6, 3])
     alone = [
-        reference_of(encoder)(torch.tensor([text]), torch.ones(1, len(text)))
+        reference_of(encoder)(torch.tensor([text]), torch.ones(1, len(text), dtype=torch.int64))
         for text in ([0, 7, 1, 1, 9, 2], [0, 1, 2])
     ]
-    torch.testing.assert_close(packing(encoder)(ids, lengths), torch.cat(alone), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(encoder(ids, lengths), torch.cat(alone), rtol=1e-5, atol=1e-5)
 
 
-def test_bfloat16_is_as_close_as_autocast(tmp_path, packing):
+def test_bfloat16_is_nearly_as_close_as_autocast(tmp_path):
+    """What is prepared for encoding has its residual sums in bfloat16 too."""
     encoder = make_encoder(tmp_path, normalize=True)
     for parameter in encoder.parameters():  # as large as trained weights, whose vectors are no noise in bfloat16
         parameter.data *= 0.2
@@ -80,56 +115,59 @@ def test_bfloat16_is_as_close_as_autocast(tmp_path, packing):
     exact = reference_of(encoder)(ids_BL, mask_BL)
     with torch.autocast("cpu", torch.bfloat16):
         by_autocast = reference_of(encoder)(ids_BL, mask_BL)
-    found = packing(encoder, torch.bfloat16)(ids_T, LENGTHS)
-    errors = [1 - (vectors * exact).sum(1).min() for vectors in (found, by_autocast)]
-    assert found.dtype == torch.float32 and 0 < errors[0] < max(2 * errors[1], 1e-5)
-    gradient = gradients(encoder, found)["backbone.encoder.layer.0.attention.self.query.weight"]
-    assert gradient.dtype == torch.float32 and gradient.abs().max() > 0
+    found = prepare(encoder, torch.bfloat16)(ids_T, LENGTHS)
+    errors = [float(1 - (vectors * exact).sum(1).min().detach()) for vectors in (found, by_autocast)]
+    assert found.dtype == torch.float32 and 0 < errors[0] < max(8 * errors[1], 1e-4)
+    assert next(encoder.parameters()).dtype == torch.float32, "the encoder itself is unchanged"
 
 
-def test_texts_do_not_see_each_other(tmp_path, packing):
+def test_texts_do_not_see_each_other(tmp_path):
     encoder = make_encoder(tmp_path)
     ids_T, _, _ = batch(encoder)
-    together, ends = packing(encoder)(ids_T, LENGTHS), np.cumsum(LENGTHS)
+    together, ends = encoder(ids_T, LENGTHS), np.cumsum(LENGTHS)
     for vector, start, end in zip(together, ends - LENGTHS, ends, strict=True):
-        alone = packing(encoder)(ids_T[start:end], np.array([end - start]))
+        alone = encoder(ids_T[start:end], np.array([end - start]))
         torch.testing.assert_close(alone[0], vector, rtol=1e-5, atol=1e-5)
 
 
-def plain_kernel(q, k, v, offsets_q, offsets_k, longest_q, longest_k, rate):
-    """What the kernels of CUDA compute, text by text."""
-    assert offsets_q.dtype == offsets_k.dtype == torch.int32 and rate == 0.0
-    assert [int(o.diff().max()) for o in (offsets_q, offsets_k)] == [longest_q, longest_k]
-    rows = [[slice(*pair) for pair in zip(o[:-1], o[1:], strict=True)] for o in (offsets_q, offsets_k)]
-    texts = [[x.transpose(0, 1) for x in (q[asking], k[own], v[own])] for asking, own in zip(*rows, strict=True)]
-    return torch.cat([torch.nn.functional.scaled_dot_product_attention(*text).transpose(0, 1) for text in texts])
+def test_the_private_operators_are_called_by_the_names_that_this_torch_has():
+    """Where one is missing or another, the attention goes the way without it."""
+    for name, arguments in (FLASH, EFFICIENT):
+        assert takes((name, arguments)), getattr(torch.ops.aten, name).default._schema
+        assert not takes((name, f"{arguments} and_more")) and not takes((f"{name}_of_another_torch", arguments))
+    source = inspect.getsource(attention.varlen)
+    assert all(f"torch.ops.aten.{name}(" in source for name, _ in (FLASH, EFFICIENT))
 
 
-@pytest.mark.parametrize("one_query", [False, True])
-def test_the_attention_of_cuda_hands_its_kernels_the_operands_of_the_grouped_one(monkeypatch, one_query):
-    monkeypatch.setattr(model, "varlen", plain_kernel)
-    spans, made = Spans(LENGTHS, CPU, 2), torch.Generator().manual_seed(0)
-    queries = torch.randn(len(LENGTHS), 32, generator=made, requires_grad=True) if one_query else None
-    inputs = torch.randn(LENGTHS.sum(), 64 if one_query else 96, generator=made, requires_grad=True)
-    given = [queries, inputs] if one_query else [inputs]
-    found = []
-    for function in (CpuEncoder.attention, PackedEncoder.attention):
-        values = function(queries, inputs, spans, 0.0)
-        weights = torch.linspace(-1, 1, values.numel()).view_as(values)
-        found.append([values, *torch.autograd.grad((values * weights).sum(), given)])
-    for by_groups, by_kernel in zip(*found, strict=True):
-        torch.testing.assert_close(by_kernel, by_groups, rtol=1e-5, atol=1e-6)
+def test_the_public_kernel_takes_the_arguments_that_it_is_given(monkeypatch):
+    """`varlen_attn`, where the private operator is another; without numbers, as it runs on CUDA alone."""
+    from torch.nn.attention import varlen
+
+    known = inspect.signature(varlen.varlen_attn).parameters
+    given = {}
+    monkeypatch.setattr(attention, "takes", lambda operator: False)
+    monkeypatch.setattr(varlen, "varlen_attn", lambda q, *more, **options: given.update(options) or q)
+    q = torch.zeros(30, 4, 16, dtype=torch.bfloat16)
+    attention.varlen(q, q[:, :2], q[:, :2], Packing.of(LENGTHS, CPU), 0.0, True, 6, 0.25)
+    assert given == {"scale": 0.25, "window_size": (5, 0), "enable_gqa": True} and given.keys() <= known.keys()
+    assert attention.has_kernel(torch.bfloat16, 0.0, None) and not attention.has_kernel(torch.bfloat16, 0.1, None)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("width", [16, 13])
-def test_the_kernels_of_cuda_take_heads_of_any_width(dtype, width):
+@pytest.mark.parametrize("window", [None, 6])
+@pytest.mark.parametrize("shared", [1, 2])
+def test_the_kernels_of_cuda_take_heads_of_any_width(dtype, width, window, shared):
     """On torch's device without numbers: that its kernels exist, how they are called, and the shapes."""
-    offsets = torch.zeros(4, dtype=torch.int32, device="meta")
-    inputs = torch.empty(30, 3, 2, width, dtype=dtype, device="meta", requires_grad=True)
+    packing = Packing.of(np.array([12, 10, 8]), torch.device("meta"))
+    q = torch.empty(1, 4, 30, width, dtype=dtype, device="meta", requires_grad=True)
+    k, v = (torch.empty(1, 4 // shared, 30, width, dtype=dtype, device="meta", requires_grad=True) for _ in "kv")
+    module = torch.nn.Module()
+    module.is_causal = shared > 1
     with torch.set_grad_enabled(dtype == torch.bfloat16):  # torch 2.13 has no such backward of the float32 kernel
-        found = model.varlen(*inputs.unbind(1), offsets, offsets, 12, 12, 0.1)
-    assert found.shape == (30, 2, width) and found.dtype == dtype and found.requires_grad == (dtype == torch.bfloat16)
+        found, _ = attention.packed_attention(module, q, k, v, dropout=0.1, sliding_window=window, packing=packing)
+    assert found.shape == (1, 30, 4, width) and found.dtype == dtype
+    assert found.requires_grad == (dtype == torch.bfloat16)
 
 
 @pytest.mark.parametrize("pooling", ["cls", "mean"])
@@ -137,9 +175,10 @@ def test_a_whole_step_takes_the_path_of_cuda(tmp_path, pooling):
     """On torch's device without numbers: types and shapes, a gradient for every parameter, and no wait for a number."""
     encoder = make_encoder(tmp_path, pooling=pooling)
     ids_T, _, _ = batch(encoder)
-    expected = gradients(encoder, PackedEncoder(encoder)(ids_T, LENGTHS))
+    expected = gradients(encoder, encoder(ids_T, LENGTHS))
     encoder.train().to("meta")
-    vectors = PackedEncoder(encoder, torch.bfloat16)(ids_T, LENGTHS)
+    with autocast(encoder.device, torch.bfloat16):
+        vectors = encoder(ids_T, LENGTHS)
     assert vectors.dtype == torch.float32 and vectors.shape == (len(LENGTHS), encoder.dim)
     found = gradients(encoder, vectors)
     assert {name: g.shape for name, g in found.items()} == {name: g.shape for name, g in expected.items()}
@@ -156,17 +195,17 @@ def with_rates(encoder, hidden, attention):
 
 @pytest.mark.parametrize("hidden, attention", [(0.3, 0.0), (0.0, 0.3)])
 @pytest.mark.parametrize("pooling", ["cls", "mean"])
-def test_dropout_has_the_distribution_of_transformers(tmp_path, packing, pooling, hidden, attention):
+def test_dropout_has_the_distribution_of_transformers(tmp_path, pooling, hidden, attention):
     """Mean and standard deviation of every coordinate over many draws, for each kind of dropout alone."""
     plain = make_encoder(tmp_path, pooling=pooling)
-    for layer in plain.backbone.encoder.layer:  # attention to many tokens, so that 400 draws tell its spread well
+    for layer in layers_of(plain.backbone)[1]:  # attention to many tokens, so that 400 draws tell its spread well
         layer.attention.self.query.weight.data *= 0.1
     encoder, reference = (with_rates(made, hidden, attention) for made in (plain, reference_of(plain)))
     ids_T, ids_BL, mask_BL = batch(encoder)
     torch.manual_seed(0)
     draws = 400  # of every text, by copies in one batch
     with torch.no_grad():
-        packed = packing(encoder)(np.tile(ids_T, draws), np.tile(LENGTHS, draws))
+        packed = encoder(np.tile(ids_T, draws), np.tile(LENGTHS, draws))
         padded = reference(ids_BL.repeat(draws, 1), mask_BL.repeat(draws, 1))
     packed, padded = (x.view(draws, len(LENGTHS), -1) for x in (packed, padded))
     spread = padded.std(0)
@@ -176,52 +215,48 @@ def test_dropout_has_the_distribution_of_transformers(tmp_path, packing, pooling
     assert 0.6 < off.square().mean().sqrt() < 1.5
 
 
-def test_dropout_is_off_in_evaluation_mode(tmp_path, packing):
+def test_dropout_is_off_in_evaluation_mode(tmp_path):
     encoder = make_encoder(tmp_path)
     ids_T, _, _ = batch(encoder)
-    torch.testing.assert_close(
-        packing(with_rates(encoder, 0.3, 0.3).eval())(ids_T, LENGTHS), packing(encoder)(ids_T, LENGTHS)
-    )
+    torch.testing.assert_close(with_rates(encoder, 0.3, 0.3).eval()(ids_T, LENGTHS), encoder(ids_T, LENGTHS))
+
+
+def test_a_checkpoint_runs_no_code_and_reads_no_pickle(tmp_path):
+    config = ARCHITECTURES["bert"]
+    transformers.AutoModel.from_config(config).save_pretrained(tmp_path)
+    (tmp_path / "model.safetensors").rename(tmp_path / "pytorch_model.bin")
+    with pytest.raises(ValueError, match="cannot read the weights"):
+        load_backbone(tmp_path)
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("g++"), reason="torch.compile needs a C++ compiler for a CPU: apt-get install g++")
-@pytest.mark.parametrize("pooling", ["cls", "mean"])
-def test_compiled_layers_compute_the_same_and_are_compiled_once_for_all_shapes(tmp_path, pooling):
-    encoder = make_encoder(tmp_path, pooling=pooling)
-    plain, compiled = PackedEncoder(encoder), PackedEncoder(encoder, compiled=True)
-    assert plain.feed_forward is not compiled.feed_forward
-    from torch._dynamo.utils import counters
-
-    compilations = []
+def test_compiled_layers_compute_the_same(tmp_path):
+    plain = make_encoder(tmp_path)
+    compiled = compile_layers(copy.deepcopy(plain))
     for lengths in (LENGTHS, np.array([4, 4, 5]), np.array([7]), LENGTHS[3:]):
         ids_T = np.random.default_rng(0).integers(4, 40, size=lengths.sum())
-        (expected, by_plain), (found, by_compiled) = (
-            (vectors.detach(), gradients(encoder, vectors))
-            for vectors in (packed(ids_T, lengths) for packed in (plain, compiled))
-        )
+        expected, found = (made(ids_T, lengths) for made in (plain, compiled))
         torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
-        for name, gradient in by_plain.items():
-            torch.testing.assert_close(by_compiled[name], gradient, rtol=1e-4, atol=1e-4)
-        compilations.append(counters["stats"]["unique_graphs"])
-    assert compilations[0] > 0 and compilations[-1] <= compilations[0] + 2
+        wanted = gradients(plain, expected)
+        for name, gradient in gradients(compiled, found).items():
+            torch.testing.assert_close(gradient, wanted[name], rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 @pytest.mark.parametrize("compiled", [False, True])
-@pytest.mark.parametrize("pooling", ["cls", "mean"])
-def test_cuda_equals_the_cpu(tmp_path, pooling, compiled):
-    encoder = make_encoder(tmp_path, pooling=pooling)
+@pytest.mark.parametrize("name", ["bert", "modernbert", "qwen3", "gemma3_text"])
+def test_cuda_equals_the_cpu(name, compiled):
+    torch.manual_seed(0)
+    encoder = Encoder(transformers.AutoModel.from_config(ARCHITECTURES[name]), "mean").eval()
     ids_T, _, _ = batch(encoder)
-    expected = PackedEncoder(encoder)(ids_T, LENGTHS)
+    expected = encoder(ids_T, LENGTHS)
     wanted = gradients(encoder, expected)
     encoder.cuda()
-    for dtype, tolerance in ((None, 1e-2), (torch.bfloat16, 1e-1)):
-        found = PackedEncoder(encoder, dtype, compiled)(ids_T, LENGTHS)
-        torch.testing.assert_close(found.cpu(), expected, rtol=tolerance, atol=tolerance)
-        if dtype is None:
-            for name, gradient in gradients(encoder, found.cpu()).items():
-                torch.testing.assert_close(gradient.cpu(), wanted[name], rtol=tolerance, atol=tolerance)
-    dropped = PackedEncoder(with_rates(encoder, 0.3, 0.3), torch.bfloat16, compiled)(ids_T, LENGTHS)
-    assert (dropped.cpu() - expected).abs().max() > 0.1
+    found = prepare(encoder, None, compiled)(ids_T, LENGTHS)
+    torch.testing.assert_close(found.cpu(), expected, rtol=1e-2, atol=1e-2)
+    for weight, gradient in gradients(encoder, found).items():
+        torch.testing.assert_close(gradient.cpu(), wanted[weight], rtol=1e-2, atol=1e-2)
+    lower = prepare(encoder, torch.bfloat16, compiled)(ids_T, LENGTHS).cpu()
+    assert torch.nn.functional.cosine_similarity(lower, expected).min() > 0.999

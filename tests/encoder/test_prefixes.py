@@ -23,7 +23,7 @@ def ids_of(stages, job, name, max_tokens):
     """The encoder's input of every text, as lists."""
     tokens = open_tokens(stages.make("encode", inputs={"tokens": job}), name)
     special = json.loads((job.folder / "special.json").read_text())
-    ids, lengths = Chunks(tokens, max_tokens).packed(np.arange(len(tokens)), special)
+    ids, lengths = Chunks(tokens, max_tokens, special).packed(np.arange(len(tokens)))
     return [text.tolist() for text in np.split(ids, np.cumsum(lengths)[:-1])]
 
 

@@ -14,11 +14,8 @@ from encoder_world import make_collection, make_tokens, pretrained_settings, sou
 from hub import Hub
 from released_world import ance, bert, distilbert, dpr, torch_file
 from teleport.encoder import pretrained
-from teleport.encoder.architectures import named_as_bert
-from teleport.encoder.backbone import Backbone
 from teleport.encoder.batches import Chunks
 from teleport.encoder.load import load_encoders
-from teleport.encoder.model import PackedEncoder
 from teleport.encoder.tokens import open_tokens
 from teleport.running.artefact import Artefact
 
@@ -51,7 +48,7 @@ def vectors(stages, job, side="query", texts=TEXTS, max_tokens=512, **text_setti
     special = json.loads((made.folder / "special.json").read_text())
     encoder = load_encoders(job.folder / "checkpoint")[side == "passage"]
     with torch.inference_mode():
-        return PackedEncoder(encoder)(*Chunks(token_map, max_tokens).packed(np.arange(len(texts)), special))
+        return encoder(*Chunks(token_map, max_tokens, special).packed(np.arange(len(texts))))
 
 
 def assert_close(found, expected):
@@ -177,17 +174,6 @@ def test_distilbert_is_written_as_distilbert(stages, tmp_path):
     assert type(AutoModel.from_pretrained(tmp_path / "saved")).__name__ == "DistilBertModel"
     saved = load_file(tmp_path / "saved/model.safetensors")
     assert all(torch.equal(saved[name], original[name]) for name in original)
-    layer = encoder.backbone.encoder.layer[0]
-    assert (layer.attention.output.dropout.p, layer.output.dropout.p) == (0.0, 0.1)
-
-
-def test_every_weight_of_an_architecture_has_a_name_of_its_own():
-    raw = {"model_type": "distilbert", "dim": 8, "n_layers": 1, "n_heads": 2, "hidden_dim": 16, "activation": "gelu"}
-    raw |= {"dropout": 0.1, "attention_dropout": 0.2, "vocab_size": 9, "max_position_embeddings": 9, "pad_token_id": 0}
-    names = Backbone(raw).own_names()
-    assert len(set(names.values())) == len(names) == 20
-    config = named_as_bert(raw)
-    assert (config.hidden_size, config.attention_probs_dropout_prob, config.layer_norm_eps) == (8, 0.2, 1e-12)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 
 from collection_world import make_collection, make_run
 from teleport.evaluation import evaluate
-from teleport.evaluation.judged import Judgments
+from teleport.evaluation.measures import Judgments
 from teleport.evaluation.names import Documents
 from teleport.running.artefact import Artefact
 

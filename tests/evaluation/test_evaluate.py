@@ -6,11 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import ir_measures
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from collection_world import make_collection, make_run
+from teleport.collection import build
 from teleport.evaluation import evaluate
 from teleport.running.artefact import Artefact
 
@@ -105,3 +107,47 @@ def test_evaluate_does_not_load_torch():
     code = "import sys, teleport.evaluation.evaluate; print([n for n in ('torch', 'scipy.stats') if n in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], cwd=scripts, capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+def built(stages, folder, files, **source):
+    """A collection that was built from files of the form `folder`."""
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    return stages.run(build.run, "collection", {"source": {"source": "folder", "path": str(folder)} | source})
+
+
+def test_a_relevant_passage_that_the_corpus_lacks_counts_as_not_found(stages, tmp_path):
+    """trec_eval reads judgments and a run, and no corpus: what it says of the files as they came is the rule."""
+    corpus = "a\tone\nb\ttwo\nc\tthree\n"
+    qrels = "q 0 a 1\nq 0 gone 2\nq 0 lost 1\nr 0 b 1\nr 0 gone 0\ns 0 gone 1\n"
+    files = {"corpus.tsv": corpus, "queries.test.tsv": "q\twhich\nr\twho\ns\twhom\n", "qrels.test.tsv": qrels}
+    collection = built(stages, tmp_path, files, drop=["dangling"])
+    names = ["R@10", "AP", "nDCG@10", "Rprec", "P@1", "RR@10", "Bpref", "Judged@3"]
+    inputs = {"collection": collection, "run": make_run(stages, [[1, 0, 2], [1, 2, 0], [0, 1, 2]])}
+    means = Artefact(evaluate_run(stages, inputs, names).folder).facts["means"]
+    official = [line.split() for line in qrels.splitlines()]
+    judged = [ir_measures.Qrel(query, doc, int(grade)) for query, _, doc, grade in official]
+    lists = {"q": "bac", "r": "bca", "s": "abc"}
+    places = ((query, doc, rank) for query, docs in lists.items() for rank, doc in enumerate(docs))
+    ranked = [ir_measures.ScoredDoc(query, doc, -rank) for query, doc, rank in places]
+    for name in names:
+        measure = ir_measures.parse_measure(name)
+        assert means[name] == pytest.approx(ir_measures.calc_aggregate([measure], judged, ranked)[measure]), name
+    assert means["R@10"] == pytest.approx((1 / 3 + 1 + 0) / 3), "not vacuous: without the missing ones it is 1"
+
+
+def test_a_query_s_own_text_can_be_left_out_of_its_results(stages, tmp_path):
+    """By its id (ArguAna), by its text under another id, with or without the title, and in another case."""
+    corpus = "a\tT\tx y\nb\t\tfar off\nc\tX\ty\nd\t\tX  Y\n"
+    files = {"corpus.tsv": corpus, "queries.test.tsv": "a\tnear by\nq\tx y\n", "qrels.test.tsv": "a 0 b 1\nq 0 b 1\n"}
+    collection = built(stages, tmp_path, files)
+    facts = Artefact(collection.folder).facts["same_text"]
+    assert facts == {"copies": 1, "queries": {"test": 1}, "trained": {"test": 0}}
+    inputs = {"collection": collection, "run": make_run(stages, [[0, 1, 2, 3], [0, 3, 2, 1]])}
+    job = evaluate_run(stages, inputs, ["RR@10"])
+    assert Artefact(job.folder).facts["means"]["RR@10"] == pytest.approx((1 / 2 + 1 / 4) / 2)
+    settings = {"split": "test", "measures": ["RR@10"], "ignore_own_text": True}
+    job = stages.run(evaluate.run, "evaluate", settings, inputs)
+    assert Artefact(job.folder).facts["means"]["RR@10"] == 1
+    lines = gzip.decompress((job.folder / "test.run.gz").read_bytes()).decode().splitlines()
+    assert [tuple(line.split()[:4:2]) for line in lines] == [("a", "b"), ("a", "c"), ("a", "d"), ("q", "b")]

@@ -197,3 +197,16 @@ def test_one_and_the_same_difference_says_as_little_as_its_swaps():
     """No variance is seen, and of two queries none can be known."""
     better, worse = (Scores(np.full((2, 3), value), (1, 2, 3)) for value in (0.75, 0.25))
     assert crossed_p_value(better, worse) == paired_p_value([0.75] * 2, [0.25] * 2, 9999, 1) == 0.5
+
+
+@pytest.mark.parametrize("queries", [2, 3, 10])
+@pytest.mark.parametrize("same", [True, False])
+def test_one_difference_everywhere_has_the_least_p_whatever_rounding_leaves_of_it(queries, same):
+    values = np.linspace(0.1, 0.7, queries)[:, None] + np.zeros((1, 3))
+    seeds = (1, 2, 3) if same else (4, 5, 6)
+    p = crossed_p_value(Scores(values + 0.1, (1, 2, 3)), Scores(values, seeds))
+    assert p == 2.0 ** (1 - queries)
+
+
+def test_what_was_not_tested_is_not_counted_among_the_tests():
+    assert holm([0.01, float("nan"), 0.04])[::2] == holm([0.01, 0.04]) and np.isnan(holm([0.01, float("nan")])[1])

@@ -3,15 +3,10 @@
 import fcntl
 import random
 import shutil
-import sys
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "workflow"))
-
-from campaign import Campaign  # noqa: E402
-from fault_world import FaultWorld  # noqa: E402
+from campaign import Campaign
+from fault_world import FaultWorld
 
 
 @pytest.hookimpl(tryfirst=True)  # before the slow ones are left out

@@ -20,6 +20,7 @@ from toy import CONFIG, make_checkpoint
 
 from collection_world import WORDS, random_passages, write_folder
 from loopback import Server
+from stages import spec_file
 from teleport.plan.kinds import KINDS
 from teleport.plan.plan import Plan
 from teleport.running.code import files_digest, stage_code
@@ -170,8 +171,8 @@ class FaultWorld:
     def start(self, stage, *options, **disturbance):
         """Have a stage made; `answer` takes the number that is returned, and waits for its end."""
         code = stage_code(stage.kind, stage.loads)
-        arguments = ["--spec", stage.spec(), "--code", code, "--files", self.files_digest]
-        arguments += ["--save-every", "0", "--origins", json.dumps(stage.origins), *options]
+        arguments = [spec_file(self.folder, stage.spec()), "--code", code, "--files", self.files_digest]
+        arguments += ["--anew", "--save-every", "0", *options]
         return self.ask(arguments=arguments, **disturbance)
 
     def ask(self, **request):

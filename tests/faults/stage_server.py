@@ -51,7 +51,7 @@ def load():
         import_module(name)
     late = ("torch._dynamo", "torch.distributed.fsdp", "transformers.models.bert.modeling_bert", "pandas", "faiss")
     commands = ("commands.export", "commands.new", "teleport.report.paper.write", "teleport.report.page.write")
-    for name in (*late, *commands, "teleport.training.step", "pydantic", "numba", "bm25s", "scipy.stats"):
+    for name in (*late, *commands, "teleport.training.step", "pydantic", "bm25s", "scipy.stats"):
         import_module(name)
 
 

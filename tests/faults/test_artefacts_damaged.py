@@ -1,4 +1,4 @@
-"""Files of every kind of artefact are damaged in five ways: `make verify` and their readers name them and a remedy."""
+"""Files of every kind of artefact are damaged in five ways: `teleport verify` and readers name them and a remedy."""
 
 import contextlib
 import json

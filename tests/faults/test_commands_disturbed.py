@@ -13,8 +13,8 @@ from campaign import sample
 from fault_world import MINED, SPLITS
 
 from teleport.plan.plan import Plan
-from teleport.report.page_specs import page_spec
-from teleport.report.specs import analysis_specs, experiment_specs, table_specs
+from teleport.report.page.contents import page_contents
+from teleport.report.rows import analysis_tables, measured_tables
 from teleport.running.artefact import Artefact
 from teleport.running.files import sha256_file
 from teleport.settings.read import load_files
@@ -68,32 +68,30 @@ def commands_of(folder):
     (beir / "qrels/test.tsv").write_text("query-id\tcorpus-id\tscore\n" + judged)
 
     plan = Plan(*load_files(["mined.yaml"]))
-    (table,), (analyses,) = table_specs(plan).items(), analysis_specs(plan).items()
-    page, spec = page_spec(plan, ["mined.yaml"])
-    link = experiment_specs(plan)[TELE].text
+    (table,), (analyses,) = measured_tables(plan).items(), analysis_tables(plan).items()
+    page, _ = page_contents(plan, ["mined.yaml"])
     encoded = next(stage for stage in plan.stages.values() if stage.kind == "encode").name
-    made = [f"results/tables/{table[0][1]}.{suffix}" for suffix in ("csv", "md", "tex", "sources.csv")]
-    others = [f"results/tables/{analyses[0][1]}.{suffix}" for suffix in ("csv", "md", "tex", "sources.csv")]
+    suffixes = ("csv", "md", "tex", "sources.csv")
+    made = [f"results/tables/{each[0]}.{suffix}" for each in (table, analyses) for suffix in suffixes]
     exported = {
         f"export of a {kind}": Command(["export", f"{TELE}/episode-1/{link}", OUTPUT], makes=(OUTPUT,))
         for kind, link in (("pool", "merge"), ("run", "evaluate-test"), ("checkpoint", "train"))
     }
     return {
-        "link": Command(["link", "--output", TELE], link, (TELE,)),
-        "table": Command(["write", "table", "--output", "results/tables"], table[1].text, tuple(made)),
-        "analyses": Command(["write", "analyses", "--output", "results/tables"], analyses[1].text, tuple(others)),
-        "page": Command(["page", "--output", page], spec.text, (page,)),
+        "link": Command(["link", "mined.yaml"], "", (TELE,)),
+        "tables": Command(["tables", "mined.yaml"], "", tuple(made)),
+        "page": Command(["report", "mined.yaml"], "", (page,)),
         "report in one file": Command(["report", "mined.yaml", "--share", PAGE], "", (PAGE,)),
         "figures": Command(["figures", "mined.yaml"], "", ("results/figures",)),
         **exported,
         "delete_vectors": Command(["delete_vectors", "--output", f"results/stages/{encoded}"], output="deleted.json"),
         "prune": Command(["prune", "--delete", "few.yaml"], makes=("results/experiments", "results/tables")),
-        "new": Command(["new", "mine", "given"], makes=("config", "data/mine")),
-        "new, BEIR": Command(["new", "mine", "given/beir"], makes=("config", "data/mine")),
+        "new": Command(["new", "mine", "given"], makes=("config", "data/mine-divided")),
+        "new, BEIR": Command(["new", "mine", "given/beir"], makes=("config", "data/mine-divided")),
     }
 
 
-NAMES = ["link", "table", "analyses", "page", "report in one file", "figures", "export of a pool", "export of a run"]
+NAMES = ["link", "tables", "page", "report in one file", "figures", "export of a pool", "export of a run"]
 NAMES += ["export of a checkpoint", "delete_vectors", "prune", "new", "new, BEIR"]
 
 
@@ -109,7 +107,7 @@ class Desk:
             shutil.copytree(world.folder / name, self.sound / name, symlinks=True)
         with contextlib.chdir(self.sound):
             self.commands = commands_of(self.sound)
-        for name in ("link", "table", "analyses"):
+        for name in ("link", "tables"):
             self.run(self.commands[name], folder=str(self.sound))
 
     def run(self, command, **request):

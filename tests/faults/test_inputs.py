@@ -18,11 +18,11 @@ from bad_inputs import each_case, json_lines
 from collection_world import make_collection
 from encoder_world import source_folder
 from teleport.collection import build
-from teleport.collection.official import dpr_passages, dpr_questions, qa_questions, tevatron_questions
+from teleport.collection.forms.downloads import dpr_passages, dpr_questions, qa_questions, tevatron_questions
 from teleport.evaluation import external
 from teleport.negatives import file as negatives_file
 from teleport.plan.plan import Plan
-from teleport.report.specs import table_specs
+from teleport.report.rows import measured_tables
 from teleport.running.files import sha256_file
 from teleport.settings.read import load_files
 
@@ -207,7 +207,7 @@ def test_a_configuration(tmp_path, monkeypatch, campaign):
 
         def planned():
             plan = Plan(*load_files(["config.yaml"]))
-            return table_specs(plan) and plan
+            return measured_tables(plan) and plan
 
         def misread(plan):
             said = yaml.safe_load(config.read_bytes())

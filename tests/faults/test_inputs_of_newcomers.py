@@ -1,4 +1,4 @@
-"""What a newcomer touches first, with odd content: `make new`, a checkpoint's small files, commands, labels."""
+"""What a newcomer touches first, with odd content: `teleport new`, a checkpoint's small files, commands, labels."""
 
 import gzip
 import json
@@ -12,29 +12,26 @@ import pytest
 import yaml
 from bad_inputs import ODD, WORDS, each_case
 
+import manage
 from collection_world import make_collection
+from commands import disk
+from commands.compare import compare
+from commands.export import export
+from commands.new import new
+from commands.status import unfinished
 from encoder_world import pretrained_settings, source_folder
 from paths import REPOSITORY
 from stages import Stages
-
-sys.path.insert(0, str(REPOSITORY / "workflow_scripts"))
-
-import manage  # noqa: E402
-from commands import disk  # noqa: E402
-from commands.compare import compare  # noqa: E402
-from commands.export import export  # noqa: E402
-from commands.new import new  # noqa: E402
-from commands.status import unfinished  # noqa: E402
-from teleport.encoder import pretrained  # noqa: E402
-from teleport.encoder.completed import completed  # noqa: E402
-from teleport.plan.plan import Plan  # noqa: E402
-from teleport.refusal import Refusal  # noqa: E402
-from teleport.report.page_specs import page_spec  # noqa: E402
-from teleport.report.specs import table_specs  # noqa: E402
-from teleport.running.artefact import MANIFEST, signed  # noqa: E402
-from teleport.running.files import write_json  # noqa: E402
-from teleport.settings.encoder import Encoder  # noqa: E402
-from teleport.settings.read import load, load_files  # noqa: E402
+from teleport.encoder import pretrained
+from teleport.encoder.completed import completed
+from teleport.plan.plan import Plan
+from teleport.refusal import Refusal
+from teleport.report.page.contents import page_contents
+from teleport.report.rows import measured_tables
+from teleport.running.artefact import MANIFEST, signed
+from teleport.running.files import write_json
+from teleport.settings.encoder import Encoder
+from teleport.settings.read import load, load_files
 
 pytestmark = pytest.mark.faults
 SPLIT_NAMES = ["test", "dev", "valid", "dl19", "2019", "no", "x: y", "#x", "a, b", "a\\1", "a" * 240, "{x}", "..", "ü"]
@@ -71,10 +68,10 @@ def test_a_new_configuration(tmp_path, monkeypatch, campaign):
         case.read(lambda: new("mine", given, REPOSITORY, **roles), misread)
         made = {path.name for path in case.folder.iterdir()} - {"given"}
         wrong = made and "config" not in made
-        campaign.note("nothing is left of what was refused", "make new", wrong, case.number)
+        campaign.note("nothing is left of what was refused", "teleport new", wrong, case.number)
         monkeypatch.chdir(tmp_path)
 
-    each_case(campaign, tmp_path, "make new", one)
+    each_case(campaign, tmp_path, "teleport new", one)
 
 
 MODULES = {"": "Transformer", "1_Pooling": "Pooling", "2_Normalize": "Normalize"}
@@ -338,10 +335,10 @@ def test_texts_of_a_configuration(tmp_path, monkeypatch, campaign):
 
         def specs():
             plan = Plan(*load(raw))
-            return [spec.text for spec in table_specs(plan).values()] + [page_spec(plan, [])[1].text]
+            return [*measured_tables(plan).values(), page_contents(plan, [])[1]]
 
         def misread(made):
-            said = json.dumps([json.loads(text) for text in made])
+            said = json.dumps(made)
             return None if json.dumps(f"b{title}")[1:-1] in said and json.dumps(f"c{other}")[1:-1] in said else said
 
         case.read(specs, misread)

@@ -46,35 +46,6 @@ def test_killed_in_the_place_of_any_call_that_changes_a_file(fault_world, stage,
         campaign.note("killed in the place of a call", stage.kind, wrong, [point, answer["last"]])
 
 
-def test_a_job_of_several_searches_killed_in_the_place_of_any_call(fault_world, campaign):
-    """Each of them is then to be taken, to be resumed or absent: their own jobs end in the same files."""
-    searches, taken = {}, 0
-    for stage in filter(lambda stage: stage.opened, fault_world.stages.values()):
-        searches.setdefault(stage.opened, []).append(stage)
-    first, *others = stages = max(searches.values(), key=len)
-    siblings = "--siblings", f"[{', '.join(stage.spec() for stage in others)}]"
-    fault_world.number_of_calls(first)  # or it is skipped
-    for stage in stages:
-        fault_world.forget(stage)
-    calls = fault_world.run(first, *siblings, point=10**9)["calls"]
-    for point in [*sample(range(1, calls + 1), 10, first.kind), calls]:
-        for stage in stages:
-            fault_world.forget(stage, keep_files=point % 2 == 0)
-        answer = fault_world.run(first, *siblings, point=point)
-        published = [stage.name for stage in others if (fault_world.place(stage) / "manifest.json").exists()]
-        fault_world.forget(first, keep_files=True)  # as Snakemake does when its job has failed
-        answers = [fault_world.run(stage) for stage in stages]
-        taken += sum("was finished by the job of" in each["output"] for each in answers)
-        wrong = [each["output"][-500:] for each in answers if each["status"]]
-        wrong = wrong or [different for stage in stages for different in fault_world.differences(stage)]
-        if answer["status"] != -signal.SIGKILL or published:
-            wrong = f"status {answer['status']}, published {published}: {answer['output'][-500:]}"
-        campaign.note("several searches killed in the place of a call", first.kind, wrong, [point, answer["last"]])
-        for stage in stages if wrong else []:
-            fault_world.restore(stage)
-    assert len(stages) > 2 and taken >= len(others)
-
-
 def test_ended_by_a_signal_at_any_moment(fault_world, stage, campaign):
     draw, interrupted, longest = random.Random(stage.name), 0, 0.3
     for case in range(10 * cases_of(40)):  # until so many have really been interrupted

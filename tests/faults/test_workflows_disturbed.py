@@ -191,7 +191,7 @@ KINDS += ["train", "evaluate"]
 
 @pytest.mark.parametrize(("kind", "way"), list(zip(KINDS, itertools.cycle(WAYS))))
 def test_the_remedy_of_a_damaged_file_helps(finished, tmp_path, campaign, kind, way):  # noqa: F811
-    """What `make verify` says is done to the letter. A check has no file but its manifest."""
+    """What `teleport verify` says is done to the letter. A check has no file but its manifest."""
     world, draw = finished.copy(tmp_path / "world"), random.Random(kind)
     folder = world.folder / "results/stages" / draw.choice([n for n in world.manifests() if n.startswith(f"{kind}/")])
     files = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != "manifest.json"]

@@ -6,12 +6,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from teleport.arrays import CHUNK_OFFSETS, Run, save_array
-from teleport.negatives import merge
-from teleport.negatives.pool import FIELDS
+from teleport.negatives import merge, score
+from teleport.negatives.pool import FIELDS, read_pool
 from teleport.running.artefact import Artefact
 from teleport.settings.negatives import Negatives
-from teleport.settings.pool import Draw
-from teleport.settings.registry import SOURCES, merge_loads
+from teleport.settings.pool import Draw, ScoreSettings
+from teleport.settings.registry import ANCHORS, CANDIDATES, POSITIVES, SOURCES, compared, merge_loads, score_loads
 
 
 class World:
@@ -35,12 +35,14 @@ class World:
             pq.write_table(pa.table(answers), job.output("answers.train.parquet"))
         return self.stages.finish(job, {"positive_grade": positive_grade, "num_passages": len(numbers)})
 
-    def retrieval(self, ids, rows=None):
-        """A retrieve stage with lists `ids` [L, D]; scores fall with the rank and differ between lists. The job's
-        `lists` are (query row, ids, scores) each."""
+    def retrieval(self, ids, rows=None, scores=None):
+        """A retrieve stage with lists `ids` [L, D]; scores fall with the rank and differ between lists, where none are
+        given. The job's `lists` are (query row, ids, scores) each."""
         ids = np.array(ids, np.int32)
         rows = np.arange(len(ids)) if rows is None else np.array(rows)
-        scores = (np.arange(len(ids))[:, None] - np.arange(ids.shape[1]) / 64).astype(np.float32)
+        if scores is None:
+            scores = np.arange(len(ids))[:, None] - np.arange(ids.shape[1]) / 64
+        scores = np.array(scores, np.float32)
         job = self.stages.make("retrieve")
         Run(ids, scores, rows).write(job)
         self.stages.finish(job)
@@ -56,24 +58,55 @@ class World:
             save_array(job.output(CHUNK_OFFSETS), sides["offsets"])
         return self.stages.finish(job)
 
-    def merge(self, collection, counts, lists, inputs=(), ranks=(), **settings):
-        """Run the stage; `counts` is {source: n}, in the order of the pool, `lists` {source: the job that it reads}.
+    def score(self, pool, inputs, of="queries", sources=None):
+        """A score stage as the plan makes it: of the candidates of `sources` of a settings.Pool and the positives."""
+        names = pool.sources if sources is None else sources
+        draws = {name: draw for name, draw in pool.sources.items() if name in names}
+        settings = ScoreSettings.taken_from(pool, keep_duplicates=True, sources=draws, of=of)
+        read = {name: job for name, job in inputs.items() if not name.startswith(("scores.", "anchors."))}
+        job = self.stages.make("score", settings, read)
+        job.loads = score_loads(settings)
+        return self.stages.finish(job, score.run(job))
 
-        Returns the finished job, with its pools (tuples of `FIELDS`) and facts as attributes.
+    def merge(self, collection, counts, lists, inputs=(), ranks=(), draws=(), **settings):
+        """Run the stage, and before it the score stages that its settings ask for; `counts` is {source: n}, in the
+        order of the pool, `lists` {source: the job that it reads}, `draws` {source: its draw}, else uniform; inputs:
+        the `vectors` of the miner, where scores are compared.
+
+        Returns the finished job, with its pools (tuples of passage, names of sources, first episode, rank, score) and
+        facts as attributes.
         """
-        ranks = dict(ranks)
-        draws = {n: Draw(count=count, flag=SOURCES[n].flag, ranks=ranks.get(n)) for n, count in counts.items()}
-        inputs = {"collection": collection} | dict(lists) | dict(inputs)
+        ranks, draws, vectors = dict(ranks), dict(draws), dict(inputs).pop("vectors", None)
+        settings.setdefault("draws", draws)
         own = {name: settings.pop(name) for name in ("seed", "episode", "part") if name in settings}
-        pool = Negatives(**settings).of_pool(**{"seed": 42, "episode": 1, "sources": draws} | own)
+        negatives = Negatives(**settings)
+        sources = {
+            name: Draw(
+                count=count, place=place, ranks=ranks.get(name), draw=negatives.draw_of(name),
+                scored=SOURCES[name].scored,
+            )
+            for place, (name, count) in enumerate(counts.items())
+        }  # fmt: skip
+        pool = negatives.of_pool(**{"seed": 42, "episode": 1, "sources": sources} | own)
+        inputs = {"collection": collection} | dict(lists) | {n: i for n, i in dict(inputs).items() if n != "vectors"}
+        if vectors and (pairs := compared(pool).get("miner")):
+            read = inputs | {"queries": vectors, "passages": vectors}
+            unknown = [name for name, draw in sources.items() if name in pairs[CANDIDATES] and not draw.scored]
+            if unknown or POSITIVES in pairs:
+                inputs["scores.miner"] = self.score(pool, read, sources=unknown)
+            if ANCHORS in pairs:
+                inputs["anchors.miner"] = self.score(pool, read, of="positives", sources=pairs[CANDIDATES])
         job = self.stages.make("merge", pool.model_dump(mode="json"), inputs)
         job.loads = merge_loads(pool)
         self.stages.finish(job, merge.run(job))
-        columns = {name: np.load(job.folder / f"{name}.npy") for name in FIELDS}
-        assert {name: column.dtype for name, column in columns.items()} == FIELDS
-        offsets = np.load(job.folder / "offsets.npy")
-        flat = list(zip(*(columns[name].tolist() for name in FIELDS), strict=True))
-        job.pools = [flat[start:stop] for start, stop in zip(offsets, offsets[1:], strict=False)]
+        read = read_pool(lambda name: job.folder / name)
+        assert {name: getattr(read.items, name).dtype for name in FIELDS} == FIELDS
+        columns = {name: getattr(read.items, name).tolist() for name in FIELDS}
+        columns["sources"] = [
+            "+".join(name for name, bit in read.bits.items() if bits & bit) for bits in columns["sources"]
+        ]
+        flat = list(zip(*columns.values(), strict=True))
+        job.pools = [flat[start:stop] for start, stop in zip(read.offsets, read.offsets[1:], strict=False)]
         job.passages = [[item[0] for item in pool] for pool in job.pools]
         job.merge_facts = Artefact(job.folder).facts
         return job

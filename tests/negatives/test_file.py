@@ -117,7 +117,7 @@ def test_a_merge_draws_from_a_file(files, world):
     job = files.stages.run(file.run, "negatives_file", settings, {"collection": files.collection})
     merged = world.merge(files.collection, {"file": 3}, {"file": job})
     assert [len(pool) for pool in merged.pools] == [3, 2, 0]
-    assert {item[1] for pool in merged.pools for item in pool} == {32} and merged.passages[1] == [3, 4]
+    assert {item[1] for pool in merged.pools for item in pool} == {"file"} and merged.passages[1] == [3, 4]
     ranges = world.merge(files.collection, {"file": 3}, {"file": job}, ranks={"file": [[2, 3]]})
     assert ranges.passages == [[3, 0], [4], []]
 

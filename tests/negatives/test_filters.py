@@ -7,7 +7,7 @@ from teleport.negatives import merge
 from teleport.negatives.filters import above_positive, absolute_margin, relative_margin
 from teleport.negatives.scores import positive_scores
 from teleport.search import exact
-from teleport.settings.negatives import Negatives
+from teleport.settings.section import Part
 
 DROPS = {
     "relative_margin": lambda score, best, margin: score >= best - abs(best) * margin,
@@ -28,16 +28,18 @@ class Scored:
         self.given = [rng.choice(60, (1, 4, 0)[q % 3], replace=False).tolist() for q in range(12)]
         judgments = [(q, p, 1) for q, given in enumerate(self.given) for p in given]
         self.collection = world.collection([f"q{q}" for q in range(12)], judgments, num_passages=60)
-        vectors = world.vectors(queries=self.queries, passages=self.all_passages)
-        self.vectors = {"queries": vectors, "passages": vectors}
-        lists = {name: [rng.permutation(60)[:30] for _ in range(12)] for name in ("query", "lookahead")}
-        self.lists = {name: world.retrieval(ids) for name, ids in lists.items()}
+        self.vectors = world.vectors(queries=self.queries, passages=self.all_passages)
+        lists = {name: np.array([rng.permutation(60)[:30] for _ in range(12)]) for name in ("query", "lookahead")}
+        scores = np.take_along_axis(self.queries @ self.all_passages.T, lists["query"], axis=1)
+        self.lists = {"query": world.retrieval(lists["query"], scores=scores)}
+        self.lists["lookahead"] = world.retrieval(lists["lookahead"])
         last = world.merge(self.collection, {"query": 30}, self.lists | {"query": world.retrieval(lists["lookahead"])})
         self.lists["momentum"] = last
 
     def merge(self, counts=None, **settings):
         counts = counts or {"query": 99, "lookahead": 99, "momentum": 99, "random": 99}
-        return self.world.merge(self.collection, counts, self.lists, self.vectors, episode=2, filters=settings)
+        inputs = {"vectors": self.vectors}
+        return self.world.merge(self.collection, counts, self.lists, inputs, episode=2, filters=settings)
 
     def dropped(self, query, passage, rule="lowest", **filters):
         """The filters that drop a passage."""
@@ -117,10 +119,10 @@ def test_the_score_of_several_positives_is_the_lowest_the_mean_or_that_of_the_fi
 def test_queries_that_a_filter_leaves_short_are_counted_apart_from_short_lists(world):
     """Scores are the numbers of the passages; the positive is number 3. Query a loses two of three, c had one only."""
     collection = world.collection(["a", "b", "c"], [(0, 3, 1), (1, 3, 1), (2, 3, 1)], num_passages=6)
-    lists = {"query": world.retrieval([[4, 3, 5, 0], [0, 1, 2, 3], [0, -1, -1, -1]])}
+    ids = [[4, 3, 5, 0], [0, 1, 2, 3], [0, -1, -1, -1]]
+    lists = {"query": world.retrieval(ids, scores=ids)}
     encoded = world.vectors(queries=[[1.0]] * 3, passages=[[float(n)] for n in range(6)])
-    inputs = {"queries": encoded, "passages": encoded}
-    job = world.merge(collection, {"query": 2}, lists, inputs, filters={"above_positive": True})
+    job = world.merge(collection, {"query": 2}, lists, {"vectors": encoded}, filters={"above_positive": True})
     assert [len(pool) for pool in job.pools] == [1, 2, 1] and job.passages[0] == [0]
     assert job.merge_facts["short_queries"] == {"query": 2}
     assert job.merge_facts["filters"] == {
@@ -131,9 +133,11 @@ def test_queries_that_a_filter_leaves_short_are_counted_apart_from_short_lists(w
 
 
 def test_vectors_are_not_read_when_no_filter_asks_for_scores(scored):
-    del scored.vectors["queries"], scored.vectors["passages"]
-    assert "filters" not in scored.merge(skip_ranks=3).merge_facts
-    assert Negatives(filters={"skip_ranks": 3}).of_pool().positive_score is None
+    scored.vectors = None
+    job = scored.merge(skip_ranks=3)
+    assert "filters" not in job.merge_facts and job.raw_settings["positive_score"] is None
+    capped = scored.merge({"query": 99}, max_score=5.0)
+    assert max(item[4] for pool in capped.pools for item in pool) == 5, "the retrieval has the scores"
 
 
 def test_a_passage_in_chunks_has_the_score_of_its_best_one(scored):
@@ -142,11 +146,11 @@ def test_a_passage_in_chunks_has_the_score_of_its_best_one(scored):
     counts = rng.integers(1, 5, 60)
     offsets = np.concatenate([[0], np.cumsum(counts)])
     chunks = rng.integers(-3, 4, (offsets[-1], 8))
-    scored.vectors = dict.fromkeys(
-        ("queries", "passages"), scored.world.vectors(queries=scored.queries, passages=chunks, offsets=offsets)
-    )
-    found = scored.merge(absolute_margin=3.0)
+    scored.vectors = scored.world.vectors(queries=scored.queries, passages=chunks, offsets=offsets)
     scores = [[max((chunks[offsets[p] : offsets[p + 1]] @ q).tolist()) for p in range(60)] for q in scored.queries]
+    ids = np.array([ids for _, ids, _ in scored.lists["query"].lists])
+    scored.lists["query"] = scored.world.retrieval(ids, scores=np.take_along_axis(np.array(scores), ids, axis=1))
+    found = scored.merge(absolute_margin=3.0)
     kept = [
         [item[0] for item in pool if not given or scores[q][item[0]] < min(scores[q][p] for p in given) - 3]
         for q, (pool, given) in enumerate(zip(scored.merge().pools, scored.given, strict=True))
@@ -158,3 +162,17 @@ def test_no_pairs_have_no_scores():
     offsets = np.array([0, 2, 3])
     nothing = exact.PairScorer(np.ones((1, 2)), np.ones((3, 2)), offsets).score(np.array([], int), np.array([], int))
     assert nothing.shape == (0,) and nothing.dtype == np.float32
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_a_part_of_the_queries_is_filtered_as_the_whole(scored, number):
+    """Only its queries are scored."""
+    settings = {"episode": 2, "filters": {"relative_margin": 0.5}}
+    counts, inputs = {"query": 99, "lookahead": 99}, {"vectors": scored.vectors}
+    whole, part = (
+        scored.world.merge(scored.collection, counts, scored.lists, inputs, part=part, **settings)
+        for part in (None, Part(number=number, of=3))
+    )
+    rows = range(4 * number, 4 * number + 4)
+    assert part.passages == [pool if q in rows else [] for q, pool in enumerate(whole.passages)]
+    assert sum(of["relative_margin"] for of in part.merge_facts["filters"]["dropped"].values()) > 10, "not vacuous"

@@ -12,12 +12,11 @@ import pytest
 from pydantic import ValidationError
 
 from teleport.negatives import merge
-from teleport.negatives.draws import uniform
+from teleport.negatives.candidates import blocks
 from teleport.seed import derive_seed
 from teleport.settings.pool import Pool
 from teleport.settings.section import Part
 
-FLAGS = {"query": 1, "lookahead": 2, "momentum": 4}
 SEED_NAMES = {"query": "query", "lookahead": "positive", "momentum": "momentum"}
 MASK = 2**64 - 1
 
@@ -47,13 +46,18 @@ def brute_force(query, query_id, positives, lists, last_pool, settings, counts):
     for source in settings["sources"]:
         candidates, slot = {}, 0
         if source == "momentum":
-            candidates = {s: (p, flag | 4, e, r, v) for s, (p, flag, e, r, v) in enumerate(last_pool)}
+            found = [source.removesuffix("+momentum") for _, source, *_ in last_pool]
+            candidates = {
+                s: (p, f"{name}+momentum", e, r, None)
+                for s, (name, (p, _, e, r, _)) in enumerate(zip(found, last_pool, strict=True))
+            }
         else:
             for row, ids, scores in lists[source].lists:
                 for rank, (passage, score) in enumerate(zip(ids, scores, strict=True), 1):
                     if row == query:
                         if passage != -1 and passage not in positives:
-                            candidates[slot] = (passage, FLAGS[source], settings["episode"], rank, score)
+                            known = score if source == "query" else None  # d+·d is no score of the query
+                            candidates[slot] = (passage, source, settings["episode"], rank, known)
                         slot += 1
         count = counts[source]
         if len(candidates) < count:
@@ -64,11 +68,18 @@ def brute_force(query, query_id, positives, lists, last_pool, settings, counts):
     facts.duplicates = len(pool) - len({item[0] for item in pool})
     if not settings["keep_duplicates"]:
         united = {}
-        for passage, flag, first, rank, score in pool:
-            old = united.get(passage, (0, flag, first, rank, score))
-            united[passage] = (passage, old[1] | flag, min(old[2], first), old[3], old[4])
+        for passage, source, first, rank, score in pool:
+            old = united.get(passage, (0, source, first, rank, score))
+            names = {*old[1].split("+"), *source.split("+")}
+            joined = "+".join(sorted(names, key=list(SEED_NAMES).index))
+            united[passage] = (passage, joined, min(old[2], first), old[3], old[4])
         pool = list(united.values())
     return pool, facts
+
+
+def plain(pools):
+    """Pools whose scores are None where they are NaN, which equals nothing."""
+    return [[(*item[:4], None if np.isnan(item[4]) else item[4]) for item in pool] for pool in pools]
 
 
 def counts_of(mode, sources, episode):
@@ -115,7 +126,7 @@ def test_equals_the_brute_force_over_three_episodes(world, monkeypatch, mode, ke
             ),
             strict=True,
         )  # fmt: skip
-        assert job.pools == list(expected)
+        assert plain(job.pools) == list(expected)
         assert job.merge_facts["wanted"] == counts
         assert job.merge_facts["drawn"] == {s: sum(fact.drawn[s] for fact in facts) for s in counts}
         assert job.merge_facts["short_queries"] == {s: sum(s in fact.short for fact in facts) for s in counts}
@@ -138,9 +149,14 @@ def test_a_literal_example(world, caplog):
     anchors = world.retrieval([[10, 2, 4], [11, 12, -1], [13, -1, -1]])
     lists, counts = {"query": queries, "lookahead": anchors}, {"query": 2, "lookahead": 2}
     first = world.merge(collection, counts, lists)
-    assert first.pools == [
-        [(1, 1, 1, 1, 0.0), (2, 1, 1, 3, -2 / 64), (2, 2, 1, 2, -1 / 64), (4, 2, 1, 3, -2 / 64)],
-        [(3, 1, 1, 3, 1 - 2 / 64)],
+    assert plain(first.pools) == [
+        [
+            (1, "query", 1, 1, 0.0),
+            (2, "query", 1, 3, -2 / 64),
+            (2, "lookahead", 1, 2, None),
+            (4, "lookahead", 1, 3, None),
+        ],
+        [(3, "query", 1, 3, 1 - 2 / 64)],
         [],
     ]
     assert first.merge_facts == {
@@ -161,9 +177,13 @@ def test_a_literal_example(world, caplog):
     lists, counts = lists | {"momentum": first}, counts | {"momentum": 4}
     second = world.merge(collection, counts, lists, episode=2)
     assert second.passages == [[1, 2, 2, 4, 1, 2, 2, 4], [3, 3], []]
-    assert [item[1:3] for item in second.pools[0]] == [(1, 2)] * 2 + [(2, 2)] * 2 + [(5, 1)] * 2 + [(6, 1)] * 2
+    found = ["query", "query", "lookahead", "lookahead"]
+    old = [(f"{name}+momentum", 1) for name in found]
+    assert [item[1:3] for item in second.pools[0]] == [(name, 2) for name in found] + old
+    assert np.isnan([item[4] for item in second.pools[0][4:]]).all(), "another checkpoint scored the last pool"
     single = world.merge(collection, counts, lists, episode=2, keep_duplicates=False)
-    assert [item[:3] for item in single.pools[0]] == [(1, 5, 1), (2, 7, 1), (4, 6, 1)]
+    united = [(1, "query+momentum", 1), (2, "query+lookahead+momentum", 1), (4, "lookahead+momentum", 1)]
+    assert [item[:3] for item in single.pools[0]] == united
     assert single.merge_facts["negatives"] == 4
 
 
@@ -239,14 +259,10 @@ def test_all_episodes_weigh_the_same_when_the_last_pool_is_taken_whole(world):
     assert shares == {"1": 1 / 3, "2": 1 / 3, "3": 1 / 3}
 
 
-def test_a_query_with_many_anchors_does_not_make_the_blocks_of_others_small(monkeypatch):
-    monkeypatch.setattr(merge, "BLOCK_SLOTS", 100)
-    draws = {"lookahead": {"count": 1, "flag": 2}, "momentum": {"count": 1, "flag": 4}}
-    settings = Pool(sources=draws, seed=1, episode=2, draw={"kind": "uniform"})
-    widths = {"lookahead": [10] * 14 + [300, 0, 0, 120] + [10] * 3, "momentum": [0] * 20 + [40]}
-    sources = {name: SimpleNamespace(widths_Q=np.array(widths_Q)) for name, widths_Q in widths.items()}
-    blocks = list(merge.Merge(settings, sources, np.zeros(21, np.uint64), uniform.choose).blocks(0, 21))
-    assert blocks == [(0, 10), (10, 14), (14, 15), (15, 17), (17, 18), (18, 20), (20, 21)]
+def test_a_query_with_many_anchors_does_not_make_the_blocks_of_others_small():
+    widths = [[10] * 14 + [300, 0, 0, 120] + [10] * 3, [0] * 20 + [40]]
+    found = list(blocks(list(map(np.array, widths)), 0, 21, 100))
+    assert found == [(0, 10), (10, 14), (14, 15), (15, 17), (17, 18), (18, 20), (20, 21)]
 
 
 @pytest.mark.parametrize("number", [0, 1, 2])
@@ -329,13 +345,13 @@ def test_rank_arms_draw_from_exactly_the_ranks_they_name(world):
     assert whole.merge_facts["short_queries"] == {"query": 0}
 
 
-def test_several_sources_lie_in_the_order_of_their_flags(world):
+def test_several_sources_lie_in_the_order_of_the_pool(world):
     collection = world.collection(["a"], [(0, 1, 1)], num_passages=3)
     lists = {"file": world.retrieval([[5, 1]]), "bm25": world.retrieval([[7, 8]])}
-    job = world.merge(collection, {"file": 2, "random": 5, "bm25": 2}, lists, episode=3)
+    job = world.merge(collection, {"bm25": 2, "random": 5, "file": 2}, lists, episode=3)
     rows = [[item[:4] for item in pool] for pool in job.pools][0]
-    assert rows == [(7, 8, 3, 1), (8, 8, 3, 2), (0, 16, 3, 0), (2, 16, 3, 0), (5, 32, 3, 1)]
-    assert [np.isnan(item[4]) for item in job.pools[0]] == [False, False, True, True, False]
+    assert rows == [(7, "bm25", 3, 1), (8, "bm25", 3, 2), (0, "random", 3, 0), (2, "random", 3, 0), (5, "file", 3, 1)]
+    assert np.isnan([item[4] for item in job.pools[0]]).all(), "none of them has the miner's score of the query"
 
 
 def test_a_pool_without_sources_is_refused():
@@ -346,7 +362,7 @@ def test_a_pool_without_sources_is_refused():
 def test_no_stage_imports_the_table_of_sources():
     """A new line there must not change the code of finished stages."""
     scripts = Path(__file__).resolve().parents[2] / "workflow_scripts"
-    modules = "merge, file, positives, sources.retrieval, sources.momentum, sources.random"
+    modules = "merge, score, file, positives, sources.retrieval, sources.momentum, sources.random"
     names = ", ".join(f"teleport.negatives.{name}" for name in modules.split(", "))
     code = f"import sys, {names}; print('teleport.settings.registry' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=scripts, capture_output=True, text=True, check=True)

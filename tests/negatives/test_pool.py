@@ -1,17 +1,20 @@
 """The pool's artefacts, and duplicates in it."""
 
+import json
+
 import numpy as np
 import pytest
 from pydantic import ValidationError
 
+from teleport.negatives import merge
 from teleport.negatives import pool as pools
 from teleport.negatives.pool import FIELDS, Items
 from teleport.settings.experiment import MOST_EPISODES
 from teleport.settings.negatives import Mining
 from teleport.settings.pool import Pool
-from teleport.settings.registry import SOURCES
 
-QUERY, LOOKAHEAD, MOMENTUM = (SOURCES[name].flag for name in ("query", "lookahead", "momentum"))
+NAMES = ["query", "lookahead", "momentum"]
+QUERY, LOOKAHEAD, MOMENTUM = (1 << place for place in range(3))
 
 
 def items(*rows):
@@ -19,27 +22,37 @@ def items(*rows):
     return Items(*map(np.array, zip(*rows, strict=True), FIELDS.values()))
 
 
-def test_flags_are_distinct_bits():
-    assert (QUERY, LOOKAHEAD, MOMENTUM) == (1, 2, 4)
-    flags = [source.flag for source in SOURCES.values()]
-    assert sum(flags) == np.bitwise_or.reduce(flags) <= 255
+def test_sources_have_their_names_in_the_pool(tmp_path):
+    writer = pools.PoolWriter(lambda name: tmp_path / name, NAMES)
+    writer.append(np.array([1]), items((7, LOOKAHEAD | MOMENTUM, 1, 1, 0.5)))
+    writer.close()
+    pool = pools.read_pool(lambda name: tmp_path / name)
+    assert pool.names == NAMES and pool.bits == {"query": QUERY, "lookahead": LOOKAHEAD, "momentum": MOMENTUM}
+    assert json.loads((tmp_path / "sources.json").read_text()) == NAMES
+
+
+def test_a_bit_moves_to_the_place_of_its_name():
+    """A later pool has other sources, and those of an earlier one after them."""
+    sources = np.array([0b001, 0b110, 0b111, 0], np.uint16)
+    moved = merge.renamed(sources, ["query", "bm25", "momentum"], ["random", "momentum", "query", "bm25"])
+    assert moved.dtype == np.uint16 and moved.tolist() == [0b0100, 0b1010, 0b1110, 0]
 
 
 def test_a_pool_is_read_as_it_was_written(tmp_path):
     blocks = [items((7, 1, 1, 1, 0.5), (8, 2, 1, 3, 0.25)), items((7, 5, 1, 200, -1.5))]
-    writer = pools.PoolWriter(lambda name: tmp_path / name)
+    writer = pools.PoolWriter(lambda name: tmp_path / name, NAMES)
     writer.append(np.array([2, 0]), blocks[0])
     writer.append(np.array([1]), blocks[1])
     assert writer.close().tolist() == [0, 2, 2, 3]
     pool = pools.read_pool(lambda name: tmp_path / name)
     assert pool.offsets.tolist() == [0, 2, 2, 3]
     assert [field.tolist() for field in pool.items] == [[7, 8, 7], [1, 2, 5], [1, 1, 1], [1, 3, 200], [0.5, 0.25, -1.5]]
-    dtypes = {"offsets.npy": "int64", "passages.npy": "int32", "sources.npy": "uint8", "first_episodes.npy": "uint8"}
+    dtypes = {"offsets.npy": "int64", "passages.npy": "int32", "sources.npy": "uint16", "first_episodes.npy": "uint8"}
     dtypes |= {"ranks.npy": "int32", "scores.npy": "float32"}
-    for path in tmp_path.iterdir():
+    for path in tmp_path.glob("*.npy"):
         np.save(tmp_path.parent / "plain.npy", np.load(path))
         assert path.read_bytes() == (tmp_path.parent / "plain.npy").read_bytes()
-    assert {path.name: str(np.load(path).dtype) for path in tmp_path.iterdir()} == dtypes
+    assert {path.name: str(np.load(path).dtype) for path in tmp_path.glob("*.npy")} == dtypes
 
 
 def test_settings_stay_within_the_types():
@@ -47,11 +60,10 @@ def test_settings_stay_within_the_types():
     assert Mining(depth=1_000_000).depth < ranks
     with pytest.raises(ValidationError, match="less than or equal to 1000000"):
         Mining(depth=ranks)
-    draw = {"kind": "uniform"}
-    draws = {"query": {"count": 1, "flag": int(np.iinfo(FIELDS["sources"]).max) // 2 + 1}}
-    assert episodes == MOST_EPISODES == Pool(sources=draws, draw=draw, seed=1, episode=episodes).episode
+    draws = {"query": {"count": 1, "place": 0}}
+    assert episodes == MOST_EPISODES == Pool(sources=draws, seed=1, episode=episodes).episode
     with pytest.raises(ValidationError, match="less than or equal to 255"):
-        Pool(sources=draws, draw=draw, seed=1, episode=episodes + 1)
+        Pool(sources=draws, seed=1, episode=episodes + 1)
 
 
 def test_duplicates_are_counted_per_query_and_only_where_filled():
@@ -61,7 +73,7 @@ def test_duplicates_are_counted_per_query_and_only_where_filled():
     assert pools.count_duplicates(np.zeros((3, 0), int), np.zeros((3, 0), bool)) == 0
 
 
-def test_the_first_occurrence_stays_and_flags_unite():
+def test_the_first_occurrence_stays_and_sources_unite():
     queries = np.array([0, 0, 0, 1, 1, 1])
     pool = items(
         (9, QUERY, 3, 4, 0.4),

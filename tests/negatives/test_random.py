@@ -6,7 +6,6 @@ import pytest
 from teleport.arrays import Ragged, offsets_of
 from teleport.negatives.draw import hash_ids
 from teleport.negatives.sources import random
-from teleport.settings.pool import Draw
 
 NOTHING = np.zeros(0, np.int32)
 
@@ -14,13 +13,13 @@ NOTHING = np.zeros(0, np.int32)
 def make(names, num_passages, count=5, known=None):
     lists = known or [NOTHING] * len(names)
     known = Ragged(offsets_of([len(values) for values in lists]), np.concatenate(lists).astype(np.int32))
-    return random.Random(hash_ids(names), num_passages, known, Draw(count=count, flag=16), episode=3)
+    return random.Random(hash_ids(names), num_passages, known, count)
 
 
 def slots(source):
     """{passage} of every query that may be drawn, after checking that none is there twice."""
-    passages, candidates = source.passages(0, len(source.widths_Q)), source.candidates(0, len(source.widths_Q))
-    drawn = [row[ok].tolist() for row, ok in zip(passages, candidates, strict=True)]
+    found = source.found(0, len(source.widths_Q))
+    drawn = [row[ok].tolist() for row, ok in zip(found.passages_QS, found.there_QS, strict=True)]
     assert all(len(set(row)) == len(row) for row in drawn)
     return drawn
 
@@ -64,7 +63,8 @@ def test_a_draw_does_not_depend_on_row_and_neighbours(num_passages):
     assert part == [whole[n] for n in rows]
     assert len({tuple(row) for row in whole}) > (100 if num_passages > 80 else 6), "queries differ"
     block = make(names, num_passages, known=known)
-    assert block.passages(200, 260)[50][block.candidates(200, 260)[50]].tolist() == whole[250]
+    found = block.found(200, 260)
+    assert found.passages_QS[50][found.there_QS[50]].tolist() == whole[250]
 
 
 def test_a_longer_stream_begins_with_what_a_shorter_one_found(monkeypatch):
@@ -91,13 +91,12 @@ def test_a_corpus_of_millions_costs_what_a_small_one_does():
     assert abs(drawn.mean() / 8_841_823 - 0.5) < 0.003  # 5 standard errors
 
 
-def test_taken_items_have_neither_rank_nor_score():
-    source = make(["a", "b"], 10**6)
-    items = source.take(0, 2, np.array([[0, 3], [1, 2]]))
-    passages = source.passages(0, 2)
-    assert items.passages.tolist() == [[passages[0, 0], passages[0, 3]], [passages[1, 1], passages[1, 2]]]
-    assert (items.sources == 16).all() and (items.first_episodes == 3).all() and (items.ranks == 0).all()
-    assert np.isnan(items.scores).all()
+def test_random_negatives_have_neither_rank_nor_score(world):
+    collection = world.collection(["a", "b"], [(0, 1, 1)], num_passages=50)
+    job = world.merge(collection, {"random": 3}, {}, episode=3)
+    assert [len(pool) for pool in job.pools] == [3, 3]
+    assert {item[1:4] for pool in job.pools for item in pool} == {("random", 3, 0)}
+    assert np.isnan([item[4] for pool in job.pools for item in pool]).all()
 
 
 def test_none_are_wanted():

@@ -1,6 +1,5 @@
 """Judgments alone, re-ranking and analyses in the configuration: the stages and rows they make, and what is refused."""
 
-import json
 import re
 
 import pytest
@@ -8,7 +7,7 @@ import yaml
 
 from paths import REPOSITORY
 from teleport.plan.plan import Plan
-from teleport.report.specs import analysis_specs, table_specs
+from teleport.report.rows import analysis_tables, measured_tables
 from teleport.settings import read as config
 
 BASE = """
@@ -46,8 +45,8 @@ def new(changed, base=None):
     return set(changed.stages) - set((base or plan()).stages)
 
 
-def rows(made, specs=table_specs, name="main"):
-    return json.loads(specs(made)["results/tables", name].text)["rows"]
+def rows(made, specs=measured_tables, name="main"):
+    return specs(made)[name]["rows"]
 
 
 def test_judgments_alone_need_no_encoder_and_no_bm25():
@@ -118,7 +117,7 @@ def test_the_ready_configuration_fetches_judgments_and_scores_two_runs_of_ones_o
         Plan(*config.load(text, files))
     (tmp_path / "runs").mkdir()
     for name in ("baseline", "mine"):
-        (tmp_path / f"runs/{name}.dl19.txt").write_text("q Q0 d 1 1 t\n")
+        (tmp_path / f"runs/{name}.dl19.txt").write_text(f"q Q0 d 1 1 {name}\n")
     made = Plan(*config.load(text, files))
     assert kinds(made.stages) == ["collection", *["contrast"] * 2, "download", *["evaluate"] * 2, *["external"] * 2]
     assert made.collection.inputs["download"].origins["mirrors"].keys() == {"2019qrels-pass.txt"}
@@ -145,7 +144,7 @@ def test_every_checkpoint_reranks_the_same_candidates():
     dev = trajectory.episodes[0].runs["dev (re-ranked)"]
     assert dev.inputs["run"].inputs["candidates"].settings.depth == 100
     assert dev.settings.measures == trajectory.episodes[0].runs["dev"].settings.measures
-    spec = json.loads(table_specs(made)["results/tables", "main"].text)
+    spec = measured_tables(made)["main"]
     assert spec["reranked"] == {"dev": spec["measures"]["dev"], "test": ["nDCG@10"]}
     assert set(spec["rows"][-1]["runs"]) == {"dev", "test", "dev (re-ranked)", "test (re-ranked)"}
     assert set(spec["rows"][0]["runs"]) == {"dev", "test"}  # BM25 ranks nothing again
@@ -163,7 +162,7 @@ def test_candidates_may_be_a_file_of_the_download():
 def test_analyses_add_their_stages_and_a_table():
     asked = {"errors": "dev", "against": {"run": "BM25", "split": "test"}, "negatives": True}
     base, made = plan(), plan(evaluation={"analyses": asked})
-    assert analysis_specs(base) == {} and table_specs(base).keys() == table_specs(made).keys()
+    assert analysis_tables(base) == {} and measured_tables(base).keys() == measured_tables(made).keys()
     # The retrieval with the last checkpoint is new; that with the first is the next episode's mining.
     assert kinds(new(made)) == [*["contrast"] * 4, *["errors"] * 3, *["negatives_overlap"] * 2, "retrieve"]
     (trajectory,) = made.trajectories["tele"]
@@ -173,7 +172,7 @@ def test_analyses_add_their_stages_and_a_table():
     overlap = trajectory.episodes[1].analyses["negatives"]
     assert overlap.inputs["queries"].name == trajectory.episodes[2].pool.inputs["query"].name
     assert overlap.inputs["negatives"] is trajectory.episodes[1].pool
-    assert {row["system"]: sorted(row["analyses"]) for row in rows(made, analysis_specs, "analyses")} == {
+    assert {row["system"]: sorted(row["analyses"]) for row in rows(made, analysis_tables, "analyses")} == {
         "BM25": ["contrast"], "Zero-shot": ["contrast", "errors"], "tele": ["contrast", "errors", "negatives"]
     }  # fmt: skip
     assert made.contrasts["BM25"].settings.measure == "RR@10"
@@ -200,8 +199,8 @@ def test_forgetting_is_tested_where_the_baseline_has_it():
 
     def test_of(asked=FORGETTING, **more):
         made = plan(evaluation={"analyses": asked}, ablations={"a": ablation | more})
-        found = [specs(made)["results/tables", name].text for specs, name in TESTED]
-        return [json.loads(text).get("significance") for text in found]
+        found = [specs(made)[name] for specs, name in TESTED]
+        return [table.get("significance") for table in found]
 
     usual = {"baseline": "q", "test": "permutation", "resamples": 9999, "level": 0.05}
     assert test_of(baseline="q") == [None, usual, usual]  # Zero-shot, the baseline of the main table, forgets nothing
@@ -210,21 +209,21 @@ def test_forgetting_is_tested_where_the_baseline_has_it():
 
 
 FORGETTING = {"forgetting": True}
-TESTED = [(analysis_specs, "analyses"), (analysis_specs, "analyses-a"), (table_specs, "a")]
+TESTED = [(analysis_tables, "analyses"), (analysis_tables, "analyses-a"), (measured_tables, "a")]
 
 
 def test_an_ablation_has_a_table_of_analyses_too():
     ablations = {"a": {"title": "A", "experiments": {"q": {"negatives": {"sources": ["query"]}}}}}
     made = plan(evaluation={"analyses": {"errors": "dev"}}, ablations=ablations)
-    assert set(analysis_specs(made)) == {("results/tables", "analyses"), ("results/tables", "analyses-a")}
-    assert [row["episode"] for row in rows(made, analysis_specs, "analyses-a")] == [2]
+    assert set(analysis_tables(made)) == {"analyses", "analyses-a"}
+    assert [row["episode"] for row in rows(made, analysis_tables, "analyses-a")] == [2]
 
 
 def test_a_run_from_elsewhere_can_be_the_reference():
     changes = {"external": {"theirs": {"label": "T", "runs": {"test": "theirs.run"}}}}
     made = plan(**changes, evaluation={"analyses": {"against": {"run": "theirs", "split": "test"}}})
     assert {contrast.inputs["reference"].kind for contrast in made.contrasts.values()} == {"external"}
-    assert json.loads(analysis_specs(made)["results/tables", "analyses"].text)["against"] == "T"
+    assert analysis_tables(made)["analyses"]["against"] == "T"
     with pytest.raises(ValueError, match="'theirs' is no entry of external with a run of 'dev'. Name BM25."):
         plan(**changes, evaluation={"analyses": {"against": {"run": "theirs"}}})
 

@@ -1,13 +1,11 @@
 """The dev set in the plan: what is retrieved for it, what shares stages, and that without it nothing changes."""
 
-import json
-
 import pytest
 import yaml
 
 from teleport.plan.plan import Plan
 from teleport.refusal import Refusal
-from teleport.report.specs import table_specs
+from teleport.report.rows import measured_tables
 from teleport.settings import read as config
 
 BASE = """
@@ -85,7 +83,7 @@ def test_the_check_asks_for_the_split():
 
 
 def test_the_table_has_a_column_of_steps_where_a_row_was_selected(planned):
-    spec = json.loads(table_specs(planned)["results/tables", "main"].text)
+    spec = measured_tables(planned)["main"]
     assert spec["columns"] == ["step"]
     _, trains = trains_of(planned, "best")
     steps = {(row["system"], row["episode"]): row["columns"]["step"] for row in spec["rows"]}
@@ -93,7 +91,7 @@ def test_the_table_has_a_column_of_steps_where_a_row_was_selected(planned):
     assert set(steps.values()) == {None} and len(steps) == 8
     watched = yaml.safe_load(BASE)["experiments"]["watched"]
     without = Plan(*config.load(yaml.safe_load(BASE) | {"experiments": {"watched": watched}}))
-    spec = json.loads(table_specs(without)["results/tables", "main"].text)
+    spec = measured_tables(without)["main"]
     assert spec["columns"] == [] and not any("columns" in row or "selected" in row for row in spec["rows"])
 
 

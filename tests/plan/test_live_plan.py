@@ -1,13 +1,10 @@
 """Live search and the index of evaluation in the plan: what is shared, what is left out, and what is refused."""
 
-import json
-
 import pytest
 import yaml
 
 from teleport.plan.plan import Plan
-from teleport.report.specs import table_specs
-from teleport.report.systems import system_columns
+from teleport.report.rows import measured_tables, system_columns
 from teleport.settings import read as config
 
 BASE = """
@@ -115,7 +112,7 @@ def test_a_table_names_the_index_of_evaluation_and_the_stages_that_know_its_size
 
 def test_another_index_of_evaluation_is_no_second_zero_shot():
     made = plan(small={"search_index": PQ}, plain={})
-    spec = json.loads(table_specs(made)["results/tables", "main"].text)
+    spec = measured_tables(made)["main"]
     assert [row["system"] for row in spec["rows"]] == ["BM25", "Zero-shot", "warm-up", "small", "plain"]
 
 

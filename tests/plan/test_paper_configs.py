@@ -1,6 +1,5 @@
 """The configurations at the papers' scale: their plans need no data, and say what the papers and their code say."""
 
-import json
 import re
 
 import pytest
@@ -11,9 +10,8 @@ from commands.forecast.hardware import read_hardware
 from commands.forecast.printed import memory_shortages, print_forecast
 from paths import REPOSITORY
 from teleport.plan.plan import Plan
-from teleport.report.published import read_published
-from teleport.report.published_specs import needs_training, published_spec, untrained
-from teleport.report.specs import table_specs
+from teleport.report.published import planned_table, read_published, stages_behind, untrained
+from teleport.report.rows import measured_tables, needs_training
 from teleport.settings.read import load, load_files, merged
 
 CONFIG = REPOSITORY / "config"
@@ -66,7 +64,7 @@ def test_the_plan_has_all_stages_and_one_download_before_them(name):
     assert kinds.count("train") == kinds.count("merge") == 3 and kinds.count("encode") == 4 + released
     assert kinds.count("evaluate") == (5 + released) * splits
     assert list(plan.collection.inputs) == ["download"] and kinds.count("download") == 1
-    assert table_specs(plan)
+    assert measured_tables(plan)
 
 
 @pytest.mark.parametrize("name", TABLE_5)
@@ -98,7 +96,7 @@ def test_the_readme_has_the_figures_of_the_forecast(files, cells, capsys):
         said[device] = " ".join(capsys.readouterr().out.split())
     download = re.search(r"download 1 0 (\S+)", said["h200"])[1]
     disk, memory, device_memory = re.search(r"total \d+ 0 (\S+) (\S+) (\S+)", said["h200"]).groups()
-    if kept := re.search(r"at most about (\S+) GB are there", said["h200"]):
+    if kept := re.search(r"at most about (\S+) GB are to come", said["h200"]):
         disk = kept[1]
     clocks = [re.search(r"wall clock: (?:(\d+) h )?(\d+) min", text).groups("0") for text in said.values()]
     sizes = [f"{float(download)} GB", f"{float(disk):.0f} GB", f"{device_memory} GB", f"{float(memory):.0f} GB"]
@@ -106,12 +104,11 @@ def test_the_readme_has_the_figures_of_the_forecast(files, cells, capsys):
 
 
 def training_warnings(config, experiments, device="h200"):
-    """What `make forecast` says of a device's memory for training, and the largest training in GB."""
+    """What `teleport forecast` says of a device's memory for training, and the largest training in GB."""
     _, hardware = read_hardware(device)
     forecast = Forecast(Plan(config, experiments), hardware)
-    (train,) = [line for line in forecast.lines if line.kind == "train"]
     warned = [text for text in memory_shortages(forecast) if "memory: train" in text]
-    return warned, total("device_memory", train.stages) / 1e9
+    return warned, total("device_memory", forecast.by_kind["train"]) / 1e9
 
 
 @pytest.mark.parametrize("name", TABLE_5)
@@ -136,8 +133,8 @@ def test_ms_marco_and_trec_dl_are_scored_by_their_own_measures():
     assert measures == {"dev": ["RR@10", "Success@1000", "R@1000", "R@100"], "dl19": dl + papers, "dl20": dl}
     check = next(stage for stage in plan.stages.values() if stage.kind == "check")
     assert check.settings.measures == ["RR@10", "Success@1000", "R@1000", "R@100", *dl, "Hole@10"]
-    spec = next(iter(table_specs(plan).values()))
-    assert json.loads(spec.text)["measures"] == measures
+    spec = next(iter(measured_tables(plan).values()))
+    assert spec["measures"] == measures
 
 
 def with_all_systems(name):
@@ -170,7 +167,7 @@ def planned_and_missing(plan, path):
     does not (two sets).
     """
     table = read_published(path)
-    lines = json.loads(published_spec(path, plan).text)["lines"]
+    lines = planned_table(path, plan)["lines"]
     lines = {(line["row"], line["column"]) for line in lines if line["ours"]}
     planned, missing = set(), set()
     for place, cell in table.cells.items():
@@ -181,8 +178,8 @@ def planned_and_missing(plan, path):
 
 
 def all_specs(plan):
-    """{table: Spec} of the published tables of a plan."""
-    return {table: published_spec(CONFIG / f"published/{table}.yaml", plan) for table in plan.config.published}
+    """{table: what is planned} of the published tables of a plan."""
+    return {table: planned_table(CONFIG / f"published/{table}.yaml", plan) for table in plan.config.published}
 
 
 @pytest.mark.parametrize("name", TABLE_5)
@@ -191,9 +188,10 @@ def test_released_checkpoints_are_scored_without_any_training(name):
     path = CONFIG / "published/released-checkpoints.yaml"
     planned, missing = planned_and_missing(Plan(config, experiments), path)
     assert (planned, missing) == (set(config.external), {"adore-star-released"} if name == "marco" else set())
-    found = untrained(all_specs(Plan(config, experiments)))
+    plan = Plan(config, experiments)
+    found = untrained(plan, all_specs(plan))
     assert list(found) == ["released-checkpoints"]
-    stages = [stage for spec in found.values() for stage in spec.stages]
+    stages = [plan.stages[name] for table in found.values() for name in stages_behind(table)]
     assert stages and not any(map(needs_training, stages))
     labels = {experiments[name].label for name in config.external}
     assert all(label.endswith("(released)") for label in labels)
@@ -221,7 +219,7 @@ def test_adore_star_is_two_headed_folders_with_a_space_before_each_text(monkeypa
     assert (text.query_prefix, text.passage_prefix, text.lower_case, text.title) == (" ", " ", True, "none")
     encoder = experiments["adore-star-released"].encoder
     assert (encoder.tied, encoder.projection, encoder.max_passage_tokens) == (False, 768, 256)
-    assert list(untrained(all_specs(plan))) == ["released-checkpoints"]
+    assert list(untrained(plan, all_specs(plan))) == ["released-checkpoints"]
 
 
 def test_continuing_starts_each_episode_from_the_last_checkpoint():
@@ -251,7 +249,7 @@ def test_digests_decide_the_collection_and_places_do_not():
 def test_the_ablations_of_tables_2_3_and_8():
     names = ["alpha-beta", "negatives", "checkpoints", "duplicates", "titles"]
     plan = Plan(*read("marco", *(f"ablations/{name}" for name in names)))
-    table_specs(plan)
+    measured_tables(plan)
     starts = {
         name: plan.experiments[name].encoder.checkpoint.hub for name in ("q-neg", "q-neg-bert", "q-neg-condenser")
     }

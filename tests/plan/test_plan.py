@@ -2,14 +2,14 @@
 
 import hashlib
 import json
-from pathlib import Path
 
 import pytest
 import yaml
 
 from teleport.plan.plan import Plan
 from teleport.plan.stage import Stage
-from teleport.report.specs import experiment_specs, table_specs
+from teleport.report.links import experiment_folders
+from teleport.report.rows import measured_tables
 from teleport.settings import read as config
 from teleport.settings import registry
 from teleport.settings.collection import CollectionSettings
@@ -94,17 +94,21 @@ def test_settings_that_decide_nothing_change_no_key():
 FILES = [f"toy/{role}.{split}.tsv" for role in ("queries", "qrels") for split in ("train", "test")]
 
 
-@pytest.mark.parametrize("spelling", ["{}/", "./{}", "x/../{}", "ABSOLUTE/{}"])
-def test_a_path_in_another_spelling_changes_no_key(tmp_path, monkeypatch, spelling):
-    monkeypatch.chdir(tmp_path)
-    for name in ("toy/corpus.tsv", *FILES, "bert/model.safetensors", "r.run"):
-        Path(name).parent.mkdir(exist_ok=True)
-        Path(name).write_text(name)
+@pytest.mark.parametrize("spelling", ["{}/", "./{}", "x/../{}", "ABSOLUTE/{}", "ELSEWHERE/{}", "../elsewhere/{}"])
+def test_the_same_content_at_another_path_changes_no_key(tmp_path, monkeypatch, spelling):
+    for folder in ("here", "elsewhere"):
+        for name in ("toy/corpus.tsv", *FILES, "bert/model.safetensors", "r.run", "mined.jsonl"):
+            path = tmp_path / folder / name
+            path.parent.mkdir(exist_ok=True, parents=True)
+            path.write_text(name)
+    monkeypatch.chdir(tmp_path / "here")
 
     def stages(spell):
-        toy, bert, run = (spell.replace("ABSOLUTE", str(tmp_path)).format(name) for name in ("toy", "bert", "r.run"))
+        spell = spell.replace("ABSOLUTE", str(tmp_path / "here")).replace("ELSEWHERE", str(tmp_path / "elsewhere"))
+        toy, bert, run, mined = (spell.format(name) for name in ("toy", "bert", "r.run", "mined.jsonl"))
         encoder = {"pooling": "cls", "checkpoint": {"folder": bert}}
         changes = {"encoder": encoder, "external": {"e": {"runs": {"test": run.rstrip("/")}}}}
+        changes["negatives"] = {"file": {"path": mined.rstrip("/"), "form": "tevatron"}, "counts": {"file": 2}}
         folder = {"source": "folder", "path": toy, "queries": toy}
         splits = {
             split: {role: f"{toy}/{role}.{split}.tsv" for role in ("queries", "qrels")} for split in ("train", "test")
@@ -115,6 +119,12 @@ def test_a_path_in_another_spelling_changes_no_key(tmp_path, monkeypatch, spelli
 
     assert stages(spelling) == stages("{}")
     assert stages("{}")[0][0].startswith("collection/") and "pretrained" in stages("{}")[0][1]
+    kinds = {name.split("/")[0] for name in stages("{}")[0]}
+    assert {"external", "negatives_file"} <= kinds
+    before = stages(spelling)
+    for path in tmp_path.glob("*/toy/corpus.tsv"):  # the guard: other content has other keys
+        path.write_text("other")
+    assert stages(spelling)[0][0] != before[0][0] and stages(spelling)[1][0] != before[1][0]
 
 
 def test_the_expected_digest_of_a_folder_changes_no_key(tmp_path):
@@ -191,7 +201,7 @@ def test_modes_become_counts_per_source():
 
 def test_a_job_draws_in_the_order_of_the_registry_whatever_the_order_of_keys():
     (stage, *_) = merges(negatives={"counts": {"random": 1, "lookahead": 2, "query": 3, "bm25": 4}})
-    settings = type(stage.settings).model_validate(json.loads(stage.spec())["settings"])
+    settings = type(stage.settings).model_validate(json.loads(json.dumps(stage.spec()))["settings"])
     assert list(settings.sources) == list(stage.settings.sources) == ["query", "lookahead", "bm25", "random"]
 
 
@@ -209,13 +219,136 @@ def test_a_source_brings_what_it_needs_and_no_more():
     assert "retrieve" in kinds  # of the evaluation
     (merge, *_) = merges(negatives={"counts": {"random": 5}})
     random, uniform = "teleport.negatives.sources.random", "teleport.negatives.draws.uniform"
-    assert list(merge.inputs) == ["collection"] and merge.loads == {"random": random, "draw": uniform}
+    assert list(merge.inputs) == ["collection"] and merge.loads == {"random": random, "draws.uniform": uniform}
     (merge, *_) = merges(negatives={"counts": {"bm25": 5}})
     run = merge.inputs["bm25"]
     assert run.kind == "bm25" and run.settings.split == "train"
     assert run.inputs["index"].kind == "lexical_index"
-    (merge, *_) = merges(negatives={"filters": {"relative_margin": 0.05}})
-    assert merge.inputs["queries"].kind == merge.inputs["passages"].kind == "encode"
+
+
+def test_scores_are_a_stage_where_something_compares_what_no_retrieval_knows():
+    """The scores of query neighbours are those of their retrieval; the positives', and those of others, are not."""
+    filtered = {"filters": {"relative_margin": 0.05}}
+    first, second, _ = merges(negatives=filtered)
+    score = first.inputs["scores.miner"]
+    assert score.kind == "score" and list(score.settings.sources) == ["lookahead"]
+    assert sorted(score.inputs) == ["collection", "lookahead", "passages", "queries"]
+    assert list(second.inputs["scores.miner"].settings.sources) == ["lookahead", "momentum"]
+    assert second.inputs["scores.miner"].inputs["momentum"] is first
+
+    def roles(**negatives):
+        (merge, *_) = merges(negatives=negatives)
+        return {role: stage for role, stage in merge.inputs.items() if role.startswith(("scores.", "anchors."))}
+
+    one = {"counts": {"query": 60}}
+    assert roles() == roles(**one) == roles(**one, draw="top") == roles(**one, filters={"max_score": 0.9}) == {}
+    assert roles(draw="rank-decay", draws={"momentum": "uniform"}) == {}
+    assert list(roles(**one, draw="around")["scores.miner"].settings.sources) == []  # the positives alone
+    assert list(roles(draws={"lookahead": "top"})["scores.miner"].settings.sources) == ["lookahead"]
+    both = roles(**one, draw="triangle")
+    assert sorted(both) == ["anchors.miner", "scores.miner"]
+    assert both["anchors.miner"].settings.of == "positives" and list(both["anchors.miner"].settings.sources) == [
+        "query"
+    ]
+
+
+def test_scores_are_made_once_for_settings_that_leave_the_candidates():
+    """Another margin, count or draw scores nothing again; another number of random negatives has other candidates."""
+
+    def scores(**negatives):
+        (merge, *_) = merges(negatives={"counts": {"query": 9, "bm25": 9, "random": 9}} | negatives)
+        return merge.name, merge.inputs["scores.miner"].name
+
+    base = scores(filters={"relative_margin": 0.05})
+    for changed in (
+        {"filters": {"relative_margin": 0.1}},
+        {"filters": {"percentage": 0.95}},
+        {"draw": "around"},
+        {"draw": {"kind": "around", "a": 1.0}, "ranks": {"bm25": [[1, 20]]}},
+        {"counts": {"query": 3, "bm25": 20, "random": 9}, "filters": {"relative_margin": 0.05}},
+    ):
+        merge, score = scores(**changed)
+        assert merge != base[0] and score == base[1]
+    assert scores(counts={"query": 9, "bm25": 9, "random": 8}, filters={"relative_margin": 0.05})[1] != base[1]
+
+
+def test_a_draw_is_of_a_source():
+    negatives = {"draw": {"kind": "stratified", "strata": 4}, "draws": {"lookahead": {"kind": "around", "b": 0.1}}}
+    first, *_ = merges(negatives=negatives)
+    draws = {name: draw.draw.model_dump() for name, draw in first.settings.sources.items()}
+    assert draws["query"] == {"kind": "stratified", "scores": "miner", "strata": 4}
+    assert draws["lookahead"] == {"kind": "around", "scores": "miner", "a": 0.5, "b": 0.1}
+    assert {"draws.stratified", "draws.around"} <= set(first.loads) and "draws.uniform" not in first.loads
+
+
+WRONG_DRAWS = [
+    ({"draw": "rank-decay"}, "draw rank-decay goes by ranks, and momentum is no retrieval"),
+    ({"counts": {"random": 9}, "draw": "rank-decay"}, "rank-decay goes by ranks, and random is no retrieval"),
+    ({"draws": {"bm25": "top"}}, "negatives.draws: negatives.draws is set, and the negatives come from"),
+    ({"draws": {"nothing": "top"}}, "there is no source 'nothing'"),
+    ({"draw": {"kind": "around", "a": -1}}, "draw.a"),
+    ({"draw": {"kind": "stratified", "strata": 0}}, "draw.strata"),
+    ({"draw": {"kind": "top", "scores": "nobody"}}, "draw.scores"),
+    ({"filters": {"percentage": -0.1}}, "filters.percentage"),
+    ({"filters": {"max_score": ".nan"}}, "filters.max_score"),
+]
+
+
+@pytest.mark.parametrize(("negatives", "message"), WRONG_DRAWS)
+def test_a_draw_or_filter_that_cannot_be_is_refused(negatives, message):
+    with pytest.raises(ValueError, match=message):
+        plan(negatives=negatives)
+
+
+def test_any_planned_checkpoint_may_mine():
+    def mined(**mining):
+        planned = plan(mining=mining, experiments={"other": {"episodes": [{}]}})
+        trajectory = planned.trajectories["tele"][0]
+        return trajectory, [pool.inputs["query"].inputs["queries"].inputs["checkpoint"] for pool in trajectory.pools]
+
+    previous, checkpoints = mined()
+    assert [stage.kind for stage in checkpoints] == ["pretrained", "train", "train"]
+    trajectory, checkpoints = mined(checkpoint="pretrained")
+    assert [stage.kind for stage in checkpoints] == ["pretrained"] * 3
+    assert [role for role in trajectory.trains[2].inputs if role.startswith("since-")] == ["since-1", "since-2"]
+    assert trajectory.pools[0].name == previous.pools[0].name
+    trajectory, checkpoints = mined(checkpoint={"experiment": "tele", "episode": 0})
+    assert {stage.kind for stage in checkpoints} == {"pretrained"}
+    other = plan(
+        mining={"checkpoint": {"experiment": "other"}},
+        experiments={"other": {"episodes": [{}], "negatives": {"alpha": 0.0}, "mining": {"checkpoint": "previous"},
+                               "training": {"steps": 30}}},
+    ).trajectories["tele"][0]  # fmt: skip
+    trained = other.plan.trajectories["other"][0].trains[-1]
+    for train in other.trains:
+        searched = train.inputs["negatives"].inputs["query"]
+        assert searched.inputs["queries"].inputs["checkpoint"].name == trained.name == train.inputs["miner"].name
+        assert not [role for role in train.inputs if role.startswith("since-")]
+    links = [row.link for row in other.rows]
+    assert "episode-1/encode-miner" in links and len(links) == len(set(links))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"mining": {"checkpoint": {"experiment": "nobody"}}}, "tele: mining.checkpoint: no experiment is called"),
+        ({"mining": {"checkpoint": {"experiment": "tele", "episode": 1}}}, "episode 1: mining.checkpoint: there is no"),
+        (
+            {"mining": {"checkpoint": "pretrained"}, "episodes": [{"repeat": 3, "lag": 1}]},
+            "episode 1: mining.checkpoint names one, and lag",
+        ),
+        (
+            {
+                "mining": {"checkpoint": {"experiment": "other"}},
+                "experiments": {"other": {"mining": {"checkpoint": {"experiment": "tele"}}}},
+            },
+            "start_from or mining.checkpoint goes in a circle",
+        ),
+    ],
+)
+def test_a_checkpoint_that_cannot_mine_is_refused(changes, message):
+    with pytest.raises(ValueError, match=message):
+        plan(**changes)
 
 
 def test_no_negatives_are_no_stage():
@@ -346,11 +479,13 @@ def test_seeds_share_the_tokens_also_where_each_draws_a_projection():
     kinds = [name.split("/")[0] for name in several.stages]
     assert (kinds.count("pretrained"), kinds.count("tokens")) == (3 + 1, 1)
     assert set(turned.stages) < set(several.stages)  # whatever their order
+    made = [stage.settings for stage in several.stages.values() if stage.kind == "pretrained"]
+    assert sorted(settings.seed for settings in made) == [0, 1, 2, 3]  # each draws its projection, also that of tokens
     assert [name.split("/")[0] for name in plan(seeds=[1, 2]).stages].count("pretrained") == 1
 
 
 def test_another_source_may_read_the_last_pool(monkeypatch):
-    further = registry.Source("teleport.negatives.sources.momentum", 64, "last_pool")
+    further = registry.Source("teleport.negatives.sources.momentum", "last_pool")
     monkeypatch.setitem(registry.SOURCES, "older", further)
     first, second, _ = plan(negatives={"counts": {"query": 40, "older": 20}}).trajectories["tele"][0].pools
     assert set(first.settings.sources) == {"query"} and set(second.settings.sources) == {"query", "older"}
@@ -508,7 +643,7 @@ def test_an_experiment_starts_from_the_checkpoint_of_another():
         star_with({"experiment": "dpr"})
     with pytest.raises(ValueError, match="tele has 3 episodes, not 4"):
         star_with({"experiment": "tele", "episode": 4})
-    with pytest.raises(ValueError, match="start_from goes in a circle"):
+    with pytest.raises(ValueError, match="start_from or mining.checkpoint goes in a circle"):
         star_with({"experiment": "star"})
     with pytest.raises(ValueError, match="tele has other settings of `encoder`"):
         star_with({"experiment": "tele"}, encoder={"scale": 2})
@@ -537,18 +672,18 @@ def test_a_seed_changes_nothing_before_the_first_merge():
 
 def test_tables_have_bm25_zero_shot_and_every_episode():
     ablations = {"t": {"title": "T", "experiments": {"zero": {"episodes": []}, "tele": {}}}}
-    specs = table_specs(plan(name="small", ablations=ablations, seeds=[1, 2]))
-    main = json.loads(specs["results/tables/small", "main"].text)
+    specs = measured_tables(plan(name="small", ablations=ablations, seeds=[1, 2]))
+    main = specs["main"]
     assert [(row["system"], row["episode"]) for row in main["rows"]] == [
         ("BM25", 0), ("Zero-shot", 0), ("tele", 1), ("tele", 2), ("tele", 3)
     ]  # fmt: skip
     assert [len(row["runs"]["test"]) for row in main["rows"]] == [1, 1, 2, 2, 2]
     assert [row["seeds"] for row in main["rows"]] == [[], [], *[[1, 2]] * 3]
-    table = json.loads(specs["results/tables/small", "t"].text)
+    table = specs["t"]
     assert [(row["system"], row["episode"]) for row in table["rows"]] == [("zero", 0), ("tele", 3)]
     assert table["significance"] is None
     ablations["t"]["every_episode"] = True
-    table = json.loads(table_specs(plan(ablations=ablations))["results/tables", "t"].text)
+    table = measured_tables(plan(ablations=ablations))["t"]
     assert [(row["system"], row["episode"]) for row in table["rows"]] == [
         ("zero", 0),
         *(("tele", n) for n in (1, 2, 3)),
@@ -559,9 +694,9 @@ def test_a_baseline_that_is_no_row_is_refused():
     with pytest.raises(
         ValueError, match="significance.baseline: 'BM52' is no row of table main. Its rows are BM25, Zero"
     ):
-        table_specs(plan(evaluation={"significance": {"baseline": "BM52"}}))
+        measured_tables(plan(evaluation={"significance": {"baseline": "BM52"}}))
     with pytest.raises(ValueError, match="significance.baseline: 'BM52' is no row"):
-        table_specs(plan(evaluation={"significance": {"baseline": {"*": ["BM25", "BM52"]}}}))
+        measured_tables(plan(evaluation={"significance": {"baseline": {"*": ["BM25", "BM52"]}}}))
     with pytest.raises(ValueError, match="significance.level.dev needs the split 'dev' in splits, which has test"):
         plan(evaluation={"significance": {"level": {"dev": 0.01}}})
 
@@ -572,19 +707,19 @@ def test_a_table_has_rows_of_other_tables_and_a_test_of_its_own():
         "own": {"title": "O", "also": ["zero"], "experiments": {"one": {"episodes": [{}]}}},
     }
     ablations["own"] |= {"baseline": {"*": ["zero", "one"]}, "test": "t-test", "level": {"test": 0.01}}
-    table = json.loads(table_specs(plan(ablations=ablations))["results/tables", "own"].text)
+    table = measured_tables(plan(ablations=ablations))["own"]
     assert [(row["system"], row["seeds"]) for row in table["rows"]] == [("zero", []), ("one", [42])]
-    usual = json.loads(table_specs(plan())["results/tables", "main"].text)["significance"]
+    usual = measured_tables(plan())["main"]["significance"]
     assert usual == {"baseline": "Zero-shot", "test": "permutation", "resamples": 9999, "level": 0.05}
     assert table["significance"] == usual | {key: ablations["own"][key] for key in ("baseline", "test", "level")}
     ablations["own"]["also"] = ["nil"]
     with pytest.raises(ValueError, match="ablations.own.also: there is no experiment 'nil'. The experiments are "):
-        table_specs(plan(ablations=ablations))
+        measured_tables(plan(ablations=ablations))
 
 
 def test_links_are_unique_within_an_experiment():
-    for spec in experiment_specs(plan(seeds=[1, 2])).values():
-        links = [row["link"] for row in json.loads(spec.text)["rows"]]
+    for trajectories in experiment_folders(plan(seeds=[1, 2])).values():
+        links = [row.link for trajectory in trajectories for row in trajectory.rows]
         assert len(set(links)) == len(links) > 50
 
 
@@ -607,7 +742,7 @@ def test_links_are_unique_within_an_experiment():
 def test_two_rows_of_one_name_are_refused(changes, label, owners):
     """Nobody could tell them apart, and a test's baseline might be the wrong one."""
     with pytest.raises(ValueError) as caught:
-        table_specs(plan(**changes))
+        measured_tables(plan(**changes))
     assert f"table main has two rows called '{label}" in str(caught.value) and owners in str(caught.value)
     assert "Give an experiment, or an entry of external, another name or `label`." in str(caught.value)
 
@@ -615,7 +750,7 @@ def test_two_rows_of_one_name_are_refused(changes, label, owners):
 def test_two_rows_of_an_ablation_have_two_names():
     rows = {"short": {"label": "Mine", "episodes": [{}]}, "long": {"label": "Mine"}}
     with pytest.raises(ValueError, match="table t has two rows called 'Mine': that of short, and that of long"):
-        table_specs(plan(ablations={"t": {"title": "T", "experiments": rows}}))
+        measured_tables(plan(ablations={"t": {"title": "T", "experiments": rows}}))
 
 
 @pytest.mark.parametrize("label", ["", " ", "a\nb", "a ", "a\tb", "a\u202eb", "a\x00b", "a\u2028b"])

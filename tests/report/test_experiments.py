@@ -1,21 +1,24 @@
 """The folder of an experiment: links, index, and what it never removes."""
 
-import json
 import os
-import subprocess
-import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
-from teleport.report.experiments import link_experiment
+from teleport.plan.experiment import Row
+from teleport.report.links import link_experiment
 
 SCRIPT = Path(__file__).resolve().parents[2] / "workflow_scripts" / "manage.py"
 FOLDER = Path("results/experiments/tele")
 
 
+class Named(NamedTuple):
+    name: str
+
+
 def row(link, stage, episode=0):
-    return {"link": link, "stage": stage, "seed": 42, "episode": episode}
+    return Row(Named(stage), 42, episode, link)
 
 
 ROWS = [
@@ -80,7 +83,7 @@ def test_experiments_in_folders_below_keep_their_links():
     (FOLDER / "mine").symlink_to("elsewhere")
     link_experiment(ROWS, FOLDER)
     link_experiment(ROWS[:1], FOLDER)
-    below = {f"ance/{row['link']}" for row in ROWS}
+    below = {f"ance/{row.link}" for row in ROWS}
     assert set(links()) == {"collection", "mine"} | below
     (FOLDER / "plan.tsv").unlink()
     link_experiment(ROWS[1:2], FOLDER / "ance")
@@ -95,15 +98,3 @@ def test_a_real_file_or_folder_in_the_way_is_never_replaced(make):
         link_experiment(ROWS, FOLDER)
     assert (FOLDER / "collection").exists() and not (FOLDER / "collection").is_symlink()
     assert links() == {}
-
-
-def test_command():
-    command, spec = [sys.executable, str(SCRIPT), "link", "--output", str(FOLDER)], json.dumps({"rows": ROWS})
-    done = subprocess.run(command, input=spec, capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert len(links()) == 3
-    (FOLDER / "collection").unlink()
-    (FOLDER / "collection").mkdir()
-    refused = subprocess.run(command, input=spec, capture_output=True, text=True)
-    assert refused.returncode == 1
-    assert refused.stderr.startswith("error: ")

@@ -1,6 +1,5 @@
 """Every table compiles as LaTeX, where TeX is installed, in a document of two columns as papers have them."""
 
-import json
 import shutil
 import subprocess
 
@@ -9,7 +8,7 @@ import pytest
 from test_published import plan
 
 from paths import REPOSITORY
-from teleport.report.published_specs import published_specs
+from teleport.report.published import published_tables
 from teleport.report.published_table import write_published
 from teleport.report.render import Printed, latex
 
@@ -38,8 +37,8 @@ def compiled(texts, folder):
 def test_the_papers_tables_compile(tmp_path):
     texts = []
     for path in sorted((REPOSITORY / "config/published").glob("*.yaml")):
-        ((_, spec),) = published_specs(plan(path)).items()
-        write_published(json.loads(spec.text), tmp_path, tmp_path)
+        ((_, spec),) = published_tables(plan(path)).items()
+        write_published(spec, tmp_path, tmp_path)
         texts.append((tmp_path / f"{path.stem}.tex").read_text())
     assert "Float too large" not in compiled(texts, tmp_path)
 

@@ -11,10 +11,18 @@ import yaml
 from paths import REPOSITORY
 from teleport.plan.plan import Plan
 from teleport.refusal import Refusal
-from teleport.report.page_specs import ghosts
-from teleport.report.published import PublishedTable, Tolerance, published_path, read_published
-from teleport.report.published_specs import finish_times, joint_spec, published_specs
+from teleport.report.page.contents import ghosts
+from teleport.report.published import (
+    PublishedTable,
+    Tolerance,
+    joint_table,
+    published_path,
+    published_tables,
+    read_published,
+    stages_behind,
+)
 from teleport.report.published_table import own_decimals, verdict, write_published
+from teleport.report.rows import in_folder
 from teleport.running.artefact import MANIFEST, STAGES
 from teleport.running.files import write_json
 from teleport.settings import read as config
@@ -64,8 +72,8 @@ class World:
         self.root, path = root, root / "table.yaml"
         path.write_text(text)
         self.plan = plan(path, **changes)
-        ((self.folder, self.name),) = published_specs(self.plan)
-        self.spec = published_specs(self.plan)[self.folder, self.name]
+        ((self.name, self.spec),) = published_tables(self.plan).items()
+        self.folder = in_folder("published", self.plan.config)
 
     def finish(self, stage, facts=None, **provenance):
         provenance = {"wall_seconds": 3600.0, "attempt": 1, "hardware": {"processor": "P"}} | provenance
@@ -81,7 +89,7 @@ class World:
         self.finish(stage, {"means": {"RR@10": means["rr"], "R@5": means["r5"]}})
 
     def write(self):
-        write_published(json.loads(self.spec.text), self.root, self.root / self.folder)
+        write_published(self.spec, self.root, self.root / self.folder)
         stem = self.root / self.folder / self.name
         return {suffix: stem.with_suffix(f".{suffix}").read_text() for suffix in ("csv", "md", "tex")}
 
@@ -153,7 +161,7 @@ def test_one_table_of_several_configurations(tmp_path):
     world, path = World(tmp_path), tmp_path / "table.yaml"
     path.write_text(TABLE.replace("test, measure: R@5", "dev, measure: R@5"))
     other = plan(path, name="nq", collection={"source": "apidocs", "packages": ["pandas"]})
-    folder, world.spec = joint_spec(str(path), [world.plan, other])
+    folder, world.spec = joint_table(str(path), [world.plan, other])
     assert str(folder) == "results/published/marco+nq"
     world.finish_collection()
     facts = {"corpus_digest": "fedcba9876543210", "num_passages": 21, "splits": {"dev": {"queries": 3}}}
@@ -176,9 +184,9 @@ def test_one_table_of_several_configurations(tmp_path):
 def test_configurations_that_make_no_joint_table(tmp_path):
     world, path = World(tmp_path), tmp_path / "table.yaml"
     with pytest.raises(ValueError, match="two of the configurations are called 'marco': give each once"):
-        joint_spec(str(path), [world.plan, world.plan])
+        joint_table(str(path), [world.plan, world.plan])
     with pytest.raises(ValueError, match="the configuration 'toy' fills nothing of the table .*: marco and nq can"):
-        joint_spec(str(path), [world.plan, plan(path, name="toy")])
+        joint_table(str(path), [world.plan, plan(path, name="toy")])
 
 
 MARKDOWN = """\
@@ -274,7 +282,7 @@ def test_a_line_with_some_of_its_seeds_says_so(tmp_path):
 def test_other_configurations_fill_nothing(tmp_path):
     """The same stages under another name are not MS MARCO: their figures stay out."""
     world = World(tmp_path, name="toy")
-    assert world.spec.stages == []
+    assert stages_behind(world.spec) == set()
     run_all(world)
     text = world.write()["md"]
     assert text.count("not run |") == 8 and text.count("cited |") == 4 and "NQ R@5" in text
@@ -283,21 +291,12 @@ def test_other_configurations_fill_nothing(tmp_path):
 
 def test_a_measure_that_is_not_evaluated_is_not_run(tmp_path):
     world = World(tmp_path, evaluation={"measures": ["RR@10"]})
-    assert {line["column"] for line in json.loads(world.spec.text)["lines"]} == {0}
+    assert {line["column"] for line in world.spec["lines"]} == {0}
 
 
 def test_a_missing_episode_is_not_run(tmp_path):
     world = World(tmp_path, TABLE.replace("{experiment: tele}", "{experiment: tele, episode: 4}"))
-    assert [line["ours"] for line in json.loads(world.spec.text)["lines"] if line["row"] == 2] == [[], []]
-
-
-def test_finish_times_are_those_of_what_is_on_disk(tmp_path):
-    world = World(tmp_path)
-    assert finish_times(world.spec, tmp_path) == {}
-    stage = world.plan.bm25_runs["dev"]
-    world.score(stage, rr=0.1, r5=0.1)
-    written = (tmp_path / STAGES / stage.name / MANIFEST).stat().st_mtime_ns
-    assert finish_times(world.spec, tmp_path) == {stage.name: written}
+    assert [line["ours"] for line in world.spec["lines"] if line["row"] == 2] == [[], []]
 
 
 HOURS = """\
@@ -344,7 +343,7 @@ def test_a_refresh_is_everything_that_a_pool_is_made_from(tmp_path):
     """Also the positives that are found by answer match, and BM25; each stage once, and no pool of another episode."""
     counts = {"query": 15, "lookahead": 15, "momentum": 30, "bm25": 5}
     world = World(tmp_path, HOURS, seeds=[1], negatives={"counts": counts}, **ANSWERS)
-    runs = {line["row"]: line["ours"][0] for line in json.loads(world.spec.text)["lines"]}
+    runs = {line["row"]: line["ours"][0] for line in world.spec["lines"]}
     kinds = Counter(name.split("/")[0] for name in runs[2]["refresh"])
     assert kinds == {"encode": 3, "index": 3, "retrieve": 6, "positives": 3, "lexical_index": 1, "bm25": 1, "merge": 3}
     assert runs[2]["refresh"] == runs[3]["refresh"] == runs[4]["refresh"] and len(runs[4]["train"]) == 3
@@ -374,14 +373,14 @@ def test_a_table_without_a_figure_is_refused(tmp_path):
 
 def test_hours_without_negatives_of_their_own_have_no_refresh(tmp_path):
     world = World(tmp_path, HOURS, seeds=[1], training={"negatives_per_query": 0})
-    assert [line["row"] for line in json.loads(world.spec.text)["lines"]] == [0, 1, 4]
+    assert [line["row"] for line in world.spec["lines"]] == [0, 1, 4]
 
 
 @pytest.mark.parametrize(("episodes", "planned"), [([{}, {}], ["first", "one refresh", "number", "overall"]), ([], [])])
 def test_hours_of_episodes_that_are_not_planned_are_not_run(tmp_path, episodes, planned):
     world = World(tmp_path, HOURS, seeds=[1], episodes=episodes)
     rows = [row.system for row in read_published(tmp_path / "table.yaml").rows]
-    assert [rows[line["row"]] for line in json.loads(world.spec.text)["lines"]] == planned
+    assert [rows[line["row"]] for line in world.spec["lines"]] == planned
     world.finish_collection()
     for stage in world.plan.stages.values():
         if stage.kind != "collection":
@@ -427,19 +426,19 @@ def test_a_table_that_is_no_yaml_mapping_is_named(tmp_path, text, message):
 def test_an_unknown_table_names_those_there_are(monkeypatch):
     monkeypatch.chdir(REPOSITORY)
     with pytest.raises(ValueError, match="there is no file config/published/table-3.yaml. Tables in its folder: ance-"):
-        published_specs(plan("table-3"))
+        published_tables(plan("table-3"))
 
 
 def test_schema_is_exported_from_the_models():
     written = json.loads((FOLDER / "schema.json").read_text())
-    assert written == json.loads(json.dumps(PublishedTable.model_json_schema())), "stale: run `make schema`"
+    assert written == json.loads(json.dumps(PublishedTable.model_json_schema())), "stale: run `teleport schema`"
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_table_generates_with_nothing_run(tmp_path, monkeypatch, name):
     monkeypatch.chdir(REPOSITORY)
-    for spec in published_specs(plan(name)).values():
-        write_published(json.loads(spec.text) | {"file": str(FOLDER / f"{name}.yaml")}, tmp_path, tmp_path)
+    for spec in published_tables(plan(name)).values():
+        write_published(spec | {"file": str(FOLDER / f"{name}.yaml")}, tmp_path, tmp_path)
     lines = (tmp_path / f"{name}.csv").read_text().splitlines()
     assert len(lines) > 2
     assert all(",not run," in line or ",cited,cited," in line for line in lines[1:])
@@ -476,10 +475,10 @@ def test_the_forgetting_rate_is_that_of_an_episodes_analysis(tmp_path):
     assert [(s.inputs["before"].key, s.inputs["after"].key) for s in stages] == [
         (before.key, after.key) for before, after in pairwise(searches)
     ]
-    lines = json.loads(world.spec.text)["lines"]
+    lines = world.spec["lines"]
     assert [line["ours"][0]["forgetting"] for line in lines] == [[stages[0].name], [stages[2].name]]
     without = World(tmp_path, FORGETTING, seeds=[1])
-    assert json.loads(without.spec.text)["lines"] == []
+    assert without.spec["lines"] == []
     world.finish_collection()
     world.finish(stages[0], {"rate": 0.4})
     assert figures_of(world.write()["csv"]) == {"one": "40", "three": ""}
@@ -594,16 +593,16 @@ def test_costs_of_single_stages(tmp_path):
 def test_costs_of_what_is_not_planned_are_not_run(tmp_path):
     """Without negatives of their own nothing is mined; before the first episode nothing is trained."""
     world = World(tmp_path, COSTS, seeds=[1], training={"negatives_per_query": 0})
-    assert {line["row"] for line in json.loads(world.spec.text)["lines"]} == set(range(9)) - {7}
+    assert {line["row"] for line in world.spec["lines"]} == set(range(9)) - {7}
     world = World(tmp_path, COSTS, seeds=[1], episodes=[])
-    assert {line["row"] for line in json.loads(world.spec.text)["lines"]} == set(range(7))
+    assert {line["row"] for line in world.spec["lines"]} == set(range(7))
 
 
 def test_a_table_that_nothing_here_repeats_is_cited_whole(tmp_path):
     text = TABLE.replace("marco", "null").replace("configuration: nq", "configuration: null")
     text = re.sub(", ours: .*?}(, released: theirs)?}", "}", text)
     world = World(tmp_path, text)
-    assert world.spec.stages == []
+    assert stages_behind(world.spec) == set()
     texts = world.write()["md"]
     assert texts.count("| cited | cited |") == 7 and "not run" not in texts
     assert "\nAll figures are only cited: nothing here repeats these systems.\n\nA note.\n" in texts

@@ -1,14 +1,12 @@
 """What a table says of systems: negatives, loss, episodes, and the stages whose seconds it adds up."""
 
-import json
 from collections import Counter
 
 import pytest
 import yaml
 
 from teleport.plan.plan import Plan
-from teleport.report.specs import table_specs
-from teleport.report.systems import mining_stages, system_columns
+from teleport.report.rows import measured_tables, mining_stages, system_columns
 from teleport.settings import read as config
 
 CONFIG = """
@@ -49,21 +47,20 @@ def planned():
 @pytest.fixture(scope="module")
 def rows(planned):
     """The rows of the table of systems, by label."""
-    spec = json.loads(table_specs(planned)["results/tables", "systems"].text)
+    spec = measured_tables(planned)["systems"]
     assert spec["columns"] == ["negatives", "loss", "episodes", "refreshes", "gap", "seconds"]
     return {row["system"]: row for row in spec["rows"]}
 
 
 def test_the_cost_of_an_episode_is_that_of_all_up_to_it(planned):
-    """Of each seed; nothing of what was not trained, and a table does not wait for it besides."""
-    spec = table_specs(planned)["results/tables", "main"]
-    costs = {(row["system"], row["episode"]): row.get("cost") for row in json.loads(spec.text)["rows"]}
+    """Of each seed; nothing of what was not trained."""
+    spec = measured_tables(planned)["main"]
+    costs = {(row["system"], row["episode"]): row.get("cost") for row in spec["rows"]}
     once = {"encode": 1, "index": 1, "retrieve": 2, "merge": 1, "train": 1}
     for episode in (1, 2, 3):
         expected = {kind: episode * number for kind, number in once.items()}
         assert [kinds(of_seed) for of_seed in costs["ANCE-Tele", episode]] == [expected] * 2
     assert not costs["BM25", 0] and not costs["Zero-shot", 0] and kinds(costs["in-batch", 1][0]) == {"train": 1}
-    assert {stage.kind for stage in spec.stages} == {"evaluate"}
 
 
 def test_negatives_loss_and_episodes_literally(rows):
@@ -116,14 +113,9 @@ def test_seconds_are_those_of_refreshes_and_trainings(rows):
     assert spent["ANCE-Tele"] == [{"encode": 3, "index": 3, "retrieve": 6, "merge": 3, "train": 3}] * 2
     assert spent["bm25-neg"] == spent["dpr"] == [{"lexical_index": 1, "bm25": 1, "merge": 1, "train": 1}]
     assert spent["in-batch"] == spent["nce"] == [{"train": 1}]
-    assert spent["warm"] == spent["strict"] == [mined]
+    assert spent["warm"] == [mined] and spent["strict"] == [mined | {"score": 1}]
     for names in (names for row in rows.values() for names in row["columns"]["seconds"]):
         assert len(set(names)) == len(names)
-
-
-def test_the_stages_of_the_seconds_are_finished_before_the_table(planned, rows):
-    waited_for = {stage.name for stage in table_specs(planned)["results/tables", "systems"].stages}
-    assert waited_for > {name for row in rows.values() for names in row["columns"]["seconds"] for name in names}
 
 
 def test_frozen_vectors_that_a_training_reads_are_among_them():
@@ -136,23 +128,22 @@ def test_frozen_vectors_that_a_training_reads_are_among_them():
     assert trajectory.trains[-1].inputs["passages"].name in mined
 
 
-def test_a_table_without_columns_names_no_stages_but_its_evaluations():
+def test_a_table_without_columns_says_nothing_but_its_measures():
     made = plan(ablations={"systems": {"columns": [], "bm25": False}})
-    spec = table_specs(made)["results/tables", "systems"]
-    assert {row["system"]: row["columns"] for row in json.loads(spec.text)["rows"]}["ANCE-Tele"] == {}
-    assert {stage.kind for stage in spec.stages} == {"evaluate"}
+    spec = measured_tables(made)["systems"]
+    assert {row["system"]: row["columns"] for row in spec["rows"]}["ANCE-Tele"] == {}
 
 
 def test_a_row_of_bm25_needs_bm25():
     with pytest.raises(ValueError, match="ablations.systems.bm25: the configuration has `bm25: null`. Remove one of"):
-        table_specs(plan(bm25=None))
+        measured_tables(plan(bm25=None))
 
 
 def test_only_a_pretrained_start_is_zero_shot():
     """`warm` begins where `bm25-neg` ends: its checkpoint 0 is that row, not a second Zero-shot."""
     systems = yaml.safe_load(CONFIG)["ablations"]["systems"]["experiments"]
     made = plan(experiments={name: systems[name] for name in ("ance-tele", "bm25-neg", "warm")})
-    spec = json.loads(table_specs(made)["results/tables", "main"].text)
+    spec = measured_tables(made)["main"]
     assert [(row["system"], row["episode"]) for row in spec["rows"]] == [
         ("BM25", 0), ("Zero-shot", 0), *(("ANCE-Tele", n) for n in (1, 2, 3)), ("bm25-neg", 1), ("warm", 1)
     ]  # fmt: skip

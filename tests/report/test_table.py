@@ -13,6 +13,7 @@ import pytest
 from scipy.stats import ttest_rel
 
 from teleport.evaluation.significance import Scores, crossed_p_value, holm, paired_p_value
+from teleport.refusal import Refusal
 from teleport.report import table
 from teleport.report.table import write_table
 from teleport.report.verdicts import p_text
@@ -355,17 +356,11 @@ def test_latex_escapes_every_text(small):
     assert f" differs from {escaped}, p $<$ 0.05" in text
 
 
-def test_command(small, tmp_path):
-    command = [sys.executable, str(SCRIPT), "write", "table", "--output", "out"]
-    done = subprocess.run(command, input=json.dumps(small.spec()), cwd=tmp_path, capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert (tmp_path / "out" / "main.csv").read_text() == CSV
+def test_a_table_without_its_collection_is_refused_with_the_file(small, tmp_path):
     (small.stages.root / "results/stages" / small.spec()["collection"] / MANIFEST).unlink()
-    refused = subprocess.run(command, input=json.dumps(small.spec()), cwd=tmp_path, capture_output=True, text=True)
-    assert refused.returncode == 1
-    assert refused.stderr.startswith(
-        f"error: results/stages/collection/{small.collection.key}/manifest.json is missing"
-    )
+    with pytest.raises(Refusal, match=f"results/stages/collection/{small.collection.key}/manifest.json"):
+        write_table(small.spec(), tmp_path, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from teleport.evaluation.significance import Scores, compare
-from teleport.report.table import verdicts_with_costs
+from teleport.report.table import Table, verdicts_with_costs
 from teleport.report.verdicts import (
     PAIRS,
     USUAL,
@@ -126,8 +126,10 @@ def test_the_note_says_whether_another_seed_may_turn_it(seeds, few):
     of = {0: pd.DataFrame({0: values[:, 0]}), 1: pd.DataFrame(values + 0.1)}
     spec = {"rows": rows, "significance": USUAL | {"baseline": "Zero-shot"}, "splits": ["test"]}
     pairs = pairs_of_rows(rows, of, None, "RR@10", "test")
-    said, note = verdicts_with_costs(spec, "RR@10", [0.5, 0.6], pairs, None)
-    assert verdicts_with_costs(spec | {"significance": None}, "RR@10", [0.5, 0.6], pairs, None) == ([], "")
+    spec |= {"measures": {"test": ["RR@10"]}}
+    table = Table(None, {"RR@10": [0.5, 0.6]}, None, {}, [], pairs)
+    said, note = verdicts_with_costs(spec, table, None)
+    assert verdicts_with_costs(spec | {"significance": None}, table, None) == ([], "")
     assert len(said) == 1 and note.startswith("By RR@10, at 0.05") and ("another seed" in note) == few
 
 

@@ -6,7 +6,10 @@ import signal
 from pathlib import Path
 from unittest.mock import patch
 
-from teleport.running.files import write_text
+import pytest
+
+from teleport.refusal import Refusal
+from teleport.running.files import require_output, write_text
 
 TEXTS = [letter * size for letter, size in zip("abcd", (10, 1_000_000, 3_000_000, 70_000), strict=True)]
 
@@ -49,3 +52,22 @@ def test_what_a_killed_process_has_left_goes(tmp_path):
     assert len(list(tmp_path.iterdir())) == 1
     write_text(tmp_path / "table.md", "whole")
     assert [path.name for path in tmp_path.iterdir()] == ["table.md"]
+
+
+@pytest.mark.parametrize("folder", [False, True])
+@pytest.mark.parametrize("what", ["pipe", "link", "dangling", "other", "proc", "device"])
+def test_an_output_is_a_file_or_an_empty_folder_of_ours_or_refused(tmp_path, what, folder):
+    path = {"proc": Path("/proc/out"), "device": Path("/dev/null")}.get(what, tmp_path / "out")
+    if what == "pipe":
+        os.mkfifo(path)
+    if what in ("link", "dangling"):
+        path.symlink_to(tmp_path if what == "link" else "nowhere")
+    if what == "other":
+        path.write_text("mine") if folder else path.mkdir()
+    with pytest.raises(Refusal, match=str(path)):
+        require_output(path, folder)
+    for sound in ("absent", "there"):
+        made = tmp_path / sound
+        if sound == "there":
+            made.mkdir() if folder else made.write_text("")
+        require_output(made, folder)

@@ -1,7 +1,6 @@
 """A stage is made by one process at a time; one that waited takes what the other has made meanwhile."""
 
 import fcntl
-import json
 import os
 import signal
 import subprocess
@@ -11,6 +10,7 @@ import time
 import pytest
 
 from paths import REPOSITORY
+from stages import spec_file
 from teleport.running import locks
 from teleport.running.devices import lease_devices
 from teleport.running.job import Job
@@ -149,7 +149,7 @@ def waiting(job, stages):
     job.lock.parent.mkdir(parents=True)
     spec = {"kind": job.kind, "key": job.key, "settings": job.raw_settings, "inputs": {}}
     script = str(REPOSITORY / "workflow_scripts/run_stage.py")
-    command = [sys.executable, script, "--spec", json.dumps(spec), "--code", job.code]
+    command = [sys.executable, script, spec_file(stages.root, spec), "--code", job.code]
     with open(job.lock, "a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         process = subprocess.Popen(command, cwd=stages.root, stderr=subprocess.PIPE, text=True)

@@ -5,7 +5,9 @@ import logging
 import time
 
 from commands.job_texts import how_far
+from teleport.running import log as log_module
 from teleport.running.log import Progress
+from teleport.running.provenance import provenance
 
 
 def test_the_log_has_a_line_in_ten_seconds_and_the_file_is_two_seconds_old_at_most(tmp_path, monkeypatch, caplog):
@@ -32,3 +34,14 @@ def test_what_has_no_known_total_has_a_rate_in_the_log_alone(tmp_path, monkeypat
     assert caplog.messages == ["0 passages, 0.0 passages/s", "100 passages, 10.0 passages/s"]
     report = json.loads((tmp_path / "progress.json").read_text())
     assert report["rate"] == 0 and how_far(report) == "100 passages"
+
+
+def test_each_warning_is_kept_once_for_the_manifest(monkeypatch, stages):
+    monkeypatch.setattr(log_module, "warnings", [])
+    logger = logging.Logger("teleport")
+    logger.addHandler(log_module.Kept(logging.WARNING))
+    logger.info("no warning")
+    for _ in range(2):
+        logger.warning("%d queries have no negative", 3)
+    assert log_module.warnings == ["3 queries have no negative"]
+    assert provenance(stages.make("train"), 0.0, 1.0, 1)["warnings"] == log_module.warnings

@@ -1,4 +1,4 @@
-"""run_stage.py: what an earlier attempt on a cluster finished, and whose environment."""
+"""run_stage.py: what is unchanged is taken and what is forced is made; and whose environment."""
 
 import fcntl
 import itertools
@@ -13,7 +13,10 @@ import numpy as np
 import pytest
 
 from paths import REPOSITORY
+from stages import spec_file
+from teleport.running.artefact import Artefact
 from teleport.running.code import stage_code
+from teleport.running.job import Job
 from teleport.running.run import FINISHED, run, take
 from teleport.search import index
 
@@ -30,11 +33,11 @@ def indexed(stages, monkeypatch):
     encode = stages.run(write, "encode")
     job, days = stages.make("index", {}, {"passages": encode}), itertools.count()
 
-    def attempt(number, code="test"):
+    def attempt(code="test", anew=False):
         job.code, day = code, next(days)
         (job.folder / "manifest.json").unlink(missing_ok=True)  # as Snakemake does before a job
         monkeypatch.setattr("time.time", lambda: 86400.0 * day)
-        take(job, number) or run(job, number)
+        (not anew and take(job)) or run(job)
         manifest = json.loads((job.folder / "manifest.json").read_text())
         return int(manifest["provenance"]["started"][8:10]) - 1  # the day on which it was made
 
@@ -42,59 +45,94 @@ def indexed(stages, monkeypatch):
     return attempt
 
 
-def test_a_later_attempt_takes_the_finished_stage_as_it_is(indexed):
-    assert [indexed(1), indexed(2), indexed(3)] == [0, 0, 0]
-    assert not indexed.job.resume.exists()
+def test_an_unchanged_stage_is_taken_as_it_is(indexed, caplog):
+    caplog.set_level("INFO")
+    assert [indexed(), indexed(), indexed()] == [0, 0, 0]
+    assert caplog.text.count("is unchanged") == 2 and not indexed.job.resume.exists()
 
 
-def test_a_later_attempt_removes_what_a_kill_after_the_manifest_has_left(indexed):
-    indexed(1)
+def test_what_is_taken_leaves_nothing_of_a_kill_after_the_manifest(indexed):
+    indexed()
     indexed.job.resume.mkdir(parents=True)
     (indexed.job.resume / "history.log").touch()
-    assert indexed(2) == 0 and not indexed.job.resume.exists()
+    assert indexed() == 0 and not indexed.job.resume.exists()
 
 
-@pytest.mark.parametrize("number", [0, 1])
-def test_a_first_attempt_and_a_run_without_a_cluster_do_everything(indexed, number):
-    assert [indexed(1), indexed(number)] == [0, 1]
+def test_what_is_forced_is_made_anew(indexed):
+    assert [indexed(), indexed(anew=True), indexed()] == [0, 1, 1]
 
 
-@pytest.mark.parametrize("number", [0, 1])
-def test_what_an_earlier_run_finished_is_not_taken_when_the_first_attempt_fails(indexed, monkeypatch, number):
+def test_what_an_earlier_run_finished_is_not_taken_after_a_forced_one_that_fails(indexed, monkeypatch):
     def fails(job):
         raise RuntimeError("out of memory")
 
-    indexed(1)
+    indexed()
     with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="out of memory"):
         patch.setattr(index, "run", fails)
-        indexed(number)
-    assert indexed(2) == 2
-
-
-def test_without_a_cluster_no_copy_is_left(indexed):
-    indexed(0)
-    assert not (indexed.job.folder / FINISHED).exists()
-    assert indexed(2) == 1
+        indexed(anew=True)
+    assert indexed() == 2
 
 
 def test_what_other_code_made_is_not_taken(indexed):
-    assert [indexed(1), indexed(2, code="other"), indexed(2, code="other"), indexed(2)] == [0, 1, 1, 3]
+    assert [indexed(), indexed("other"), indexed("other"), indexed()] == [0, 1, 1, 3]
+
+
+def test_inputs_of_equal_content_are_the_same_inputs(indexed):
+    """Whatever their manifests say besides: an edit further up that changes no file costs nothing."""
+    indexed()
+    encode = indexed.job.inputs["passages"]
+    encode.manifest["provenance"] = {"wall_seconds": 9.0}
+    assert indexed() == 0
+    encode.manifest["files"]["passages.npy"]["sha256"] = "0" * 64
+    assert not take(indexed.job)
+
+
+@pytest.mark.parametrize(
+    ("made", "taken"),
+    [({}, True), ({"cpu_code": "today's"}, True), ({"cpu_code": "yesterday's"}, False)],
+    ids=["by a GPU", "by a CPU", "by other code on a CPU"],
+)
+def test_what_another_machine_made_is_taken(indexed, made, taken):
+    job = indexed.job
+    indexed()
+    path = job.folder / FINISHED
+    manifest = json.loads(path.read_text())
+    path.write_text(json.dumps(manifest | {"stamp": manifest["stamp"] | made}))
+    job.cpu_code, job.on_cpu = "today's", True
+    assert take(job) == taken
+
+
+def test_a_shard_of_an_unchanged_stage_has_nothing_to_make(indexed, stages):
+    indexed()
+    spec = indexed.job.spec | {"shard": "1-of-2"}
+    shard = Job(spec, root=stages.root)
+    assert take(shard) and (shard.resume / "manifest.json").exists()
+    assert indexed() == 0 and not shard.resume.exists()
+    assert not take(Job(spec | {"code": "other"}, root=stages.root))
 
 
 @pytest.mark.parametrize("name", ["index.json", FINISHED])
 def test_what_is_torn_is_not_taken(indexed, name):
-    indexed(1)
+    indexed()
     path = indexed.job.folder / name
     path.write_text(path.read_text()[:-3])
-    assert indexed(2) == 1
+    assert indexed() == 1
+
+
+def test_vectors_that_were_deleted_on_purpose_need_not_be_there(indexed):
+    indexed()
+    Artefact(indexed.job.folder).delete_files()
+    assert indexed() == 0
+    (indexed.job.folder / "deleted.json").unlink()
+    assert indexed() == 2
 
 
 def command(job):
     """What runs a job of the stage `index` from the folder of its results."""
     inputs = {role: f"{a.manifest['kind']}/{a.manifest['key']}" for role, a in job.inputs.items()}
-    spec = json.dumps({"kind": "index", "key": job.key, "settings": {}, "inputs": inputs})
+    spec = spec_file(job.root, {"kind": "index", "key": job.key, "settings": {}, "inputs": inputs})
     program = str(REPOSITORY / "workflow_scripts/run_stage.py")
-    return [sys.executable, program, "--spec", spec, "--code", stage_code("index", {})]
+    return [sys.executable, program, spec, "--code", stage_code("index", {})]
 
 
 def test_ctrl_c_ends_a_stage_as_sigterm_does(indexed, tmp_path):
@@ -150,6 +188,7 @@ def test_only_saved_work_is_spoken_of(indexed, caplog, monkeypatch):
 def test_the_manifest_is_on_the_disk_after_the_files_that_it_lists(indexed, monkeypatch):
     synced = []
     monkeypatch.setattr("os.fsync", lambda number: synced.append(Path(os.readlink(f"/proc/self/fd/{number}")).name))
-    indexed(0)
+    indexed()
     files = json.loads((indexed.job.folder / "manifest.json").read_text())["files"]
-    assert files and set(synced[:-1]) == {Path(name).name for name in files} and synced[-1] == "manifest.json"
+    assert files and set(synced[:-2]) == {Path(name).name for name in files}
+    assert synced[-2:] == [FINISHED, "manifest.json"]

@@ -16,6 +16,7 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 
 import run_stage
+from stages import spec_file
 from teleport.arrays import save_array
 from teleport.refusal import Refusal
 from teleport.running import artefact
@@ -179,8 +180,8 @@ CODE = stage_code("merge", {})
 def command(monkeypatch, tmp_path, run, *digests, settings=None):
     """Run run_stage.main on a stage whose function is `run`; returns what it exits with."""
     monkeypatch.chdir(tmp_path)
-    spec = json.dumps({"kind": "merge", "key": "b" * 12, "settings": settings or {}, "inputs": {}})
-    monkeypatch.setattr("sys.argv", ["run_stage.py", "--spec", spec, "--code", *(digests or [CODE])])
+    spec = spec_file(tmp_path, {"kind": "merge", "key": "b" * 12, "settings": settings or {}, "inputs": {}})
+    monkeypatch.setattr("sys.argv", ["run_stage.py", spec, "--code", *(digests or [CODE])])
     monkeypatch.setattr(Job, "module", type("Module", (), {"run": staticmethod(run), "Settings": Section}))
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS"):
         monkeypatch.setenv(name, os.environ.get(name, "1"))
@@ -206,7 +207,7 @@ def test_the_manifest_says_where_the_artefact_comes_from(monkeypatch, tmp_path):
 def test_a_stage_refuses_to_run_code_edited_since_the_workflow_started(monkeypatch, tmp_path, files):
     message = command(monkeypatch, tmp_path, write("hello"), "c", *files)
     assert "the code of the stage merge was edited since the workflow started, with digest c: run" in message
-    assert not (tmp_path / "results/stages").exists()
+    assert [path.name for path in tmp_path.glob("results/stages/*/*/*")] == ["stage.json"]
 
 
 def test_other_edits_are_no_reason_to_refuse(monkeypatch, tmp_path):
@@ -232,7 +233,7 @@ def test_a_defect_of_ours_keeps_its_traceback(monkeypatch, tmp_path, capsys):
 
 
 def test_a_refusal_leaves_no_resume_folder_unless_work_was_saved(monkeypatch, tmp_path):
-    """`make status` would list it as stopped, and `make prune` wait for it."""
+    """`teleport status` would list it as stopped, and `teleport prune` wait for it."""
 
     def refuses(job):
         raise Refusal("the collection has 5 passages")
@@ -263,7 +264,7 @@ def test_a_full_disk_publishes_nothing_and_says_so(monkeypatch, tmp_path):
         raise OSError(errno.ENOSPC, "No space left on device", "a.txt.part")
 
     message = command(monkeypatch, tmp_path, full)
-    assert message.startswith("error: no room left on the disk") and "make prune" in message
+    assert message.startswith("error: no room left on the disk") and "teleport prune" in message
     assert not (tmp_path / "results/stages/merge" / ("b" * 12) / "manifest.json").exists()
 
 

@@ -16,7 +16,7 @@ from teleport.settings.registry import SOURCES
 ENCODERS = {"pretrained", "encode", "train"}
 ON_A_GPU = {"index", "retrieve"}  # may load torch there, inside a function
 OTHERS = ["teleport.plan.plan", "teleport.settings.read", "teleport.report.table", "teleport.report.published_table"]
-OTHERS += ["teleport.report.experiments", "commands.disk", "commands.forecast.forecast"]
+OTHERS += ["teleport.report.links", "commands.disk", "commands.forecast.forecast"]
 OTHERS += ["teleport.negatives.export", *(source.module for source in SOURCES.values())]
 HEAVY = {"torch", "transformers", "sentence_transformers"}
 
@@ -56,7 +56,7 @@ def test_importing_them_with_all_their_libraries_loads_no_torch():
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=LIBRARY.parent, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert {"numpy", "pyarrow", "bm25s.tokenization", "numba", "ir_measures"} <= set(libraries)
+    assert {"numpy", "pyarrow", "bm25s.tokenization", "ir_measures"} <= set(libraries)
 
 
 @pytest.mark.parametrize("kind", ["encode", "train"])

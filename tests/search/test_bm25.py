@@ -16,10 +16,9 @@ import pyarrow.parquet as pq
 import pytest
 import Stemmer
 
-import collection_world
 from collection_world import WORDS, make_collection
-from teleport.collection import apidocs
-from teleport.collection.apidocs import package_version
+from teleport.collection.forms import apidocs
+from teleport.collection.forms.apidocs import package_version
 from teleport.search import bm25, lexical_index
 
 INDEX = {"k1": 0.9, "b": 0.4, "stemmer": "english", "stopwords": "english", "title": "sep"}
@@ -146,12 +145,9 @@ def peer(passages, queries, depth, k1=0.9, b=0.4):
 
 @pytest.fixture
 def small_steps(monkeypatch):
-    """Blocks, ranges and batches so small that a few passages go through several of each."""
+    """Blocks and batches so small that a few passages and queries go through several of each."""
     monkeypatch.setattr(lexical_index, "BATCH_TEXTS", 4)
-    monkeypatch.setattr(lexical_index, "BLOCK_GROUPS", 2)
-    monkeypatch.setattr(collection_world, "ROW_GROUP", 8)
-    monkeypatch.setattr(lexical_index, "RANGE_POSTINGS", 20)
-    monkeypatch.setattr(bm25, "QUERIES", 3)
+    monkeypatch.setattr(bm25, "TASK_QUERIES", 3)
     monkeypatch.setattr(bm25, "BLOCK_QUERIES", 7)
 
 
@@ -183,50 +179,26 @@ def test_bits_are_those_of_bm25s_on_the_embedded_collection(stages):
     assert (ids[:, -1] >= 0).mean() > 0.5
 
 
-def test_passages_of_many_windows(stages, monkeypatch):
-    """The compiled search has its window fixed: enough passages for several."""
-    passages = [("", f"{WORDS[row % 7]} {WORDS[row % 11]}") for row in range(3 * bm25.WINDOW + 5)]
-    queries = [f"{WORDS[3]} {WORDS[5]}", f"{WORDS[0]} {WORDS[0]} {WORDS[10]}"]
-    ids, scores, _ = loaded(run(stages, {"test": queries}, 900, passages=passages))
-    expected_ids, expected_scores = peer(passages, queries, 900)
-    assert ids.tolist() == expected_ids.tolist() and scores.tobytes() == expected_scores.tobytes()
+def test_processes_that_share_the_queries_leave_no_trace(stages, small_steps, monkeypatch):
+    asked, apart, queries = [], bm25.processes_apart, [f"{WORDS[row % 5]} {WORDS[row % 3]}" for row in range(20)]
+    monkeypatch.setattr(bm25, "LEAST_QUERIES", 10)
+    monkeypatch.setattr(bm25, "processes_apart", lambda n, shared: asked.append(n) or apart(n, shared))
+    passages = [("", f"{WORDS[row % 7]} {WORDS[row % 11]}") for row in range(70)]
+    alone, shared = (loaded(run(stages, {"test": queries}, 9, threads, passages)) for threads in (1, 3))
+    assert asked == [1, 2] and all((one == two).all() for one, two in zip(alone, shared, strict=True))
+    assert (alone[0] >= 0).any()
 
 
-def test_a_killed_index_ends_in_the_same_bits(stages, small_steps, monkeypatch):
-    passages = [(f"d{row}", "", f"{WORDS[row % 7]} {WORDS[row]}") for row in range(70)]
-    collection = make_collection(stages, passages, {"test": 1})
-    whole = stages.run(lexical_index.run, "lexical_index", INDEX, {"collection": collection})
-    job = stages.make("lexical_index", INDEX, {"collection": collection})
-    write, written = lexical_index.write_block, []
-
-    def write_and_die(job, number, *arguments):
-        if len(written) == 3:
-            raise KeyboardInterrupt
-        written.append(number)
-        write(job, number, *arguments)
-
-    monkeypatch.setattr(lexical_index, "write_block", write_and_die)
-    with pytest.raises(KeyboardInterrupt):
-        lexical_index.run(job)
-    written.clear()
-    stages.finish(job, lexical_index.run(job))
-    assert written == [3, 4]
-    for name in ("offsets.npy", "passages.npy", "scores.npy", "terms.parquet"):
-        assert (job.folder / name).read_bytes() == (whole.folder / name).read_bytes()
-
-
-def test_processes_that_share_the_passages_leave_no_trace(stages, small_steps, monkeypatch):
-    rng, asked = np.random.default_rng(8), []
-    passages = [(f"d{row}", "", " ".join(rng.choice(WORDS, 5))) for row in range(70)]
-    collection = make_collection(stages, passages, {"test": 1})
-    apart = lexical_index.processes_apart
-    monkeypatch.setattr(lexical_index, "processes_apart", lambda n, shared: asked.append(n) or apart(n, shared))
-    alone, shared = (
-        stages.run(lexical_index.run, "lexical_index", INDEX, {"collection": collection}, threads) for threads in (1, 3)
-    )
-    assert asked == [1, 3]
-    for name in ("offsets.npy", "passages.npy", "scores.npy", "terms.parquet"):
-        assert (alone.folder / name).read_bytes() == (shared.folder / name).read_bytes()
+def test_queries_without_a_term_are_a_fact_and_a_warning_where_they_are_many(stages, caplog):
+    """Chinese: what stands between its marks is one word that no other text has."""
+    passages = [("", "我们在北京的图书馆读书。"), ("", "猫在桌子上睡觉。")]
+    job = run(stages, {"test": ["北京的图书馆", "猫睡觉"]}, passages=passages)
+    assert json.loads((job.folder / "manifest.json").read_text())["facts"]["without_terms"] == 1
+    assert "100 % of the test queries have no term that is in the index" in caplog.text
+    caplog.clear()
+    few = run(stages, {"test": ["cat"] * 30 + ["zebra"]})
+    assert json.loads((few.folder / "manifest.json").read_text())["facts"]["without_terms"] == 1 / 31
+    assert not caplog.text
 
 
 def test_facts_of_the_index(stages):

@@ -1,19 +1,14 @@
 """The cluster, and the worlds that are submitted to it."""
 
 import os
-import sys
-from pathlib import Path
 
 import pytest
 import yaml
 from cluster import COMMANDS, PACKAGES, Cluster
+from cluster_world import ClusterWorld, run_until
+from toy import World, finished  # noqa: F401
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "workflow"))
-
-from cluster_world import ClusterWorld, run_until  # noqa: E402
-from toy import World, finished  # noqa: E402, F401
-
-from debian import install  # noqa: E402
+from debian import install
 
 
 @pytest.fixture(scope="session")

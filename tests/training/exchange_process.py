@@ -8,14 +8,11 @@ It ends with 0 where the totals of all ranks came back.
 
 import os
 import sys
-from pathlib import Path
 
 import numpy as np
 import torch
 from torch import distributed
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-import stages  # noqa: F401 - puts the library on the path
 from teleport.running.launch import PROCESSES, RANK, RENDEZVOUS
 from teleport.training.parallel import TIMEOUT, Processes
 

@@ -2,23 +2,19 @@
 
 A change of the numbers must be wanted: then write the curve anew with
 
-    CUDA_VISIBLE_DEVICES= python tests/training/test_golden_loss.py
+    CUDA_VISIBLE_DEVICES= PYTHONPATH=tests python tests/training/test_golden_loss.py
 
 and say in the commit why it changed. Weights and batches come from numpy and dropout is off, so that the curve is the
 same on every machine up to the rounding of its matrix products, which 30 steps of AdamW enlarge (to 7e-7 between
 kernels for SSE, AVX2 and AVX-512).
 """
 
-import sys
 import tempfile
 from pathlib import Path
 
 import numpy as np
 
-if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).parents[1]))
-    import stages  # puts the library on the path
-
+from stages import Stages
 from training_world import World, losses_of, on_cpu  # noqa: F401
 
 GOLDEN = Path(__file__).parent / "golden" / "loss_30_steps.txt"
@@ -46,7 +42,7 @@ def test_two_runs_are_equal_to_the_last_bit(stages):
 def write():
     """Replace the golden file by this machine's curve."""
     with tempfile.TemporaryDirectory() as folder:
-        lines = [f"{step} {loss}\n" for step, loss in enumerate(curve(stages.Stages(Path(folder))), start=1)]
+        lines = [f"{step} {loss}\n" for step, loss in enumerate(curve(Stages(Path(folder))), start=1)]
     GOLDEN.write_text("".join(lines))
 
 

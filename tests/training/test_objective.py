@@ -1,4 +1,4 @@
-"""What masks and losses see: scores of the step, and labels that a stage says of a batch's pairs."""
+"""What masks and losses see: scores of the step, and another's scores of a batch's pairs."""
 
 from types import ModuleType
 
@@ -7,14 +7,14 @@ import pytest
 import torch
 
 from teleport.running.job import Job
-from teleport.training import train
+from teleport.training import objective, train
 from teleport.training.data import read_training_set
 from teleport.training.losses import softmax
 from training_world import World, backward, on_cpu  # noqa: F401
 
 
-def make(stages, monkeypatch, modules, inputs=(), **training):
-    """A trainer without dropout whose job loads some modules anew ({name: functions}), and reads stages in roles."""
+def make(stages, monkeypatch, modules, **training):
+    """A trainer without dropout whose job loads some modules anew ({name: functions})."""
     job, load = World(stages, dropout=0.0).job(training), Job.load
 
     def module(job, name):
@@ -25,7 +25,6 @@ def make(stages, monkeypatch, modules, inputs=(), **training):
         return made
 
     monkeypatch.setattr(Job, "load", module)
-    job.inputs |= dict.fromkeys(inputs)
     return train.make_trainer(job, read_training_set(job, 1), 12, 1)
 
 
@@ -41,7 +40,7 @@ def test_a_mask_sees_the_scores_of_the_step(stages, monkeypatch, accumulate):
     made = make(stages, monkeypatch, {"masks.known_positives": {"mask_scores": above}}, **training)
     losses, left_out = [], 0
     for part in made.data.batch(1).split(accumulate):
-        scores_QP = made.scores(part, part).detach()
+        scores_QP = made.inner_products(part).detach()
         columns = torch.from_numpy(part.positive_columns_Q), torch.from_numpy(part.own_columns_QN)
         masked_QP = above(scores_QP, *columns)
         left_out += int(masked_QP.sum())
@@ -50,37 +49,50 @@ def test_a_mask_sees_the_scores_of_the_step(stages, monkeypatch, accumulate):
     assert backward(made, made.data.batch(1)) == pytest.approx(np.mean(losses), rel=1e-6)
 
 
+class Table:
+    """Scores that tell the pair: the row of the query, plus a thousandth of the passage's."""
+
+    @staticmethod
+    def score(rows, passages):
+        return (rows + passages / 1000).astype(np.float32)
+
+
+def scored(monkeypatch, training):
+    """Give a loss or mask `scores`, and every table of pairs the scores of `Table`."""
+    monkeypatch.setattr(
+        objective.PairTable, "open", lambda job, role, num_queries: Table if role == "scores.miner" else None
+    )
+    return {"kind": training, "scores": "miner"}
+
+
 @pytest.mark.parametrize("accumulate", [1, 2])
-def test_a_loss_gets_the_labels_of_its_batch(stages, monkeypatch, accumulate):
-    """The rows of the passages, which say in the loss that they are those of its columns."""
+def test_a_loss_gets_the_scores_of_the_positive_and_of_its_own_negatives(stages, monkeypatch, accumulate):
     seen = []
 
-    def open_labels(job, data):
-        assert job.inputs["loss"] is None and len(data.pools)
-        return lambda batch: batch.passages_P.astype(np.float32)
-
-    def loss(scores_QP, positive_columns_Q, own_columns_QN, labels_P):
-        seen.append(labels_P)
+    def loss(scores_QP, positive_columns_Q, own_columns_QN, judged_QN):
+        seen.append(judged_QN)
         return softmax.loss(scores_QP, positive_columns_Q, own_columns_QN)
 
-    made = make(
-        stages, monkeypatch, {"loss": {"open_labels": open_labels, "loss": loss}}, ["loss"], accumulate=accumulate
-    )
+    chosen = scored(monkeypatch, "softmax")
+    made = make(stages, monkeypatch, {"loss": {"loss": loss}}, loss=chosen, accumulate=accumulate)
     batch = made.data.batch(1)
     backward(made, batch)
     assert len(seen) == accumulate and all(isinstance(each, torch.Tensor) for each in seen)
-    assert torch.cat(seen).int().tolist() == batch.passages_P.tolist()
+    passages_QN = batch.passages_P.reshape(len(batch.queries_Q), -1)  # the positive, then the own negatives
+    expected = np.vstack(
+        [Table.score(row, passages) for row, passages in zip(batch.queries_Q, passages_QN, strict=True)]
+    )
+    assert torch.cat(seen).numpy().tolist() == expected.tolist() and expected.shape == (4, 4)
 
 
-def test_a_mask_gets_labels_too(stages, monkeypatch):
-    def open_labels(job, data):
-        return lambda batch: np.arange(len(batch.passages_P)) % 4 == 3  # the last negative of each query
-
-    def mask(batch, data, labels):
+def test_a_mask_gets_the_scores_of_pairs_too(stages, monkeypatch):
+    def mask(batch, data, score):
         assert data is made.data
-        return np.broadcast_to(labels, (len(batch.queries_Q), len(labels)))
+        rows, passages = np.broadcast_arrays(batch.queries_Q[:, None], batch.passages_P)
+        return score(rows.ravel(), passages.ravel()).reshape(rows.shape) > batch.queries_Q[:, None] + 0.02
 
-    modules = {"masks.known_positives": {"open_labels": open_labels, "mask": mask}}
-    made = make(stages, monkeypatch, modules, ["masks.known_positives"], masks=["known_positives"])
-    ((_, (masked_QP,), _),) = made.micro_batches(made.data.batch(1))
-    assert masked_QP.shape == (4, 16) and masked_QP.sum() == 16 and masked_QP[:, 3::4].all()
+    chosen = scored(monkeypatch, "known_positives")
+    made = make(stages, monkeypatch, {"masks.known_positives": {"mask": mask}}, masks=[chosen])
+    batch = made.data.batch(1)
+    ((_, (masked_QP,), _),) = made.micro_batches(batch)
+    assert masked_QP.tolist() == [(batch.passages_P > 20).tolist()] * 4 and 0 < masked_QP.sum() < 64

@@ -183,3 +183,14 @@ def test_a_rate_is_known_after_the_first_step(world, monkeypatch, clock):
     monkeypatch.setattr(Trainer, "step", clock.spend(6.0, Trainer.step))
     train.run(world.job({"steps": 3}))
     assert [done for _, done, _ in clock.reports][:2] == [0, 1] and clock.first_rate() == 6
+
+
+def test_every_step_and_every_process_draws_its_own_dropout(stages, monkeypatch):
+    """Of one batch, so that dropout alone can differ; a step that is done again draws the same."""
+    job = World(stages, dropout=0.3).job()
+    made = train.make_trainer(job, read_training_set(job, 1), 12, 1)
+    batch = made.data.batch(0)
+    monkeypatch.setattr(made.data, "batch", lambda step: batch)
+    made.optimizer.step = lambda: None
+    first, second, again = (made.finish(made.step(step))[0] for step in (0, 1, 0))
+    assert first == again and abs(first - second) > 1e-3

@@ -72,7 +72,7 @@ def test_a_mean_over_pairs_weighs_all_pairs_of_the_step_alike(stages, loss):
     batch = whole.data.batch(1)
     for query in (0, 1):  # a positive of the query, in the place of two of its own negatives
         batch.passages_P[batch.own_columns_QN[query, :2]] = batch.passages_P[batch.positive_columns_Q[query]]
-    scores_QP = whole.scores(batch, batch).detach().requires_grad_()
+    scores_QP = whole.inner_products(batch).detach().requires_grad_()
     halves = np.arange(4) // 2  # of the queries
     counted_QP = torch.from_numpy(halves[:, None] == np.repeat(halves, 4))
     for masked_QP in whole.micro_batches(batch)[0][1]:
@@ -80,12 +80,12 @@ def test_a_mean_over_pairs_weighs_all_pairs_of_the_step_alike(stages, loss):
     columns = map(torch.from_numpy, (batch.positive_columns_Q, batch.own_columns_QN))
     expected = split.objective.loss(scores_QP.masked_fill(~counted_QP, float("-inf")), *columns)
     found = backward(split, batch)
-    assert found == pytest.approx(expected.item(), rel=1e-6)
-    divisors = [divisor for *_, divisor in split.micro_batches(batch)]
-    assert abs(divisors[0] - divisors[1]) > 0.5 and sum(1 / d for d in divisors) == pytest.approx(1), "not vacuous"
+    assert found == pytest.approx(expected.item(), rel=2e-6)
+    weights = [weight for *_, weight in split.micro_batches(batch)]
+    assert abs(weights[0] - weights[1]) > 0.1 and sum(weights) == pytest.approx(1), "not vacuous"
     if loss == "nll":  # whose passages are those of one batch
         gradient = gradients(split)
-        assert backward(whole, batch) == pytest.approx(found, rel=1e-6)
+        assert backward(whole, batch) == pytest.approx(found, rel=2e-6)
         largest = max(g.abs().max() for g in gradient.values())
         assert all((g - gradient[name]).abs().max() < 2e-5 * largest for name, g in gradients(whole).items())
 

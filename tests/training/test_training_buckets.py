@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from reference_encoder import padded, reference_of
-from teleport.encoder import side as side_module
+from teleport.encoder.model import Encoder
 from teleport.training import train
 from teleport.training.data import read_training_set
 from teleport.training.losses import hardest, nll, ranknet, softmax
@@ -68,17 +68,17 @@ def test_step_in_buckets_equals_one_padded_batch(stages, tied, budget):
 def test_no_bucket_encodes_padding(stages, monkeypatch):
     made, batch = make(stages)
     real = made.queries.lengths[batch.queries_Q].sum() + made.passages.lengths[batch.passages_P].sum()
-    prepare = side_module.prepare
+    forward = Encoder.forward
 
-    def counting(*given):
-        encoder = prepare(*given)
-        return lambda ids_T, lengths_B: counts.append(len(ids_T)) or encoder(ids_T, lengths_B)
+    def counting(self, ids_T, lengths_B):
+        counts.append(len(ids_T))
+        return forward(self, ids_T, lengths_B)
 
-    monkeypatch.setattr(side_module, "prepare", counting)
+    monkeypatch.setattr(Encoder, "forward", counting)
     for budget in (1, 100, 10_000):
         counts, made.token_budget = [], budget
         loss_of(made, batch)
-        assert sum(counts) == real and (len(counts) == 1) == (budget == 10_000)
+        assert sum(counts) == real and (len(counts) == 2) == (budget == 10_000)  # a bucket a side
 
 
 def test_vectors_come_back_in_the_order_of_the_rows(stages, monkeypatch):
@@ -88,25 +88,6 @@ def test_vectors_come_back_in_the_order_of_the_rows(stages, monkeypatch):
     for row, vector in zip(rows, vectors, strict=True):
         torch.testing.assert_close(vector, padded_vectors(made.passages, [row])[0], rtol=1e-5, atol=1e-6)
     assert not torch.allclose(vectors[0], vectors[1], atol=1e-2)
-
-
-@pytest.mark.parametrize("budget", [1, 30, 10_000])
-def test_both_sides_of_one_encoder_are_encoded_together(stages, monkeypatch, budget):
-    """The vectors are those of each side alone, and in one bucket the weights are converted once."""
-    made, batch = make(stages)
-    rows = batch.queries_Q, batch.passages_P
-    apart = [side.vectors(own, 10_000) for side, own in zip((made.queries, made.passages), rows, strict=True)]
-    converted, convert = [], side_module.prepare
-    monkeypatch.setattr(side_module, "prepare", lambda *given: converted.append(given) or convert(*given))
-    made.token_budget = budget
-    together = made.encode(*rows)
-    assert len(converted) == (1 if budget == 10_000 else len(made.tied.buckets(made.tied.rows(*rows), budget)))
-    torch.testing.assert_close(torch.cat(together), torch.cat(apart), rtol=1e-5, atol=1e-6)
-
-
-def test_sides_of_two_encoders_are_encoded_apart(stages):
-    made, _ = make(stages, tied=False)
-    assert made.tied is None
 
 
 def test_masked_false_negatives_leave_the_loss(stages):

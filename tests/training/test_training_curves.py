@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from teleport.encoder.model import layers_of
 from teleport.training import train
 from teleport.training.data import read_training_set
 from teleport.training.step_metrics import COLUMNS, NORMS, GradientNorms, group_matrices, layer_of, mean_scores
@@ -38,7 +39,7 @@ def plain_norm(parameters):
 def test_norms_equal_plain_loops(stages, tied):
     made = with_gradients(stages, tied)
     encoders = list(made.encoders)
-    per_layer = [[plain_norm(layer.parameters()) for layer in e.backbone.encoder["layer"]] for e in encoders]
+    per_layer = [[plain_norm(layer.parameters()) for layer in layers_of(e.backbone)[1]] for e in encoders]
     total, groups = made.gradient_norms()
     assert total.item() == pytest.approx(plain_norm(made.encoders.parameters()), rel=1e-5)
     first, second = np.mean(per_layer, axis=0)  # of two layers, the first is lower and the second middle

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from teleport.cpu import kernels
 from teleport.training import step, train
 from teleport.training.data import read_training_set
 from training_world import World, backward, on_cpu  # noqa: F401
@@ -50,22 +49,6 @@ def test_cached_equals_direct(stages, dropout, tied, budget):
     assert found[0] == pytest.approx(expected[0], rel=1e-6)
     require_close(found[1], expected[1])
     assert torch.equal(found[2], expected[2]), "what is drawn next differs"
-
-
-@pytest.mark.parametrize("threads", [1, 2])
-def test_cached_equals_direct_in_parts(stages, monkeypatch, threads):
-    monkeypatch.setattr(kernels, "SHARE_TOKENS", 20)
-    direct, cached, batch = make(stages, dropout=0.3)
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    expected, found = gradients(direct, batch), gradients(cached, batch)
-    torch.set_num_threads(before)
-    assert found[0] == pytest.approx(expected[0], rel=1e-6)
-    require_close(found[1], expected[1])
-    assert torch.equal(found[2], expected[2]), "what is drawn next differs"
-    monkeypatch.setattr(kernels, "SHARE_TOKENS", 1000)
-    with pytest.raises(AssertionError):  # other draws: there were parts
-        require_close(gradients(direct, batch)[1], expected[1], tolerance=1e-2)
 
 
 def test_guard_dropout_matters_in_this_test(stages, monkeypatch):

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
+from reference_encoder import reference_of
 from teleport.encoder import encode
 from teleport.encoder.load import load_encoders
-from teleport.encoder.reference import load_backbone
 from teleport.encoder.tokens import open_tokens
 from teleport.maxp import chunk_mask, max_over_padded_chunks, pad_chunks
 from teleport.training import train
@@ -33,7 +33,7 @@ def test_places_and_best_scores_by_hand():
 
 def padded(token_map, row):
     """A text as released: ids and attention mask [MOST, LIMIT]."""
-    ids = [SPECIAL["cls"], *token_map[row][: MOST * LIMIT - 2].tolist(), SPECIAL["sep"]]
+    ids = [*SPECIAL["before"], *token_map[row][: MOST * LIMIT - 2].tolist(), *SPECIAL["after"]]
     padding = [0] * (MOST * LIMIT - len(ids))
     return torch.tensor(ids + padding).view(MOST, LIMIT), torch.tensor([1] * len(ids) + padding).view(MOST, LIMIT)
 
@@ -48,7 +48,7 @@ def released_loss(job, query_encoder, encoder, batch):
     """The mean over triples of -log softmax over two passages (model/models.py), and counters of what occurred."""
     queries, passages, losses, seen = open_tokens(job, "queries.train"), open_tokens(job, "passages"), [], set()
     for query, positive, own in zip(batch.queries_Q, batch.positive_columns_Q, batch.own_columns_QN, strict=True):
-        ids = torch.tensor([[SPECIAL["cls"], *queries[query][:6].tolist(), SPECIAL["sep"]]])
+        ids = torch.tensor([[*SPECIAL["before"], *queries[query][:6].tolist(), *SPECIAL["after"]]])
         vector = query_encoder(ids, torch.ones_like(ids))[0]
         scores = [released_scores(encoder, passages, batch.passages_P[p], vector) for p in (positive, *own)]
         seen |= {(int((s > -5000).sum()), int(s.argmax())) for s in scores}
@@ -83,10 +83,10 @@ def test_loss_and_gradients_are_those_of_the_padded_form(stages, changes):
     made.token_budget = 40  # several buckets
     batch = made.data.batch(1)
     loss = backward(made, batch)
-    encoders = load_encoders(world.inputs["checkpoint"].folder / "checkpoint", load_backbone)
+    encoders = load_encoders(world.inputs["checkpoint"].folder / "checkpoint")
     for encoder in encoders:
         encoder.pooling = "cls"
-    expected, seen = released_loss(job, *encoders, batch)
+    expected, seen = released_loss(job, *map(reference_of, encoders), batch)
     expected.backward()
     assert loss == pytest.approx(expected.item(), rel=1e-5)
     for ours, theirs in zip((made.queries.encoder, made.passages.encoder), encoders, strict=True):

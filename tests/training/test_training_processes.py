@@ -14,6 +14,7 @@ import pytest
 from test_training_parallel import spec_of, without_gpu  # noqa: F401
 
 from paths import REPOSITORY
+from stages import spec_file
 from teleport.running.code import stage_code
 from teleport.running.files import sha256_file
 from teleport.training import train
@@ -33,7 +34,7 @@ class StageRuns:
         spec = spec_of(self.job)
         code = stage_code("train", spec.get("loads", {}))
         several = ["--processes", str(processes)]
-        return [sys.executable, RUN_STAGE, "--spec", json.dumps(spec), "--code", code, *several, *arguments]
+        return [sys.executable, RUN_STAGE, spec_file(self.root, spec), "--code", code, *several, *arguments]
 
     def start(self, command):
         return subprocess.Popen(command, cwd=self.root, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)

@@ -10,7 +10,6 @@ import pytest
 import torch
 from safetensors import SafetensorError, safe_open
 
-from teleport.cpu import kernels
 from teleport.encoder import precision
 from teleport.running.files import NO_ROOM, of_the_system, sha256_file
 from teleport.training import resume, train
@@ -74,20 +73,6 @@ def test_interrupted_and_resumed_equals_uninterrupted(world, monkeypatch, deaths
     assert artefacts(resumed) == artefacts(whole)
     for count in ("real_tokens", "first_loss", "last_loss"):
         assert facts[count] == facts_of(whole)[count]
-
-
-def test_a_training_in_parts_resumes_too(world, monkeypatch):
-    """With threads that compute and draw at once."""
-    monkeypatch.setattr(kernels, "SHARE_TOKENS", 40)
-    (whole, job), divided = (world.job(save_every=0) for _ in range(2)), []
-    divide = kernels.divide
-    monkeypatch.setattr(kernels, "divide", lambda spans: divided.append(divide(spans)) or divided[-1])
-    for each in (whole, job):
-        each.threads = 2
-    whole = world.finished(whole)
-    attempt(job, monkeypatch, 7)
-    assert artefacts(world.finished(job)) == artefacts(whole)
-    assert min(map(len, divided)) > 1
 
 
 def test_untied_encoders_resume_too(stages, monkeypatch):

@@ -14,8 +14,6 @@ from unittest.mock import patch
 import numpy as np
 import torch
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-import stages  # noqa: F401 - puts the library on the path
 from teleport.encoder.side import Frozen
 from teleport.running.job import Job
 from teleport.training import train

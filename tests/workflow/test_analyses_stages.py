@@ -1,15 +1,14 @@
 """Re-ranked candidates, tables of analyses, and runs scored by judgments alone, in the real DAG."""
 
 import csv
-import json
 
 import pytest
 from toy import NUM_PASSAGES, SPLITS, World
 
 from teleport.plan.plan import Plan
+from teleport.report.page.contents import page_contents
 from teleport.report.page.overview import page_table
-from teleport.report.page_specs import page_spec
-from teleport.report.reader import Reader
+from teleport.report.stages import Reader
 from teleport.settings.read import load_files
 
 
@@ -52,7 +51,7 @@ def test_candidates_are_reranked_and_errors_counted_in_the_whole_corpus(world, m
     (row,) = read_table(world.folder / "results/tables/a.csv")
     assert row["gap"] == "0-3" and row["index"].endswith(" MB") and float(row["seconds"]) > 0
     monkeypatch.chdir(world.folder)
-    spec = json.loads(page_spec(Plan(*load_files(["toy.yaml"])), ["toy.yaml"])[1].text)
+    spec = page_contents(Plan(*load_files(["toy.yaml"])), ["toy.yaml"])[1]
     (table,) = (table for table in spec["tables"] if table["name"] == "a")
     shown = page_table(Reader(world.folder, spec["collection"]), spec, table)
     texts = shown["printed"].frame[[name.capitalize() for name in said]].to_numpy().tolist()

@@ -58,7 +58,7 @@ def failure(repository, command):
         ("dry run", "commands/forecast/printed.py", "def cost_sentence("),  # at the end, of all
         ("dry run", "commands/forecast/requests.py", "def of("),
         ("run", "commands/terminal.py", "def begin("),
-        ("run", "commands/terminal.py", "def say_how_to_go_on("),  # where Snakemake drops errors
+        ("run", "commands/terminal.py", "def say_the_end("),  # where Snakemake drops errors
         ("status", "commands/status.py", "report = json.loads("),
         ("verify", "commands/disk.py", "def check_stages("),
         ("prune", "commands/disk.py", "def orphans("),

@@ -13,13 +13,14 @@ from paths import REPOSITORY
 # In the order of the page: the file, and the table of its line.
 FILES = [
     ("negatives/sources/following.py", "settings/registry.py", "SOURCES"),
-    ("negatives/draws/top.py", "settings/registry.py", "DRAWS"),
-    ("negatives/filters/score_cap.py", "settings/registry.py", "FILTERS"),
+    ("negatives/draws/boltzmann.py", "settings/registry.py", "DRAWS"),
+    ("negatives/filters/far_below.py", "settings/registry.py", "FILTERS"),
     ("training/masks/other_positives.py", "settings/registry.py", "MASKS"),
     ("training/masks/near_positive.py", "settings/registry.py", "MASKS"),
     ("training/losses/hinge.py", "settings/registry.py", "LOSSES"),
     ("training/losses/margin_mse.py", "settings/registry.py", "LOSSES"),
-    ("negatives/pair_scores.py", "plan/kinds.py", "KINDS"),
+    ("negatives/hubs.py", "plan/kinds.py", "KINDS"),
+    (None, "settings/registry.py", "SOURCES"),
 ]
 
 
@@ -29,7 +30,8 @@ def extend(workflow_scripts):
     library, page = workflow_scripts / "teleport", (REPOSITORY / "docs/extending.md").read_text()
     blocks = iter(re.findall(r"```(?:python|snakemake)\n(.*?)```", page, re.DOTALL))
     for file, holder, table in FILES:
-        (library / file).write_text(next(blocks))
+        if file:
+            (library / file).write_text(next(blocks))
         text = (library / holder).read_text()
         end = text.index("\n}", text.index(f"\n{table} = ")) + 1
         (library / holder).write_text(text[:end] + next(blocks) + text[end:])
@@ -38,6 +40,12 @@ def extend(workflow_scripts):
     before, after = mining.read_text().split("    def train(self):")
     mining.write_text(f"{before}{next(blocks)}\n    def train(self):{after}")
     assert next(blocks, None) is None
+
+
+def pairs_of(folder):
+    """The queries and the passages (int arrays) of the lists in a stage's folder."""
+    offsets = np.load(folder / "offsets.npy")
+    return np.repeat(np.arange(len(offsets) - 1), np.diff(offsets)), np.load(folder / "passages.npy")
 
 
 @pytest.mark.slow
@@ -51,9 +59,9 @@ def test_each_is_one_file_and_one_line(world):
     world.config["experiments"]["ours"] = {
         "label": "Ours",
         "negatives": {
-            "counts": {"query": 4, "following": {"count": 3, "window": 5}},
-            "draw": "top",
-            "filters": {"score_cap": 1e9},
+            "counts": {"query": 4, "following": {"count": 3, "window": 5}, "hubs": 2},
+            "draws": {"query": {"kind": "boltzmann", "temperature": 0.1}},
+            "filters": {"far_below": 1e9},
         },
         "training": {
             "loss": {"kind": "hinge", "margin": 0.5},
@@ -77,22 +85,23 @@ def test_each_is_one_file_and_one_line(world):
         return made[f"{folder.parent.name}/{folder.name}"], folder
 
     merge, _ = of("ours", "merge")
-    assert merge["facts"]["drawn"] == {"query": 4 * 80, "following": 3 * 80}
+    assert merge["facts"]["drawn"] == {"query": 4 * 80, "following": 3 * 80, "hubs": 2 * 80}
     assert merge["settings"]["sources"]["following"]["window"] == 5
-    assert merge["facts"]["filters"]["dropped"] == {name: {"score_cap": 0} for name in ("query", "following")}
+    assert merge["facts"]["filters"]["dropped"] == {name: {"far_below": 0} for name in ("query", "following", "hubs")}
     train, _ = of("ours", "train")
     assert train["settings"]["training"]["loss"] == {"kind": "hinge", "margin": 0.5} and train["facts"]["steps"] == 6
     assert "| Ours | 1 |" in (world.folder / "results/tables/main.md").read_text()
 
-    # Its teacher is a stage of its own, which the training reads.
-    (scores, folder), (taught, _) = of("taught", "pair_scores"), of("taught", "train")
-    assert taught["inputs"]["loss"] == f"pair_scores/{folder.name}" and taught["facts"]["first_loss"] > 0
+    # What teaches it is a table of the pairs of its pool, which the training reads.
+    (scores, folder), (taught, _) = of("taught", "score-pool"), of("taught", "train")
+    assert taught["inputs"]["scores.miner"] == f"score/{folder.name}" and taught["facts"]["first_loss"] > 0
     queries, passages = (world.folder / f"results/stages/{scores['inputs'][side]}" for side in ("queries", "passages"))
-    pool = world.folder / "results/stages" / scores["inputs"]["negatives"]
-    offsets, rows = np.load(pool / "offsets.npy"), np.load(pool / "passages.npy")
     products = np.load(queries / "queries.train.npy") @ np.load(passages / "passages.npy").T
-    expected = products[np.repeat(np.arange(len(offsets) - 1), np.diff(offsets)), rows]
-    np.testing.assert_allclose(np.load(folder / "negatives.npy"), expected, rtol=1e-5, atol=1e-6)
+    expected = products[pairs_of(folder)]
+    np.testing.assert_allclose(np.load(folder / "scores.npy"), expected, rtol=1e-5, atol=1e-6)
+    pool = world.folder / "results/stages" / scores["inputs"]["negatives"]
+    mined = set(map(tuple, np.stack(pairs_of(pool), 1).tolist()))
+    assert mined < set(map(tuple, np.stack(pairs_of(folder), 1).tolist())), "and the positives besides"
 
     # An edit of the new loss, and an optional setting added to it, concern the training that uses it, and what follows.
     path = library / "training/losses/hinge.py"

@@ -1,4 +1,4 @@
-"""Negatives alone, of one's own collection: `make new`, then the command of config/variants/mined.yaml as it is."""
+"""Negatives alone, of one's own collection: `teleport new`, then the command of config/variants/mined.yaml as it is."""
 
 import json
 import re
@@ -19,7 +19,7 @@ COMMAND = re.search(r"^#   snakemake (.*)", MINED, re.M)[1].replace("--cores all
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """A function that runs Python with some arguments where `make new NAME=mine` was run; it returns what that says."""
+    """A function that runs Python with some arguments where `teleport new mine` was run; it returns what that says."""
     folder = tmp_path_factory.mktemp("newcomer") / "repository"
     World.copy_repository(folder)
     given, texts = (

@@ -18,13 +18,14 @@ from toy import CONFIG, SPLITS, make_checkpoint, make_data
 from collection_world import WORDS
 from teleport.plan.plan import Plan
 from teleport.refusal import Refusal
+from teleport.report.page.contents import page_contents
 from teleport.report.page.drawings import negatives_figures
 from teleport.report.page.negatives import negatives_of
-from teleport.report.page_specs import page_spec
+from teleport.report.paper.plan import planned_figures
 from teleport.report.paper.write import write_figures
-from teleport.report.published_specs import published_specs
+from teleport.report.published import published_tables
 from teleport.report.published_table import write_published
-from teleport.report.reader import Reader
+from teleport.report.stages import Reader
 from teleport.running.job import Job
 from teleport.running.run import run
 from teleport.settings.read import load_files
@@ -75,7 +76,7 @@ def run_stages(stages):
         job = Path(f"results/stages/{stage.name}/manifest.json")
         if not job.is_file():
             run_stages(stage.inputs.values())
-            run(Job(json.loads(stage.spec()) | {"code": "test", "on_cpu": True}))
+            run(Job(stage.spec() | {"code": "test", "on_cpu": True}))
 
 
 def toy_config():
@@ -106,9 +107,9 @@ def drawn(tmp_path_factory):
         patch.chdir(folder)
         plan = Plan(*load_files(["toy.yaml"]))
         run_stages(plan.stages.values())
-        spec = json.loads(page_spec(plan, ["toy.yaml"])[1].text)
-        names = write_figures(spec, folder, folder / "figures")
-        for (_, name), published in published_specs(plan).items():
+        spec = page_contents(plan, ["toy.yaml"])[1]
+        names = write_figures(plan, ["toy.yaml"], folder, folder / "figures")
+        for name, published in published_tables(plan).items():
             write_published(json.loads(published.text), folder, folder / "published" / name)
     return World(folder, config, spec, names)
 
@@ -254,15 +255,16 @@ def test_what_is_not_there_is_refused(drawn, tmp_path, monkeypatch, figure, said
     monkeypatch.chdir(drawn.folder)
     (tmp_path / "toy.yaml").write_text(yaml.safe_dump(drawn.config | {"figures": {"wrong": figure}}))
     with pytest.raises(Refusal, match=said):
-        spec = json.loads(page_spec(Plan(*load_files([tmp_path / "toy.yaml"])), [])[1].text)
-        write_figures(spec, drawn.folder, tmp_path)
+        write_figures(Plan(*load_files([tmp_path / "toy.yaml"])), [], drawn.folder, tmp_path)
 
 
-def test_no_figure_takes_the_files_of_another(drawn, tmp_path):
+def test_no_figure_takes_the_files_of_another(drawn, tmp_path, monkeypatch):
     """`episodes` is a chart of the page."""
-    figures = {"episodes": drawn.spec["figures"]["errors"]}
+    monkeypatch.chdir(drawn.folder)
+    (tmp_path / "toy.yaml").write_text(yaml.safe_dump(drawn.config | {"figures": {"episodes": FIGURES["errors"]}}))
+    plan = Plan(*load_files([tmp_path / "toy.yaml"]))
     with pytest.raises(Refusal, match="figures.episodes: there is a figure called episodes already. Give it another"):
-        write_figures(drawn.spec | {"figures": figures}, drawn.folder, tmp_path)
+        write_figures(plan, [], drawn.folder, tmp_path)
 
 
 def test_an_analysis_that_is_not_planned_is_asked_for(drawn, tmp_path, monkeypatch):
@@ -271,7 +273,7 @@ def test_an_analysis_that_is_not_planned_is_asked_for(drawn, tmp_path, monkeypat
     changes = {"evaluation": evaluation, "figures": {"wrong": {"kind": "histogram", "systems": ["tele"]}}}
     (tmp_path / "toy.yaml").write_text(yaml.safe_dump(drawn.config | changes))
     with pytest.raises(Refusal, match=r"figures.wrong: it needs evaluation.analyses.errors. Add it."):
-        page_spec(Plan(*load_files([tmp_path / "toy.yaml"])), [])
+        planned_figures(Plan(*load_files([tmp_path / "toy.yaml"])))
 
 
 def test_the_published_table_of_single_queries(drawn):
@@ -286,7 +288,7 @@ def test_the_published_table_of_single_queries(drawn):
 def test_new_negatives_are_told_near_or_not_where_the_positives_are_searched_with(drawn):
     """Also where no source mines, with the query or with the positives: of the pools then."""
     seed = experiment(drawn, "random")
-    said = negatives_of(Reader(drawn.folder, drawn.spec["collection"]), seed, drawn.spec["flags"])
+    said = negatives_of(Reader(drawn.folder, drawn.spec["collection"]), seed)
     (figure,) = [each for each in negatives_figures(said) if each.title == "New negatives."]
     pools = [pairs_in(stage(drawn, each["pool"])) for each in seed["episodes"]]
     search = stage(drawn, seed["episodes"][0]["lookahead"])

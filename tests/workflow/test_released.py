@@ -1,19 +1,14 @@
-"""`make check-released`: released checkpoints in their repositories' file forms, from a hub on the loopback interface.
+"""`snakemake published_checkpoints`: released checkpoints in their repositories' file forms, from a hub on loopback.
 
 Their vectors are those that transformers computes, and nothing is trained.
 """
 
 import csv
-import shlex
-import subprocess
-from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from official_world import OfficialWorld, marco_files, nq_files, read_config
-
-from paths import REPOSITORY
 
 LIGHT = {"download", "collection", "pretrained", "tokens", "encode", "index", "retrieve", "evaluate"}
 
@@ -100,12 +95,3 @@ def test_tied_headed_and_distilbert(tmp_path):
 def test_without_released_checkpoints_the_target_says_so(world):
     printed = world.snakemake("published_checkpoints", check=False)
     assert "no published table has figures of checkpoints from elsewhere alone: name one under the key" in printed
-
-
-def test_the_target_of_make_takes_several_files():
-    files = ["config/marco.yaml", "config/variants/marco-adore-star.yaml"]
-    asked = ["make", "--no-print-directory", "-n", "check-released", f"CONFIG={' '.join(files)}"]
-    printed = subprocess.run(asked, cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout
-    last = shlex.split(printed.splitlines()[-1])
-    assert Path(last[0]).name == "snakemake"
-    assert last[1:] == ["published_checkpoints", "--cores", "all", "--configfile", *files]

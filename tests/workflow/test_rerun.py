@@ -3,11 +3,13 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 
 import pytest
 import yaml
+from toy import World
 
 from teleport.running.artefact import signed
 from teleport.running.files import write_json
@@ -194,6 +196,51 @@ def test_status_and_forecast_tell_as_many_stages_made_by_other_code_as_are_made_
         sentence = f"made by other code than today's, so made anew: {number} of the finished stages"
         assert (sentence in said) == bool(number) and ("other code" in said) == bool(number)
         assert ("nothing is left to run" in said) == (command == "status" and not number)
+
+
+def outcomes(world):
+    """{kind/key: "unchanged" or "made"} of the stages whose jobs have run since the logs were removed."""
+    logs = sorted((world.folder / "results/logs").glob("*/*.log"))
+    texts = {f"{path.parent.name}/{path.stem}": path.read_text() for path in logs}
+    made = world.manifests()
+    return {name: "unchanged" if "is unchanged" in text else "made" for name, text in texts.items() if name in made}
+
+
+def test_an_inert_edit_of_a_collection_makes_the_collection_alone(world):
+    """What follows is planned, and taken: its code and the content of what it reads are the same."""
+    shutil.rmtree(world.folder / "results/logs")
+    before = world.digests()
+    add_code(world, "collection/build.py")
+    world.snakemake()
+    seen = outcomes(world)
+    assert len(seen) > 20 and [name for name in seen if seen[name] == "made"] == [
+        name for name in seen if name.startswith("collection/")
+    ]
+    assert world.digests() == before and world.would_run()[0] == NOTHING
+
+
+def test_a_corpus_and_a_checkpoint_under_another_path_rerun_nothing(world, tmp_path):
+    shutil.move(world.folder / "data", tmp_path / "elsewhere")
+    world.config["collection"]["path"] = str(tmp_path / "elsewhere/toy")
+    world.config["encoder"]["checkpoint"]["folder"] = str(tmp_path / "elsewhere/bert")
+    assert not {rule for rule in world.would_run()[0] if rule not in WRITTEN}
+
+
+def test_stages_of_a_colleague_are_taken_and_what_is_forced_is_made(world, tmp_path):
+    """In another clone with its own records of Snakemake, its own paths, and copies with new times in any order."""
+    other = World.create(tmp_path / "other")
+    other.config = json.loads(json.dumps(world.config))
+    shutil.copytree(world.folder / "results/stages", other.folder / "results/stages", copy_function=shutil.copyfile)
+    for path in sorted(other.folder.glob("results/stages/*/*/manifest.json"), reverse=True):
+        path.touch()
+    other.snakemake()
+    assert set(outcomes(other).values()) <= {"unchanged"}
+    assert other.digests() == world.digests()
+    shutil.rmtree(other.folder / "results/logs", ignore_errors=True)
+    (first,) = (name for name in other.manifests() if name.startswith("lexical_index/"))
+    other.snakemake("--forcerun", f"results/stages/{first}/manifest.json")
+    seen = outcomes(other)
+    assert [name for name in seen if seen[name] == "made"] == [first] and len(seen) > 1
 
 
 def test_the_number_of_shards_reruns_nothing(finished):

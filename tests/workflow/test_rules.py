@@ -14,13 +14,6 @@ from teleport.plan.kinds import KINDS
 from teleport.running.files import write_json
 
 SNAKEMAKE = [sys.executable, "-m", "snakemake", "--cores", "1"]
-CONDA = """#!/bin/sh
-case "$*" in
-*--version*) echo "conda 24.9.0";;
-*channel_priority*) echo '{"get": {"channel_priority": "strict"}}';;
-*info*) echo '{"conda_version": "24.9.0", "conda_prefix": "/conda", "root_prefix": "/conda", "platform": "linux-64"}';;
-esac
-"""
 COMMAND = re.compile(r"(\S+) \S+/run_stage\.py .*\"kind\": \"(\w+)\".*\"loads\": (\{.*?\}).* --code (\w+) ")
 
 
@@ -58,17 +51,16 @@ def test_stages_get_what_the_table_of_kinds_says(world):
     assert len({kind for *_, kind in asked}) >= 12
 
 
-def test_commands_run_under_the_interpreter_of_the_workflow(world):
+def test_commands_run_under_the_interpreter_of_the_workflow(world, tmp_path, monkeypatch):
+    """Also where the workflow's environment is not activated, and another Python is the first on the path; what
+    --sdm conda activates comes later, and so before it."""
     found = commands(world)[1]
     assert {"collection", "encode", "train"} <= {kind for _, kind, _, _ in found}
-    assert {interpreter for interpreter, *_ in found} == {sys.executable}
-
-
-def test_with_conda_commands_run_under_the_interpreter_of_the_environment(world, tmp_path, monkeypatch):
-    (tmp_path / "conda").write_text(CONDA)
-    (tmp_path / "conda").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    assert {interpreter for interpreter, *_ in commands(world, "--sdm", "conda")[1]} == {"python"}
+    assert {interpreter for interpreter, *_ in found} == {"python3"}
+    (tmp_path / "python3").write_text("#!/bin/sh\nexit 9\n")
+    (tmp_path / "python3").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}/usr/bin{os.pathsep}/bin")
+    world.snakemake("results/experiments/softmax/plan.tsv")
 
 
 def test_a_warning_of_the_plan_is_printed_once(world, monkeypatch):
@@ -133,21 +125,26 @@ def test_another_workflow_may_have_this_one_as_a_module(world, tmp_path):
         f'configfile: "{world.folder}/toy.yaml"\n'
         f'module tele:\n    snakefile: "{world.folder}/Snakefile"\n    config: config\n'
         "use rule * from tele as tele_*\n"
+        "rule of_the_host:\n    default_target: True\n    input: rules.tele_all.input\n    output: 'host.txt'\n"
+        "    shell: 'touch {output}'\n"
     )
     world.command()  # writes toy.yaml
     (tmp_path / "data").symlink_to(world.folder / "data")
-    result = subprocess.run([*SNAKEMAKE, "-n", "-p"], cwd=tmp_path, capture_output=True, text=True)
+    environment = os.environ | {"PYTHONPATH": str(world.folder / "workflow_scripts")}
+    result = subprocess.run([*SNAKEMAKE, "-n", "-p"], cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
     text = result.stdout + result.stderr
+    assert re.search(r"^rule of_the_host:$", text, re.M) and "This was a dry-run (flag -n)" in text
     assert "train, episode 1 · softmax" in text and f"{world.folder}/workflow_scripts/run_stage.py" in text
 
 
 def test_the_snakefile_may_be_named_from_elsewhere(world, tmp_path):
     """Results and paths of the configuration are then of the folder where it was started."""
     (tmp_path / "data").symlink_to(world.folder / "data")
+    environment = os.environ | {"PYTHONPATH": str(world.folder / "workflow_scripts")}
     command = [*SNAKEMAKE, "-n", "-s", world.folder / "Snakefile"]
     for configfile in ([], ["--configfile", world.folder / "toy.yaml"]):
-        result = subprocess.run([*command, *configfile], cwd=tmp_path, capture_output=True, text=True)
+        result = subprocess.run([*command, *configfile], cwd=tmp_path, env=environment, capture_output=True, text=True)
         assert result.returncode == 0 and "Job stats:" in result.stdout + result.stderr, result.stderr
 
 
@@ -156,7 +153,7 @@ def test_a_stage_that_was_killed_says_what_helps(world, tmp_path, monkeypatch, c
     """A killed process says nothing; the shell that waits for it does, and blames the kernel only where it may have."""
     kill = "import os\nb'run_stage.py' in open('/proc/self/cmdline', 'rb').read() and os.kill(os.getpid(), 9)\n"
     (tmp_path / "sitecustomize.py").write_text(kill)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}workflow_scripts")
     launch = world.folder / "workflow_scripts/teleport/running/launch.py"
     text = launch.read_text()
     assert 'Path("/proc/vmstat")' in text
@@ -166,4 +163,4 @@ def test_a_stage_that_was_killed_says_what_helps(world, tmp_path, monkeypatch, c
     log = next((world.folder / "results/logs/collection").iterdir()).read_text()
     assert "error: the process was killed by signal 9" in log and "killed by signal 9" in said
     assert ("SIGKILL: by you, a scheduler or another program, not by the kernel." in log) == counted
-    assert ("(--set-resources collection:mem_mb=N); `make forecast` says" in log) == (not counted)
+    assert ("(--set-resources collection:mem_mb=N); `teleport forecast` says" in log) == (not counted)

@@ -1,5 +1,6 @@
 """Stages asked for by the name of their experiment, and its links, which are there before its stages."""
 
+import re
 import shutil
 
 import pytest
@@ -16,10 +17,22 @@ HOME = "results/experiments/tele"
         ("episode-3", {"merge": 1, "train": 1, "encode": 1, "index": 1, "retrieve": 3, "evaluate": 1}),
     ],
 )
-def test_a_stage_is_forced_by_its_link(finished, name, stages):
-    """--forcerun makes a file a target, too. What is not upstream of it is not asked for."""
+def test_a_link_means_its_stages(world, name, stages):
+    """What is not upstream of them is not asked for."""
     path = name if name.startswith("./") else f"{HOME}/{name}"
-    assert finished.would_run(arguments=[path, "--forcerun", path])[0] == stages
+    folder = world.folder / HOME / name.removesuffix("/manifest.json").split("tele/")[-1]
+    for link in [folder] if folder.is_symlink() else folder.iterdir():
+        (link / "manifest.json").unlink()
+    counts = world.would_run(arguments=[path])[0]
+    assert {rule: number for rule, number in counts.items() if rule != path} == stages
+
+
+def test_to_force_a_stage_its_file_is_named(finished):
+    """A link that is forced would run nothing: the rule with its name has no command."""
+    link = f"{HOME}/episode-2/encode"
+    text = finished.snakemake("-n", link, "--forcerun", link, check=False)
+    manifest = re.search(r"--forcerun takes rules and files, no links: (results/stages/encode/\w+/manifest.json)", text)
+    assert finished.would_run(arguments=[link, "--forcerun", manifest[1]])[0]["encode"] == 1
 
 
 def test_a_stage_is_made_by_its_link_and_the_links_too(world):
@@ -39,7 +52,7 @@ def test_a_stage_is_made_by_its_link_and_the_links_too(world):
 def test_an_experiment_is_asked_for_as_a_whole(finished):
     for path in (HOME, f"{HOME}/plan.tsv"):
         assert finished.would_run(arguments=[path])[0] == {}
-    counts = finished.would_run(arguments=[HOME, "--forcerun", f"{HOME}/collection"])[0]
+    counts = finished.would_run(arguments=[HOME, "--forcerun", "collection"])[0]
     assert counts["encode"] == 4 and "table" not in counts
 
 

@@ -12,7 +12,7 @@ from teleport.evaluation.names import Documents
 from teleport.evaluation.significance import Scores
 from teleport.evaluation.significance import compare as test
 from teleport.refusal import Refusal
-from teleport.report.figures import Stages
+from teleport.report.stages import Stages
 from teleport.report.verdicts import p_text
 from teleport.running.artefact import MANIFEST
 

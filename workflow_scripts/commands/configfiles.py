@@ -1,5 +1,5 @@
-"""Whether the files after --configfile can be read: the profiles ask before Snakemake opens them, which answers a typo
-with a traceback or names no file."""
+"""Whether the files after --configfile can be read: asked before Snakemake opens them, which answers a typo with a
+traceback or names no file."""
 
 import sys
 from itertools import takewhile

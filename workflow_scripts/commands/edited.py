@@ -2,18 +2,21 @@
 
 from functools import cache
 
-from teleport.running.artefact import MANIFEST, STAGES, cpu_code_on_gpu, is_finished
+from teleport.running.artefact import MANIFEST, STAGES, is_finished
 from teleport.running.code import digests_of_all, stage_code
 from teleport.running.files import read_saved
 
 
-def codes_of(stage, digests):
-    """{"code", "cpu_code"}, as provenance has them: the digest of the code that a stage runs, of its module and those
-    that the plan chose for it; and of what computes it on a CPU alone, "" where nothing does. One that a GPU has made
-    keeps its own. digests: as `digests_of_all` gives them"""
-    on_cpu = digests[stage.kind]
-    on_cpu = on_cpu and (cpu_code_on_gpu(STAGES / stage.name / MANIFEST) or on_cpu)
-    return {"code": stage_code(stage.kind, stage.loads, digests.__getitem__), "cpu_code": on_cpu}
+def code_of(stage, digests):
+    """The digest of the code that a stage runs: its module, those that the plan chose for it, and what they import.
+    digests: as `digests_of_all` gives them"""
+    return stage_code(stage.kind, stage.loads, digests.__getitem__)
+
+
+def is_edited(stage, code):
+    """Whether a finished stage was made by other code than that of the digest `code`."""
+    made = read_saved(STAGES / stage.name / MANIFEST).get("provenance", {})
+    return made.get("code") not in (None, code)
 
 
 def edited_stages(plan):
@@ -21,15 +24,14 @@ def edited_stages(plan):
     digests = digests_of_all()
 
     @cache
-    def is_edited(name):
-        stage, made = plan.stages[name], read_saved(STAGES / name / MANIFEST).get("provenance", {})
-        own = any(made.get(key) not in (None, digest) for key, digest in codes_of(stage, digests).items())
-        return own or any(is_edited(read.name) for read in stage.inputs.values())
+    def outdated(name):
+        stage = plan.stages[name]
+        return is_edited(stage, code_of(stage, digests)) or any(outdated(read.name) for read in stage.inputs.values())
 
-    return {name for name in plan.stages if is_finished(name) and is_edited(name)}
+    return {name for name in plan.stages if is_finished(name) and outdated(name)}
 
 
 def edited_said(plan):
     """A sentence on them (list), none where there are none."""
     number = len(edited_stages(plan))
-    return [f"made by other code than today's, so made anew: {number} of the finished stages"] if number else []
+    return [f"{number} finished stages were made by an older version of the code and will be rerun"] if number else []

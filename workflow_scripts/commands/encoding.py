@@ -23,7 +23,8 @@ def encodings_said(experiments, plan):
         if any(getattr(experiment.encoder, key) is None for key in LEFT_OUT):
             encoder = plan.experiments[name].encoder
             place = encoder.checkpoint.hub or encoder.checkpoint.folder or encoder.checkpoint.package
-            said.append(f"{place}: {sentence(encoder)}{cut_of_tokens(encoder, plan, name)}.")
+            chosen = experiment.encoder.max_passage_tokens is not None  # then what is cut is meant to be
+            said.append(f"{place}: {sentence(encoder)}{'' if chosen else cut_of_tokens(encoder, plan, name)}.")
     said = list(dict.fromkeys(said))
     more = [f"{len(said) - MOST_LINES} more encoders: plan.tsv below results/experiments leads to their settings."]
     return said[:MOST_LINES] + (more if len(said) > MOST_LINES else [])
@@ -31,8 +32,8 @@ def encodings_said(experiments, plan):
 
 def sentence(encoder):
     """What a complete settings.Encoder does to a text (text, without its full stop)."""
-    lengths = f"queries of at most {encoder.max_query_tokens} tokens and passages of {encoder.max_passage_tokens}"
-    said = f"the encoder takes {encoder.pooling} pooling{', length 1' * encoder.normalize}, {lengths}"
+    lengths = f"queries of at most {encoder.max_query_tokens} tokens, passages of at most {encoder.max_passage_tokens}"
+    said = f"{encoder.pooling} pooling, {'vectors normalised to length 1, ' * encoder.normalize}{lengths}"
     prefixes = [prefix for prefix in (encoder.query_prefix, encoder.passage_prefix) if prefix]
     return f"{said}, after {' and '.join(map(repr, prefixes))}" if prefixes else said
 

@@ -15,7 +15,7 @@ from teleport.collection.reader import lines_of_ids
 from teleport.refusal import Refusal
 from teleport.report.render import NONE, Printed, markdown
 from teleport.running.artefact import MANIFEST, Artefact
-from teleport.running.files import files_below, part_of, write_text
+from teleport.running.files import files_below, part_of, require_output, write_text
 
 KEY = re.compile("[0-9a-f]{12}")
 EXAMPLE_PASSAGES, EXAMPLE_CHARACTERS = 3, 120
@@ -31,6 +31,7 @@ def export(link, output):
     exporters = {"merge": export_negatives, "evaluate": export_run, "train": export_checkpoint}
     if (kind := stage.manifest["kind"]) not in exporters:
         raise Refusal(f"{link} is a stage of kind {kind}: give one of {', '.join(exporters)}.")
+    require_output(output, folder=kind != "merge")
     try:
         with part_of(output.parent / "export") as folder:
             folder.mkdir()
@@ -99,8 +100,6 @@ def export_checkpoint(link, stage, output, folder):
     """The checkpoint as other libraries load it without a warning, its card with what the experiment's folder tells."""
     from teleport.encoder.checkpoint import sides
 
-    if output.exists():
-        raise Refusal(f"{output} is there already. Remove it, or give another folder.")
     episode = Path(os.path.abspath(link)).parent  # in its experiment: of a short path the names of folders are needed
     results = scores_text(episode.parent) + example_text(episode)
     checkpoint = folder / output.name
@@ -122,16 +121,18 @@ def export_checkpoint(link, stage, output, folder):
     return said + (why or ("" if results else ", without scores: only a link below results/experiments leads to them"))
 
 
+WITH_POOLER = {"bert", "roberta", "xlm-roberta", "mpnet"}  # transformers' classes that have one
+
+
 def add_pooler(folder):
     """A pooler of zeros, which nothing uses: transformers reports one that a BERT lacks, and draws it at random."""
     import torch
     from safetensors.torch import load_file, save_file
 
-    from teleport.encoder.architectures import ARCHITECTURES
     from teleport.running.files import share
 
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    if ARCHITECTURES[config["model_type"]].pooler:
+    if config["model_type"] in WITH_POOLER:
         path, hidden = folder / "model.safetensors", config["hidden_size"]
         zeros = {"pooler.dense.weight": torch.zeros(hidden, hidden), "pooler.dense.bias": torch.zeros(hidden)}
         save_file(load_file(path) | zeros, path, metadata={"format": "pt"})
@@ -190,7 +191,7 @@ def push(folder, repository, send):
 
     api = HfApi()
     try:
-        api.create_repo(repository, exist_ok=True)
+        api.create_repo(repository, exist_ok=True, private=True)
         return f"sent: {api.upload_folder(folder_path=folder, repo_id=repository)}"
     except (OSError, HFValidationError) as error:
         raise Refusal(f"the hub refuses {repository} ({error}). Look at its name, and at `hf auth whoami`.") from None

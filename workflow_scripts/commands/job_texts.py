@@ -54,12 +54,19 @@ def episode_scores(plan):
     return scores
 
 
-def score_line(scores, output):
-    """ "episode 1: RR@10 0.529 (+0.053) · ance-tele" for the manifest of an episode's evaluation; None for another."""
-    if (name := "/".join(Path(output).parts[-3:-1])) not in scores:
+def warnings_of(outputs):
+    """The warnings (list of str) of the stage that a job has made, by its outputs (paths); none of another job."""
+    manifest = read_saved(Path(outputs[0])) if outputs and Path(outputs[0]).name == MANIFEST else {}
+    return manifest.get("provenance", {}).get("warnings", [])
+
+
+def score_line(scores, outputs):
+    """ "episode 1: RR@10 0.529 (+0.053) · ance-tele" for the outputs of an episode's evaluation; None for another."""
+    output = Path(outputs[0]) if outputs else Path()
+    if (name := "/".join(output.parts[-3:-1])) not in scores:
         return None
     label, measure, before = scores[name]
-    manifests = (read_saved(path) for path in (Path(output), STAGES / before / MANIFEST))
+    manifests = (read_saved(path) for path in (output, STAGES / before / MANIFEST))
     score, earlier = (manifest.get("facts", {}).get("means", {}).get(measure) for manifest in manifests)
     if score is None:
         return None
@@ -68,12 +75,13 @@ def score_line(scores, output):
     return f"{episode}: {measure} {score:.3f}{change}{dot}{users}"
 
 
-def outcome(paths):
-    """What a run ends with (list of str): the verdicts above its tables in Markdown, and which of these, and of its
-    pages, to look at."""
-    tables = [path for path in map(Path, paths) if path.suffix == ".md"]
-    lines = [line for table in tables for line in verdicts_in(table.read_text(encoding="utf-8"))]
-    return lines + [f"to look at: {path}" for path in paths]
+def outcome(made):
+    """What a run ends with (list of str): the verdicts above the tables that it has made, and which of these, and of
+    its pages, to look at. made: its outputs (paths)"""
+    tables = [path for path in made if path.startswith("results/tables/") and path.endswith(".md")]
+    pages = [path for path in made if path.startswith("results/report/") and path.endswith("/index.html")]
+    lines = [line for table in tables for line in verdicts_in(Path(table).read_text(encoding="utf-8"))]
+    return lines + [f"to look at: {path}" for path in tables + pages]
 
 
 def verdicts_in(table):

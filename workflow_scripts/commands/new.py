@@ -1,29 +1,35 @@
 """A configuration for somebody's own collection, written from config/own-data.yaml."""
 
 import math
+import os
 import re
-import shutil
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import NamedTuple
 
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import yaml
 
 from commands.encoding import cut_of_rows, sentence
-from teleport.collection import build, sources
+from teleport.collection import build, records
+from teleport.collection.forms.beir import HEADER, Beir
+from teleport.collection.forms.tsv import Tsv
 from teleport.collection.overlap import trained_too
 from teleport.plan.plan import Plan
 from teleport.refusal import Refusal
-from teleport.running.files import write_text
+from teleport.running.files import part_of, remove, require_output, write_text
 from teleport.seed import derive_seed
-from teleport.settings.collection import Beir, CollectionSettings, Tsv
+from teleport.settings.collection import CollectionSettings
 from teleport.settings.evaluation import Evaluation
+from teleport.settings.forms import form
 from teleport.settings.measures import measure_cutoffs
 from teleport.settings.read import load
 from teleport.settings.section import NAME
 
 SEED = 42
+TOKEN_CHARACTERS = 4.5  # of a text, with the space or sign behind a word; CLS and SEP come besides
 TEST_SHARE, DEV_SHARE = 3, 5  # a third of the judged queries, then a fifth of the others, where they are not divided
 MOST_DEV_QUERIES = 500
 MOST_STEPS, MOST_EPOCHS = 500, 10  # of an episode, in which each training query has its turn
@@ -34,12 +40,21 @@ OF_SPLIT = r"(?:queries|qrels)\.(.+)\.tsv"  # a file of the source `folder`
 DEV_NAMES = ("dev", "valid", "validation", "val")
 
 
+# Of the template's lines where nothing is trained: no training, no episode, and the checkpoint as a row of its own.
+EVALUATED = {
+    r"(^# The recipe of .*\n(# .*\n)*)?^training:\n(  .*\n)+\n?": "",
+    r"^# \[\] trains nothing.*\nepisodes:\n(  .*\n)+": "episodes: [] # nothing is trained\n",
+    r"^experiments:\n(  .*\n)+": "external:\n  checkpoint: {label: Checkpoint, encoder: {}}\n",
+}
+
+
 class Roles(NamedTuple):
     """What the splits of a collection are for. test: those that the table reports; dev: the one that chooses the step
-    that is kept; divided: the split whose judgments are divided, None where nothing is drawn; why: a sentence"""
+    that is kept, None where nothing is trained; divided: the split whose judgments are divided, None where nothing is
+    drawn; why: a sentence"""
 
     test: list
-    dev: str
+    dev: str | None
     divided: str | None
     why: str
 
@@ -49,29 +64,43 @@ def new(name, folder, home, test=(), dev=None):
 
     home: the folder of the repository; test, dev: splits for the table, and the one that chooses the best step, where
     their names do not say so. Where the folder does not divide its queries for training, dev and test, the judgments
-    are divided in files below data/NAME. Raises Refusal for a name that is taken or none, for a folder or a file that
-    cannot be read, and for splits whose roles cannot be known; then nothing is written.
+    are divided in files below data/NAME-divided, a folder that must not be there yet: nothing in `folder` is written
+    to. Without a split `train` nothing is trained. Raises Refusal for a name that is taken or none, for a folder or a
+    file that cannot be read, and for splits whose roles cannot be known; then nothing is written.
     """
-    path, data = Path(f"config/{name}.yaml"), Path("data", name)
+    path, own = Path(f"config/{name}.yaml"), Path("data", f"{name}-divided")
     if not re.fullmatch(NAME, name):
         raise Refusal(f"NAME={name}: the name becomes a folder and must match {NAME}. Take another one.")
-    if path.exists():
+    if os.path.lexists(path):
         raise Refusal(f"{path} is there already. Take another NAME, or remove it.")
-    made = next((each for each in (data.parent, data) if not each.exists()), None)
+    require_output(path)
+    above, made = own.parent.exists(), False
+    given_form = beir if records.found(folder / "corpus.jsonl") else tables
     try:
-        form = beir if sources.found(folder / "corpus.jsonl") else tables
-        source, given, roles, notes = form(name, folder, test, dev)
+        source, given, roles, notes, divided = given_form(own, folder, test, dev)
+        if divided:
+            require_output(own, folder=True)
+            made = True
+            with part_of(own) as part:
+                divided(part)
+                os.rename(part, own)
         counts, shared = checked_counts(source, given)
         text = configured((home / "config/own-data.yaml").read_text(encoding="utf-8"), name, source, roles, counts)
         notes += [roles.why, encoding_said(Plan(*load(yaml.safe_load(text))).encoder, source)]
+        write_text(path, text)
     except BaseException:
         if made:
-            shutil.rmtree(made, ignore_errors=True)
+            remove(own)
+            if not above:
+                remove(own.parent)
         raise
-    write_text(path, text)
     order = ["train", *roles.test, roles.dev, *counts["queries"]]
-    queries = ", ".join(f"{counts['queries'][split]} queries for {split}" for split in dict.fromkeys(order))
-    notes = [f"{counts['passages']} passages, {queries}.", *notes]
+    queries = [
+        f"{counts['queries'][split]} queries for {split}"
+        for split in dict.fromkeys(order)
+        if split in counts["queries"]
+    ]
+    notes = [f"{counts['passages']} passages, {', '.join(queries)}.", *notes]
     if counts["passages"] < DEPTH:
         notes.append(f"warning: searches return {counts['passages']} passages, not {DEPTH}: there are no more.")
     notes += [f"warning: {said[:1].lower()}{said[1:]}" for said in shared]
@@ -94,25 +123,52 @@ def counts_of(source):
     with TemporaryDirectory() as folder:
         settings = CollectionSettings(source=source)
         outputs = {"output": lambda name: Path(folder, name), "progress": lambda *said: None}
+        outputs["load"] = lambda _: form(source.source)
         facts = build.run(SimpleNamespace(settings=settings, **outputs))
         shared = trained_too({split: Path(folder, f"queries.{split}.parquet") for split in facts["splits"]})
+        tokens = {"passage_tokens": mean_tokens(Path(folder, "corpus.parquet"), ["title", "text"])}
+        first = next(iter(facts["splits"]))
+        tokens["query_tokens"] = mean_tokens(Path(folder, f"queries.{first}.parquet"), ["text"])
     splits = facts["splits"].items()
     counts = {what: {name: split[what] for name, split in splits} for what in ("queries", "positives")}
-    return {"passages": facts["num_passages"]} | counts, shared
+    return {"passages": facts["num_passages"]} | counts | tokens, shared
+
+
+def mean_tokens(path, columns):
+    """About how many tokens a text of a Parquet file has, in the mean, for the forecast (int, at least 1)."""
+    table = pq.read_table(path, columns=columns)
+    characters = sum(pc.sum(pc.utf8_length(table[column])).as_py() or 0 for column in columns)
+    return max(1, round(characters / max(1, table.num_rows) / TOKEN_CHARACTERS) + 2)
 
 
 def encoding_said(encoder, source):
     """How a settings.Encoder takes texts, and how many of the first passages it cuts (text)."""
-    rows = (sources.beir if source.source == "beir" else sources.tsv)(source).corpus
+    rows = form(source.source).read(source).corpus
     said = sentence(encoder)
-    return f"{said[0].upper()}{said[1:]}{cut_of_rows(encoder, rows)}."
+    return f"The encoder has {said}{cut_of_rows(encoder, rows)}."
 
 
 def configured(text, name, source, roles, counts):
     """The template `text` with the collection, its counts, and the sizes that suit them."""
-    passages, queries = counts["passages"], counts["queries"]["train"]
+    passages = counts["passages"]
     measures = [measure for measure, cutoff in measure_cutoffs(MEASURES).items() if cutoff < passages] or ["RR@10"]
-    training = yaml.safe_load(text)["training"]
+    blocks = {"collection": source.model_dump(mode="json", exclude_unset=True), "counts": counts}
+    values = {
+        r"^# Your own(.*\n)*?(?=name:)": "",
+        r"^name: .*": f"name: {flow(name)}",
+        r"^collection:\n(  .*\n)+": yaml.safe_dump(blocks, sort_keys=False, allow_unicode=True),
+        r"splits: .*": f"splits: {flow(roles.test)}",
+        r"measures: .*": f"measures: {flow(measures)}",
+    }
+    values |= training_values(yaml.safe_load(text)["training"], roles, counts) if roles.dev else EVALUATED
+    for pattern, value in values.items():
+        text = re.sub(pattern, lambda _, value=value: value, text, count=1, flags=re.MULTILINE)
+    return text
+
+
+def training_values(training, roles, counts):
+    """{regular expression: value} of the template's lines on training; training: its block (dict)."""
+    queries = counts["queries"]["train"]
     batch = min(training["batch_queries"], queries)
     batches = -(-queries // batch)
     steps = min(MOST_STEPS, max(batches, min(training["steps"], MOST_EPOCHS * batches)))
@@ -122,20 +178,12 @@ def configured(text, name, source, roles, counts):
     usual = training["dev"]
     dev = usual | {"split": roles.dev, "passages": pool, "random": min(usual["random"], pool // 9)}
     dev["queries"] = min(usual["queries"], pool // 3)  # of the template, so that neighbours have a place, too
-    blocks = {"collection": source.model_dump(mode="json", exclude_unset=True), "counts": counts}
-    for pattern, value in {
-        r"^# Your own(.*\n)*?(?=name:)": "",
-        r"^name: .*": f"name: {flow(name)}",
-        r"^collection:\n(  .*\n)+": yaml.safe_dump(blocks, sort_keys=False, allow_unicode=True),
+    return {
         r"batch_queries: .*": f"batch_queries: {batch}",
         r" steps: .*": f" steps: {steps}",
         r"evaluate_every: \d+": f"evaluate_every: {every}",
         r" dev: {.*": f" dev: {flow(dev)}",
-        r"splits: .*": f"splits: {flow(roles.test)}",
-        r"measures: .*": f"measures: {flow(measures)}",
-    }.items():
-        text = re.sub(pattern, lambda _, value=value: value, text, count=1, flags=re.MULTILINE)
-    return text
+    }
 
 
 def flow(value):
@@ -143,28 +191,42 @@ def flow(value):
     return yaml.safe_dump(value, default_flow_style=True, width=math.inf, allow_unicode=True).split("\n")[0]
 
 
-def tables(name, folder, test, dev):
-    """(source, source before judgments are divided, Roles, sentences on what is drawn): corpus.tsv; queries and
-    judgments by split, or in a file each."""
-    corpus = sources.existing(folder / "corpus.tsv", "FROM (or corpus.jsonl, for BEIR's form)")
-    if sources.found(folder / "queries.tsv"):
+def tables(own, folder, test, dev):
+    """(source, source before judgments are divided, Roles, sentences on what is drawn, what writes it): corpus.tsv;
+    queries and judgments by split, or in a file each.
+
+    own: the folder of what is drawn; the last value takes the folder to write to, and is None where nothing is drawn.
+    """
+    corpus = records.found(folder / "corpus.tsv")
+    if not corpus:
+        raise Refusal(no_collection(folder))
+    if records.found(folder / "queries.tsv"):
         names = (path.name for path in sorted(folder.iterdir()))
         if other := next((name for name in names if re.fullmatch(OF_SPLIT, name.removesuffix(".gz"))), None):
             raise Refusal(f"{folder} has queries.tsv, and {other} of a split. Remove the one or the others.")
         files = {"": [folder / f"{role}.tsv" for role in ("queries", "qrels")]}
     else:
-        names = sources.split_names(folder, OF_SPLIT, "FROM")
+        names = records.split_names(folder, "(?:queries|qrels).*.tsv", "FROM")
         files = {split: [folder / f"{role}.{split}.tsv" for role in ("queries", "qrels")] for split in names}
-    files = {split: [sources.existing(path, "FROM") for path in paths] for split, paths in files.items()}
-    roles, notes = roles_of(list(files), folder, test, dev), []
+    files = {split: [records.existing(path, "FROM") for path in paths] for split, paths in files.items()}
+    roles, notes, write = roles_of(list(files), folder, test, dev, "queries.train.tsv and qrels.train.tsv"), [], None
     given = tsv(corpus, files | ({"train": files[roles.divided]} if roles.divided is not None else {}))
     if roles.divided is not None:
         queries, qrels = files.pop(roles.divided)
-        drawn, notes = divide(name, qrels, roles, files, "qrels.{}.tsv")
+        drawn, notes, write = divide(own, qrels, roles, files, "qrels.{}.tsv")
         files |= {split: (queries, path) for split, path in drawn.items()}
     if answers := sorted(path.name for path in folder.glob("answers.*.jsonl*")):
         notes.append(f"{', '.join(answers)}: not read here; `source: folder` of config/README.md reads answers.")
-    return tsv(corpus, files), given, roles, notes
+    return tsv(corpus, files), given, roles, notes, write
+
+
+def no_collection(folder):
+    """What is said where a folder has no corpus: of the folders below that have one, as BEIR's of several sets."""
+    below = sorted({path.parent.name for path in folder.glob("*/corpus.*") if path.name.startswith("corpus.")})
+    if below:
+        return f"{folder} has no corpus.tsv or corpus.jsonl, but its folders {', '.join(below)} have one. Give one of "\
+               f"them: FROM={folder / below[0]}."  # fmt: skip
+    return f"{folder / 'corpus.tsv'}: no such file, and no corpus.tsv.gz or corpus.jsonl beside it. Correct FROM."
 
 
 def tsv(corpus, files):
@@ -175,37 +237,46 @@ def tsv(corpus, files):
     return Tsv(source="tsv", corpus=str(corpus), splits=splits)
 
 
-def beir(name, folder, test, dev):
-    """As `tables`: a BEIR folder; where judgments are divided, linked to data/NAME."""
-    names = sources.split_names(folder / "qrels", r"(.+)\.tsv", "FROM")
-    roles, given = roles_of(names, folder, test, dev), Beir(source="beir", path=str(folder))
+def beir(own, folder, test, dev):
+    """As `tables`: a BEIR folder; where judgments are divided, its other files are linked beside them."""
+    names = records.split_names(folder / "qrels", "*.tsv", "FROM")
+    roles, given = roles_of(names, folder, test, dev, "qrels/train.tsv"), Beir(source="beir", path=str(folder))
     if roles.divided is None:
-        return given, given, roles, []
-    qrels = sources.existing(folder / "qrels" / f"{roles.divided}.tsv", "FROM")
+        return given, given, roles, [], None
     others = set(names) - {roles.divided}
-    _, notes = divide(name, qrels, roles, others, "qrels/{}.tsv", sources.BEIR_HEADER)
-    home = Path("data", name)
-    for file in ("corpus.jsonl", "queries.jsonl", *(f"qrels/{split}.tsv" for split in others)):
-        path = sources.existing(folder / file, "FROM")
-        link = home / Path(file).with_name(path.name)
-        link.unlink(missing_ok=True)
-        link.symlink_to(path.resolve())
-    return Beir(source="beir", path=str(home)), given, roles, notes
+    qrels = records.existing(folder / "qrels" / f"{roles.divided}.tsv", "FROM")
+    _, notes, write = divide(own, qrels, roles, others, "qrels/{}.tsv", HEADER)
+    files = ("corpus.jsonl", "queries.jsonl", *(f"qrels/{split}.tsv" for split in others))
+    linked = {file: records.existing(folder / file, "FROM").absolute() for file in files}
+
+    def write_with_links(part):
+        write(part)
+        for file, path in linked.items():
+            (part / file).with_name(path.name).symlink_to(path)
+
+    return Beir(source="beir", path=str(own)), given, roles, notes, write_with_links
 
 
-def roles_of(names, folder, test, dev):
+def roles_of(names, folder, test, dev, training):
     """The `Roles` of the splits `names` of a folder, of which `test` (list) and `dev` may be given (TEST=, DEV=).
 
-    Raises Refusal where no split is known to train on, and where more than one guess would do.
+    training: how the files of a split `train` are called. A set that is not called train is never divided. Raises
+    Refusal where more than one guess would do.
     """
     have = f"{folder} has the splits {', '.join(names)}" if any(names) else f"{folder} has one file of queries"
-    drawn = ("train", "dev") if len(names) == 1 and not test else ("train",)
+    undivided = len(names) == 1 and names[0] in ("", "train") and not test
+    drawn = ("train", "dev") if undivided else ("train",)
     if unknown := [split for split in (*test, *filter(None, [dev])) if split not in (*names, *drawn)]:
         raise Refusal(f"{have}, no {', '.join(dict.fromkeys(unknown))}. Correct TEST or DEV.")
-    if len(names) == 1 and not test and dev in (None, *drawn):
+    if undivided and dev in (None, *drawn):
         return Roles(["test"], "dev", names[0], "The table is of test; dev chooses the step that is kept.")
     if "train" not in names:
-        raise Refusal(f"{have}, and none is called train. Name the queries and judgments to train on so.")
+        if dev is not None:
+            raise Refusal(f"{have}, and none is called train: nothing is trained, so DEV={dev} chooses no step. "
+                          f"Leave DEV out, or call the files to train on {training}.")  # fmt: skip
+        reported = list(test) or [split for split in names if split == "test"] or names
+        why = f"{have}, and none is called train: nothing is trained, the table of {', '.join(reported)} has BM25 and "
+        return Roles(reported, None, None, f"{why}the checkpoint as it is. To train, add {training}.")
     if dev in test or "train" in test:
         raise Refusal(f"TEST={','.join(test)} DEV={dev}: a split that trains or chooses the step is not reported.")
     why = {split: "as you say" for split in (*test, dev)}
@@ -233,14 +304,15 @@ def roles_of(names, folder, test, dev):
     )
 
 
-def divide(name, qrels, roles, others, form, header=()):
-    """Write the judgments of the file `qrels` as those of train and of the splits of `roles` (`Roles`) that are not
-    among the `others`, below data/NAME.
+def divide(own, qrels, roles, others, form, header=()):
+    """Draw from the judgments of the file `qrels` those of train and of the splits of `roles` (`Roles`) that are not
+    among the `others`.
 
-    form: the name of a split's file; header: names of its columns. Returns (files by split, sentences). Which queries a
-    split has follows from their ids, so that the same ones are in it when others are added.
+    own: the folder that will have their files; form: the name of a split's file; header: names of its columns. Returns
+    (files by split, sentences, a function that writes them to a folder). Which queries a split has follows from their
+    ids, so that the same ones are in it when others are added.
     """
-    rows = list(sources.judgment_rows(qrels, header))
+    rows = list(records.judgment_rows(qrels, header))
     queries, missing = {row[1] for row in rows}, [split for split in (*roles.test, roles.dev) if split not in others]
     splits = {"train": set(queries)}
     for split in missing:
@@ -251,11 +323,14 @@ def divide(name, qrels, roles, others, form, header=()):
     if not all(splits.values()):
         problem = f"{qrels} has {len(queries)} judged queries, too few for {', '.join(splits)}"
         raise Refusal(f"{problem}. Judge more of them, or divide them yourself: {form.format('SPLIT')}.")
-    files = {split: Path("data", name, form.format(split)) for split in splits}
-    for split, path in files.items():
-        lines = [header] if header else []
-        lines += [row[1:] for row in rows if row[1] in splits[split]]
-        write_text(path, "".join("\t".join(line) + "\n" for line in lines))
+    files = {split: own / form.format(split) for split in splits}
+
+    def write(part):
+        for split in splits:
+            lines = [header] if header else []
+            lines += [row[1:] for row in rows if row[1] in splits[split]]
+            write_text(part / form.format(split), "".join("\t".join(line) + "\n" for line in lines))
+
     counts = " and ".join(f"{len(splits[split])} for {split}" for split in missing)
     paths = ", ".join(map(str, files.values()))
-    return files, [f"Of {len(queries)} judged queries {counts} were drawn by their ids: {paths}."]
+    return files, [f"Of {len(queries)} judged queries {counts} were drawn by their ids: {paths}."], write

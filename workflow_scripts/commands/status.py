@@ -9,6 +9,7 @@ import json
 import os
 import re
 import time
+from collections import Counter
 from dataclasses import dataclass
 from functools import cache
 from itertools import chain
@@ -118,28 +119,24 @@ def seeds_table(plan):
 def left(plan):
     """What the stages that are not finished take by the forecast, as a sentence; or why it cannot tell."""
     from commands.edited import edited_said
-    from commands.forecast.forecast import Forecast, total
+    from commands.forecast.forecast import Forecast
     from commands.forecast.hardware import read_hardware
 
     edited = edited_said(plan)
     try:
         name, hardware = read_hardware()
-        *lines, whole = Forecast(plan, hardware).lines
+        forecast = Forecast(plan, hardware)
     except Refusal as error:
         return "; ".join([f"left: no forecast, because {error}", *edited])
-    if not whole.left:
+    if not forecast.left:
         return edited[0] if edited else "nothing is left to run"
-    seconds = {line.kind: total("seconds", line.left) for line in lines if line.left}
-    by_kind = ", ".join(f"{kind} {duration(seconds[kind])}" for kind in sorted(seconds, key=seconds.get, reverse=True))
-    lacks = "; ".join(dict.fromkeys(f"without {each.cost.lacks}" for each in whole.left if each.cost.lacks))
-    time = f"{duration(total('seconds', whole.left))} on {name}, one job after another"
-    return "; ".join(filter(None, [f"left by the forecast: {time} ({by_kind})", lacks, *edited]))
-
-
-def as_seen(plan):
-    """For the report page: what runs, what is left and when that was so (plain JSON)."""
-    seen, stages = time.strftime("%Y-%m-%d %H:%M"), list(map(cells, unfinished_of(plan)))
-    return {"columns": COLUMNS, "unfinished": stages, "left": left(plan), "seen": seen}
+    seconds = Counter()
+    for each in forecast.left.values():
+        seconds[each.kind] += each.seconds
+    by_kind = ", ".join(f"{kind} {duration(spent)}" for kind, spent in seconds.most_common())
+    lacks = dict.fromkeys(f"without {each.cost.lacks}" for each in forecast.left.values() if each.cost.lacks)
+    time = f"{duration(sum(seconds.values()))} on {name}, one job after another"
+    return "; ".join([f"left by the forecast: {time} ({by_kind})", *lacks, *edited])
 
 
 def columns(rows, align=str.ljust):

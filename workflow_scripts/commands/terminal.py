@@ -1,52 +1,61 @@
-"""What a run of the workflow says: a line per job, how far long ones are, and how well each episode did.
+"""What a person reads while the workflow runs: Snakemake's logger plugin `teleport`.
 
-`Terminal` takes the place of the handler by which Snakemake writes to the terminal. A job has a line when it begins,
-with its kind, episode, experiments, seed and log, and one when it is done. Of one that goes on, the first report comes
-after `FIRST_SECONDS`: a bar that is drawn anew on a terminal, plain lines ever further apart elsewhere. Warnings,
-errors and all else that is not named here are written as Snakemake writes them, and its own log in .snakemake/log has
-everything.
+A job has a line when it begins, with its kind, episode, experiments and log, one when it ends, with its time and how
+many jobs are done, and some in between when it takes long. A failure is told by its cause. A dry run lists its jobs and
+ends with what they cost. Jobs without a `message:`, such as those of another workflow that has this one as a module,
+and all else that is not named here look as Snakemake shows them. Its own log in .snakemake/log has everything.
 """
 
-import re
-import shutil
+import gc
+import signal
 import sys
 import threading
 import time
 import traceback
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from commands.forecast.left import job_of
-from commands.job_texts import how_far, reason, report_folder, score_line
-from commands.snakemake_internals import LogEvent, TerminalHandler, get_event
+import snakemake
+from snakemake_interface_logger_plugins.base import LogHandlerBase
+from snakemake_interface_logger_plugins.common import LogEvent
+
+from commands.configfiles import require_configfiles
+from commands.job_texts import how_far, outcome, reason, report_folder, score_line, warnings_of
 from commands.status import duration, read_report, read_text
 from teleport.running.artefact import PROGRESS
 from teleport.running.files import OF_THE_SYSTEM
-from teleport.running.job import RESUME
 
-FIRST_SECONDS = 8.0
+FIRST_SECONDS = 8.0  # of a job, until it is said how far it is
 LINE_SECONDS = 120.0, 600.0  # between two lines about a job: at least and at most; in between as long as it has run
-REDRAWN_SECONDS = 1.0
-LEFT_SECONDS = 10.0  # between two looks at how long the whole run still takes, unless a job ends
-BAR = 20  # characters
-ERASE = "\r\033[K"
-NOT_SAID = (LogEvent.JOB_STARTED, LogEvent.PROGRESS)
-CHATTER = ("Select jobs", "Using shell", "Building DAG", "Conda environments: ignored", "Group jobs: inactive")
-CHATTER += ("Exiting because a job execution failed",)
-CHATTER += ("Removing output files of failed job", "Shutting down, this might take some time")
-# What `failed` says better: these have the shell command, and name no cause.
-TOLD = ("CalledProcessError in file", "At least one job did not complete successfully")
-INTERRUPTED, ENDING = "Terminating processes on user request", "Will exit after finishing"  # on Ctrl-C, on SIGTERM
-BEGUN = re.compile(r" ([a-z_]+/[0-9a-f]{12}) attempt ")  # in the log of a job
+LOOK_SECONDS = 1.0  # between two looks at the reports of jobs
+MOST_JOBS = 200  # that a dry run lists
+SNAKEMAKE = str(Path(snakemake.__file__).parent)
+SILENT = (LogEvent.JOB_STARTED, LogEvent.PROGRESS, LogEvent.RESOURCES_INFO)
+OF_A_FAILED_JOB = ("RuleException", "CalledProcessError")  # they have the shell command, and name no cause
+RED, YELLOW = 31, 33
+
+
+@dataclass
+class Planned:
+    """What the Snakefile tells of its plan. costs: function of the names of stages, a sentence; scores: {evaluate
+    stage: (its label, its measure, the evaluate stage of the episode before)}."""
+
+    costs: object = None
+    scores: dict = field(default_factory=dict)
+
+
+PLANNED = Planned()
+handler = None  # the LogHandler of this process
 
 
 @dataclass
 class Running:
     """A job that runs. folder: where its stage reports to; due: seconds after `started` when the next line is; waits:
-    for what, as it was said."""
+    for what, as its log says."""
 
     message: str
-    output: str
+    outputs: list
     folder: Path
     log: str | None = None
     started: float = field(default_factory=time.time)
@@ -54,25 +63,31 @@ class Running:
     waits: str = ""
 
 
-class Terminal(TerminalHandler):
-    """Writes in the place of Snakemake's handler `usual`.
+class LogHandler(LogHandlerBase):
+    """Writes to the terminal. A defect in it costs no result: it is shown with its traceback, Snakemake's own lines
+    follow, the run goes on and ends with status 1."""
 
-    scores: {evaluate stage: (its label, its measure, the evaluate stage of the episode before)}; left: function that
-    gives a `forecast.left.Left`, or None as long as none can be told; it is asked once jobs run. A defect in it costs
-    no result: it is shown with its traceback, Snakemake's own lines follow, the run goes on and ends with status 1.
-    """
+    writes_to_stream, writes_to_file, needs_rulegraph = True, False, False
+    has_filter, has_formatter = False, False  # Snakemake's own
 
-    def __init__(self, usual, scores, left):
-        super().__init__(usual)
-        self.scores, self.running, self.on_cluster = scores, {}, False
-        self.make_left, self.left = left, None
-        self.took, self.end_of_run, self.looked = {}, 0.0, 0.0  # of ended jobs; when all will have, as seen when
-        self.total, self.ended, self.failures, self.interrupted, self.ending = 0, 0, 0, False, False
-        self.drawn, self.thread, self.over, self.defect = "", None, threading.Event(), None
+    def __post_init__(self):
+        global handler
+        require_configfiles(sys.argv)  # Snakemake, which reads them next, names no file or shows a traceback
+        handler, settings = self, self.common_settings
+        self.stream, self.dry = sys.stdout if settings.stdout else sys.stderr, settings.dryrun
+        self.coloured = self.stream.isatty() and not settings.nocolor
+        self.lock_of_stream, self.defect = threading.RLock(), None
+        self.running, self.made, self.stages, self.on_cluster = {}, [], set(), False
+        self.listed, self.counted, self.total, self.ended, self.failures = 0, False, 0, 0, 0
+        self.interrupted, self.ending = False, False
+        self.held = []  # what Snakemake tells of its own steps: shown at the end of a call that runs and plans no jobs
+        self.thread, self.over = None, threading.Event()
+        if self.dry:
+            gc.disable()  # jobs stay until the end: to look for garbage among thousands takes a third of the time
 
     def emit(self, record):
         if not self.sound(self.tell, record):
-            super().emit(record)
+            self.write(self.format(record))
 
     def sound(self, function, *arguments):
         """Call a function, unless there was a defect before; whether there is none (bool)."""
@@ -84,78 +99,84 @@ class Terminal(TerminalHandler):
                 self.write("".join(traceback.format_exception(error)))
         return self.defect is None
 
+    def write(self, text, colour=None):
+        """Write a line."""
+        if text:
+            text = f"\033[{colour}m{text}\033[0m" if colour and self.coloured else text
+            with self.lock_of_stream, suppress(BrokenPipeError):  # who reads has enough, such as `head`
+                self.stream.write(f"{text}\n")
+                self.stream.flush()
+
     def tell(self, record):
-        """Write what a log record says, each event in its own form; what has none as Snakemake does."""
-        event = get_event(record)
-        if event is None and str(record.msg).startswith(INTERRUPTED):
-            self.interrupted = True
-            self.write("interrupted: stages save their work and end")
-        elif event is None and str(record.msg).startswith(ENDING):
-            if not (self.failures or self.ending):  # after a failure Snakemake says the same
-                self.ending = True
-                self.write("asked to end: the jobs that run are finished first")
-        elif event == LogEvent.JOB_INFO and record.rule_msg:
-            self.begin(record)
-        elif event == LogEvent.JOB_INFO and not record.shellcmd:
-            return  # a target, which runs nothing
+        """Write what a log record says, each event in its own form."""
+        event = getattr(record, "event", None)
+        if event == LogEvent.JOB_INFO and record.rule_msg:
+            self.list_job(record) if self.dry else self.begin(record)
         elif event == LogEvent.JOB_FINISHED:
             self.end(record.job_id)
-        elif event == LogEvent.RUN_INFO:
-            rules = ", ".join(f"{n} {rule}" for rule, n in record.stats.items() if rule not in ("total", "all"))
-            self.total = record.stats["total"] - record.stats.get("all", 0)  # which runs nothing
-            self.write(f"{self.total} job{'s' if self.total > 1 else ''}: {rules}")
-        elif event == LogEvent.RESOURCES_INFO:
-            self.on_cluster |= hasattr(record, "nodes")
         elif event == LogEvent.JOB_ERROR:
             self.failed(record)
-        elif event not in NOT_SAID and not (event is None and str(record.msg).startswith(CHATTER)):
-            if any(text in str(record.msg) for text in TOLD):
-                return
-            self.write("")
-            super().emit(record)
+        elif event == LogEvent.RUN_INFO:
+            self.count(record)
+        elif event == LogEvent.RESOURCES_INFO and hasattr(record, "nodes"):
+            self.on_cluster = True
+        elif event is None and record.levelname == "INFO" and record.pathname.startswith(SNAKEMAKE):
+            self.held += [self.format(record)]
+        elif event not in SILENT and not self.is_told(record, event):
+            self.write(self.format(record), {"WARNING": YELLOW, "ERROR": RED}.get(record.levelname))
             for what, remedy in {OF_THE_SYSTEM[code] for code in OF_THE_SYSTEM if f"[Errno {code}]" in str(record.msg)}:
                 self.write(f"error: {what}; {remedy}.")  # what Snakemake met itself, before or between jobs
 
-    def write(self, text):
-        """Write a line, or erase the bar for what comes next."""
-        with self.lock_of_stream:
-            self.stream.write((ERASE if self.drawn else "") + (f"{text}\n" if text else ""))
-            self.stream.flush()
-            self.drawn = ""
+    def is_told(self, record, event):
+        """Whether a record only tells with its shell command that a job has failed, or that a person has ended the run.
+        Snakemake says the first before JOB_ERROR comes, by which `failed` tells the cause."""
+        failed = (self.running or self.failures) and getattr(record, "exception", None) in OF_A_FAILED_JOB
+        return event == LogEvent.ERROR and (self.interrupted or failed)
+
+    def count(self, record):
+        """Say of how many jobs a run or dry run is, once."""
+        if not self.counted:
+            jobs = {rule: number for rule, number in record.stats.items() if rule != "total"}
+            rules = {rule: number for rule, number in jobs.items() if rule != "all" and "/" not in rule}  # no targets
+            self.total = sum(rules.values())
+            said = ", ".join(f"{number} {rule}" for rule, number in rules.items())
+            jobs = f"{self.total} job{'s' if self.total != 1 else ''}: {said}"
+            self.write(self.format(record) if self.dry else jobs)
+        self.counted = True
+
+    def list_job(self, record):
+        """The line of a job in a dry run."""
+        if is_target(record):
+            return
+        self.listed += 1
+        self.stages |= {"/".join(Path(path).parts[-3:-1]) for path in record.output[:1]}
+        if self.listed <= MOST_JOBS:
+            self.write(f"Job {record.jobid}: {' '.join(record.rule_msg.split())}")
 
     def begin(self, record):
         """A job has started: its line, and from now on it is watched."""
-        message, output = " ".join(record.rule_msg.split()), str(record.output[0]) if record.output else ""
+        if is_target(record):
+            return
+        message, outputs = " ".join(record.rule_msg.split()), list(map(str, record.output))
         self.write(f"{message}  {', '.join(record.log)}")
-        self.running[record.jobid] = Running(message, output, report_folder(output), next(iter(record.log), None))
+        folder = report_folder(outputs[0] if outputs else "")
+        self.running[record.jobid] = Running(message, outputs, folder, next(iter(record.log), None))
         if self.thread is None:
             self.thread = threading.Thread(target=self.watch, daemon=True)
             self.thread.start()
 
     def end(self, jobid):
-        """A job has ended: its line, and the score of an episode's evaluation."""
+        """A job has ended: its line, the warnings of its stage, and the score of an episode's evaluation."""
         if job := self.running.pop(jobid, None):
             self.ended += 1
-            self.took[job_of(job.output)] = spent = time.time() - job.started
-            self.looked = 0.0
-            # Of the whole run only after long ones: to ask takes a look at every job, of which there may be thousands.
-            rest = f", {self.of_all()}" if spent >= FIRST_SECONDS else ""
-            self.write(f"{job.message}: done in {duration(spent, 1)}{rest}")
-            if line := score_line(self.scores, job.output):
-                self.write(line)
+            self.made += job.outputs
+            self.write(f"{job.message}: done in {duration(time.time() - job.started, 1)}, {self.of_all()}")
+            for warning in warnings_of(job.outputs):
+                self.write(f"warning: {warning} ({job.message})", YELLOW)
+            self.write(score_line(PLANNED.scores, job.outputs))
 
     def of_all(self):
-        """ "12 of 31 jobs, about 2 min left", of the whole run; only the count where the time cannot be told."""
-        now, text = time.time(), f"{self.ended} of {self.total} jobs" if self.total else f"{self.ended} jobs"
-        if now - self.looked >= LEFT_SECONDS:
-            self.looked, self.left = now, self.left or self.make_left()
-            running = {}
-            for job in list(self.running.values()):
-                report = self.report(job)
-                own = (report["total"] - report["done"]) / report["rate"] if report["rate"] else None
-                running[job_of(job.output)] = now - job.started, own
-            self.end_of_run = now + (self.left.seconds(dict(self.took), running) if self.left else 0)
-        return f"{text}, about {duration(self.end_of_run - now)} left" if self.end_of_run > now + 1 else text
+        return f"{self.ended} of {self.total} jobs" if self.total else f"{self.ended} jobs"
 
     def failed(self, record):
         """Say why a job has failed, once, and where the rest of what it said is."""
@@ -167,25 +188,21 @@ class Terminal(TerminalHandler):
         rest = "the traceback of this defect is in" if defect else "more in"
         told = [f"{rest} {log}"] if log else []
         told += [f"{name}: {value}" for name, value in (getattr(record, "aux", None) or {}).items()]  # of a cluster
-        self.write("\n  ".join([f"failed: {message}: {why}", *told]))
+        self.write("\n  ".join([f"failed: {message}: {why}", *told]), RED)
         self.failures += 1
 
     def watch(self):
         """Say how far the jobs are, until the handler is closed."""
-        while not self.over.wait(REDRAWN_SECONDS):
+        while not self.over.wait(LOOK_SECONDS):
             self.sound(self.look)
 
     def look(self):
-        """Say how far the jobs are that have run for a while: on the bar, or in lines when these are due."""
-        jobs = [job for job in list(self.running.values()) if time.time() - job.started >= FIRST_SECONDS]
-        for job in jobs:
+        """Say how far the jobs are that have run for a while, and what they wait for, when that is due."""
+        for job in list(self.running.values()):
+            if (spent := time.time() - job.started) < FIRST_SECONDS:
+                continue
             self.say_what_it_waits_for(job)
-        if self.draws:
-            self.draw(jobs)
-            return
-        for job in jobs:
-            spent = time.time() - job.started
-            if spent >= job.due and (said := self.said(job)):
+            if spent >= job.due and (said := self.said(job, spent)):
                 job.due = spent + min(max(spent, LINE_SECONDS[0]), LINE_SECONDS[1])
                 self.write(f"{job.message}: {said}; {self.of_all()}")
 
@@ -197,54 +214,71 @@ class Terminal(TerminalHandler):
             self.write(f"{job.message} waits: {waits}")
         job.waits = waits
 
-    def report(self, job):
-        """The last report of a job, or of the sibling that its process makes after it; zeros where there is none since
-        it was begun. beside: what it is of, where that is no stage of the job's own (text)"""
-        report, beside = read_report(job.folder / PROGRESS), ""
-        if not report["time"] and job.log and (made := BEGUN.findall(read_text(Path(job.log)))):
-            report, beside = read_report(RESUME / made[-1] / PROGRESS), "a search beside it, "
-        report["beside"] = beside
-        return report if report["time"] >= job.started else dict.fromkeys(report, 0)
-
-    def said(self, job):
+    def said(self, job, spent):
         """How far a job is (text); nothing while it waits in the queue of a cluster, perhaps."""
-        if (report := self.report(job))["unit"]:
-            return report["beside"] + how_far(report)
-        return "" if self.on_cluster else f"{duration(time.time() - job.started)} so far"
+        report = read_report(job.folder / PROGRESS)
+        if report["unit"] and report["time"] >= job.started:  # else an earlier attempt's
+            return how_far(report)
+        return "" if self.on_cluster else f"{duration(spent)} so far"
 
-    def draw(self, jobs):
-        """Draw the bar of the job that has run longest and how far the whole run is, cut to the terminal's width."""
-        text, shown = "", [(job, said) for job in jobs if (said := self.said(job))]
-        if shown:
-            job, said = min(shown, key=lambda pair: pair[0].started)
-            others = f" (and {len(shown) - 1} more)" if len(shown) > 1 else ""
-            report = self.report(job)
-            done = BAR * report["done"] // (report["total"] or 1)
-            bar = f"[{'#' * done}{'.' * (BAR - done)}] " if report["total"] else ""
-            text = f"{bar}{job.message}: {said}{others}"
-        if self.running and self.total:
-            text = "; ".join(filter(None, (text, self.of_all())))
-        text = text[: shutil.get_terminal_size().columns - 1]
-        with self.lock_of_stream:
-            if text != self.drawn:
-                self.stream.write(ERASE + text)
-                self.stream.flush()
-                self.drawn = text
+    def asked_to_end(self, by_sigterm):
+        """A person or a scheduler ends the run: by SIGTERM after the jobs that run, by Ctrl-C (SIGINT) at once."""
+        self.ending |= by_sigterm
+        self.interrupted |= not by_sigterm
+        finished_first = "asked to end: the jobs that run are finished first"
+        self.write(finished_first if by_sigterm else "interrupted: stages save their work and end")
 
     def close(self):
         if self.over.is_set():
             return
         self.over.set()
-        self.sound(self.say_how_to_go_on)
+        if self.thread is not None:
+            self.thread.join()
+        self.sound(self.say_the_end)
         super().close()
         if self.defect:
             sys.exit(1)  # Snakemake drops every other error of `close`
 
-    def say_how_to_go_on(self):
-        if self.thread is not None:
-            self.thread.join()
-            self.write("")
-        if self.interrupted or self.failures or self.ending:
+    def say_the_end(self):
+        """What the jobs of a dry run cost; the verdicts of what a run has made, or how it goes on after a bad end."""
+        for text in [] if self.counted else self.held:
+            self.write(text)
+        if self.dry and self.listed:
+            if self.listed > MOST_JOBS:
+                named = "name results/experiments/NAME, or a folder below it, to see those of one experiment"
+                self.write(f"and {self.listed - MOST_JOBS} more jobs: {named}")
+            self.write("This was a dry run: nothing has run.")
+            self.write(PLANNED.costs and PLANNED.costs(self.stages))
+        elif self.interrupted or self.failures or self.ending:
             what = f"{self.failures} failed" if self.failures and not self.interrupted else "interrupted"
-            what += f" after {self.ended} of {self.total} jobs" if self.total else ""
+            what += f" after {self.of_all()}" if self.total else ""
             self.write(f"{what}: what is finished stays, what was saved goes on, by the same command again")
+        elif self.made:
+            for line in outcome(self.made):
+                self.write(line)
+
+
+def is_target(record):
+    """Whether a job is one of our targets, such as `all`, and runs nothing."""
+    return not record.shellcmd and not record.output
+
+
+def end_as_asked():
+    """For `onstart`: have the end on SIGTERM and Ctrl-C told. Snakemake's handler of SIGTERM asks for a lock which the
+    thread that it interrupts may hold, and would wait for ever; in a thread of its own it gets that lock."""
+    finish = signal.getsignal(signal.SIGTERM)
+
+    def end(*given):
+        threading.Thread(target=finish, args=given, daemon=True).start()
+        if handler is not None:
+            handler.asked_to_end(by_sigterm=True)
+
+    def interrupt(*given):
+        if handler is not None:
+            handler.asked_to_end(by_sigterm=False)
+        signal.default_int_handler(*given)
+
+    if callable(finish):
+        signal.signal(signal.SIGTERM, end)
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, interrupt)

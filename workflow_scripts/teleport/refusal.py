@@ -8,4 +8,4 @@ class Refusal(ValueError):
 
 
 class Remedy(str):
-    """A sentence with a name, which several refusals end with; `running.code` leaves its text out of code digests."""
+    """A sentence with a name, or one that is refused later; `running.code` leaves its text out of code digests."""

@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 
 MINING = ("encode", "index", "retrieve", "lexical_index", "bm25", "negatives_file", "positives", "merge")
-FLAGS = {1: "query", 2: "lookahead", 4: "momentum", 8: "bm25", 16: "random", 32: "file"}
 
 
 def charts_of(text):
@@ -116,7 +115,9 @@ def of_experiment(results, page, label, folder):
         offsets, passages, sources = (np.load(episode / f"merge/{n}.npy") for n in ("offsets", "passages", "sources"))
         queries = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
         pools[number] = set(zip(queries.tolist(), passages.tolist(), strict=True))
-        names = ["momentum" if bits & 4 else FLAGS[bits] for bits in sources.tolist()]
+        found_by = json.loads((episode / "merge/sources.json").read_text())
+        names = [[name for place, name in enumerate(found_by) if bits >> place & 1] for bits in sources.tolist()]
+        names = ["momentum" if "momentum" in each else each[0] for each in names]
         for row in [row for row in charts["Sources."] if row["episode"] == number]:
             found["sources"].append(((label, number, row["source"]), row["count"], names.count(row["source"])))
         earlier = {}

@@ -15,7 +15,7 @@ from teleport.report.page.negatives import (
     swings,
 )
 
-FLAGS = {"query": 1, "lookahead": 2, "momentum": 4, "bm25": 8}
+BITS = {"query": 1, "lookahead": 2, "momentum": 4, "bm25": 8}
 
 
 @pytest.fixture
@@ -92,5 +92,5 @@ def test_sources_by_name():
     """Momentum keeps the flag of the source that found it; duplicates are united when they are not kept."""
     sources = np.array([1, 2, 5, 6, 3, 8, 1], np.uint8)
     names = ["query", "lookahead", "momentum", "momentum", "lookahead + query", "bm25", "query"]
-    assert [source_name(source, FLAGS) for source in sources.tolist()] == names
-    assert count_sources(sources, FLAGS) == {name: names.count(name) for name in names}
+    assert [source_name(source, BITS) for source in sources.tolist()] == names
+    assert count_sources(sources, BITS) == {name: names.count(name) for name in names}

@@ -2,7 +2,7 @@
 
 from types import SimpleNamespace
 
-from teleport.report.curves import training_curves
+from teleport.report.page.curves import training_curves
 
 
 def reader_of(folder, steps):

@@ -76,8 +76,8 @@ def test_starts_are_those_of_the_experiments_whoever_shares_them():
         def finished(self, name):
             return name is not None and name != "evaluate/missing"
 
-        def scores(self, name, split):
-            return {"RR@10": np.array([0.0, 1.0, np.nan]) if name == "evaluate/start" else np.array([1.0, 1.0, np.nan])}
+        def query_scores(self, name):
+            return {"RR@10": pd.Series([0.0, 1.0] if name == "evaluate/start" else [1.0, 1.0], ["q1", "q2"])}
 
     def experiment(label, *stages):
         return {"system": label, "seeds": [{"runs": [{"test": stage} if stage else {}]} for stage in stages]}
@@ -218,7 +218,7 @@ def test_score_gaps_have_their_dashed_line_and_leave_out_what_lies_beyond():
 def test_forgetting_rates_are_of_single_episodes_and_of_seeds_that_have_both_checkpoints():
     """A page may be made while one seed is behind another, or without the checkpoints between first and last."""
     seeds = [{"checkpoints": [0, 1, 2, 3], "rates": [0.1, 0.2, 0.3]}, {"checkpoints": [0, 2, 3], "rates": [0.5, 0.6]}]
-    rows = rate_figure({"X": seeds, "Y": [{"checkpoints": [0, 3], "rates": [0.9]}]}).rows
+    rows = rate_figure({"X": seeds, "Y": [{"checkpoints": [0, 3], "rates": [0.9]}]}, "nDCG@10").rows
     assert [(row["label"], row["step"], round(row["rate"], 6)) for row in rows] == [
         ("X", 1, 0.1),
         ("X", 2, 0.2),

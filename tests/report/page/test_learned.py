@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from teleport.evaluation.forgetting import forgets
+from teleport.analyses.forgetting import forgets
 from teleport.report.page.drawings import river_figure
 from teleport.report.page.forgetting import (
     STATES,

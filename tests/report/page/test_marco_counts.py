@@ -23,7 +23,7 @@ EVALUATED = ["dev", "dl19", "dl20"]
 MEASURES = ["RR@10", "Success@1000", "R@1000", "R@100"]
 SHARED = 35  # candidates of a query
 EPISODES, OTHERS = 3, 6  # rows of nothing that was trained: BM25 and five released checkpoints
-FLAGS = {"query": 1, "lookahead": 2, "momentum": 4}
+SOURCES = ["query", "lookahead", "momentum"]
 
 
 def text(rng, words):
@@ -80,7 +80,7 @@ def evaluation(stages, rng, split):
 
 def pool(stages, rng):
     job, number = stages.make("merge"), QUERIES["train"]
-    writer, total = PoolWriter(job.output), number * PER_QUERY
+    writer, total = PoolWriter(job.output, SOURCES), number * PER_QUERY
     ranks = rng.integers(1, 200, total)
     known = np.random.default_rng(number).integers(0, PASSAGES, (number, DEPTH), np.int32)
     passages = rng.permuted(known, axis=1)[:, :PER_QUERY].ravel()
@@ -134,9 +134,17 @@ def spec(stages):
         "name": "marco",
         "configuration": ["config/marco.yaml"],
         "collection": name_of(collected),
-        "flags": FLAGS,
+        "sources": SOURCES,
     }
-    content |= {"splits": splits, "measures": table["measures"], "queries": 200, "tables": [table], "stages": planned}
+    content |= {
+        "splits": splits,
+        "measures": table["measures"],
+        "queries": 200,
+        "tables": [table],
+        "stages": planned,
+        "published": [],
+        "ghosts": [],
+    }
     return json.loads(json.dumps(content | {"experiments": [experiment]}))
 
 
@@ -152,12 +160,10 @@ def test_at_the_counts_of_marco_the_page_has_at_most_15_mb_and_opens_in_two_seco
     assert write_page(spec, stages.root, tmp_path, tmp_path / "all.html") < 15e6
     folder = tmp_path / "page/_page"
     for split, number in QUERIES.items():
-        queries, light = data_of(folder, f"queries-{split}"), data_of(folder, f"light-{split}")
-        assert len(queries["rows"]) == number and light["most"] >= 1
+        queries = data_of(folder, f"queries-{split}")
+        assert len(queries["rows"]) == number and queries["full"]
         for row in queries["rows"]:
-            lists = light["queries"].get(str(row))
-            assert (lists is None) == (folder / f"query-{split}-{row}.html").exists() == (row in queries["full"])
-            assert lists is None or all(lists)
+            assert (folder / f"query-{split}-{row}.html").exists() == (row in queries["full"])
     require_chromium()
     browser = Browser(tmp_path / "profile")
     seconds_to_open(browser, folder / "index.html")  # the first page waits for Chromium itself

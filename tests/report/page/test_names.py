@@ -1,16 +1,12 @@
 """Two tables may call two systems alike: the page tells them apart."""
 
-import json
-
-import pandas as pd
-import pytest
 import yaml
 
 from paths import REPOSITORY
 from teleport.plan.plan import Plan
-from teleport.report.page.overview import says_the_same, settings_of
+from teleport.report.page.contents import page_contents
+from teleport.report.page.overview import settings_of
 from teleport.report.page.queries import compared_rows
-from teleport.report.page_specs import page_spec
 from teleport.settings import read as config
 
 
@@ -21,7 +17,7 @@ def test_systems_of_two_tables_that_are_called_alike():
         name: {"title": name.upper(), "experiments": {name: {"label": "high", "negatives": {"alpha": share}}}}
         for name, share in shares.items()
     }
-    spec = json.loads(page_spec(Plan(*config.load(given)), ["config.yaml"])[1].text)
+    spec = page_contents(Plan(*config.load(given)), ["config.yaml"])[1]
     named = {each["label"]: each["system"] for each in spec["experiments"]}
     assert named | {"high (a)": "high", "high (b)": "high"} == named and "high" not in named
     tables = [table for table in spec["tables"] if table["name"] in shares]
@@ -31,11 +27,3 @@ def test_systems_of_two_tables_that_are_called_alike():
     assert [row["label"] for row in compared_rows(rows[:1] * 2)] == ["high"]
     alphas = [settings_of(spec, row)["negatives.alpha"] for table in tables for row in table["rows"]]
     assert alphas == [0.25, 0.75]
-
-
-@pytest.mark.parametrize(("mean", "same"), [(1 / 3, True), (0.3334, False), (0.0, False)])
-def test_a_table_of_before_its_stages_were_made_anew_says_nothing_of_today(mean, same):
-    """By its means, of which a CSV has six digits; what was not written yet contradicts nothing."""
-    rows = [{"at": 1, "cells": {"RR@10": {"mean": mean}}}]
-    assert says_the_same(pd.DataFrame({"RR@10": [0.5, 0.333333]}), rows) == same
-    assert says_the_same(pd.DataFrame(), rows)

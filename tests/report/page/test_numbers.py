@@ -11,19 +11,16 @@ import numpy as np
 import pytest
 import yaml
 from page_numbers import charts_of, numbers, thirty
+from runs_world import runs_world
+from toy import World, finished, make_checkpoint  # noqa: F401
 
 from collection_world import WORDS, random_passages, write_lines
 from teleport.plan.plan import Plan
-from teleport.report.page_specs import page_spec
+from teleport.report.page.contents import page_contents
 from teleport.report.paper import write
-from teleport.report.specs import table_specs
+from teleport.report.rows import measured_tables
 from teleport.report.table import write_table
 from teleport.settings.read import load_files
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "workflow"))
-
-from runs_world import runs_world  # noqa: E402
-from toy import World, finished, make_checkpoint  # noqa: E402, F401
 
 ONE = {"means", "scores", "dots"}  # kinds of numbers that any evaluation gives
 TRAINED = ONE | {"times", "costs", "losses", "rates"}
@@ -54,7 +51,7 @@ def test_page_and_table_say_the_same_cost(finished, monkeypatch, tmp_path):  # n
     said = next(line[2:] for line in Path("results/tables/main.md").read_text().splitlines() if line.startswith("* "))
     assert f"<li>{html.escape(said)}</li>" in page and said.endswith(" s of mining and training.")
     Path("toy.yaml").write_text(yaml.safe_dump(finished.config))
-    spec = json.loads(table_specs(Plan(*load_files(["toy.yaml"])))["results/tables", "main"].text)
+    spec = measured_tables(Plan(*load_files(["toy.yaml"])))["main"]
     (row,) = (each for each in spec["rows"] if each.get("cost") and each["episode"] == 3)
     (cost,) = re.findall(r'data-system="ANCE-Tele">.*?</tr>', page.partition('class="costs"')[2], re.S)
     spec |= {"columns": ["seconds"], "rows": [row | {"columns": {"seconds": row["cost"]}}], "significance": None}
@@ -67,7 +64,7 @@ def test_page_and_table_say_the_same_cost(finished, monkeypatch, tmp_path):  # n
 def test_figures_for_a_paper_have_the_rows_of_the_page(finished, monkeypatch, tmp_path):  # noqa: F811
     monkeypatch.chdir(finished.folder)
     Path("toy.yaml").write_text(yaml.safe_dump(finished.config))
-    spec = json.loads(page_spec(Plan(*load_files(["toy.yaml"])), ["toy.yaml"])[1].text)
+    spec = page_contents(Plan(*load_files(["toy.yaml"])), ["toy.yaml"])[1]
     drawn = {}
     monkeypatch.setattr(write, "write_figure", lambda figure, path: drawn.update({path.name: figure}))
     names = write.write_figures(spec, Path("."), tmp_path)
@@ -91,7 +88,7 @@ def test_runs_alone(tmp_path):
 
 @pytest.mark.slow
 def test_own_data_with_the_recipe_of_make_new(tmp_path):
-    """60 passages in tables, as `make new` configures them, with a tiny checkpoint in the place of the package's."""
+    """60 passages in tables, as `teleport new` configures them, with a tiny checkpoint in place of the package's."""
     folder, texts = tmp_path / "repository", [" ".join(w) for w in random_passages(np.random.default_rng(3), 60, 5, 12)]
     World.copy_repository(folder)
     make_checkpoint(folder / "data/bert", WORDS)

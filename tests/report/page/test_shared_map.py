@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from teleport.report.maps import shared_map
+from teleport.report.page.maps import shared_map
 
 
 @pytest.mark.parametrize("dim", [3, 200])  # fewer and more dimensions than vectors

@@ -11,7 +11,7 @@ from page_colours import GROUNDS, contrast, over
 
 from teleport.refusal import Refusal
 from teleport.report.charts import SOURCE_COLOURS, STATE_COLOURS, TEN
-from teleport.report.curves import MOST_POINTS, column_points, read_curve
+from teleport.report.page.curves import MOST_POINTS, column_points, read_curve
 from teleport.report.page.site import (
     ASSETS,
     MOST_CHARACTERS,
@@ -20,9 +20,8 @@ from teleport.report.page.site import (
     longest_that_fit,
     read_texts,
     script_json,
-    stage_link,
 )
-from teleport.report.reader import Reader
+from teleport.report.stages import Reader
 
 KEPT = []
 TEXTS = ["</script><script>alert(1)</script>", "\"quotes\" and 'others' \\", "שלום עולם \u202e", "x" * 50_000, "\u2028"]
@@ -140,7 +139,6 @@ def test_the_script_is_short_and_so_are_all_lines():
 def test_cells_are_text_but_for_what_is_bold():
     assert bold("**0.5** ± 0.1†") == "<b>0.5</b> ± 0.1†"
     assert bold("<i>**<b>**") == "&lt;i&gt;<b>&lt;b&gt;</b>"
-    assert bold(stage_link("train/a&b")) == '<a class="stage" href="stage-train-a&amp;b.html">train/a&amp;b</a>'
 
 
 def test_what_fits():

@@ -7,17 +7,15 @@ from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
 
-from commands.forecast.flops import Shape, vector_bytes
-from teleport.encoder.architectures import with_berts_names
-from teleport.encoder.source import locate
+from teleport.costs import vector_bytes
+from teleport.encoder.costs import Shape
+from teleport.encoder.own_settings import with_common_names
+from teleport.encoder.source import WEIGHTS, locate
 from teleport.refusal import Refusal
 from teleport.running.artefact import STAGES, Artefact, is_finished
 
 SPECIAL_TOKENS = 2  # CLS and SEP
 NO_ENCODER_TOKENS = 100  # of a passage, where no encoder says how many it reads: DPR's passages of 100 words
-NEIGHBOUR_BYTES = 8  # an id and a score
-ID_BYTES = 150  # a passage's text id in memory: as a Python string in a table of rows
-PAIR_BYTES = 40  # a retrieved passage in memory: ids, scores and a sorted copy of the ids
 FILE_NEGATIVES = 100  # per query in a file of negatives: an assumption, because it is read only by its stage
 
 
@@ -29,17 +27,6 @@ def artefact_of(stage):
 def of_kind(plan, kind):
     """The stages of a plan that are of one kind (list)."""
     return [stage for stage in plan.stages.values() if stage.kind == kind]
-
-
-def in_part(number, part):
-    """How many of `number` queries, or lines of them, are in a `settings.section.Part` of the queries (None: all)."""
-    first, last = part.rows(number) if part else (0, number)
-    return last - first
-
-
-def run_bytes(lines, depth):
-    """Bytes of a run of so many lines of `depth` passages."""
-    return lines * (depth * NEIGHBOUR_BYTES + 4)
 
 
 class Counts:
@@ -67,6 +54,23 @@ class Counts:
                 "no `counts`. Add `counts: {passages: …, queries: {train: …, test: …}}`, or build it first: run the "
                 "workflow with these files after --configfile and `--until tokens`."
             )
+
+    @staticmethod
+    def in_part(number, part):
+        """How many of `number` queries, or lines of them, are in a `settings.section.Part` of the queries (None:
+        all)."""
+        first, last = part.rows(number) if part else (0, number)
+        return last - first
+
+    @staticmethod
+    def is_fetched(source):
+        """Whether the weights of a `CheckpointSource` come over the network: from the hub, not from its cache."""
+        return bool(source.hub) and not any(in_hub_cache(source, name) for name in WEIGHTS)
+
+    @staticmethod
+    def shape(pretrained):
+        """The `Shape` of the encoder of a planned `pretrained` stage."""
+        return encoder_shape(pretrained)[0]
 
     def tokens_per_text(self, tokens, name, limit):
         """Mean tokens per text of a planned stage `tokens` as the encoder sees it, special tokens included, cut at
@@ -120,8 +124,8 @@ class Counts:
         return number, dim, vector_bytes(number, dim, 2 if encode.settings.vectors == "fp16" else 4)
 
     def run(self, stage):
-        """(lines, passages a line) that a stage retrieves: `retrieve`, `bm25` or `negatives_file`."""
-        if stage.kind == "negatives_file":
+        """(lines, passages a line) that a stage retrieves: `retrieve`, `bm25`, `negatives_file` or one like it."""
+        if stage.kind not in ("retrieve", "bm25"):
             return self.queries["train"], FILE_NEGATIVES
         settings = stage.settings
         if stage.kind == "bm25":
@@ -129,7 +133,7 @@ class Counts:
         of_positives = settings.of == "positives"
         texts = self.positives if of_positives and settings.anchor == "all" else self.queries
         chunks = self.chunks(stage.inputs["passages"])[0] if of_positives else 1
-        return chunks * in_part(texts[settings.split], settings.part), settings.depth
+        return chunks * self.in_part(texts[settings.split], settings.part), settings.depth
 
 
 @functools.cache
@@ -147,7 +151,7 @@ def encoder_shape(pretrained):
     """(Shape, where it is from) of a planned `pretrained` stage: its config.json if that is local, else BERT-base."""
     for folder in config_folders(pretrained):
         path = folder / "config.json"
-        config = with_berts_names(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else {}
+        config = with_common_names(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else {}
         if "hidden_size" in config:  # sentence-transformers' modules have files of that name too
             sizes = {f.name: config[f.name] for f in fields(Shape) if f.name in config}
             if pretrained.settings.layers:

@@ -1,59 +1,50 @@
-"""The forecast of a plan on a machine: what every stage costs, and when the jobs run that are left."""
+"""The forecast of a plan: what every stage costs, by the `costs.py` of its room, and what all take on a machine."""
 
-from dataclasses import dataclass, replace
+import importlib
+from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from importlib.util import find_spec
 
-from commands.forecast.costs import stage_cost
-from commands.forecast.costs.encoder import sharded
 from commands.forecast.counts import Counts, artefact_of
-from commands.forecast.hardware import Cost, Place
-from commands.forecast.schedule import Job, most_bytes, schedule
+from teleport.costs import Cost, Place
+from teleport.encoder.costs import sharded
 from teleport.plan.kinds import KINDS, needs
-from teleport.running.artefact import is_finished
+
+
+def stage_cost(stage, counts, place=Place()):  # noqa: B008
+    """The `Cost` of a planned stage in a `Place`; of a kind that no room says the cost of, that of a process alone."""
+    package = KINDS[stage.kind].module.split(".")[1]  # of teleport.search.retrieve: search
+    room = f"teleport.{package}.costs"
+    function = getattr(importlib.import_module(room), stage.kind, None) if find_spec(room) else None
+    return function(stage, counts, place) if function else Cost(lacks=f"{stage.kind}, of which there is no estimate")
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A stage: its cost, seconds by the forecast, and its sizes in bytes; of a finished one these are measured."""
+    """A stage: its cost, and seconds by the forecast (None: the machine is unmeasured). Of a finished stage the sizes
+    are measured, and `took` is what it took."""
 
     kind: str
     cost: Cost
-    seconds: float
+    seconds: float | None
     done: bool
     bytes: float
     memory: float
     device_memory: float
-    took: float = 0.0  # seconds, measured
-
-
-class Line(NamedTuple):
-    """Some stages together (list of `Estimate`)."""
-
-    kind: str
-    stages: list
-
-    @property
-    def left(self):
-        return [each for each in self.stages if not each.done]
-
-    @property
-    def done(self):
-        return len(self.stages) - len(self.left)
-
-    @property
-    def forecast_of_done(self):
-        return total("seconds", self.stages) - total("seconds", self.left)
+    took: float = 0.0
 
 
 def total(what, stages):
-    """The sum of a figure of `Estimate`s; of memory the largest."""
+    """The sum of a figure of `Estimate`s, of memory the largest; None where one is not known."""
     values = [getattr(each, what) for each in stages]
+    if None in values:
+        return None
     return max(values, default=0.0) if "memory" in what else sum(values)
 
 
 class Forecast:
-    """What the stages of a plan cost on a `Hardware`.
+    """What the stages of a plan cost on a `Hardware`; None: an unmeasured machine with one GPU, where nothing has a
+    time.
 
     gpus: {kind: how many GPUs a job takes}, in the place of what kinds.py says; shards: jobs that encode the passages
     of a stage. counts: the `Counts` used; stages: {name: Estimate}
@@ -69,98 +60,73 @@ class Forecast:
 
     def needs(self, stage):
         """What a job of a stage asks for (`Kind`), with the GPUs of this forecast."""
-        row = needs(stage, self.plan.deleted_vectors)
+        row = needs(stage)
         return row._replace(gpus=self.gpus.get(stage.kind, row.gpus))
 
     def place(self, stage):
         """Where a job of a stage computes (`Place`), at most on what the machine has."""
-        room, row = self.hardware.room, self.needs(stage)
-        has_gpus = self.hardware.device_memory is not None and KINDS[stage.kind].gpus
+        row = self.needs(stage)
+        if self.hardware is None:
+            return Place(row.threads, row.gpus)
+        room, has_gpus = self.hardware.room, self.hardware.device_memory is not None
         return Place(min(row.threads, room["cores"]), min(row.gpus, room["gpu"]) if has_gpus else 0)
 
     def cost(self, stage, shards=1):
-        """(Cost, seconds) of the job that makes a stage, or of one of so many that each make a part of it. Where the
-        same process makes others before it, these have opened what it reads."""
+        """(Cost, seconds) of the job that makes a stage, or of one of so many that each make a part of it."""
         place = self.place(stage)
         cost = stage_cost(stage, self.counts, place)
-        if self.earlier(stage):
-            cost = replace(cost, work=cost.work | {"read": 0.0})
         cost = sharded(cost, shards)[0] if shards > 1 else cost
-        return cost, self.hardware.seconds(cost, place.gpus)
-
-    def earlier(self, stage):
-        """The stages that the same process makes before this one, which opens nothing then (running/run.py), of
-        those that are left (list)."""
-        opening = self.plan.searches.get(stage.opened, ())
-        left = [other for other in opening if other.input_names == stage.input_names and not is_finished(other.name)]
-        return left[: left.index(stage)] if stage in left[1:] else []
-
-    def parts(self, stage, cost):
-        """[(Cost, seconds)] of the jobs that make a stage: those of its shards, and at the end its own."""
-        gpus, costs = self.place(stage).gpus, [cost]
-        if self.shards > 1 and stage.kind == "encode" and "passage" in stage.settings.sides:
-            shard, join = sharded(cost, self.shards)
-            costs = [*[shard] * self.shards, join]
-        return [(part, self.hardware.seconds(part, gpus)) for part in costs]
+        return cost, self.hardware and self.hardware.seconds(cost, place.gpus)
 
     def estimate(self, stage):
         """The `Estimate` of a stage; of a finished one sizes and time are those of its manifest."""
-        (cost, _), artefact = self.cost(stage), artefact_of(stage)
-        made = artefact.manifest.get("provenance", {}) if artefact else {}
-        if made.get("beside", stage.name) != stage.name:
-            cost = replace(cost, work=cost.work | {"read": 0.0})
-        seconds = sum(seconds for _, seconds in self.parts(stage, cost))
+        (cost, seconds), artefact = self.cost(stage), artefact_of(stage)
+        if self.hardware and self.shards > 1 and stage.kind == "encode" and "passage" in stage.settings.sides:
+            shard, join = sharded(cost, self.shards)
+            at_once = min(self.shards, self.hardware.gpus if self.place(stage).gpus else 1)
+            rounds = -(-self.shards // at_once)
+            seconds = rounds * self.hardware.seconds(shard, 1) + self.hardware.seconds(join)
         if artefact is None:
             return Estimate(stage.kind, cost, seconds, False, cost.bytes, cost.memory, cost.device_memory)
-        facts = artefact.manifest["facts"]
+        facts, made = artefact.manifest["facts"], artefact.manifest.get("provenance", {})
         sizes = artefact.bytes, made.get("peak_memory_bytes", 0), made.get("hardware", {}).get("gpu_peak_bytes", 0)
         took = made.get("wall_seconds", 0.0) + facts.get("earlier_seconds", 0.0)
         return Estimate(stage.kind, cost, seconds, True, *sizes, took)
 
     @cached_property
-    def lines(self):
-        """A `Line` per kind, in the order of the workflow, and at the end that of all (list)."""
-        by_kind = {kind: [] for kind in KINDS}
-        for each in self.stages.values():
-            by_kind[each.kind].append(each)
-        return [*(Line(*item) for item in by_kind.items() if item[1]), Line("total", [*self.stages.values()])]
+    def by_kind(self):
+        """{kind: [Estimate]} in the order of the workflow."""
+        found = {kind: [each for each in self.stages.values() if each.kind == kind] for kind in KINDS}
+        return {kind: stages for kind, stages in found.items() if stages}
 
     @cached_property
-    def jobs(self):
-        """{name: Job} of the stages that are not done; see `jobs_of`."""
-        return self.jobs_of({name for name, each in self.stages.items() if not each.done})
-
-    def jobs_of(self, left):
-        """{name: Job} of the stages `left` (set), in the order of the plan; shards are named NAME/NUMBER."""
-        jobs = {}
-        for name in filter(left.__contains__, self.plan.stages):
-            stage = self.plan.stages[name]
-            row, parts = self.needs(stage), self.parts(stage, self.stages[name].cost)
-            reads = (*stage.inputs.values(), *self.earlier(stage)[-1:])
-            waits = [read.name for read in reads if read.name in left]
-            shards = [f"{name}/{number}" for number in range(1, len(parts))]
-            for job, (cost, seconds) in zip([*shards, name], parts, strict=True):
-                taken = {"cores": row.threads, "gpu": row.gpus, "memory": int(cost.memory)}
-                after = tuple(dict.fromkeys(waits + (shards if job == name else [])))
-                jobs[job] = Job(seconds, after, taken, row.priority, cost.bytes, cost.scratch, stage.kind)
-        return jobs
+    def left(self):
+        """{name: Estimate} of the stages that are not finished."""
+        return {name: each for name, each in self.stages.items() if not each.done}
 
     @cached_property
-    def times(self):
-        """{job: (start, end) in seconds}, of one schedule on this machine."""
-        return schedule(self.jobs, self.hardware.room)
+    def critical_path(self):
+        """(seconds, names) of the longest chain of stages that are left: the least time, whatever the machine."""
+        longest = {}
+        for name, stage in self.plan.stages.items():  # each comes after those that it reads
+            before = [longest[each.name] for each in stage.inputs.values()]
+            seconds, names = max(before, key=lambda each: each[0], default=(0.0, ()))
+            own = self.left.get(name)
+            longest[name] = (seconds + own.seconds, (*names, name)) if own else (seconds, names)
+        return max(longest.values(), key=lambda each: each[0], default=(0.0, ()))
 
     @property
     def wall_seconds(self):
-        """When the last job ends, in seconds from now."""
-        return max((end for _, end in self.times.values()), default=0.0)
+        """What is left takes so long at least: the critical path, or the work for each device, what is larger."""
+        room, work = self.hardware.room, {"cores": 0.0, "gpu": 0.0}
+        for name, each in self.left.items():
+            place = self.place(self.plan.stages[name])
+            work["gpu" if place.gpus else "cores"] += each.seconds * (place.gpus or place.threads)
+        return max(self.critical_path[0], *(seconds / room[what] for what, seconds in work.items()))
 
     @property
     def bytes_to_come(self):
-        """The most bytes at a time beside those that are on the disk now, when jobs run as `times` says. Vectors go
-        when the last stage that is planned to read them has ended (keep_vectors)."""
-        freed = []
-        for name, readers in self.plan.deleted_vectors.items():
-            ends = [self.times[stage][1] for stage in (name, *(r.name for r in readers)) if stage in self.times]
-            freed.append((max(ends, default=0.0), self.stages[name].bytes))
-        return most_bytes(self.jobs, self.times, freed)
+        """The most bytes at a time beside those that are on the disk now. Of vectors that go once they are read
+        (keep_vectors), those of one checkpoint lie there while the next are made."""
+        passing = sorted(self.left[name].bytes for name in self.plan.deleted_vectors if name in self.left)
+        return total("bytes", self.left.values()) - sum(passing[:-2])

@@ -16,7 +16,9 @@ from teleport.settings.section import Section
 from teleport.settings.validated import validated
 from teleport.settings.yaml_mapping import Locations
 
-MARGIN = 1.5  # times the forecast, of time and of memory; each further attempt asks for twice as much
+# Times the forecast, which is right within a factor 2 of hours and 1.25 of memory; each further attempt asks for twice
+# as much.
+MARGIN, MEMORY_MARGIN = 2, 1.5
 STARTING = 2  # minutes besides, but for
 FOLLOWING = ("index", "retrieve", "positives")  # what follows an encoding in its job, `group_of`
 LEAST_MB = 4000  # the libraries of CUDA alone are 3 GB in memory
@@ -56,15 +58,10 @@ class Requests:
         return self.made
 
     def minutes(self, stage, seconds):
-        """What a job asks for that takes so many seconds by the forecast. The searches that one process makes with what
-        it has opened ask for their sum, rounded once: one of them may ask for nothing but what those before it have."""
-        if stage.kind not in FOLLOWING:
-            return round(MARGIN * seconds / 60 + STARTING)
-        before = encoding(stage)
+        """What a job asks for that takes so many seconds by the forecast."""
+        before = encoding(stage) if stage.kind in FOLLOWING else None
         starting = 0 if before and not is_finished(before.name) else STARTING  # else it begins a job of its own
-        earlier = sum(self.forecast.cost(other)[1] for other in self.forecast.earlier(stage))
-        there = max(1, round(MARGIN * earlier / 60)) if earlier else 0
-        return max(1, round(MARGIN * (earlier + seconds) / 60)) - there + starting
+        return max(1, round(MARGIN * seconds / 60)) + starting
 
     def asked(self, stage, shards=1):
         """The `Request` of a first attempt, without limits."""
@@ -73,7 +70,7 @@ class Requests:
         if not self.forecast:
             return usual
         cost, seconds = self.forecast.cost(stage, shards)
-        found = Request(self.minutes(stage, seconds), max(LEAST_MB, math.ceil(MARGIN * cost.memory / 1e6)))
+        found = Request(self.minutes(stage, seconds), max(LEAST_MB, math.ceil(MEMORY_MARGIN * cost.memory / 1e6)))
         return Request(*map(max, usual, found)) if cost.lacks else found
 
     def of(self, stage, attempt=1, shards=1):

@@ -5,6 +5,7 @@ import json
 import re
 import tarfile
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,9 +15,10 @@ from typing import NamedTuple
 
 from teleport.refusal import Refusal, Remedy
 from teleport.running.log import log
+from teleport.settings.section import NAME
 
 HEADER = {"id", "_id", "pid", "qid", "docid", "doc_id", "query_id", "passage_id", "query-id", "corpus-id", "title"}
-HEADER |= {"text", "query", "question", "passage", "contents", "document", "score", "grade", "relevance"}
+HEADER |= {"text", "query", "question", "passage", "contents", "document", "score", "grade", "relevance", "iteration"}
 MOST_LINE_BYTES = 2**28  # a line is in memory as a whole
 # A file without a published digest was recorded as it came, good or bad: the entry must go with it.
 REFETCH = Remedy(
@@ -31,19 +33,71 @@ OTHER_FORMS = {b"\xff\xfe": FROM_UTF16, b"\xfe\xff": FROM_UTF16}
 OTHER_FORMS[b"\x1f\x8b"] = "It is compressed by gzip: let its name end with .gz."
 
 
+def refuse(path, line, problem):
+    """Raise the `Refusal` of a row: what a reader of rows does with a wrong one, unless it is told otherwise."""
+    raise wrong_row(path, line, problem)
+
+
 @dataclass(frozen=True)
 class Rows:
-    """What `read(place)` yields, (line number, field, field, ...); iterating reads it again from the start."""
+    """What `read(place, wrong=…)` yields, (line number, field, field, ...); iterating reads it again from the start.
+    For a wrong row `wrong(place, line, problem)` is called instead. It raises, or the reader goes on."""
 
     place: str | Path
-    read: Callable[[str | Path], Iterator[tuple]]
+    read: Callable[..., Iterator[tuple]]
 
     def __iter__(self):
-        return iter(self.read(self.place))
+        return iter(self.read(self.place, wrong=refuse))
 
-    def wrong(self, line, problem):
-        """As `wrong_row`, of a row of these."""
-        return wrong_row(self.place, line, problem)
+    def checked(self, faults):
+        """The rows, with the wrong ones in `faults` (`Faults`)."""
+        return iter(self.read(self.place, wrong=faults.wrong))
+
+
+# What a collection may be told to leave out (collection.drop), and how a person reads of it.
+LEFT_OUT = {"empty": "without text", "repeated": "repeated", "dangling": "of a query or passage that is not there"}
+FIRST_FAULTS = 5
+
+
+class Faults:
+    """What is wrong in the rows of one file. The faults in `drop` (names of LEFT_OUT) leave their rows out and are
+    counted; all others are kept until the end of the file, to be refused together."""
+
+    def __init__(self, place, drop=()):
+        self.place, self.drop = place, drop
+        self.left_out, self.counts, self.first = Counter(), Counter(), []
+
+    def wrong(self, place, line, problem):
+        """Note that a row is not of the form of its file. problem: with the remedy"""
+        self.note(None, line, problem)
+
+    def note(self, kind, line, problem):
+        """Note that a row is wrong. kind: in LEFT_OUT, None for what is never left out; problem: with the remedy, or a
+        function that returns it and is called for the first faults alone."""
+        if kind in self.drop:
+            self.left_out[kind] += 1
+            return
+        self.counts[kind] += 1
+        if len(self.first) < FIRST_FAULTS:
+            self.first.append((line, problem() if callable(problem) else problem))
+
+    def refuse(self):
+        """Raise Refusal with all faults; log what was left out. Returns its counts ({name: rows})."""
+        if self.first:
+            kinds = [kind for kind in LEFT_OUT if self.counts[kind]]
+            remedy = f" Or leave such lines out: collection.drop: [{', '.join(kinds)}]." if kinds else ""
+            total = self.counts.total()
+            if total == 1:
+                line, problem = self.first[0]
+                raise wrong_row(self.place, line, problem + remedy)
+            named = [f"{self.counts[kind]:,} {LEFT_OUT[kind]}" for kind in kinds]
+            named += [f"{self.counts[None]:,} not of this form"] if self.counts[None] else []
+            shown = "".join(f"\n  line {line}: {problem}" for line, problem in self.first)
+            first = "" if total == len(self.first) else f" The first {len(self.first)}:"
+            raise Refusal(f"{self.place}: {total:,} lines are wrong ({', '.join(named)}).{remedy}{first}{shown}")
+        for kind, count in self.left_out.items():
+            log.warning("%s: %d lines are left out: %s", self.place, count, LEFT_OUT[kind])
+        return dict(self.left_out)
 
 
 class Split(NamedTuple):
@@ -124,71 +178,109 @@ def warn_once(text):
     log.warning("%s", text)
 
 
-def tab_rows(path, counts, meaning):
+def existing(path, key):
+    """`path` or `path`.gz, whichever is there; key: the setting of it, for a refusal."""
+    if place := found(path):
+        return place
+    raise Refusal(f"{path}: no such file, and no {Path(path).name}.gz beside it. Put it there, or correct {key}.")
+
+
+def found(path):
+    """`path` or `path`.gz, whichever is there; None without either."""
+    return next((place for place in (Path(path), Path(f"{path}.gz")) if place.is_file()), None)
+
+
+def located(name, files):
+    """The path of a file, or PATH!MEMBER; refused when it is not as the download stage left it."""
+    archive, mark, member = name.partition("!")
+    path, expected = Path(files[archive]["path"]), files[archive]["bytes"]
+    if not path.is_file() or path.stat().st_size != expected:
+        remedy = "Put it back, or verify anew with `snakemake --forcerun download`."
+        raise Refusal(f"{path} is missing or has not the {expected} bytes that were verified. {remedy}")
+    return f"{path}{mark}{member}" if member else path
+
+
+def split_names(home, pattern, key):
+    """The splits in the folder `home`, sorted: what stands for the * of `pattern` in its file names without .gz."""
+    start, _, end = pattern.partition("*")
+    expression = f"{start}(.+){re.escape(end)}"
+    names = {match[1] for path in home.glob("*") if (match := re.fullmatch(expression, path.name.removesuffix(".gz")))}
+    if not names:
+        readable = pattern.replace("(?:queries|qrels)", "queries").replace("*", "SPLIT")
+        raise Refusal(f"{home}: no files named like {readable}, so no queries. Put them there, or correct {key}.")
+    if unfit := sorted(name for name in names if not re.fullmatch(NAME, name)):
+        problem = f"{home} has a file of the split {unfit[0]!r}, and the name of a split must match {NAME}"
+        raise Refusal(f"{problem}, as it becomes part of files' names. Rename the file.")
+    return sorted(names)
+
+
+def tab_rows(path, counts, meaning, wrong=refuse):
     """(line number, fields...) of tab-separated lines, which all have as many columns as the first, one of `counts`;
-    quotes are text. meaning: of the columns, for a refusal"""
+    quotes are text. A first line that has the names of columns alone is left out, with a warning. meaning: of the
+    columns, for a refusal"""
     expected = " or ".join(map(str, counts))
     for number, line in lines(path):
         fields = line.split("\t")
         if len(fields) not in counts:
             remedy = "One record per line, and no tabs or line breaks inside texts."
-            raise wrong_row(path, number, f"column count {len(fields)}, expected {expected} ({meaning}). {remedy}")
+            wrong(path, number, f"column count {len(fields)}, expected {expected} ({meaning}). {remedy}")
+            continue
         if number == 1:
             counts, expected = [len(fields)], f"{len(fields)} as in line 1"
-            if HEADER.issuperset(name.strip().lower() for name in fields):
-                warn_once(f"{path}, line 1: {line!r} looks like a header, but is read as a record. Remove it if it is.")
+            if is_header(path, fields):
+                continue
         yield number, *fields
 
 
-def passage_rows(path):
+def is_header(path, fields):
+    """Whether the fields of a first line are all names of columns. Raises Refusal where the text comes before the
+    title."""
+    names = [name.strip().lower() for name in fields]
+    if not HEADER.issuperset(names):
+        return False
+    if names[1:] == ["text", "title"]:
+        remedy = "Exchange them in every line and remove this one; DPR's own file is read by `source: downloads`."
+        raise wrong_row(path, 1, f"the header names the text before the title, and a title comes first. {remedy}")
+    warn_once(f"{path}, line 1: {fields!r} are the names of columns, so the line is no record and is left out.")
+    return True
+
+
+def passage_rows(path, wrong=refuse):
     """(line number, id, title, text) of a tab-separated corpus; the title is empty in a corpus of two columns."""
-    for number, doc_id, *title, text in tab_rows(path, (2, 3), "passage id, title if any, text"):
-        if number == 1 and title and (title[0].strip().lower(), text.strip().lower()) == ("text", "title"):
-            remedy = "Exchange them in every line and remove this one; DPR's own file is read by `source: downloads`."
-            raise wrong_row(path, 1, f"the header names the text before the title, and a title comes first. {remedy}")
+    for number, doc_id, *title, text in tab_rows(path, (2, 3), "passage id, title if any, text", wrong):
         yield number, doc_id, title[0] if title else "", text
 
 
-def document_rows(path):
+def document_rows(path, wrong=refuse):
     """(line number, id, title, text) of MS MARCO's documents: id, URL, title, body; the title is URL, tab, title."""
-    for number, doc_id, url, title, text in tab_rows(path, (4,), "document id, URL, title, body"):
+    for number, doc_id, url, title, text in tab_rows(path, (4,), "document id, URL, title, body", wrong):
         yield number, doc_id, f"{url}\t{title}", text
 
 
-def query_rows(path):
+def query_rows(path, wrong=refuse):
     """(line number, id, text) of a tab-separated file of queries."""
-    return tab_rows(path, (2,), "query id, text")
+    return tab_rows(path, (2,), "query id, text", wrong)
 
 
-def judgment_rows(path, header=None):
+def judgment_rows(path, header=None, wrong=refuse):
     """(line number, query id, passage id, grade as text) of judgments: TREC's four columns, or three, between white
-    space. With `header` the first line must consist of these names."""
+    space. With `header` the first line must consist of these names; without, one of such names is left out."""
     for number, line in lines(path):
         fields = line.split()
         if header and number == 1:
             if fields != header:
                 remedy = f"Write the columns' names: {', '.join(header)}."
                 raise wrong_row(path, 1, f"{line!r} is not the header. {remedy}")
+        elif number == 1 and is_header(path, fields):
+            continue
         elif len(fields) not in (3, 4):
             expected = "4 (query id, iteration, passage id, grade) or 3 (without iteration). One judgment per line."
-            raise wrong_row(path, number, f"column count {len(fields)}, expected {expected}")
+            wrong(path, number, f"column count {len(fields)}, expected {expected}")
         else:
             yield number, fields[0], fields[-2], fields[-1]
 
 
-def unique(place, rows):
-    """`rows` of judgments without the exact repetitions that published sets may have; the log counts them."""
-    seen, count = set(), 0
-    for row in rows:
-        count += 1
-        if row[1:] not in seen:
-            seen.add(row[1:])
-            yield row
-    if count > len(seen):
-        log.info("%s: %d judgments are repeated word for word and read once", place, count - len(seen))
-
-
-def json_rows(path, types, defaults=None):
+def json_rows(path, types, defaults=None, wrong=refuse):
     """(line number, values of the keys in `types`) of JSON lines; `types` is {key: Python type of its value},
     `defaults` are values of keys that a line may leave out."""
     for number, line in lines(path):
@@ -197,8 +289,10 @@ def json_rows(path, types, defaults=None):
             if "\\u" in line:  # an escape may stand for half a surrogate pair, which no UTF-8 file can hold
                 json.dumps(record, ensure_ascii=False).encode("utf-8")
         except (ValueError, TypeError, RecursionError) as error:
-            raise wrong_row(path, number, f"not a JSON object ({error}). Write one object per line.") from None
-        for key, kind in types.items():
-            if not isinstance(record.get(key), kind):
-                raise wrong_row(path, number, f"{key!r} is missing or not a {kind.__name__}. Correct the line.")
+            wrong(path, number, f"not a JSON object ({error}). Write one object per line.")
+            continue
+        if missing := next((key for key, kind in types.items() if not isinstance(record.get(key), kind)), None):
+            kind = types[missing].__name__
+            wrong(path, number, f"{missing!r} is missing or not a {kind}. Correct the line.")
+            continue
         yield number, *(record[key] for key in types)

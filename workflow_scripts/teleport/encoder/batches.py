@@ -14,20 +14,24 @@ from teleport.encoder.precision import to_device
 class Chunks:
     """All chunks of some texts, text by text, each with a vector of its own: ANCE's MaxP; usually one chunk a text.
 
-    As released (microsoft/ANCE, data/msmarco_data.py and model/models.py): a text is tokenised once, `CLS ids SEP`, cut
-    to `most` x max_tokens tokens in all, of which the last is SEP, and split every max_tokens tokens. Each chunk is
-    encoded from position 0 on; all but the first begin with an ordinary token, whose vector `pooling: cls` takes. The
-    chunks of padding, which the released code masks in training and leaves in its index, do not exist here.
+    tokens: ids without special tokens; special: the content of special.json, whose lists `before` and `after` are put
+    around a text. A text is cut to `most` x max_tokens tokens in all, of which the last are those of `after`, and split
+    every max_tokens tokens (microsoft/ANCE, data/msmarco_data.py and model/models.py). Each chunk is encoded from
+    position 0 on; all but the first begin with an ordinary token, whose vector `pooling: cls` takes. The chunks of
+    padding, which the released code masks in training and leaves in its index, do not exist here.
     """
 
     tokens: Ragged
     max_tokens: int
+    special: dict
     most: int = 1
 
     @cached_property
     def totals(self):
-        """Tokens of each text in all its chunks, special tokens included: int64 [n]."""
-        return np.minimum(self.tokens.lengths + 2, self.most * self.max_tokens)
+        """Tokens of each text in all its chunks, special tokens included: int64 [n]; at least one, so that a text of
+        nothing has a vector."""
+        around = len(self.special["before"]) + len(self.special["after"])
+        return np.clip(self.tokens.lengths + around, 1, self.most * self.max_tokens)
 
     @cached_property
     def offsets(self):
@@ -43,24 +47,27 @@ class Chunks:
         lengths[self.offsets[1:] - 1] = (self.totals - 1) % self.max_tokens + 1
         return lengths
 
-    def packed(self, rows, special):
-        """The input of `PackedEncoder` for B chunks, one behind another in the order of `rows`: numpy (ids int64 [T],
-        lengths int64 [B]). special: the content of special.json"""
+    def packed(self, rows):
+        """The input of an `Encoder` for B chunks, one behind another in the order of `rows`: numpy (ids int64 [T],
+        lengths int64 [B])."""
         rows, lengths_B = np.asarray(rows), self.lengths[rows]
         texts_B, starts_B = rows, np.zeros_like(lengths_B)  # of each chunk, its first token in its text
         if self.offsets is not None:
             texts_B = np.searchsorted(self.offsets, rows, side="right") - 1
             starts_B = (rows - self.offsets[texts_B]) * self.max_tokens
-        ends_B = np.cumsum(lengths_B)
-        begins_B = ends_B - lengths_B
-        # Token t of the batch is token t + shift of the map; where it is none, CLS or SEP is put afterwards.
-        shift_T = np.repeat(self.tokens.offsets[texts_B] + starts_B - 1 - begins_B, lengths_B)
-        cls_B, sep_B = begins_B[starts_B == 0], ends_B[starts_B + lengths_B == self.totals[texts_B]] - 1
-        inner_T = np.ones(ends_B[-1], bool)
-        inner_T[cls_B] = inner_T[sep_B] = False
-        ids_T = np.empty(len(inner_T), np.int64)
-        ids_T[inner_T] = self.tokens.values[np.flatnonzero(inner_T) + shift_T[inner_T]]
-        ids_T[cls_B], ids_T[sep_B] = special["cls"], special["sep"]
+        before, after = self.special["before"], self.special["after"]
+        begins_B = np.cumsum(lengths_B) - lengths_B
+        place_T = np.arange(lengths_B.sum()) + np.repeat(starts_B - begins_B, lengths_B)  # in its text
+        left_T = np.repeat(self.totals[texts_B], lengths_B) - place_T  # tokens from here to the text's end
+        own_T = (place_T >= len(before)) & (left_T > len(after))
+        row_T = place_T + np.repeat(self.tokens.offsets[texts_B] - len(before), lengths_B)  # in the token map
+        own_T &= row_T < np.repeat(self.tokens.offsets[texts_B + 1], lengths_B)
+        ids_T = np.full(len(place_T), self.special["pad"] or 0, np.int64)  # kept by a text of nothing alone
+        ids_T[own_T] = self.tokens.values[row_T[own_T]]
+        for place, token in enumerate(before):
+            ids_T[place_T == place] = token
+        for left, token in enumerate(reversed(after), 1):
+            ids_T[left_T == left] = token
         return ids_T, lengths_B
 
 

@@ -12,9 +12,9 @@ from teleport.refusal import Refusal
 from teleport.running.files import write_json
 
 QUERY, PASSAGE = "query", "passage"
-# All that a BERT or RoBERTa tokenizer may be made of; a folder has some of these.
+# All that a tokenizer may be made of; a folder has some of these.
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
-TOKENIZER_FILES += ("vocab.txt", "vocab.json", "merges.txt", "sentencepiece.bpe.model")
+TOKENIZER_FILES += ("vocab.txt", "vocab.json", "merges.txt", "sentencepiece.bpe.model", "tokenizer.model")
 # The old spelling of the module types and of the keys below: releases from 2 to 6 of sentence-transformers read it.
 TYPES = "sentence_transformers.models."
 
@@ -38,6 +38,7 @@ def write_modules(folder, encoder, max_tokens):
     where sentence-transformers truncates a text, special tokens included"""
     folder, hidden, width = Path(folder), encoder.backbone.config.hidden_size, encoder.projection
     modes = {"cls_token": "cls", "mean_tokens": "mean", "max_tokens": "", "mean_sqrt_len_tokens": ""}
+    modes |= {"lasttoken": "last"} if encoder.pooling == "last" else {}
     modes = {f"pooling_mode_{name}": encoder.pooling == own for name, own in modes.items()}
     steps = [("Transformer", None), ("Pooling", {"word_embedding_dimension": hidden} | modes)]
     if width:
@@ -83,5 +84,7 @@ def read_modules(folder):
     config = {}
     for path in (paths[name] / "config.json" for name in ("Pooling", "Dense") if name in paths):
         config |= json.loads(path.read_text(encoding="utf-8"))
-    pooling, projection = "cls" if config["pooling_mode_cls_token"] else "mean", config.get("out_features")
+    modes = {"cls": "cls_token", "mean": "mean_tokens", "last": "lasttoken"}
+    pooling = next(name for name, own in modes.items() if config.get(f"pooling_mode_{own}"))
+    projection = config.get("out_features")
     return SimpleNamespace(pooling=pooling, projection=projection, normalize="Normalize" in paths, paths=paths)

@@ -2,6 +2,7 @@
 
 import time
 from collections import Counter
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -10,10 +11,11 @@ import torch
 from teleport.arrays import CHUNK_OFFSETS, save_array
 from teleport.encoder.budget import TOKEN_BUDGET
 from teleport.encoder.load import load_encoders
+from teleport.encoder.model import prepare
 from teleport.encoder.overlap import QUERIES, Overlap
 from teleport.encoder.precision import compiles, pick_device, resolve_precision
 from teleport.encoder.shards import MADE_BY, join, read_shards, shard_rows
-from teleport.encoder.side import batches_at_once, open_side, prepare
+from teleport.encoder.side import batches_at_once, open_side
 from teleport.refusal import Refusal
 from teleport.running.blocks import RowBlocks
 from teleport.running.devices import LARGER, out_of_memory
@@ -43,7 +45,8 @@ def run(job):
     rows = {name: len(side.lengths) for name, side in sides.items()}
     shards = read_shards(job, facts, rows["passages"]) if job.shards > 1 else []
     total, totals, before = sum(rows.values()), Counter(), 0
-    if apart := [shard.rows for shard in shards if shard.vectors.is_file()]:  # of these no more is there twice than one
+    if apart := [shard.rows for shard in shards if shard.vectors.is_file()]:
+        # Shards are deleted as they are joined, so the disk needs room for the largest one only.
         sizes = [last - first for first, last in apart]
         rows["passages"] += max(sizes) - sum(sizes)
     job.require_room(sum(vector_bytes(job, *of_side, facts) for of_side in rows.items()))
@@ -95,14 +98,16 @@ def open_sides(job):
     """({"passages" or "queries.SPLIT": Side} of the texts to encode, facts {dim, dtype, device, compiled})."""
     torch.set_num_threads(job.threads)
     settings, device = job.settings, pick_device()
-    dtype, compiled = resolve_precision(settings.precision, device), compiles(job.compile, device)
+    dtype = resolve_precision(settings.precision, device)
     query_encoder, passage_encoder = load_encoders(job.input("checkpoint", "checkpoint"))
     encoders = {"passages": passage_encoder} if "passage" in settings.sides else {}
     if "query" in settings.sides:
         encoders |= {f"queries.{split}": query_encoder for split in job.facts("collection")["splits"]}
+    sides = {name: open_side(job, name, each.to(device), dtype) for name, each in encoders.items()}
+    compiled = compiles(job.compile, device, sum(int(side.lengths.sum()) for side in sides.values()))
     with torch.inference_mode():  # a tied one is prepared once
-        prepared = {each: prepare(each.to(device), dtype, compiled) for each in set(encoders.values())}
-    sides = {name: open_side(job, name, each, dtype, compiled, prepared[each]) for name, each in encoders.items()}
+        prepared = {each: prepare(each, dtype, compiled) for each in set(encoders.values())}
+    sides = {name: replace(side, compiled=compiled, prepared=prepared[side.encoder]) for name, side in sides.items()}
     facts = {"dim": passage_encoder.dim, "dtype": "float32" if dtype is None else "bfloat16", "device": device.type}
     return sides, facts | {"compiled": compiled}
 

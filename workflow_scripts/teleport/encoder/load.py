@@ -1,51 +1,73 @@
-"""Encoders from the folder form of checkpoints and into it."""
+"""Encoders from the folder form of checkpoints and into it: files of transformers and sentence-transformers alone."""
 
-import json
+import inspect
+import re
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
 from safetensors.torch import load_file, save_file
+from transformers import MODEL_MAPPING, AutoConfig
+from transformers.utils import logging as transformers_logging
 
-from teleport.encoder.architectures import ARCHITECTURES
-from teleport.encoder.backbone import CONFIG, WEIGHTS, Backbone
 from teleport.encoder.checkpoint import PASSAGE, QUERY, copy_tokenizer, read_modules, sides, write_modules
 from teleport.encoder.model import HEAD, Encoder
 from teleport.refusal import Refusal
 
+WEIGHTS = "model.safetensors"
+transformers_logging.disable_progress_bar()  # a log file is no terminal
+transformers_logging.set_verbosity_error()  # its load report is about the heads that load_backbone leaves out
 
-def load_backbone(folder):
-    """The `Backbone` of a transformers folder without prefixes in its names, in float32 and evaluation mode; that of
-    transformers for an architecture that `PackedEncoder` does not compute."""
-    config = json.loads((Path(folder) / CONFIG).read_text(encoding="utf-8"))
-    if not ARCHITECTURES[config["model_type"]].packed:
-        from teleport.encoder import reference
 
-        return reference.load_backbone(folder)
-    with torch.device("meta"):  # no memory, and no draw from the global random state, for weights that are replaced
-        backbone = Backbone(config)
-    stored = load_file(Path(folder) / WEIGHTS)  # published files may have more: a pooler, constants
-    weights = {name: stored[own].float() for name, own in backbone.own_names().items() if own in stored}
+@contextmanager
+def refusing(what):
+    """Whatever a library raises in the block becomes a Refusal of `what`, with its first line: each has errors of its
+    own for a bad file. Only calls of theirs belong in it."""
     try:
-        backbone.load_state_dict(weights, assign=True)
-    except RuntimeError as error:
-        raise Refusal(f"{folder}: {error} Delete the stage's folder and run the workflow again.") from None
+        yield
+    except Exception as error:
+        reason = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
+        raise Refusal(f"{what} ({reason}). Get the checkpoint anew.") from error
+
+
+def load_backbone(folder, weights=None, config=None):
+    """The backbone of a transformers folder in float32, without pooler, in evaluation mode; never uses the network and
+    runs no code of the folder. weights: {name: tensor}, config: transformers', where they are not the folder's own.
+    Weights that are missing, which transformers would draw, and layers that config.json leaves out are refused."""
+    wrong = f"cannot read the weights in {folder}"
+    with refusing(wrong):
+        weights = weights or load_file(Path(folder) / WEIGHTS)
+        config = config or AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        model = MODEL_MAPPING[type(config)]
+        options = {"config": config, "state_dict": weights, "output_loading_info": True, "dtype": torch.float32}
+        if "add_pooling_layer" in inspect.signature(model).parameters:
+            options["add_pooling_layer"] = False
+        backbone, report = model.from_pretrained(None, **options)
+    if missing := sorted(report["missing_keys"]):
+        raise Refusal(f"{folder} lacks {len(missing)} weights of its model_type, for example {missing[0]}.")
+    left_out = [re.search(r"\blayers?\.(\d+)\.", name) for name in report["unexpected_keys"]]
+    if layers := sorted({int(match[1]) for match in left_out if match}):  # others are of heads
+        raise Refusal(
+            f"{folder} has weights of layer {layers[0]} and {len(layers) - 1} others that its config.json leaves out "
+            "(num_hidden_layers): another model. Correct it there."
+        )
     return backbone.eval()
 
 
-def load_encoder(folder, load_backbone=load_backbone):
-    """One Encoder from a folder that `save_encoder` wrote, in evaluation mode; maybe by `reference.load_backbone`."""
+def load_encoder(folder):
+    """One Encoder from a folder that `save_encoder` wrote, in evaluation mode."""
     modules = read_modules(folder)
     encoder = Encoder(load_backbone(folder), modules.pooling, modules.projection, modules.normalize)
     if modules.projection:
-        encoder.set_head(load_file(modules.paths[name] / "model.safetensors") for name, _ in HEAD)
+        encoder.set_head(load_file(modules.paths[name] / WEIGHTS) for name, _ in HEAD)
     return encoder.eval()
 
 
-def load_encoders(checkpoint, load_backbone=load_backbone):
+def load_encoders(checkpoint):
     """(query encoder, passage encoder) of a checkpoint folder in evaluation mode; the same object when tied."""
     query, passage = sides(checkpoint)
-    encoder = load_encoder(passage, load_backbone)
-    return encoder if query == passage else load_encoder(query, load_backbone), encoder
+    encoder = load_encoder(passage)
+    return encoder if query == passage else load_encoder(query), encoder
 
 
 def save_encoder(encoder, folder, tokenizer_source, max_tokens=None):
@@ -57,7 +79,7 @@ def save_encoder(encoder, folder, tokenizer_source, max_tokens=None):
         paths = read_modules(folder).paths
         for module, (name, prefix) in zip(encoder.head, HEAD, strict=True):
             tensors = {prefix + key: tensor for key, tensor in module.state_dict().items()}
-            save_file(tensors, paths[name] / "model.safetensors")
+            save_file(tensors, paths[name] / WEIGHTS)
 
 
 def save_encoders(query_encoder, passage_encoder, folder, tokenizer_source, max_tokens=(None, None)):

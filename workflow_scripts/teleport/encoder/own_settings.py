@@ -12,7 +12,6 @@ from typing import Annotated, NamedTuple
 
 from pydantic import BaseModel, BeforeValidator, Field, TypeAdapter, ValidationError
 
-from teleport.encoder.architectures import ARCHITECTURES, with_berts_names
 from teleport.encoder.source import KEY
 from teleport.refusal import Refusal
 from teleport.settings.section import not_bool
@@ -20,10 +19,20 @@ from teleport.settings.section import not_bool
 # The modules that are computed here, in the order in which they may follow each other.
 MODULES = ("Transformer", "Pooling", "Dense", "LayerNorm", "Normalize")
 HEAD = MODULES[2:4]  # which go together
-POOLINGS = {"cls": "cls", "mean": "mean", "cls_token": "cls", "mean_tokens": "mean"}  # by today's and older names
+# By today's and older names.
+POOLINGS = {"cls": "cls", "mean": "mean", "lasttoken": "last"}
+POOLINGS |= {"cls_token": "cls", "mean_tokens": "mean"}
 # The first that is there; sentence-transformers 6 takes its own empty `document` before a `passage` of the authors.
 PROMPTS = {"query_prefix": ("query",), "passage_prefix": ("document", "passage", "corpus")}
 NO_LIMIT = 10**6  # transformers writes 1e30 where a tokenizer has no longest text
+# Whose positions count from the one after the padding id, not from 0.
+AFTER_PADDING = {"roberta", "xlm-roberta", "camembert", "mpnet"}
+OWN_NAMES = {  # {name of a size in DistilBERT's config.json: what others call it}
+    "dim": "hidden_size",
+    "n_layers": "num_hidden_layers",
+    "n_heads": "num_attention_heads",
+    "hidden_dim": "intermediate_size",
+}
 LAYER = re.compile(r"\blayers?\.(\d+)\.")  # in the name of a weight
 
 Count = Annotated[int, Field(ge=1, le=10**9, strict=True)]
@@ -82,7 +91,7 @@ class Prompts(BaseModel):
 
 
 class Sizes(BaseModel):
-    """The sizes in config.json, by BERT's names, and whose names they have there."""
+    """The sizes in config.json, by BERT's names."""
 
     model_type: str | None = None
     hidden_size: Count | None = None
@@ -94,6 +103,9 @@ class Sizes(BaseModel):
     pad_token_id: Annotated[int, Field(ge=0, strict=True)] | None = None
     layer_norm_eps: Epsilon | None = None
     norm_eps: Epsilon | None = None  # ModernBERT's name
+    rms_norm_eps: Epsilon | None = None  # that of decoders
+    head_dim: Count | None = None
+    embedding_size: Count | None = None  # ELECTRA's width of word embeddings
 
 
 class Own(NamedTuple):
@@ -127,11 +139,10 @@ def own_settings(folder):
         if (length := read_form(Tokenizer, tokenizer).model_max_length or NO_LIMIT) < NO_LIMIT:
             said["max_tokens"] = Own(int(length), tokenizer)
     sizes = read_sizes(config := read_form(dict, folder / "config.json"), folder / "config.json")
-    architecture, padding = ARCHITECTURES.get(config.get("model_type")), sizes.pad_token_id
-    if architecture and sizes.max_position_embeddings:
-        # transformers' default for what counts from the padding on
-        positions = architecture.most_tokens(sizes.max_position_embeddings, 1 if padding is None else padding)
-        said |= {"positions": Own(positions, folder / "config.json")} if positions else {}
+    if sizes.max_position_embeddings:
+        padding = 1 if sizes.pad_token_id is None else sizes.pad_token_id  # transformers' default where it counts
+        if (most := most_tokens(config.get("model_type"), sizes.max_position_embeddings, padding)) > 0:
+            said["positions"] = Own(most, folder / "config.json")
     if lengths.max_seq_length:
         said["max_tokens"] = Own(lengths.max_seq_length, folder / "sentence_bert_config.json")
     if lengths.do_lower_case:
@@ -141,6 +152,16 @@ def own_settings(folder):
         if found := [prompts[name] or "" for name in names if name in prompts]:
             said[key] = Own(found[0], folder / "config_sentence_transformers.json")
     return said
+
+
+def most_tokens(model_type, positions, padding):
+    """The longest text, special tokens included, of a model with so many positions whose padding has this id."""
+    return positions - (padding + 1 if model_type in AFTER_PADDING else 0)
+
+
+def with_common_names(config):
+    """The content of a config.json (dict), and its sizes by the names that most architectures have."""
+    return {OWN_NAMES[name]: value for name, value in config.items() if name in OWN_NAMES} | config
 
 
 def require_modules(file, modules):
@@ -161,16 +182,17 @@ def require_modules(file, modules):
 def refuse(file, what):
     """Raise the Refusal of `what` a file of the checkpoint has."""
     raise Refusal(
-        f"{KEY}: {file} has {what}, which is not computed here. Give a checkpoint of transformer, pooling (cls or "
-        "mean), maybe a linear layer with a LayerNorm, maybe normalisation."
+        f"{KEY}: {file} has {what}, which is not computed here. Give a checkpoint of transformer, pooling (cls, "
+        "mean or lasttoken), maybe a linear layer with a LayerNorm, maybe normalisation."
     )
 
 
 def read_sizes(config, file):
     """The `Sizes` of the content of config.json (dict). Raises Refusal for what can be no size of a model."""
-    sizes = checked(Sizes, with_berts_names(config), file)
-    if sizes.hidden_size and (heads := sizes.num_attention_heads) and sizes.hidden_size % heads:
-        wrong = f"num_attention_heads {heads}, of which hidden_size {sizes.hidden_size} is no multiple"
+    sizes = checked(Sizes, with_common_names(config), file)
+    heads, width = sizes.num_attention_heads, sizes.hidden_size
+    if width and heads and not sizes.head_dim and width % heads:
+        wrong = f"num_attention_heads {heads}, of which hidden_size {width} is no multiple"
         raise Refusal(f"{KEY}: {file} has {wrong}. Get the checkpoint anew.")
     return sizes
 
@@ -180,8 +202,9 @@ def require_sizes(sizes, weights, file):
     such a size is built. weights: {name: tensor} of the backbone"""
     has = {"num_hidden_layers": len({match[1] for match in map(LAYER.search, weights) if match})}
     for name, tensor in weights.items():
-        if name.endswith(("word_embeddings.weight", "tok_embeddings.weight")):
-            has |= dict(zip(("vocab_size", "hidden_size"), tensor.shape, strict=False))  # of others torch complains
+        if name.endswith(("word_embeddings.weight", "tok_embeddings.weight", "embed_tokens.weight")):
+            width = "embedding_size" if sizes.embedding_size else "hidden_size"
+            has |= dict(zip(("vocab_size", width), tensor.shape, strict=False))  # of others torch complains
         elif name.endswith(("intermediate.dense.bias", "ffn.lin1.bias")):
             has["intermediate_size"] = tensor.numel()
         elif name.endswith("position_embeddings.weight"):

@@ -4,25 +4,28 @@ import copy
 import json
 
 import torch
-from transformers import AutoTokenizer
+from safetensors.torch import load_file
+from transformers import AutoConfig, AutoTokenizer, BertConfig
 
-from teleport.encoder.architectures import ARCHITECTURES, DPR, named_as_bert
-from teleport.encoder.backbone import activation
 from teleport.encoder.checkpoint import module_paths, sides, write_prompts
 from teleport.encoder.completed import refuse_conflict
-from teleport.encoder.load import save_encoders
-from teleport.encoder.model import HEAD, Encoder
-from teleport.encoder.own_settings import Dense, own_settings, read_form, read_sizes, require_sizes
-from teleport.encoder.reference import backbone_weights, head_weights, load_backbone, read_weights, refusing
+from teleport.encoder.load import load_backbone, refusing, save_encoders
+from teleport.encoder.model import HEAD, Encoder, layers_of
+from teleport.encoder.own_settings import AFTER_PADDING, Dense, own_settings, read_form, read_sizes, require_sizes
 from teleport.encoder.source import KEY, find_weights, locate, require_digest
+from teleport.encoder.tokens import around_text
 from teleport.refusal import Refusal, Remedy
 from teleport.running.files import require_free_space, require_planned, sha256_file
 from teleport.running.log import log
 from teleport.seed import derive_seed
 from teleport.settings.encoder import PretrainedSettings as Settings  # noqa: F401
 
-PACKED = "computed by the packed encoder, without padding"
-PLAIN = "computed by transformers' own model, padded: the packed encoder, which is faster, does not cover this one"
+# The word embeddings' name: every backbone has one of them once. The others are ModernBERT's and that of decoders.
+FIRST = ("embeddings.word_embeddings.weight", "embeddings.tok_embeddings.weight", "embed_tokens.weight")
+OLD_NAMES = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}  # bert-base-uncased has them
+# ANCE's released code: a linear layer and a LayerNorm behind the first token's vector; STAR and ADORE have the same.
+RELEASED_HEAD = "embeddingHead", "norm"
+DPR = "dpr"  # transformers' name of BERT in DPR's classes (Karpukhin et al. 2020), which it becomes when it is read
 VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json", "sentencepiece.bpe.model")
 QUERY_KEY = "encoder.query_checkpoint"
 ELSE = Remedy("Give an encoder as it was published.")
@@ -61,7 +64,8 @@ def run(job):
         tokenizer.backend_tokenizer.save(str(side / "tokenizer.json"))
     model_type = config["model_type"]
     log.info("%s, %d parameters, %d dimensions, from %s", model_type, facts["parameters"], facts["dim"], folder)
-    log.info("%s", PACKED if ARCHITECTURES[model_type].packed else PLAIN)
+    if not passage_encoder.packs:
+        log.info("%s is computed in padded batches; packed texts, which are faster, do not cover it", model_type)
     return facts | {"model_type": model_type}
 
 
@@ -83,10 +87,8 @@ def read(folder, settings):
     if settings.layers:
         backbone, head = cut(backbone, settings.layers, folder), None  # a head is of the last layer
     encoder = Encoder(backbone, settings.pooling, settings.projection, settings.normalize).eval()
-    refuse_unfit_tokenizer(folder, tokenizer, backbone.config.vocab_size)
+    refuse_unfit_tokenizer(folder, tokenizer, backbone.config.vocab_size, settings.pooling)
     refuse_no_weights(folder, backbone)
-    if ARCHITECTURES[backbone.config.model_type].packed:
-        activation(named_as_bert(backbone.config.to_dict()).hidden_act)  # later stages compute with it
     if head:
         if (said := settings.projection) != (width := len(head[0]["bias"])):
             raise Refusal(
@@ -125,24 +127,69 @@ def read_query_side(settings, tokenizer, passage_encoder):
 
 def read_model(folder):
     """(backbone, weights of its head or None) of the source."""
+    file = folder / "config.json"
     try:
-        weights = read_weights(find_weights(folder))
-        file = folder / "config.json"
-        require_sizes(read_sizes(read_config(folder), file), backbone_weights(weights), file)
-        return load_backbone(folder, weights), head_weights(weights) or head_of_modules(folder)
+        raw, weights = read_config(folder), read_weights(find_weights(folder))
+        own = backbone_weights(weights)
+        require_sizes(read_sizes(raw, file), own, file)
+        with refusing(f"cannot read the weights in {folder}"):
+            config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+            if config.model_type == DPR:
+                named = {"model_type": "bert", "architectures": ["BertModel"]}
+                config = BertConfig.from_dict(config.to_dict() | named)
+        return load_backbone(folder, own, config), head_weights(weights) or head_of_modules(folder)
     except Refusal as refusal:
         raise Refusal(str(refusal) if KEY in str(refusal) else f"{KEY}: {refusal}") from None
 
 
+def read_weights(path):
+    """{name: tensor} of a weights file in safetensors or torch's form; no code in it is run."""
+    wrong = f"cannot read the weights in {path.parent}"
+    with refusing(wrong):
+        torch_form = path.suffix != ".safetensors"
+        weights = torch.load(path, map_location="cpu", weights_only=True) if torch_form else load_file(path)
+    if not isinstance(weights, dict) or not all(isinstance(tensor, torch.Tensor) for tensor in weights.values()):
+        raise Refusal(f"{wrong}: {path.name} does not have a tensor for each name. Get the checkpoint anew.")
+    return weights
+
+
+def backbone_weights(weights):
+    """The weights of the one backbone, without what their names begin with (`bert.`, `roberta.` in ANCE's code,
+    `ance_encoder.roberta.` in Pyserini's copy, `model.` of decoders), and with today's names of LayerNorms."""
+    starts = [name.removesuffix(first) for name in weights for first in FIRST if name.endswith(first)]
+    if len(starts) != 1:
+        raise Refusal(f"the file has {len(starts)} weights called {FIRST[0]}; a checkpoint of one encoder has one.")
+    (start,) = starts
+    own = {name.removeprefix(start): tensor for name, tensor in weights.items() if name.startswith(start)}
+    for old, new in OLD_NAMES.items():
+        own = {name.replace(old, new): tensor for name, tensor in own.items()}
+    return own
+
+
+def head_weights(weights):
+    """[weights of the linear layer, of the LayerNorm], each {"weight", "bias": tensor}; None where there is no head."""
+    first = f"{RELEASED_HEAD[0]}.weight"
+    start = next((name.removesuffix(first) for name in weights if name.endswith(first)), None)
+    if start is None:
+        return None
+    names = [[f"{start}{part}.{kind}" for kind in ("weight", "bias")] for part in RELEASED_HEAD]
+    if missing := [name for pair in names for name in pair if name not in weights]:
+        raise Refusal(f"the file has a projection head without {', '.join(missing)}.")
+    return [{name.rpartition(".")[2]: weights[name].float() for name in pair} for pair in names]
+
+
 def cut(backbone, number, folder):
     """The backbone with its first `number` layers alone."""
-    architecture, config = ARCHITECTURES[backbone.config.model_type], backbone.config
-    if not (architecture.packed and number <= config.num_hidden_layers):
+    config = backbone.config
+    if number > config.num_hidden_layers:
         has = f"{folder} has {config.num_hidden_layers} layers of {config.model_type}"
         raise Refusal(f"encoder.layers is {number}, but {has}. Take fewer, or another checkpoint.")
-    holder, _, name = architecture.layers.rpartition(".")
-    setattr(backbone.get_submodule(holder), name, backbone.get_submodule(architecture.layers)[:number])
+    name, layers = layers_of(backbone)
+    holder, _, name = name.rpartition(".")
+    setattr(backbone.get_submodule(holder), name, layers[:number])
     config.num_hidden_layers = number
+    if getattr(config, "layer_types", None):
+        config.layer_types = config.layer_types[:number]
     return backbone
 
 
@@ -189,10 +236,15 @@ def read_config(folder):
         if config.get("projection_dim"):
             raise Refusal(f"{KEY}: {path} has projection_dim {config['projection_dim']}; only 0 is computed. {ELSE}")
         config |= {"model_type": "bert"}
-    if (model_type := config.get("model_type")) not in ARCHITECTURES:
-        raise Refusal(f"{KEY}: {path} has model_type {model_type!r}. Supported are {', '.join(ARCHITECTURES)}.")
-    architecture = ARCHITECTURES[model_type]
-    if config.get("pad_token_id", 0) is None and (architecture.after_padding or not architecture.packed):
+    model_type = config.get("model_type")
+    try:
+        encodes = not AutoConfig.for_model(model_type).is_encoder_decoder
+    except (ValueError, TypeError):  # transformers does not know it, or it is no name at all
+        encodes = False
+    if not encodes:
+        known = "an encoder or a decoder of texts that transformers has, such as bert or qwen3"
+        raise Refusal(f"{KEY}: {path} has model_type {model_type!r}. Give {known}.")
+    if config.get("pad_token_id", 0) is None and model_type in {*AFTER_PADDING, "modernbert"}:
         raise Refusal(f"{KEY}: {path} has pad_token_id null, with which no {model_type} computes. Write its number.")
     return config
 
@@ -206,17 +258,17 @@ def refuse_no_weights(folder, backbone):
             raise Refusal(f"{KEY}: the weights {name} in {folder} are {wrong}. Get the checkpoint anew.")
 
 
-def refuse_unfit_tokenizer(folder, tokenizer, vocab_size):
-    """Raise Refusal unless every id has an embedding, every text gets one token before it and one after it, and there
-    are words: of a damaged file the library may take special tokens alone."""
+def refuse_unfit_tokenizer(folder, tokenizer, vocab_size, pooling):
+    """Raise Refusal unless every id has an embedding, there are words, and `pooling: cls` has a token before the text
+    to take: of a damaged file the library may take special tokens alone, or none."""
     if set(tokenizer.get_vocab()) <= set(tokenizer.all_special_tokens):
         raise Refusal(
             f"{KEY}: the tokenizer of {folder} has special tokens alone. Give the tokenizer.json of the checkpoint."
         )
-    if len(ids := tokenizer.backend_tokenizer.encode("").ids) != 2:
+    if pooling == "cls" and not around_text(tokenizer.backend_tokenizer)[0]:
         raise Refusal(
-            f"{KEY}: the tokenizer of {folder} puts {len(ids)} special tokens around a text, an encoder has 2. "
-            "Give the tokenizer.json of the checkpoint."
+            f"{KEY}: the tokenizer of {folder} puts no token before a text, whose vector encoder.pooling cls takes. "
+            "Give the tokenizer.json of the checkpoint, or another pooling."
         )
     if (largest := max(tokenizer.get_vocab().values())) >= vocab_size:
         raise Refusal(

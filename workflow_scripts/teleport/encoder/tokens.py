@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 
 from teleport.arrays import GrowingArray, Ragged, offsets_of, save_array
 from teleport.encoder.checkpoint import sides
+from teleport.refusal import Refusal
 from teleport.running.files import write_json
 from teleport.settings.encoder import TokensSettings as Settings  # noqa: F401
 
@@ -30,14 +31,22 @@ def open_tokens(job, name):
 
 def run(job):
     """Tokenise passages and the queries of every split with the tokenizer of the pretrained checkpoint, each prefix as
-    one with its text. Writes passages.{ids,offsets}.npy, queries.SPLIT.{ids,offsets}.npy and special.json (ids of cls,
-    sep, pad, unk, and vocab_size). Facts: vocab_size, and those of `write_tokens`."""
+    one with its text. Writes passages.{ids,offsets}.npy, queries.SPLIT.{ids,offsets}.npy and special.json (`before` and
+    `after`, lists of the ids that are put around a text; ids of sep, pad and unk, or null; vocab_size). Facts:
+    vocab_size, and those of `write_tokens`."""
     # Read by the tokenizer's thread pool when it starts; it would take every core otherwise.
     os.environ["RAYON_NUM_THREADS"] = str(job.threads)
     tokenizer, special = load_tokenizer(sides(job.input("pretrained", "checkpoint"))[1], job.settings.lower_case)
     write_json(job.output("special.json"), special)
     dtype = np.uint16 if special["vocab_size"] <= 2**16 else np.uint32
-    separator = {"sep": f" {tokenizer.id_to_token(special['sep'])} ", "space": " ", "none": None}[job.settings.title]
+    separator = {"space": " ", "none": None}.get(job.settings.title)
+    if job.settings.title == "sep":
+        if special["sep"] is None:
+            raise Refusal(
+                "encoder.title is sep, but the checkpoint's tokenizer ends no text with a token of its own. Set "
+                "encoder.title to space or none."
+            )
+        separator = f" {tokenizer.id_to_token(special['sep'])} "
 
     collection, before = job.facts("collection"), 0
     total = collection["num_passages"] + sum(counts["queries"] for counts in collection["splits"].values())
@@ -81,12 +90,22 @@ def load_tokenizer(folder, lower_case):
     tokenizer = Tokenizer.from_str(json.dumps(definition))
     tokenizer.no_truncation()
     tokenizer.no_padding()
-    cls, sep = tokenizer.encode("").ids  # an empty text is its special tokens alone, whatever they are called
+    before, after = around_text(tokenizer)
     config = json.loads((Path(folder) / "config.json").read_text(encoding="utf-8"))
     size = max(tokenizer.get_vocab(with_added_tokens=True).values()) + 1  # some vocabularies have gaps
     names = definition["model"].get("unk_token"), "<unk>", "[UNK]"
     unk = next((found for name in filter(None, names) if (found := tokenizer.token_to_id(name)) is not None), None)
-    return tokenizer, {"cls": cls, "sep": sep, "pad": config["pad_token_id"], "unk": unk, "vocab_size": size}
+    special = {"before": before, "after": after, "sep": after[-1] if after else None, "unk": unk}
+    return tokenizer, special | {"pad": config.get("pad_token_id"), "vocab_size": size}
+
+
+def around_text(tokenizer):
+    """The ids that a tokenizer puts before a text, and after it (two lists): CLS and SEP, a decoder's BOS or EOS, or
+    none."""
+    encoded = tokenizer.encode("a")
+    own = [place for place, added in enumerate(encoded.special_tokens_mask) if not added]
+    first, last = (own[0], own[-1] + 1) if own else (len(encoded.ids), len(encoded.ids))
+    return encoded.ids[:first], encoded.ids[last:]
 
 
 def save_lower_case(checkpoint, lower_case):
@@ -100,8 +119,9 @@ def save_lower_case(checkpoint, lower_case):
         tokenizer.save(str(folder / "tokenizer.json"))
         path = folder / "tokenizer_config.json"
         config = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-        has = [name for name in ("cls", "sep", "pad", "unk") if special[name] is not None]  # one of bytes needs no unk
-        config |= {f"{name}_token": tokenizer.id_to_token(special[name]) for name in has}
+        names = {"cls": special["before"][0] if special["before"] else None}
+        names |= {name: special[name] for name in ("sep", "pad", "unk")}  # a tokenizer of bytes needs no unk
+        config |= {f"{name}_token": tokenizer.id_to_token(id) for name, id in names.items() if id is not None}
         config |= {"tokenizer_class": "PreTrainedTokenizerFast", "do_lower_case": lower_case}
         write_json(path, config | {"model_input_names": ["input_ids", "attention_mask"]})
 
@@ -121,12 +141,13 @@ def with_lower_case(normalizer, lower_case):
 def write_tokens(tokenizer, dtype, chunks, ids_path, offsets_path, progress):
     """Tokenise lists of texts into a flat .npy of ids, which grows, and one of offsets; returns how many texts and
     tokens, mean and percentiles of tokens per text (JSON)."""
-    file, lengths = GrowingArray(ids_path, dtype), [np.zeros(0, np.int64)]
+    file, lengths, done = GrowingArray(ids_path, dtype), [np.zeros(0, np.int64)], 0
     for texts in chunks:
         ids = [text.ids for text in tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
         lengths.append(np.array([len(text) for text in ids], np.int64))
         file.append(np.fromiter(chain.from_iterable(ids), dtype, lengths[-1].sum()))
-        progress(sum(map(len, lengths)))
+        done += len(texts)
+        progress(done)
     file.close()
     lengths = np.concatenate(lengths)
     save_array(offsets_path, offsets_of(lengths))

@@ -10,8 +10,7 @@ import pyarrow.parquet as pq
 from teleport.arrays import Run
 from teleport.collection.answers import find_answers
 from teleport.collection.reader import read_answers
-from teleport.evaluation.judged import Judgments, order_within
-from teleport.evaluation.measures import score_run
+from teleport.evaluation.measures import Judgments, score_run
 from teleport.evaluation.names import Documents, read_column, read_doc_ids
 from teleport.settings.measures import coverage_cutoffs
 from teleport.settings.scoring import EvaluateSettings as Settings  # noqa: F401
@@ -26,6 +25,10 @@ def run(job):
     have answers; one without results counts 0. With settings.collapse ("maxp" or "firstp") the run, its measures of
     judgments and the judgments are of documents (see `Documents`).
 
+    A relevant passage that the corpus lacks (collection.drop) is one that no run can find. As in trec_eval, which knows
+    the judgments alone, it stays in the denominator of recall, AP and nDCG. With settings.ignore_own_text a query's own
+    text (`without_own_text`) is taken out of its list before all this.
+
     Facts: means {measure: mean}; num_queries of the first measure of judgments, or of coverage where it is alone;
     num_questions of coverage.
     """
@@ -33,6 +36,8 @@ def run(job):
     ids_QK, scores_QK, rows = Run.read(job, "run")
     query_ids = read_column(job, f"queries.{split}.parquet", "query_id")
     doc_ids, judgments = read_doc_ids(job, "run"), read_judgments(job, split)
+    if job.settings.ignore_own_text:
+        ids_QK, scores_QK = without_own_text(job, Run(ids_QK, scores_QK, rows), query_ids, doc_ids)
     passages_QK = ids_QK  # answers are looked for in passages, whatever is judged
     if job.settings.collapse:
         documents = Documents(doc_ids, job.settings.separator)
@@ -57,9 +62,29 @@ def run(job):
 
 
 def read_judgments(job, split):
-    """The `Judgments` of a split."""
+    """The `Judgments` of a split; passages that the corpus lacks are numbered -1, -2, …"""
     table = pq.read_table(job.input("collection", f"qrels.{split}.parquet"), columns=["query", "passage", "grade"])
-    return Judgments(*(column.to_numpy() for column in table.columns))
+    judgments = Judgments(*(column.to_numpy() for column in table.columns))
+    if f"missing.{split}.parquet" not in job.inputs["collection"].manifest["files"]:
+        return judgments
+    missing = pq.read_table(job.input("collection", f"missing.{split}.parquet"))
+    lacking = missing["query"].to_numpy(), -1 - np.arange(len(missing), dtype=np.int32), missing["grade"].to_numpy()
+    return Judgments(*map(np.concatenate, zip(judgments, lacking, strict=True)))
+
+
+def without_own_text(job, retrieved, query_ids, doc_ids):
+    """(ids, scores) of a `Run` without what is a query's own text: the passage of its id (BEIR's ignore_identical_ids),
+    and passages of its text (`collection.equal`). Those behind move up, and empty slots come last."""
+    same = pq.read_table(job.input("collection", f"same_text.{job.settings.split}.parquet"))
+    by_id = pc.index_in(query_ids, value_set=doc_ids)
+    named = np.flatnonzero(by_id.is_valid())
+    queries = np.concatenate([same["query"].to_numpy(), named])
+    passages = np.concatenate([same["passage"].to_numpy(), by_id.drop_null().to_numpy()])
+    pairs_QK = retrieved.rows[:, None].astype(np.int64) * len(doc_ids) + retrieved.ids
+    own_QK = (retrieved.ids >= 0) & np.isin(pairs_QK, queries.astype(np.int64) * len(doc_ids) + passages)
+    order_QK = np.argsort(own_QK, axis=1, kind="stable")
+    emptied = ((retrieved.ids, -1), (retrieved.scores, 0))
+    return [np.take_along_axis(np.where(own_QK, empty, values), order_QK, 1) for values, empty in emptied]
 
 
 def score_coverage(collection, split, ids_QK, rows, cutoffs):
@@ -84,12 +109,13 @@ def write_run(job, query_ids, doc_ids, retrieved):
     with open(path, "wb") as file, gzip.GzipFile("", "wb", 1, file, mtime=0) as zipped:
         for first in range(0, len(retrieved.rows), BLOCK_QUERIES):
             ids_QK, scores_QK, rows = (array[first : first + BLOCK_QUERIES] for array in retrieved)
-            lines, slots = np.nonzero(ids_QK >= 0)
+            filled_QK = ids_QK >= 0
+            lines, slots = np.nonzero(filled_QK)
             text = pc.binary_join_element_wise(
                 query_ids.take(pa.array(rows[lines])),
                 "Q0",
                 doc_ids.take(pa.array(ids_QK[lines, slots])),
-                pa.array(order_within(lines) + 1).cast(pa.string()),
+                pa.array(np.cumsum(filled_QK, axis=1)[lines, slots]).cast(pa.string()),
                 pa.array(scores_QK[lines, slots]).cast(pa.string()),
                 f"{source['kind']}-{source['key']}\n",
                 " ",

@@ -9,7 +9,6 @@ import pyarrow.parquet as pq
 
 from teleport.arrays import Run, in_slots
 from teleport.collection import records
-from teleport.collection.official import located
 from teleport.evaluation.names import OWN_PASSAGES, read_column
 from teleport.refusal import Refusal
 from teleport.running.files import require_planned
@@ -28,7 +27,7 @@ def run(job):
     have their query, or the collection not their passage.
     """
     settings, split = job.settings, job.settings.split
-    file = located(settings.file, job.facts("download")["files"]) if "download" in job.inputs else settings.file
+    file = records.located(settings.file, job.facts("download")["files"]) if "download" in job.inputs else settings.file
     require_planned({file: settings.sha256} if settings.sha256 else {})
     query_ids = read_column(job, f"queries.{split}.parquet", "query_id").to_pylist()
     row_of = {query_id: row for row, query_id in enumerate(query_ids)}

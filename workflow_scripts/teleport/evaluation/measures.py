@@ -1,46 +1,100 @@
 """Scores of a run, by ir-measures' names: `RR@10`, `nDCG@10`, `R@1000`, `R(rel=2)@100`, `AP`, ...
 
-The usual measures are computed in `judged.py`, from arrays; the others that ir-measures knows, by ir-measures. There
-scores are replaced by -rank: the libraries behind ir-measures break ties differently (RR@10 by ascending, nDCG@10 by
-descending document id), so tied scores would have the columns of one table computed from different rankings.
+ir-measures computes them, with two cures. Scores are replaced by -rank: the libraries behind ir-measures break ties
+differently (RR@10 by ascending, nDCG@10 by descending document id), so tied scores would have the columns of one table
+computed from different rankings. And each measure has a call of its own: in a call with others, a measure may be
+computed under the lowest relevant grade of another one. ir-measures lacks `Hole@k` and `Errors@k`: they are here.
+
+Q judged queries; `ranked` holds the passages of each, best first, and `judged` its (passages, grades).
 """
+
+from typing import NamedTuple
 
 import ir_measures
 import numpy as np
 
-from teleport.evaluation.judged import MEASURES, rank_judged
-from teleport.settings.measures import parse_measures
+from teleport.settings.measures import Own, parse_measures
+
+BLOCK_QUERIES = 500  # whose results are in dictionaries at a time: of 1,000 results each these take 0.1 GB
+
+
+class Judgments(NamedTuple):
+    """Judgments in any order, each (query, passage) once: rows of queries, of passages, and grades; all int [J]."""
+
+    queries: np.ndarray
+    passages: np.ndarray
+    grades: np.ndarray
 
 
 def score_run(ids_QK, rows, judgments, names):
     """Scores of every judged query: (their rows, ascending, {name: float64, one value each}). ids_QK, rows: of a `Run`.
     A judged query that is not in the run, or with an empty list, scores 0; queries without judgments are left out."""
-    measures, judged = dict(zip(names, parse_measures(names), strict=True)), rank_judged(ids_QK, rows, judgments)
-    others = [measure for measure in measures.values() if not in_arrays(measure)]
-    scores = score_by_ir_measures(ids_QK, rows, judgments, others) if others else {}
-    return judged.queries, {
-        name: MEASURES[measure.NAME](judged, **measure.params) if in_arrays(measure) else scores[measure]
-        for name, measure in measures.items()
-    }
+    order = np.argsort(judgments.queries, kind="stable")
+    queries, starts = np.unique(judgments.queries[order], return_index=True)
+    columns = (np.split(column[order], starts[1:]) for column in (judgments.passages, judgments.grades))
+    judged, nothing = list(zip(*columns, strict=True)), np.zeros(0, np.int32)
+    lists = (ids_QK[line] if line >= 0 else nothing for line in lines_of(rows, queries))
+    ranked = [ids[ids >= 0] for ids in lists]
+    scores = {}
+    for name, measure in zip(names, parse_measures(names), strict=True):
+        if isinstance(measure, Own):
+            scores[name] = OWN[measure.NAME](ranked, judged, measure.params["cutoff"])
+        else:
+            scores[name] = score_by_ir_measures(ranked, judged, measure)
+    return queries, scores
 
 
-def in_arrays(measure):
-    """Whether `judged.py` has a measure (see `parse_measures`), with its parameters."""
-    return measure.NAME in MEASURES and set(measure.params) <= {"cutoff", "rel"}
+def lines_of(rows, queries):
+    """The line of each of `queries` in a `Run` with these `rows`, -1 where it has none (int64)."""
+    line_of = np.full(max(queries.max(initial=-1), rows.max(initial=-1)) + 1, -1)
+    line_of[rows] = np.arange(len(rows))
+    return line_of[queries]
 
 
-def score_by_ir_measures(ids_QK, rows, judgments, measures):
-    """{measure: float64 [judged queries]} by ir-measures, several hundred times slower."""
-    grades = {}
-    for query, passage, grade in zip(*(column.tolist() for column in judgments), strict=True):
-        grades.setdefault(str(query), {})[str(passage)] = max(grade, -1)  # pytrec_eval crashes where all are lower
-    ranked = {
-        str(row): {str(passage): -rank for rank, passage in enumerate(ids[ids >= 0].tolist())}
-        for row, ids in zip(rows.tolist(), ids_QK, strict=True)
-    }
-    queries = sorted(grades, key=int)
-    scores = {measure: dict.fromkeys(queries, 0.0) for measure in measures}
-    for measure in measures:  # one at a time: in one call, a measure may be computed under the grade of another
-        for metric in ir_measures.iter_calc([measure], grades, ranked):
-            scores[measure][metric.query_id] = float(metric.value)
-    return {measure: np.array([values[query] for query in queries]) for measure, values in scores.items()}
+def score_by_ir_measures(ranked, judged, measure):
+    """The scores by one measure of ir-measures, float64 [Q]."""
+    scores_Q = np.zeros(len(ranked))
+    # Results after the cut-off change nothing, unless those without a judgment are skipped. Most of the time is theirs.
+    cutoff = None if "judged_only" in measure.params else measure.params.get("cutoff")
+    for first in range(0, len(ranked), BLOCK_QUERIES):
+        run, grades = {}, {}
+        for query in range(first, min(first + BLOCK_QUERIES, len(ranked))):
+            passages, values = judged[query]
+            # No grade is below -1, as pytrec_eval ends the process where all of a query are.
+            grades[str(query)] = dict(zip(map(str, passages.tolist()), np.maximum(values, -1).tolist(), strict=True))
+            if ids := ranked[query][:cutoff].tolist():  # Judged divides by the number of results
+                run[str(query)] = dict(zip(map(str, ids), range(0, -len(ids), -1), strict=True))
+        for metric in ir_measures.iter_calc([measure], grades, run):
+            scores_Q[int(metric.query_id)] = metric.value
+    return scores_Q
+
+
+def hole_rate(ranked, judged, cutoff):
+    """Results among the first that have no judgment, by the mean number of first results (ANCE, Table 6: Hole@10). So
+    the mean over queries is the share of unjudged results, pooled over queries, as ANCE's notebook has it."""
+    first = [ids[:cutoff] for ids in ranked]
+    holes_Q = [np.count_nonzero(~np.isin(ids, passages)) for ids, (passages, _) in zip(first, judged, strict=True)]
+    results = sum(map(len, first)) / max(len(first), 1)
+    return np.array(holes_Q, np.float64) / (results or 1)
+
+
+def top_errors(ranked, judged, cutoff):
+    """Top-K pairwise errors (STAR and ADORE, Table 1): the irrelevant passages above each positive (grade 1 or more),
+    counted up to K; K for one not retrieved, which is right when the run is as long as K and the other positives, or
+    the corpus."""
+    errors_Q = np.zeros(len(ranked))
+    for query, (ids, (passages, grades)) in enumerate(zip(ranked, judged, strict=True)):
+        positives = passages[grades >= 1]
+        places = np.flatnonzero(np.isin(ids, positives))  # of the positives that were retrieved, from 0
+        above = places - np.arange(len(places))  # without the positives above
+        errors_Q[query] = np.minimum(above, cutoff).sum() + cutoff * (len(positives) - len(places))
+    return errors_Q
+
+
+OWN = {"Hole": hole_rate, "Errors": top_errors}
+
+
+def first_hit_reciprocals(hit_QK):
+    """1 / rank of the first hit of ranked lists of which it is known what is relevant, bool [Q, K]; 0 without one:
+    float64 [Q]."""
+    return np.where(hit_QK.any(axis=1), 1 / (hit_QK.argmax(axis=1) + 1), 0.0)

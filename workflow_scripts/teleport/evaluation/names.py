@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from teleport.evaluation.judged import Judgments
+from teleport.evaluation.measures import Judgments
 from teleport.maxp import first_of_passages
 
 OWN_PASSAGES = "passages.parquet"  # of a stage `external`, where passages that the collection lacks are kept
@@ -61,7 +61,10 @@ class Documents:
 
     def judge(self, judgments):
         """`Judgments` of documents from those of passages: the highest grade of their passages."""
-        columns = {"query": judgments.queries, "document": self.document_P[judgments.passages]}
+        # A passage that the corpus lacks (below 0) is a document of its own.
+        known = judgments.passages >= 0
+        documents = np.where(known, self.document_P[np.where(known, judgments.passages, 0)], judgments.passages)
+        columns = {"query": judgments.queries, "document": documents.astype(np.int32)}
         table = pa.table(columns | {"grade": judgments.grades})
         highest = table.group_by(["query", "document"]).aggregate([("grade", "max")])
         highest = highest.sort_by([("query", "ascending"), ("document", "ascending")])

@@ -75,7 +75,7 @@ def crossed_p_value(ours, theirs):
     freedom = np.array([values_QR.shape[1] - 1 for values_QR in parts])
     seeds = over_seeds.sum()
     queries = max(0.0, differences_Q.var(ddof=1) / num_queries - interactions.sum())
-    if seeds + queries == 0:
+    if seeds + queries < TIE**2:  # rounding leaves 1e-34 of a difference that is the same everywhere
         return least_p(num_queries)
     statistic, share = difference / np.sqrt(seeds + queries), seeds / (seeds + queries)
     welch = seeds**2 / np.sum(over_seeds**2 / freedom) if seeds else num_queries - 1
@@ -130,7 +130,11 @@ def paired_t_p_value(scores_Q, baseline_Q):
 
 
 def holm(p_values):
-    """Holm's step-down correction of a family of p-values, in their order (list of float)."""
+    """Holm's step-down correction of a family of p-values, in their order (list of float). NaN, no test, stays."""
+    tested = [p for p in p_values if not np.isnan(p)]
+    if len(tested) < len(p_values):
+        corrected = iter(holm(tested))
+        return [p if np.isnan(p) else next(corrected) for p in p_values]
     order, adjusted = np.argsort(p_values, kind="stable"), np.zeros(len(p_values))
     steps = np.arange(len(p_values), 0, -1) * np.take(p_values, order)
     adjusted[order] = np.minimum(1.0, np.maximum.accumulate(steps))

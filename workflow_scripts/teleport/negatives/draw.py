@@ -6,6 +6,8 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow.parquet as pq
 
+from teleport.refusal import Refusal
+
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # SplitMix64's increment
 
 
@@ -34,30 +36,70 @@ def splitmix64(state):
 
 class Candidates(NamedTuple):
     """What a draw sees of a source and a block of queries: S slots of each query, of which some may be drawn.
-    available_QS: bool; hashes_Q: uint64, see `hash_ids`; seed: int, of the source and the episode; scores_QS: float32,
-    of the passages under the checkpoint that mines, NaN where not available; positive_scores_Q: those of the positives;
-    both None where no draw or filter needs scores (settings/registry.py)"""
+
+    available_QS: bool; hashes_Q: uint64, see `hash_ids`; seed: int, of the source and the episode
+    ranks_QS: int32, of the slots in their list, from 1 on, as negatives.ranks_after counts them; None without lists
+    scores_QS, positive_scores_Q: float32, of the candidates and of the query's positive, by whoever the draw asks;
+    anchor_scores_QS: of the candidates with the query's first positive in the place of the query. Each is None where
+    the draw's line in settings/registry.py does not ask for it, and NaN where a slot is not available.
+    """
 
     available_QS: np.ndarray
     hashes_Q: np.ndarray
     seed: int
+    ranks_QS: np.ndarray | None = None
     scores_QS: np.ndarray | None = None
     positive_scores_Q: np.ndarray | None = None
+    anchor_scores_QS: np.ndarray | None = None
 
     def random_QS(self):
         """uint64 [Q, S]: slot s of query q has number s of a SplitMix64 stream that starts from (hash of q, seed)."""
         streams_Q = splitmix64(self.hashes_Q ^ np.uint64(self.seed))
         return splitmix64(streams_Q[:, None] + GOLDEN * np.arange(1, self.available_QS.shape[1] + 1, dtype=np.uint64))
 
+    def gaps_QS(self):
+        """float64 [Q, S]: the score of each candidate minus that of the positive; 0 for a query without a positive,
+        whose negatives no training reads."""
+        gaps_QS = self.scores_QS.astype(np.float64) - self.positive_scores_Q[:, None]
+        return np.where(np.isnan(self.positive_scores_Q)[:, None], 0.0, gaps_QS)
+
 
 def draw_slots(choose, candidates, count):
     """Draw `count` of each query's slots without replacement, or all where fewer: slots_QN (int64, ascending, 0 where
     not filled) and filled_QN (bool), N = min(count, S). choose: function of a module in `draws`, with its settings"""
     num_slots = candidates.available_QS.shape[1]
-    if count < num_slots:
-        slots_QN = choose(candidates, count)
-    else:  # all of them: no draw decides anything
-        slots_QN = np.where(candidates.available_QS, np.arange(num_slots), num_slots)
+    if num_slots:
+        slots_QN = choose(candidates, min(count, num_slots))
+    else:
+        slots_QN = np.empty((len(candidates.available_QS), 0), np.int64)
     slots_QN.sort(axis=1)
     filled_QN = slots_QN < num_slots
     return np.where(filled_QN, slots_QN, 0), filled_QN
+
+
+def slots_of_smallest(keys_QS, available_QS, count):
+    """int64 [Q, count]: the available slots with the smallest keys (float; of equal ones the first slot), then numbers
+    from S on. A key of infinity is never taken."""
+    keys_QS = np.where(available_QS, keys_QS, np.inf)
+    slots_QN = np.argsort(keys_QS, axis=1, kind="stable")[:, :count]
+    taken_QN = np.take_along_axis(keys_QS, slots_QN, axis=1) < np.inf
+    return np.where(taken_QN, slots_QN, available_QS.shape[1])
+
+
+def slots_by_weight(candidates, log_weights_QS, count):
+    """int64 [Q, count]: slots drawn one after another without replacement, each with a chance proportional to its
+    weight among those left; then numbers from S on. A slot of weight 0 (log -inf) is never drawn.
+
+    Exponential keys -log(u) / w, of which the smallest are taken (Efraimidis and Spirakis 2006, Algorithm A); their
+    logarithms are compared, so that no weight is too small or too large for a float.
+    """
+    wrong = candidates.available_QS & (np.isnan(log_weights_QS) | (log_weights_QS == np.inf))
+    if wrong.any():
+        raise Refusal(
+            "negatives.draw: the weight of a candidate is infinite or no number, because a score is. Look at the "
+            "scores, or take another draw."
+        )
+    uniform_QS = ((candidates.random_QS() >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53  # in (0, 1)
+    with np.errstate(invalid="ignore"):  # of slots that are not available
+        keys_QS = np.log(-np.log(uniform_QS)) - log_weights_QS
+    return slots_of_smallest(keys_QS, candidates.available_QS, count)

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from teleport.arrays import Run, in_slots
-from teleport.collection.official import dpr_records
+from teleport.collection.dpr import dpr_records
 from teleport.collection.records import json_rows
 from teleport.encoder.tokens import open_tokens
 from teleport.negatives.draw import hash_bytes, hash_ids

@@ -1,23 +1,30 @@
-"""Stage `merge`: the pool of negatives of an episode (ANCE-Tele, Eq. 4-6 and Appendix C).
+"""Stage `merge`: the pool of negatives of an episode (ANCE-Tele, Eq. 4-6 and Appendix C), in three steps per source.
 
-Per training query, as many candidates of each source as the settings say, sampled without replacement from what it has
-without passages that are known to be relevant or that a filter takes for relevant; fewer where it has fewer. The pool
-lists them source by source in the order of their flags. With a `part` its queries alone get negatives.
+1. Candidates: what the source has found for a query, without passages that are known to be relevant.
+2. Scores: of the candidates, where a draw or a filter compares them: those that the source knows, or a stage `score`.
+3. The draw: as many as the settings say of what ranks and filters leave, without replacement; fewer where it has fewer.
+
+The pool lists negatives source by source. With a `part` its queries alone get some.
 
 With `remove: answers` (released, NQ and TriviaQA) every passage whose text has an answer of the question is removed,
-and nothing else: a judged passage without an answer can be a negative. Momentum negatives are sampled from the pool of
+and nothing else: a judged passage without an answer can be a negative. Momentum negatives are drawn from the pool of
 the last episode, so those of older ones decay geometrically, unless the whole pool is wanted (the released code).
 They lose what this episode knows: with `positives: answers` a positive may be one that earlier episodes did not know.
 """
 
-from functools import partial
+from functools import cache, partial
+from itertools import chain
 
 import numpy as np
 
+from teleport.collection.reader import positives_of_job
+from teleport.negatives.candidates import blocks, open_sources
 from teleport.negatives.draw import Candidates, draw_slots, hashes_of_job
+from teleport.negatives.filters import chosen_filters
 from teleport.negatives.known_positives import known_passages
-from teleport.negatives.pool import Items, PoolWriter, count_duplicates, drop_duplicates
-from teleport.negatives.scores import MinerScores
+from teleport.negatives.pool import FIELDS, Items, PoolWriter, count_duplicates, drop_duplicates
+from teleport.negatives.scores import PairTable, positive_scores
+from teleport.refusal import Refusal
 from teleport.running.log import log
 from teleport.seed import derive_seed
 from teleport.settings.pool import Pool as Settings  # noqa: F401
@@ -25,21 +32,22 @@ from teleport.settings.pool import Pool as Settings  # noqa: F401
 BLOCK_SLOTS = 2**18  # candidates handled at once: 2 MB of draws and of each step between, which a cache holds
 # The name in a source's seed, where it is not its own: another one would draw other negatives than published results.
 SEED_NAMES = {"lookahead": "positive"}
+PERCENTILES = {"min": 0, "p25": 25, "median": 50, "p75": 75, "p90": 90, "max": 100}
+MINER = "miner"
 
 
 def run(job):
     """Merge the sources of `job` into a pool. Facts: queries, negatives; wanted {source: n per query}; drawn and
     short_queries {source: n}; first_episodes {episode: n}; empty_queries; overlap (share of drawn slots that repeat a
-    passage of the same query); filters, when one looks at scores (see `MinerScores.facts`)."""
-    known = known_passages(job)
-    sources = {name: job.load(name).open_source(job, name, known) for name in job.settings.sources}
-    choose = partial(job.load("draw").choose, **job.settings.draw.own)
-    scores = MinerScores(job) if "queries" in job.inputs else None  # the plan gives vectors where scores are looked at
-    merge = Merge(job.settings, sources, hashes_of_job(job), choose, scores)
-    begin, end = job.settings.part.rows(len(known)) if job.settings.part else (0, len(known))
-    writer = PoolWriter(job.output)
+    passage of the same query); filters, when one compares scores (see `Filters.facts`)."""
+    known, part = known_passages(job), job.settings.part
+    scores = Scores(job, len(known))
+    filters = Filters(job, scores, len(known))
+    merge = Merge(job.settings, open_sources(job, known), hashes_of_job(job), draws_of(job), scores, filters)
+    begin, end = part.rows(len(known)) if part else (0, len(known))
+    writer = PoolWriter(job.output, merge.names)
     writer.append(np.zeros(begin, np.int64))
-    for first, last in merge.blocks(begin, end):
+    for first, last in blocks([source.widths_Q for source in merge.sources.values()], begin, end, BLOCK_SLOTS):
         writer.append(*merge.block(first, last))
         job.progress(last, end, "queries")
     writer.append(np.zeros(len(known) - end, np.int64))
@@ -53,49 +61,62 @@ def run(job):
     return merge.facts() | {"queries": end - begin, "negatives": int(lengths.sum()), "empty_queries": empty}
 
 
+def draws_of(job):
+    """{source: (whose scores it compares, or None; function of (candidates, count))} of a merge job."""
+    draws = {}
+    for name, source in job.settings.sources.items():
+        own = source.draw.own
+        whose = own.pop("scores", None)
+        draws[name] = whose, partial(job.load(f"draws.{source.draw.kind}").choose, **own)
+    return draws
+
+
 class Merge:
     """Draws and joins the negatives of a block of queries, and counts what happened.
 
-    sources: {name: object as negatives/sources describes it}; hashes_Q: uint64, of the queries' ids; choose: function
-    of a draw, as negatives/draws describes it; scores: `MinerScores`, where the draw or a filter looks at them
+    sources: {name: object as negatives/sources describes it}; hashes_Q: uint64, of the queries' ids; draws: see
+    `draws_of`; scores: `Scores`; filters: `Filters`
     """
 
-    def __init__(self, settings, sources, hashes_Q, choose, scores=None):
+    def __init__(self, settings, sources, hashes_Q, draws, scores, filters):
         self.settings, self.sources, self.hashes_Q = settings, sources, hashes_Q
-        self.choose, self.scores = choose, scores
+        self.draws, self.scores, self.filters = draws, scores, filters
         self.wanted = {name: settings.sources[name].count for name in sources}
         self.drawn, self.short = dict.fromkeys(sources, 0), dict.fromkeys(sources, 0)
         self.duplicates, self.first_episodes = 0, np.zeros(settings.episode + 1, np.int64)
-
-    def blocks(self, first, end):
-        """Yield (first, last) of the query rows of each block of rows `first` to `end` - 1.
-
-        All rows of a block take as many slots as its longest, so a query with very many anchors makes its own block
-        small, and no other.
-        """
-        widths_Q = np.maximum.reduce([source.widths_Q for source in self.sources.values()])
-        while first < end:
-            at_most = BLOCK_SLOTS // max(1, int(widths_Q[first]))
-            widest = np.maximum.accumulate(widths_Q[first : min(end, first + at_most)])
-            fit = np.count_nonzero(widest * np.arange(1, len(widest) + 1) <= BLOCK_SLOTS)
-            last = first + max(1, int(fit))
-            yield first, last
-            first = last
+        earlier = (source.pool.names for source in sources.values() if hasattr(source, "pool"))
+        self.names = list(dict.fromkeys([*sources, *chain.from_iterable(earlier)]))
+        if len(self.names) > 8 * FIELDS["sources"]().itemsize:
+            raise Refusal(f"negatives: a pool tells 16 sources apart, and has {', '.join(self.names)}. Take fewer.")
 
     def draw(self, name, first, last):
         """Negatives of one source: (`Items` [Q, N], filled_QN)."""
-        source, count = self.sources[name], self.wanted[name]
-        available_QS, scores = source.candidates(first, last), ()
-        if self.scores:
-            scores_QS = self.scores.of(first, source.passages(first, last), available_QS)
-            scores = scores_QS, self.scores.positive_scores_Q[first:last]
-            available_QS = self.scores.kept(name, first, scores_QS, available_QS, count)
+        source, settings, (whose, choose) = self.sources[name], self.settings.sources[name], self.draws[name]
+        found, count = source.found(first, last), settings.count
+        scores = cache(partial(self.scores.of, first=first, found=found))
+        available_QS, ranks_QS = self.filters.kept(name, settings, first, found, scores)
+        given = self.scores.given_to(whose, first, last, scores) if whose else {}
         seed = derive_seed(self.settings.seed, "merge", SEED_NAMES.get(name, name), self.settings.episode)
-        candidates = Candidates(available_QS, self.hashes_Q[first:last], seed, *scores)
-        slots_QN, filled_QN = draw_slots(self.choose, candidates, count)
+        candidates = Candidates(available_QS, self.hashes_Q[first:last], seed, ranks_QS, **given)
+        slots_QN, filled_QN = draw_slots(choose, candidates, count)
         self.drawn[name] += int(np.count_nonzero(filled_QN))
         self.short[name] += int(np.count_nonzero(np.count_nonzero(available_QS, axis=1) < count))
-        return source.take(first, last, slots_QN), filled_QN
+        return self.items(name, found, slots_QN, first, filled_QN), filled_QN
+
+    def items(self, name, found, slots_QN, first, filled_QN):
+        """The `Items` [Q, N] in the drawn slots of a source."""
+        ranks_QN, sources_QN, first_episodes_QN = found.positions(slots_QN), 0, self.settings.episode
+        if found.sources_QS is not None:  # of an earlier pool: what has found it stays, at its rank
+            own = (np.take_along_axis(of, slots_QN, axis=1) for of in (found.sources_QS, found.first_episodes_QS))
+            sources_QN, first_episodes_QN = own
+            sources_QN = renamed(sources_QN, self.sources[name].pool.names, self.names)
+            ranks_QN = np.take_along_axis(found.ranks_QS, slots_QN, axis=1)
+        passages_QN = np.take_along_axis(found.passages_QS, slots_QN, axis=1)
+        sources_QN = sources_QN | (1 << self.names.index(name))
+        asked = MINER in (self.draws[name][0], self.settings.filter_scores)
+        scores_QN = self.scores.drawn(first, found, slots_QN, passages_QN, filled_QN & asked)
+        fields = np.broadcast_arrays(passages_QN, sources_QN, first_episodes_QN, ranks_QN, scores_QN)
+        return Items(*(field.astype(dtype) for field, dtype in zip(fields, FIELDS.values(), strict=True)))
 
     def block(self, first, last):
         """The pools of query rows first to last - 1: (their lengths int64 [Q], flat `Items`)."""
@@ -114,4 +135,118 @@ class Merge:
         facts = {"wanted": self.wanted, "drawn": self.drawn, "short_queries": self.short}
         facts["overlap"] = self.duplicates / max(1, sum(self.drawn.values()))
         facts["first_episodes"] = {str(n): int(count) for n, count in enumerate(self.first_episodes) if n}
-        return facts | ({"filters": self.scores.facts()} if self.scores and self.scores.filters else {})
+        return facts | self.filters.facts()
+
+
+def renamed(sources, names, new_names):
+    """Bits of sources (uint16) by the places of `names` as bits by those of `new_names`."""
+    renamed = np.zeros_like(sources)
+    for place, name in enumerate(names):
+        renamed |= (sources >> place & 1) << new_names.index(name)
+    return renamed
+
+
+class Scores:
+    """Scores of candidates by those who are asked: what a source knows, else the tables in the roles `scores.NAME` and,
+    with the first positive in the place of the query, `anchors.NAME`."""
+
+    def __init__(self, job, num_queries):
+        roles = [role for role in job.inputs if role.startswith(("scores.", "anchors."))]
+        self.tables = {role: PairTable.open(job, role, num_queries) for role in roles}
+        self.positive_scores = {}
+        if rule := job.settings.positive_score:
+            positives, part = positives_of_job(job, "train"), job.settings.part
+            begin, end = part.rows(num_queries) if part else (0, num_queries)
+            scored = (positives.rows >= begin) & (positives.rows < end)
+            for role in (role for role in roles if role.startswith("scores.")):
+                scores = np.full(len(positives.values), np.nan, np.float32)
+                scores[scored] = self.tables[role].score(positives.rows[scored], positives.values[scored])
+                self.positive_scores[role.partition(".")[2]] = positive_scores(scores, positives.offsets, rule)
+
+    def of(self, whose, first, found, role="scores"):
+        """float32 [Q, S]: scores of the candidates of a source, for the queries from row `first` on, NaN where there is
+        none."""
+        if role == "scores" and whose == MINER and found.scores_QS is not None:
+            return np.where(found.there_QS, found.scores_QS, np.float32(np.nan))
+        rows, slots = np.nonzero(found.there_QS)
+        scores_QS = np.full(found.there_QS.shape, np.nan, np.float32)
+        scores_QS[rows, slots] = self.tables[f"{role}.{whose}"].score(first + rows, found.passages_QS[rows, slots])
+        return scores_QS
+
+    def of_positives(self, whose, first, last):
+        """float32 [Q]: s+ of each query; None where nothing compares with it."""
+        scores_Q = self.positive_scores.get(whose)
+        return None if scores_Q is None else scores_Q[first:last]
+
+    def given_to(self, whose, first, last, scores):
+        """What a draw that compares scores sees of them: fields of `draw.Candidates` (dict)."""
+        given = {"scores_QS": scores(whose), "positive_scores_Q": self.of_positives(whose, first, last)}
+        anchored = f"anchors.{whose}" in self.tables
+        return given | ({"anchor_scores_QS": scores(whose, role="anchors")} if anchored else {})
+
+    def drawn(self, first, found, slots_QN, passages_QN, filled_QN):
+        """float32 [Q, N]: the miner's scores of what was drawn, NaN where nobody has asked for them."""
+        if found.scores_QS is not None:
+            return np.take_along_axis(found.scores_QS, slots_QN, axis=1)
+        scores_QN = np.full(slots_QN.shape, np.nan, np.float32)
+        if table := self.tables.get(f"scores.{MINER}"):
+            rows, places = np.nonzero(filled_QN)
+            scores_QN[rows, places] = table.score(first + rows, passages_QN[rows, places])
+        return scores_QN
+
+
+class Filters:
+    """Which candidates may be drawn, by their ranks and their scores; counts what filters by scores drop. None that
+    compares with the positive drops a candidate of a query without one. scores: `Scores`; num_queries: of all"""
+
+    def __init__(self, job, scores, num_queries):
+        self.settings, self.scores = job.settings, scores
+        self.by_rank, self.by_score = (chosen_filters(job, of) for of in ("drops_ranks", "drops_scores"))
+        self.dropped = {name: dict.fromkeys(self.by_score, 0) for name in job.settings.sources}
+        self.left_short = dict.fromkeys(job.settings.sources, 0)
+        self.dropped_Q = np.zeros(num_queries, np.int64)
+
+    def kept(self, name, settings, first, found, scores):
+        """(bool [Q, S]: the candidates of source `name` that may be drawn, int32 [Q, S]: their ranks, or None without
+        lists or readers). settings: its settings.pool.Draw; scores: function of whose, the scores of the candidates"""
+        kept_QS, ranks_QS, after = found.there_QS, None, self.settings.ranks_after
+        if after == "filters":
+            kept_QS = self.kept_by_score(name, settings.count, first, kept_QS, scores)
+        read = self.by_rank or settings.ranks or settings.draw.kind != "uniform"  # else nobody looks at ranks
+        if found.depth is not None and read:
+            ranks_QS = found.counted(np.ones_like(kept_QS) if after == "nothing" else kept_QS)
+            for drops, setting in self.by_rank.values():
+                kept_QS = kept_QS & ~drops(ranks_QS, setting)
+            if settings.ranks:
+                ranges = ((ranks_QS >= low) & (ranks_QS <= high) for low, high in settings.ranks)
+                kept_QS = kept_QS & np.logical_or.reduce(list(ranges))
+        if after != "filters":
+            kept_QS = self.kept_by_score(name, settings.count, first, kept_QS, scores)
+        return kept_QS, ranks_QS
+
+    def kept_by_score(self, name, count, first, candidates_QS, scores):
+        """bool [Q, S]: candidates of source `name` that no filter drops; count: how many of them are wanted"""
+        if not self.by_score:
+            return candidates_QS
+        last, whose = first + len(candidates_QS), self.settings.filter_scores
+        scores_QS = np.where(candidates_QS, scores(whose), np.float32(np.nan))
+        positives_Q = self.scores.of_positives(whose, first, last)
+        kept_QS = candidates_QS.copy()
+        for rule, (drops, setting) in self.by_score.items():
+            dropped_QS = drops(scores_QS, None if positives_Q is None else positives_Q[:, None], setting)
+            self.dropped[name][rule] += int(np.count_nonzero(dropped_QS))
+            kept_QS &= ~dropped_QS
+        before_Q, after_Q = (np.count_nonzero(each_QS, axis=1) for each_QS in (candidates_QS, kept_QS))
+        self.dropped_Q[first:last] += before_Q - after_Q
+        self.left_short[name] += int(np.count_nonzero((before_Q >= count) & (after_Q < count)))
+        return kept_QS
+
+    def facts(self):
+        """filters, where one compares scores: dropped {source: {filter: candidates}}; dropped_per_query: percentiles of
+        how many candidates of a query any filter dropped; left_short {source: queries that had enough candidates
+        before}."""
+        if not self.by_score:
+            return {}
+        percentiles = {name: float(np.percentile(self.dropped_Q, p)) for name, p in PERCENTILES.items()}
+        facts = {"dropped": self.dropped, "dropped_per_query": percentiles, "left_short": self.left_short}
+        return {"filters": facts}

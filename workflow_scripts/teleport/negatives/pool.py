@@ -1,45 +1,53 @@
 """The pool of negatives of an episode: what it holds for every query, and where each negative came from."""
 
+import json
 from collections import namedtuple
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from teleport.arrays import GrowingArray, offsets_of, save_array
+from teleport.running.files import write_json
 
-FIELDS = dict(passages=np.int32, sources=np.uint8, first_episodes=np.uint8, ranks=np.int32, scores=np.float32)
+FIELDS = dict(passages=np.int32, sources=np.uint16, first_episodes=np.uint8, ranks=np.int32, scores=np.float32)
+NAMES = "sources.json"  # beside the arrays: the names of the sources, whose places are the bits of `sources`
 
 
 class Items(namedtuple("Items", FIELDS)):
-    """Negatives with their origin: arrays of one shape, [Q, N] with padding or flat. passages: row numbers; sources:
-    bit flags, those of settings/registry.py: a negative that came through momentum keeps the flag of the source that
-    found it; first_episodes: 1, 2, ...; ranks: 1-based, in the retrieval that found the passage, 0 without one; scores:
-    those of that retrieval, NaN without one"""
-
-
-def found_items(passages, flag, episode, ranks=0, scores=np.nan):
-    """`Items` of the passages that one source found in one episode."""
-    fields = np.broadcast_arrays(passages, flag, episode, ranks, scores)
-    return Items(*(field.astype(dtype) for field, dtype in zip(fields, FIELDS.values(), strict=True)))
+    """Negatives with their origin: arrays of one shape, [Q, N] with padding or flat. passages: row numbers; sources: a
+    bit for each source that has found it, by its place in the pool's list of names; a negative that came through
+    momentum keeps the bit of the source that found it; first_episodes: 1, 2, ...; ranks: 1-based, in the list that the
+    passage was found in, 0 without one; scores: q·d under the checkpoint that mined for this pool, NaN where nobody has
+    asked for it. What else a list scores by (d+·d, BM25) stands in its own stage, at that rank."""
 
 
 class Pool(NamedTuple):
-    """The negatives of all queries: row q has items[offsets[q] : offsets[q + 1]]. offsets int64 [Q + 1], items flat."""
+    """The negatives of all queries: row q has items[offsets[q] : offsets[q + 1]]. names: of the sources (list of str);
+    offsets: int64 [Q + 1]; items: flat"""
 
+    names: list
     offsets: np.ndarray
     items: Items
+
+    @property
+    def bits(self):
+        """{name of a source: its bit in items.sources}."""
+        return {name: 1 << place for place, name in enumerate(self.names)}
 
 
 def read_pool(path_of):
     """The `Pool` of a merge stage, memory-mapped; `path_of(name)` gives the path of an artefact."""
     items = Items(*(np.load(path_of(f"{name}.npy"), mmap_mode="r") for name in FIELDS))
-    return Pool(np.load(path_of("offsets.npy")), items)
+    names = json.loads(Path(path_of(NAMES)).read_text(encoding="utf-8"))
+    return Pool(names, np.load(path_of("offsets.npy")), items)
 
 
 class PoolWriter:
-    """Writes the artefacts of a merge stage block by block: a pool may be larger than memory."""
+    """Writes the artefacts of a merge stage block by block: a pool may be larger than memory. names: of its sources"""
 
-    def __init__(self, path_of):
+    def __init__(self, path_of, names):
+        write_json(path_of(NAMES), list(names))
         self.offsets_path, self.lengths = path_of("offsets.npy"), []
         self.arrays = [GrowingArray(path_of(f"{name}.npy"), dtype) for name, dtype in FIELDS.items()]
 
@@ -66,7 +74,7 @@ def count_duplicates(passages_QN, filled_QN):
 
 def drop_duplicates(queries, items):
     """Keep the first occurrence of every passage of a query (int [n], one of each flat item), in order: (queries,
-    items). It unites the source flags of all occurrences and has the earliest of their first episodes."""
+    items). It unites the sources of all occurrences and has the earliest of their first episodes."""
     keys = (queries.astype(np.int64) << 32) | items.passages
     order = np.argsort(keys, kind="stable")
     starts = np.flatnonzero(np.diff(keys[order], prepend=-1))

@@ -1,53 +1,68 @@
-"""Scores of candidates under the checkpoint that mines for this episode, and the filters that look at them: inner
-products with the query, whatever source has a passage, whose own score may be that of a positive with it (lookahead) or
-of an older checkpoint (momentum). s+ is the score of the query's positive."""
+"""The score of a pair is one contract: `score(query_rows, passage_rows) -> float32`, int arrays of one length in.
+
+Three things keep it: vectors (`search.exact.PairScorer`), a table of pairs that a stage `score` has written, and a run
+(`PairTable.of_run`). Who wants scores, a draw, a filter, a loss or a mask, names whose they are (`scores: miner`, the
+checkpoint that mines), and its stage reads them from the role `scores.miner`. It never asks what made them.
+"""
+
+from dataclasses import dataclass
 
 import numpy as np
 
-from teleport.collection.reader import positives_of_job
-from teleport.negatives.filters import chosen_filters
-from teleport.search.pairs import PairScorer
-
-PERCENTILES = {"min": 0, "p25": 25, "median": 50, "p75": 75, "p90": 90, "max": 100}
+from teleport.arrays import Run, offsets_of
+from teleport.refusal import Refusal
 
 
-class MinerScores:
-    """Scores of the candidates of a merge job and s+ of every query; drops candidates by filters and counts them, but
-    of no query without positives. score: function of (query rows, passage rows), the score of each pair;
-    positive_scores_Q: float32, of the positives that are trained on, NaN without one"""
+@dataclass(frozen=True)
+class PairTable:
+    """Scores of some pairs: query q has the passages[offsets[q] : offsets[q + 1]], ascending, each once, and `scores`
+    (float32) beside them. name: of what made it, for messages"""
 
-    def __init__(self, job):
-        self.score, self.filters = PairScorer.of_job(job, "train").score, chosen_filters(job, "drops_scores")
-        positives, rule = positives_of_job(job, "train"), job.settings.positive_score
-        self.positive_scores_Q = positive_scores(self.score(positives.rows, positives.values), positives.offsets, rule)
-        self.dropped = {name: dict.fromkeys(self.filters, 0) for name in job.settings.sources}
-        self.left_short = dict.fromkeys(job.settings.sources, 0)
-        self.dropped_Q = np.zeros(len(positives), np.int64)
+    name: str
+    offsets: np.ndarray
+    passages: np.ndarray
+    scores: np.ndarray
 
-    def of(self, first, passages_QS, candidates_QS):
-        """float32 [Q, S]: scores of candidates of the queries from row `first` on, NaN where there is none."""
-        rows, slots = np.nonzero(candidates_QS)
-        scores_QS = np.full(candidates_QS.shape, np.nan, np.float32)
-        scores_QS[rows, slots] = self.score(first + rows, passages_QS[rows, slots])
-        return scores_QS
+    @classmethod
+    def open(cls, job, role, num_queries):
+        """Of the stage in a role: of kind `score`, or another that has written a `Run`."""
+        artefact = job.inputs[role]
+        name = f"{artefact.manifest['kind']}/{artefact.manifest['key']}"
+        if artefact.manifest["kind"] != "score":
+            return cls.of_run(name, Run.read(job, role), num_queries)
+        fields = (np.load(job.input(role, f"{field}.npy"), mmap_mode="r") for field in ("passages", "scores"))
+        return cls(name, np.load(job.input(role, "offsets.npy")), *fields)
 
-    def kept(self, name, first, scores_QS, candidates_QS, count):
-        """bool [Q, S]: candidates of source `name` that no filter drops, from query row `first` on; `count`: wanted."""
-        last, kept_QS = first + len(scores_QS), candidates_QS.copy()
-        for rule, (drops, setting) in self.filters.items():
-            dropped_QS = drops(scores_QS, self.positive_scores_Q[first:last, None], setting)
-            self.dropped[name][rule] += int(np.count_nonzero(dropped_QS))
-            kept_QS &= ~dropped_QS
-        before_Q, after_Q = (np.count_nonzero(each_QS, axis=1) for each_QS in (candidates_QS, kept_QS))
-        self.dropped_Q[first:last] += before_Q - after_Q
-        self.left_short[name] += int(np.count_nonzero((before_Q >= count) & (after_Q < count)))
-        return kept_QS
+    @classmethod
+    def of_run(cls, name, run, num_queries):
+        """The pairs of a `Run`; of a pair that it has several times, the highest score."""
+        lines, columns = np.nonzero(run.ids >= 0)
+        rows, passages, scores = run.rows[lines], run.ids[lines, columns], run.scores[lines, columns]
+        order = np.lexsort((-scores, passages, rows))
+        keys = (rows.astype(np.int64) << 32 | passages)[order]
+        order = order[np.diff(keys, prepend=-1) != 0]
+        return cls(name, offsets_of(np.bincount(rows[order], minlength=num_queries)), passages[order], scores[order])
 
-    def facts(self):
-        """dropped {source: {filter: candidates}}; dropped_per_query: percentiles of how many candidates of a query any
-        filter dropped; left_short {source: queries that had enough candidates before}."""
-        percentiles = {name: float(np.percentile(self.dropped_Q, p)) for name, p in PERCENTILES.items()}
-        return {"dropped": self.dropped, "dropped_per_query": percentiles, "left_short": self.left_short}
+    def score(self, rows, passages):
+        """float32 [n]: the scores of passages (int [n]) for the queries of `rows` (int [n], or one int for all). Raises
+        Refusal for a pair that the table lacks."""
+        rows, passages = np.broadcast_to(rows, np.shape(passages)), np.asarray(passages)
+        low, high = self.offsets[rows], self.offsets[rows + 1]
+        for _ in range(int(np.max(high - low, initial=0)).bit_length()):  # a binary search of all pairs at once
+            middle = (low + high) // 2
+            before = (low < high) & (self.passages[np.minimum(middle, len(self.passages) - 1)] < passages)
+            low, high = np.where(before, middle + 1, low), np.where(before, high, np.minimum(middle, high))
+        there = low < self.offsets[rows + 1]
+        places = np.where(there, low, 0)
+        if len(self.passages):
+            there &= self.passages[places] == passages
+        if not there.all():
+            pair = np.flatnonzero(~there)[0]
+            raise Refusal(
+                f"{self.name} has no score of the query in row {rows[pair]} with the passage in row {passages[pair]}. "
+                "Score this pair too, or leave out what asks for it."
+            )
+        return np.array(self.scores[places], np.float32)
 
 
 def positive_scores(scores, offsets, rule):

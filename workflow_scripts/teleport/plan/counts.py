@@ -43,11 +43,12 @@ def resolve_draws(negatives, episode, last_size):
     else:
         available = [name for name in negatives.sources if name != "momentum" or last_size]
         counts = mixture_counts(negatives.pool, available, negatives.alpha, negatives.beta)
-    return {
-        name: Draw(count=counts[name], flag=source.flag, ranks=negatives.ranks.get(name), **negatives.settings_of(name))
-        for name, source in SOURCES.items()
-        if counts.get(name)
-    }
+    draws = {}
+    for name, source in SOURCES.items():
+        if count := counts.get(name):
+            how = {"draw": negatives.draw_of(name), "ranks": negatives.ranks.get(name), "scored": source.scored}
+            draws[name] = Draw(count=count, place=len(draws), **how, **negatives.settings_of(name))
+    return draws
 
 
 def most_candidates(name, draw, mining):

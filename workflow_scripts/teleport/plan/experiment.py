@@ -11,6 +11,7 @@ from teleport.plan.analyses import analyse, rerank, reranked
 from teleport.plan.identity import identify_checkpoint
 from teleport.plan.mining import SIDES, Mining
 from teleport.plan.stage import Stage
+from teleport.refusal import Refusal
 from teleport.settings.encoder import EncodeSettings, PretrainedSettings, TokensSettings
 from teleport.settings.experiment import Start
 from teleport.settings.scoring import CheckSettings
@@ -87,8 +88,8 @@ class Trajectory:
         for stage in (*self.collection.inputs.values(), self.collection):
             self.link(stage, 0)
         self.pretrained = self.link(Stage("pretrained", pretrained_settings(encoder, self.seed), {}), 0)
-        # No seed decides a token: where it draws a projection, all have the tokenizer of one checkpoint without a seed.
-        source = Stage("pretrained", pretrained_settings(encoder, None), {})
+        # No seed decides a token: where seeds draw a projection each, all read the tokenizer beside that of seed 0.
+        source = Stage("pretrained", pretrained_settings(encoder, 0), {})
         if source.name != self.pretrained.name:
             self.link(source, 0, "pretrained-tokenizer")
         tokens = Stage("tokens", TokensSettings.taken_from(encoder), collection | {"pretrained": source})
@@ -99,7 +100,7 @@ class Trajectory:
         start = self.start(start_from)
         self.evaluate(Episode(0, start, self.encode(start, 0)))
         for number, settings in enumerate(method, 1):
-            mining = Mining(self, number, settings, self.episodes[max(settings.entry - 1, number - 1 - settings.lag)])
+            mining = Mining(self, number, settings, self.miner(number, settings))
             pool = mining.pool
             asked = pool and self.evaluation.analyses and self.evaluation.analyses.lookahead
             near = mining.lookahead if asked else None
@@ -123,13 +124,31 @@ class Trajectory:
             return self.plan.checkpoint_of(start_from, self)
         return Checkpoint(self.pretrained, self.pretrained, self.pretrained)
 
-    def encode(self, checkpoint, number):
-        """The `Vectors` of a checkpoint. A frozen side was encoded in an earlier episode."""
+    def miner(self, number, settings):
+        """The `Episode` whose checkpoint mines for an episode; one without a number where it is no earlier one of this
+        trajectory. Raises Refusal where there is no such checkpoint yet."""
+        named, place = settings.mining.checkpoint, f"experiments.{self.name}, episode {number}: mining.checkpoint"
+        if named == "previous":
+            return self.episodes[max(settings.entry - 1, number - 1 - settings.lag)]
+        if settings.lag:
+            raise Refusal(f"{place} names one, and lag counts back from the last. Set lag to 0, or this to previous.")
+        if isinstance(named, Start) and named.experiment == self.name:
+            wanted = number - 1 if named.episode == "last" else named.episode
+            if not 0 <= wanted < number:
+                raise Refusal(f"{place}: there is no checkpoint of episode {wanted} yet. Name an earlier one.")
+            return self.episodes[wanted]
+        pretrained = Checkpoint(self.pretrained, self.pretrained, self.pretrained)
+        checkpoint = pretrained if named == "pretrained" else self.plan.checkpoint_of(named, self, "mining.checkpoint")
+        same = [each for each in self.episodes if each.checkpoint == checkpoint]
+        return same[0] if same else Episode(None, checkpoint, self.encode(checkpoint, number, "-miner"))
+
+    def encode(self, checkpoint, number, suffix=""):
+        """The `Vectors` of a checkpoint, linked with a suffix. A frozen side was encoded in an earlier episode."""
         queries, passages = self.encoding_of(checkpoint.query), self.encoding_of(checkpoint.passage)
         for stage in {stage.name: stage for stage in (queries, passages)}.values():
             sides = stage.settings.sides
-            self.link(stage, number, "encode" if len(sides) > 1 else f"encode-{sides[0]}")
-        index = self.link(Stage("index", IndexSettings(), {"passages": passages}), number)
+            self.link(stage, number, ("encode" if len(sides) > 1 else f"encode-{sides[0]}") + suffix)
+        index = self.link(Stage("index", IndexSettings(), {"passages": passages}), number, f"index{suffix}")
         return Vectors(queries, passages, index)
 
     def encoding_of(self, stage):

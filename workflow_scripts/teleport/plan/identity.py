@@ -7,7 +7,7 @@ import hashlib
 import re
 from pathlib import Path
 
-from teleport.collection.apidocs import package_version
+from teleport.collection.forms.apidocs import package_version
 from teleport.encoder.source import find_weights, require_digest
 from teleport.refusal import Refusal
 from teleport.running.files import read_saved, sha256_file, write_json
@@ -18,10 +18,6 @@ from teleport.settings.section import Local, Section
 REMEMBERED = Path("results/digests.json")
 REMEMBER_FROM_BYTES = 8 * 2**20  # smaller files are hashed faster than they are looked up
 UNREAD = re.compile(r"(^|/)\.|\.md$")  # of a checkpoint's folder: .git and a model card decide nothing
-PATTERNS = {  # files of a form that is a folder
-    "folder": ["corpus.tsv", "queries.*.tsv", "qrels.*.tsv", "answers.*.jsonl"],
-    "beir": ["corpus.jsonl", "queries.jsonl", "qrels/*.tsv"],
-}
 
 
 def identify_source(source):
@@ -43,11 +39,11 @@ def identify_downloads(source):
 
 def source_digests(source):
     """{path: SHA-256} of the local files of a collection."""
-    if source.source not in PATTERNS:
+    if not source.patterns:
         fetched = source.files if isinstance(source, Fetched) else ()
         named = named_files(source, "collection")
         return {path: identify_file(path, key) for key, path in named.items() if path not in fetched}
-    files, (corpus, *others) = {}, PATTERNS[source.source]
+    files, (corpus, *others) = {}, source.patterns
     apart = "queries" if getattr(source, "queries", None) else "path"  # the folder of all but the corpus
     for key, patterns in (("path", [corpus]), (apart, others)):
         folder = Path(getattr(source, key))

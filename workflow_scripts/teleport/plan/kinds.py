@@ -1,6 +1,6 @@
 """The kinds of stages: which module makes each, and what it asks for of a machine.
 
-One row per kind, in the order of the workflow; the rules, the code digests and `make forecast` take all of it from
+One row per kind, in the order of the workflow; the rules, the code digests and `teleport forecast` take all of it from
 here. What a kind does, and which equation it is, stands at the rule of its name in rules/stages.smk.
 """
 
@@ -12,7 +12,7 @@ class Kind(NamedTuple):
 
     threads: at most, where a machine has so many; mem_mb and minutes: of a first attempt on a cluster, while there is
     no forecast; gpus: CUDA devices, where there are some; priority: of jobs that are ready, the highest starts first;
-    network: it may fetch files; cpu: what of `cpu/` computes it on a CPU, as settings/registry.py calls it.
+    network: it may fetch files.
     """
 
     module: str
@@ -22,7 +22,6 @@ class Kind(NamedTuple):
     gpus: int = 0
     priority: int = 0
     network: bool = False
-    cpu: str | None = None
 
 
 # Stages that read vectors (10) run before stages that make more: few are on the disk at a time (keep_vectors). What a
@@ -33,22 +32,23 @@ KINDS = {
     "check": Kind("teleport.evaluation.check", mem_mb=1000, minutes=10, priority=100),
     "pretrained": Kind("teleport.encoder.pretrained", priority=50, network=True),
     "tokens": Kind("teleport.encoder.tokens", threads=8, minutes=240, priority=50),
-    "lexical_index": Kind("teleport.search.lexical_index", threads=4, minutes=240),
+    "lexical_index": Kind("teleport.search.lexical_index", mem_mb=16000, minutes=240),
     "bm25": Kind("teleport.search.bm25", threads=8, mem_mb=16000, minutes=240),
-    "encode": Kind("teleport.encoder.encode", threads=8, mem_mb=32000, minutes=480, gpus=1, cpu="encoder"),
+    "encode": Kind("teleport.encoder.encode", threads=8, mem_mb=32000, minutes=480, gpus=1),
     "index": Kind("teleport.search.index", mem_mb=4000, priority=20),
-    "retrieve": Kind("teleport.search.retrieve", 8, mem_mb=64000, minutes=480, gpus=1, priority=20, cpu="search"),
+    "retrieve": Kind("teleport.search.retrieve", 8, mem_mb=64000, minutes=480, gpus=1, priority=20),
     "positives": Kind("teleport.negatives.positives", threads=8, priority=10),
     "negatives_file": Kind("teleport.negatives.file"),
+    "score": Kind("teleport.negatives.score", mem_mb=32000, minutes=240, priority=10),
     "merge": Kind("teleport.negatives.merge", priority=10),
-    "train": Kind("teleport.training.train", 8, mem_mb=32000, minutes=2880, gpus=1, priority=10, cpu="encoder"),
+    "train": Kind("teleport.training.train", 8, mem_mb=32000, minutes=2880, gpus=1, priority=10),
     "evaluate": Kind("teleport.evaluation.evaluate", priority=20),
     "external": Kind("teleport.evaluation.external"),
     "rerank": Kind("teleport.search.rerank", mem_mb=32000, minutes=240, priority=10),
-    "errors": Kind("teleport.search.errors", threads=8, mem_mb=32000, minutes=480, priority=10),
-    "contrast": Kind("teleport.evaluation.contrast"),
-    "negatives_overlap": Kind("teleport.negatives.overlap"),
-    "forgetting": Kind("teleport.evaluation.forgetting"),
+    "errors": Kind("teleport.analyses.errors", threads=8, mem_mb=32000, minutes=480, priority=10),
+    "contrast": Kind("teleport.analyses.contrast"),
+    "negatives_overlap": Kind("teleport.analyses.negatives_overlap"),
+    "forgetting": Kind("teleport.analyses.forgetting"),
 }
 
 
@@ -62,6 +62,6 @@ def needs(stage, deleted_vectors=()):
         kind = kind._replace(gpus=int(stage.inputs["passages"].name in deleted_vectors))
         trained = stage.settings.index.kind != "flat"
         return kind._replace(threads=8, mem_mb=64000, minutes=720) if trained else kind
-    if stage.kind == "merge" and stage.settings.remove == "answers":
+    if stage.kind in ("score", "merge") and stage.settings.remove == "answers":
         return kind._replace(threads=8)
     return kind

@@ -6,20 +6,31 @@ from teleport.plan.counts import pool_warnings, resolve_draws
 from teleport.plan.identity import identify_file
 from teleport.plan.stage import Stage
 from teleport.refusal import Refusal
-from teleport.settings.pool import NegativesFileSettings
-from teleport.settings.registry import SOURCES, merge_loads, train_loads, train_needs
+from teleport.settings.pool import Draw, NegativesFileSettings, ScoreSettings
+from teleport.settings.registry import (
+    ANCHORS,
+    CANDIDATES,
+    POSITIVES,
+    SOURCES,
+    compared,
+    merge_loads,
+    score_loads,
+    train_loads,
+    train_scores,
+)
 from teleport.settings.search import IndexSettings, RetrieveSettings
 from teleport.settings.section import NoSettings, Part
 from teleport.settings.training import Training, TrainSettings
 
+DRAWING = {"count", "draw", "ranks", "scored"}  # settings of a source that choose among its candidates
 SIDES = {"query": "queries", "passage": "passages"}  # side → the role of its vectors, read where it is frozen
 
 
 class Mining:
     """The retrievals of episode `number` (from 1), planned when asked for: a source `needs` one of its attributes.
 
-    settings: the episode's; miner: the earlier `Episode` whose checkpoint mines; vectors: of that checkpoint; place:
-    which episode it is, as messages begin
+    settings: the episode's; miner: the `Episode` whose checkpoint mines, without a number where that is no earlier one
+    of this trajectory; vectors: of that checkpoint; place: which episode it is, as messages begin
     """
 
     def __init__(self, trajectory, number, settings, miner):
@@ -117,9 +128,47 @@ class Mining:
         for name in draws:
             if needs := SOURCES[name].needs:
                 inputs[name] = getattr(self, needs)
-        if settings.positive_score:
-            inputs |= {"queries": self.vectors.queries, "passages": self.vectors.passages}
+        inputs |= self.scores_of_candidates(settings, inputs)
         return self.trajectory.link(Stage("merge", settings, inputs, merge_loads(settings)), self.number)
+
+    def scores_of_candidates(self, settings, inputs):
+        """{role: score stage} of what draws and filters compare and no retrieval knows. settings: the pool's; inputs:
+        those of its merge stage"""
+        stages = {}
+        for whose, pairs in compared(settings).items():
+            sources = {name: draw for name, draw in settings.sources.items() if name in pairs.get(CANDIDATES, ())}
+            unknown = [name for name, draw in sources.items() if not (whose == "miner" and draw.scored)]
+            if unknown or POSITIVES in pairs:
+                stages[f"scores.{whose}"] = self.score(whose, settings, inputs, unknown)
+            if ANCHORS in pairs:
+                if self.experiment.encoder.chunks > 1:
+                    several = f"compares vectors of passages, and encoder.chunks is {self.experiment.encoder.chunks}"
+                    raise Refusal(
+                        f"{self.place}: negatives.draw triangle {several}. Set it to 1, or take another draw."
+                    )
+                stages[f"anchors.{whose}"] = self.score(whose, settings, inputs, list(sources), of="positives")
+        return stages
+
+    def score(self, whose, settings, inputs, names=(), of="queries"):
+        """The score stage of the positives, and of the candidates of some sources of a settings.Pool, by `whose`
+        checkpoint. inputs: where these sources are read, or the pool (`negatives`) whose pairs are scored"""
+        # What does not decide which candidates there are would only score them again.
+        sources = {
+            name: Draw(**draw.model_dump(exclude=DRAWING) | {"count": 0 if name in inputs else draw.count})
+            for name, draw in settings.sources.items()
+            if name in names
+        }
+        vectors = self.judges[whose]
+        read = {name: inputs[name] for name in ("negatives", "positives", *names) if name in inputs}
+        read |= {"collection": self.trajectory.collection, "queries": vectors.queries, "passages": vectors.passages}
+        settings = ScoreSettings.taken_from(settings, keep_duplicates=True, sources=sources, of=of)
+        link = "score" if of == "queries" and "negatives" not in inputs else f"score-{'pool' if names == () else of}"
+        return self.trajectory.link(Stage("score", settings, read, score_loads(settings)), self.number, link)
+
+    @property
+    def judges(self):
+        """{name in `scores`: the `Vectors` of the checkpoint that it means}."""
+        return {"miner": self.vectors}
 
     @cached_property
     def start(self):
@@ -135,10 +184,18 @@ class Mining:
         inputs = {"collection": trajectory.collection, "tokens": trajectory.tokens, "checkpoint": self.start.stage}
         inputs |= {"pretrained": trajectory.pretrained, "negatives": pool, "continued": continued}
         inputs |= self.positives | self.dev
-        inputs |= {name: getattr(self, needs) for name, needs in train_needs(training).items()}
+        for whose in train_scores(training):
+            if not pool:
+                several = "training compares scores of a pool's pairs, and negatives_per_query is 0"
+                raise Refusal(f"{self.place}: {several}. Raise it, or take another loss or mask.")
+            of_pool = {"negatives": pool} | self.positives
+            inputs[f"scores.{whose}"] = self.score(whose, pool.settings, of_pool)
         if pool and is_mined(pool):  # what was trained since: the gap is counted in its steps
-            since = trajectory.episodes[self.miner.number + 1 :]
-            inputs |= {f"since-{count}": episode.train for count, episode in enumerate(since, 1)}
+            if self.miner.number is None:  # of another trajectory, whose steps are not counted here
+                inputs["miner"] = self.miner.checkpoint.stage
+            else:
+                since = trajectory.episodes[self.miner.number + 1 :]
+                inputs |= {f"since-{count}": episode.train for count, episode in enumerate(since, 1)}
         for side in set(SIDES) - set(training.trains):
             frozen = trajectory.encoding_of(getattr(self.start, side))
             inputs[SIDES[side]] = trajectory.link(frozen, self.number, f"frozen-{SIDES[side]}")

@@ -3,7 +3,6 @@
 from functools import cached_property
 from itertools import chain
 
-from teleport.collection import apidocs, sources
 from teleport.encoder.completed import completed
 from teleport.evaluation.check import needed_splits
 from teleport.plan.analyses import contrast
@@ -12,6 +11,7 @@ from teleport.plan.identity import identify_downloads, identify_file, identify_s
 from teleport.plan.stage import Stage
 from teleport.refusal import Refusal
 from teleport.settings.collection import Fetched
+from teleport.settings.forms import FORMS
 from teleport.settings.scoring import Collapse, EvaluateSettings, ExternalSettings
 from teleport.settings.search import Bm25, Bm25Settings, LexicalIndexSettings
 
@@ -21,18 +21,11 @@ MAY_CHANGE = {"max_query_tokens", "max_passage_tokens", "max_characters", "chunk
 MAY_CHANGE |= {"query_prefix", "passage_prefix"}
 
 
-def split_names(source):
-    """The names of the splits of a collection's source: of its files, or those that the configuration lists."""
-    if source.source == "apidocs":
-        return list(apidocs.SPLIT_BELOW)
-    return list(source.splits if hasattr(source, "splits") else getattr(sources, source.source)(source).splits)
-
-
 def require_splits(config, experiments):
     """Refuse a collection without a split that is evaluated, watched, or trained on."""
     episodes = [episode for experiment in experiments.values() for episode in experiment.method]
     watched = [episode.watched_by.split for episode in episodes if episode.watched_by]
-    names = split_names(config.collection)
+    names = config.collection.split_names()
     for split, reason in needed_splits(config.evaluation.splits, watched, bool(episodes)).items():
         if split not in names:
             have = f"the collection has no such split; it has {', '.join(names)}"
@@ -64,7 +57,8 @@ class Plan:
         if isinstance(config.collection, Fetched) and config.collection.files:
             settings, origins = identify_downloads(config.collection)
             fetched["download"] = Stage("download", settings, {}, origins=origins)
-        self.collection = Stage("collection", identify_source(config.collection), fetched)
+        loads = {"form": FORMS[config.collection.source]}
+        self.collection = Stage("collection", identify_source(config.collection), fetched, loads)
         require_splits(config, experiments)
         self.experiments = {}
         for name, experiment in experiments.items():  # with encoders that say everything, also what checkpoints say
@@ -106,14 +100,6 @@ class Plan:
                 readers[name].append(stage)
         return readers
 
-    @cached_property
-    def searches(self):
-        """{what is opened (`Stage.opened`): stages that open it}, of searches."""
-        found = {}
-        for stage in filter(lambda stage: stage.opened, self.stages.values()):
-            found.setdefault(stage.opened, []).append(stage)
-        return found
-
     def trajectory(self, name, seed):
         """The `Trajectory` of an experiment under a seed, planned once. Raises Refusal for starts in a circle."""
         if (name, seed) not in self.planned:
@@ -121,12 +107,16 @@ class Plan:
             self.planned[name, seed] = Trajectory(self, name, seed)
         if self.planned[name, seed] is None:
             names = ", ".join(other for (other, _), trajectory in self.planned.items() if trajectory is None)
-            raise Refusal(f"experiments.{name}: start_from goes in a circle ({names}). Start one of them elsewhere.")
+            raise Refusal(
+                f"experiments.{name}: start_from or mining.checkpoint goes in a circle ({names}). Let one of them name "
+                "another checkpoint."
+            )
         return self.planned[name, seed]
 
-    def checkpoint_of(self, start, trajectory):
-        """The `Checkpoint` that a `settings.Start` names. Raises Refusal for no such episode, or another encoder."""
-        where = f"experiments.{trajectory.name}: training.start_from"
+    def checkpoint_of(self, start, trajectory, key="training.start_from"):
+        """The `Checkpoint` that a `settings.Start` names under a key. Raises Refusal for no such episode, or another
+        encoder."""
+        where = f"experiments.{trajectory.name}: {key}"
         if start.experiment not in self.experiments:
             raise Refusal(f"{where}: no experiment is called {start.experiment!r}. Add it, or name another one.")
         encoders = self.experiments[start.experiment].encoder, trajectory.experiment.encoder
@@ -161,7 +151,7 @@ class Plan:
 
     @property
     def encoder(self):
-        """The encoder of the first experiment, with which `make forecast` counts; None where nothing is encoded."""
+        """The encoder of the first experiment, with which `teleport forecast` counts; None where nothing is encoded."""
         return next((experiment.encoder for experiment in self.experiments.values()), None)
 
     @property
@@ -179,7 +169,8 @@ class Plan:
     def score(self, run, split, measures=None):
         """The evaluation of a run on a split, by the measures of the split or others."""
         measures = measures or self.config.evaluation.measures_of(split)
-        settings = EvaluateSettings.taken_from(self.collapse, split=split, measures=measures)
+        own = self.config.evaluation.ignore_own_text
+        settings = EvaluateSettings.taken_from(self.collapse, split=split, measures=measures, ignore_own_text=own)
         return Stage("evaluate", settings, {"collection": self.collection, "run": run})
 
     def add_runs(self, runs, user):

@@ -1,13 +1,16 @@
 """A stage as it is planned: its key, what it reads, and what run_stage.py gets.
 
 The key is a digest of the stage's kind, of the settings that decide its result, and of the keys of the stages it reads.
-So experiments share stages as far as they agree, and a changed setting makes new keys from the first stage it decides.
+It is made of content: a file is its SHA-256, and no path, no version of Python and no machine is part of a key. So
+experiments share stages as far as they agree, and a changed setting makes new keys from the first stage it decides.
 """
 
 import hashlib
 import json
 from dataclasses import dataclass, field
 
+from teleport.running.artefact import SPEC, STAGES
+from teleport.running.files import read_saved, write_json
 from teleport.settings.section import Section
 
 
@@ -26,7 +29,7 @@ class Stage:
     key: str = field(init=False)
 
     def __post_init__(self):
-        identity = {"kind": self.kind, "settings": self.raw_settings, "inputs": self.input_names}
+        identity = {"kind": self.kind, "settings": self.settings.identity(), "inputs": self.input_names}
         text = json.dumps(identity, sort_keys=True, ensure_ascii=False)
         object.__setattr__(self, "key", hashlib.sha256(text.encode()).hexdigest()[:12])
 
@@ -45,16 +48,14 @@ class Stage:
         """{role: `kind/key`} of the stages it reads."""
         return {role: stage.name for role, stage in self.inputs.items()}
 
-    @property
-    def opened(self):
-        """What a search opens at first, equal for those that one process can do with it; None for other kinds."""
-        if self.kind != "retrieve":
-            return None
-        index = self.inputs["index"]
-        depth = None if index.settings.index.kind == "flat" else self.settings.depth  # decides on which device faiss is
-        return index.name, self.settings.scores, depth
-
     def spec(self):
-        """The stage as run_stage.py takes it (JSON text)."""
+        """The stage as its job takes it (dict of JSON)."""
         spec = {"kind": self.kind, "key": self.key, "settings": self.raw_settings, "inputs": self.input_names}
-        return json.dumps(spec | {"loads": self.loads}, sort_keys=True, ensure_ascii=False)
+        return spec | {"loads": self.loads, "origins": self.origins}
+
+    def write(self):
+        """Write `spec` beside the stage, for its job; returns the path."""
+        path, spec = STAGES / self.name / SPEC, self.spec()
+        if read_saved(path) != json.loads(json.dumps(spec)):
+            write_json(path, spec)
+        return path

@@ -1,6 +1,6 @@
 """Tables of analyses: what is said of every system and episode besides its measures, a column for each that is asked.
 
-A table's specification, JSON made by the plan:
+A table as the plan says it (rows.py):
 
     {"name": "analyses", "title": "...", "collection": "collection/KEY", "errors of": "dev", "against": "BM25",
      "significance": {...},
@@ -14,8 +14,8 @@ table.py, is there where forgetting is tested.
 import numpy as np
 import pandas as pd
 
-from teleport.report.figures import Stages, collection_text
 from teleport.report.render import SEVERAL_SEEDS, Printed, cell, write_forms
+from teleport.report.stages import Stages, collection_text
 from teleport.report.table import Table, by_mark, csv_frame, marks_of, over_seeds, row_cells
 from teleport.report.verdicts import significance_text, test_column
 

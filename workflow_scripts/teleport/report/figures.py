@@ -1,13 +1,9 @@
-"""The finished stages behind tables and page; the figures of published tables: a measure, hours, costs, …"""
+"""The figures of published tables, from finished stages: a measure, hours, costs, a query's, an analysis'."""
 
-import functools
 import inspect
 from itertools import chain
-from pathlib import Path
 
 import pyarrow.parquet as pq
-
-from teleport.running.artefact import STAGES, Artefact, is_finished
 
 # figure of the kind `analyses`: (the analysis, the fact of its stage)
 ANALYSES = {name: ("errors", name.replace(" ", "_")) for name in ("errors", "errors per positive", "top errors")}
@@ -18,40 +14,6 @@ ANALYSES |= DECADES  # … from 1, 10, 100, ...: by the histogram
 # figure of the kind `queries`: the column of contrast.parquet, where a passage without a judgment counts as grade 0
 OF_QUERY = {name: name.replace(" ", "_") for name in ("value", "reference value", "rank", "grade", "reference grade")}
 SECONDS = 3600
-# kinds of stages whose results become negatives
-MINING = ("encode", "index", "retrieve", "lexical_index", "bm25", "negatives_file", "positives", "merge")
-SOURCES = ["system", "episode", "split", "seed", "stage", "folder", "run", "checkpoint", "code", "git_commit"]
-
-
-class Stages:
-    """Stages by name ("kind/key") below `root`, each checked once. Raises Refusal for a missing, torn or edited one."""
-
-    cached = ("finished", "artefact", "query_scores")
-
-    def __init__(self, root):
-        self.root = Path(root)
-        for name in self.cached:
-            setattr(self, name, functools.cache(getattr(self, name)))
-
-    def finished(self, name):
-        """Whether a stage (None: there is none) is finished."""
-        return name is not None and is_finished(name, self.root)
-
-    def artefact(self, name):
-        return Artefact(self.root / STAGES / name)
-
-    def facts(self, name):
-        return self.artefact(name).facts
-
-    def input(self, name, role):
-        """The name of the stage that `name` read in `role`; None when it has no such input, or is None itself."""
-        return name and self.artefact(name).manifest.get("inputs", {}).get(role)
-
-    def query_scores(self, name):
-        """{measure: scores of an evaluate stage, float64 by query id (Series)}."""
-        frame = pq.read_table(self.artefact(name).path("per_query.parquet")).to_pandas()
-        by_measure = frame.set_index("query_id").groupby("measure", sort=False)["value"]
-        return dict(iter(by_measure))
 
 
 def figures(cell, runs, stages):
@@ -103,37 +65,6 @@ def of_query(contrast, query, figure):
 def seconds(stage):
     """What a stage took, with the shards and killed runs of its encoding, as if one job ran after another."""
     return stage.manifest["provenance"]["wall_seconds"] + stage.facts.get("earlier_seconds", 0.0)
-
-
-def machines(artefacts):
-    """The GPUs or processors on which stages ran, each once, such as "A and B" (text)."""
-    used = [artefact.manifest["provenance"]["hardware"] for artefact in artefacts]
-    return " and ".join(sorted({hardware.get("gpu") or hardware["processor"] for hardware in used}))
-
-
-def collection_text(facts, *counts):
-    """A collection by its digest, its passages and other counts: "0123456789abcdef: 9,660 passages, 10 queries." """
-    passages = f"{facts['num_passages']:,} {'judged ' if facts.get('judged_only') else ''}passages"
-    return f"{facts['corpus_digest'][:16]}: {', '.join([passages, *counts])}."
-
-
-def trace_figures(rows, stages):
-    """One line per system, episode, split and seed of a table's rows (DataFrame with SOURCES, text): `stage` is the
-    evaluation, `run` and `checkpoint` the folders of its search and of the encoder of its queries (BM25: empty); `code`
-    and `git_commit` its own; `seed` that of the encoder's training (empty when nothing was trained)."""
-    lines = []
-    evaluated = [(row, split, name) for row in rows for split, names in row["runs"].items() for name in names]
-    for row, split, stage in evaluated:
-        run = stages.input(stage, "run")
-        checkpoint = stages.input(stages.input(run, "queries"), "checkpoint")
-        seed = stages.artefact(checkpoint).manifest["settings"].get("seed") if checkpoint else None
-        provenance = stages.artefact(stage).manifest.get("provenance", {})
-        folders = [str(STAGES / name) if name else "" for name in (stage, run, checkpoint)]
-        code = [provenance.get("code", ""), provenance.get("git_commit") or ""]
-        lines.append([row["system"], row["episode"], split, "" if seed is None else seed, stage, *folders, *code])
-    import pandas as pd  # here: whoever plans loads this module too
-
-    return pd.DataFrame(lines, columns=SOURCES)
 
 
 def query_ms(collection, queries):

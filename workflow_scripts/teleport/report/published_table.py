@@ -1,8 +1,8 @@
 """A paper's table with our figures beside its own, from whatever has been run.
 
-A table's specification, JSON made by the plan:
+A table as the plan says it (published.py):
 
-    {"name": "ance-tele-table-3", "file": "config/published/ance-tele-table-3.yaml", "sha256": "…",
+    {"name": "ance-tele-table-3", "file": "config/published/ance-tele-table-3.yaml",
      "collections": {"marco": "collection/KEY"},
      "lines": [{"row": 0, "column": 0, "ours": [{"evaluate": ["evaluate/KEY"]} per seed], "released": […]}]}
 
@@ -15,9 +15,10 @@ import numpy as np
 import pandas as pd
 
 from teleport.refusal import Refusal
-from teleport.report.figures import Stages, collection_text, figures, machines
+from teleport.report.figures import figures
 from teleport.report.published import read_published
 from teleport.report.render import NONE, SEVERAL_SEEDS, Printed, cell, write_forms
+from teleport.report.stages import Stages, collection_text, machines
 
 HERE = "Here"  # the column of NAME.tex that says what repeats a system, or that it is only cited
 LEGEND = "Cells: published / ours, where something here repeats the system; otherwise published alone."

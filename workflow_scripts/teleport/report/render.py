@@ -50,6 +50,15 @@ def cell(mean, deviation, form, bold=False, mark=""):
     return text + ("" if pd.isna(deviation) else f" ± {deviation:{form}}") + mark
 
 
+def shortened(text, most):
+    """How a text begins, on one line: at most so many characters, cut between words where it has several."""
+    text = " ".join(text.split())
+    if len(text) <= most:
+        return text
+    whole, space, _ = text[:most].rpartition(" ")
+    return f"{whole if space else text[: most - 1]}…"
+
+
 def markdown(table):
     """A `Printed` table in Markdown, with title and notes (text)."""
     names = list(table.frame.columns)

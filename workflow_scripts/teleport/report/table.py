@@ -1,6 +1,6 @@
 """Tables: a row per system and episode, a column per measure, from the scores of single queries.
 
-A table's specification, JSON made by the plan:
+A table as the plan says it (rows.py):
 
     {"name": "main", "title": "...", "collection": "collection/KEY",
      "splits": ["test"], "measures": {"test": ["RR@10"]}, "columns": ["negatives", "episodes", "seconds"],
@@ -20,16 +20,29 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+from scipy.stats import t
 
 from teleport.collection.overlap import trained_too
 from teleport.evaluation.significance import LEAST_SEEDS
-from teleport.report.figures import Stages, collection_text, machines, seconds, trace_figures
+from teleport.report.figures import seconds
 from teleport.report.render import NONE, SEVERAL_SEEDS, Printed, cell, write_forms
+from teleport.report.stages import Stages, collection_text, machines, trace_figures, warnings_of
 from teleport.report.verdicts import baselines, level_of, pairs_of_rows, significance_text, test_column, verdicts
 from teleport.settings.measures import coverage_cutoffs
 from teleport.settings.section import RERANKED
 
 MOST_VERDICTS = 5  # above a table; the report page has all
+NORMAL_95 = 1.96  # half the width of a 95 % interval, in standard errors
+
+
+class Measured(NamedTuple):
+    """A figure of a row: how many queries it is a mean of, the mean of each seed (list), and half the widths of 95 %
+    intervals around it, over queries and over seeds (None of a single one)."""
+
+    queries: int
+    seeds: list
+    over_queries: float | None
+    over_seeds: float | None
 
 
 class Table(NamedTuple):
@@ -37,7 +50,7 @@ class Table(NamedTuple):
     rows: system, episode, and the columns that the specification asks for. means: over queries, then over seeds, NaN
     for a split without a run. deviations: of the means, over seeds (ddof 1), NaN for a single seed. p_values: a frame
     for each mark, NaN in rows of its baselines and where nothing is tested; comparisons: those behind them. pairs: of
-    the first measure of each split, as in verdicts.py."""
+    the first measure of each split, as in verdicts.py. measured: {(number of the row, column): `Measured`}."""
 
     rows: pd.DataFrame
     means: pd.DataFrame
@@ -45,6 +58,7 @@ class Table(NamedTuple):
     p_values: dict
     comparisons: list
     pairs: pd.DataFrame | None = None
+    measured: dict = {}
 
 
 def write_table(spec, root, output_folder):
@@ -54,8 +68,7 @@ def write_table(spec, root, output_folder):
     cells = pd.concat([row_cells(table.rows), measure_cells(spec, table)], axis=1)
     if "Seconds" in cells:
         cells["Seconds"] = cells.pop("Seconds")  # last, after the measures
-    first = next(iter(columns(spec)))
-    found, note = verdicts_with_costs(spec, first, table.means[first], table.pairs, stages)
+    found, note = verdicts_with_costs(spec, table, stages)
     said = [f"* {sentence}" for sentence in found[:MOST_VERDICTS]]
     if len(found) > MOST_VERDICTS:
         note += f" Those of {len(found) - MOST_VERDICTS} more systems are on the report page."
@@ -64,11 +77,13 @@ def write_table(spec, root, output_folder):
     write_forms(printed, csv_frame(table), output_folder, sources=sources, pairs=table.pairs)
 
 
-def verdicts_with_costs(spec, column, means, pairs, stages):
-    """(`verdicts` by a table's first column, each with what the system cost: "…; 93 s of mining and training."; how
-    they were tested); none of a table that asks for no test."""
+def verdicts_with_costs(spec, table, stages):
+    """(`verdicts` by the first column of a `Table`, each with what the system cost: "…; 93 s of mining and training.";
+    how they were tested); none of a table that asks for no test."""
     if not spec["significance"]:
         return [], ""
+    column = next(iter(columns(spec)))
+    means, pairs = table.means[column], table.pairs
     level, rows, sentences = level_of(spec["significance"], spec["splits"][0]), spec["rows"], []
     references = [*chain.from_iterable(baselines(spec["significance"]).values())]
     for i, sentence in verdicts(rows, means, pairs[pairs["column"] == column], level, references):
@@ -102,17 +117,40 @@ def seconds_text(number):
 def make_table(spec, stages):
     """The `Table` of a specification. stages: `figures.Stages`"""
     rows = pd.DataFrame([describe(row, spec["columns"], stages) for row in spec["rows"]])
-    by_seed, tested, pairs = [{} for _ in spec["rows"]], {}, []
+    by_seed, tested, pairs, measured = [{} for _ in spec["rows"]], {}, [], {}
     firsts = {split: names[0] for split, names in spec["measures"].items() if names}
     for column, (split, measure) in columns(spec).items():
         scores = {}
         for i, names in [(i, row["runs"][split]) for i, row in enumerate(spec["rows"]) if split in row["runs"]]:
-            scores[i] = pd.concat([stages.query_scores(name)[measure] for name in names], axis=1)  # queries x seeds
+            scores[i] = scores_of(stages, names, measure)
             by_seed[i][column] = scores[i].mean()
+            measured[i, column] = measure_of(scores[i])
         tested[column] = test_column(scores, spec["rows"], spec["significance"], column, split.removesuffix(RERANKED))
         if firsts.get(split) == measure:
             pairs.append(pairs_of_rows(spec["rows"], scores, spec["significance"], column, split))
-    return Table(rows, *over_seeds(by_seed, columns(spec)), *by_mark(tested), pd.concat(pairs, ignore_index=True))
+    pairs = pd.concat(pairs, ignore_index=True)
+    return Table(rows, *over_seeds(by_seed, columns(spec)), *by_mark(tested), pairs, measured)
+
+
+def scores_of(stages, names, measure):
+    """The scores of a measure by the evaluate stages `names`, one per seed (DataFrame, queries x seeds)."""
+    return pd.concat([stages.query_scores(name)[measure] for name in names], axis=1)
+
+
+def measure_of(scores):
+    """The `Measured` of scores (DataFrame, queries x seeds)."""
+    queries, seeds = scores.mean(axis=1), scores.mean()
+    return Measured(
+        len(queries),
+        seeds.tolist(),
+        half_width(queries, NORMAL_95),
+        half_width(seeds, t.ppf(0.975, len(seeds) - 1)),
+    )
+
+
+def half_width(values, errors):
+    """Half the width of an interval of so many standard errors around a mean; None of a single value."""
+    return float(errors * values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else None
 
 
 def by_mark(tested):
@@ -221,7 +259,9 @@ def footer(spec, table, stages):
         names = set(chain(*(seed for row in spec["rows"] for seed in row["columns"]["seconds"])))
         where = machines(map(stages.artefact, names))
         notes.append(f"Seconds of mining and training, as if each system ran alone, one stage after another: {where}.")
-    return notes
+    return notes + warnings_of(
+        stages, [name for row in spec["rows"] for names in row["runs"].values() for name in names]
+    )
 
 
 def overlaps(spec, stages):

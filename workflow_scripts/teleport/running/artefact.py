@@ -11,8 +11,9 @@ from teleport.running.files import read_saved, sha256_file, sync, write_json
 
 STAGES = Path("results/stages")
 MANIFEST, DELETED = "manifest.json", "deleted.json"
+SPEC = "stage.json"  # beside the manifest: what the plan says of the stage, which its job reads
 HISTORY, PROGRESS = "history.log", "progress.json"  # in a resume folder: a line per attempt; the last report
-# Larger files are hashed by `make verify` alone: hashing an index of 27 GB at every use would outlast the search.
+# Larger files are hashed by `teleport verify` alone: hashing an index of 27 GB at every use would outlast the search.
 ALWAYS_HASHED_BYTES = 64 * 2**20
 
 
@@ -56,13 +57,6 @@ def is_finished(name, root=Path(".")):
     except (FileNotFoundError, NotADirectoryError):
         return False
     return True
-
-
-def cpu_code_on_gpu(path):
-    """`code.cpu_code` as it was when a GPU made the stage whose manifest is at `path`; None for any other stage."""
-    manifest = read_saved(path)
-    on_gpu = manifest.get("facts", {}).get("device", "cpu") != "cpu"
-    return manifest["provenance"].get("cpu_code") if on_gpu else None
 
 
 class Artefact:

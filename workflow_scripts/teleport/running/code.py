@@ -1,10 +1,10 @@
 """Which code computes a stage's result: the digest of its modules and of all library modules that they import.
 
-Snakemake tracks it as a parameter. It is taken from the syntax tree without what only a person reads: docstrings,
-descriptions of settings, sentences of refusals and of the log. So an edit reruns exactly the stages that depend on the
-module; a comment, a touch or a checkout reruns none. The text of the model card is in a template, which is no module:
-no stage reads that file of a checkpoint. The modules of a stage are that of its kind and those that the plan chose by
-name, such as a loss. The package `teleport.running`, which only runs stages, counts for none of them.
+Snakemake tracks it as a parameter. It is taken from a normal form of the source that is the same on every Python,
+without what only a person reads: comments, docstrings, descriptions of settings, sentences of refusals and of the log.
+So an edit reruns the stages that depend on the module; a comment, a touch or a checkout reruns none. The modules of a
+stage are that of its kind and those that the plan chose by name, such as a loss. The package `teleport.running`, which
+only runs stages, counts for none of them. The model card's template is no module: no stage reads that file.
 """
 
 import ast
@@ -17,7 +17,7 @@ from pathlib import Path
 from teleport.plan.kinds import KINDS
 from teleport.refusal import Refusal
 from teleport.running.files import read_saved, sha256_file, write_json
-from teleport.settings.registry import CPU, registered_modules
+from teleport.settings.registry import registered_modules
 
 LIBRARY = Path(__file__).parents[1]  # workflow_scripts/teleport
 RUNNER = LIBRARY.parent / "run_stage.py"
@@ -27,17 +27,15 @@ RUNNING = LIBRARY / "running"
 FORMAT = 1
 # The modules of the rules in rules/tables.smk.
 REPORTS = (
-    "teleport.report.table",
-    "teleport.report.analyses",
-    "teleport.report.published_table",
-    "teleport.report.experiments",
+    "teleport.report.write",
+    "teleport.report.links",
     "teleport.report.page.write",
     "teleport.negatives.export",
 )
 
 
-# Calls whose arguments a person reads, and no stage: what refuses (a ValueError in the settings does), warns or tells,
-# and sentences with a name of their own. The whole name of what is called, or its last part.
+# Calls whose arguments a person reads, and no stage: what refuses, warns or logs. An edit of a sentence in the trainer
+# must not train again. The whole name of what is called, or its last part.
 SPOKEN = {"Refusal", "ValueError", "Remedy", "wrong_row", "wrong", "refuse", "refusing", "warn_once"}
 SPOKEN |= {"log.info", "log.warning"}
 
@@ -64,28 +62,25 @@ def drop_words(node):
             node.args, node.keywords = [], []
 
 
-def drop_unread_texts(function):
-    """Remove from a parsed function, in place, text with a name that nothing left of it reads: parts of sentences."""
-    nodes = list(ast.walk(function))
-    read = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
-    read.update(*(node.names for node in nodes if isinstance(node, ast.Global | ast.Nonlocal)))
-    for node in nodes:
-        for block in ("body", "orelse", "finalbody"):
-            if isinstance(statements := getattr(node, block, None), list) and not isinstance(node, ast.ClassDef):
-                setattr(node, block, [one for one in statements if not is_unread_text(one, read)])
+def normal_form(node):
+    """A parsed node as text that is the same on every Python from 3.11 on. `ast.dump` and `ast.unparse` change with
+    versions, and so do the tokens of f-strings.
 
-
-def is_unread_text(statement, read):
-    """Whether a parsed statement gives text, written where it stands, a name that is not among those `read`."""
-    gives = isinstance(statement, ast.Assign) and is_text(statement.value)
-    return gives and all(isinstance(target, ast.Name) and target.id not in read for target in statement.targets)
-
-
-def is_text(node):
-    """Whether a parsed expression is text that is written where it stands."""
-    if isinstance(node, ast.IfExp):
-        return is_text(node.body) and is_text(node.orelse)
-    return isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str))
+    Empty fields are left out, because newer versions have more of them; so are empty texts within an f-string, which
+    Python 3.12 adds to formats.
+    """
+    if isinstance(node, ast.AST):
+        name, inside = type(node).__name__, []
+        for field in node._fields:
+            value = getattr(node, field, None)
+            if name == "JoinedStr":
+                value = [part for part in value if getattr(part, "value", None) != ""]
+            if value is not None and value != [] and field != "ctx":
+                inside.append(f"{field}={normal_form(value)}")
+        return f"{name}({','.join(inside)})"
+    if isinstance(node, list):
+        return f"[{','.join(map(normal_form, node))}]"
+    return ascii(node)
 
 
 def imported_names(node):
@@ -99,21 +94,18 @@ def imported_names(node):
 
 def substance(path):
     """(syntax tree of a file without words, names of the modules that it may import)."""
-    tree, names, functions = ast.parse(path.read_text(encoding="utf-8"), str(path)), set(), []
+    tree, names = ast.parse(path.read_text(encoding="utf-8"), str(path)), set()
     for node in ast.walk(tree):  # in one pass: every dry run waits for it
         drop_words(node)
         names.update(imported_names(node))
-        functions += [node] if isinstance(node, ast.FunctionDef) else []
-    for function in functions:
-        drop_unread_texts(function)
     return tree, names
 
 
 @functools.cache
 def parsed(path):
-    """(digest of the syntax tree without words, files of the library modules it imports anywhere) of a file."""
+    """(digest of the normal form without words, files of the library modules it imports anywhere) of a file."""
     tree, names = substance(path)
-    return hashlib.sha256(ast.dump(tree).encode()).hexdigest(), set(filter(None, map(module_path, names)))
+    return hashlib.sha256(normal_form(tree).encode()).hexdigest(), set(filter(None, map(module_path, names)))
 
 
 @functools.cache
@@ -138,7 +130,7 @@ def module_digest(name):
 
 
 def digests_of_all():
-    """{module: digest} of every module that a rule runs; {kind: `cpu_code`}, and `files_digest` as "files".
+    """{module: digest} of every module that a rule runs, and `files_digest` as "files".
 
     They are kept beside Python's bytecode while all files hold: parsing them is a fifth of a dry run.
     """
@@ -147,7 +139,7 @@ def digests_of_all():
         return digests
     modules = {kind.module for kind in KINDS.values()} | registered_modules() | set(REPORTS)
     of_modules = {name: module_digest(name) for name in sorted(modules)}
-    digests = of_modules | {kind: cpu_code(kind) for kind in KINDS} | {"files": files}
+    digests = of_modules | {"files": files}
     if not sys.dont_write_bytecode:
         with suppress(OSError):
             write_json(kept, digests)
@@ -157,12 +149,6 @@ def digests_of_all():
 def stage_code(kind, loads, digest=module_digest):
     """The code digest of a stage of `kind` and the modules it loads ({name: module}); digest: of a module by name."""
     return digest_of({digest(name) for name in (KINDS[kind].module, *loads.values())})
-
-
-def cpu_code(kind):
-    """The digest of what exists for a CPU's speed alone and computes a kind of stage; "" where there is none."""
-    name = CPU.get(KINDS[kind].cpu)
-    return module_digest(name) if name and module_path(name) else ""
 
 
 def digest_of(lines):

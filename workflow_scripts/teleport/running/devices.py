@@ -25,7 +25,7 @@ SIGNS_OUT_OF_MEMORY = "CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED",
 DRIVER = Path("/proc/driver/nvidia/version")
 CPU_MEANT = "TELEPORT_CPU"  # set where a stage is to go on without the device it leased: a schedule that is rehearsed
 BUILDS, OLDER_BUILDS = "https://download.pytorch.org/whl/cu130", "https://download.pytorch.org/whl/cu126"
-# Of Slurm, PBS, LSF and SGE (Grid Engine), and what profiles/generic/job.sh sets for any scheduler.
+# Of Slurm, PBS, LSF and SGE (Grid Engine); a site sets the last one in the jobs of another scheduler.
 JOB_IDS = "SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "JOB_ID", "TELEPORT_JOB"
 NO_DEVICE = 6  # status of nvidia-smi where a query finds nothing, as in a job of Slurm without devices (its manual)
 
@@ -172,7 +172,7 @@ def require_usable():
     try:
         float(torch.ones(1, device="cuda") + 1)
         names = visible_devices()
-        # Without a lease (make doctor): of several slices of a device in MIG mode CUDA shows a process one.
+        # Without a lease (teleport doctor): of several slices of a device in MIG mode CUDA shows a process one.
         unleased_slices = VISIBLE not in os.environ and any(name.startswith("MIG-") for name in names)
         if (seen := torch.cuda.device_count()) == len(names) or (unleased_slices and seen):
             return

@@ -6,6 +6,8 @@ import json
 import os
 import re
 import shutil
+import stat
+import tempfile
 from contextlib import contextmanager
 from glob import escape
 from pathlib import Path
@@ -13,13 +15,13 @@ from threading import get_ident
 
 from teleport.refusal import Refusal
 
-PRUNE = "`make prune CONFIG=FILES` lists stages that neither this configuration nor a finished result uses"
+PRUNE = "`teleport prune FILES` lists stages that neither this configuration nor a finished result uses"
 MORE_ROOM = f"free some space ({PRUNE}), or raise the limit on files (`ulimit -f`, quotas)"
 NO_ROOM = ("no room left on the disk", f"{MORE_ROOM}, and run again: it continues if it can")
 NO_ACCESS = ("access is refused", "have what is named readable, results and data/downloads writable, and run again")
 FAULT = "look at it (dmesg), and run again where files are sound: it continues if it can"
 FAILING = ("the disk reports a fault", FAULT)
-NO_MEMORY = ("there is not enough memory", "run fewer jobs at once (--cores); `make forecast` says what each needs")
+NO_MEMORY = ("there is not enough memory", "run fewer jobs at once (--cores); `teleport forecast` says what each needs")
 TOO_LONG = ("a name is longer than the file system takes", "give a shorter one")
 OF_THE_SYSTEM = dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), NO_ROOM)
 OF_THE_SYSTEM |= dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), NO_ACCESS) | {
@@ -93,8 +95,36 @@ def remove(path):
         path.unlink(missing_ok=True)
 
 
+def require_output(path, folder=False):
+    """Raise Refusal unless `path`, which a person names, may become a file of ours (folder: a folder).
+
+    What is there already must be a regular file, which is replaced (folder: an empty folder): a rename would replace
+    whatever it is, /dev/null too, and what a link leads to may be a person's own. The folder above must take new files.
+    """
+    path = Path(path)
+    try:
+        mode = path.lstat().st_mode if os.path.lexists(path) else None
+        if mode is not None and not (stat.S_ISDIR(mode) if folder else stat.S_ISREG(mode)):
+            raise Refusal(f"{path} is {kind_of(mode)}, and is not written over. Give another path.")
+        if folder and mode is not None and next(path.iterdir(), None):
+            raise Refusal(f"{path} is there already. Remove it, or give another path.")
+        above = next(each for each in path.absolute().parents if os.path.lexists(each))
+        with tempfile.TemporaryFile(dir=above):
+            pass
+    except (NotADirectoryError, FileNotFoundError, ValueError) as error:  # /proc takes no files; a NUL in a name
+        raise Refusal(f"{path} cannot be written ({error}). Give another path.") from None
+
+
+def kind_of(mode):
+    """What a path of this mode (os.lstat) is, for a person."""
+    kinds = {stat.S_ISLNK: "a link", stat.S_ISDIR: "a folder", stat.S_ISREG: "a file", stat.S_ISFIFO: "a pipe"}
+    return next((kind for is_kind, kind in kinds.items() if is_kind(mode)), "a device or a socket")
+
+
 def write_bytes(path, content):
     """Write a file under a temporary name (`part_of`), then rename: a reader sees the old file or the new one."""
+    if Path(path).exists() and not Path(path).is_file():
+        raise Refusal(f"{path} is {kind_of(os.stat(path).st_mode)}, and is not written over. Move it away.")
     with part_of(path) as part:
         part.write_bytes(content)
         os.replace(part, path)

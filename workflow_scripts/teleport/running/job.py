@@ -30,14 +30,12 @@ class Job:
     decide no result. `shards`: how many shards the stage joins, 1 for none. `shard`: "2-of-4" when the job makes only
     that shard, whose folder is then `resume`. `compile`: whether torch.compile may prepare the encoder. `engine`: as
     `search.engines.open_exact` takes it. `on_cpu`: whether no CUDA device is for it, decided before it waits for one,
-    as it sees others once it has its lease. `siblings`: jobs that the same process runs afterwards; `opened`: {name:
-    what they all work with}.
+    as it sees others once it has its lease.
     """
 
     def __init__(self, spec, threads=1, save_every=60.0, root=Path(".")):
         self.spec, self.root = spec, root
         self.kind, self.key, self.code = spec["kind"], spec["key"], spec["code"]
-        self.cpu_code = spec.get("cpu_code")
         self.raw_settings, self.loads, self.origins = spec["settings"], spec.get("loads", {}), spec.get("origins", {})
         self.shard, self.shards, self.compile = spec.get("shard"), spec.get("shards", 1), spec.get("compile", False)
         self.engine = spec.get("engine")
@@ -48,19 +46,13 @@ class Job:
         self.resume = self.shards_folder / self.shard if self.shard else root / RESUME / self.kind / self.key
         self.lock = root / LOCKS / self.kind / (f"{self.key}.{self.shard}" if self.shard else self.key)
         self.inputs = {role: Artefact(root / STAGES / name) for role, name in spec["inputs"].items()}
-        self.outputs, self.siblings, self.opened = {}, [], {}
+        self.outputs = {}
         self.progress = Progress(self.resume / PROGRESS)
 
     @property
     def name(self):
         """How sentences call it: "kind/key", or "kind/key shard 2-of-4"."""
         return f"{self.kind}/{self.key}" + (f" shard {self.shard}" if self.shard else "")
-
-    def sibling(self, spec):
-        """The job of another stage of the same kind, run as this one is and with what this one has opened."""
-        other = Job(self.spec | {"on_cpu": self.on_cpu} | spec, self.threads, self.save_every, self.root)
-        other.opened = self.opened
-        return other
 
     @cached_property
     def module(self):
@@ -96,8 +88,7 @@ class Job:
 
     def stamp(self):
         """What resume state depends on besides the settings in the key: the code and the bytes of the inputs."""
-        cpu = {"cpu_code": self.cpu_code} if self.cpu_code and self.on_cpu else {}
-        return cpu | {"code": self.code, "inputs": {role: a.digest for role, a in sorted(self.inputs.items())}}
+        return {"code": self.code, "inputs": {role: a.digest for role, a in sorted(self.inputs.items())}}
 
     def open_resume(self):
         """Keep resume state made by the same code from the same inputs; throw away any other."""

@@ -163,7 +163,7 @@ def memory_remedy(rule="RULE"):
     return (
         "Unless you or the scheduler did that, the kernel did for want of memory (dmesg names it): run fewer jobs at "
         "once (--cores), give this one fewer threads (--set-threads), or, on a cluster, more memory (--set-resources "
-        f"{rule}:mem_mb=N); `make forecast` says what it needs and what helps."
+        f"{rule}:mem_mb=N); `teleport forecast` says what it needs and what helps."
     )
 
 

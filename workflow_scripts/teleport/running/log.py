@@ -10,6 +10,15 @@ PROGRESS_SECONDS = 10.0
 REPORT_SECONDS = 2.0
 
 log = logging.getLogger("teleport")
+warnings = []  # texts of this process, for the manifest: nobody opens the log of a stage that went well
+
+
+class Kept(logging.Handler):
+    """Keeps each warning once, in `warnings`."""
+
+    def emit(self, record):
+        if (text := record.getMessage()) not in warnings:
+            warnings.append(text)
 
 
 class Progress:
@@ -40,4 +49,5 @@ class Progress:
 def configure_logging():
     """Log lines with time on stderr; Snakemake redirects them into the stage's log file."""
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
+    log.addHandler(Kept(logging.WARNING))
     logging.getLogger("faiss").setLevel(logging.WARNING)  # else eight lines on which of its libraries it loads

@@ -12,11 +12,11 @@ from functools import cache
 from importlib import metadata
 from pathlib import Path
 
-from teleport.running import launch
+from teleport.running import launch, log
 
 LIBRARIES = ["numpy", "pyarrow", "torch", "transformers", "tokenizers", "safetensors", "faiss-cpu", "faiss-gpu"]
-LIBRARIES += ["bm25s", "numba", "PyStemmer", "ir-measures", "scipy", "pandas", "snakemake"]
-HEAVY = ("torch", "transformers", "faiss", "pandas", "scipy", "bm25s", "numba")  # to load one takes part of a second
+LIBRARIES += ["bm25s", "PyStemmer", "ir-measures", "scipy", "pandas", "snakemake"]
+HEAVY = ("torch", "transformers", "faiss", "pandas", "scipy", "bm25s")  # to load one takes part of a second
 
 
 def git_commit():
@@ -74,7 +74,6 @@ def provenance(job, started, ended, attempt):
     """What a manifest says under `provenance` (dict). Times in seconds, memory in bytes."""
     return {
         "code": job.code,
-        "cpu_code": job.cpu_code,
         "git_commit": git_commit(),
         "versions": versions(),
         "loaded": [name for name in HEAVY if name in sys.modules],
@@ -82,6 +81,8 @@ def provenance(job, started, ended, attempt):
         "host": os.uname().nodename,
         "process": os.getpid(),
         "threads": job.threads,
+        "shards": job.shards,
+        "warnings": list(log.warnings),
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(started)),
         "wall_seconds": round(ended - started, 3),
         "attempt": attempt,

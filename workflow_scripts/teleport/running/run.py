@@ -1,73 +1,59 @@
-"""One run of a stage, from its inputs to its manifest: the work, its resume state, and what is refused beforehand.
-
-A process that has made a search goes on with others of the same vectors, its siblings, so that these are opened once,
-each under its own lock. Their jobs still come, and end at once: `take`.
-"""
+"""One run of a stage, from its inputs to its manifest: the work, its resume state, and what is refused beforehand."""
 
 import os
 import shutil
 import time
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 
 from pydantic import ValidationError
 
 from teleport.plan.kinds import KINDS
 from teleport.refusal import Refusal
-from teleport.running.artefact import HISTORY, MANIFEST, PROGRESS, file_entry, signed
-from teleport.running.code import cpu_code, files_digest, stage_code
-from teleport.running.files import read_saved, remove_parts, sync, write_json
+from teleport.running.artefact import HISTORY, MANIFEST, PROGRESS, SPEC, file_entry, signed
+from teleport.running.code import files_digest, stage_code
+from teleport.running.files import sync, write_json
 from teleport.running.job import STAMP
 from teleport.running.launch import RANK
-from teleport.running.locks import read_finished, try_lock
+from teleport.running.locks import read_finished
 from teleport.running.log import log
 from teleport.running.provenance import provenance
 from teleport.settings.section import mistakes_of
 
-FINISHED = "finished.json"  # beside the manifest, on a cluster: a copy that Snakemake does not know and delete
-UNCLAIMED = "unclaimed.json"  # the manifest of a stage made beside another, until its own job takes it
+FINISHED = "finished.json"  # a copy of the manifest, which Snakemake deletes before it runs the stage again
 BOOKKEEPING = (STAMP, HISTORY, PROGRESS)  # what every attempt leaves, whether it saved work or not
 IS_HELPER = os.environ.get(RANK, "0") != "0"  # another process, the first of those started together, writes the files
 
 
-def take(job, attempt_on_cluster=0):
-    """Publish a stage that is finished but for its manifest; returns whether it is. What is taken is sound, and made by
-    the same code from the same inputs.
-
-    The job of another stage may have made it. attempt_on_cluster: 0 on one machine. For a group of
-    stages submitted again, Snakemake deletes the manifests of finished ones and asks for all.
+def take(job):
+    """Publish the finished result of a stage where it is sound, and its code and the content of its inputs are what it
+    was made from; returns whether it is. So a stage that reruns for a coarse reason, such as an edit further up that
+    changed no file, costs no work. A shard of such a stage has nothing to make.
     """
-    for name in (UNCLAIMED, FINISHED) if attempt_on_cluster > 1 else (UNCLAIMED,):
-        if manifest := read_finished(job, job.folder / name):
-            publish_manifest(job, manifest, attempt_on_cluster)
-            maker = "an earlier attempt" if name == FINISHED else f"the job of {manifest['provenance']['beside']}"
-            log.info("%s was finished by %s", job.name, maker)
-            return True
-    return False
+    if not (manifest := read_finished(job, job.folder / FINISHED)):
+        return False
+    if job.shard:
+        write_json(job.resume / MANIFEST, {"shard": job.shard, "stamp": job.stamp(), "facts": {}, "files": {}})
+    else:
+        publish_manifest(job, manifest)
+    log.info("%s is unchanged: it was made by the same code from the same inputs", job.name)
+    return True
 
 
-def publish_manifest(job, manifest, attempt_on_cluster):
+def publish_manifest(job, manifest):
     """Write the manifest, from which on the stage is finished, and remove what nobody needs then."""
-    if attempt_on_cluster:
-        write_json(job.folder / FINISHED, manifest)
-    write_json(job.folder / MANIFEST, manifest)
-    sync(job.folder / MANIFEST)
-    (job.folder / UNCLAIMED).unlink(missing_ok=True)
-    remove_parts(job.folder / UNCLAIMED)  # of a process that was killed while it wrote it
+    for name in (FINISHED, MANIFEST):
+        write_json(job.folder / name, manifest)
+        sync(job.folder / name)
     discard(job)
 
 
-def run(job, attempt_on_cluster=0, beside=None):
-    """Run the stage of `job`, publish its outputs and write the manifest, the last thing to appear.
-
-    beside: the job whose process makes several stages, this one among them. Then the manifest is `UNCLAIMED`: of a
-    stage that Snakemake sees finished without its job it records no code, and would never notice an edit; and of a job
-    that fails it deletes the manifest, though what fails be another stage.
-    """
+def run(job):
+    """Run the stage of `job`, publish its outputs and write the manifest, the last thing to appear."""
     if IS_HELPER:
         require_settings(job)
         job.module.run(job)
         return
-    for name in (FINISHED, MANIFEST):  # an earlier run's: no later attempt of this run takes it
+    for name in (FINISHED, MANIFEST):  # of an earlier run, whose files are about to be replaced
         (job.folder / name).unlink(missing_ok=True)
     started, attempt = time.time(), begin_attempt(job)
     require_settings(job)
@@ -79,13 +65,7 @@ def run(job, attempt_on_cluster=0, beside=None):
     manifest["provenance"] = provenance(job, started, time.time(), attempt)
     seconds = {"load": loaded - started, "work": worked - loaded, "publish": time.time() - worked}
     manifest["provenance"]["seconds"] = {phase: round(spent, 3) for phase, spent in seconds.items()}
-    if beside:
-        manifest["provenance"]["beside"] = beside.name
-        write_json(job.folder / UNCLAIMED, signed(manifest))
-        sync(job.folder / UNCLAIMED)
-        discard(job)
-    else:
-        publish_manifest(job, signed(manifest), attempt_on_cluster)
+    publish_manifest(job, signed(manifest))
     log.info("%s done in %.1f s", job.name, time.time() - started)
 
 
@@ -112,36 +92,6 @@ def clean_up_after_refusal(job):
         if not IS_HELPER and job.resume.is_dir() and not has_work(job.resume):
             shutil.rmtree(job.resume)
         raise
-
-
-def claim(job, specs):
-    """Add to `job.siblings` those of the stages `specs` that can be made and that no process makes or has made; returns
-    their locks."""
-    locks = []
-    for spec in specs:
-        with ExitStack() as held, suppress(Refusal, OSError):  # what it reads is not finished; there are no locks
-            sibling = job.sibling(spec)
-            sibling.lock.parent.mkdir(parents=True, exist_ok=True)
-            if try_lock(held.enter_context(open(sibling.lock, "a"))) and not is_made(sibling):
-                job.siblings.append(sibling)
-                locks.append(held.pop_all())
-    return locks
-
-
-def is_made(job):
-    """Whether the stage is there, by its own job or not; one that other code made is to be made anew."""
-    return any(read_saved(job.folder / name).get("stamp") == job.stamp() for name in (MANIFEST, UNCLAIMED, FINISHED))
-
-
-def make_siblings(job, locks):
-    """Make the siblings of a job that is finished, and give back the lock of each."""
-    for sibling, lock in zip(job.siblings, locks, strict=True):
-        with lock:
-            try:
-                with clean_up_after_refusal(sibling):
-                    run(sibling, beside=job)
-            except Exception as error:  # what is wrong with it is said by its own job: this one has done its work
-                log.warning("%s is left to its own job: %s", sibling.name, error)
 
 
 def has_work(folder):
@@ -180,7 +130,7 @@ def require_settings(job):
         wrong = "; ".join(f"{key}: {rule}" if key else rule for key, rule in mistakes)
         raise Refusal(
             f"the settings of the stage {job.name} are not what {KINDS[job.kind].module} takes: {wrong}. The "
-            "workflow plans stages whose settings fit: run it, or correct the settings in --spec."
+            f"workflow plans stages whose settings fit: run it, or correct {job.folder / SPEC}."
         ) from None
 
 
@@ -189,7 +139,7 @@ def require_unedited(job, files):
     with suppress(OSError, SyntaxError, ValueError):  # files that vanish or are half written are an edit
         if files == files_digest():
             return
-        if stage_code(job.kind, job.loads) == job.code and job.cpu_code in (None, cpu_code(job.kind)):
+        if stage_code(job.kind, job.loads) == job.code:
             return
     raise Refusal(
         f"the code of the stage {job.kind} was edited since the workflow started, with digest {job.code}: run the "

@@ -4,11 +4,12 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, field_validator
 
-from teleport.settings.collection import CollectionSource, Counts
+from teleport.settings.collection import Counts
 from teleport.settings.encoder import Encoder
 from teleport.settings.evaluation import Baselines, Evaluation, External, Level, Test
 from teleport.settings.experiment import Defaults, Override
 from teleport.settings.figures import Figure
+from teleport.settings.forms import CollectionSource
 from teleport.settings.search import Bm25
 from teleport.settings.section import NAME, TABLE_NAME, Line, Natural, Section
 
@@ -48,7 +49,7 @@ class Config(Defaults):
 
     name: str | None = Field(None, pattern=NAME, description="Sub-folder of results/tables, /experiments and /report.")
     collection: CollectionSource = Field(description="Where passages, queries and judgments come from.")
-    counts: Counts | None = Field(None, description="Expected sizes of the collection, for `make forecast` alone.")
+    counts: Counts | None = Field(None, description="Expected sizes of the collection, for `teleport forecast` alone.")
     encoder: Encoder | None = Field(None, description="The dual encoder of every experiment; needed if there is one.")
     episodes: list[Override] | None = Field(None, description="One entry per episode; as for `encoder`.")
     experiments: dict[str, dict] = Field({}, description="Name → overrides of the settings above.")
@@ -60,7 +61,7 @@ class Config(Defaults):
     ] = Field({}, description="Name → a run or a checkpoint from elsewhere, one row each; null: none of those before.")
     published: list[str] = Field([], description="Published tables beside ours: names in config/published, or paths.")
     figures: dict[Annotated[str, Field(pattern=TABLE_NAME)], Figure] = Field(
-        {}, description="Figures of a paper besides those of the report page, by name; `make figures` draws both."
+        {}, description="Figures of a paper besides those of the report page, by name; `teleport figures` draws both."
     )
     keep_vectors: Literal["all", "last", "none"] = Field(
         "all",

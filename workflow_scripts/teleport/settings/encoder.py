@@ -42,7 +42,7 @@ class CheckpointSource(Section):
 class Pooling(Section):
     """How token vectors become the vector of a text."""
 
-    pooling: Literal["cls", "mean"] | None = Field(
+    pooling: Literal["cls", "mean", "last"] | None = Field(
         None, description="From token vectors to that of a text (ANCE-Tele: cls); null: as the checkpoint's files say."
     )
     projection: IntegerOrNull = Field(
@@ -141,6 +141,10 @@ class PretrainedSettings(Pooling, Cut):
     checkpoint: Identified
     query_checkpoint: Identified | None = None
     seed: Integer | None = None
+
+    def identity(self):
+        """A folder is what its files are, wherever it lies."""
+        return self.model_dump(mode="json", exclude={"checkpoint": {"folder"}, "query_checkpoint": {"folder"}})
 
 
 class EncodeSettings(Encoded):

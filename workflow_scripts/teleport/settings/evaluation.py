@@ -104,6 +104,11 @@ class Evaluation(Collapse):
     measures: list[str] | dict[str, list[str]] = Field(
         ["RR@10", "nDCG@10", "R@100", "R@1000"], min_length=1, description="ir-measures names, Cov@k; or split → names."
     )
+    ignore_own_text: bool = Field(
+        False,
+        description="Take a query's own text out of its results: the passage of its id (BEIR's ignore_identical_ids, "
+        "as for ArguAna) and passages of its text. Off in the papers.",
+    )
     significance: Significance = Field(Significance(), description="The test that marks cells.")
     rerank: dict[str, Candidates] = Field(
         {}, description="Split → candidates that every checkpoint re-ranks; their measures are columns of their own."

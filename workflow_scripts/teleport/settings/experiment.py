@@ -7,7 +7,7 @@ from pydantic import Field, field_validator, model_validator
 from teleport.refusal import Refusal
 from teleport.settings.encoder import Encoder
 from teleport.settings.measures import known_measures
-from teleport.settings.negatives import Mining, Negatives
+from teleport.settings.negatives import Mining, Negatives, Start
 from teleport.settings.registry import LOSSES, MASKS, SOURCES, chosen, has_function, own_settings
 from teleport.settings.search import FrozenIndex, Index
 from teleport.settings.section import Integer, Line, Natural, Section, Unique
@@ -15,13 +15,6 @@ from teleport.settings.training import Dev, Training
 
 ChosenLoss, ChosenMask = chosen(LOSSES, "loss", "losses"), chosen(MASKS, "mask", "masks")
 MOST_EPISODES = 255  # a pool keeps first episodes as uint8
-
-
-class Start(Section):
-    """A checkpoint of another experiment of the configuration, under the same seed."""
-
-    experiment: str = Field(description="Its name.")
-    episode: Integer | Literal["last"] = Field("last", description="After which episode; 0: before the first.")
 
 
 class EpisodeTraining(Training):

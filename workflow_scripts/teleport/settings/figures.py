@@ -1,4 +1,4 @@
-"""Figures of a paper that are of single queries, steps or several systems at once, drawn by `make figures`."""
+"""Figures of a paper that are of single queries, steps or several systems at once, drawn by `teleport figures`."""
 
 from typing import Annotated, Literal
 

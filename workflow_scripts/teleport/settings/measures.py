@@ -10,8 +10,10 @@ import ir_measures
 
 from teleport.refusal import Refusal
 
-OWN = re.compile(r"(Hole|Errors|Cov)@([1-9][0-9]*)")  # computed in evaluation/judged.py, Cov in evaluation/evaluate.py
-USUAL = ("RR", "nDCG", "R", "P", "AP", "Rprec", "Success", "Judged")  # in judged.py; asking ir-measures loads numpy
+# Computed in evaluation/measures.py, Cov in evaluation/evaluate.py.
+OWN = re.compile(r"(Hole|Errors|Cov)@([1-9][0-9]*)")
+# Known to be there. To ask ir-measures whether it has a measure loads numpy, for which every dry run would wait.
+USUAL = ("RR", "nDCG", "R", "P", "AP", "Rprec", "Success", "Judged")
 UNREADABLE = (NameError, ValueError, AssertionError, KeyError)  # of ir-measures, for a name that is none
 
 

@@ -6,8 +6,19 @@ from typing import Annotated, Literal
 from pydantic import ConfigDict, Field, ValidationError, WithJsonSchema, field_validator, model_validator
 
 from teleport.refusal import Refusal
-from teleport.settings.pool import Pool, Removal
-from teleport.settings.registry import DRAWS, FILTERS, SOURCES, chosen, filters, settings_of_source
+from teleport.settings.pool import Pool, RanksAfter, Removal
+from teleport.settings.registry import (
+    DRAWS,
+    DRAWS_BY_RANK,
+    FILTERS,
+    POSITIVES,
+    SOURCES,
+    WITHOUT_RANKS,
+    chosen,
+    compared,
+    filters,
+    settings_of_source,
+)
 from teleport.settings.search import Index
 from teleport.settings.section import Depth, Integer, LocalPath, Natural, Number, PerQuery, Section, mistakes_of
 from teleport.settings.training import Live
@@ -17,9 +28,20 @@ SourceName = Annotated[str, WithJsonSchema({"type": "string", "enum": list(SOURC
 ChosenDraw, Filters = chosen(DRAWS, "draw", "draws"), filters()
 
 
+class Start(Section):
+    """A checkpoint of another experiment of the configuration, under the same seed."""
+
+    experiment: str = Field(description="Its name.")
+    episode: Integer | Literal["last"] = Field("last", description="After which episode; 0: before the first.")
+
+
 class Mining(Section):
     """Retrieval of negative candidates."""
 
+    checkpoint: Literal["previous", "pretrained"] | Start = Field(
+        "previous",
+        description="Which checkpoint mines: that of the episode before, the pretrained one, or one of an experiment.",
+    )
     depth: Depth = Field(
         200, description="Neighbours per anchor (Table 5: 200); left out, cut to the corpus; stated, fewer is an error."
     )
@@ -68,14 +90,25 @@ class Negatives(Removal):
         "source with settings {count: 10, ...}.",
     )
     ranks: dict[SourceName, list[tuple[Integer, Integer]]] = Field(
-        {}, description="Source → ranks drawn from, such as [[1, 20], [181, 200]]; known positives do not count."
+        {}, description="Source → ranks drawn from, such as [[1, 20], [181, 200]], as ranks_after counts them."
     )
     file: NegativesFile | None = Field(None, description="What the source `file` reads.")
     live: Live | None = Field(None, description="No pool: every step searches for its negatives (ADORE); null: a pool.")
     filters: Filters = Field(Filters(), description="Leave out probable false negatives.")
-    draw: ChosenDraw = Field("uniform", validate_default=True, description="uniform: all with the same chance.")
+    ranks_after: RanksAfter = Field(
+        "removals",
+        description="What ranks count (ranks, skip_ranks, rank-decay): nothing: all of a list; removals: without known "
+        "positives; filters: without what filters by scores drop, too.",
+    )
+    draw: ChosenDraw = Field(
+        "uniform",
+        validate_default=True,
+        description="How negatives are chosen. uniform: all with one chance; top: the highest scores; around: near "
+        "s+ (SimANS); triangle: TriSampler; stratified: equally from all scores; rank-decay: high ranks more often.",
+    )
+    draws: dict[SourceName, ChosenDraw] = Field({}, description="Source → its draw, where it has another one.")
 
-    @field_validator("counts", "ranks")
+    @field_validator("counts", "ranks", "draws")
     @classmethod
     def sources_are_known(cls, by_source):
         for name in by_source or ():
@@ -109,7 +142,7 @@ class Negatives(Removal):
             ordered = all(a <= b for a, b in ranges) and all(before[1] < after[0] for before, after in pairwise(ranges))
             if not ranges or ranges[0][0] < 1 or not ordered:
                 raise Refusal(f"ranks of {name} must be ascending ranges from 1 on, such as [[1, 20], [181, 200]]")
-            if SOURCES[name].needs in (None, "last_pool"):
+            if SOURCES[name].needs in WITHOUT_RANKS:
                 raise Refusal(f"{name} has no ranks: it is no retrieval")
         return ranks
 
@@ -119,6 +152,16 @@ class Negatives(Removal):
             raise Refusal("sources needs query or lookahead: momentum alone has nothing to start from")
         if self.count_of("file") and self.file is None:
             raise Refusal("counts has the source file: name what it reads in `file`")
+        return self
+
+    @model_validator(mode="after")
+    def draws_by_rank_have_ranks(self):
+        for name in self.drawn:
+            if (kind := self.draw_of(name).kind) in DRAWS_BY_RANK and SOURCES[name].needs in WITHOUT_RANKS:
+                raise Refusal(
+                    f"draw {kind} goes by ranks, and {name} is no retrieval: give it another draw, such as "
+                    f"draws: {{{name}: uniform}}"
+                )
         return self
 
     @property
@@ -136,9 +179,15 @@ class Negatives(Removal):
         given = (self.counts or {}).get(name)
         return given.model_extra if isinstance(given, OfSource) else {}
 
+    def draw_of(self, name):
+        """How the negatives of a source are drawn (settings.section.Chosen)."""
+        return self.draws.get(name, self.draw)
+
     def of_pool(self, **others):
         """The settings.Pool of a merge stage: what it is told of these settings, and `others`."""
-        methods = [DRAWS[self.draw.kind], *(FILTERS[name] for name in self.filters.on)]
-        scores = any(method.needs == "scores" for method in methods)
-        score = self.filters.positive_score if scores else None
-        return Pool.taken_from(self, filters=self.filters.on, positive_score=score, **others)
+        filters = self.filters.on
+        whose = self.filters.scores if any(FILTERS[name].scores for name in filters) else None
+        pool = Pool.taken_from(self, filters=filters, filter_scores=whose, **others)
+        if any(POSITIVES in pairs for pairs in compared(pool).values()):
+            pool = pool.model_copy(update={"positive_score": self.filters.positive_score})
+        return pool

@@ -1,10 +1,12 @@
-"""What a `merge` stage is told: how many negatives of which sources a pool has, and which passages are none."""
+"""What the stages `merge` and `score` are told: how many negatives of which sources a pool has, how they are drawn, and
+which passages are none."""
 
 from typing import Any, Literal
 
 from pydantic import ConfigDict, Field, field_validator
 
-from teleport.settings.section import Chosen, Integer, Natural, Part, Section
+from teleport.settings.scoring import Judge
+from teleport.settings.section import Chosen, Integer, Part, Section
 
 PositiveScore = Literal["lowest", "mean", "first"]
 
@@ -21,38 +23,57 @@ class Removal(Section):
     )
 
 
-class Draw(Section):
-    """What a pool takes from one source: how much, from which ranks, and the source's own settings.
+RanksAfter = Literal["nothing", "removals", "filters"]
 
-    flag: the bit of the source in the pool's `sources`; ranks: first and last, from 1 on
+
+class Draw(Section):
+    """What a pool takes from one source: how much, from which ranks, how, and the source's own settings.
+
+    place: of the source among those of the pool, from 0; ranks: first and last, from 1 on; draw: how candidates are
+    chosen; scored: whether the source's own scores are those of the query under the checkpoint that mines
     """
 
     model_config = ConfigDict(extra="allow")
 
     count: Integer = Field(ge=0)
-    flag: Natural = Field(le=128)
+    place: Integer = Field(ge=0)
+    draw: Chosen = Chosen(kind="uniform")
     ranks: list[tuple[Integer, Integer]] | None = None
+    scored: bool = False
 
 
-class Pool(Removal):
-    """The settings of a `merge` stage. part: of the training queries, the only ones that get negatives.
-
-    filters: {name: setting} of those that are on; positive_score: where the draw or a filter looks at scores
-    """
+class Offer(Removal):
+    """What a pool may be drawn from: the candidates of the stages `merge` and `score`. part: of the training queries,
+    the only ones that get negatives."""
 
     episode: Integer = Field(ge=1, le=255)
     seed: Integer
-    sources: dict[str, Draw] = Field(min_length=1)
-    draw: Chosen
-    filters: dict[str, Any] = {}
-    positive_score: PositiveScore | None = None
+    sources: dict[str, Draw]
     part: Part | None = None
 
     @field_validator("sources")
     @classmethod
     def in_the_order_of_the_pool(cls, sources):
-        """By flag: a job gets its settings as JSON with sorted keys."""
-        return dict(sorted(sources.items(), key=lambda item: item[1].flag))
+        """By place: a job gets its settings as JSON with sorted keys."""
+        return dict(sorted(sources.items(), key=lambda item: item[1].place))
+
+
+class Pool(Offer):
+    """The settings of a `merge` stage. filters: {name: setting} of those that are on; filter_scores: whose scores these
+    compare; positive_score: which positive's, where a draw or a filter compares with it."""
+
+    sources: dict[str, Draw] = Field(min_length=1)
+    ranks_after: RanksAfter = "removals"
+    filters: dict[str, Any] = {}
+    filter_scores: Judge | None = None
+    positive_score: PositiveScore | None = None
+
+
+class ScoreSettings(Offer):
+    """Of the stage `score`. sources: those whose candidates are scored; of: what they are scored with, queries or
+    their first positives."""
+
+    of: Literal["queries", "positives"] = "queries"
 
 
 class NegativesFileSettings(Section):
@@ -61,3 +82,7 @@ class NegativesFileSettings(Section):
     path: str
     sha256: str
     form: Literal["tevatron", "dpr", "token-ids"]
+
+    def identity(self):
+        """The file is what its content is, wherever it lies."""
+        return self.model_dump(mode="json", exclude={"path"})

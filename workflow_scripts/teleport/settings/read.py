@@ -102,11 +102,12 @@ def refuse_unread(written, episodes, place, locations):
 
 
 def refuse_undrawn(written, episodes, place, locations):
-    """Raise Refusal where `negatives` of a mapping written at a place name a file, or ranks of sources, and the
-    episodes that read them draw from none of these: they would train on something else in silence."""
+    """Raise Refusal where `negatives` of a mapping written at a place name a file, or ranks or draws of sources, and
+    the episodes that read them draw from none of these: they would train on something else in silence."""
     drawn = {name for episode in episodes if episode.has_pool for name in episode.negatives.drawn}
-    file, ranks = ((written.get("negatives") or {}).get(key) for key in ("file", "ranks"))
-    named = {"file": {"file"} if file else set(), "ranks": set(ranks or ())}
+    given = written.get("negatives") or {}
+    named = {"file": {"file"} if given.get("file") else set()}
+    named |= {key: set(given.get(key) or ()) for key in ("ranks", "draws")}
     for key, names in named.items():
         if drawn and names and not names & drawn:
             raise Refusal(

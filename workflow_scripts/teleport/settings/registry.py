@@ -12,50 +12,69 @@ from typing import Annotated, Literal, NamedTuple, Union
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, create_model
 
 from teleport.refusal import Refusal
+from teleport.settings.forms import FORMS
 from teleport.settings.pool import PositiveScore
+from teleport.settings.scoring import Judge
 from teleport.settings.section import Chosen, Section
 
 
 class Source(NamedTuple):
-    """The module that reads a source, its bit in a pool's `sources`, and what of `plan.mining.Mining` it needs.
+    """The module that reads a source, and what of `plan.mining.Mining` it needs.
 
     has_settings: whether the module declares `Settings`; the others are not loaded to plan
+    scored: whether what it reads has the scores of the checkpoint that mines
     """
 
     module: str
-    flag: int
     needs: str | None = None
     has_settings: bool = False
+    scored: bool = False
 
 
 # In the order in which a pool lists its negatives.
 SOURCES = {
-    "query": Source("teleport.negatives.sources.retrieval", 1, "queries"),
-    "lookahead": Source("teleport.negatives.sources.retrieval", 2, "lookahead"),
-    "momentum": Source("teleport.negatives.sources.momentum", 4, "last_pool"),
-    "bm25": Source("teleport.negatives.sources.retrieval", 8, "bm25"),
-    "random": Source("teleport.negatives.sources.random", 16),
-    "file": Source("teleport.negatives.sources.retrieval", 32, "file"),
+    "query": Source("teleport.negatives.sources.retrieval", "queries", scored=True),
+    "lookahead": Source("teleport.negatives.sources.retrieval", "lookahead"),
+    "momentum": Source("teleport.negatives.sources.momentum", "last_pool"),
+    "bm25": Source("teleport.negatives.sources.retrieval", "bm25"),
+    "random": Source("teleport.negatives.sources.random"),
+    "file": Source("teleport.negatives.sources.retrieval", "file"),
 }
+# What is no ranked list has no ranks to draw from.
+WITHOUT_RANKS = (None, "last_pool")
+
+CANDIDATES, POSITIVES, ANCHORS = "candidates", "positives", "anchors"
 
 
 class Method(NamedTuple):
-    """The module of a draw, a filter or a mask; needs: of a draw or filter "scores", where it looks at scores of
-    candidates; of a mask as of a `Loss`."""
+    """The module of a draw, a filter or a mask, and the pairs whose scores it compares.
+
+    CANDIDATES: of the query and each candidate; POSITIVES: of the query and its positives; ANCHORS: of its first
+    positive and each candidate; of a mask, whose settings then are a `scoring.Scored`, any of these gives it the scores
+    """
 
     module: str
-    needs: str | None = None
+    scores: tuple = ()
 
 
 DRAWS = {
     "uniform": Method("teleport.negatives.draws.uniform"),
+    "top": Method("teleport.negatives.draws.top", (CANDIDATES,)),
+    "around": Method("teleport.negatives.draws.around", (CANDIDATES, POSITIVES)),
+    "triangle": Method("teleport.negatives.draws.triangle", (CANDIDATES, POSITIVES, ANCHORS)),
+    "stratified": Method("teleport.negatives.draws.stratified", (CANDIDATES,)),
+    "rank-decay": Method("teleport.negatives.draws.rank_decay"),
 }
+DRAWS_BY_RANK = {"rank-decay"}
 
 FILTERS = {
     "skip_ranks": Method("teleport.negatives.filters.skip_ranks"),
-    "relative_margin": Method("teleport.negatives.filters.relative_margin", "scores"),
-    "absolute_margin": Method("teleport.negatives.filters.absolute_margin", "scores"),
-    "above_positive": Method("teleport.negatives.filters.above_positive", "scores"),
+    "relative_margin": Method("teleport.negatives.filters.relative_margin", (CANDIDATES, POSITIVES)),
+    "absolute_margin": Method("teleport.negatives.filters.absolute_margin", (CANDIDATES, POSITIVES)),
+    "above_positive": Method("teleport.negatives.filters.above_positive", (CANDIDATES, POSITIVES)),
+    "percentage": Method("teleport.negatives.filters.percentage", (CANDIDATES, POSITIVES)),
+    "max_score": Method("teleport.negatives.filters.max_score", (CANDIDATES,)),
+    "min_score": Method("teleport.negatives.filters.min_score", (CANDIDATES,)),
 }
 
 MASKS = {
@@ -64,15 +83,16 @@ MASKS = {
 
 
 class Loss(NamedTuple):
-    """The module of a loss, what it takes, and what of `plan.mining.Mining` it reads labels from.
+    """The module of a loss, and what it takes.
 
     "batch": scores of all passages of a batch; "own": only those of a query's own negatives, which there must be;
     "lists": what a live search has found
+    scores: whether it compares them with another's scores; its settings are a `scoring.Scored` then
     """
 
     module: str
     takes: str = "batch"
-    needs: str | None = None
+    scores: bool = False
 
 
 LOSSES = {
@@ -86,8 +106,6 @@ LOSSES = {
 
 LIVE = "teleport.training.live"  # what searches at every step, where negatives.live asks for it
 DEV = "teleport.training.dev"  # what ranks dev queries while training goes on, where training.evaluate_every says so
-# What exists for a CPU's speed alone, by who asks for it (`on_cpu.cpu_module`); the folder may be deleted.
-CPU = {"encoder": "teleport.cpu.kernels", "search": "teleport.cpu.search"}
 
 
 def own_settings(module):
@@ -122,8 +140,10 @@ def chosen(table, noun, nouns):
 class FiltersOn(Section):
     """Passages that are probably positives without a judgment. All are off in the papers' configurations.
 
-    Scores are inner products under the checkpoint that mines, whatever the source; s+ is that of the positive.
+    Scores are inner products with the query, whatever the source; s+ is that of the positive.
     """
+
+    scores: Judge = Field("miner", description="Whose scores filters compare: those of the checkpoint that mines.")
 
     positive_score: PositiveScore = Field(
         "lowest", description="s+ with several positives; first: as judged, the one that `positive: first` trains on."
@@ -149,8 +169,26 @@ def settings_of_source(name, given):
 
 def merge_loads(settings):
     """{name: module} that a merge stage loads, by its settings.Pool."""
-    loads = {name: SOURCES[name].module for name in settings.sources} | {"draw": DRAWS[settings.draw.kind].module}
+    draws = {draw.draw.kind for draw in settings.sources.values()}
+    loads = score_loads(settings) | {f"draws.{kind}": DRAWS[kind].module for kind in sorted(draws)}
     return loads | {f"filters.{name}": FILTERS[name].module for name in settings.filters}
+
+
+def score_loads(settings):
+    """{name: module} that a score stage loads, by its settings.ScoreSettings."""
+    return {name: SOURCES[name].module for name in settings.sources}
+
+
+def compared(settings):
+    """{whose: {CANDIDATES, POSITIVES or ANCHORS: names of sources}} of the scores that the draws and filters of a
+    settings.Pool compare. A draw compares those of its source, a filter those of all."""
+    asked = [(draw.draw.own.get("scores"), DRAWS[draw.draw.kind], {name}) for name, draw in settings.sources.items()]
+    asked += [(settings.filter_scores, FILTERS[name], set(settings.sources)) for name in settings.filters]
+    pairs = {}
+    for whose, method, names in asked:
+        for each in method.scores:
+            pairs.setdefault(whose, {}).setdefault(each, set()).update(names)
+    return pairs
 
 
 def losses_and_masks(training):
@@ -164,12 +202,13 @@ def train_loads(settings):
     return loads | ({"live": LIVE} if settings.live else {}) | ({"dev": DEV} if settings.dev else {})
 
 
-def train_needs(training):
-    """{name: what of `plan.mining.Mining` it reads} of the loss and the masks that have labels."""
-    return {name: entry.needs for name, entry in losses_and_masks(training).items() if entry.needs}
+def train_scores(training):
+    """Whose scores of pairs the loss and the masks of a settings.Training compare (sorted list)."""
+    chosen = [(training.loss, LOSSES[training.loss.kind]), *((mask, MASKS[mask.kind]) for mask in training.masks)]
+    return sorted({each.own["scores"] for each, entry in chosen if entry.scores})
 
 
 def registered_modules():
     """The names of all library modules that a stage may load by name (set of str)."""
     tables = (SOURCES, DRAWS, FILTERS, MASKS, LOSSES)
-    return {entry.module for table in tables for entry in table.values()} | {DEV, LIVE}
+    return {entry.module for table in tables for entry in table.values()} | {DEV, LIVE} | set(FORMS.values())

@@ -1,10 +1,20 @@
-"""What the stages are told that score runs and compare them: NAMESettings are those of the stage NAME."""
+"""Whose scores of pairs something compares; and what the stages are told that score runs and compare them: NAMESettings
+are those of the stage NAME."""
 
 from typing import Literal
 
 from pydantic import Field
 
-from teleport.settings.section import Integer, Section
+from teleport.settings.section import Integer, Section, is_false
+
+# Whose scores of pairs a draw, a filter, a mask or a loss compares: those of the checkpoint that mines.
+Judge = Literal["miner"]
+
+
+class Scored(Section):
+    """Settings of what compares scores of pairs."""
+
+    scores: Judge = Field("miner", description="Whose scores: those of the checkpoint that mines.")
 
 
 class Collapse(Section):
@@ -36,6 +46,7 @@ class EvaluateSettings(Collapse):
 
     split: str
     measures: list[str]
+    ignore_own_text: bool = Field(False, exclude_if=is_false)
 
 
 class ExternalSettings(Section):
@@ -49,6 +60,11 @@ class ExternalSettings(Section):
     form: Literal["trec", "tsv"]
     unknown_queries: Literal["error", "drop"]
     unknown_passages: Literal["error", "drop", "keep"]
+
+    def identity(self):
+        """The file is what its content is, wherever it lies, but for the name of a member of an archive."""
+        settings = self.model_dump(mode="json")
+        return settings | ({"file": self.file.partition("!")[2]} if self.sha256 else {})
 
 
 class RerankSettings(Section):

@@ -15,7 +15,18 @@ MAIN_TABLE = "main"
 ANALYSES_TABLE = "analyses"
 RERANKED = " (re-ranked)"  # after a split, where its re-ranked candidates are meant
 # Replaced whole by an override: another kind of checkpoint, index, loss or start has other parameters.
-WHOLE = ("checkpoint", "query_checkpoint", "index", "search_index", "counts", "draw", "loss", "start_from", "file")
+WHOLE = (
+    "checkpoint",
+    "query_checkpoint",
+    "index",
+    "search_index",
+    "counts",
+    "draw",
+    "draws",
+    "loss",
+    "start_from",
+    "file",
+)
 
 
 def not_bool(value):
@@ -28,6 +39,11 @@ def not_bool(value):
 def is_none(value):
     """For `exclude_if`: a setting added later, which is in the keys of the stages that have it and of no other."""
     return value is None
+
+
+def is_false(value):
+    """As `is_none`, of a setting that is on or off."""
+    return value is False
 
 
 def mistakes_of(error):
@@ -61,13 +77,28 @@ def exactly_one(*names):
 
 
 def in_one_spelling(path):
-    """A path relative to the working directory where it lies below it: paths enter keys, and data/toy/ is data/toy."""
+    """A path relative to the working directory where it lies below it, as tables and messages show it."""
     absolute = Path(os.path.abspath(path))
     return str(absolute.relative_to(Path.cwd()) if absolute.is_relative_to(Path.cwd()) else os.path.normpath(path))
 
 
 class Local(str):
-    """A path of the configuration: what is read there is a part of what the section is."""
+    """A path of the configuration. A key has the content that lies there, never the path."""
+
+
+def by_content(value, digests):
+    """`value` (JSON) with the digest of its content in the place of every path: of a file, or {name below it: digest}
+    of a folder. A name that has no digest is that of a file that another stage fetches, and stays.
+
+    digests: {path: SHA-256} of all files that are read
+    """
+    if isinstance(value, dict):
+        return {key: by_content(each, digests) for key, each in value.items()}
+    if not isinstance(value, Local) or value in digests:
+        return digests.get(value, value) if isinstance(value, Local) else value
+    files = {Path(path): digest for path, digest in digests.items()}
+    below = {path: digest for path, digest in files.items() if path.is_relative_to(value)}
+    return {str(path.relative_to(value)): digest for path, digest in below.items()} or value
 
 
 def one_line(text):
@@ -104,6 +135,10 @@ class Section(BaseModel):
         """The fields that `section`, which is validated already, has too, and `others`; nothing is validated again."""
         shared = {name: getattr(section, name) for name in cls.model_fields if name in type(section).model_fields}
         return cls.model_construct(**shared | others)
+
+    def identity(self):
+        """What of the settings of a stage enters its key (JSON): all that decides the result, and no path."""
+        return self.model_dump(mode="json")
 
 
 def value_if_set(section, key):

@@ -9,11 +9,11 @@ import torch
 from teleport.arrays import Ragged, Run, offsets_of, places_of
 from teleport.collection.reader import read_positives
 from teleport.encoder.budget import TOKEN_BUDGET
-from teleport.encoder.side import Frozen, Side, batches_at_once, prepare
+from teleport.encoder.model import prepare
+from teleport.encoder.side import Frozen, Side, batches_at_once
 from teleport.encoder.tokens import open_tokens
 from teleport.evaluation.evaluate import read_judgments
-from teleport.evaluation.judged import Judgments
-from teleport.evaluation.measures import score_run
+from teleport.evaluation.measures import Judgments, score_run
 from teleport.maxp import max_over_chunks
 from teleport.refusal import Refusal
 from teleport.seed import derive_seed

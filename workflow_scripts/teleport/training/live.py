@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from teleport.encoder.precision import to_device
-from teleport.evaluation.judged import first_hit_reciprocals
+from teleport.evaluation.measures import first_hit_reciprocals
 from teleport.refusal import Refusal
 from teleport.search.exact import Exact
 from teleport.search.pairs import ranked

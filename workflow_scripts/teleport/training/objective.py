@@ -4,12 +4,21 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
+import numpy as np
+
+from teleport.negatives.scores import PairTable
+
 
 class Objective(NamedTuple):
-    """loss: see `losses`, without settings of its own; num_pairs: function (bool [Q, P] of what is not left out, both
-    columns; all numpy) -> of how many pairs the loss is the mean, or None: it is one over queries; masks: functions of
-    a `data.Batch`, score_masks: of scores and both columns, on the device, both -> bool [Q, P], True where a passage is
-    left out for a query; labels: function of a batch, what the loss gets as `labels`, or None"""
+    """Functions of a step. Shapes: Q queries, P passages of a batch, N own negatives of a query.
+
+    loss: see `losses`, without settings of its own
+    num_pairs: function (bool [Q, P] of what is not left out, both columns; all numpy) -> of how many pairs the loss is
+        the mean; None: it is one over queries
+    masks: functions of a `data.Batch` -> bool [Q, P], True where a passage is left out for a query
+    score_masks: functions of scores and both columns, on the device -> the same
+    labels: function of a batch -> float32 [Q, 1 + N], what the loss compares its scores with; None: nothing
+    """
 
     loss: Callable
     num_pairs: Callable | None = None
@@ -20,22 +29,28 @@ class Objective(NamedTuple):
 
 def open_objective(job, data):
     """The `Objective` of a train job. data: its `data.TrainingSet`"""
-    training, loss, masks, score_masks = job.settings.training, job.load("loss"), [], []
+    training, module, masks, score_masks = job.settings.training, job.load("loss"), [], []
     for mask in training.masks:
-        module = job.load(name := f"masks.{mask.kind}")
-        if hasattr(module, "mask_scores"):
-            score_masks.append(partial(module.mask_scores, **mask.own))
+        of_mask, own, given = job.load(f"masks.{mask.kind}"), mask.own, {}
+        if whose := own.pop("scores", None):
+            given["score"] = open_scores(job, whose, data).score
+        if hasattr(of_mask, "mask_scores"):
+            score_masks.append(partial(of_mask.mask_scores, **own))
         else:
-            masks.append(partial(masked, partial(module.mask, **mask.own), open_labels(job, name, data), data))
-    function, num_pairs = partial(loss.loss, **training.loss.own), getattr(loss, "num_pairs", None)
-    return Objective(function, num_pairs, masks, score_masks, open_labels(job, "loss", data))
+            masks.append(partial(of_mask.mask, data=data, **given, **own))
+    own, labels = training.loss.own, None
+    if whose := own.pop("scores", None):
+        labels = partial(scores_of_pairs, open_scores(job, whose, data).score)
+    return Objective(partial(module.loss, **own), getattr(module, "num_pairs", None), masks, score_masks, labels)
 
 
-def open_labels(job, name, data):
-    """Function of a batch, what a stage says of its pairs: of the loss or mask `name`; None of one that reads none."""
-    return job.load(name).open_labels(job, data) if name in job.inputs else None
+def open_scores(job, whose, data):
+    """What keeps the contract of `negatives.scores` for the pairs of the pool and the positives."""
+    return PairTable.open(job, f"scores.{whose}", len(data.query_ids))
 
 
-def masked(mask, labels, data, batch):
-    """What a mask leaves out of a batch."""
-    return mask(batch, data, labels=labels(batch)) if labels else mask(batch, data)
+def scores_of_pairs(score, batch):
+    """float32 [Q, 1 + N]: the scores of each query's positive, and then of its own negatives."""
+    columns_QN = np.column_stack([batch.positive_columns_Q, batch.own_columns_QN])
+    rows_QN = np.broadcast_to(batch.queries_Q[:, None], columns_QN.shape)
+    return score(rows_QN.ravel(), batch.passages_P[columns_QN].ravel()).reshape(columns_QN.shape)

@@ -53,9 +53,9 @@ OPTIMIZERS = {"adamw": partial(torch.optim.AdamW, fused=True), "lamb": Lamb}  # 
 
 
 def make_optimizer(name, encoders, weight_decay):
-    """One of OPTIMIZERS over all parameters. Matrices decay, other weights not, as in transformers' Trainer and
-    ANCE."""
-    parameters = list(encoders.parameters())
+    """One of OPTIMIZERS over all parameters that ask for a gradient. Matrices decay, other weights not, as in
+    transformers' Trainer and ANCE."""
+    parameters = [parameter for parameter in encoders.parameters() if parameter.requires_grad]
     matrices, others = [p for p in parameters if p.ndim > 1], [p for p in parameters if p.ndim < 2]
     groups = [{"params": matrices, "weight_decay": weight_decay}, {"params": others, "weight_decay": 0.0}]
     return OPTIMIZERS[name](groups, lr=0.0)

@@ -40,6 +40,8 @@ class Processes:
 
     def sum_gradients(self, encoders):
         """Replace the gradients of a module by their sums over the processes, in one exchange."""
+        if self.size == 1:
+            return
         gradients = [parameter.grad for parameter in encoders.parameters() if parameter.grad is not None]
         flat = torch.cat([gradient.flatten() for gradient in gradients])
         distributed.all_reduce(flat)

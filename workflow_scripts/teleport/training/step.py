@@ -1,5 +1,5 @@
-"""One training step of the dual encoder: `Trainer.step` is the list of what it does; what it does besides (gradient
-caching, MaxP, live search, several processes) are functions of their own."""
+"""One training step of the dual encoder: `Trainer.step` is the list of what it does. Gradient caching, MaxP, live
+search and several processes are functions of their own."""
 
 import math
 
@@ -9,8 +9,9 @@ import torch
 from teleport.arrays import places_of
 from teleport.encoder.batches import in_order
 from teleport.encoder.budget import TOKEN_BUDGET
-from teleport.encoder.precision import to_device
-from teleport.encoder.side import Frozen, Side, TiedSides, packs
+from teleport.encoder.graphs import Graphs, graphs_fit
+from teleport.encoder.precision import autocast, to_device
+from teleport.encoder.side import Frozen, Side
 from teleport.maxp import chunk_mask, max_over_padded_chunks, pad_chunks
 from teleport.refusal import Refusal
 from teleport.seed import derive_seed
@@ -37,16 +38,10 @@ class Trainer:
         self.encoders.to(device).train()
         self.optimizer = make_optimizer(self.training.optimizer, self.encoders, self.training.weight_decay)
         self.gradient_norms, self.token_budget = GradientNorms(self.encoders), TOKEN_BUDGET["train"][device.type]
-        # A plain encoder is not tied: it would pad queries to passages.
-        tied = len(self.trained) == 2 and queries.encoder is passages.encoder and packs(queries.encoder)
-        self.tied = TiedSides(queries, passages) if tied else None
         self.most_chunks = 1 if passages.offsets is None else int(np.diff(passages.offsets).max())
-        # What the settings ask for, as the functions that the step calls.
-        alone = processes.size == 1
-        self.gather = (lambda vectors: vectors) if alone else processes.gather
-        self.sum_gradients = (lambda encoders: None) if alone else processes.sum_gradients
-        self.scores = self.maxp_scores if self.most_chunks > 1 else self.inner_products
-        self.forward = self.live_loss if live else self.batch_loss
+        # A graph may be replayed once a step (`Graphs`).
+        self.replays = self.training.accumulate == 1 and all(map(graphs_fit, self.trained))
+        self.graphs = {}
         self.masks = [] if live else objective.masks
         self.num_pairs = objective.num_pairs if self.masks else None
 
@@ -57,39 +52,51 @@ class Trainer:
         rank = [self.processes.rank] if self.processes.rank else []
         torch.manual_seed(derive_seed(self.seed, "dropout", step, *rank))
         batch = self.data.batch(step)
-        losses, scores = zip(*(self.backward(*micro_batch) for micro_batch in self.micro_batches(batch)), strict=True)
-        self.sum_gradients(self.encoders)
+        loss, scores = 0.0, []
+        for micro_batch in self.micro_batches(batch):
+            share, means = self.backward(*micro_batch)
+            loss = loss + share
+            scores.append(means)
+        self.processes.sum_gradients(self.encoders)
         norm, layer_norms = self.gradient_norms()
         torch.nn.utils.clip_grads_with_norm_(self.encoders.parameters(), self.training.max_grad_norm, norm)
         for group in self.optimizer.param_groups:
             group["lr"] = self.rate(step)
         self.optimizer.step()
         self.optimizer.zero_grad()
-        means = scores[0] if len(scores) == 1 else torch.stack(scores).nanmean(0)
-        values = torch.cat([torch.stack([sum(losses), norm]), layer_norms, means])
+        means = torch.stack(scores).nanmean(0)
+        values = torch.cat([torch.stack([loss, norm]), layer_norms, means])
         return StepMetrics(step, batch, values, self.live and self.live.take_result())
 
     def micro_batches(self, batch):
-        """[(micro-batch, masks in it, what its loss is divided by)] of a step, whose loss is the mean over all terms;
-        each has passages of its own micro-batch alone. A mean over queries is divided by the number of micro-batches. A
-        mean over pairs, of which masks leave more in one than in another, weighs each micro-batch by its pairs."""
-        split, terms = batch.split(self.training.accumulate), [1] * self.training.accumulate
-        masked = [[np.asarray(mask(micro)) for mask in self.masks] for micro in split]
-        if self.num_pairs:
-            left_out = zip(split, map(np.logical_or.reduce, masked), strict=True)
-            terms = [self.num_pairs(~out, micro.positive_columns_Q, micro.own_columns_QN) for micro, out in left_out]
-        return [(*own, max(sum(terms), 1) / max(n, 1)) for *own, n in zip(split, masked, terms, strict=True)]
+        """[(micro-batch, masks in it, its weight in the step's loss)], which is the mean over all terms; each has
+        passages of its own micro-batch alone. Where the loss is a mean over queries, all weigh alike. Where it is a
+        mean over pairs, of which masks leave more in one than in another, each weighs by its pairs."""
+        micro_batches = []
+        for micro in batch.split(self.training.accumulate):
+            masked, pairs = [np.asarray(mask(micro)) for mask in self.masks], 1
+            if self.num_pairs:
+                kept = ~np.logical_or.reduce(masked)
+                pairs = self.num_pairs(kept, micro.positive_columns_Q, micro.own_columns_QN)
+            micro_batches.append((micro, masked, pairs))
+        total = max(sum(pairs for _, _, pairs in micro_batches), 1)
+        return [(micro, masked, max(pairs, 1) / total) for micro, masked, pairs in micro_batches]
 
-    def backward(self, batch, masked, divisor):
+    def backward(self, batch, masked, weight):
         """Add the gradients of a (micro-)batch's share in the step's loss; returns that share and `mean_scores`."""
         loss, scores = self.forward(batch, masked)
-        loss = loss / divisor
+        loss = weight * loss
         loss.backward()
         return loss.detach(), scores
 
+    def forward(self, batch, masked):
+        """(loss of a `data.Batch` with its graph, float32 scalar; its `mean_scores`)."""
+        return self.live_loss(batch) if self.live else self.batch_loss(batch, masked)
+
     def batch_loss(self, batch, masked):
-        """(loss of a `data.Batch` with its graph, float32 scalar; its `mean_scores`): queries against its passages."""
-        scores_QP = self.scores(batch, self.own_batch(batch))
+        """As `forward`: queries against the passages of the batch."""
+        own = self.own_batch(batch)
+        scores_QP = self.maxp_scores(batch, own) if self.most_chunks > 1 else self.inner_products(own)
         for masked_QP in masked:
             scores_QP = scores_QP.masked_fill(self.on_device(masked_QP), float("-inf"))
         columns = self.on_device(batch.positive_columns_Q), self.on_device(batch.own_columns_QN)
@@ -98,18 +105,18 @@ class Trainer:
         labels = [self.on_device(self.objective.labels(batch))] if self.objective.labels else []
         return self.objective.loss(scores_QP, *columns, *labels), mean_scores(scores_QP, *columns)
 
-    def live_loss(self, batch, masked):
-        """As `batch_loss`, but over the passages that a live search ranks for the batch's queries."""
-        query_vectors_QD = self.gather(self.vectors(self.queries, self.own_batch(batch).queries_Q))
+    def live_loss(self, batch):
+        """As `forward`: queries against the passages that a live search ranks for them."""
+        query_vectors_QD = self.processes.gather(self.vectors(self.queries, self.own_batch(batch).queries_Q))
         passage_vectors_QKD, *labels = self.live.lists(batch.queries_Q, query_vectors_QD.detach())
         scores_QK = self.scale * (passage_vectors_QKD @ query_vectors_QD.unsqueeze(2)).squeeze(2)
         means = [mean_where(scores_QK.detach(), to_device(label_QK, self.device)) for label_QK in labels]
         return self.objective.loss(scores_QK, *labels), torch.stack(means)
 
-    def inner_products(self, batch, own):
+    def inner_products(self, own):
         """Float32 [Q, P]: scaled inner products of all processes' queries and passages. own: this one's `Batch`."""
         vectors = self.encode(own.queries_Q, own.passages_P)
-        query_vectors_QD, passage_vectors_PD = map(self.gather, vectors)
+        query_vectors_QD, passage_vectors_PD = map(self.processes.gather, vectors)
         return self.scale * query_vectors_QD @ passage_vectors_PD.T
 
     def maxp_scores(self, batch, own):
@@ -117,22 +124,42 @@ class Trainer:
         own_mask_C, mask_C = (chunk_mask(self.chunk_counts(b.passages_P), self.most_chunks) for b in (own, batch))
         query_vectors, chunk_vectors = self.encode(own.queries_Q, self.vector_rows(own.passages_P))
         padded = pad_chunks(chunk_vectors, self.on_device(np.flatnonzero(own_mask_C)), len(own_mask_C))
-        query_vectors_QD, padded_CD = map(self.gather, (query_vectors, padded))
+        query_vectors_QD, padded_CD = map(self.processes.gather, (query_vectors, padded))
         scores_QC = self.scale * query_vectors_QD @ padded_CD.T
         return max_over_padded_chunks(scores_QC, self.on_device(mask_C), self.most_chunks)
 
     def vectors(self, side, rows):
         """Vectors of a side's texts, float32 [rows, D], with their graph; a frozen side's are read, without one."""
-        if self.training.gradient_caching and not isinstance(side, Frozen):
+        if isinstance(side, Frozen):
+            return side.vectors(rows, self.token_budget)
+        if self.training.gradient_caching:
             return cached_vectors(side, rows, self.token_budget)
+        if self.replays and side.count_tokens(rows) <= self.token_budget:
+            return self.graphs_of(side)(*side.packed(rows))
         return side.vectors(rows, self.token_budget)
 
     def encode(self, query_rows, passage_rows):
-        """Vectors of the queries and of the passages, together where both sides have one encoder."""
-        if self.tied is None:
+        """Vectors of the queries and of the passages; where a GPU encodes both sides with one encoder, together."""
+        if self.goes_together(query_rows, passage_rows):
+            both = self.queries.packed(query_rows), self.passages.packed(passage_rows)
+            longer = max(self.queries, self.passages, key=lambda side: side.max_tokens)
+            vectors = self.graphs_of(longer)(*map(np.concatenate, zip(*both, strict=True)))
+            return vectors.split([len(query_rows), len(passage_rows)])
+        with autocast(self.device, self.trained[0].dtype):
             return self.vectors(self.queries, query_rows), self.vectors(self.passages, passage_rows)
-        vectors = self.vectors(self.tied, self.tied.rows(query_rows, passage_rows))
-        return vectors.split([len(query_rows), len(passage_rows)])
+
+    def goes_together(self, query_rows, passage_rows):
+        """Whether queries and passages are one bucket of one encoder, whose step is a graph."""
+        if not self.replays or len(self.trained) < 2 or len(self.encoders) > 1 or self.training.gradient_caching:
+            return False
+        tokens = self.queries.count_tokens(query_rows) + self.passages.count_tokens(passage_rows)
+        return tokens <= self.token_budget
+
+    def graphs_of(self, side):
+        """The `Graphs` that encode a side; each has its own, as the passes of both sides are under way together."""
+        if side not in self.graphs:
+            self.graphs[side] = Graphs(side.encoder, side.max_tokens, side.dtype)
+        return self.graphs[side]
 
     def own_batch(self, batch):
         """The `Batch` of the queries that this process encodes, with their passages."""
@@ -185,11 +212,11 @@ def cached_vectors(side, rows, token_budget):
 
     def encode_again(vectors):
         after = generator_state()
-        for bucket, state in zip(buckets, states, strict=True):
-            set_generator_state(state)
-            with torch.enable_grad():
+        with torch.enable_grad(), autocast(side.device, side.dtype):
+            for bucket, state in zip(buckets, states, strict=True):
+                set_generator_state(state)
                 again = side.encode(rows[bucket])
-            again.backward(vectors.grad[to_device(torch.from_numpy(bucket), vectors.device)])
+                again.backward(vectors.grad[to_device(torch.from_numpy(bucket), vectors.device)])
         set_generator_state(after)
 
     vectors.register_post_accumulate_grad_hook(encode_again)

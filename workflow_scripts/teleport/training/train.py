@@ -10,8 +10,9 @@ import torch
 from teleport.arrays import open_passages
 from teleport.encoder.checkpoint import write_prompts
 from teleport.encoder.load import load_encoders, save_encoders
+from teleport.encoder.model import compile_layers
 from teleport.encoder.precision import compiles, computed_in, pick_device, resolve_precision
-from teleport.encoder.side import Frozen, open_side
+from teleport.encoder.side import Frozen, Side, open_side
 from teleport.encoder.tokens import save_lower_case
 from teleport.running.devices import LARGER, out_of_memory
 from teleport.running.log import PROGRESS_SECONDS, log
@@ -80,16 +81,26 @@ def make_trainer(job, data, total, seed, processes=ALONE):
     if encoders[0] is encoders[1] and len(settings.training.trains) == 1:
         encoders = copy.deepcopy(encoders[0]), encoders[1]  # from here on the sides differ
     queries, passages = (make_side(job, *side, device) for side in zip(("query", "passage"), encoders, strict=True))
+    if compiles(job.compile, device, tokens_of(queries, passages, data, total)):
+        for encoder in dict.fromkeys(side.encoder for side in (queries, passages) if isinstance(side, Side)):
+            compile_layers(encoder)
     live = job.load("live").open_search(job, data, passages, processes) if settings.live else None
     objective = open_objective(job, data)
     return Trainer(queries, passages, data, objective, settings, total, seed, device, processes, live)
+
+
+def tokens_of(queries, passages, data, steps):
+    """About how many tokens pass forwards and backwards through encoders in so many steps."""
+    batch = data.batch(0)
+    rows = (queries, batch.queries_Q), (passages, batch.passages_P)
+    return 3 * steps * sum(side.count_tokens(own) for side, own in rows if side.offsets is None)
 
 
 def make_side(job, side, encoder, device):
     """The `Side` of "query" or "passage", or a `Frozen` one where the settings do not train it."""
     training, name = job.settings.training, {"query": "queries.train", "passage": "passages"}[side]
     if side in training.trains:
-        return open_side(job, name, encoder, resolve_precision(training.precision), compiles(job.compile, device))
+        return open_side(job, name, encoder, resolve_precision(training.precision))
     if side == "passage":
         return Frozen(encoder, *open_passages(job), device)
     return Frozen(encoder, np.load(job.input("queries", f"{name}.npy"), mmap_mode="r"), None, device)
@@ -166,8 +177,9 @@ def write_checkpoint(job, trainer, made):
 
 
 def gap(job):
-    """Steps trained since the checkpoint that mined this stage's negatives; None where no checkpoint has."""
-    if "negatives" not in job.inputs:
+    """Steps trained since the checkpoint that mined this stage's negatives; None where no checkpoint has, or one of
+    another experiment."""
+    if "negatives" not in job.inputs or "miner" in job.inputs:
         return None
     mined = any(name.startswith("retrieve/") for name in job.inputs["negatives"].manifest["inputs"].values())
     since = [stage for role, stage in job.inputs.items() if role.startswith("since-")]

@@ -5,9 +5,11 @@ NEVER = 2**64 - 1  # uint64
 
 def choose(candidates, count):
     """The slots of the `count` smallest random numbers of each query."""
-    import numpy as np  # here: loading a configuration loads this file
+    import numpy as np
 
     num_slots = candidates.available_QS.shape[1]
+    if count >= num_slots:  # all of them: nothing is random
+        return np.where(candidates.available_QS, np.arange(num_slots), num_slots)
     # The low bits of a number make way for its slot, so that one partition of plain integers yields the slots.
     slot_mask = np.uint64(2 ** num_slots.bit_length() - 1)
     draws_QS = (candidates.random_QS() & ~slot_mask) | np.arange(num_slots, dtype=np.uint64)

@@ -2,8 +2,9 @@
 `Settings` of its value in `negatives.filters` (null is off) and one of these functions, bool of the shape of the first
 argument, True where a candidate is left out:
 
-    drops_ranks(ranks_LK, setting)                        ranks from 1 on in a retrieved list without known positives
-    drops_scores(scores_QS, positive_scores_Q1, setting)  scores under the checkpoint that mines; NaN is no candidate
+    drops_ranks(ranks_QS, setting)                        ranks in a retrieved list, as negatives.ranks_after counts
+    drops_scores(scores_QS, positive_scores_Q1, setting)  scores by whom negatives.filters.scores names; NaN where there
+                                                          is no candidate, and for a query without a positive
 """
 
 

@@ -8,11 +8,11 @@ from teleport.settings.section import not_bool
 
 Settings = Annotated[
     Annotated[int, Field(ge=0, le=1_000_000), BeforeValidator(not_bool)] | None,
-    Field(description="Leave out so many ranks, known positives not counted."),
+    Field(description="Leave out so many ranks of each list, as ranks_after counts them."),
     AfterValidator(lambda skipped: skipped or None),
 ]
 
 
-def drops_ranks(ranks_LK, skipped):
+def drops_ranks(ranks_QS, skipped):
     """bool: the rank is one of the first `skipped`."""
-    return ranks_LK <= skipped
+    return ranks_QS <= skipped

@@ -1,14 +1,12 @@
 """Negatives that are drawn uniformly from the corpus, without replacement: no list is stored. The stream (SplitMix64)
 of a query starts from the hash of its id, so its passages depend neither on its row nor on other queries."""
 
-from functools import lru_cache
-
 import numpy as np
 
 from teleport.arrays import are_first
+from teleport.negatives.candidates import Found
 from teleport.negatives.draw import GOLDEN, hashes_of_job, splitmix64
 from teleport.negatives.known_positives import are_known, have_answers
-from teleport.negatives.pool import found_items
 from teleport.seed import derive_seed
 
 SPARE = 2  # slots per wanted negative: what is left when filters or answers take some
@@ -20,7 +18,7 @@ def open_source(job, name, known):
     """The `Random` source `name` of a job, without passages that have an answer where the settings say so."""
     settings, draw = job.settings, job.settings.sources[name]
     streams_Q = splitmix64(hashes_of_job(job) ^ np.uint64(derive_seed(settings.seed, "random", name, settings.episode)))
-    source = Random(streams_Q, job.facts("collection")["num_passages"], known, draw, settings.episode)
+    source = Random(streams_Q, job.facts("collection")["num_passages"], known, draw.count)
     if settings.remove == "answers":
         rows = np.arange(len(streams_Q))
         source.refused = have_answers(job, source.passages(0, len(rows)), rows)
@@ -29,23 +27,21 @@ def open_source(job, name, known):
 
 class Random:
     """`SPARE` times as many different passages as are wanted, none of them known; or all passages of a small corpus.
-    streams_Q: uint64, where the stream of each query starts; known: Ragged; draw: settings.pool.Draw"""
+    streams_Q: uint64, where the stream of each query starts; known: Ragged; count: how many are wanted"""
 
-    def __init__(self, streams_Q, num_passages, known, draw, episode):
+    def __init__(self, streams_Q, num_passages, known, count):
         self.streams_Q, self.num_passages, self.known = streams_Q, num_passages, known
-        self.draw, self.episode, self.refused = draw, episode, None
-        self.whole = num_passages <= SMALL * SPARE * draw.count
-        self.num_slots = num_passages if self.whole else SPARE * draw.count
+        self.refused = None
+        self.whole = num_passages <= SMALL * SPARE * count
+        self.num_slots = num_passages if self.whole else SPARE * count
         self.widths_Q = np.full(len(streams_Q), self.num_slots)
-        self.passages = lru_cache(maxsize=1)(self.passages)  # asked for up to three times in a row
 
-    def candidates(self, first, last):
-        """bool [Q, S]: there is a passage in the slot, and it is not known and has no answer."""
+    def found(self, first, last):
         passages_QS = self.passages(first, last)
-        candidates_QS = passages_QS >= 0
+        there_QS = passages_QS >= 0
         if self.whole:
-            candidates_QS &= ~are_known(passages_QS, np.arange(first, last), self.known)
-        return candidates_QS if self.refused is None else candidates_QS & ~self.refused[first:last]
+            there_QS &= ~are_known(passages_QS, np.arange(first, last), self.known)
+        return Found(passages_QS, there_QS if self.refused is None else there_QS & ~self.refused[first:last])
 
     def passages(self, first, last):
         """int32 [Q, S], -1 where the corpus has not enough passages that are not known."""
@@ -68,7 +64,3 @@ class Random:
         if len(short):  # a longer part of the same streams begins with what was found
             found_QS[short] = self.drawn(rows_Q[short], 2 * num_draws)
         return found_QS
-
-    def take(self, first, last, slots_QN):
-        passages_QN = np.take_along_axis(self.passages(first, last), slots_QN, axis=1)
-        return found_items(passages_QN, self.draw.flag, self.episode)

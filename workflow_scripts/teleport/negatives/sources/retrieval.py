@@ -3,9 +3,8 @@
 import numpy as np
 
 from teleport.arrays import Run, in_slots
-from teleport.negatives.filters import chosen_filters
+from teleport.negatives.candidates import Found
 from teleport.negatives.known_positives import are_known, have_answers
-from teleport.negatives.pool import found_items
 
 
 def open_source(job, name, known):
@@ -13,41 +12,25 @@ def open_source(job, name, known):
     run, settings = Run.read(job, name), job.settings
     if settings.remove == "answers":
         run = run._replace(ids=np.where(have_answers(job, run.ids, run.rows), np.int32(-1), run.ids))
-    return Retrieval(run, known, settings.sources[name], settings.episode, chosen_filters(job, "drops_ranks").values())
+    return Retrieval(run, known, settings.sources[name].scored)
 
 
 class Retrieval:
     """A `Run` whose lines may be several per query: they are joined end to end. L lines, K their depth. known: Ragged;
-    draw: settings.pool.Draw; rank_filters: pairs (function of (ranks, setting), setting). Ranks count from 1 among what
-    is left."""
+    scored: whether the run's scores are those of the query under the checkpoint that mines"""
 
-    def __init__(self, run, known, draw, episode, rank_filters=()):
+    def __init__(self, run, known, scored=False):
         self.ids, self.scores, self.rows = run
-        self.known, self.draw, self.episode, self.rank_filters = known, draw, episode, list(rank_filters)
+        self.known, self.scored = known, scored
         self.lines = np.argsort(self.rows, kind="stable")
         self.starts = np.searchsorted(self.rows[self.lines], np.arange(len(known) + 1))
         self.widths_Q = self.ids.shape[1] * np.diff(self.starts)
 
-    def candidates(self, first, last):
-        """bool [Q, S]: the slot holds a passage that is not known and has one of the wanted ranks."""
+    def found(self, first, last):
         lines_L = self.lines[self.starts[first] : self.starts[last]]
         ids_LK = self.ids[lines_L]
-        wanted_LK = (ids_LK >= 0) & ~are_known(ids_LK, self.rows[lines_L], self.known)
-        if self.draw.ranks or self.rank_filters:
-            ranks_LK = np.cumsum(wanted_LK, axis=1)
-        for drops, setting in self.rank_filters:
-            wanted_LK &= ~drops(ranks_LK, setting)
-        if self.draw.ranks:
-            wanted_LK &= np.logical_or.reduce([(ranks_LK >= low) & (ranks_LK <= high) for low, high in self.draw.ranks])
-        return in_slots(self.widths_Q[first:last], wanted_LK)
-
-    def passages(self, first, last):
-        ids_LK = self.ids[self.lines[self.starts[first] : self.starts[last]]]
-        return in_slots(self.widths_Q[first:last], ids_LK)
-
-    def take(self, first, last, slots_QN):
-        lists_QN, columns_QN = np.divmod(slots_QN, self.ids.shape[1])
-        lists_QN += self.starts[first:last, None]
-        lines_QN = self.lines[np.minimum(lists_QN, len(self.lines) - 1)]  # a query without a line fills no slot
-        passages_QN, scores_QN = (values[lines_QN, columns_QN] for values in (self.ids, self.scores))
-        return found_items(passages_QN, self.draw.flag, self.episode, columns_QN + 1, scores_QN)
+        there_LK = (ids_LK >= 0) & ~are_known(ids_LK, self.rows[lines_L], self.known)
+        widths_Q, scores_QS = self.widths_Q[first:last], None
+        if self.scored:
+            scores_QS = in_slots(widths_Q, self.scores[lines_L], empty=np.nan)
+        return Found(in_slots(widths_Q, ids_LK), in_slots(widths_Q, there_LK), self.ids.shape[1], scores_QS)

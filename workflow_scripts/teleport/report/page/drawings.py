@@ -6,8 +6,9 @@ import numpy as np
 import pandas as pd
 
 from teleport.report.charts import SOURCE_COLOURS, Figure, shown
-from teleport.report.curves import NAMED, column_points
+from teleport.report.page.curves import NAMED, column_points
 from teleport.report.page.negatives import GAP_BINS, RANK_BIN
+from teleport.report.render import shortened
 from teleport.report.verdicts import better
 
 CURVES = ("loss", "learning_rate", "gradient_norm", "positive_score", "negative_score")  # first, in this order
@@ -231,7 +232,7 @@ def swing_figure(contents):
     return Figure("swings", rows, "Negatives that swing.", text, "ANCE-Tele, Figure 6 and Table 10")
 
 
-def rate_figure(sets, ghosts=()):
+def rate_figure(sets, measure, ghosts=()):
     """Forgetting rates, means over seeds; sets: {label: [what `forgetting_of` says of one set of queries, per seed]}.
 
     ghosts: [[label, step, rate]] of a paper
@@ -250,7 +251,8 @@ def rate_figure(sets, ghosts=()):
             rows.append({"label": label, "step": step, "rate": rate, "paper": True, "what": "the paper"})
     text = f"The share of queries that an episode makes a system forget, {FORGOTTEN} / |Q|. Means over seeds."
     text += DIAMONDS * any(row["paper"] for row in rows)
-    return Figure("rates", rows, "Forgetting rate.", text, "ANCE-Tele, Figure 4 and Table 9")
+    axes = {"x": f"Share of queries whose {measure} falls"}
+    return Figure("rates", rows, "Forgetting rate.", text, "ANCE-Tele, Figure 4 and Table 9", axes)
 
 
 def state_rows(said, experiment, listed):
@@ -280,7 +282,7 @@ def river_figure(said, experiment, listed):
 
 def trace_figure(said):
     """The scores of some queries after every episode."""
-    names = [f"{at}. {text[:55]}{'…' * (len(text) > 55)}" for at, text in enumerate(said["traced"], 1)]
+    names = [f"{at}. {shortened(text, 55)}" for at, text in enumerate(said["traced"], 1)]
     rows = heat_rows(names, said["checkpoints"], said["traces"])
     title = f"{len(said['traced'])} queries drawn at random."
     return Figure("traces", rows, title, f"{said['measure']} after every episode.", "ANCE-Tele, Figures 3 and 8d")

@@ -4,7 +4,7 @@ import functools
 
 import numpy as np
 
-from teleport.evaluation.forgetting import DEPTH, forgets, reciprocal_ranks
+from teleport.analyses.forgetting import DEPTH, forgets, reciprocal_ranks
 from teleport.report.page.negatives import MOST_QUERIES, sample
 from teleport.report.verdicts import better
 

@@ -32,7 +32,7 @@ def finished_pools(reader, trajectory):
     return {n: each for n, each in enumerate(trajectory["episodes"], 1) if reader.finished(each["pool"])}
 
 
-def negatives_of(reader, trajectory, flags):
+def negatives_of(reader, trajectory):
     """What the page says of the negatives of one experiment and seed; None without a finished pool.
 
     {seed, queries: number of those that are counted, pools: {episode: `pool_facts`}, trained: `comings_and_goings` of
@@ -46,7 +46,7 @@ def negatives_of(reader, trajectory, flags):
     pools, trained, mined, near = {}, [], [], []
     for number, stages in episodes.items():
         positives = reader.positives(stages["positives"])
-        pools[number] = pool_facts(reader, stages, rows, positives, flags)
+        pools[number] = pool_facts(reader, stages, rows, positives)
         trained.append(pairs_of(*flat(reader.pool(stages["pool"]), rows, "passages")))
         for role, pairs in (("query", mined), ("lookahead", near)):
             there = reader.finished(stages[role])
@@ -132,39 +132,39 @@ def new_near_positive(episodes, near):
     return counts
 
 
-def source_name(flags_of_source, flags):
-    """The name of a source from the bit flags of a negative (int); flags: {name: bit}.
+def source_name(sources, bits):
+    """The name of a negative's source from its `sources` (int); bits: those of its `Pool`.
 
     What came through momentum is "momentum", whatever found it at first; united duplicates are "lookahead + query".
     """
-    if flags_of_source & flags[MOMENTUM]:
+    if sources & bits.get(MOMENTUM, 0):
         return MOMENTUM
-    return " + ".join(sorted(name for name, flag in flags.items() if flags_of_source & flag))
+    return " + ".join(sorted(name for name, bit in bits.items() if sources & bit))
 
 
-def first_source(flags_of_source, flags):
+def first_source(sources, bits):
     """As `source_name`, of united duplicates the first."""
-    return source_name(flags_of_source, flags).split(" + ")[0]
+    return source_name(sources, bits).split(" + ")[0]
 
 
-def count_sources(sources, flags):
-    """{name of a source: number of negatives}, from the bit flags of negatives (uint8)."""
+def count_sources(sources, bits):
+    """{name of a source: number of negatives}, from the `sources` of negatives."""
     counts = Counter()
     for value in np.unique(sources).tolist():
-        counts[source_name(value, flags)] += int((sources == value).sum())
+        counts[source_name(value, bits)] += int((sources == value).sum())
     return dict(counts)
 
 
-def pool_facts(reader, stages, rows, positives, flags):
+def pool_facts(reader, stages, rows, positives):
     """What one pool holds: counts by source, by source and rank (1-10, 11-20, ...), score gaps, facts of the merge."""
     pool = reader.pool(stages["pool"])
     _, sources, ranks = flat(pool, rows, "sources", "ranks")
     content = {"stage": stages["pool"], "facts": reader.facts(stages["pool"]), "ranks": {}}
     for value in np.unique(sources[ranks > 0]).tolist():
-        if (name := source_name(value, flags)) != MOMENTUM:
+        if (name := source_name(value, pool.bits)) != MOMENTUM:
             tens = (ranks[(sources == value) & (ranks > 0)] - 1) // RANK_BIN
             content["ranks"][name] = np.bincount(tens).tolist()
-    content["sources"] = count_sources(sources, flags)
+    content["sources"] = count_sources(sources, pool.bits)
     return content | score_gaps(reader, stages, rows, pool, positives)
 
 

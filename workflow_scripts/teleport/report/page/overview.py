@@ -1,131 +1,99 @@
-"""What the first page says: tables, verdicts, every pair of systems, costs; the stages as they ran."""
+"""The tables of the page: measures with what is behind each figure, verdicts, costs; pools, queries' states, stages."""
 
 from itertools import chain
 
 import numpy as np
 import pandas as pd
-from scipy.stats import t
+from markupsafe import Markup
 
 from teleport.report import table as tables
-from teleport.report.figures import machines, seconds
+from teleport.report.figures import seconds
+from teleport.report.page.drawings import state_rows
 from teleport.report.progress import SEED_COLUMNS, by_kind, of_seed
-from teleport.report.render import Printed
-from teleport.report.verdicts import PAIRS, baseline_text, baselines, labels_of, significance_text
-from teleport.settings.section import RERANKED
-
-NORMAL_95 = 1.96  # half the width of a 95 % interval, in standard errors
-ROUNDED = 1e-5  # of a mean, more than the six digits of a CSV leave out
+from teleport.report.render import NONE, Printed
+from teleport.report.stages import machines, warnings_of
+from teleport.report.units import duration, size
+from teleport.report.verdicts import baseline_text, baselines, labels_of, significance_text
 
 
-def page_table(reader, spec, table):
-    """A table with its finished rows, its verdicts and its pairs.
+def page_table(reader, contents, table):
+    """A table of its finished rows, as table.py makes it, with what is behind each figure.
 
-    {title, columns, printed: its `Printed`, rows: [{at, label, system, episode, runs, differs, cells: {column:
-    cell}}], starts: {label of an experiment: cell of the first column}, verdicts: [sentence], note, matrices: {column:
-    {(b, a): pair}}}. It tests nothing: p-values are those of the written table, which may be missing or of other rows.
+    {title, columns, printed: its `Printed`, rows: [{at, label, system, episode, runs, differs, cells: {column: cell}}],
+    starts: {label of an experiment: cell of the first column}, verdicts: [sentence], note, matrices: {column: {(b, a):
+    pair}}}; a cell is {mean, stages, measure, p: [text], queries, seeds, over_queries, over_seeds}.
     """
-    columns, labels = tables.columns(table), labels_of(table["rows"])
-    rows, above = [], {}
-    for at, row in enumerate(table["rows"]):
-        if all(map(reader.finished, chain(*row["runs"].values()))):
-            cells = {
-                column: cell(reader, row["runs"][split], split.removesuffix(RERANKED), measure)
-                for column, (split, measure) in columns.items()
-                if split in row["runs"]
-            }
-            settings = settings_of(spec, row)
-            content = {name: row[name] for name in ("system", "episode", "runs")} | {"at": at, "label": labels[at]}
-            rows.append(content | {"cells": cells, "differs": differences(settings, above)})
-            above = settings or above
-    tested, pairs = written(reader.root / "results/tables" / spec["name"], table, rows)
-    content = {"title": table["title"], "columns": list(columns), "rows": rows}
-    content["printed"] = printed(reader, table, rows, tested) if rows else None
-    content["starts"] = starts_of(reader, spec, *next(iter(columns.values())))
-    return content | answers(reader, table, tested, pairs)
+    done = [row for row in table["rows"] if all(map(reader.finished, chain(*row["runs"].values())))]
+    test, systems = table["significance"], {row["system"] for row in done}
+    if not systems.issuperset(chain(*baselines(test).values())):
+        test = None  # until its baselines are finished
+    table, columns = table | {"rows": done, "significance": test}, tables.columns(table)
+    content = {"title": table["title"], "columns": list(columns), "rows": [], "printed": None, "matrices": {}}
+    content |= {"verdicts": [], "note": "", "starts": starts_of(reader, contents, *next(iter(columns.values())))}
+    if not done:
+        return content
+    made, above = tables.make_table(table, reader), {}
+    for at, (row, label) in enumerate(zip(done, labels_of(done), strict=True)):
+        cells = {
+            column: cell(made, at, column, row["runs"][split], measure)
+            | {"p": [p_said(made, at, column, test, mark) for mark in made.p_values if tested(made, at, column, mark)]}
+            for column, (split, measure) in columns.items()
+            if split in row["runs"]
+        }
+        settings = settings_of(contents, row)
+        named = {name: row[name] for name in ("system", "episode", "runs")} | {"at": at, "label": label}
+        content["rows"].append(named | {"cells": cells, "differs": differences(settings, above)})
+        above = settings or above
+    cells = pd.concat([tables.row_cells(made.rows), tables.measure_cells(table, made)], axis=1)
+    notes = significance_text(test, table["splits"], made.comparisons) if test else []
+    warnings = warnings_of(reader, chain.from_iterable(chain(*row["runs"].values()) for row in done))
+    content["printed"] = Printed(
+        table["name"], table["title"], cells, [*notes, "Best of each column in bold.", *warnings]
+    )
+    content["verdicts"], content["note"] = tables.verdicts_with_costs(table, made, reader)
+    return content | {"matrices": matrices(made.pairs, columns)}
 
 
-def printed(reader, table, rows, tested):
-    """The `Printed` of a table's finished rows, as `page_table` gives them; tested: its CSV, or an empty frame."""
-    columns, places, test = list(tables.columns(table)), [row["at"] for row in rows], table["significance"]
-    said = pd.DataFrame([tables.describe(table["rows"][at], table["columns"], reader) for at in places])
-    by_seed = [{column: each["seeds"] for column, each in row["cells"].items()} for row in rows]
-    marks, p_values = list(baselines(test)), {}
-    for mark in marks if len(tested) else ():
-        names = [f"{column}{tables.p_suffix(mark, marks)}" for column in columns]
-        p_values[mark] = tested.reindex(places, columns=names).set_axis(columns, axis=1).reset_index(drop=True)
-        for row, of_row in zip(rows, p_values[mark].to_dict("records"), strict=True):
-            for column, p in of_row.items():
-                if column in row["cells"] and not np.isnan(p):
-                    row["cells"][column]["p"].append(f"{p} against {baseline_text(test, mark)}")
-    full = tables.Table(said, *tables.over_seeds(by_seed, columns), p_values, [])
-    cells = pd.concat([tables.row_cells(said), tables.measure_cells(table, full)], axis=1)
-    notes = significance_text(test, table["splits"], []) if p_values else []
-    return Printed(table["name"], table["title"], cells, [*notes, "Best of each column in bold."])
+def cell(made, at, column, names, measure):
+    """What is behind a figure of a `Table`."""
+    return {"mean": made.means[column][at], "stages": names, "measure": measure} | made.measured[at, column]._asdict()
 
 
-def written(folder, table, rows):
-    """The CSVs of the written table and of its pairs (DataFrames); empty where it is missing or outdated. rows: the
-    finished ones, as `page_table` gives them"""
-    paths = [folder / f"{table['name']}{suffix}.csv" for suffix in ("", ".pairs", ".sources")]
-    *frames, sources = [pd.read_csv(path) if path.is_file() else pd.DataFrame() for path in paths]
-    current = list(frames[0].get("system", ())) == [row["system"] for row in table["rows"]]
-    evaluated = {*chain.from_iterable(chain(*row["runs"].values()) for row in table["rows"])}
-    current &= {*sources.get("stage", ())} == evaluated  # not those of other settings
-    current = current and {*tables.columns(table)} <= {*frames[0]} and says_the_same(frames[0], rows)
-    return frames if current else [pd.DataFrame(), pd.DataFrame()]
+def tested(made, at, column, mark):
+    """Whether a figure has a p of a mark."""
+    return column in made.p_values[mark] and not np.isnan(made.p_values[mark][column][at])
 
 
-def says_the_same(tested, rows):
-    """Whether the CSV of a table has the means of its rows (as `page_table` gives them): not where stages were made
-    anew, by other code, since it was written."""
-    means = [(row["at"], column, cell["mean"]) for row in rows for column, cell in row["cells"].items()]
-    return tested.empty or all(np.isclose(tested[column][at], mean, ROUNDED, 0) for at, column, mean in means)
+def p_said(made, at, column, test, mark):
+    """A p of a figure, and against what (text)."""
+    return f"{made.p_values[mark][column][at]:.6g} against {baseline_text(test, mark)}"
 
 
-def answers(reader, table, tested, pairs):
-    """{verdicts, note, matrices} of a table, from its CSV and that of its pairs."""
-    columns, matrices = tables.columns(table), {}
-    first = next(iter(columns))
-    if not {*PAIRS} <= {*pairs} or first not in {*pairs["column"]}:
-        return {"verdicts": [], "note": "", "matrices": {}}
-    pairs = pairs[pairs["column"].isin([*columns])]
-    said, note = tables.verdicts_with_costs(table, first, tested[first], pairs, reader)
+def matrices(pairs, columns):
+    """{column: {(b, a): pair}} of all pairs of rows, either way round."""
+    found = {}
     turned = pairs.rename(columns={"a": "b", "b": "a", "won": "lost", "lost": "won"})
     for pair in pd.concat([pairs, turned.assign(difference=-turned["difference"])]).to_dict("records"):
         split, measure = columns[pair["column"]]
-        matrices.setdefault(pair["column"], {})[pair["b"], pair["a"]] = pair | {"split": split, "measure": measure}
-    return {"verdicts": said, "note": note, "matrices": matrices}
+        found.setdefault(pair["column"], {})[pair["b"], pair["a"]] = pair | {"split": split, "measure": measure}
+    return found
 
 
-def starts_of(reader, spec, split, measure):
+def starts_of(reader, contents, split, measure):
     """{label of an experiment: cell of the checkpoint that its training starts from}, where that is evaluated."""
     starts = {}
-    for experiment in spec["experiments"]:
+    for experiment in contents["experiments"]:
         names = list(dict.fromkeys(seed["runs"][0].get(split) for seed in experiment["seeds"]))
         if all(map(reader.finished, names)):
-            starts[experiment["system"]] = cell(reader, names, split.removesuffix(RERANKED), measure)
+            found = tables.measure_of(tables.scores_of(reader, names, measure))
+            starts[experiment["system"]] = {"mean": float(np.mean(found.seeds))} | found._asdict()
     return starts
 
 
-def cell(reader, names, split, measure):
-    """A figure with its intervals: mean, figures of seeds, half the widths of 95 % intervals over queries and seeds."""
-    by_seed = np.array([reader.scores(name, split)[measure] for name in names])
-    by_seed = by_seed[:, ~np.isnan(by_seed).all(axis=0)]
-    queries, seeds = by_seed.mean(axis=0), by_seed.mean(axis=1)
-    content = {"mean": float(seeds.mean()), "queries": len(queries), "seeds": seeds.tolist(), "stages": names, "p": []}
-    content |= {"measure": measure, "over_queries": half_width(queries, NORMAL_95)}
-    return content | {"over_seeds": half_width(seeds, t.ppf(0.975, len(seeds) - 1))}
-
-
-def half_width(values, errors):
-    """Half the width of an interval of so many standard errors around a mean; None of a single value."""
-    return float(errors * values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else None
-
-
-def settings_of(spec, row):
+def settings_of(contents, row):
     """The settings of the experiment whose checkpoint a row scores; none of BM25 and runs from elsewhere."""
     names = set(chain(*row["runs"].values()))
-    for experiment in [each for each in spec["experiments"] if each["system"] == row["system"]]:
+    for experiment in [each for each in contents["experiments"] if each["system"] == row["system"]]:
         if any(names & set(run.values()) for seed in experiment["seeds"] for run in seed["runs"]):
             return experiment["settings"]
     return {}
@@ -137,44 +105,113 @@ def differences(mine, other):
     return [[key, mine.get(key), other.get(key)] for key in keys if mine.get(key) != other.get(key)]
 
 
-def costs_table(reader, spec, note):
+def costs_table(reader, contents, note):
     """What each system whose trainings are finished has cost, as the tables count it (`Printed`)."""
-    last = {(table["name"], row["system"]): row for table in spec["tables"] for row in table["rows"]}
+    last = {(table["name"], row["system"]): row for table in contents["tables"] for row in table["rows"]}
     found = [(system, cost) for (_, system), row in last.items() if (cost := tables.cost_of(row, reader))]
     lines = [(system, *map(tables.seconds_text, (*cost, sum(cost)))) for system, cost in dict.fromkeys(found)]
     frame = pd.DataFrame(lines, columns=["System", "Mining", "Training", "Together"])
     return Printed("costs", "What it cost", frame, [note])
 
 
-def finished_stages(reader, spec):
+def finished_stages(reader, contents):
     """{name: what the page says of a finished stage}: its entry in the specification, its manifest and provenance."""
     found = {}
-    for name in filter(reader.finished, spec["stages"]):
+    for name in filter(reader.finished, contents["stages"]):
         artefact, manifest = reader.artefact(name), reader.artefact(name).manifest
         size = sum(file["bytes"] for file in manifest["files"].values())
         counted = {"seconds": seconds(artefact), "bytes": size, "machine": machines([artefact])}
-        found[name] = spec["stages"][name] | manifest | manifest["provenance"] | counted
+        found[name] = contents["stages"][name] | manifest | manifest["provenance"] | counted
     return found
 
 
-def status_of(reader, spec):
-    """(tables of what runs and of every experiment and seed, {kind: (finished, planned)}).
+def states_table(said, experiment, listed):
+    """How many queries each step left in each state, as links to their lists where these are listed."""
+    lines = {}
+    for row in state_rows(said, experiment, listed):
+        count, line = f"{row['count']:,}", lines.setdefault(row["step"], {"From → to": row["step"]})
+        if row["url"] and row["count"]:
+            count = Markup('<a href="{}">{}</a>').format(row["url"].replace(" ", "%20"), count)
+        line[row["state"].capitalize()] = count
+    return Printed("states", "Queries by state", pd.DataFrame(lines.values(), dtype=object), [])
 
-    The specification's `status`, what runs and what is left by the forecast, is only there for who looks meanwhile.
-    """
-    shown, seeds, seen = [], [], spec.get("status")
-    if seen:
-        names = [name.capitalize() for name in seen["columns"]]
-        note = f"{seen['left'][:1].upper()}{seen['left'][1:]}. Seen at {seen['seen']}."
-        nothing = [] if seen["unfinished"] else ["No stage is running, and none was stopped."]
-        shown.append(Printed("", "What runs", pd.DataFrame(seen["unfinished"], columns=names), [*nothing, note]))
-    for experiment in spec["experiments"]:
+
+def pools_table(said):
+    """What each pool of an experiment and seed has drawn and dropped; said: as `negatives_of` gives it."""
+    rows = []
+    for episode, pool in said["pools"].items():
+        facts, filters = pool["facts"], pool["facts"].get("filters") or {}
+        row = {"Episode": str(episode)}
+        row["Drawn"] = ", ".join(f"{name} {n:,}" for name, n in facts.get("drawn", {}).items())
+        row["Queries short"] = f"{sum(facts.get('short_queries', {}).values()):,}"
+        row |= {"Queries empty": f"{facts.get('empty_queries', 0):,}", "Repeated": f"{facts.get('overlap', 0):.1%}"}
+        row["Suspects"] = f"{pool['suspects']:.1%}" if "suspects" in pool else NONE
+        dropped = "; ".join(f"{name.replace('_', ' ')} {n}" for name, n in filters.items())
+        rows.append(row | {"Dropped by filters": dropped or NONE, "Stage": pool["stage"]})
+    note = (
+        "Short: queries with fewer candidates than a source wanted. Repeated: slots with a passage that the query "
+        "already has. Suspects: negatives with at least 95 % of the positive's score under the model that mined them."
+    )
+    return Printed("pools", "Pools", pd.DataFrame(rows, dtype=object), [note])
+
+
+def rate_table(split, measure, figure):
+    """The forgetting rates of one set of queries, a line per system."""
+    ours = pd.DataFrame([row for row in figure.rows if not row["paper"]], columns=["label", "step", "rate"])
+    table = ours.pivot(index="label", columns="step", values="rate").reindex(ours["label"].unique())
+    table = table.map("{:.1%}".format, na_action="ignore").fillna(NONE).add_prefix("Episode ")
+    frame = table.rename_axis("System").reset_index().rename_axis(columns=None)
+    return Printed("rates", f"Forgetting rate, {split} queries, {measure}", frame, [])
+
+
+def stages_table(rows, stages):
+    """The stages of a seed by link and episode, each with its time; stages: {name: what `finished_stages` says}."""
+    episodes = sorted({row["episode"] for row in rows})
+    names = {episode: f"Episode {episode}" if episode else "Start" for episode in episodes}
+    most = max([1e-9, *(stages[row["stage"]]["seconds"] for row in rows if row["stage"] in stages)])
+    lines = {}
+    for row in rows:
+        stage, text = stages.get(row["stage"]), Markup('<span class="todo">not run</span>')
+        if stage:
+            shared = Markup(' <span class="shared">shared</span>') if len(stage["users"]) > 1 else ""
+            span = Markup('<span class="heat" style="--heat: {:.3f}" title="{}">{}{}</span>')
+            took = stage["seconds"]
+            text = span.format(took / most, row["stage"], duration(took, 1), shared)
+        name = row["link"].rpartition("/")[2]
+        line = lines.setdefault(name, {"Stage": name} | dict.fromkeys(names.values(), Markup("")))
+        line[names[row["episode"]]] += text
+    note = "Every cell is a stage and its time; darker took longer. Shared ones were made once for several experiments."
+    return Printed("dag", "Stages by episode", pd.DataFrame(lines.values(), dtype=object), [note])
+
+
+def every_stage(stages):
+    """All finished stages with what each took (`Printed`); stages: {name: what `finished_stages` says}."""
+    lines = [
+        {
+            "Stage": name,
+            "What": f"{each['label']} · {', '.join(each['users'])}",
+            "Took": duration(each["seconds"], 1),
+            "Attempts": str(each["attempt"]),
+            "Memory": size(each["peak_memory_bytes"]),
+            "On disk": size(each["bytes"]),
+            "Started": each["started"].replace("T", " "),
+            "Machine": each["machine"],
+        }
+        for name, each in stages.items()
+    ]
+    note = "A stage lies in results/stages, with its settings, facts and provenance in manifest.json."
+    return Printed("every", "Finished stages", pd.DataFrame(lines, dtype=object), [note])
+
+
+def seeds_table(reader, contents):
+    """How much of every experiment and seed is finished (`Printed`)."""
+    lines = []
+    for experiment in contents["experiments"]:
         for seed in experiment["seeds"]:
             by_episode = zip(seed["episodes"], seed["runs"][1:], strict=True)
             episodes = [[episode["train"], *runs.values()] for episode, runs in by_episode]
             stages = {row["stage"] for row in seed["rows"]}
-            seeds.append(of_seed(experiment["label"], seed["seed"], episodes, stages, reader.finished))
-    if seeds:
-        frame = pd.DataFrame(seeds, columns=[name.capitalize() for name in SEED_COLUMNS])
-        shown.append(Printed("", "Experiments and seeds", frame, []))
-    return shown, by_kind(spec["stages"], reader.finished)
+            lines.append(of_seed(experiment["label"], seed["seed"], episodes, stages, reader.finished))
+    frame = pd.DataFrame(lines, columns=[name.capitalize() for name in SEED_COLUMNS])
+    kinds = ", ".join(f"{kind} {d} of {n}" for kind, (d, n) in by_kind(contents["stages"], reader.finished).items())
+    return Printed("seeds", "Experiments and seeds", frame, [f"Finished stages by kind: {kinds}."])

@@ -1,16 +1,21 @@
-"""Single queries: which are shown in full, their scores, and the top tens that systems give them."""
+"""Single queries: which have a page, their scores, the top tens that systems give them, the life of their negatives."""
 
+from collections import Counter
 from itertools import chain
 
 import numpy as np
 
+from teleport.report.charts import Figure, shown
 from teleport.report.page.forgetting import swing_sizes
-from teleport.report.page.negatives import finished_pools, sample
+from teleport.report.page.maps import map_rows, places
+from teleport.report.page.negatives import SUSPECT, finished_pools, first_source, flat, sample, source_name
 
 TOP = 10
 DRAWN = 4  # one in so many of the queries shown in full is drawn at random, the others differ most between systems
 LEAST_SHOWN = 10  # training queries
 MOST_CELLS = 4_000  # of the tables of all training queries: fewer queries are shown where each has more
+MAPPED = 48  # negatives on the map of a query, those in most pools first
+MOST_DRAWN = 4  # experiments of which a query's page has charts; of more, it has tables alone
 
 
 def compared_rows(tables):
@@ -96,3 +101,89 @@ def fitting(number, reader, trajectories):
     pools = [each["pool"] for each in episodes]
     per_query = sum(reader.facts(pool)["negatives"] / max(1, len(reader.pool(pool).offsets) - 1) for pool in pools)
     return min(number, max(LEAST_SHOWN, int(MOST_CELLS / max(1.0, per_query))))
+
+
+def ranking_table(tops):
+    """[(passage, {system: rank})] of all that some system has in its top ten, those that most have first."""
+    ranks = {}
+    for system, passages in tops.items():
+        for rank, passage in enumerate(passages, 1):
+            ranks.setdefault(passage, {})[system] = rank
+    weight = {passage: sum(1 / rank for rank in found.values()) for passage, found in ranks.items()}
+    return sorted(ranks.items(), key=lambda each: (-weight[each[0]], str(each[0])))
+
+
+def query_life(reader, trajectory, row):
+    """What one experiment gave one training query, episode by episode.
+
+    {pools: {episode: stages}, positive: {episode: (rank, score)}, lines: {passage: {episode: {source, what, then, now,
+    score, suspect}}}}. what: its first source; then: the rank in the search that found the passage; now, score: by the
+    model that mined the episode; None where there is none.
+    """
+    life = {"pools": finished_pools(reader, trajectory), "positive": {}, "lines": {}}
+    for number, stages in life["pools"].items():
+        pool = reader.pool(stages["pool"])
+        fields = flat(pool, np.array([row]), "passages", "sources", "ranks")
+        passages, sources, ranks = (field.tolist() for field in fields[1:])
+        now = {passage: rank for rank, passage in enumerate(reader.found(stages["query"], row), 1)}
+        positives = reader.positives(stages["positives"])[row].tolist()
+        scores, positive = scores_now(reader, stages, row, passages, positives[:1])
+        life["positive"][number] = min((now[known] for known in positives if known in now), default=None), positive
+        for passage, source, rank, score in zip(passages, sources, ranks, scores, strict=True):
+            suspect = None not in (score, positive) and score >= positive - abs(positive) * (1 - SUSPECT)
+            line = {"source": source_name(source, pool.bits), "what": first_source(source, pool.bits)}
+            line |= {"then": rank or None}
+            line |= {"now": now.get(passage), "score": score, "suspect": suspect}
+            life["lines"].setdefault(passage, {}).setdefault(number, line)
+    return life
+
+
+def scores_now(reader, stages, row, passages, positives):
+    """([score of each passage], score of the first positive) by the model that mined; None without vectors."""
+    scorer = reader.scorer(stages["queries"], stages["passages"])
+    if scorer is None or not passages:
+        return [None] * len(passages), None
+    scores = [float(f"{score:.5g}") for score in scorer.score(row, np.array([*passages, *positives]))]
+    return scores[: len(passages)], scores[-1] if positives else None
+
+
+def life_figures(reader, life, row, named):
+    """The life of a query's negatives, and its map: [Figure]; named: {passage: (its id, its place on the page)}."""
+    rows = []
+    for passage, lines in life["lines"].items():
+        name, url = named[passage]
+        for number, line in lines.items():
+            said = {"episode": number, "rank": line["now"] or line["then"], "what": line["what"]}
+            rows.append(said | {"passage": name, "url": url})
+    for number, (rank, _) in life["positive"].items():
+        rows.append({"episode": number, "rank": rank, "what": "positive", "passage": "the positive"})
+    rows = [each for each in rows if each["rank"]]
+    text = (
+        "Each dot is a negative of an episode, at its rank by the model that mined the episode (where that has it no "
+        "more: in the search that found it). The thick line is the positive: negatives above it outrank it."
+    )
+    return shown(Figure("life", rows, "The life of its negatives.", text), map_figure(reader, life, row, named))
+
+
+def map_figure(reader, life, row, named):
+    """A query, its first positives and some negatives on one plane, an episode at a time; None for fewer than two."""
+    scorers = [reader.scorer(stages["queries"], stages["passages"]) for stages in life["pools"].values()]
+    if len(scorers) < 2 or None in scorers:
+        return None
+    times = Counter({passage: len(lines) for passage, lines in life["lines"].items()})
+    positives = reader.positives()[row][:2].tolist()
+    chosen = positives + [passage for passage, _ in times.most_common(MAPPED)]
+    rows, elsewhere = [], {"what": "another episode's"}
+    for number, points in zip(life["pools"], places(scorers, row, chosen), strict=True):
+        what = ["positive"] * len(positives)
+        what += [life["lines"][passage].get(number, elsewhere)["what"] for passage in chosen[len(positives) :]]
+        names = [named[passage][0] for passage in chosen]
+        texts = [("query itself", "the query"), *zip(what, names, strict=True)]
+        rows += [{"episode": number} | each for each in map_rows(points, texts, len(positives))]
+    text = (
+        "Two principal components of the vectors of all episodes together, so that places compare; at most "
+        f"{MAPPED} negatives, coloured by source where the episode has them."
+    )
+    bind = {"input": "range", "min": min(life["pools"]), "max": max(life["pools"]), "step": 1, "name": "Episode "}
+    episode = {"value": max(life["pools"]), "bind": bind}
+    return Figure("map", rows[::-1], "The neighbourhood.", text, "ANCE-Tele, Figure 6", changes=episode)

@@ -10,18 +10,26 @@ import vl_convert
 from markupsafe import Markup, escape
 
 from teleport.report.charts import SOURCE_COLOURS
-from teleport.report.dotted import flat
-from teleport.report.render import WORDS
+from teleport.report.render import WORDS, shortened
 from teleport.report.units import duration, size
 from teleport.report.verdicts import figure, p_text
-from teleport.running.files import write_text
+from teleport.running.files import require_output, write_text
 
 ASSETS = Path(__file__).parent / "assets"
 FILES = "_page"  # below the folder of the page; no configuration can have this name
 DOOR = '<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0; url={0}"><a href="{0}">{1}</a>\n'
 LINK = re.compile(r'href="([\w.+%-]+\.html)(?:#([^"]*))?"')
 MOST_CHARACTERS = 1_000_000  # of the passages of all pages: where there are more, the longest ones are cut
-WORDS_HERE = {"Drawn", "Dropped by filters", "Stage", "Queries", "What", "State", "Host", "Done"}  # to the left, too
+WORDS_HERE = {
+    "Drawn",
+    "Dropped by filters",
+    "Stage",
+    "Queries",
+    "What",
+    "State",
+    "Started",
+    "Machine",
+}  # to the left, too
 LEAST_CUT = 120  # but none to less than this
 
 
@@ -62,6 +70,7 @@ class Site:
 
     def write_one_file(self, path):
         """Write all pages as one file that needs no other; returns the number of its bytes."""
+        require_output(path)
         articles = [
             f'<article id="{name}"{" hidden" * bool(at)}>{body}</article>'
             for at, (name, (_, body)) in enumerate(self.pages.items())
@@ -101,16 +110,6 @@ def script_json(value):
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
 
-def stage_page(name):
-    """The file name of the page of a stage."""
-    return f"stage-{name.replace('/', '-')}.html"
-
-
-def stage_link(name):
-    """A link to the page of a stage."""
-    return Markup('<a class="stage" href="{}">{}</a>').format(stage_page(name), name)
-
-
 def bold(text):
     """A cell of a `Printed` table as HTML: what is between two pairs of stars is bold."""
     return Markup(re.sub(r"\*\*(.+?)\*\*", r"<b>\1</b>", str(escape(text))))
@@ -124,9 +123,8 @@ FILTERS = {
     "p": p_text,
     "duration": lambda seconds: duration(seconds, 1),
     "bytes": size,
-    "flat": lambda value: list(flat(value)),
     "bold": bold,
-    "stage": stage_link,
+    "shorten": shortened,
 }
 
 

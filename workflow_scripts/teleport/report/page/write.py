@@ -6,15 +6,14 @@ import numpy as np
 import pandas as pd
 
 from teleport.report.charts import drawn, shown
-from teleport.report.curves import MOST_POINTS, training_curves
-from teleport.report.figures import machines
-from teleport.report.page import drawings, overview, queries, query_pages, tables
+from teleport.report.page import drawings, overview, queries
+from teleport.report.page.curves import MOST_POINTS, training_curves
 from teleport.report.page.forgetting import STATES, Traces, forgetting_of, way_text
 from teleport.report.page.negatives import finished_pools, negatives_of
-from teleport.report.page.site import Site, read_texts, stage_page
+from teleport.report.page.site import Site, read_texts
 from teleport.report.published_table import printed_published, published_measures
-from teleport.report.reader import Reader
 from teleport.report.render import NONE
+from teleport.report.stages import Reader, machines
 from teleport.report.verdicts import better, p_text
 from teleport.running.provenance import not_in_commit
 
@@ -28,54 +27,56 @@ MOST_POSITIVES = 5  # of a query, besides those that some system finds
 CONFIGURED = ".venv/bin/snakemake --cores all{files} -- {targets}"
 
 
-def write_page(spec, root, output_folder, share=None):
-    """Write the page of a specification (see page_specs.py) to a folder; returns its size in bytes.
+def write_page(contents, root, output_folder, share=None):
+    """Write the page of `contents` (see contents.py) to a folder; returns its size in bytes.
 
     share: a file that has all of it, in the place of the folder. `root` (a Path) is the folder that holds results/.
     Raises Refusal for a torn or edited artefact and for a collection that is not there yet.
     """
-    page = Page(spec, root)
+    page = Page(contents, root)
     page.first_page()
     page.comparison()
     page.experiments()
     page.queries()
     page.stages()
-    if tables := [printed_published(each, root)[1::-1] for each in spec.get("published", ())]:
+    if tables := [printed_published(each, root)[1::-1] for each in contents.get("published", ())]:
         page.site.add("papers.html", "papers.html", "Beside the papers", published=tables)
     return page.site.write_one_file(share) if share else page.site.write(output_folder)
 
 
 class Page:
-    """The pages of one specification, section by section."""
+    """The pages of one configuration, section by section."""
 
-    def __init__(self, spec, root):
-        self.spec, self.reader = spec, Reader(root, spec["collection"])
-        self.finished = overview.finished_stages(self.reader, spec)
-        self.tables = [overview.page_table(self.reader, spec, table) for table in spec["tables"]]
+    def __init__(self, contents, root):
+        self.contents, self.reader = contents, Reader(root, contents["collection"])
+        self.finished = overview.finished_stages(self.reader, contents)
+        self.tables = [overview.page_table(self.reader, contents, table) for table in contents["tables"]]
         self.traces, self.compared = Traces(self.reader), queries.compared_rows(self.tables)
-        self.splits = queries.split_contents(self.reader, spec, self.compared)
-        first_seeds = {each["label"]: each["seeds"][0] for each in spec["experiments"]}
+        self.splits = queries.split_contents(self.reader, contents, self.compared)
+        first_seeds = {each["label"]: each["seeds"][0] for each in contents["experiments"]}
         self.trained = {label: seed for label, seed in first_seeds.items() if finished_pools(self.reader, seed)}
-        self.labels = {each["name"]: each["label"] for each in spec["experiments"]}
+        self.labels = {each["name"]: each["label"] for each in contents["experiments"]}
         last = max(self.finished.values(), key=lambda stage: stage["started"])
         self.written, self.commit = last["started"][:16].replace("T", " "), (last["git_commit"] or "unknown")[:12]
         systems = list(self.labels.values()) or [row["label"] for row in self.compared]
         more = f" and {len(systems) - MOST_NAMED} more" if len(systems) > MOST_NAMED else ""
-        title = spec["name"] or ", ".join(systems[:MOST_NAMED]) + more or "Results"
-        made = f"Made from {', '.join(spec['configuration'])} at commit {self.commit}; last stage begun {self.written}."
+        title = contents["name"] or ", ".join(systems[:MOST_NAMED]) + more or "Results"
+        files = ", ".join(contents["configuration"])
+        made = f"Made from {files} at commit {self.commit}; last stage begun {self.written}."
         self.site = Site(title, made, list(NAVIGATION.items()))
         seeded = any(len(names) > 1 for row in self.compared for names in row["runs"].values())
         self.site.templates.globals |= {"stages": self.finished, "seeded": seeded, "better": better}
         self.site.templates.globals |= {"reproduce": self.reproduce, "behind": self.behind, "spent": self.spent}
+        self.site.templates.globals["papers"] = bool(contents["published"])  # else nobody asks what a paper drew so
 
     def reproduce(self, names):
         """The command that makes stages in a fresh clone, at the commit that made them."""
         commit, changed, _ = (self.finished[names[0]]["git_commit"] or "COMMIT").partition("+changes")
-        files = "".join(f" {file}" for file in self.spec["configuration"])
+        files = "".join(f" {file}" for file in self.contents["configuration"])
         targets = " ".join(f"results/stages/{name}/manifest.json" for name in names)
         command = CONFIGURED.format(files=f" --configfile{files}" if files else "", targets=targets)
         note = "  # made with changes that are in no commit" if changed else ""
-        if own := not_in_commit(commit, tuple(self.spec["configuration"])):
+        if own := not_in_commit(commit, tuple(self.contents["configuration"])):
             note += f"  # first bring {', '.join(own)}, which that commit lacks"
         return f"git checkout {commit} && make .venv/installed && {command}{note}"
 
@@ -94,21 +95,26 @@ class Page:
 
     def first_page(self):
         """Verdicts, methods, tables, every pair of systems, and costs."""
-        spec, stages, facts = self.spec, self.finished, self.reader.facts(self.spec["collection"])
+        contents, stages, facts = self.contents, self.finished, self.reader.facts(self.contents["collection"])
         where = machines(map(self.reader.artefact, stages)) or NONE
         numbers = ", ".join(f"{each['queries']:,} {split}" for split, each in facts.get("splits", {}).items())
-        about = {"Configuration": " ".join(spec["configuration"]), "Passages": f"{facts['num_passages']:,}"}
-        about |= {"Queries": numbers or NONE, "Evaluated on": ", ".join(spec["splits"]), "Commit": self.commit}
+        about = {"Configuration": " ".join(contents["configuration"]), "Passages": f"{facts['num_passages']:,}"}
+        about |= {"Queries": numbers or NONE, "Evaluated on": ", ".join(contents["splits"]), "Commit": self.commit}
         about |= {"Last stage": self.written, "Machine": where}
-        about["Stages"] = f"{len(stages):,} of {len(spec['stages']):,}"
-        published = published_measures(spec.get("published", ()), self.reader.root)
+        about["Stages"] = f"{len(stages):,} of {len(contents['stages']):,}"
+        published = published_measures(contents.get("published", ()), self.reader.root)
         for table in self.tables:
             table["figures"] = shown(*drawings.system_figures(table, published))
             table["by_episode"] = shown(*drawings.episode_figures(table))
         note = f"Means over seeds, as if each system ran alone, one stage after another, on {where}. All stages of "
         note += f"this configuration took {self.spent(stages) / 3600:.2f} hours, each counted once."
-        content = {"about": about, "tables": self.tables, "methods": spec["experiments"], "evaluated": self.compared}
-        content |= {"costs": overview.costs_table(self.reader, spec, note), "kinds": drawings.kind_figure(stages)}
+        content = {
+            "about": about,
+            "tables": self.tables,
+            "methods": contents["experiments"],
+            "evaluated": self.compared,
+        }
+        content |= {"costs": overview.costs_table(self.reader, contents, note), "kinds": drawings.kind_figure(stages)}
         self.site.add("index.html", "index.html", "Verdicts", **content)
 
     def comparison(self):
@@ -131,36 +137,34 @@ class Page:
                     of[f"{numbers[pair['a']]} {numbers[pair['b']]}"] = p_text(pair["p"])
         return pairs
 
-    def put_queries(self, split, rows, full, lists, sources=None):
-        """The list of the queries of a split (lists of rows: all, and those in full), and what opens the others.
-
-        lists, sources: as `light` takes them
-        """
+    def put_queries(self, split, rows, full):
+        """The list of the queries of a split; rows: all of them, full: those that have a page (lists of rows)."""
         ids, texts = (self.reader.queries(split, name).take(rows).to_pylist() for name in ("query_id", "text"))
         limit = max(LEAST_LISTED, MOST_LISTED // max(1, len(rows)))
         said = {"rows": rows, "ids": ids, "texts": [text[:limit] for text in texts], "full": full}
         self.site.put(f"queries-{split}", said | {"cut": limit if max(map(len, texts), default=0) > limit else 0})
-        light = query_pages.light(self.reader, rows, full, self.reader.positives(split=split), lists, sources)
-        self.site.put(f"light-{split}", light)
 
     def experiments(self):
         """A page for each experiment, and one for all of them."""
         first, rates, self.listed = {}, {}, []
-        for experiment in self.spec["experiments"]:
+        for experiment in self.contents["experiments"]:
             label, seeds = experiment["label"], experiment["seeds"]
-            pools = list(filter(None, (negatives_of(self.reader, seed, self.spec["flags"]) for seed in seeds)))
+            pools = list(filter(None, (negatives_of(self.reader, seed) for seed in seeds)))
             first |= {label: pools[0]} if pools else {}
-            sets = [forgetting_of(self.traces, seed, self.spec["splits"], self.spec["measures"]) for seed in seeds]
+            sets = [
+                forgetting_of(self.traces, seed, self.contents["splits"], self.contents["measures"]) for seed in seeds
+            ]
             for said in chain(*sets):
                 rates.setdefault((said["split"], said["measure"]), {}).setdefault(label, []).append(said)
             self.experiment_page(experiment, pools, sets)
         if self.labels:
             drawn_rates = []
-            for (split, measure), by_label in rates.items():
-                figure = drawings.rate_figure(by_label, self.spec.get("ghosts", ()) if split == "train" else ())
+            for (split, measure), by_label in sorted(rates.items(), key=lambda each: each[0][0] == "train"):
+                ghosts = self.contents["ghosts"] if split == "train" else ()
+                figure = drawings.rate_figure(by_label, measure, ghosts)
                 if figure.rows:
-                    drawn_rates.append((tables.rate_table(split, measure, figure), figure))
-            content = {"links": self.labels, "rates": drawn_rates}
+                    drawn_rates.append((overview.rate_table(split, measure, figure), figure))
+            content = {"methods": self.contents["experiments"], "rates": drawn_rates}
             content["all"] = shown(drawings.share_figure(first), drawings.swing_figure(first))
             self.site.add("experiments.html", "experiments.html", "Experiments", **content)
 
@@ -175,17 +179,17 @@ class Page:
         drawn_of, negatives, learned = f", drawn of {total:,}" * (rows < total), [], []
         for said in pools:
             summary = f"Seed {said['seed']}, counted over {said['queries']:,} training queries{drawn_of}"
-            negatives.append((summary, drawings.negatives_figures(said), tables.pools_table(said)))
+            negatives.append((summary, drawings.negatives_figures(said), overview.pools_table(said)))
         for said in chain(*sets):
             listed, sampled = said["seed"] == seeds[0]["seed"], drawn_of * (said["split"] == "train")
             summary = f"{said['queries']:,} {said['split']} queries{sampled}, {said['measure']}, seed {said['seed']}"
             figures = shown(drawings.river_figure(said, name, listed), drawings.trace_figure(said))
-            learned.append((summary, figures, tables.states_table(said, name, listed)))
+            learned.append((summary, figures, overview.states_table(said, name, listed)))
         summary = f"Every seed; a curve of more than {MOST_POINTS:,} steps is thinned evenly"
         training = [(summary, drawings.training_figures(curves), None)] if len(curves) else []
-        ran = [(f"Seed {seed['seed']}", (), tables.stages_table(seed["rows"], self.finished)) for seed in seeds]
-        sections = [("negatives", "Negatives", negatives), ("forgetting", "Learned and forgotten", learned)]
-        sections += [("training", "Training", training), ("stages", "The stages as they ran", ran)]
+        ran = [(f"Seed {seed['seed']}", (), overview.stages_table(seed["rows"], self.finished)) for seed in seeds]
+        sections = [("training", "Training", training), ("negatives", "Negatives", negatives)]
+        sections += [("forgetting", "Learned and forgotten", learned), ("stages", "The stages as they ran", ran)]
         content = {"experiment": experiment, "sections": [section for section in sections if section[2]]}
         self.site.add(f"experiment-{name}.html", "experiment.html", experiment["label"], **content)
 
@@ -214,21 +218,19 @@ class Page:
         splits = list(dict.fromkeys([*self.splits, *["train"] * bool(trained)]))
         index = {"splits": splits, "scored": list(self.splits), "labels": [row["label"] for row in self.compared]}
         index |= {"pairs": self.pairs(), "experiments": self.listed, "states": STATES}
-        index["sources"] = list(self.spec["flags"])
         self.site.put("index", index)
         if splits:
             self.site.add("list.html", "list.html", "Queries", full=contents)
-            self.site.add("query.html", "light.html", "Query")
 
     def evaluated_queries(self, split, content):
         """What the pages of some queries of a split show; puts the list of all."""
         rows, systems, measure = content["rows"], content["systems"], next(iter(content["scores"]))
         labels = [self.compared[n]["label"] for n in systems]
         tops = {n: queries.tops_of(self.reader, self.compared[n]["runs"][split][0], rows) for n in systems}
-        self.put_queries(split, rows, content["full"], dict(zip(labels, tops.values(), strict=True)))
+        self.put_queries(split, rows, content["full"])
         scores, contents = dict(zip(rows, content["scores"][measure].T.tolist(), strict=True)), []
         for row in content["full"]:
-            ranking = query_pages.ranking_table({n: of[row] for n, of in tops.items()})
+            ranking = queries.ranking_table({n: of[row] for n, of in tops.items()})
             said = {"split": split, "row": row, "ranking": ranking, "lives": [], "measure": measure}
             contents.append(said | {"systems": list(zip(systems, labels, scores[row], strict=True))})
         return contents
@@ -236,10 +238,15 @@ class Page:
     def training_queries(self):
         """What the pages of training queries show, for first seeds; puts the list of all."""
         compared = [self.traces.training(seed)[1] for seed in self.trained.values()]
-        number = queries.fitting(self.spec["queries"], self.reader, self.trained.values())
+        number = queries.fitting(self.contents["queries"], self.reader, self.trained.values())
         rows, chosen = self.traces.rows.tolist(), queries.selected(self.traces.rows, compared, number)
-        mined = query_pages.mined_lists(self.reader, self.trained, rows, self.spec["flags"])
-        self.put_queries("train", rows, chosen, *mined)
+        pools = [
+            self.reader.pool(stages["pool"])
+            for seed in self.trained.values()
+            for stages in finished_pools(self.reader, seed).values()
+        ]
+        chosen = [row for row in chosen if any(pool.offsets[row + 1] > pool.offsets[row] for pool in pools)]
+        self.put_queries("train", rows, chosen)
         return [{"split": "train", "row": row, "ranking": [], "lives": []} for row in chosen]
 
     def add_lives(self, contents):
@@ -249,30 +256,22 @@ class Page:
             checkpoints, scores_EQ, _ = self.traces.training(seed)
             for row, at in zip(rows.tolist(), np.searchsorted(self.traces.rows, rows), strict=True):
                 way = way_text(scores_EQ[:, at].tolist(), "RR")
-                life = query_pages.query_life(self.reader, seed, row, self.spec["flags"])
+                life = queries.query_life(self.reader, seed, row)
                 contents[row]["lives"].append({"label": label, "checkpoints": checkpoints, "way": way, "life": life})
 
     def query_page(self, content, texts):
         """Write the page of one query. texts: {passage row: [id, title, text]}"""
         row, page = content["row"], f"{content['split']}-{content['row']}"
         named = {passage: (texts[passage][0], f"#{page}-p{at}") for passage, at in content["number"].items()}
-        few = len(content["lives"]) <= query_pages.MOST_DRAWN
+        few = len(content["lives"]) <= queries.MOST_DRAWN
         for each in content["lives"]:
-            each["figures"] = query_pages.life_figures(self.reader, each["life"], row, named) if few else []
+            each["figures"] = queries.life_figures(self.reader, each["life"], row, named) if few else []
         ids, texts_of_queries = (self.reader.queries(content["split"], column) for column in ("query_id", "text"))
         content["known"] = [passage for passage in content["number"] if any(texts[passage][1:3])]  # of others only ids
         content |= {"page": page, "id": ids[row].as_py(), "text": texts_of_queries[row].as_py()}
         self.site.add(f"query-{page}.html", "query.html", content["id"], texts=texts, **content)
 
     def stages(self):
-        """A page for each finished stage, and the list of all."""
-        readers = {}
-        for name, stage in self.finished.items():
-            for read in dict.fromkeys(stage["inputs"].values()):
-                readers.setdefault(read, []).append(name)
-        status, kinds = overview.status_of(self.reader, self.spec)
-        planned = len(self.spec["stages"])
-        self.site.add("stages.html", "stages.html", "Stages", status=status, kinds=kinds, planned=planned)
-        for name in self.finished:
-            named = {"name": name, "readers": readers.get(name, ()), "pages": self.labels}
-            self.site.add(stage_page(name), "stage.html", name, **named)
+        """How much is finished, and what every finished stage took."""
+        tables = [overview.seeds_table(self.reader, self.contents), overview.every_stage(self.finished)]
+        self.site.add("stages.html", "stages.html", "Stages", tables=tables, planned=len(self.contents["stages"]))

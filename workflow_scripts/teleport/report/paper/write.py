@@ -9,18 +9,19 @@ from pathlib import Path
 import pandas as pd
 import vl_convert
 
+from teleport.analyses.forgetting import DEPTH
 from teleport.refusal import Refusal
 from teleport.report.charts import Figure, charts
-from teleport.report.curves import training_curves
+from teleport.report.page.contents import page_contents
+from teleport.report.page.curves import training_curves
 from teleport.report.page.drawings import episode_figures, negatives_figures, rate_figure, training_figures
 from teleport.report.page.forgetting import Traces, forgetting_of
 from teleport.report.page.negatives import negatives_of
 from teleport.report.page.overview import page_table
-from teleport.report.paper.cases import cases
-from teleport.report.paper.queries import maps, scores
-from teleport.report.paper.systems import bars, curves, histogram
-from teleport.report.reader import Reader
+from teleport.report.paper.figures import bars, cases, curves, histogram, maps, scores
+from teleport.report.paper.plan import planned_figures
 from teleport.report.render import csv_text, write_forms
+from teleport.report.stages import Reader
 from teleport.running.files import write_bytes, write_text
 
 KINDS = {"map": maps, "scores": scores, "curves": curves, "bars": bars, "histogram": histogram, "cases": cases}
@@ -31,38 +32,40 @@ FILES |= {"Since when: all that was mined.": "mined"}  # figures of an experimen
 SIZES = {"labelFontSize": 8, "titleFontSize": 8}
 
 
-def write_figures(spec, root, output_folder):
-    """Write NAME.pdf and NAME.png of the figures of a specification's finished stages; returns their names.
+def write_figures(plan, files, root, output_folder):
+    """Write NAME.pdf and NAME.png of the figures of a plan's finished stages; returns their names. files: those of the
+    configuration.
 
     Per experiment, under its first seed: `sources-EXPERIMENT` and `first-EXPERIMENT` (ANCE-Tele Figure 9),
     `mined-EXPERIMENT` (Figures 5, 10) and `loss-EXPERIMENT` (Figure 2); of all experiments `episodes`, the first column
     of the main table (Figures 2, 8a), and `forgetting` (Figure 4), on training queries.
     """
-    reader = Reader(root, spec["collection"])
+    _, contents = page_contents(plan, files)
+    reader = Reader(root, contents["collection"])
     traces, sets, figures = Traces(reader), {}, {}
-    for at, figure in enumerate(episode_figures(page_table(reader, spec, spec["tables"][0])), 1):
+    for at, figure in enumerate(episode_figures(page_table(reader, contents, contents["tables"][0])), 1):
         figures["episodes" if at == 1 else f"episodes-{at}"] = figure
-    for experiment in spec["experiments"]:
+    for experiment in contents["experiments"]:
         name, seed = experiment["name"], experiment["seeds"][0]
         for said in forgetting_of(traces, seed, [], {}):
             sets.setdefault(experiment["label"], []).append(said)
-        said = negatives_of(reader, seed, spec["flags"])
+        said = negatives_of(reader, seed)
         drawn = training_figures(training_curves(reader, [seed])) + (negatives_figures(said) if said else [])
         figures |= {f"{FILES[each.title]}-{name}": each for each in drawn if each.title in FILES}
-    if (figure := rate_figure(sets, spec.get("ghosts", ()))).rows:
+    if (figure := rate_figure(sets, f"RR@{DEPTH}", contents["ghosts"])).rows:
         figures["forgetting"] = figure
     for name, figure in figures.items():
         write_figure(figure, Path(output_folder) / name)
-    return write_paper_figures(spec, reader, Path(output_folder), [*figures])
+    return write_paper_figures(planned_figures(plan), reader, Path(output_folder), [*figures])
 
 
-def write_paper_figures(spec, reader, folder, written):
-    """Write the finished ones of a specification's `figures` (see page_specs.py) to a folder; returns the names of
+def write_paper_figures(figures, reader, folder, written):
+    """Write the finished ones of `figures` (see plan.py) to a folder; returns the names of
     those that are `written` already, and theirs. Raises Refusal for two of one name.
 
     A file is called NAME-SUFFIX, and NAME where the figure is one file.
     """
-    for name, figure in spec["figures"].items():
+    for name, figure in figures.items():
         made = KINDS[figure["kind"]](reader, name, figure)
         parts = [file_part(suffix) for suffix in made]
         for number, (part, content) in enumerate(zip(parts, made.values(), strict=True), 1):

@@ -7,7 +7,6 @@ num_pairs(counted_QP, positive_columns_Q, own_columns_QN)  of how many pairs it 
 loss(scores_QK, positive_QK, negative_QK, **settings)  of the lists of a live search
     scores: float, of passages in the order of their ranks; bool, on the CPU: which are positives, negatives, or neither
 
-A loss over a batch whose line in the registry `needs` a stage has besides, and gets `labels` as a last argument:
-
-open_labels(job, data)  -> function of a `data.Batch`, numpy labels of its pairs, from the input "loss" of the job
+A loss that compares its scores with another's has `scores=True` in its line in the registry and a `scoring.Scored` as
+settings. It gets them as a last argument: float32 [Q, 1 + N], on the device, of the positive and of the own negatives.
 """

@@ -3,6 +3,6 @@
 mask(batch, data, **settings)  of a `data.Batch` and its `data.TrainingSet`: bool numpy [Q, P], True where left out
 mask_scores(scores_QP, positive_columns_Q, own_columns_QN, **settings)  of scaled scores: bool, as torch's, likewise
 
-and leaves in the positive of the query itself. A `mask` whose line in the registry `needs` a stage has `open_labels`,
-as a loss has (`training/losses`), of the input "masks.NAME", and gets `labels` besides.
+and leaves in the positive of the query itself. A mask that compares scores of pairs has `scores` in its line in the
+registry, a `scoring.Scored` as settings, and gets the function `score(query_rows, passage_rows)` as a keyword besides.
 """

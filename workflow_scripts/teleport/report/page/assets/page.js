@@ -104,9 +104,8 @@ const page = (() => {
   return { h, load, put, place, address, chart, apps };
 })();
 
-// The address of a query: of its page, or of the light one for all that have none.
-page.query = (split, row, full, ...rest) =>
-  full.has(row) ? page.address(`query-${split}-${row}`, ...rest) : page.address("query", split, row, ...rest);
+// The address of a query that has a page of its own; null for the others.
+page.query = (split, row, full, ...rest) => (full.has(row) ? page.address(`query-${split}-${row}`, ...rest) : null);
 
 // Fills the form of an app; lists: [name, options, chosen, (value) → what follows the app's name in the address].
 page.form = (root, lists) => {
@@ -121,23 +120,25 @@ page.form = (root, lists) => {
   root.querySelector("form").replaceChildren(...lists.map(label));
 };
 
+// How a text begins: whole words, unless the first one is longer than there is room.
+page.begun = (text) => text.slice(0, page.MOST_CHARACTERS + 1).replace(/\s+\S*$/, "").slice(0, page.MOST_CHARACTERS);
+
 // A list of queries: [{row, url, id, text, more: [elements]}] that hold the text searched for, so many at first.
 page.MOST = 300;
 page.MOST_CHARACTERS = 120; // of a query in a list, which is searched whole
 page.listQueries = (root, all, full, cut) => {
   const { h } = page, input = root.querySelector("input[type=search]"), list = root.querySelector(".queries");
   const line = ({ row, url, id, text, more }) => {
-    const short = text.length > page.MOST_CHARACTERS ? `${text.slice(0, page.MOST_CHARACTERS)}…` : text;
-    const link = h("a", { href: url, "data-row": row, dir: "auto" }, short);
+    const short = text.length > page.MOST_CHARACTERS ? `${page.begun(text)}…` : text;
+    const link = h(url ? "a" : "span", { ...(url ? { href: url } : {}), "data-row": row, dir: "auto" }, short);
     return h("li", {}, h("span", { class: "text" }, link, h("small", {}, id)), more);
   };
   input.oninput = () => {
     const wanted = input.value.toLowerCase();
     const found = all.filter(({ id, text }) => `${id} ${text}`.toLowerCase().includes(wanted));
     const whole = found.filter(({ row }) => full.has(row)).length;
-    const missing = whole < found.length ? "; the others open without texts" : "";
     const short = cut ? `; the first ${cut} characters of each` : "";
-    const said = `${found.length.toLocaleString("en")} queries, ${whole} in full${missing}${short}`;
+    const said = `${found.length.toLocaleString("en")} queries, ${whole} with a page${short}`;
     root.querySelector(".note").textContent = said;
     list.replaceChildren(...found.slice(0, page.MOST).map(line));
     const more = found.slice(page.MOST), button = h("button", { type: "button", class: "cell" }, `${more.length} more`);
@@ -187,40 +188,6 @@ page.apps.diff = async (root, { scored, labels, pairs }) => {
 
 page.spelled = (path, states) => [...path].map((letter) => states.find((name) => name[0] === letter)).join(", ");
 page.measured = (measure) => (measure.startsWith("RR") ? "rank " : `${measure} `);
-
-// A query without a page of its own: its scores, what became of it, and passages by their ids.
-page.apps.light = async (root, { splits, scored, experiments, states, sources }) => {
-  const [split, row, only] = page.place(), { h } = page;
-  if (!splits.includes(split)) return;
-  const queries = await page.load(`queries-${split}`), at = queries.rows.indexOf(Number(row));
-  if (at < 0) return;
-  const { columns, most, queries: light, sources: digits } = await page.load(`light-${split}`);
-  const none = { systems: [], scores: {} };
-  const { systems, scores } = scored.includes(split) ? await page.load(`scores-${split}`) : none;
-  const lists = columns.map((_, n) => (light[row]?.[n] ?? "").split(" ").filter(Boolean));
-  const positives = new Set(lists[0]);
-  const passages = (n) => lists[n].flatMap((id, at) => {
-    const of = digits[row]?.[n] ?? "", source = of[at] === of[at - 1] ? [] : [h("small", {}, sources[of[at]]), " "];
-    return [...source, positives.has(id) ? h("b", {}, id) : id, " "];
-  });
-  const line = (name, ...parts) =>
-    h("tr", {}, h("th", { scope: "row" }, name), h("td", { class: "words" }, ...parts));
-  const lines = [line(columns[0], ...passages(0))];
-  const measures = (n) => Object.entries(scores).map(([name, values]) => `${name} ${values[n][at]}`).join(", ");
-  for (const [n, column] of columns.slice(1).entries()) {
-    if (only && !only.split("-").includes(String(systems[n]))) continue;
-    lines.push(line(column, h("small", {}, measures(n)), " ", ...passages(n + 1)));
-  }
-  for (const each of experiments.filter((one) => one.splits.includes(split))) {
-    const { paths, ways, measure, checkpoints } = (await page.load(`paths-${each.name}`))[split];
-    const way = `${page.measured(measure)}${ways[at]}: ${page.spelled(paths[at], states)}`;
-    if (paths[at]) lines.push(line(`${each.label}, checkpoints ${checkpoints.join(" → ")}`, way));
-  }
-  root.querySelector(".id").textContent = `${split} query ${queries.ids[at]}; at most ${most} passages of each`;
-  const text = queries.texts[at];
-  root.querySelector(".question").textContent = text.length === queries.cut ? `${text}…` : text;
-  root.querySelector(".wide").replaceChildren(h("table", { class: "light" }, h("tbody", {}, ...lines)));
-};
 
 // All queries of a split, or those that one step of an experiment left in one state.
 page.apps.list = async (root, { splits, experiments, states }) => {

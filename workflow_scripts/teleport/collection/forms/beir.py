@@ -1,0 +1,49 @@
+"""A BEIR folder. queries.jsonl holds the queries of all splits; those of one split are the ones that its judgments
+name."""
+
+from functools import partial
+from pathlib import Path
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from teleport.collection.records import Rows, Source, Split, existing, json_rows, judgment_rows, refuse, split_names
+from teleport.settings.collection import Judged
+from teleport.settings.section import LocalPath
+
+HEADER = ["query-id", "corpus-id", "score"]
+PASSAGE, QUERY = {"_id": str, "title": str, "text": str}, {"_id": str, "text": str}
+
+
+class Beir(Judged):
+    """A BEIR folder: corpus.jsonl[.gz], queries.jsonl[.gz], qrels/SPLIT.tsv."""
+
+    patterns: ClassVar = ("corpus.jsonl", "queries.jsonl", "qrels/*.tsv")
+
+    source: Literal["beir"]
+    path: LocalPath = Field(description="The BEIR folder.")
+
+    def split_names(self):
+        return split_names(Path(self.path, "qrels"), "*.tsv", "collection.path")
+
+
+Settings = Beir
+
+
+def read(settings, job=None):
+    """The Source of a `Beir` folder, whose files may be plain or .gz."""
+    home, key = Path(settings.path), "collection.path"
+    corpus, queries = existing(home / "corpus.jsonl", key), existing(home / "queries.jsonl", key)
+    splits = {}
+    for name in settings.split_names():
+        qrels = Rows(existing(home / "qrels" / f"{name}.tsv", key), partial(judgment_rows, header=HEADER))
+        splits[name] = Split(Rows(queries, partial(judged_queries, qrels=qrels)), qrels)
+    return Source(Rows(corpus, partial(json_rows, types=PASSAGE, defaults={"title": ""})), splits)
+
+
+def judged_queries(path, qrels, wrong=refuse):
+    """(line number, id, text) of the queries in the JSON lines `path` that `qrels` name."""
+    judged = {
+        row[1] for row in qrels.read(qrels.place, wrong=lambda *fault: None)
+    }  # its faults are told where it is read
+    return (row for row in json_rows(path, QUERY, wrong=wrong) if row[1] in judged)

@@ -1,0 +1,63 @@
+"""A folder of tab-separated files, whose names say the split."""
+
+from functools import partial
+from pathlib import Path
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from teleport.collection.records import (
+    Rows,
+    Source,
+    Split,
+    existing,
+    found,
+    json_rows,
+    judgment_rows,
+    passage_rows,
+    query_rows,
+    split_names,
+)
+from teleport.settings.collection import Judged
+from teleport.settings.section import LocalPath
+
+
+class Folder(Judged):
+    """A folder: corpus.tsv[.gz] (id, title, text), queries.SPLIT.tsv, qrels.SPLIT.tsv, maybe answers.SPLIT.jsonl."""
+
+    patterns: ClassVar = ("corpus.tsv", "queries.*.tsv", "qrels.*.tsv", "answers.*.jsonl")
+
+    source: Literal["folder"]
+    path: LocalPath = Field(description="The folder of corpus.tsv[.gz].")
+    queries: LocalPath | None = Field(None, description="The folder of queries and judgments, when it is another one.")
+
+    @property
+    def home(self):
+        """(the folder of queries and judgments, the setting that names it)."""
+        return Path(self.queries or self.path), "collection.queries" if self.queries else "collection.path"
+
+    def split_names(self):
+        home, key = self.home
+        return split_names(home, "(?:queries|qrels).*.tsv", key)
+
+
+Settings = Folder
+
+
+def read(settings, job=None):
+    """The Source of a `Folder`. Every split that has queries or judgments must have both; only a split other than train
+    that has answers needs no judgments."""
+    corpus = existing(Path(settings.path, "corpus.tsv"), "collection.path")
+    splits = {name: read_split(name, *settings.home) for name in settings.split_names()}
+    return Source(Rows(corpus, passage_rows), splits)
+
+
+def read_split(name, home, key):
+    queries, qrels = existing(home / f"queries.{name}.tsv", key), home / f"qrels.{name}.tsv"
+    answers = found(home / f"answers.{name}.jsonl")
+    if found(qrels) or name == "train" or not answers:
+        judged = Rows(existing(qrels, key), judgment_rows)
+    else:
+        judged = Rows(qrels, lambda path, wrong: iter(()))
+    answers = answers and Rows(answers, partial(json_rows, types={"id": str, "answers": list}))
+    return Split(Rows(queries, query_rows), judged, answers)

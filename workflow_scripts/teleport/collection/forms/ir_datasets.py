@@ -1,0 +1,94 @@
+"""Any set of ir_datasets as a collection: it fetches, verifies (MD5) and parses; this only names the fields.
+
+Passages of `msmarco-passage` have their encoding repaired by ir_datasets: not to the character those of the official
+file, which the papers use (config/marco.yaml reads that one).
+"""
+
+import difflib
+import os
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from teleport.collection.records import Rows, Source, Split
+from teleport.refusal import Refusal
+from teleport.settings.collection import Judged, SplitName
+
+HOME = Path("data/ir_datasets")
+
+
+class IrDatasets(Judged):
+    """Sets of ir_datasets, which fetches, verifies and parses them below data/ir_datasets."""
+
+    source: Literal["ir_datasets"]
+    corpus: str = Field(description="The id whose documents are the passages, for example `msmarco-passage`.")
+    splits: dict[SplitName, str] = Field(min_length=1, description="Split → its id, as `msmarco-passage/dev/small`.")
+
+
+Settings = IrDatasets
+
+
+def read(settings, job=None):
+    """The Source of an `IrDatasets`."""
+    from teleport.collection.download import show_licences  # here: loading a configuration loads this file
+
+    registry = open_registry()
+    corpus = set_with("docs", registry, settings.corpus, "collection.corpus")
+    splits = {name: split(registry, dataset, name) for name, dataset in settings.splits.items()}
+    names = sorted({dataset.split("/")[0] for dataset in [settings.corpus, *settings.splits.values()]})
+    show_licences({f"ir_datasets-{name}": f"see https://ir-datasets.com/{name}.html." for name in names})
+    return Source(rows(f"{settings.corpus} docs", corpus.docs_iter, passage_fields), splits)
+
+
+def rows(place, records, fields):
+    """Rows of the records that `records()` iterates over, numbered from 1; fields: takes one record apart"""
+    return Rows(place, lambda place, wrong: ((number, *fields(record)) for number, record in enumerate(records(), 1)))
+
+
+def open_registry():
+    """The sets of ir_datasets ({id: set}), which keeps its files below data/ir_datasets."""
+    # Read by ir_datasets while it is imported, so it is imported here and nowhere above.
+    os.environ["IR_DATASETS_HOME"] = str(HOME.resolve())
+    os.environ["IR_DATASETS_TMP"] = str((HOME / "tmp").resolve())
+    import ir_datasets
+
+    return ir_datasets.registry
+
+
+def set_with(entity, registry, dataset, key):
+    """The set `dataset`, which must have `entity` (docs, queries, qrels); `key` is the setting that names it."""
+    try:
+        entry = registry[dataset]
+    except KeyError:
+        close = difflib.get_close_matches(dataset, list(registry), n=3)
+        remedy = f"Did you mean {' or '.join(close)}?" if close else "Its ids are listed at https://ir-datasets.com."
+        raise Refusal(f"{key}: ir_datasets has no {dataset!r}. {remedy}") from None
+    if not getattr(entry, f"has_{entity}")():
+        raise Refusal(f"{key}: {dataset!r} of ir_datasets has no {entity}. Name a set that has.")
+    return entry
+
+
+def split(registry, dataset, name):
+    """The Split of one id: its queries, its judgments, and answers where its queries have them."""
+    for entity in ("queries", "qrels"):
+        entry = set_with(entity, registry, dataset, f"collection.splits.{name}")
+    queries, answers = rows(f"{dataset} queries", entry.queries_iter, query_fields), None
+    if "answers" in entry.queries_cls()._fields:
+        answers = rows(queries.place, entry.queries_iter, lambda query: (query.query_id, list(query.answers)))
+    qrels = rows(f"{dataset} qrels", entry.qrels_iter, lambda j: (j.query_id, j.doc_id, str(j.relevance)))
+    return Split(queries, qrels, answers)
+
+
+def passage_fields(doc):
+    """Id, title (empty without one) and text; a document with neither `text` nor `body` is one text, title included."""
+    text = getattr(doc, "text", getattr(doc, "body", None))
+    if text is None:
+        return doc.doc_id, "", doc.default_text()
+    return doc.doc_id, getattr(doc, "title", None) or "", text
+
+
+def query_fields(query):
+    """Id and text of a query; a TREC topic has its text in `title`."""
+    text = getattr(query, "text", getattr(query, "title", None))
+    return query.query_id, query.default_text() if text is None else text

@@ -1,0 +1,44 @@
+"""What a stage costs, as the `costs.py` of each room says it: sizes in bytes, and work by the rate that it goes at."""
+
+from dataclasses import dataclass, field
+
+BASE, TORCH_BASE = 0.15e9, 0.65e9  # memory of a process that has loaded numpy and pyarrow, and torch besides
+ID_BYTES = 150  # a passage's text id in memory: as a Python string in a table of rows
+NEIGHBOUR_BYTES = 8  # an id and a score
+PAIR_BYTES = 40  # a retrieved passage in memory: ids, scores and a sorted copy of the ids
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a job computes. gpus: how many it has; with 0 the processor does all, in memory."""
+
+    threads: int = 1
+    gpus: int = 1
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a job costs; sizes in bytes. A machine makes a time of its work (commands/forecast/hardware.py)."""
+
+    bytes: float = 0.0  # of the artefact
+    memory: float = BASE  # at the peak, of what has to stay
+    mapped: float = 0.0  # besides, of files that are read or written once: in memory until the system wants it back
+    device_memory: float = 0.0  # on each of its GPUs
+    work: dict = field(default_factory=dict)  # {rate of a hardware line: amount}
+    model: bool = False  # whether the job loads torch and a checkpoint
+    lacks: str = ""  # what is not counted
+
+
+def run_bytes(lines, depth):
+    """Bytes of a run of so many lines of `depth` passages."""
+    return lines * (depth * NEIGHBOUR_BYTES + 4)
+
+
+def vector_bytes(texts, dim, bytes_per_number=4):
+    """Vectors on disk or in memory; fp32 unless said otherwise."""
+    return texts * dim * bytes_per_number
+
+
+def search_flop(lines, passages, dim):
+    """Inner products of `lines` vectors with those of all passages; a multiplication and an addition are two."""
+    return 2 * lines * passages * dim

@@ -1,0 +1,98 @@
+"""What checkpoints, tokens and vectors cost: a function (stage, counts, place) → Cost per kind.
+
+Counted are matrix products: embeddings, LayerNorm, softmax and GELU are left out, about 1 % at BERT-base's size.
+"""
+
+from dataclasses import dataclass, replace
+
+from teleport.costs import BASE, TORCH_BASE, Cost, vector_bytes
+from teleport.encoder.budget import TOKEN_BUDGET
+
+TOKENIZER = 0.95e6  # bytes in each checkpoint: tokenizer.json and vocab.txt of BERT
+TOKEN_BYTES = 64  # of a batch on a CPU, by the width of the residual stream and thread
+TOKENISED, TOKENISED_BYTES = 2048, 172  # texts that are tokenised at a time; bytes of each of their tokens
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Sizes of a BERT or RoBERTa backbone, under the names of transformers' config.json; the default is BERT-base."""
+
+    num_hidden_layers: int = 12
+    hidden_size: int = 768
+    intermediate_size: int = 3072
+    num_attention_heads: int = 12
+    vocab_size: int = 30522
+    max_position_embeddings: int = 512
+    type_vocab_size: int = 2
+
+    @property
+    def layer_weights(self):
+        """Weights of the matrices of all layers: four of attention, two of the feed-forward part."""
+        hidden = self.hidden_size
+        return self.num_hidden_layers * (4 * hidden**2 + 2 * hidden * self.intermediate_size)
+
+    @property
+    def parameters(self):
+        """All parameters without pooler and head: matrices, biases, LayerNorms and embeddings."""
+        hidden, positions = self.hidden_size, self.max_position_embeddings + self.type_vocab_size
+        vectors = self.num_hidden_layers * (9 * hidden + self.intermediate_size) + 2 * hidden
+        return self.layer_weights + vectors + (self.vocab_size + positions) * hidden
+
+
+def forward_flop(shape, tokens):
+    """One text of `tokens` tokens through the backbone: 2 x weights x tokens, and the two products of attention."""
+    attention = shape.num_hidden_layers * 4 * tokens**2 * shape.hidden_size
+    return 2 * shape.layer_weights * tokens + attention
+
+
+def pretrained(stage, counts, place):
+    """The weights are fetched where they are not local, loaded and written."""
+    shape, _, encoders = counts.encoder(stage)
+    weights, sources = 4 * shape.parameters, (stage.settings.checkpoint, stage.settings.query_checkpoint)
+    fetched = weights * sum(counts.is_fetched(source) for source in sources if source)
+    memory = TORCH_BASE + weights * encoders
+    return Cost((weights + TOKENIZER) * encoders, memory=memory, work={"network": fetched}, model=True)
+
+
+def tokens(stage, counts, place):
+    """All texts are tokenised: 2 or 4 bytes a token, and offsets of 8 bytes a text."""
+    shape, encoder = counts.shape(stage.inputs["pretrained"]), counts.plan.encoder
+    total = counts.passages * counts.text_tokens(stage, encoder.max_passage_tokens)
+    for split, num in counts.queries.items():
+        total += num * (counts.tokens_per_text(stage, f"queries.{split}", encoder.max_query_tokens) - 2)
+    texts = counts.passages + sum(counts.queries.values())
+    size = total * (2 if shape.vocab_size <= 2**16 else 4) + 8 * (texts + 1 + len(counts.queries))
+    at_once = TOKENISED_BYTES * min(TOKENISED, texts) * total / max(1, texts)
+    return Cost(size, memory=2 * BASE + 16 * counts.passages + at_once, work={"tokens": total})
+
+
+def encode(stage, counts, place):
+    """A forward pass of every text; token maps and vectors are memory-mapped."""
+    shape, dim, encoders = counts.encoder(stage)
+    settings, queries, flop = stage.settings, counts.queries if "query" in stage.settings.sides else {}, 0.0
+    for split, num in queries.items():
+        length = counts.tokens_per_text(stage.inputs["tokens"], f"queries.{split}", settings.max_query_tokens)
+        flop += num * forward_flop(shape, length)
+    size = vector_bytes(sum(queries.values()), dim)
+    if "passage" in settings.sides:
+        passages, _, stored = counts.vectors(stage)
+        size += stored
+        flop += passages * forward_flop(shape, counts.chunks(stage)[1])
+    weights = 4 * shape.parameters
+    computing = 1.5 * weights * min(encoders, len(settings.sides))
+    batches = place.threads * TOKEN_BYTES * TOKEN_BUDGET["encode"]["cpu"] * shape.hidden_size
+    return Cost(
+        size,
+        memory=TORCH_BASE + 16 * counts.passages + weights * encoders + (0 if place.gpus else computing + batches),
+        mapped=tokens(stage.inputs["tokens"], counts, place).bytes + size,
+        device_memory=computing if place.gpus else 0.0,
+        work={"encode_flop": flop},
+        model=True,
+    )
+
+
+def sharded(cost, number):
+    """(Cost of each of so many shards of a stage `encode`, that of the job which joins them)."""
+    work = {rate: amount / number for rate, amount in cost.work.items()}
+    shard = replace(cost, bytes=cost.bytes / number, mapped=cost.mapped / number, work=work)
+    return shard, replace(cost, bytes=0.0, work={"disk": 2 * cost.bytes})

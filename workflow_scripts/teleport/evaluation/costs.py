@@ -1,0 +1,46 @@
+"""What measuring and comparing runs costs: a function (stage, counts, place) → Cost per kind."""
+
+import math
+
+from teleport.collection.costs import looking_for_answers
+from teleport.costs import BASE, ID_BYTES, NEIGHBOUR_BYTES, PAIR_BYTES, Cost
+from teleport.settings.measures import coverage_cutoffs
+
+RUN_BYTES = 15  # a line of a compressed run: 12 with MS MARCO's numbers for ids, 24 with names of functions
+MEASURES_BASE = 0.3e9  # memory of a process that has loaded what measures runs
+
+
+def check(stage, counts, place):
+    """Counts of the collection are compared: a process, and nothing besides."""
+    return Cost()
+
+
+def ranks(stage, counts):
+    """Lines of a run of the stage's split that is evaluated."""
+    return counts.plan.config.evaluation.depth * counts.queries[stage.settings.split]
+
+
+def evaluate(stage, counts, place):
+    """A run is measured, and written compressed; answers are looked for by one process."""
+    rows, work, texts, cutoffs = ranks(stage, counts), {}, 0.0, coverage_cutoffs(stage.settings.measures)
+    if cutoffs:
+        work, texts = looking_for_answers(max(cutoffs.values()) * counts.queries[stage.settings.split], counts)
+    return Cost(rows * RUN_BYTES, MEASURES_BASE + PAIR_BYTES * rows + texts, work=work | {"rows": rows})
+
+
+def external(stage, counts, place):
+    """A run from elsewhere, as deep as ours; each line is a few Python objects before it is an array."""
+    rows = ranks(stage, counts)
+    return Cost(rows * NEIGHBOUR_BYTES, BASE + (rows + counts.passages / 3) * ID_BYTES, work={"rows": rows})
+
+
+def contrast(stage, counts, place):
+    """Two runs are measured and compared."""
+    rows = 2 * ranks(stage, counts)
+    return Cost(counts.queries[stage.settings.split] * 40, MEASURES_BASE + PAIR_BYTES * rows, work={"rows": rows})
+
+
+def forgetting(stage, counts, place):
+    """Two runs of the training queries are compared."""
+    rows = 2 * math.prod(counts.run(stage.inputs["after"]))
+    return Cost(memory=MEASURES_BASE + rows * NEIGHBOUR_BYTES, work={"rows": rows})

@@ -1,0 +1,79 @@
+"""What pools of negatives, and positives by answer match, cost: a function (stage, counts, place) → Cost per kind."""
+
+from teleport.collection.costs import looking_for_answers
+from teleport.costs import BASE, ID_BYTES, NEIGHBOUR_BYTES, PAIR_BYTES, Cost, run_bytes, vector_bytes
+
+POOL_BYTES = 15  # a negative: passage 4, sources 2, first episode 1, rank 4, score 4
+SCORE_BYTES = 8  # a scored pair: passage 4, score 4
+MERGE_BUFFERS = 60e6  # the candidates of a block and their draws
+MERGED, RESCORED = 0.04, 1.5  # of a row of a run: drawing from a candidate, and scoring it again
+
+
+def negatives_file(stage, counts, place):
+    """Ids, texts or tokens of all passages are hashed, to find those of the file."""
+    size = run_bytes(*counts.run(stage))
+    return Cost(size, memory=BASE + 16 * counts.passages + 2 * size, work={"texts": counts.passages})
+
+
+def positives(stage, counts, place):
+    """At most: only questions without a judged positive are looked at."""
+    lines, depth = counts.run(stage.inputs["queries"])
+    work, memory = looking_for_answers(lines * depth, counts, place.threads)
+    return Cost(lines * 12, memory=memory + BASE + lines * (ID_BYTES + depth * PAIR_BYTES), work=work)
+
+
+def pool_size(stage):
+    """Negatives per query of a `merge` stage."""
+    return sum(draw.count for draw in stage.settings.sources.values())
+
+
+def offered(stage, counts):
+    """At most: (pairs of each source of a `merge` or `score` stage, bytes of the lists that are read, pairs of the last
+    pool)."""
+    settings, inputs = stage.settings, stage.inputs
+    queries = counts.in_part(counts.queries["train"], settings.part)
+    read = [inputs[name] for name in settings.sources if name in inputs and name != "momentum"]
+    lists = [run_bytes(*counts.run(run)) for run in read]
+    others = sum(2 * draw.count for name, draw in settings.sources.items() if name not in inputs)  # random ones
+    last = pool_size(inputs["momentum"]) if "momentum" in inputs and "momentum" in settings.sources else 0
+    return [*(size / NEIGHBOUR_BYTES for size in lists), queries * others], sum(lists), queries * last
+
+
+def looking(stage, pairs, counts, place):
+    """(work, bytes) of removing what has an answer, of what each source offers but for the last pool."""
+    if stage.settings.remove != "answers":
+        return {}, 0
+    looked, memory = zip(*(looking_for_answers(number, counts, place.threads) for number in pairs), strict=True)
+    return {rate: sum(each[rate] for each in looked) for rate in looked[0]}, max(memory)
+
+
+def score(stage, counts, place):
+    """Inner products of pairs: those of candidates, or of a pool, and of the positives."""
+    pairs, mapped, last = offered(stage, counts)
+    work, more = looking(stage, pairs, counts, place)
+    queries = counts.in_part(counts.queries["train"], stage.settings.part)
+    _, dim, size = counts.vectors(stage.inputs["passages"])
+    number = sum(pairs) + last + queries
+    number += queries * pool_size(stage.inputs["negatives"]) if "negatives" in stage.inputs else 0
+    work |= {"rows": RESCORED * number}
+    mapped += more + size + vector_bytes(queries, dim)
+    return Cost(number * SCORE_BYTES, memory=BASE + MERGE_BUFFERS + mapped + queries * ID_BYTES, work=work)
+
+
+def merge(stage, counts, place):
+    """Candidates of all sources are drawn from and joined; where scores are compared, they are looked up."""
+    pairs, mapped, last = offered(stage, counts)
+    work, more = looking(stage, pairs, counts, place)
+    queries, number = counts.in_part(counts.queries["train"], stage.settings.part), sum(pairs) + last
+    tables = sum(role.startswith(("scores.", "anchors.")) for role in stage.inputs)
+    work |= {"rows": MERGED * number * (1 + tables)}
+    mapped += more + tables * number * SCORE_BYTES
+    size = queries * (pool_size(stage) * POOL_BYTES + 8)
+    return Cost(size, memory=BASE + MERGE_BUFFERS + mapped + queries * ID_BYTES, work=work)
+
+
+def negatives_overlap(stage, counts, place):
+    """The lists of a run beside the pool."""
+    lines, depth = counts.run(stage.inputs["queries"])
+    rows = lines * (depth + pool_size(stage.inputs["negatives"]))
+    return Cost(memory=BASE + rows * NEIGHBOUR_BYTES, work={"rows": MERGED * rows})

@@ -1,0 +1,39 @@
+"""Equally many from every stratum of the scores, so that easy and hard negatives are all there (arXiv 2604.04734 finds
+that such a spread of a teacher's scores distils better than the highest, or than uniform draws)."""
+
+from pydantic import Field
+
+from teleport.settings.scoring import Scored
+from teleport.settings.section import Natural
+
+
+class Settings(Scored):
+    """Candidates in the order of their scores are cut into strata of equal size."""
+
+    strata: Natural = Field(10, description="How many; of each as many negatives, up to one.")
+
+
+def choose(candidates, count, strata):
+    """`count` slots of each query: with n candidates in the order of their scores, number i is in stratum i·strata/n
+    (rounded down). Every stratum gives its share of `count` uniformly; what one is short of is drawn from the others,
+    uniformly too."""
+    import numpy as np
+
+    from teleport.negatives.draw import slots_of_smallest
+
+    available_QS, num_slots = candidates.available_QS, candidates.available_QS.shape[1]
+    order_QS = np.argsort(np.where(available_QS, -candidates.scores_QS, np.inf), axis=1, kind="stable")
+    places_QS = np.empty_like(order_QS)
+    np.put_along_axis(places_QS, order_QS, np.arange(num_slots), axis=1)
+    number_Q1 = np.count_nonzero(available_QS, axis=1, keepdims=True)
+    strata_QS = np.where(available_QS, places_QS * strata // np.maximum(number_Q1, 1), strata)
+    random_QS = candidates.random_QS()
+    # Each slot's place in the random order of its stratum, from 0 on.
+    order_QS = np.lexsort((random_QS, strata_QS), axis=1)
+    sorted_QS = np.take_along_axis(strata_QS, order_QS, axis=1)
+    begins_QS = np.where(np.diff(sorted_QS, axis=1, prepend=-1) != 0, np.arange(num_slots), 0)
+    within_QS = np.empty_like(order_QS)
+    np.put_along_axis(within_QS, order_QS, np.arange(num_slots) - np.maximum.accumulate(begins_QS, axis=1), axis=1)
+    share_S = np.diff(np.arange(strata + 2) * count // strata)  # of each stratum; the last is of what is not there
+    extra_QS = within_QS >= share_S[strata_QS]
+    return slots_of_smallest(extra_QS + (random_QS >> np.uint64(11)) * 2.0**-53, available_QS, count)

@@ -1,0 +1,14 @@
+"""What scores higher than a fixed number is left out: the cap of Arctic-Embed (arXiv 2405.05374)."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from teleport.settings.section import NumberOrNull
+
+Settings = Annotated[NumberOrNull, Field(description="Leave out a score above this.")]
+
+
+def drops_scores(scores_QS, positive_scores_Q1, cap):
+    """bool: the score is above the cap."""
+    return scores_QS > cap

@@ -1,0 +1,14 @@
+"""What scores lower than a fixed number is left out: negatives so easy that they teach nothing."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from teleport.settings.section import NumberOrNull
+
+Settings = Annotated[NumberOrNull, Field(description="Leave out a score below this.")]
+
+
+def drops_scores(scores_QS, positive_scores_Q1, floor):
+    """bool: the score is below the floor."""
+    return scores_QS < floor

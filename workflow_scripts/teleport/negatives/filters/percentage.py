@@ -1,0 +1,17 @@
+"""What scores above a share of the positive's score is left out: TopK-PercPos (NV-Retriever, arXiv 2407.15831), and
+Nemotron's recipe, which takes the lowest of several positives. `relative_margin` is the form for scores of any sign."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from teleport.settings.section import NotNegative
+
+Settings = Annotated[
+    NotNegative | None, Field(description="Leave out a score above s+ x percentage (TopK-PercPos: 0.95).")
+]
+
+
+def drops_scores(scores_QS, positive_scores_Q1, share):
+    """bool: the score is above share * s+."""
+    return scores_QS > positive_scores_Q1 * scores_QS.dtype.type(share)

@@ -1,0 +1,71 @@
+"""Stage `score`: the scores of pairs that a draw, a filter, a loss or a mask compares and no retrieval knows.
+
+Pairs are a query's positives and the candidates of the sources that the settings name, or, where the stage reads a pool
+(`negatives`), its negatives. Scores are inner products under one checkpoint: with the query, or (`of: positives`) with
+the query's first positive in its place.
+"""
+
+import numpy as np
+
+from teleport.arrays import GrowingArray, Ragged, offsets_of, save_array
+from teleport.collection.reader import positives_of_job
+from teleport.negatives.candidates import blocks, open_sources
+from teleport.negatives.known_positives import known_passages
+from teleport.negatives.pool import read_pool
+from teleport.search.pairs import PairScorer
+from teleport.settings.pool import ScoreSettings as Settings  # noqa: F401
+
+BLOCK_SLOTS = 2**18  # candidates at once, as in `merge`
+
+
+def run(job):
+    """Write offsets.npy int64 [Q + 1], passages.npy int32 and scores.npy float32 (`scores.PairTable`). Facts: pairs,
+    queries (that have some)."""
+    positives, scorer = positives_of_job(job, "train"), PairScorer.of_job(job, "train")
+    score = scorer.score if job.settings.of == "queries" else of_positives(scorer, positives)
+    sources = open_sources(job, known_passages(job)) if job.settings.sources else {}
+    lists = [positives] if job.settings.of == "queries" else []
+    if "negatives" in job.inputs:
+        pool = read_pool(lambda name: job.input("negatives", name))
+        lists.append(Ragged(pool.offsets, pool.items.passages))
+    begin, end = job.settings.part.rows(len(positives)) if job.settings.part else (0, len(positives))
+    passages, scores = (GrowingArray(job.output(f"{n}.npy"), t) for n, t in (("passages", "i4"), ("scores", "f4")))
+    lengths = [np.zeros(begin, np.int64)]
+    widths = [*(source.widths_Q for source in sources.values()), *(each.lengths for each in lists)]
+    for first, last in blocks(widths, begin, end, BLOCK_SLOTS):
+        pairs = np.unique(np.concatenate(list(keys_of(first, last, sources.values(), lists))))
+        rows, found = pairs >> 32, (pairs & (2**32 - 1)).astype(np.int32)
+        passages.append(found)
+        scores.append(score(rows, found))
+        lengths.append(np.bincount(rows - first, minlength=last - first))
+        job.progress(last, end, "queries")
+    passages.close()
+    scores.close()
+    lengths = np.concatenate([*lengths, np.zeros(len(positives) - end, np.int64)])
+    save_array(job.output("offsets.npy"), offsets_of(lengths))
+    return {"pairs": int(lengths.sum()), "queries": int(np.count_nonzero(lengths))}
+
+
+def keys_of(first, last, sources, lists):
+    """Yield the pairs of the queries from row `first` on, int64: the row times 2^32 plus the passage."""
+    for each in lists:
+        start, stop = each.offsets[[first, last]]
+        rows = np.repeat(np.arange(first, last), each.lengths[first:last])
+        yield rows << 32 | each.values[start:stop]
+    for source in sources:
+        found = source.found(first, last)
+        rows, slots = np.nonzero(found.there_QS)
+        yield (first + rows) << 32 | found.passages_QS[rows, slots]
+
+
+def of_positives(scorer, positives):
+    """Function of (query rows, passage rows): float32 d+·d of each query's first positive, NaN of one without."""
+    by_passage = PairScorer(scorer.vectors, scorer.vectors, None)
+
+    def score(rows, passages):
+        has = positives.lengths[rows] > 0
+        scores = np.full(len(rows), np.nan, np.float32)
+        scores[has] = by_passage.score(positives.values[positives.offsets[rows[has]]], passages[has])
+        return scores
+
+    return score

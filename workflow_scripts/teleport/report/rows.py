@@ -1,0 +1,264 @@
+"""Which rows each table has, and the stages behind each, decided from the plan alone.
+
+A table is a dict of plain values, in which a stage is its name ("kind/key"): table.py and analyses.py describe theirs.
+"""
+
+import unicodedata
+from functools import cache
+from itertools import chain
+
+from teleport.plan.mining import is_mined
+from teleport.plan.stage import Stage
+from teleport.refusal import Refusal
+from teleport.report.verdicts import baselines
+from teleport.settings.section import ANALYSES_TABLE, MAIN_TABLE
+
+MAIN_TITLE = "Every system and episode"
+# kinds of stages whose results become negatives
+MINING = ("encode", "index", "retrieve", "lexical_index", "bm25", "negatives_file", "positives", "score", "merge")
+
+
+def in_folder(kind, config):
+    """results/tables or results/experiments, with the configuration's name below it when it has one."""
+    return f"results/{kind}/{config.name}" if config.name else f"results/{kind}"
+
+
+def label_of(plan, name):
+    """The label of an experiment in tables."""
+    return plan.experiments[name].label or name
+
+
+def named(value):
+    """Plain values with the name of each `Stage` in its place; tuples become lists."""
+    if isinstance(value, Stage):
+        return value.name
+    if isinstance(value, dict):
+        return {key: named(each) for key, each in value.items()}
+    return [named(each) for each in value] if isinstance(value, list | tuple) else value
+
+
+@cache
+def needs_training(stage):
+    """Whether a stage is a training, or reads what one made."""
+    return stage.kind == "train" or any(map(needs_training, stage.inputs.values()))
+
+
+# ---- Rows
+
+
+def single_row(plan, name, runs, label=None):
+    """A row of BM25 or a run from elsewhere, from its {split: evaluate stage}; it need not cover all splits."""
+    owner = "the lexical baseline" if name == "BM25" else name
+    runs = {split: [stage] for split, stage in runs.items()}
+    analyses = {"contrast": [plan.contrasts[name]]} if name in plan.contrasts else {}
+    of = f"that of {owner}"
+    return {"system": label or name, "episode": 0, "seeds": [], "runs": runs, "analyses": analyses, "of": of}
+
+
+def checkpoint_row(plan, name, episode, system):
+    """A row for the checkpoint after `episode` of an experiment: evaluations, and analyses, of every seed. `selected`
+    are the trainings of which a dev set has selected the step; "of" says in messages whose row it is."""
+    trajectories = plan.trajectories[name]
+    seeds = [trajectory.episodes[episode] for trajectory in trajectories]
+    checkpoints = {of_seed.checkpoint.stage.name: of_seed.checkpoint.stage for of_seed in seeds}
+    seeded = len(checkpoints) > 1 or any(map(needs_training, checkpoints.values()))  # else one, whatever the seed
+    seeds = seeds if seeded else seeds[:1]
+    row = {"system": system, "episode": episode, "of": f"that of {name}"}
+    row["seeds"] = [trajectory.seed for trajectory in trajectories if seeded]
+    row["cost"] = [cost_stages(trajectory.trains[:episode]) for trajectory in trajectories if episode]
+    for kind in ("runs", "analyses"):
+        row[kind] = {key: [getattr(of_seed, kind)[key] for of_seed in seeds] for key in getattr(seeds[0], kind)}
+    trains = [of_seed.train for of_seed in seeds if of_seed.train]
+    return row | {"selected": [train for train in trains if train.settings.training.select == "dev"]}
+
+
+def main_rows(plan):
+    """BM25, zero-shot, every experiment of the configuration after every episode, and systems from elsewhere. Zero-shot
+    is a row per distinct pretrained encoder, searched as the configuration says: what is searched with another index
+    would be the same system once more."""
+    rows, zero_shot = [single_row(plan, "BM25", plan.bm25_runs)] if plan.bm25_runs else [], {}
+    names = list(plan.config.experiments) or [name for name in plan.experiments if name not in plan.config.external]
+    for name in names:
+        usual = plan.experiments[name].search_index == plan.config.search_index
+        if usual and plan.trajectories[name][0].from_pretrained:
+            row = checkpoint_row(plan, name, 0, f"Zero-shot ({label_of(plan, name)})")
+            row["of"] += " before its first episode"
+            zero_shot.setdefault(frozenset(stage.name for stages in row["runs"].values() for stage in stages), row)
+    if len(zero_shot) == 1:
+        next(iter(zero_shot.values()))["system"] = "Zero-shot"
+    rows += zero_shot.values()
+    for name in names:
+        episodes = range(1, len(plan.experiments[name].method) + 1)
+        rows += [checkpoint_row(plan, name, episode, label_of(plan, name)) for episode in episodes]
+    for name, external in plan.config.external.items():
+        runs, label = plan.external_runs.get(name), external.label or name
+        rows.append(single_row(plan, name, runs, label) if runs else checkpoint_row(plan, name, 0, label))
+    return rows
+
+
+def ablation_rows(plan, table):
+    """An ablation's experiments after their last episode or every one; before them BM25 and those of other tables, if
+    asked."""
+    ablation, rows = plan.config.ablations[table], []
+    if ablation.bm25 and not plan.bm25_runs:
+        raise Refusal(f"ablations.{table}.bm25: the configuration has `bm25: null`. Remove one of the two.")
+    if ablation.bm25:
+        rows.append(single_row(plan, "BM25", plan.bm25_runs) | {"columns": system_columns([], ablation.columns)})
+    for name in [*ablation.also, *ablation.experiments]:
+        if name not in plan.experiments:
+            known = ", ".join(plan.experiments)
+            raise Refusal(f"ablations.{table}.also: there is no experiment {name!r}. The experiments are {known}.")
+        columns = {"columns": system_columns(plan.trajectories[name], ablation.columns)}
+        last = len(plan.experiments[name].method)
+        episodes = range(1, last + 1) if ablation.every_episode and last else [last]
+        rows += [checkpoint_row(plan, name, episode, label_of(plan, name)) | columns for episode in episodes]
+    return rows
+
+
+# ---- Tables
+
+
+def tables_of(plan):
+    """[(name, title, rows, its `significance` or None, columns)] of main and every ablation."""
+    significance, rows = plan.config.evaluation.significance, main_rows(plan)
+    asked = "baseline" in significance.model_fields_set  # else: without such a row there is no test
+    tested = asked or any(row["system"] == significance.baseline for row in rows)
+    tables = [(MAIN_TABLE, MAIN_TITLE, rows, significance.model_dump() if tested else None, ())]
+    for name, ablation in plan.config.ablations.items():
+        by_episode = {"by_episode": True} if ablation.every_episode else {}
+        own = ablation.model_dump(include={"baseline", "test", "level"}, exclude_none=True)
+        test = None if ablation.baseline is None else significance.model_dump() | own | by_episode
+        tables.append((name, ablation.title, ablation_rows(plan, name), test, ablation.columns))
+    return tables
+
+
+def measured_tables(plan):
+    """{name: table} of main and every ablation, as table.py describes them."""
+    return {name: measured_table(plan, name, *table) for name, *table in tables_of(plan)}
+
+
+def measured_table(plan, name, title, rows, test, columns):
+    """One table, as table.py describes it. Raises Refusal for two systems of one name, or a baseline that is no row."""
+    owners = {}
+    for row in rows:
+        label, owner = unicodedata.normalize("NFKC", row["system"]).casefold(), row["of"]
+        if (other := owners.setdefault(label, owner)) != owner:
+            both = f"table {name} has two rows called {row['system']!r}: {other}, and {owner}"
+            raise Refusal(f"{both}. Give an experiment, or an entry of external, another name or `label`.")
+    labels = sorted({row["system"] for row in rows})
+    for label in chain.from_iterable(baselines(test).values()):
+        if label not in labels:
+            key = "evaluation.significance.baseline" if name == MAIN_TABLE else f"ablations.{name}.baseline"
+            raise Refusal(f"{key}: {label!r} is no row of table {name}. Its rows are {', '.join(labels)}.")
+    evaluation, splits = plan.config.evaluation, plan.config.evaluation.splits
+    if any(row.get("selected") for row in rows):
+        columns = [*columns, "step"]
+        rows = [row | {"columns": row.get("columns", {}) | {"step": row.get("selected") or None}} for row in rows]
+    keys = ("system", "episode", "seeds", "runs", "columns", "cost")
+    rows = [{key: row[key] for key in keys if row.get(key) is not None} for row in rows]
+    table = {"name": name, "title": title, "columns": list(columns), "collection": plan.collection, "rows": rows}
+    table |= {"splits": list(splits), "measures": {split: evaluation.measures_of(split) for split in splits}}
+    if evaluation.rerank:
+        asked = evaluation.rerank.items()
+        table["reranked"] = {split: rerank.measures or evaluation.measures_of(split) for split, rerank in asked}
+    return named(table | {"significance": test})
+
+
+def reference_name(plan):
+    """How tables call the run of `analyses.against`; None where it is not asked for."""
+    evaluation = plan.config.evaluation
+    run = evaluation.analyses.against.run if evaluation.contrast_split else None
+    return (plan.config.external[run].label or run) if run in plan.config.external else run
+
+
+def analysis_tables(plan):
+    """{name: table} of `analyses` and `analyses-NAME` of every ablation, as analyses.py describes them, where asked
+    for."""
+    asked, tables, against = plan.config.evaluation.analyses, {}, reference_name(plan)
+    for table, title, rows, test, _ in tables_of(plan) if asked else ():
+        name = ANALYSES_TABLE if table == MAIN_TABLE else f"{ANALYSES_TABLE}-{table}"
+        kept = ("system", "episode", "seeds", "analyses")
+        analysed = [{key: row[key] for key in kept} for row in rows if row["analyses"]]
+        analysed = [row | {"analyses": dict(sorted(row["analyses"].items()))} for row in analysed]
+        content = {"name": name, "title": f"Analyses: {title}", "collection": plan.collection, "rows": analysed}
+        content |= {"errors of": asked.errors, "against": against}
+        forgets = {row["system"] for row in analysed if "forgetting" in row["analyses"]}
+        if test and forgets.issuperset(chain.from_iterable(baselines(test).values())):
+            content["significance"] = test
+        tables[name] = named(content)
+    return tables
+
+
+# ---- What a table says of a system besides its measures, and the stages that it costs
+
+
+def system_columns(trajectories, wanted):
+    """{column: what it says} of the columns `wanted` of an experiment, from its `Trajectory` per seed (none: BM25).
+
+    "seconds" is a list per seed of the stages that mined and trained. "index" is what evaluation searches: its name,
+    the stage that knows its size, and the one that knows its recall. "gap" is the last train stage whose negatives a
+    checkpoint has mined, None without one. None, or no list, where nothing was trained; of BM25 there is no index.
+    """
+    trained = [trajectory for trajectory in trajectories if trajectory.trains]
+    last = trained[0] if trained else None
+    mined = [episode.train for episode in last.episodes if episode.pool and is_mined(episode.pool)] if last else []
+    run = next(iter(trajectories[0].episodes[-1].runs.values())).inputs["run"] if trajectories else None
+    columns = {
+        "negatives": negatives_text(last.trains[-1]) if last else None,
+        "loss": last.trains[-1].settings.training.loss.kind if last else None,
+        "episodes": len(last.trains) if last else 0,
+        "refreshes": refreshes(last) if last else 0,
+        "gap": mined[-1] if mined else None,
+        "index": run and [index_text(run.inputs["index"].settings.index), run.inputs["index"], run],
+        "seconds": [cost_stages(trajectory.trains) for trajectory in trained],
+    }
+    return {name: columns[name] for name in wanted}
+
+
+def refreshes(trajectory):
+    """How often a checkpoint mined anew: retrieved, or retrieved for other queries; "every step" with live search."""
+    if trajectory.trains[-1].settings.live:
+        return "every step"
+    searches = ((stage.name for stage in pool.inputs.values() if stage.kind == "retrieve") for pool in trajectory.pools)
+    return len(set(map(frozenset, searches)) - {frozenset()})
+
+
+def negatives_text(train):
+    """The negatives of a train stage, such as "query 15, lookahead 15; relative margin 0.05" or "live 200" (text)."""
+    live, pool = train.settings.live, train.inputs.get("negatives")
+    if live:
+        compressed = f" of {index_text(live.index)}" if live.index.kind == "pq" else ""
+        return f"live {live.depth}{compressed}{', compressed scores' if live.scores == 'compressed' else ''}"
+    if pool is None:
+        return "in batch"
+    sources = []
+    for name, draw in pool.settings.sources.items():
+        ranks = ", ".join(f"{first}-{last}" for first, last in draw.ranks or ())
+        how = "" if draw.draw.kind == "uniform" else f" {draw.draw.kind}"
+        sources.append(f"{name} {draw.count}{how}{f' of {ranks}' if ranks else ''}")
+    rule = pool.settings.positive_score
+    changed = pool.settings.filters | ({"positive_score": rule} if rule not in (None, "lowest") else {})
+    filters = [name.replace("_", " ") + ("" if value is True else f" {value}") for name, value in changed.items()]
+    return "; ".join([", ".join(sources), *filters])
+
+
+def index_text(index):
+    """A settings.FrozenIndex as "flat" or "pq 24", with the number of parts (text)."""
+    return f"pq {index.numbers[0]}" if index.kind == "pq" else index.kind
+
+
+def cost_stages(trains):
+    """The stages whose seconds are the cost of a system: those that mined for its trainings, and these."""
+    return mining_stages(trains) + trains
+
+
+def mining_stages(stages):
+    """The stages whose results become the negatives of `stages`, each once: merges, retrievals, vectors, indexes; not a
+    pool of an earlier episode, nor a checkpoint: another refresh, or training, made those."""
+    mining, unread = {}, list(stages)
+    while unread:
+        inputs = unread.pop().inputs.items()
+        read = [stage for role, stage in inputs if stage.kind in MINING and role != "momentum"]
+        unread += [stage for stage in read if stage.name not in mining]
+        mining |= {stage.name: stage for stage in read}
+    return list(mining.values())

@@ -1,0 +1,166 @@
+"""Finished stages as tables and page read them: each opened and checked once, however many rows share it."""
+
+import functools
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from teleport.arrays import Run
+from teleport.collection.reader import positives_of, read_passages
+from teleport.evaluation.names import OWN_PASSAGES
+from teleport.negatives.pool import read_pool
+from teleport.refusal import Refusal
+from teleport.running.artefact import STAGES, Artefact, is_finished, remake
+from teleport.search.pairs import PairScorer
+
+SOURCES = ["system", "episode", "split", "seed", "stage", "folder", "run", "checkpoint", "code", "git_commit"]
+
+
+class Stages:
+    """Stages by name ("kind/key") below `root`, each checked once. Raises Refusal for a missing, torn or edited one."""
+
+    cached = ("finished", "artefact", "query_scores")
+
+    def __init__(self, root):
+        self.root = Path(root)
+        for name in self.cached:
+            setattr(self, name, functools.cache(getattr(self, name)))
+
+    def finished(self, name):
+        """Whether a stage (None: there is none) is finished."""
+        return name is not None and is_finished(name, self.root)
+
+    def artefact(self, name):
+        return Artefact(self.root / STAGES / name)
+
+    def facts(self, name):
+        return self.artefact(name).facts
+
+    def input(self, name, role):
+        """The name of the stage that `name` read in `role`; None when it has no such input, or is None itself."""
+        return name and self.artefact(name).manifest.get("inputs", {}).get(role)
+
+    def query_scores(self, name):
+        """{measure: scores of an evaluate stage, float64 by query id (Series)}."""
+        frame = pq.read_table(self.artefact(name).path("per_query.parquet")).to_pandas()
+        by_measure = frame.set_index("query_id").groupby("measure", sort=False)["value"]
+        return dict(iter(by_measure))
+
+
+class Reader(Stages):
+    """The stages of a configuration; collection: the name of its collection's stage. Raises Refusal without that."""
+
+    cached = (*Stages.cached, "pool", "search", "names", "positives", "scorer", "queries", "scores")
+
+    def __init__(self, root, collection):
+        super().__init__(root)
+        self.collection = collection
+        if not self.finished(collection):
+            again = remake(*collection.split("/"))
+            raise Refusal(f"{STAGES / collection} is not there yet: run the workflow first. If it was there: {again}")
+
+    def pool(self, name):
+        """The `Pool` of a merge stage, memory-mapped."""
+        return read_pool(self.artefact(name).path)
+
+    def search(self, name):
+        """The `Run` of a stage that retrieves, memory-mapped."""
+        path = self.artefact(name).path
+        return Run(*(np.load(path(f"{field}.npy"), mmap_mode="r") for field in Run._fields))
+
+    def found(self, name, row):
+        """The passages (list of rows), best first, that a retrieval found for a query; empty without one."""
+        run = self.search(name) if self.finished(name) else None
+        ids = np.asarray(run.ids[np.flatnonzero(run.rows == row)]).ravel() if run else np.zeros(0, int)
+        return ids[ids >= 0].tolist()
+
+    def names(self, name):
+        """{number: id} of the passages of a stage's run that the collection lacks."""
+        artefact = self.artefact(name)
+        if OWN_PASSAGES not in artefact.manifest["files"]:
+            return {}
+        own = pq.read_table(artefact.path(OWN_PASSAGES))["doc_id"].to_pylist()
+        return dict(enumerate(own, self.facts(self.collection)["num_passages"]))
+
+    def vectors(self, name, file):
+        """float [texts, dim] of an encode stage, memory-mapped; None when it has no such file, or it was deleted."""
+        artefact = self.artefact(name) if self.finished(name) else None
+        there = artefact and file in artefact.manifest["files"] and not artefact.is_deleted(file)
+        return np.load(artefact.path(file), mmap_mode="r") if there else None
+
+    def scorer(self, queries, passages, split="train"):
+        """The `PairScorer` of the queries of a split and all passages, by two encode stages; None without all vectors,
+        and where passages have several."""
+        of_queries, of_passages = self.vectors(queries, f"queries.{split}.npy"), self.vectors(passages, "passages.npy")
+        there = of_queries is not None and of_passages is not None
+        whole = there and len(of_passages) == self.facts(self.collection)["num_passages"]
+        return PairScorer(of_queries, of_passages, None) if whole else None
+
+    def positives(self, stage=None, split="train"):
+        """`Ragged`: the positives of the queries of a split, or those of training queries that `stage` has found."""
+        return positives_of(self.artefact(self.collection), stage and self.artefact(stage), split)
+
+    def queries(self, split, column="text"):
+        """A column of the queries of a split (Arrow array)."""
+        path = self.artefact(self.collection).path(f"queries.{split}.parquet")
+        return pq.read_table(path, columns=[column])[column].combine_chunks()
+
+    def passages(self, rows, columns=("doc_id", "title", "text")):
+        """{row: [doc id, title, text]} of some passages of the collection, or other columns."""
+        corpus, rows = self.artefact(self.collection).path("corpus.parquet"), np.sort(np.fromiter(rows, np.int64))
+        texts = read_passages(corpus, rows, list(columns))
+        return {row: [text or "" for text in each] for row, each in zip(rows.tolist(), texts, strict=True)}
+
+    def doc_ids(self, rows):
+        """{row: doc id} of some passages of the collection."""
+        return {row: doc for row, (doc,) in self.passages(rows, ["doc_id"]).items()}
+
+    def scores(self, evaluate, split):
+        """{measure: float64 [queries of the split]} of an evaluate stage, NaN where a query has no score."""
+        ids = self.queries(split, "query_id").to_pylist()
+        return {name: scores.reindex(ids).to_numpy() for name, scores in self.query_scores(evaluate).items()}
+
+
+def machines(artefacts):
+    """The GPUs or processors on which stages ran, each once, such as "A and B" (text)."""
+    used = [artefact.manifest["provenance"]["hardware"] for artefact in artefacts]
+    return " and ".join(sorted({hardware.get("gpu") or hardware["processor"] for hardware in used}))
+
+
+def collection_text(facts, *counts):
+    """A collection by its digest, its passages and other counts: "0123456789abcdef: 9,660 passages, 10 queries." """
+    passages = f"{facts['num_passages']:,} {'judged ' if facts.get('judged_only') else ''}passages"
+    return f"{facts['corpus_digest'][:16]}: {', '.join([passages, *counts])}."
+
+
+def trace_figures(rows, stages):
+    """One line per system, episode, split and seed of a table's rows (DataFrame with SOURCES, text): `stage` is the
+    evaluation, `run` and `checkpoint` the folders of its search and of the encoder of its queries (BM25: empty); `code`
+    and `git_commit` its own; `seed` that of the encoder's training (empty when nothing was trained)."""
+    lines = []
+    evaluated = [(row, split, name) for row in rows for split, names in row["runs"].items() for name in names]
+    for row, split, stage in evaluated:
+        run = stages.input(stage, "run")
+        checkpoint = stages.input(stages.input(run, "queries"), "checkpoint")
+        seed = stages.artefact(checkpoint).manifest["settings"].get("seed") if checkpoint else None
+        provenance = stages.artefact(stage).manifest.get("provenance", {})
+        folders = [str(STAGES / name) if name else "" for name in (stage, run, checkpoint)]
+        code = [provenance.get("code", ""), provenance.get("git_commit") or ""]
+        lines.append([row["system"], row["episode"], split, "" if seed is None else seed, stage, *folders, *code])
+    import pandas as pd  # here: whoever plans loads this module too
+
+    return pd.DataFrame(lines, columns=SOURCES)
+
+
+def warnings_of(stages, names):
+    """What some finished stages, and all that they were made from, warned of: sentences with the stage, each once."""
+    unread, seen, warnings = list(names), set(), []
+    while unread:
+        if (name := unread.pop()) not in seen and stages.finished(name):
+            seen.add(name)
+            unread += stages.artefact(name).manifest.get("inputs", {}).values()
+    for name in sorted(seen):
+        said = stages.artefact(name).manifest.get("provenance", {}).get("warnings", ())
+        warnings += [f"Warning of {name}: {text}" for text in said]
+    return warnings

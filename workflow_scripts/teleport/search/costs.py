@@ -1,0 +1,100 @@
+"""What indexes and searches cost, by vectors and by words: a function (stage, counts, place) → Cost per kind."""
+
+from teleport.costs import BASE, Cost, run_bytes, search_flop, vector_bytes
+
+CANDIDATES, CANDIDATE_BYTES = 2**25, 20  # of a search at most at a time: number, score proposed and exact
+GPU_SCORES, GPU_BLOCK = 2**28, 65536  # of a block on a GPU, in float32 and twice; its passages, eight times
+# Queries of a thread at a time, and their candidates: 8 a rank, and those that are near; bytes of each.
+CPU_LINES, CPU_NEAR, CPU_BYTES = 512, 2560, 95
+PRODUCTS = 0.35e9  # memory of what computes products on a CPU
+CODE_FLOP = 180  # adding up a code of a PQ index takes as long as so many operations of a product
+POSTING_BYTES = 3.2  # of a token in BM25's index: 8 bytes a posting, 0.4 postings a token
+INDEXED_POSTING_BYTES, TERM_BYTES = (
+    42,
+    1.0,
+)  # while it is built, measured at 150,000 and 600,000 passages; a token's terms
+SCORED_PASSAGE_BYTES, LEAST_QUERIES = 24, 2000  # search.bm25: scores, matches and their order; queries of a process
+QUERY_TERMS_BYTES = 500  # a query as a list of numbers
+TRAIN_PER_LIST, IVF_ITERATIONS, PQ_ITERATIONS = 256, 10, 25  # of k-means, as faiss does it
+RERANKED = 1000  # candidates of a query in a file
+ERROR_PAIRS, ERROR_ROWS = 8192, 16384  # positives and passages of a block of `analyses.errors`
+
+
+def index_bytes(index, passages, dim):
+    """The size of an index: codes, vectors, or vectors and links of 4 bytes, 2 M a passage."""
+    if index.kind == "pq":
+        return passages * index.numbers[0] * index.bits / 8
+    links = 8 * index.numbers[0] if index.kind == "hnsw" else 8 if index.kind == "ivf" else 0
+    return vector_bytes(passages, dim) + passages * links
+
+
+def index(stage, counts, place):
+    """All vectors are read; only an index that is not flat is written."""
+    passages, dim, vectors = counts.vectors(stage.inputs["passages"])
+    index = stage.settings.index
+    if index.kind == "flat":
+        return Cost(mapped=vectors, work={"read": vectors})
+    size, work = index_bytes(index, passages, dim), {"read": vectors}
+    if index.kind == "hnsw":
+        return Cost(size, memory=BASE + size, mapped=vectors, work=work, lacks="linking the passages of hnsw indexes")
+    # k-means compares some vectors with all centroids, several times; adding compares each passage once.
+    inverted = index.kind == "ivf"
+    centroids, iterations = (index.numbers[0], IVF_ITERATIONS) if inverted else (2**index.bits, PQ_ITERATIONS)
+    compared = passages + iterations * min(passages, TRAIN_PER_LIST * centroids)
+    return Cost(size, BASE + size, vectors, work=work | {"host_flop": search_flop(compared, centroids, dim)})
+
+
+def retrieve(stage, counts, place):
+    """By codes alone on the processor: there the vectors are read for the recall of a sample."""
+    passages, dim, vectors = counts.vectors(stage.inputs["passages"])
+    lines, depth = counts.run(stage)
+    size, kept = run_bytes(lines, depth), lines * depth * stage.inputs["passages"].settings.chunks
+    if stage.settings.scores == "compressed":
+        index = stage.inputs["index"].settings.index
+        work = {"host_flop": CODE_FLOP * lines * counts.passages * index.numbers[0], "read": vectors}
+        codes = index_bytes(index, counts.passages, dim)
+        return Cost(size, BASE + codes + min(CANDIDATES, kept) * CANDIDATE_BYTES, work=work)
+    work = {"search_flop": search_flop(lines, passages, dim), "read": vectors}
+    if place.gpus:
+        on_device = vector_bytes(passages, dim, 2) / place.gpus + 8 * GPU_SCORES + 32 * GPU_BLOCK * dim
+        memory = BASE + PRODUCTS + vectors + min(CANDIDATES, kept) * CANDIDATE_BYTES
+        return Cost(size, memory, size, on_device, work)
+    work["rows"] = kept  # a GPU sorts them in no time
+    at_a_time = min(lines, CPU_LINES * place.threads) * (8 * kept / max(1, lines) + CPU_NEAR)
+    memory = BASE + PRODUCTS + vectors + min(CANDIDATES, at_a_time) * CPU_BYTES
+    return Cost(size, memory, size + passages * dim, work=work)
+
+
+def lexical_index(stage, counts, place):
+    """All texts are split and stemmed; bm25s then holds all postings several times over."""
+    tokens = counts.corpus_tokens
+    size = tokens * POSTING_BYTES
+    memory = BASE + size / 8 * INDEXED_POSTING_BYTES + tokens * TERM_BYTES
+    return Cost(size, memory, work={"bm25_tokens": tokens})
+
+
+def bm25(stage, counts, place):
+    """The postings are memory-mapped: as much of them as the queries' terms have is in memory, at most all. A process
+    scores all passages for one query at a time."""
+    lines, depth = counts.run(stage)
+    processes = max(1, min(place.threads, int(lines) // LEAST_QUERIES))
+    memory = BASE + counts.corpus_tokens * POSTING_BYTES + lines * QUERY_TERMS_BYTES
+    memory += processes * (counts.passages * SCORED_PASSAGE_BYTES + BASE)
+    return Cost(run_bytes(lines, depth), memory, work={"bm25_scores": lines * counts.passages / processes})
+
+
+def rerank(stage, counts, place):
+    """At most: a file of candidates is not opened here, and has as many as MS MARCO's."""
+    depth = getattr(stage.inputs["candidates"].settings, "depth", RERANKED)
+    lines = counts.queries[stage.settings.split]
+    size = run_bytes(lines, depth)
+    return Cost(size, memory=BASE + size, work={"rows": lines * depth})
+
+
+def errors(stage, counts, place):
+    """All products on the processor, and the vectors once more for every 8,192 positives."""
+    passages, dim, vectors = counts.vectors(stage.inputs["passages"])
+    pairs = counts.positives[stage.settings.split]
+    work = {"host_flop": search_flop(pairs, passages, dim), "read": vectors * -(-pairs // ERROR_PAIRS)}
+    block = min(pairs, ERROR_PAIRS) * min(counts.passages, ERROR_ROWS) * 4
+    return Cost(pairs * 24, memory=BASE + vectors + block, work=work)

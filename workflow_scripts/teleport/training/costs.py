@@ -1,0 +1,91 @@
+"""What an episode's training costs, with the search at every step of one that searches live."""
+
+from teleport.costs import TORCH_BASE, Cost, search_flop, vector_bytes
+from teleport.encoder import costs as encoder
+from teleport.encoder.budget import TOKEN_BUDGET
+from teleport.search.costs import CODE_FLOP, index_bytes
+
+STEP_BYTES = 150  # a line of losses.tsv
+KERNELS = 0.5e9  # on a CPU: products of many sizes are prepared and kept, as a step has another number of tokens
+PASS_QUERIES = 70  # reading all passages takes a GPU as long as comparing so many queries with them
+
+
+def train_steps(stage, counts):
+    """Steps before a stage, in those that it continues, and by its end; an epoch has whole batches only."""
+    training, queries = stage.settings.training, counts.queries["train"]
+    rows = counts.in_part(queries, stage.settings.part) * (training.negatives_per_query if training.triples else 1)
+    schedule = training.steps or training.epochs * (rows // training.batch_queries)
+    goes_on = training.continues is True and "continued" in stage.inputs
+    before = train_steps(stage.inputs["continued"], counts)[1] if goes_on else 0
+    return before, min(schedule, before + (training.stop_after_steps or schedule))
+
+
+def train(stage, counts, place):
+    """Forward and backward passes (twice the forward) of the steps, forward ones of the dev set, and live search."""
+    shape, _, encoders = counts.encoder(stage)
+    settings, training = stage.settings, stage.settings.training
+    chunks, passage_tokens = counts.chunks(stage)
+    query_tokens = counts.tokens_per_text(stage.inputs["tokens"], "queries.train", settings.max_query_tokens)
+    queries = training.batch_queries * ("query" in training.trains)  # the vectors of a frozen side are read
+    own = 1 if training.triples else training.negatives_per_query
+    passages = chunks * training.batch_queries * (1 + own) * ("passage" in training.trains)
+    first, last = train_steps(stage, counts)
+    steps, processes, weights = last - first, max(place.gpus, 1), 4 * shape.parameters
+
+    def forward(queries, passages):
+        flop = queries * encoder.forward_flop(shape, query_tokens)
+        return flop + passages * encoder.forward_flop(shape, passage_tokens)
+
+    flop = steps * (4 if training.gradient_caching else 3) * forward(queries, passages)
+    at_once = (queries * query_tokens + passages * passage_tokens) / training.accumulate / processes
+    if training.gradient_caching:
+        at_once = min(at_once, TOKEN_BUDGET["train"]["cuda"])
+    if settings.dev:  # ranked before the first step, every so many of them and after the last one
+        texts = settings.dev.queries * bool(queries), settings.dev.passages * bool(passages)  # at most
+        flop += (1 + -(-steps // training.evaluate_every)) * forward(*texts)
+    trained = min(encoders, len(training.trains))
+    # Weights, gradients, the two moments of AdamW and a copy of the weights in 16 bits; what the backward pass needs.
+    computing = 4.5 * weights * trained + activation_bytes(shape, at_once, training.precision != "fp32")
+    if not place.gpus:  # attention keeps its weights, and each thread has the gradients of its part
+        length = passage_tokens if passages else query_tokens
+        computing += shape.num_hidden_layers * at_once * 8 * shape.num_attention_heads * length
+        computing += place.threads * 4 * shape.layer_weights + KERNELS
+    saved = (4 if training.select == "dev" else 3) * weights * trained  # weights, moments, maybe the best weights
+    searching = live(stage, counts, place, steps) if settings.live else Cost(memory=0.0)
+    held = processes * (TORCH_BASE + weights * encoders) + saved + searching.memory
+    moments = 2 * weights * trained if training.continues else 0  # for the next stage
+    return Cost(
+        (weights + encoder.TOKENIZER) * encoders + moments + steps * STEP_BYTES,
+        memory=held + (0 if place.gpus else computing),
+        device_memory=computing + searching.device_memory if place.gpus else 0.0,
+        work={"train_flop": flop} | searching.work,
+        model=True,
+    )
+
+
+def live(stage, counts, place, steps):
+    """What searching at every step adds: every micro-batch reads all passages once. A processor searches the codes of a
+    PQ index, a GPU what they stand for."""
+    passages, dim, vectors = counts.vectors(stage.inputs["passages"])
+    training, index = stage.settings.training, stage.settings.live.index
+    codes = index_bytes(index, passages, dim) if index.kind == "pq" else 0
+    if codes and not place.gpus:
+        flop = CODE_FLOP * steps * training.batch_queries * passages * index.numbers[0]
+        return Cost(memory=vectors + codes, work={"host_flop": flop, "read": vectors})
+    compared = steps * max(training.batch_queries, training.accumulate * PASS_QUERIES)
+    on_device, work = vector_bytes(passages, dim, 2), {"search_flop": search_flop(compared, passages, dim)}
+    if not place.gpus:
+        return Cost(memory=vectors + on_device, work=work | {"read": vectors})
+    return Cost(memory=vectors + codes, device_memory=on_device / place.gpus, work=work | {"read": vectors})
+
+
+def activation_bytes(shape, tokens, half=True):
+    """What a training step keeps of `tokens` tokens for its backward pass, where attention keeps no weights.
+
+    Per token and layer: what enters the layer, queries, keys, values, what attention gives and what enters the
+    feed-forward part, each as wide as the stream, and the two sides of GELU, all in 16 bits with `half`; what the two
+    LayerNorms read in 32 bits; two masks of dropout in 8; a sum for each head.
+    """
+    products = (6 * shape.hidden_size + 2 * shape.intermediate_size) * (2 if half else 4)
+    per_token = products + (2 * 4 + 2) * shape.hidden_size + 4 * shape.num_attention_heads
+    return shape.num_hidden_layers * tokens * per_token
