@@ -1,11 +1,11 @@
-"""Search on the CPU, where equal bits are promised."""
+"""Search on the CPU, where no device is named."""
 
 import pytest
 
-from teleport.search import engines
+from teleport.search import exact
 
 
 @pytest.fixture(autouse=True)
 def on_cpu(monkeypatch):
-    """These tests use the CPU even where there is a GPU; those of engines on a GPU open them by name."""
-    monkeypatch.setattr(engines, "visible_devices", list)
+    """These tests use the CPU even where there is a GPU; those of a GPU name it."""
+    monkeypatch.setattr(exact, "visible_devices", list)

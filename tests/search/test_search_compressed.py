@@ -4,13 +4,13 @@ import json
 
 import numpy as np
 import pytest
+import torch
 
 from teleport.arrays import save_array
 from teleport.search import index, retrieve
-from teleport.search.approximate import Decoded, PqCodes, build
-from teleport.search.flat import Exact
-from teleport.search.flat_torch import TorchFlat
-from teleport.settings.search import PqIndex
+from teleport.search.exact import Exact
+from teleport.search.index import Decoded, build
+from teleport.settings.search import Index
 
 ROWS, DIM = 700, 8
 
@@ -19,17 +19,13 @@ def normal(rows, seed):
     return np.random.default_rng(seed).standard_normal((rows, DIM)).astype(np.float32)
 
 
-ENGINES = {
-    "codes": lambda _, part, most: PqCodes(part, 1),
-    "decoded": lambda _, part, most: TorchFlat(part, "cpu", 1, 2**40, most),
-    "decoded, streamed": lambda _, part, most: TorchFlat(part, "cpu", 1, 0, most),
-}
+PATHS = {"kept": (torch.float32, 2**40), "streamed": (torch.float32, 0), "float16": (torch.float16, 2**40)}
 
 
-def compressed(vectors, threads=1, engine="codes", parts=1, **settings):
-    settings = PqIndex(kind="pq", **{"m": 4, "bits": 5} | settings)
-    decoded = Decoded(build(settings, vectors, threads, lambda *_: None))
-    return Exact(decoded, parts, ENGINES[engine], threads)
+def compressed(vectors, index="PQ4x5", path="kept"):
+    """Exact search of what a PQ index keeps of the vectors."""
+    dtype, room = PATHS[path]
+    return Exact(Decoded(build(Index.model_validate(index), vectors, 1, lambda *_: None)), "cpu", 1, room, dtype)
 
 
 def test_the_order_is_that_of_the_reconstructed_vectors():
@@ -51,7 +47,7 @@ def test_ties_go_to_the_smaller_number_also_at_the_last_rank(depth):
     """Four distinct vectors, each a hundred times: the last rank always ties with passages that were not asked for."""
     rng = np.random.default_rng(2)
     which = rng.permutation(np.repeat(np.arange(4), 100))
-    found = compressed(np.eye(4, DIM, dtype=np.float32)[which], m=2, bits=2)
+    found = compressed(np.eye(4, DIM, dtype=np.float32)[which], "PQ2x2")
     queries = np.array([[4, 3, 2, 1, 0, 0, 0, 0], [1, 2, 3, 4, 0, 0, 0, 0]], np.float32)
     ids, scores = found.search(queries, depth)
     for line, given, query in zip(ids, scores, queries, strict=True):
@@ -60,13 +56,12 @@ def test_ties_go_to_the_smaller_number_also_at_the_last_rank(depth):
         assert line.tolist() == expected and given.tolist() == table[expected].tolist()
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("parts", [1, 3])
-def test_a_device_ranks_decoded_vectors_as_faiss_ranks_codes(engine, parts):
-    """Every engine, in one part or several, gives the same bits: faiss's own list up to rounding."""
+@pytest.mark.parametrize("path", PATHS)
+def test_a_device_ranks_decoded_vectors_as_faiss_ranks_codes(path):
+    """Faiss's own list up to rounding."""
     vectors, queries = normal(ROWS, 0), normal(9, 1)
     expected = compressed(vectors)
-    ids, scores = compressed(vectors, engine=engine, parts=parts).search(queries, 50)
+    ids, scores = compressed(vectors, path=path).search(queries, 50)
     for ours, theirs in zip((ids, scores), expected.search(queries, 50), strict=True):
         np.testing.assert_array_equal(ours, theirs)
     by_faiss, rows = expected.vectors.index.search(queries, 50)
@@ -95,9 +90,7 @@ def facts_of(job):
 
 def test_the_stages_search_by_codes_and_say_size_time_and_recall(stages, encoded):
     """The index reads passages alone: its recall depends on queries, so the search that has them measures it."""
-    indexed = stages.run(
-        index.run, "index", {"index": {"kind": "pq", "m": 4, "bits": 5}, "depth": None}, {"passages": encoded}
-    )
+    indexed = stages.run(index.run, "index", {"index": "PQ4x5", "depth": None}, {"passages": encoded})
     facts = facts_of(indexed)
     assert facts["bytes"] == (indexed.folder / "index.faiss").stat().st_size < ROWS * DIM * 4
     assert facts["build_seconds"] > 0 and "recall" not in facts
@@ -111,12 +104,14 @@ def test_the_stages_search_by_codes_and_say_size_time_and_recall(stages, encoded
     nearest = np.argsort(-(normal(60, 60) @ normal(ROWS, ROWS).T), axis=1)[:, :25]
     share = np.mean([np.isin(a, b).mean() for a, b in zip(nearest, ids, strict=True)])
     facts = facts_of(job)
-    assert facts["engine"] == "PqCodes x 1" and facts["seconds"] > 0
+    assert facts["engine"] == "exact" and facts["seconds"] > 0
     assert facts["recall"] == pytest.approx(share, abs=1e-4) and 0.3 < share < 1
     assert (facts["recall_depth"], facts["recall_queries"]) == (25, 60)
 
 
 def test_parameters_that_do_not_fit_name_the_keys_they_come_from(stages, encoded):
-    job = stages.make("index", {"index": {"kind": "pq", "m": 3}, "depth": None}, {"passages": encoded})
-    with pytest.raises(ValueError, match="search_index or negatives.live.index.m 3 does not divide the 8 dimensions"):
+    job = stages.make("index", {"index": "PQ3", "depth": None}, {"passages": encoded})
+    with pytest.raises(
+        ValueError, match="negatives.live.index PQ3: 3 parts do not divide the 8 dimensions"
+    ):
         index.run(job)

@@ -1,13 +1,13 @@
-"""Search by the best of a passage's chunks: brute force over all chunks, with ties, every engine and both kinds."""
+"""Search by the best of a passage's chunks: brute force over all chunks, with ties, exact and approximate."""
 
 import numpy as np
 import pytest
+import torch
 
 from collection_world import make_collection
-from search_world import ENGINES
 from teleport.arrays import CHUNK_OFFSETS, are_first, offsets_of, places_of, save_array
 from teleport.search import index, retrieve
-from teleport.search.flat import Exact
+from teleport.search.exact import Exact
 from teleport.search.retrieve import MaxP, chunks_needed
 
 PASSAGES, QUERIES, DIM = 60, 9, 5
@@ -42,12 +42,11 @@ def brute_force(vectors, offsets, anchors, depth):
 
 
 @pytest.mark.parametrize("depth", [1, 7, PASSAGES])
-@pytest.mark.parametrize("shards", [1, 3])
-@pytest.mark.parametrize("engine", ENGINES)
-def test_scores_are_the_brute_force_maximum(chunked, monkeypatch, engine, shards, depth):
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+def test_scores_are_the_brute_force_maximum(chunked, monkeypatch, dtype, depth):
     monkeypatch.setattr("teleport.maxp.BLOCK", 4)
     vectors, offsets, queries = chunked
-    found = MaxP(Exact(vectors, shards, ENGINES[engine]), offsets).search(queries, depth)
+    found = MaxP(Exact(vectors, "cpu", dtype=dtype), offsets).search(queries, depth)
     for ours, expected in zip(found, brute_force(vectors, offsets, queries, depth), strict=True):
         np.testing.assert_array_equal(ours, expected)
     assert [values.dtype for values in found] == [np.int32, np.float32]
@@ -57,7 +56,7 @@ def test_the_best_chunks_always_have_enough_passages():
     """The worst case: one query is nearest to all chunks of the passages that have most."""
     offsets = offsets_of([4, 1, 4, 2, 4])
     vectors = np.array([[9]] * 4 + [[1]] + [[8]] * 4 + [[2], [3]] + [[7]] * 4, np.float32)
-    ids, scores = MaxP(Exact(vectors, 1, ENGINES["faiss"]), offsets).search(np.ones((1, 1), np.float32), 4)
+    ids, scores = MaxP(Exact(vectors, "cpu"), offsets).search(np.ones((1, 1), np.float32), 4)
     assert ids.tolist() == [[0, 2, 4, 3]] and scores.tolist() == [[9, 8, 7, 3]]
     assert [chunks_needed(offsets, depth) for depth in (1, 2, 4, 5)] == [1, 5, 13, 15]
 
@@ -86,8 +85,8 @@ def world(stages, chunked):
 
 KINDS = {
     "flat": {},
-    "ivf": {"index": {"kind": "ivf", "nlist": 4, "nprobe": 4}, "depth": 10},
-    "hnsw": {"index": {"kind": "hnsw", "M": 32, "efSearch": 400}, "depth": 10},
+    "ivf": {"index": "IVF4,Flat nprobe=4", "depth": 10},
+    "hnsw": {"index": "HNSW32 efConstruction=200,efSearch=400", "depth": 10},
 }
 
 

@@ -1,23 +1,15 @@
 """Stages `index` and `retrieve`."""
 
 import json
-import subprocess
-import sys
-import time
 import tracemalloc
-from pathlib import Path
+from types import SimpleNamespace
 
-import faiss
 import numpy as np
 import pytest
-import torch
 
 from collection_world import make_collection
 from teleport.arrays import save_array
-from teleport.cpu import search
-from teleport.cpu.int8 import Int8Flat
-from teleport.search import engines, exact, index, retrieve
-from teleport.search.flat_faiss import FaissFlat
+from teleport.search import index, pairs, retrieve
 
 NUM_PASSAGES, NUM_QUERIES, DIM = 90, 11, 6
 # query, passage, grade: query 0 has three positives, 2 has two, 4 has one; 1 and 3 have judgments below the grade
@@ -26,8 +18,8 @@ JUDGMENTS = [(2, 8, 2), (0, 5, 2), (0, 3, 1), (0, 9, 3), (2, 1, 2), (1, 4, 1), (
 
 KINDS = {
     "flat": {},
-    "ivf": {"index": {"kind": "ivf", "nlist": 2, "nprobe": 2}, "depth": 10},
-    "pq": {"index": {"kind": "pq", "m": 4, "bits": 4}, "depth": 10},
+    "ivf": {"index": "IVF2,Flat nprobe=2", "depth": 10},
+    "pq": {"index": "PQ4x4", "depth": 10},
 }
 
 
@@ -67,6 +59,7 @@ def facts_of(job):
 def test_index_describes_the_vectors(world):
     assert json.loads((world["index"].folder / "index.json").read_text()) == {
         "kind": "flat",
+        "index": "Flat",
         "metric": "inner product",
         "dim": DIM,
         "rows": NUM_PASSAGES,
@@ -76,7 +69,7 @@ def test_index_describes_the_vectors(world):
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_index_refuses_vectors_that_are_not_finite(stages, monkeypatch, value):
-    monkeypatch.setattr(exact, "BLOCK", 4)
+    monkeypatch.setattr(pairs, "BLOCK", 4)
     vectors = np.ones((10, 3), np.float32)
     vectors[6, 1] = vectors[8, 0] = value
     encoded = stages.make("encode")
@@ -107,7 +100,7 @@ def test_queries_get_their_nearest_passages(stages, world, split, lines):
     assert rows.tolist() == list(range(lines))
     assert (ids.dtype, scores.dtype, rows.dtype) == (np.int32, np.float32, np.int32)
     facts = facts_of(job)
-    assert (facts["lines"], facts["depth"], facts["engine"]) == (lines, 20, "FaissFlat x 1")
+    assert (facts["lines"], facts["depth"], facts["engine"]) == (lines, 20, "exact")
 
 
 @pytest.mark.parametrize(("number", "rows"), [(0, range(0, 3)), (1, range(3, 6)), (2, range(6, 11))])
@@ -178,7 +171,7 @@ def test_what_is_asked_of_all_vectors_is_asked_block_by_block():
     vectors = np.broadcast_to(np.float32(1), (2**20, 64))
     tracemalloc.start()
     try:
-        exact.require_finite("queries.npy", vectors, "query")
+        pairs.require_finite("queries.npy", vectors, "query")
         assert tracemalloc.get_traced_memory()[1] < vectors.size / 8, "a byte for each number of a block"
     finally:
         tracemalloc.stop()
@@ -213,167 +206,17 @@ def test_a_killed_run_continues_with_the_same_bits(stages, world, monkeypatch):
         assert (undisturbed.folder / name).read_bytes() == (job.folder / name).read_bytes()
 
 
-@pytest.mark.parametrize("overlaps, expected", [(False, [0, 4, 8, 11]), (True, [0, 8, 11])])
-def test_blocks_are_larger_where_the_host_works_beside_a_device(stages, world, monkeypatch, overlaps, expected):
+@pytest.mark.parametrize("device, expected", [("cpu", [0, 4, 8, 11]), ("cuda", [0, 8, 11])])
+def test_blocks_are_larger_on_a_gpu(stages, world, monkeypatch, device, expected):
     monkeypatch.setattr(retrieve, "BLOCK_ROWS", 4)
     monkeypatch.setattr(retrieve, "DEVICE_BLOCK_ROWS", 8)
-    monkeypatch.setattr(FaissFlat, "overlaps", overlaps)
+    opened = retrieve.open_index
+
+    def open_index(*given):
+        return SimpleNamespace(device=device, engine="exact", search=opened(*given).search)
+
+    monkeypatch.setattr(retrieve, "open_index", open_index)
     job = stages.make("retrieve", {"of": "queries", "split": "train", "depth": 20}, world)
     searched = noted(job)
     retrieve.run(job)
     assert searched == expected
-
-
-def test_without_a_gpu_faiss_is_used_and_torch_is_not_loaded(tmp_path):
-    code = (
-        "import sys, numpy; from teleport.search import engines, retrieve; "
-        "ones = numpy.ones((3, 2), numpy.float32); "
-        "index = engines.open_exact(ones, 1, ones, 10**6, 2); "
-        "print(index.engine, 'torch' in sys.modules)"
-    )
-    library = Path(retrieve.__file__).parents[2]
-    environment = {"PATH": str(tmp_path)}
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=library, env=environment, capture_output=True, text=True, check=True
-    )
-    assert done.stdout.strip() == "FaissFlat x 1 False"
-
-
-@pytest.mark.parametrize("slower", ["FaissFlat", "Int8Flat"])
-def test_long_searches_use_the_engine_that_a_probe_finds_faster(monkeypatch, caplog, slower):
-    """Both give the same bits; the log says why."""
-    rng = np.random.default_rng(5)
-    vectors, queries = (rng.standard_normal((n, 16)).astype(np.float32) for n in (3000, 7))
-    monkeypatch.setattr(search, "PROBE_SCORES", 3000 * len(vectors))
-    monkeypatch.setattr(search, "PROBE_ROWS", 100)
-    monkeypatch.setattr(search, "computes_in_int8", lambda: True)
-    expected = engines.open_exact(vectors, 1, queries, 2999, 10)
-    assert expected.engine == "FaissFlat x 1" and "probe" not in caplog.text
-    slow = FaissFlat if slower == "FaissFlat" else Int8Flat
-    propose = slow.propose
-
-    def compute_longer(engine, *arguments):
-        started = time.process_time()
-        while time.process_time() < started + len(engine.vectors) / 2000:
-            pass
-        return propose(engine, *arguments)
-
-    monkeypatch.setattr(slow, "propose", compute_longer)
-    with caplog.at_level("INFO", logger="teleport"):
-        index = engines.open_exact(vectors, 1, queries, 3000, 10)
-    faster = {"FaissFlat": "Int8Flat", "Int8Flat": "FaissFlat"}[slower]
-    assert index.engine == f"{faster} x 1"
-    assert f"searching with {faster}: 3000 lines at depth 10 take by a probe, in processor time, Faiss" in caplog.text
-    for ours, theirs in zip(index.search(queries, 10), expected.search(queries, 10), strict=True):
-        np.testing.assert_array_equal(ours, theirs)
-    monkeypatch.setattr(search, "computes_in_int8", lambda: False)
-    assert engines.open_exact(vectors, 1, queries, 3000, 10).engine == "FaissFlat x 1"
-
-
-def test_a_probe_tells_what_each_passage_costs_and_asks_for_as_large_a_share(monkeypatch):
-    """Not what a search costs in any case, which an engine with a costly start pays once, not once a block."""
-    rng, asked = np.random.default_rng(6), []
-    vectors, queries = (rng.standard_normal((n, 4)).astype(np.float32) for n in (80_000, 10))
-    monkeypatch.setattr(search, "PROBE_ROWS", 1000)
-
-    class Slow(FaissFlat):
-        def propose(self, queries_QD, depth, count, errors_Q, last_Q):
-            if len(queries_QD) > 1:
-                asked.append((len(self.vectors), depth, count))
-            started = time.process_time()
-            while time.process_time() < started + 0.2 + len(self.vectors) / 20_000:
-                pass
-            return super().propose(queries_QD, depth, count, errors_Q, last_Q)
-
-    seconds = search.probe(vectors, lambda _, part, most: Slow(part, 1, most), 1, queries, 100, 640)
-    assert asked[0] == (1000, 8, 9) and asked[-1] == (8000, 64, 67)
-    assert 0.8 < seconds / (10 * 80_000 / 20_000) < 1.5
-
-
-def test_faiss_is_taken_where_it_is_asked_for(stages, world, monkeypatch, caplog):
-    """By the resource `engine`: no probe; the lists of the engine that is taken by itself."""
-    monkeypatch.setattr(search, "PROBE_SCORES", 0)
-    monkeypatch.setattr(search, "computes_in_int8", lambda: True)
-    itself = run(stages, world)
-    caplog.clear()
-    job = stages.make("retrieve", {"of": "queries", "split": "train", "depth": 20}, world)
-    job.engine = "faiss"
-    stages.finish(job, retrieve.run(job))
-    assert facts_of(job)["engine"] == "FaissFlat x 1" and "probe" not in caplog.text
-    for name in ("ids.npy", "scores.npy"):
-        assert (job.folder / name).read_bytes() == (itself.folder / name).read_bytes()
-
-
-class Resources:
-    """Stands for faiss's of a GPU, in a build that has none."""
-
-
-def test_faiss_on_gpus_searches_a_part_on_each(monkeypatch):
-    """Its indexes of a GPU are those of the CPU here."""
-    rng = np.random.default_rng(5)
-    vectors, queries = (rng.standard_normal((n, 16)).astype(np.float32) for n in (3000, 7))
-    monkeypatch.setattr(engines, "visible_devices", lambda: ["GPU-a", "GPU-b"])
-    monkeypatch.delattr(faiss, "StandardGpuResources", raising=False)  # as in faiss-cpu
-    with pytest.raises(ValueError, match="this faiss computes on the CPU alone.*faiss-gpu.*leave the resource out"):
-        engines.open_exact(vectors, 1, queries, 7, 10, "faiss")
-    opened = []
-    monkeypatch.setattr(faiss, "StandardGpuResources", Resources, raising=False)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda number: (4 * vectors.size, 2**40))
-    monkeypatch.setattr(
-        engines, "on_gpu", lambda number, part: opened.append((number, len(part))) or faiss.IndexFlatIP(16)
-    )
-    index = engines.open_exact(vectors, 1, queries, 7, 10, "faiss")
-    found = index.search(queries, 10), index.search(queries, 2500)
-    assert opened == [(0, 1500), (1, 1500)] and index.engine == "FaissOnGpu x 2"
-    monkeypatch.setattr(engines, "visible_devices", list)
-    for (ids, scores), depth in zip(found, (10, 2500), strict=True):  # more than a GPU returns come from the CPU
-        expected = engines.open_exact(vectors, 1, queries, 7, depth).search(queries, depth)
-        np.testing.assert_array_equal(ids, expected[0])
-        np.testing.assert_array_equal(scores, expected[1])
-    monkeypatch.setattr(engines, "visible_devices", lambda: ["GPU-a"])
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda number: (vectors.size, 2**40))
-    with pytest.raises(ValueError, match="faiss keeps 0.0 GB on 2 GPUs, one of which has.*retrieve:gpu=N"):
-        engines.open_exact(vectors, 1, queries, 7, 10, "faiss")
-
-
-def test_a_run_that_is_killed_between_parts_of_the_passages_goes_on_there(stages, world, monkeypatch):
-    """With the same bits; of the part in which it died and of those after it, and of no other."""
-    monkeypatch.setattr(retrieve, "PART_ROWS", 30)
-    monkeypatch.setattr(engines, "PART_ROWS", 30)
-    monkeypatch.setattr(retrieve, "BLOCK_ROWS", 8)
-    undisturbed, opened, propose = run(stages, world), [], FaissFlat.propose
-    job = stages.make("retrieve", {"of": "queries", "split": "train", "depth": 20}, world, save_every=0.0)
-
-    def noting(engine, queries_QD, *rest):
-        opened.append(len(queries_QD))
-        if len(opened) == 6 and not died:
-            died.append(True)
-            raise KeyboardInterrupt
-        return propose(engine, queries_QD, *rest)
-
-    died = []
-    monkeypatch.setattr(FaissFlat, "propose", noting)
-    with pytest.raises(KeyboardInterrupt):
-        retrieve.run(job)
-    assert opened == [8, 8, 8, 3, 3, 3]
-    opened.clear()
-    reported = noted(job)
-    stages.finish(job, retrieve.run(job))
-    assert opened == [3] and reported == [8, NUM_QUERIES]
-    for name in ("ids.npy", "scores.npy", "rows.npy"):
-        assert (undisturbed.folder / name).read_bytes() == (job.folder / name).read_bytes()
-
-
-@pytest.mark.parametrize("flags, expected", [("fpu avx2 avx512_vnni", True), ("fpu avx2 avx512f", False)])
-def test_the_flags_of_the_processor_decide_int8(tmp_path, flags, expected):
-    (tmp_path / "cpuinfo").write_text(f"flags : {flags}\n")
-    assert search.computes_in_int8(tmp_path / "cpuinfo") is expected
-    assert not search.computes_in_int8(tmp_path / "absent")
-
-
-def test_a_rate_is_known_after_the_first_part(stages, world, monkeypatch, clock):
-    monkeypatch.setattr(engines, "PART_ROWS", 30)
-    monkeypatch.setattr(FaissFlat, "propose", clock.spend(6.0, FaissFlat.propose))
-    run(stages, world)
-    assert clock.reports[0][1] == 0 and clock.first_rate() == 6

@@ -6,11 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from search_world import EVERYTHING
 from teleport.arrays import save_array
 from teleport.encoder import encode
-from teleport.running.devices import visible_devices
-from teleport.search import engines, flat_torch, index, retrieve
+from teleport.search import exact, index, retrieve
 from training_world import World
 
 DEVICES = [
@@ -88,22 +86,18 @@ def test_retrieve_gives_the_bits_of_a_full_sort(stages, monkeypatch, device, of,
     vectors = stages.finish(vectors)
     inputs = {"passages": vectors, "queries": vectors, "collection": world.inputs["collection"]}
     inputs["index"] = stages.run(index.run, "index", {}, {"passages": vectors})
-    made, opened = flat_torch.TorchFlat, []
+    made = exact.Exact
 
-    def open_on(part, name, share, given, most):
-        opened.append(name if device == "cuda" else "cpu")
-        return made(part, opened[-1], share, EVERYTHING if given is room is None and device == "cpu" else room, most)
+    def open_on(array, threads):
+        return made(array, device, threads, room, torch.float16)
 
-    monkeypatch.setattr(flat_torch, "TorchFlat", open_on)
-    monkeypatch.setattr(engines, "visible_devices", visible_devices if device == "cuda" else lambda: ["GPU-a"])
-    if device == "cpu":
-        monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(exact, "Exact", open_on)
     monkeypatch.setattr(retrieve, "DEVICE_BLOCK_ROWS", 8)
     job = stages.run(retrieve.run, "retrieve", {"of": of, "split": "train", "depth": 12, "anchor": "first"}, inputs)
     ids, scores, rows = (np.load(job.folder / f"{name}.npy") for name in ("ids", "scores", "rows"))
     lines = np.load(vectors.folder / "queries.train.npy") if of == "queries" else passages[:20]
-    exact = np.vecdot(lines.astype(np.float64)[:, None], passages.astype(np.float64)).astype(np.float32)
-    expected = np.argsort(-exact, axis=1, kind="stable")[:, :12]
+    products = np.vecdot(lines.astype(np.float64)[:, None], passages.astype(np.float64)).astype(np.float32)
+    expected = np.argsort(-products, axis=1, kind="stable")[:, :12]
     np.testing.assert_array_equal(ids, expected)
-    np.testing.assert_array_equal(scores, np.take_along_axis(exact, expected, axis=1))
-    assert len(opened) == max(1, torch.cuda.device_count()) and len(rows) == 20
+    np.testing.assert_array_equal(scores, np.take_along_axis(products, expected, axis=1))
+    assert len(rows) == 20

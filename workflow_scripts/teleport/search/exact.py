@@ -51,7 +51,6 @@ SQUARE_ROOT_OF_TINY = 2.0**-62  # a component that is smaller has a square of 0 
 # Of float16 numbers the largest; half the gap between numbers near 1; the smallest gap.
 LARGEST, HALF_GAP, SMALLEST_GAP = 65504.0, 2.0**-11, 2.0**-24
 LENGTH, PRODUCT = 2.0**4, 2.0**8  # about how long a usual passage is made, and how large its products at most
-warnings.filterwarnings("ignore", message="The given NumPy array is not writable")  # memory maps, which are only read
 
 
 def search_device():
@@ -132,7 +131,7 @@ class Exact:
         """Up to `size` passages from `first` on, on the device; for a GPU by way of page-locked memory."""
         block = self.vectors[first : first + size]
         if self.device == "cpu":
-            return torch.from_numpy(np.asarray(block))
+            return tensor_of(np.asarray(block))
         dtype = torch.float16 if block.dtype == np.float16 else torch.float32
         passages_PD = torch.empty(block.shape, dtype=dtype, pin_memory=True)
         target, step = passages_PD.numpy(), -(-len(block) // self.threads)
@@ -170,7 +169,7 @@ class Exact:
         """Yield (number of the first, passages [P, D] of `dtype`, their bounds [P, 2]), block by block."""
         kept = self.reduced if dtype == torch.float16 else self.stored
         if kept is None and dtype != torch.float16 and self.device == "cpu" and isinstance(self.vectors, np.ndarray):
-            kept = torch.from_numpy(self.vectors)
+            kept = tensor_of(self.vectors)
         if kept is None:
             blocks = self.read_blocks(size)
         else:
@@ -301,6 +300,13 @@ class Exact:
                 best[row] = scores_M[:depth], torch.cat([best[row][1], ids_P])[order_M[:depth]]
         scores, ids = (np.stack([array.cpu().numpy() for array in arrays]) for arrays in zip(*best, strict=True))
         return ids, scores, np.zeros(len(ids), bool)
+
+
+def tensor_of(array):
+    """The array as a tensor, without torch's warning of memory maps, which are only read here."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+        return torch.from_numpy(array)
 
 
 def workspace(dim):
