@@ -6,7 +6,7 @@ import pytest
 from teleport.negatives import merge
 from teleport.negatives.filters import above_positive, absolute_margin, relative_margin
 from teleport.negatives.scores import positive_scores
-from teleport.search import exact
+from teleport.search import pairs
 from teleport.settings.section import Part
 
 DROPS = {
@@ -66,7 +66,7 @@ def scored(world):
 )
 def test_filters_equal_loops_over_all_sources(scored, monkeypatch, on, rule):
     monkeypatch.setattr(merge, "BLOCK_SLOTS", 300)  # several blocks
-    monkeypatch.setattr(exact, "PAIRS", 37)  # whose vectors are gathered in several pieces
+    monkeypatch.setattr(pairs, "PAIRS", 37)  # whose vectors are gathered in several pieces
     plain, filtered = scored.merge(), scored.merge(**on, positive_score=rule)
     expected = [
         [item for item in pool if not scored.dropped(q, item[0], rule, **on)] for q, pool in enumerate(plain.pools)
@@ -160,7 +160,7 @@ def test_a_passage_in_chunks_has_the_score_of_its_best_one(scored):
 
 def test_no_pairs_have_no_scores():
     offsets = np.array([0, 2, 3])
-    nothing = exact.PairScorer(np.ones((1, 2)), np.ones((3, 2)), offsets).score(np.array([], int), np.array([], int))
+    nothing = pairs.PairScorer(np.ones((1, 2)), np.ones((3, 2)), offsets).score(np.array([], int), np.array([], int))
     assert nothing.shape == (0,) and nothing.dtype == np.float32
 
 

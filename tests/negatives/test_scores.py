@@ -6,7 +6,7 @@ import pytest
 from teleport.arrays import Run
 from teleport.negatives.scores import PairTable
 from teleport.running.artefact import Artefact
-from teleport.search.exact import PairScorer
+from teleport.search.pairs import PairScorer
 from teleport.settings.pool import Draw, Pool
 
 RNG = np.random.default_rng(2)
