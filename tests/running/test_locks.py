@@ -96,17 +96,17 @@ def test_nothing_other_or_torn_is_not_taken(job, held, last):
         assert not finished and len(sleeps) == 2
 
 
-@pytest.mark.parametrize(("gpus", "stamped"), [(0, {"cpu_code": "cpu"}), (1, {})])
-def test_what_was_made_inside_a_lease_is_taken_by_one_that_has_none_yet(stages, held, monkeypatch, gpus, stamped):
-    """On a machine with two GPUs; a job without one computes on the CPU, whose code is in its stamp."""
+@pytest.mark.parametrize("gpus", [0, 1])
+def test_what_was_made_inside_a_lease_is_taken_by_one_that_has_none_yet(stages, held, monkeypatch, gpus):
+    """On a machine with two GPUs."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-a,GPU-b")
-    job, other = (job_of(stages, cpu_code="cpu", gpus=gpus) for _ in range(2))
+    job, other = (job_of(stages, gpus=gpus) for _ in range(2))
 
     def leased():
         with lease_devices(gpus, stages.root / "leases"):
             make(other)
-            helper = job_of(stages, cpu_code="cpu", gpus=gpus)  # started inside the lease
-            assert helper.stamp() == other.stamp() == stamped | {"code": "test", "inputs": {}}
+            helper = job_of(stages, gpus=gpus)  # started inside the lease
+            assert helper.stamp() == other.stamp() == {"code": "test", "inputs": {}}
 
     sleeps = held(job, leased)
     with sole_process(job) as finished:

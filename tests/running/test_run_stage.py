@@ -87,21 +87,6 @@ def test_inputs_of_equal_content_are_the_same_inputs(indexed):
     assert not take(indexed.job)
 
 
-@pytest.mark.parametrize(
-    ("made", "taken"),
-    [({}, True), ({"cpu_code": "today's"}, True), ({"cpu_code": "yesterday's"}, False)],
-    ids=["by a GPU", "by a CPU", "by other code on a CPU"],
-)
-def test_what_another_machine_made_is_taken(indexed, made, taken):
-    job = indexed.job
-    indexed()
-    path = job.folder / FINISHED
-    manifest = json.loads(path.read_text())
-    path.write_text(json.dumps(manifest | {"stamp": manifest["stamp"] | made}))
-    job.cpu_code, job.on_cpu = "today's", True
-    assert take(job) == taken
-
-
 def test_a_shard_of_an_unchanged_stage_has_nothing_to_make(indexed, stages):
     indexed()
     spec = indexed.job.spec | {"shard": "1-of-2"}

@@ -59,17 +59,6 @@ def test_importing_them_with_all_their_libraries_loads_no_torch():
     assert {"numpy", "pyarrow", "bm25s.tokenization", "ir_measures"} <= set(libraries)
 
 
-@pytest.mark.parametrize("kind", ["encode", "train"])
-def test_transformers_is_loaded_by_what_reads_checkpoints_from_elsewhere_alone(kind):
-    """It takes longer to load than torch, and so would be most of a short job's start.
-
-    `encoder.reference` is loaded for the architectures that transformers computes.
-    """
-    files = set(import_closure(module_path(KINDS[kind].module))) - {module_path("teleport.encoder.reference")}
-    libraries = {name for path in files for name in imported_libraries(path)}
-    assert "torch" in libraries and not any(name.split(".")[0] == "transformers" for name in libraries)
-
-
 @pytest.mark.parametrize("arguments", [[], ["run_stage.py"], ["manage.py", "link", "--output", "folder"]])
 def test_the_commands_of_every_job_load_no_library_of_others(arguments, tmp_path):
     """Every job of the workflow waits for what these load."""

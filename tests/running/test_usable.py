@@ -130,4 +130,4 @@ def test_a_workflow_warns_before_its_first_job(tmp_path):
     result = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     warning = "stages on a GPU will end at once: torch cannot compute on the leased CUDA devices (77)"
     assert result.returncode == 0 and result.stderr.count(warning) == 1
-    assert result.stderr.index(warning) < result.stderr.index("links of results/experiments/ance-tele")
+    assert result.stderr.index(warning) < result.stderr.index("links of the experiments")
