@@ -15,7 +15,7 @@ episodes: [{}]
 experiments:
   warm-up: {negatives: {counts: {bm25: 10}}, training: {loss: nll}}
 """
-PQ = {"kind": "pq", "m": 24}
+PQ = "PQ24"
 ADORE = {
     "negatives": {"live": {}},
     "training": {
@@ -59,7 +59,7 @@ def test_passage_vectors_are_encoded_exactly_once_whatever_searches_them():
     """Three live systems and four indexes of evaluation on one start: one stage encodes its passages."""
     live = [{}, {"index": PQ}, {"index": PQ, "scores": "compressed"}]
     rows = {f"adore-{n}": changed("negatives", live=settings) for n, settings in enumerate(live)}
-    searched = {f"on-{m}": ADORE | {"search_index": {"kind": "pq", "m": m}} for m in (6, 24, 96)}
+    searched = {f"on-{m}": ADORE | {"search_index": f"PQ{m}"} for m in (6, 24, 96)}
     made = plan(**rows, **searched)
     passages = {only(made, name).episodes[-1].vectors.passages.name for name in [*rows, *searched, "warm-up"]}
     assert len(passages) == 1
@@ -130,13 +130,13 @@ def test_another_index_of_evaluation_is_no_second_zero_shot():
             "loss lambda does not go .* without it one of softmax, nll, ranknet, hardest",
         ),
         (changed(loss="lambda"), "training.loss.metric_cut: this key is required"),
-        (changed("negatives", live={"scores": "compressed"}), "scores compressed goes with an index of kind pq"),
-        (changed("negatives", live={"index": {"kind": "hnsw"}}), "negatives.live.index"),
+        (changed("negatives", live={"scores": "compressed"}), "scores compressed goes with an index such as PQ"),
+        (changed("negatives", live={"index": "HNSW32"}), "negatives.live.index"),
         (
             changed("negatives", counts={"bm25": 5}),
             "negatives.counts has negatives but training.negatives_per_query is 0",
         ),
-        (ADORE | {"search_index": {"kind": "ivf"}}, "search_index"),
+        (ADORE | {"search_index": "IVF1024,Flat"}, "search_index"),
     ],
 )
 def test_what_does_not_go_together_is_one_sentence(row, message):

@@ -6,6 +6,7 @@ import json
 import pytest
 import yaml
 
+from teleport.collection.forms.folder import Folder
 from teleport.plan.plan import Plan
 from teleport.plan.stage import Stage
 from teleport.report.links import experiment_folders
@@ -71,16 +72,20 @@ def test_beta_decides_from_episode_1s_merge():
 
 
 def test_what_is_cut_or_drawn_is_in_keys_only_where_it_is_chosen():
-    source = {"source": "apidocs", "packages": ["numpy"]}
-    for settings, place, name, given in (
-        (CollectionSettings.model_validate({"source": source}), "source", "train_queries", {"count": 9, "seed": 0}),
-        (PretrainedSettings.model_validate({"checkpoint": {"package": "p"}}), None, "layers", 2),
+    for read, raw, name, given in (
+        (
+            lambda raw: CollectionSettings(source=Folder.model_validate(raw)),
+            {"source": "folder", "path": "numpy"},
+            "train_queries",
+            {"count": 9, "seed": 0},
+        ),
+        (PretrainedSettings.model_validate, {"checkpoint": {"package": "p"}}, "layers", 2),
     ):
-        raw = settings.model_dump(mode="json")
-        assert name not in (raw[place] if place else raw)
-        chosen = raw | ({place: raw[place] | {name: given}} if place else {name: given})
-        assert type(settings).model_validate(chosen).model_dump(mode="json") == chosen
-        assert Stage("x", type(settings).model_validate(chosen), {}).key != Stage("x", settings, {}).key
+        settings, chosen = read(raw), read(raw | {name: given})
+        dumped = chosen.model_dump(mode="json")
+        assert name not in json.dumps(settings.model_dump(mode="json")) and f'"{name}": ' in json.dumps(dumped)
+        assert type(settings).model_validate(dumped).model_dump(mode="json") == dumped
+        assert Stage("x", chosen, {}).key != Stage("x", settings, {}).key
 
 
 def test_settings_that_decide_nothing_change_no_key():

@@ -334,7 +334,7 @@ ABSURD = [
         "1000000000",
         "input should be less than or equal to 1000000, not 1000000000 (Neighbours per anchor",
     ),
-    ("mining.index", "{kind: ivf, nlist: 1000000000}", "input should be less than or equal to 16777216"),
+    ("mining.index", "IVF1000000000,Flat", "'IVF1000000000,Flat' is no index that is known here"),
     ("bm25.k1", ".inf", "input should be a finite number, not inf (Term saturation"),
     ("bm25.k1", "1e300", "input should be less than or equal to 1000"),
     ("evaluation.depth", "1000000000", "input should be less than or equal to 1000000"),
@@ -416,17 +416,21 @@ def test_overrides_are_merged_deeply_but_lists_and_checkpoints_are_replaced():
     [
         "encoder: {checkpoint: {sha256: %s}}" % ("a" * 64),
         "encoder: {tied: false, query_checkpoint: {sha256: null}}",
-        "mining: {index: {nprobe: 2}}",
+        "mining: {index: {parameters: nprobe=2}}",
+        "mining: {index: PQ4}",
         "bm25: {}",  # over null: Snakemake leaves null
         "bm25: {k1: 1.2}",
         "episodes: [{}]",
         "evaluation: {measures: {test: [RR@10]}}",
-        "experiments: {tele: {mining: {index: {kind: flat}}}, other: {}}",
+        "experiments: {tele: {mining: {index: {factory: Flat}}}, other: {}}",
     ],
 )
 def test_files_are_merged_as_snakemake_merges_them(tmp_path, second):
     """What `prune` deletes and `status` shows is decided from the same configuration as what runs."""
-    first = yaml.safe_load(BASE) | {"bm25": None, "mining": {"index": {"kind": "ivf", "nlist": 8, "nprobe": 4}}}
+    first = yaml.safe_load(BASE) | {
+        "bm25": None,
+        "mining": {"index": {"factory": "IVF8,Flat", "parameters": "nprobe=4"}},
+    }
     first["encoder"] |= {"tied": False, "query_checkpoint": {"folder": "q", "sha256": "b" * 64}}
     files = [tmp_path / "first.yaml", tmp_path / "second.yaml"]
     files[0].write_text(yaml.safe_dump(first))
@@ -645,7 +649,7 @@ def test_the_readme_has_every_key_of_the_schema():
     for line in (
         "| `learning_rate` | `5e-6` | Peak rate (Table 5: 5e-6). |",
         "| `loss.star_alpha` | `null` | `ranknet`: Mean over own",
-        "| `nprobe` (`ivf`) | `64` | Clusters searched per anchor. |",
+        "| `factory` | `Flat` | Flat, IVF4096,Flat, PQ48, PQ48x4 or HNSW32. |",
         "| `continues` | `false`; `true`, `moments` | ",
         "| `keep_vectors` | `all`; `last`, `none` | ",
         "| `splits.NAME.form` (`downloads`) | `tsv`; `dpr`, `qa`, `tevatron` | ",
@@ -664,7 +668,13 @@ def test_an_editor_takes_any_number_as_it_is_read_and_knows_its_bounds():
 
     assert marked("training: {learning_rate: 1e-5, base_learning_rate: 1e-6, weight_decay: 1e-4}") == []
     assert marked("evaluation: {significance: {level: 1e-3}}\nreport: {queries: 5}") == []
-    for wrong in ("training: {weight_decay: x}", "evaluation: {significance: {level: 2}}", "report: {queries: 0}"):
+    assert marked("search_index: PQ48\nmining: {index: {factory: Flat}}") == []
+    for wrong in (
+        "training: {weight_decay: x}",
+        "evaluation: {significance: {level: 2}}",
+        "report: {queries: 0}",
+        "search_index: 48",
+    ):
         assert marked(wrong), wrong
 
 

@@ -3,7 +3,7 @@
 import re
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
 from teleport.refusal import Refusal
 from teleport.settings.section import Integer, Number, Part, Section
@@ -18,6 +18,11 @@ FORMS = {
 PARAMETERS = r"(\w+=\d+(,\w+=\d+)*)?"
 
 
+def also_text(schema):
+    """Let a JSON Schema of an object take text in its place."""
+    schema["type"] = [schema["type"], "string"]
+
+
 class Index(Section):
     """What is searched: a text for faiss's `index_factory`, and after a space what its searches are told, such as
     "Flat", "IVF4096,Flat nprobe=64", "PQ48" or "HNSW32 efConstruction=200,efSearch=400".
@@ -25,8 +30,9 @@ class Index(Section):
     "Flat" is exact search, in which faiss has no part.
     """
 
-    factory: str = "Flat"
-    parameters: str = ""
+    model_config = ConfigDict(json_schema_extra=also_text)
+    factory: str = Field("Flat", description="Flat, IVF4096,Flat, PQ48, PQ48x4 or HNSW32.")
+    parameters: str = Field("", description="nprobe=64 (IVF); efConstruction=200,efSearch=400 (HNSW).")
 
     @model_validator(mode="before")
     @classmethod
