@@ -17,8 +17,9 @@ from teleport.running.files import write_json
 # What follows a new checkpoint of one episode, when another episode comes after it.
 LATER = {"encode": 1, "index": 1, "retrieve": 3, "evaluate": 1}
 LAST = {"encode": 1, "index": 1, "retrieve": 1, "evaluate": 1}
-WRITTEN = {"table": 1, "report_page": 1, "all": 1}
-REPORT = {"experiment": 1} | WRITTEN
+WRITTEN = {"tables": 1, "report_page": 1, "all": 1}
+# What is written again when the configuration, as it is written down, is another one.
+REPORT = {"configuration": 1, "experiments": 1} | WRITTEN
 
 
 @pytest.fixture
@@ -37,8 +38,8 @@ def episodes(first, last=3):
 
 
 def in_place(counts):
-    """The same jobs where they make the same stages anew: the links to them stay."""
-    return {rule: count for rule, count in counts.items() if rule != "experiment"}
+    """The same jobs where they make the same stages anew: the configuration and the links to them stay."""
+    return {rule: count for rule, count in counts.items() if rule not in ("configuration", "experiments")}
 
 
 def edit(world, module, old, new):
@@ -88,21 +89,7 @@ def edit_sentences(world):
     edit(world, "collection/build.py", "%d passages, corpus digest", "%d passages, digest")
 
 
-def made_on_a_gpu(world):
-    """The finished world as if a GPU had encoded and trained, and the package for CPUs was edited since."""
-    for path in world.folder.glob("results/stages/*/*/manifest.json"):
-        if path.parent.parent.name in ("encode", "train"):
-            manifest, status = json.loads(path.read_text()), path.stat()
-            manifest["facts"]["device"] = "cuda"
-            write_json(path, signed(manifest))
-            os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
-    add_code(world, "cpu/attention.py")
-
-
 NOTHING = {}
-# What a CPU computes with its package, and what follows.
-ENCODED = {"encode": 4, "index": 4, "retrieve": 10, "merge": 3, "train": 3, "evaluate": 4}
-EVERY_RETRIEVAL = {"encode": 3, "index": 3}  # what follows does not have the pretrained checkpoint's vectors
 # All that follows from the draws of the root seed: not the collection, its check, and BM25.
 DRAWN = {
     "collection": 1, "check": 1, "lexical_index": 1, "bm25": 1, "pretrained": 1, "tokens": 1,
@@ -137,7 +124,7 @@ def test_what_decides_no_result_reruns_nothing(world):
     [
         pytest.param(change("negatives", "alpha", 0.4), episodes(2), "merge, episode 2", id="alpha"),
         pytest.param(change("negatives", "beta", 0.4), episodes(1), "merge, episode 1", id="beta"),
-        pytest.param(lambda w: w.config["experiments"]["tele"].update(label="Télé"), WRITTEN, None, id="label"),
+        pytest.param(lambda w: w.config["experiments"]["tele"].update(label="Télé"), REPORT, None, id="label"),
         pytest.param(
             lambda w: add_code(w, "negatives/merge.py"),
             in_place(episodes(1)),
@@ -145,16 +132,6 @@ def test_what_decides_no_result_reruns_nothing(world):
             id="module of merge alone",
         ),
         pytest.param(lambda w: add_code(w, "seed.py"), in_place(DRAWN | REPORT), None, id="module of many"),
-        pytest.param(
-            lambda w: add_code(w, "cpu/attention.py"), in_place(ENCODED | REPORT), None, id="package for CPUs"
-        ),
-        pytest.param(
-            lambda w: add_code(w, "cpu/int8.py"),
-            in_place(ENCODED | EVERY_RETRIEVAL | REPORT),
-            None,
-            id="engine for CPUs",
-        ),
-        pytest.param(made_on_a_gpu, NOTHING, None, id="package for CPUs, of what a GPU made"),
         pytest.param(
             lambda w: add_code(w, "negatives/sources/momentum.py"),
             in_place(episodes(2)),
@@ -169,7 +146,9 @@ def test_exactly_the_invalidated_stages_rerun(finished, world, apply, expected, 
     counts, messages = world.would_run()
     assert counts == expected
     if first:
-        stages = [message for message in messages if not message.startswith(("table", "links", "report"))]
+        stages = [
+            message for message in messages if not message.startswith(("configuration", "tables", "links", "report"))
+        ]
         numbers = sorted(int(re.search(r"episode (\d)", message)[1]) for message in stages)
         assert any(message.startswith(first) for message in stages)
         # Before the first stage nothing of its episode runs: only what the new checkpoint itself needs.
@@ -180,11 +159,9 @@ def test_exactly_the_invalidated_stages_rerun(finished, world, apply, expected, 
     ("apply", "expected"),
     [
         (lambda w: add_code(w, "negatives/merge.py"), episodes(1)),
-        (lambda w: add_code(w, "cpu/attention.py"), ENCODED),
-        (made_on_a_gpu, {}),
         (lambda w: add_code(w, "report/table.py"), {}),
     ],
-    ids=["module of merge", "package for CPUs", "made on a GPU", "module of the table"],
+    ids=["module of merge", "module of the table"],
 )
 def test_status_and_forecast_tell_as_many_stages_made_by_other_code_as_are_made_anew(world, apply, expected):
     (world.folder / "toy.yaml").write_text(yaml.safe_dump(world.config))
@@ -192,9 +169,9 @@ def test_status_and_forecast_tell_as_many_stages_made_by_other_code_as_are_made_
     for command in ("status", "forecast"):
         run = [sys.executable, "workflow_scripts/manage.py", command, "toy.yaml"]
         said = subprocess.run(run, cwd=world.folder, capture_output=True, text=True, check=True).stdout
-        number = sum(expected.values()) - sum(REPORT.values()) * ("table" in expected)
-        sentence = f"made by other code than today's, so made anew: {number} of the finished stages"
-        assert (sentence in said) == bool(number) and ("other code" in said) == bool(number)
+        number = sum(expected.values()) - sum(REPORT.values()) * ("tables" in expected)
+        sentence = f"{number} finished stages were made by an older version of the code and will be rerun"
+        assert (sentence in said) == bool(number) and ("older version" in said) == bool(number)
         assert ("nothing is left to run" in said) == (command == "status" and not number)
 
 
@@ -223,7 +200,7 @@ def test_a_corpus_and_a_checkpoint_under_another_path_rerun_nothing(world, tmp_p
     shutil.move(world.folder / "data", tmp_path / "elsewhere")
     world.config["collection"]["path"] = str(tmp_path / "elsewhere/toy")
     world.config["encoder"]["checkpoint"]["folder"] = str(tmp_path / "elsewhere/bert")
-    assert not {rule for rule in world.would_run()[0] if rule not in WRITTEN}
+    assert not {rule for rule in world.would_run()[0] if rule not in REPORT}
 
 
 def test_stages_of_a_colleague_are_taken_and_what_is_forced_is_made(world, tmp_path):
@@ -271,8 +248,8 @@ def test_alpha_there_and_back(world):
     assert kinds == {"merge", "train", "encode", "index", "retrieve", "evaluate"}
     world.config["negatives"]["alpha"] = 0.5
     counts, messages = world.would_run()
-    assert counts == REPORT, "only the table, the report page and the links name other stages again"
-    assert len(messages) == 3
+    assert counts == REPORT, "only the tables, the report page and the links name other stages again"
+    assert len(messages) == 4
 
 
 def test_a_new_experiment_runs_only_what_it_does_not_share(world):
@@ -283,7 +260,7 @@ def test_a_new_experiment_runs_only_what_it_does_not_share(world):
     only_queries = episodes(1) | {"retrieve": 2 * 2 + 1}
     assert world.would_run()[0] == only_queries
     world.config["experiments"]["twin"] = {}
-    assert world.would_run()[0] == only_queries | {"experiment": 2}
+    assert world.would_run()[0] == only_queries
 
 
 def test_a_fourth_episode_adds_only_itself(world):
@@ -300,7 +277,7 @@ def test_an_ablation_file_ablates_the_configuration(world):
     # Q-Neg: 3 episodes; Q-Neg w/ Mom-Neg: Episodes 2, 3; Q-Neg w/ LA-Neg: Episodes 2, 3.
     assert counts["train"] == counts["merge"] == counts["encode"] == 7
     assert not [m for m in messages if m.startswith("retrieve") and "episode 1" in m]
-    assert counts["table"] == 1 and counts["experiment"] == 5  # the rows, by their names
+    assert counts["tables"] == counts["experiments"] == 1
 
 
 def test_the_embedded_default_is_not_below_a_configfile(world):

@@ -14,7 +14,7 @@ from teleport.plan.kinds import KINDS
 from teleport.running.files import write_json
 
 SNAKEMAKE = [sys.executable, "-m", "snakemake", "--cores", "1"]
-COMMAND = re.compile(r"(\S+) \S+/run_stage\.py .*\"kind\": \"(\w+)\".*\"loads\": (\{.*?\}).* --code (\w+) ")
+COMMAND = re.compile(r"(\S+) \S+/run_stage\.py results/stages/((\w+)/\w+)/stage\.json .* --code (\w+) ")
 
 
 @pytest.fixture(scope="module")
@@ -26,14 +26,14 @@ def world(tmp_path_factory):
 
 
 def commands(world, *arguments):
-    """(text of a dry run, [(interpreter, kind, loaded modules, code)] of its stages)."""
+    """(text of a dry run, [(interpreter, stage, kind, code)] of its stages)."""
     text = world.snakemake("-n", "-p", *arguments)
     return text, COMMAND.findall(text)
 
 
-def codes(world):
-    """{(kind, loaded modules): code} of the planned stages."""
-    return {(kind, loads): code for _, kind, loads, code in commands(world)[1]}
+def codes(world, *arguments):
+    """{stage: code} of the planned stages."""
+    return {stage: code for _, stage, _, code in commands(world, *arguments)[1]}
 
 
 def test_every_kind_of_stage_has_a_rule_of_its_own_with_a_sentence(world):
@@ -44,18 +44,18 @@ def test_every_kind_of_stage_has_a_rule_of_its_own_with_a_sentence(world):
 def test_stages_get_what_the_table_of_kinds_says(world):
     """Threads as far as there are two cores; index and merge depend on their settings, here exact search."""
     text = commands(world)[0]
-    asked = re.findall(r"--threads (\d+) .*--gpus (\d+) .*\"kind\": \"(\w+)\", \"loads\"", text)
-    assert {(kind, int(threads), int(gpus)) for threads, gpus, kind in asked} == {
-        (kind, min(KINDS[kind].threads, 2), KINDS[kind].gpus) for _, _, kind in asked
+    asked = re.findall(r"results/stages/(\w+)/\w+/stage\.json --threads (\d+) --gpus (\d+) ", text)
+    assert {(kind, int(threads), int(gpus)) for kind, threads, gpus in asked} == {
+        (kind, min(KINDS[kind].threads, 2), KINDS[kind].gpus) for kind, _, _ in asked
     }
-    assert len({kind for *_, kind in asked}) >= 12
+    assert len({kind for kind, *_ in asked}) >= 12
 
 
 def test_commands_run_under_the_interpreter_of_the_workflow(world, tmp_path, monkeypatch):
     """Also where the workflow's environment is not activated, and another Python is the first on the path; what
     --sdm conda activates comes later, and so before it."""
     found = commands(world)[1]
-    assert {"collection", "encode", "train"} <= {kind for _, kind, _, _ in found}
+    assert {"collection", "encode", "train"} <= {kind for _, _, kind, _ in found}
     assert {interpreter for interpreter, *_ in found} == {"python3"}
     (tmp_path / "python3").write_text("#!/bin/sh\nexit 9\n")
     (tmp_path / "python3").chmod(0o755)
@@ -90,13 +90,13 @@ def test_an_encoding_of_queries_alone_has_no_shards(world, monkeypatch):
 def test_an_edited_loss_concerns_its_trainings_and_a_new_one_nothing(world):
     library = world.folder / "workflow_scripts/teleport"
     before = codes(world)
-    losses = {loads for kind, loads in before if kind == "train"}
-    assert len(losses) == 2
+    trained = {name for name in before if name.startswith("train/")}
+    by_nll = trained & set(codes(world, "results/experiments/nll"))
+    assert len(by_nll) == 3 and len(trained) == 6
     with open(library / "training/losses/nll.py", "a") as file:
         file.write("\n\nADDED = 1\n")
     after = codes(world)
-    changed = {name for name in before if before[name] != after[name]}
-    assert {kind for kind, _ in changed} == {"train"} and all("losses.nll" in loads for _, loads in changed)
+    assert {name for name in before if before[name] != after[name]} == by_nll
     (library / "training/losses/own.py").write_text("X = 1\n")
     registry = library / "settings/registry.py"
     line = '    "own": Loss("teleport.training.losses.own"),\n'

@@ -17,6 +17,8 @@ from paths import REPOSITORY
 
 NAMES = {
     "workflow.configfiles": "the files that a configuration comes from, for line numbers in messages",
+    "workflow.dag_settings": "what --forcerun names, and --forceall: the stages that are not taken although unchanged",
+    "workflow.dryrun": "a rehearsal writes no settings of stages",
     "snakemake.exceptions": "WorkflowError: an error without a traceback",
     "snakemake.logging": "logger: what is said goes where a plugin shows it",
 }
@@ -29,6 +31,8 @@ if config.get("refuse"):
     raise WorkflowError("a sentence")
 
 def untracked(wildcards, input):
+    asked = workflow.dag_settings
+    logger.info(f"FORCED {asked.forceall} {sorted(map(str, asked.forcerun))} DRY {bool(workflow.dryrun)}")
     return config["how"]
 
 rule all:
@@ -71,10 +75,9 @@ def test_no_other_name_of_snakemake_is_used():
     files = [REPOSITORY / "Snakefile", *(REPOSITORY / "rules").glob("*.smk")]
     files += (REPOSITORY / "workflow_scripts").rglob("*.py")
     text = "\n".join(path.read_text() for path in files)
-    used = set(
-        re.findall(r"\bworkflow\.(?!configfiles\b)\w+\b(?=[\s).,(\[])", "\n".join(p.read_text() for p in files[:5]))
-    )
-    assert used == set()
+    rules = "\n".join(re.sub(r"#.*|\"\"\".*?\"\"\"", "", path.read_text()) for path in files if path.suffix != ".py")
+    names = {f"workflow.{name}" for name in re.findall(r"\bworkflow\.([a-z_]+)\b", rules)}
+    assert names == {name for name in NAMES if name.startswith("workflow.")} and len(NAMES) <= 5
     modules = set(re.findall(r"^\s*(?:from|import) (snakemake[\w.]*)", text, re.M))
     plugin = {"snakemake_interface_logger_plugins.base", "snakemake_interface_logger_plugins.common"}
     assert modules == {"snakemake", "snakemake.exceptions", "snakemake.logging", "snakemake.utils", *plugin}
@@ -82,6 +85,14 @@ def test_no_other_name_of_snakemake_is_used():
 
 def test_the_files_of_a_configuration_are_known_in_their_order(call):
     assert "FILES ['one.yaml', 'two.yaml']" in call("-n", "--configfile", "one.yaml", "two.yaml")[1]
+
+
+def test_what_is_forced_is_known_to_the_params_of_jobs(call):
+    call("--configfile", "one.yaml")
+    assert "FORCED False [] DRY True" in call("-n", "--configfile", "one.yaml")[1]
+    assert "FORCED False ['all'] DRY True" in call("-n", "--configfile", "one.yaml", "--forcerun", "all")[1]
+    text = call("--configfile", "one.yaml", "--forceall")[1]
+    assert "FORCED True [] DRY False" in text
 
 
 def test_what_is_refused_is_one_sentence(call):

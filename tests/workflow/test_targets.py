@@ -41,7 +41,7 @@ def test_a_stage_is_made_by_its_link_and_the_links_too(world):
         shutil.rmtree(world.folder / "results" / name)
     world.config["seeds"] = [7]
     log = world.snakemake(f"{HOME}/episode-1/merge")
-    assert "links of results/experiments/tele" in log and "merge, episode 1" in log
+    assert "links of the experiments" in log and "merge, episode 1" in log
     assert (world.folder / HOME / "episode-1/merge/manifest.json").is_file()
     link = world.folder / HOME / "episode-1/train"
     assert link.is_symlink() and not link.exists() and (world.folder / HOME / "plan.tsv").is_file()
@@ -53,7 +53,7 @@ def test_an_experiment_is_asked_for_as_a_whole(finished):
     for path in (HOME, f"{HOME}/plan.tsv"):
         assert finished.would_run(arguments=[path])[0] == {}
     counts = finished.would_run(arguments=[HOME, "--forcerun", "collection"])[0]
-    assert counts["encode"] == 4 and "table" not in counts
+    assert counts["encode"] == 4 and "tables" not in counts
 
 
 def test_a_name_that_is_no_stage_is_refused_with_what_there_is(finished):
