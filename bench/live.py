@@ -24,9 +24,9 @@ from teleport.arrays import Ragged
 from teleport.encoder.budget import TOKEN_BUDGET
 from teleport.encoder.precision import pick_device, resolve_precision
 from teleport.encoder.side import Side
-from teleport.settings.search import PqIndex
+from teleport.settings.search import Index
 from teleport.settings.training import Live
-from teleport.training.live import LiveSearch, SharedFlat
+from teleport.training.live import LiveSearch, SharedExact
 from teleport.training.parallel import ALONE
 from vectors import make_vectors
 
@@ -67,14 +67,14 @@ def indexes(passages, arguments, device):
     """{name: (index, settings.Live)}: exact search, and a PQ index of `parts` parts (0: none) where there are enough
     passages."""
     depth = min(arguments.depth, len(passages))
-    found = {"flat": (SharedFlat(passages, device, arguments.threads, ALONE), Live(depth=depth))}
+    found = {"flat": (SharedExact(passages, device, arguments.threads, ALONE), Live(depth=depth))}
     if arguments.parts and len(passages) >= 256:
-        from teleport.search.approximate import Decoded, PqCodes, build  # here: exact search on a GPU needs no faiss
+        from teleport.search.index import Decoded, build  # here: exact search on a GPU needs no faiss
 
-        pq = PqIndex(kind="pq", m=arguments.parts)
+        pq = Index.model_validate(f"PQ{arguments.parts}")
         decoded = Decoded(build(pq, passages, arguments.threads, lambda *_: None))
-        index = SharedFlat(decoded, device, arguments.threads, ALONE, PqCodes)
-        found[f"pq {arguments.parts}"] = index, Live(depth=depth, index=pq)
+        index = SharedExact(decoded, device, arguments.threads, ALONE)
+        found[str(pq)] = index, Live(depth=depth, index=pq)
     return found
 
 

@@ -1,23 +1,19 @@
-"""Exact search: the engines of `retrieve` against faiss's flat index, whose ties and last bits fall as they may.
+"""Exact search: the one of `retrieve` against faiss's flat index, and against a product with torch.topk.
 
     python bench/search.py [--passages 400000] [--queries 400] [--dim 768] [--depth 200] [--threads 1]
     python bench/search.py --vectors results/stages/encode/KEY     # of a collection, instead of made ones
-    python bench/search.py --alone --passages 8841823 --queries 65536     # only the engine that `retrieve` takes here
+    python bench/search.py --alone --passages 8841823 --queries 65536     # without peers
 
-Engines score candidates again in float64 and prove the last rank. `largest difference` compares their ids with
-faiss's, or, without faiss, with a plain sort of a few queries' products in float64: how far apart, in exact scores, two
-passages are at most that changed places (0: only ties did).
-
-An index is opened once (faiss: copies the vectors; int8, CUDA: reduce them), which is timed apart. So are the two
-halves of a search, proposing candidates and scoring them again; where they run at the same time, as on CUDA, they add
-up to more than the whole. With one thread the time is that of the process, which a busy machine disturbs less.
+The stage scores candidates again exactly and ranks equal scores by the smaller id; ties and last bits of the peers fall
+as they may. `largest difference` compares the stage's ids with the first peer's, or, without peers, with a plain sort of
+a few queries' products in float64: how far apart, in exact scores, two passages are at most that changed places (0: only
+ties did). Opening an index is timed apart. The product is computed on the same device and in the same format as those of
+the stage. With one thread the time is that of the process, which a busy machine disturbs less.
 """
 
 import time
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from statistics import median
 from tempfile import TemporaryDirectory
 
 import numpy as np
@@ -25,75 +21,35 @@ import torch
 from threadpoolctl import threadpool_limits
 
 from rounds import interleaved, parser, report
-from teleport.cpu.int8 import Int8Flat
-from teleport.cpu.search import computes_in_int8
-from teleport.search.engines import open_exact
-from teleport.search.flat import Exact
-from teleport.search.flat_faiss import FaissFlat
+from teleport.search.exact import Exact
 from vectors import make_vectors, nearest, read_vectors
 
-PEER = "faiss IndexFlatIP"
-SAMPLE = 8  # queries that are sorted in full where there is no faiss
+FAISS, TOPK = "faiss IndexFlatIP", "a product with torch.topk"
+SAMPLE = 8  # queries that are sorted in full where there are no peers
+PRODUCTS = {"cpu": 2**26, "cuda": 2**31}  # of one call of torch.topk
 
 
-def faiss_index(vectors, threads):
+def faiss_search(passages, queries, depth, threads):
+    """A function that returns what faiss's flat index finds, int64 [Q, depth]."""
     import faiss
 
     faiss.omp_set_num_threads(threads)
-    index = faiss.IndexFlatIP(vectors.shape[1])
-    index.add(vectors)
-    return index
+    index = faiss.IndexFlatIP(passages.shape[1])
+    index.add(passages)
+    return lambda: index.search(queries, depth)[1]
 
 
-def engines(passages, queries, depth, threads, alone):
-    """{name: function that opens it} of what this machine can run fast; or only of what `retrieve` takes."""
-    on_cuda = torch.cuda.is_available()
-    chosen = partial(open_exact, passages, threads, queries, len(queries), depth)
-    opened = {"CUDA" if on_cuda else "CPU": chosen} if alone or on_cuda else {}
-    if alone:
-        return opened
-    kinds = {"fp32 (faiss)": lambda _, part, most: FaissFlat(part, threads, most)}
-    if computes_in_int8():
-        kinds["int8"] = lambda _, part, most: Int8Flat(part, threads, most_outliers=most)
-    return {name: lambda kind=kind: Exact(passages, 1, kind, threads) for name, kind in kinds.items()} | opened
+def topk_search(passages, queries, depth, index):
+    """As `faiss_search`, by products with all passages on the device and in the format of `index` (`Exact`)."""
+    passages_PD = torch.from_numpy(np.asarray(passages)).to(index.on, index.dtype)
+    size = max(1, PRODUCTS[index.device] // len(passages))
 
+    def search():
+        with torch.inference_mode():
+            parts = torch.from_numpy(queries).to(index.on, index.dtype).split(size)
+            return torch.cat([(part_QD @ passages_PD.T).topk(depth).indices for part_QD in parts]).cpu().numpy()
 
-class Timed:
-    """Searches with an index, and how long the halves of a search take: proposing by its first part (where there are
-    several devices, the others do the same at the same time), and scoring again what all propose.
-
-    proposing: seconds of each search
-    """
-
-    def __init__(self, index, clock=time.perf_counter):
-        self.index, self.clock, self.proposing, self.ranked = index, clock, [], []
-        self.propose_first, self.rank_all, index.part(0).propose = index.part(0).propose, index.rank, self.propose
-        index.rank = self.rank
-
-    def propose(self, *arguments):
-        """As the engine's method; notes its time."""
-        started = self.clock()
-        proposal = self.propose_first(*arguments)
-        self.proposing[-1] += self.clock() - started
-        return proposal
-
-    def rank(self, *arguments):
-        """As `Exact.rank`; notes what is scored again."""
-        self.ranked.append(arguments)
-        return self.rank_all(*arguments)
-
-    def search(self, queries_QD, depth):
-        """As `Exact.search`."""
-        self.proposing.append(0.0)
-        self.ranked.clear()
-        return self.index.search(queries_QD, depth)
-
-    def score_again(self):
-        """Do again, by itself, the scoring of the candidates of the last search; returns its seconds."""
-        started = self.clock()
-        for ranked in self.ranked:
-            self.rank_all(*ranked)
-        return self.clock() - started
+    return search
 
 
 def agreement(ids_QK, reference_QK, passages, queries):
@@ -107,43 +63,35 @@ def agreement(ids_QK, reference_QK, passages, queries):
     return float(overlap), float((ids_QK == reference_QK).mean()), float(np.abs(exact[0] - exact[1]).max(initial=0))
 
 
-def compare(passages, queries, arguments, alone):
-    """({variant: seconds}, figures) of every engine, and of faiss unless `alone`."""
-    depth, variants, figures, indexes = arguments.depth, {}, {}, {}
-    on_processor = arguments.threads == 1 and not torch.cuda.is_available()
-    clock = time.process_time if on_processor else time.perf_counter
-    if alone:
-        reference = nearest(passages, queries[:SAMPLE], depth, arguments.threads)
-    else:
-        peer = faiss_index(passages, arguments.threads)
-        variants[PEER] = lambda: peer.search(queries, depth)[1]
-        reference = variants[PEER]()
-    for name, open_engine in engines(passages, queries, depth, arguments.threads, alone).items():
-        started = time.perf_counter()
-        index = indexes[name] = Timed(open_engine(), clock)
-        figures[f"seconds to open, {name}"] = round(time.perf_counter() - started, 3)
-        variants[f"stage, {name}"] = lambda index=index: index.search(queries, depth)[0]
-        ids_QK = variants[f"stage, {name}"]()[: len(reference)]
-        common, equal, difference = agreement(ids_QK, reference, passages, queries)
-        figures |= {f"same passages, {name}": common, f"same ranks, {name}": equal}
-        figures[f"largest difference, {name}"] = difference
-    seconds = interleaved(variants, arguments.rounds, clock)
-    for name, index in indexes.items():
-        figures[f"seconds proposing, {name}"] = round(median(index.proposing[-arguments.rounds :]), 4)
-        again = [index.score_again() for _ in range(arguments.rounds)]
-        figures[f"seconds scoring again, {name}"] = round(median(again), 4)
-    return seconds, figures
+def compare(passages, queries, arguments):
+    """({variant: seconds}, figures) of the stage and, unless `--alone`, of its peers."""
+    depth, threads, started = arguments.depth, arguments.threads, time.perf_counter()
+    index = Exact(passages, threads=threads)
+    figures, variants = {"seconds to open": round(time.perf_counter() - started, 3)}, {}
+    if not arguments.alone and find_spec("faiss"):
+        variants[FAISS] = faiss_search(passages, queries, depth, threads)
+    if not arguments.alone:
+        variants[TOPK] = topk_search(passages, queries, depth, index)
+    stage = f"stage, {index.device}"
+    found_QK = index.search(queries, depth)[0]
+    references = {name: search() for name, search in variants.items()}
+    if not references:
+        references["a full sort"] = nearest(passages, queries[:SAMPLE], depth, threads)
+    for name, ids_QK in references.items():
+        common, equal, difference = agreement(found_QK[: len(ids_QK)], ids_QK, passages, queries)
+        figures |= {f"same passages as {name}": common, f"same ranks as {name}": equal}
+        figures[f"largest difference from {name}"] = difference
+    variants[stage] = lambda: index.search(queries, depth)
+    on_processor = threads == 1 and index.device == "cpu"
+    return interleaved(variants, arguments.rounds, time.process_time if on_processor else time.perf_counter), figures
 
 
 def main(arguments=None):
-    made = parser("Exact search against faiss.", passages=400_000, queries=400, dim=768, depth=200)
+    made = parser("Exact search against its peers.", passages=400_000, queries=400, dim=768, depth=200)
     made.add_argument("--vectors", type=Path, help="folder of a finished stage `encode`, instead of made vectors")
     made.add_argument("--folder", type=Path, help="where the made vectors lie meanwhile; default: the temporary folder")
-    made.add_argument("--alone", action="store_true", help="no peers, only the engine that `retrieve` takes here")
+    made.add_argument("--alone", action="store_true", help="no peers")
     arguments = made.parse_args(arguments)
-    alone = arguments.alone or find_spec("faiss") is None
-    if alone and not arguments.alone:
-        print("faiss, the peer, is not installed here: the engine that `retrieve` takes is measured alone.")
     torch.set_num_threads(arguments.threads)
     with TemporaryDirectory(dir=arguments.folder) as folder, threadpool_limits(arguments.threads):
         if arguments.vectors:
@@ -154,8 +102,9 @@ def main(arguments=None):
                 make_vectors(Path(folder, f"{name}.npy"), count, arguments.dim, seed, arguments.threads)
                 for seed, (name, count) in enumerate(sizes.items())
             )
-        seconds, figures = compare(passages, np.array(queries), arguments, alone)
-    report("search", seconds, () if alone else (PEER,), len(queries), "queries", arguments, **figures)
+        seconds, figures = compare(passages, np.array(queries), arguments)
+    peers = [name for name in seconds if not name.startswith("stage")]
+    report("search", seconds, peers, len(queries), "queries", arguments, **figures)
 
 
 if __name__ == "__main__":

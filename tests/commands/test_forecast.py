@@ -101,7 +101,7 @@ def test_sizes_of_marco_follow_from_its_counts(marco):
     searched = [(s.settings.split, stage_cost(s, Counts(marco)).bytes) for s in marco.stages.values()
                 if s.kind == "retrieve"]  # fmt: skip
     assert Counter(searched) == {("train", 502_939 * (200 * 8 + 4)): 6, ("dev", 6_980 * (1000 * 8 + 4)): 4}
-    assert [cost.bytes for cost in costs(marco, "merge")] == [502_939 * (60 * 14 + 8)] * 3
+    assert [cost.bytes for cost in costs(marco, "merge")] == [502_939 * (60 * 15 + 8)] * 3
     steps = 20_000, 20_000, 188_601  # each has a line of losses.tsv; a checkpoint has its tokenizer's files
     assert [cost.bytes for cost in costs(marco, "train")] == [4 * 108_891_648 + 950_000 + 150 * n for n in steps]
     tokens = 8_841_823 * 74 + (502_939 + 6_980) * 7
@@ -287,7 +287,7 @@ def test_every_hardware_line_is_complete_and_says_where_it_is_from():
 
 
 def test_a_segment_goes_on_where_the_one_before_ended(marco):
-    training = {"continues": True, "epochs": None, "steps": 100}
+    training = {"continues": True, "start_from": "previous", "epochs": None, "steps": 100}
     plan = make_plan(training=training, episodes=[{"training": {"stop_after_steps": 30}}] * 2)
     trains = [stage for stage in plan.stages.values() if stage.kind == "train"]
     assert [train_steps(stage, Counts(plan)) for stage in trains] == [(0, 30), (30, 60)]

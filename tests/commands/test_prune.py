@@ -78,10 +78,7 @@ def test_finished_experiments_of_other_configurations_stay(index):
     assert any(name.startswith("train/") for name in only_other)
     folder = Path("results/experiments/other/tele")
     rows = [row for trajectory in other.trajectories["tele"] for row in trajectory.rows]
-    named = [{"stage": r.stage.name, "kind": r.stage.kind, "key": r.stage.key} for r in rows]
-    link_experiment(
-        [{"link": r.link, "seed": 7, "episode": r.episode} | name for r, name in zip(rows, named, strict=True)], folder
-    )
+    link_experiment(rows, folder)
     for path in folder.rglob("*"):
         if path.is_symlink() if index == "plan.tsv" else path.name == "plan.tsv":
             path.unlink()

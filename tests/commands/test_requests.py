@@ -147,7 +147,7 @@ def test_once_the_collection_is_built_whose_size_nobody_said_stages_ask_by_their
 
 
 def test_what_a_forecast_lacks_is_asked_for_by_kind():
-    plan = marco(mining={"index": {"kind": "hnsw"}})
+    plan = marco(mining={"index": "HNSW32"})
     index = next(s for s in plan.stages.values() if s.kind == "index" and s.settings.index.kind == "hnsw")
     assert Requests(plan, {"hardware": "h200"}).of(index) == (needs(index).minutes, needs(index).mem_mb)
 

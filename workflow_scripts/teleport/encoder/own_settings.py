@@ -161,7 +161,10 @@ def most_tokens(model_type, positions, padding):
 
 def with_common_names(config):
     """The content of a config.json (dict), and its sizes by the names that most architectures have."""
-    return {OWN_NAMES[name]: value for name, value in config.items() if name in OWN_NAMES} | config
+    common = {OWN_NAMES[name]: value for name, value in config.items() if name in OWN_NAMES}
+    if common:
+        common["type_vocab_size"] = 0  # DistilBERT has no embeddings of token types
+    return common | config
 
 
 def require_modules(file, modules):
