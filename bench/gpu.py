@@ -86,7 +86,7 @@ def tests(lines, small, folder, out):
     """The tests that need a CUDA device, by six processes; the time of all of them is bounded."""
     os.chdir(REPOSITORY)
     command = [sys.executable, "-m", "pytest", "-m", "gpu", "-p", "xdist.plugin", "-n", "6", "--dist", "loadfile"]
-    command += ["-p", "no:cacheprovider", "--tb=short", "-rfE", "--continue-on-collection-errors"]
+    command += ["-p", "no:cacheprovider", "--tb=short", "-v", "-rfE", "--continue-on-collection-errors"]
     command += sorted({str(path) for path in Path("tests").rglob("test_*.py") if "mark.gpu" in path.read_text()})
     environment = os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     with open(out / "tests.txt", "w") as file:
