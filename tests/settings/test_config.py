@@ -335,6 +335,7 @@ ABSURD = [
         "input should be less than or equal to 1000000, not 1000000000 (Neighbours per anchor",
     ),
     ("mining.index", "IVF1000000000,Flat", "'IVF1000000000,Flat' is no index that is known here"),
+    ("mining.index", "{parameters: nprobe=64}", "Flat has no parameters, and 'nprobe=64' is given"),
     ("bm25.k1", ".inf", "input should be a finite number, not inf (Term saturation"),
     ("bm25.k1", "1e300", "input should be less than or equal to 1000"),
     ("evaluation.depth", "1000000000", "input should be less than or equal to 1000000"),

@@ -51,6 +51,10 @@ class Index(Section):
             raise Refusal(
                 f"{self.parameters!r} sets no parameters: write them as nprobe=64 or efSearch=400,efConstruction=200"
             )
+        if self.kind == "flat" and self.parameters:
+            raise Refusal(
+                f"the index Flat has no parameters, and {self.parameters!r} is given: leave them out, or name the index"
+            )
         return self
 
     @property
