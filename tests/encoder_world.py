@@ -146,3 +146,11 @@ def make_tokens(stages, collection, checkpoint, title="sep", lower_case=None, **
     inputs = {"collection": collection, "pretrained": checkpoint}
     settings = {"title": title, "lower_case": lower_case, "query_prefix": "", "passage_prefix": ""} | prefixes
     return stages.run(tokens.run, "tokens", settings, inputs)
+
+
+def in_bfloat16(encoder):
+    """The encoder with the weights of its backbone in bfloat16, which have gradients. Without numbers, where autocast
+    does nothing, its attention is that of CUDA; float32's has no backward pass there."""
+    for weight in encoder.backbone.parameters():
+        weight.data = weight.data.to(torch.bfloat16)
+    return encoder

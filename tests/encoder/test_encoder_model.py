@@ -190,5 +190,5 @@ def test_weights_that_are_missing_or_of_another_shape_are_refused(stages, tmp_pa
     bias = "encoder.layer.0.output.dense.bias"
     for changed in (weights | {bias: weights[bias][1:]}, {name: t for name, t in weights.items() if name != bias}):
         save_file(changed, checkpoint / "model.safetensors", {"format": "pt"})
-        with pytest.raises(ValueError, match=rf"(?s)checkpoint: .*{bias}.*"):
+        with pytest.raises(ValueError, match=rf"checkpoint .*{bias}"):
             load_encoders(checkpoint)

@@ -9,13 +9,12 @@ import pytest
 import torch
 import transformers
 
-from encoder_world import FAMILIES, make_encoder
+from encoder_world import FAMILIES, in_bfloat16, make_encoder
 from reference_encoder import reference_of
 from teleport.encoder import attention
 from teleport.encoder.attention import EFFICIENT, FLASH, Packing, takes
 from teleport.encoder.load import load_backbone
 from teleport.encoder.model import TAKE_PACKED, Encoder, compile_layers, layers_of, prepare
-from teleport.encoder.precision import autocast
 
 CPU = torch.device("cpu")
 LENGTHS = np.array([3, 9, 9, 9, 2, 30, 17, 17])
@@ -176,9 +175,7 @@ def test_a_whole_step_takes_the_path_of_cuda(tmp_path, pooling):
     encoder = make_encoder(tmp_path, pooling=pooling)
     ids_T, _, _ = batch(encoder)
     expected = gradients(encoder, encoder(ids_T, LENGTHS))
-    encoder.train().to("meta")
-    with autocast(encoder.device, torch.bfloat16):
-        vectors = encoder(ids_T, LENGTHS)
+    vectors = in_bfloat16(encoder.train().to("meta"))(ids_T, LENGTHS)
     assert vectors.dtype == torch.float32 and vectors.shape == (len(LENGTHS), encoder.dim)
     found = gradients(encoder, vectors)
     assert {name: g.shape for name, g in found.items()} == {name: g.shape for name, g in expected.items()}

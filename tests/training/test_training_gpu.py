@@ -32,7 +32,7 @@ def test_a_live_search_on_the_device_finds_what_the_processor_finds(stages, monk
     gpu = world.finished(world.job(**options))
     monkeypatch.setattr(train, "pick_device", lambda: torch.device("cpu"))
     cpu = world.finished(world.job(**options))
-    assert facts_of(gpu)["engine"] == "TorchFlat x 1"
+    assert facts_of(gpu)["engine"] == "exact x 1"
     on_gpu, on_cpu = ([float(loss) for loss in losses_of(job)[1]] for job in (gpu, cpu))
     np.testing.assert_allclose(on_gpu, on_cpu, rtol=1e-3)
 

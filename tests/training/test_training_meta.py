@@ -13,10 +13,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from transformers import BertConfig, BertModel
 
+from encoder_world import in_bfloat16
 from teleport.encoder import encode
 from teleport.encoder.budget import TOKEN_BUDGET
 from teleport.encoder.model import Encoder, prepare
-from teleport.encoder.precision import autocast
 from teleport.training import optimizers, step, train
 from teleport.training.data import read_training_set
 from training_world import World
@@ -57,6 +57,8 @@ def operators(stages, monkeypatch):
         job = World(stages).job(training | {"precision": "bf16"})
         made = train.make_trainer(job, read_training_set(job, 1), 12, 1)
         made.optimizer.step = lambda: None
+        for encoder in made.encoders:
+            in_bfloat16(encoder)
         made.step(0)
         kept = {}
 
@@ -78,15 +80,16 @@ def operators(stages, monkeypatch):
 @pytest.mark.parametrize(
     ("training", "budget", "made", "kept"),
     [
-        ({}, 529, 4_000_000, 1_200_000),
-        ({"gradient_caching": True}, 1275, 6_000_000, 1_200_000),
-        ({"accumulate": 2}, 999, 4_300_000, 1_200_000),
+        ({}, 832, 2_400_000, 700_000),
+        ({"gradient_caching": True}, 1106, 3_300_000, 700_000),
+        ({"accumulate": 2}, 1605, 2_500_000, 700_000),
     ],
 )
 def test_a_step_waits_for_nothing_and_keeps_within_its_budgets(operators, training, budget, made, kept):
     """The encoder has two layers; a number of a tensor without numbers is an error. A budget, of operators, of bytes
     that they make and of bytes that are kept for the backward pass, may fall; what raises one says what it is worth on
-    a GPU."""
+    a GPU. The weights are in bfloat16: the casts of autocast, which does nothing without numbers, are not counted. The
+    operators are those of transformers' own layers, which a CUDA graph launches at once."""
     mode, saved = operators(**training)
     assert mode.counts["_flash_attention_backward"] and not mode.counts["_local_scalar_dense"]
     assert sum(mode.counts.values()) <= budget, mode.counts.most_common(20)
@@ -110,7 +113,7 @@ def test_encoding_waits_for_nothing_and_keeps_within_its_budgets(stages, monkeyp
         found.append((len(side.buckets(rows, tokens)), sum(mode.counts.values()), mode.made))
     (one, operators, made), (several, more, _) = found
     assert one == 1 < several
-    assert operators <= 85 and more <= several * operators and 1_575_000 < made <= 3_150_000, found
+    assert operators <= 87 and more <= several * operators and 1_575_000 < made <= 3_150_000, found
 
 
 BASE = {"vocab_size": 30522, "hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12}
@@ -160,12 +163,12 @@ def test_a_bucket_of_bert_base_keeps_within_its_budget_of_bytes():
 
 
 def test_a_step_of_bert_base_keeps_within_its_budget_of_bytes():
-    """8 x (1 + 31), forward and backward, both sides together: a matrix and its gradient are converted once."""
-    encoder = bert_base().train()
+    """8 x (1 + 31), forward and backward, both sides together. The weights are in bfloat16: the casts of autocast,
+    which does nothing without numbers, are not counted."""
+    encoder = in_bfloat16(bert_base().train())
     lengths = np.concatenate([lengths_of(8, 8, 32, 3), lengths_of(256, 76, 128, 1)])
-    with Traffic() as traffic, autocast(torch.device("meta"), torch.bfloat16):
+    with Traffic() as traffic:
         encoder(np.ones(lengths.sum(), np.int64), lengths).sum().backward()
     assert 15_000 < lengths.sum() < 21_504
-    matrices = sum(weight.ndim == 2 and min(weight.shape) >= 768 for weight in encoder.parameters())
-    assert traffic.casts == 2 * matrices + 2 > 140  # and the last layer's vectors, which are pooled in float32
-    assert 10e9 < traffic.bytes <= 32e9 and sum(traffic.launches.values()) <= 1100, traffic.launches
+    assert traffic.casts == 2  # of the last layer's vectors, which are pooled in float32, and of their gradient
+    assert 10e9 < traffic.bytes <= 31e9 and sum(traffic.launches.values()) <= 680, traffic.launches

@@ -1,9 +1,9 @@
 """CUDA graphs of a training step's encoding.
 
 A step of the papers launches some thousand small kernels, one by one from Python. On an H100 that took longer than
-their work. A graph launches all of a forward or a backward pass at once. It has fixed shapes, so a packed batch is filled up
-to a rounded number of tokens and texts, and there is a graph for each of these sizes. What fills it are texts of
-padding tokens behind the real ones, whose vectors are left out: no text's vector depends on another text.
+their work. A graph launches all of a forward or a backward pass at once. It has fixed shapes, so a packed batch is
+filled up to a rounded number of tokens and texts, and there is a graph for each of these sizes. What fills it are texts
+of padding tokens behind the real ones, whose vectors are left out: no text's vector depends on another text.
 """
 
 import numpy as np

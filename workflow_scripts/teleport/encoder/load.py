@@ -40,11 +40,18 @@ def load_backbone(folder, weights=None, config=None):
         config = config or AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
         model = MODEL_MAPPING[type(config)]
         options = {"config": config, "state_dict": weights, "output_loading_info": True, "dtype": torch.float32}
+        options["ignore_mismatched_sizes"] = True  # they are refused below, by name
         if "add_pooling_layer" in inspect.signature(model).parameters:
             options["add_pooling_layer"] = False
         backbone, report = model.from_pretrained(None, **options)
     if missing := sorted(report["missing_keys"]):
         raise Refusal(f"{folder} lacks {len(missing)} weights of its model_type, for example {missing[0]}.")
+    if other := sorted(report["mismatched_keys"]):
+        name, has, needs = other[0]
+        raise Refusal(
+            f"{folder} has {len(other)} weights of another shape than its config.json says, for example {name}: "
+            f"{list(has)} instead of {list(needs)}. It is damaged or of another model: get the checkpoint anew."
+        )
     left_out = [re.search(r"\blayers?\.(\d+)\.", name) for name in report["unexpected_keys"]]
     if layers := sorted({int(match[1]) for match in left_out if match}):  # others are of heads
         raise Refusal(
