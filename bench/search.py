@@ -4,11 +4,11 @@
     python bench/search.py --vectors results/stages/encode/KEY     # of a collection, instead of made ones
     python bench/search.py --alone --passages 8841823 --queries 65536     # without peers
 
-The stage scores candidates again exactly and ranks equal scores by the smaller id; ties and last bits of the peers fall
-as they may. `largest difference` compares the stage's ids with the first peer's, or, without peers, with a plain sort of
-a few queries' products in float64: how far apart, in exact scores, two passages are at most that changed places (0: only
-ties did). Opening an index is timed apart. The product is computed on the same device and in the same format as those of
-the stage. With one thread the time is that of the process, which a busy machine disturbs less.
+The stage scores candidates again exactly and ranks equal scores by the smaller id; ties and last bits of the peers
+fall as they may. `largest difference` compares the stage's ids with those of each peer, or, without peers, with a plain
+sort of a few queries' products in float64: how far apart, in exact scores, two passages are at most that changed places
+(0: only ties did). Opening the index is timed apart. The product is computed on the same device and in the same format
+as those of the stage. With one thread the time is that of the process, which a busy machine disturbs less.
 """
 
 import time

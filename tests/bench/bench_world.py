@@ -11,7 +11,6 @@ from paths import REPOSITORY
 SIZES = {
     "encode": ["--passages", "4"],
     "train": ["--queries", "2", "--negatives", "1", "--steps", "2"],
-    "floor": ["--queries", "2", "--negatives", "1", "--passages", "4"],
     "step": ["--queries", "2", "--negatives", "1"],
     "live": ["--passages", "300", "--queries", "2", "--depth", "20"],
     "search": ["--passages", "300", "--queries", "5", "--dim", "16", "--depth", "20"],

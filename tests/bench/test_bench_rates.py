@@ -1,7 +1,6 @@
 """The search of bench/ at any size, and the rates that bench/calibrate.py makes of times."""
 
 import importlib
-import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -32,45 +31,18 @@ def test_the_nearest_are_sorted_in_full_and_ties_go_by_number(monkeypatch):
     assert found.tolist() == [[2, 4, 0], [0, 2, 4]]
 
 
-def test_the_halves_of_a_search_are_timed_apart(monkeypatch):
-    search, now = importlib.import_module("search"), [0]
-    vectors, queries = np.eye(4, dtype=np.float32), np.eye(4, dtype=np.float32)[:2]
-    index = search.Exact(vectors, 1, lambda number, part, most: search.FaissFlat(part, 1))
-
-    def passing(seconds, method):
-        def run(*arguments):
-            now[0] += seconds
-            return method(*arguments)
-
-        return run
-
-    index.part(0).propose, index.rank = passing(10, index.part(0).propose), passing(3, index.rank)
-    monkeypatch.setattr("teleport.search.flat.CANDIDATES", 4)  # a proposal for each query
-    timed = search.Timed(index, lambda: now[0])
-    for _ in range(2):
-        assert timed.search(queries, 2)[0].tolist() == [[0, 1], [1, 0]]
-    assert timed.proposing == [20, 20]
-    assert timed.score_again() == 6
-
-
-@pytest.mark.parametrize("why", ["asked for", "no faiss"])
-def test_the_engine_of_retrieve_is_searched_alone(why, tmp_path, monkeypatch, capsys):
-    search = importlib.import_module("search")
-    if why == "no faiss":
-        from teleport.search.flat_torch import TorchFlat
-
-        monkeypatch.setitem(sys.modules, "faiss", None)  # importing it fails
-        monkeypatch.setattr(search, "find_spec", lambda name: None)
-        monkeypatch.setattr(
-            search, "open_exact", lambda v, t, *_: search.Exact(v, 1, lambda _, p, m: TorchFlat(p, "cpu", t, 2**40), t)
-        )
-    text, written = run("search", tmp_path, capsys, *(["--alone"] if why == "asked for" else []))
-    assert ("faiss, the peer, is not installed here" in text) == (why == "no faiss")
-    assert list(written["seconds"]) == ["stage, CPU"] and written["ratios"] == {}
+def test_the_search_is_compared_with_a_full_sort_where_it_is_measured_alone(tmp_path, capsys):
+    _, written = run("search", tmp_path, capsys, "--alone")
+    assert [name.partition(",")[0] for name in written["seconds"]] == ["stage"] and written["ratios"] == {}
     figures = written["figures"]
-    assert figures["same passages, CPU"] == figures["same ranks, CPU"] == 1.0
-    for what in ("to open", "proposing", "scoring again"):
-        assert figures[f"seconds {what}, CPU"] >= 0
+    assert figures["same passages as a full sort"] == figures["same ranks as a full sort"] == 1.0
+    assert figures["seconds to open"] >= 0
+
+
+def test_without_faiss_the_search_has_one_peer(tmp_path, monkeypatch, capsys):
+    search = importlib.import_module("search")
+    monkeypatch.setattr(search, "find_spec", lambda name: None)
+    assert list(run("search", tmp_path, capsys)[1]["ratios"]) == [search.TOPK]
 
 
 def test_rates_that_were_not_measured_are_those_of_the_first_line():

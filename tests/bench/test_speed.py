@@ -21,7 +21,7 @@ ENCODE = {
         "share of the products' rate, plain, bf16": 0.4,
     },
 }
-SEARCH = {"command": "bench/search.py", "ratios": {"faiss": {"faiss": 1.0, "stage, int8": 1.9}}, "figures": {}}
+SEARCH = {"command": "bench/search.py", "ratios": {"faiss": {"faiss": 1.0, "stage, cpu": 1.9}}, "figures": {}}
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def test_a_peer_in_float32_alone_is_compared_with_both(speed):
 
 
 def test_variants_of_the_stage_alone_are_rows_of_other_benchmarks(speed):
-    assert speed.other_rows("search", SEARCH) == [["search", "stage, int8", "faiss", "1.90 ×", "`bench/search.py`"]]
+    assert speed.other_rows("search", SEARCH) == [["search", "stage, cpu", "faiss", "1.90 ×", "`bench/search.py`"]]
 
 
 def test_what_the_row_above_says_is_said_once(speed):

@@ -132,9 +132,8 @@ def of_experiment(results, page, label, folder):
 
 def rates(results, page, experiments, measure):
     """[(what, shown, true)] of the forgetting rates of the test queries."""
-    shown = [rows for title, rows in charts_of((page / "experiments.html").read_text()) if title == "Forgetting rate."][
-        -1
-    ]
+    charts = charts_of((page / "experiments.html").read_text())
+    shown = next(rows for title, rows in charts if title == "Forgetting rate.")  # training queries come last
     found = []
     for label, folder in experiments.items():
         count = len(list(folder.glob("episode-*")))

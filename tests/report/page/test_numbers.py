@@ -16,7 +16,6 @@ from toy import World, finished, make_checkpoint  # noqa: F401
 
 from collection_world import WORDS, random_passages, write_lines
 from teleport.plan.plan import Plan
-from teleport.report.page.contents import page_contents
 from teleport.report.paper import write
 from teleport.report.rows import measured_tables
 from teleport.report.table import write_table
@@ -64,10 +63,9 @@ def test_page_and_table_say_the_same_cost(finished, monkeypatch, tmp_path):  # n
 def test_figures_for_a_paper_have_the_rows_of_the_page(finished, monkeypatch, tmp_path):  # noqa: F811
     monkeypatch.chdir(finished.folder)
     Path("toy.yaml").write_text(yaml.safe_dump(finished.config))
-    spec = page_contents(Plan(*load_files(["toy.yaml"])), ["toy.yaml"])[1]
-    drawn = {}
+    plan, drawn = Plan(*load_files(["toy.yaml"])), {}
     monkeypatch.setattr(write, "write_figure", lambda figure, path: drawn.update({path.name: figure}))
-    names = write.write_figures(spec, Path("."), tmp_path)
+    names = write.write_figures(plan, ["toy.yaml"], Path("."), tmp_path)
     assert set(names) == {"episodes", "forgetting", "loss-tele", "sources-tele", "first-tele", "mined-tele"}
     page = Path("results/report/_page")
     shown = {
