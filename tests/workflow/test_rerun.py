@@ -1,7 +1,6 @@
 """The rerun table: after each change, exactly the invalidated stages run again; asserted from `snakemake -n`."""
 
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -10,9 +9,6 @@ import sys
 import pytest
 import yaml
 from toy import World
-
-from teleport.running.artefact import signed
-from teleport.running.files import write_json
 
 # What follows a new checkpoint of one episode, when another episode comes after it.
 LATER = {"encode": 1, "index": 1, "retrieve": 3, "evaluate": 1}
