@@ -18,7 +18,7 @@ TABLE = {
     ],
 }
 
-REPORT = {"table": 1, "published_table": 1, "all": 1}
+REPORT = {"tables": 1, "all": 1}
 
 
 @pytest.fixture
