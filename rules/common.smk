@@ -241,6 +241,8 @@ def gpus_of(resources):
     """How many GPUs a job has: by `gpu`, or by `gres` where a site takes that alone, as gpu:2 or gpu:a100:2."""
     gres = re.fullmatch(r"gpu(?::[a-z]\w*)?(?::(\d+))?", str(resources.get("gres", "")))
     return resources.gpu or (int(gres[1] or 1) if gres else 0)
+
+
 @cache
 def spec_of_stage(stage):
     """The JSON file from which the job of a stage takes its settings."""
