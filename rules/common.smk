@@ -32,7 +32,7 @@ from teleport.report.published import published_path, stages_behind
 from teleport.report.rows import in_folder
 from teleport.report.write import FORMS, planned_tables, untrained_tables
 from teleport.running.artefact import MANIFEST, is_finished
-from teleport.running.code import digests_of_all
+from teleport.running.code import digest_of, digests_of_all
 from teleport.running.devices import require_usable_apart
 from teleport.running.files import read_saved
 from teleport.running.launch import if_killed
@@ -56,6 +56,11 @@ MAIN = "TELEPORT_CODE" not in os.environ
 os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
 
 # ---- The configuration and its plan
+
+
+def int_or_float(number):
+    return int(number) if number.is_integer() else number
+
 
 # A `configfile:` is merged under every --configfile, so the default is read only where none is given: a paper's
 # configuration never inherits a value of the embedded one.
@@ -82,7 +87,12 @@ ASSETS = HOME / "workflow_scripts/teleport/report/page/assets"
 # What tables, page and links are planned from: the whole configuration, also what came by --config.
 CONFIGURATION = f"{in_folder('configuration', CONFIG)}.json"
 CONFIGURATION_TEXT = json.dumps(
-    {"files": [str(file) for file in workflow.configfiles], "config": config}, indent=1, default=str
+    {
+        "files": [str(file) for file in workflow.configfiles],
+        # 12.0 is 12: how a number is written reruns nothing.
+        "config": json.loads(json.dumps(config, default=str), parse_float=lambda text: int_or_float(float(text))),
+    },
+    indent=1,
 )
 
 # ---- The code

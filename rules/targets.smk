@@ -23,7 +23,7 @@ for word in sys.argv:
 NAMED = list(dict.fromkeys(word for word in sys.argv if os.path.normpath(word).startswith("results/experiments/")))
 for word in NAMED if MAIN else ():
     link = os.path.normpath(word).removesuffix("/manifest.json").removesuffix("/plan.tsv")
-    if word == f"{link}/plan.tsv" or (link not in linked() and Path(link).suffix):
+    if (word == f"{link}/plan.tsv" and link in linked()) or (link not in linked() and Path(link).suffix):
         continue  # a file, which a rule makes
     if link not in linked():
         raise not_linked(link)

@@ -105,18 +105,16 @@ def test_an_edited_loss_concerns_its_trainings_and_a_new_one_nothing(world):
 
 
 @pytest.mark.parametrize(
-    ("target", "known"),
+    ("target", "said"),
     [
-        ("results/tables/other.md", "results/tables/main"),
-        ("results/experiments/other/plan.tsv", "results/experiments/nll, results/experiments/softmax"),
-        ("results/published/other.md", "none of its kind"),
+        ("results/tables/other.md", "No rule to produce results/tables/other.md"),
+        ("results/experiments/other/plan.tsv", "results/experiments/other is no stage of this configuration."),
+        ("results/experiments/other/plan.tsv", "results/experiments has nll, softmax."),
     ],
 )
-def test_a_table_or_experiment_that_is_not_planned_is_named_with_those_that_are(world, target, known):
-    name = target.removesuffix(".md").removesuffix("/plan.tsv")
+def test_a_table_or_experiment_that_is_not_planned_is_named(world, target, said):
     text = world.snakemake("-n", target, check=False)
-    assert f"{name} is not of this configuration, which has {known}. Ask for one of these, or add it." in text
-    assert "KeyError" not in text
+    assert said in text and "KeyError" not in text
 
 
 def test_another_workflow_may_have_this_one_as_a_module(world, tmp_path):
