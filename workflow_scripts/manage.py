@@ -61,11 +61,7 @@ def comma_separated(text):
 
 def gpus_of_kind(text):
     """(kind, number) of KIND:gpu=NUMBER, as argparse takes it."""
-    from teleport.plan.kinds import KINDS
-
     kind, _, number = text.partition(":gpu=")
-    if kind not in (able := [name for name, row in KINDS.items() if row.gpus]):
-        raise argparse.ArgumentTypeError(f"{kind} takes no GPU; {', '.join(able)} do")
     return kind, at_least_one(number)
 
 
@@ -158,11 +154,16 @@ def forecast(arguments):
     train:gpu=8` a training has eight GPUs, and with `--gpus 8 --set-scatter encode=8` an encoding.
     """
     from commands.forecast.printed import print_forecast
+    from teleport.plan.kinds import KINDS
+    from teleport.refusal import Refusal
 
     memory = arguments.memory and arguments.memory * 10**9
     given = {"cores": arguments.cores, "gpus": arguments.gpus, "memory": memory}
     machine = {name: value for name, value in given.items() if value}
     plan, gpus = plan_of(arguments.files), dict(arguments.set_resources)
+    able = [kind for kind, row in KINDS.items() if row.gpus]
+    if other := gpus.keys() - able:
+        raise Refusal(f"--set-resources: {min(other)} takes no GPU. Name {', '.join(able)}.")
     print_forecast(plan, arguments.hardware, gpus, arguments.set_scatter, machine)
 
 

@@ -46,7 +46,7 @@ def failure(repository, command):
     [
         ("dry run", "teleport/plan/counts.py", "def resolve_draws("),
         ("forecast", "teleport/plan/counts.py", "def resolve_draws("),
-        ("dry run", "teleport/plan/stage.py", "def spec("),  # in a function that Snakemake calls for a job
+        ("dry run", "commands/edited.py", "def code_of("),  # in a function that Snakemake calls for a job
         ("dry run", "teleport/plan/plan.py", "def label("),  # in a message
         ("status", "teleport/plan/experiment.py", "def build("),
         ("status", "teleport/plan/identity.py", "def identify_checkpoint("),

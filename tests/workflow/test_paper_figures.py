@@ -110,7 +110,7 @@ def drawn(tmp_path_factory):
         spec = page_contents(plan, ["toy.yaml"])[1]
         names = write_figures(plan, ["toy.yaml"], folder, folder / "figures")
         for name, published in published_tables(plan).items():
-            write_published(json.loads(published.text), folder, folder / "published" / name)
+            write_published(published, folder, folder / "published" / name)
     return World(folder, config, spec, names)
 
 
