@@ -13,7 +13,6 @@ from collection_world import WORDS
 from paths import REPOSITORY, SHARED
 from teleport.evaluation.significance import Scores, compare
 from teleport.plan.plan import Plan
-from teleport.report.rows import measured_tables
 from teleport.running.artefact import STAGES, file_entry, is_finished
 from teleport.running.files import write_json
 from teleport.running.job import Job
@@ -250,7 +249,7 @@ TOY = {
 
 
 def make_here(files, cores):
-    """The stages of a part's table, one after another in this process, in the place of Snakemake."""
+    """The stages of a part, one after another in this process, in the place of Snakemake."""
 
     def make(stage):
         for read in stage.inputs.values():
@@ -258,10 +257,8 @@ def make_here(files, cores):
         if not is_finished(stage.name):
             run(Job(stage.spec() | {"code": "test"}))
 
-    plan = Plan(*load_files(files))
-    for spec in measured_tables(plan).values():
-        for stage in spec.stages:
-            make(stage)
+    for stage in Plan(*load_files(files)).stages.values():
+        make(stage)
 
 
 @pytest.mark.parametrize("run_part", [make_here, pytest.param(None, marks=pytest.mark.slow)])
