@@ -37,6 +37,7 @@ from teleport.running.devices import require_usable_apart
 from teleport.running.files import read_saved
 from teleport.running.launch import if_killed
 from teleport.settings.read import load
+from teleport.settings.section import in_one_spelling
 
 # The folder of this repository, also where another workflow takes it as a module or names its Snakefile from elsewhere.
 HOME = Path(inspect.currentframe().f_code.co_filename).absolute().parents[1]
@@ -88,7 +89,7 @@ ASSETS = HOME / "workflow_scripts/teleport/report/page/assets"
 CONFIGURATION = f"{in_folder('configuration', CONFIG)}.json"
 CONFIGURATION_TEXT = json.dumps(
     {
-        "files": [str(file) for file in workflow.configfiles],
+        "files": [in_one_spelling(file) for file in workflow.configfiles],
         # 12.0 is 12: how a number is written reruns nothing.
         "config": json.loads(json.dumps(config, default=str), parse_float=lambda text: int_or_float(float(text))),
     },
