@@ -91,6 +91,7 @@ class World:
         manifests = {link.resolve() / "manifest.json" for link in links}
         for manifest in manifests:
             manifest.unlink()
+            manifest.with_name("finished.json").unlink()  # else what is unchanged is taken
         for folder in ("experiments", "tables"):
             shutil.rmtree(self.folder / "results" / folder)
         return {f"{manifest.parent.parent.name}/{manifest.parent.name}" for manifest in manifests}
