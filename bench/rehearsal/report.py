@@ -30,7 +30,7 @@ def compare(files):
                 "seconds": made["wall_seconds"],
                 "seconds_forecast": estimate.seconds,
                 "memory": made["peak_memory_bytes"],
-                "memory_forecast": estimate.cost.resident,
+                "memory_forecast": estimate.cost.memory + estimate.cost.mapped,
                 "disk": sum(file["bytes"] for file in manifest["files"].values()),
                 "disk_forecast": estimate.cost.bytes,
             }

@@ -305,7 +305,8 @@ def test_lines_of_arguments(shelf, tmp_path, monkeypatch, capsys, campaign, name
                 manage.main()
             said = capsys.readouterr()
             if (status := ended.value.code) not in (None, 0):  # argparse has printed its sentence
-                raise Refusal(status if isinstance(status, str) else said.err)
+                # argparse names what is wrong, without a full stop
+                raise Refusal(status if isinstance(status, str) else re.search(r"error: .*", said.err)[0] + ".")
             return said.out
 
         def misread(said):

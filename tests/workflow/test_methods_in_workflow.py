@@ -36,7 +36,7 @@ EXPERIMENTS = {
         "episodes": [{}],
     },
     "adore": {
-        "negatives": {"live": {"depth": 20, "index": {"kind": "pq", "m": 4, "bits": 4}}},
+        "negatives": {"live": {"depth": 20, "index": "PQ4x4"}},
         "training": SHORT
         | {
             "loss": {"kind": "lambda", "metric_cut": 20},
@@ -44,7 +44,7 @@ EXPERIMENTS = {
             "negatives_per_query": 0,
             "start_from": START,
         },
-        "search_index": {"kind": "pq", "m": 8, "bits": 4},
+        "search_index": "PQ8x4",
         "episodes": [{}],
     },
     "hardest": {"training": SHORT | {"loss": "hardest", "negatives_per_query": 0} | WATCHED, "episodes": [{}]},

@@ -40,6 +40,7 @@ def tasks(world):
                 raw["collection"] = world.config["collection"]
             (world.folder / name).write_text(yaml.safe_dump(raw))
         command = command.replace(".venv/bin/python", sys.executable)
+        command = command.replace(".venv/bin/teleport", f"{sys.executable} workflow_scripts/manage.py")
         command = command.replace(".venv/bin/snakemake --cores all", f"{sys.executable} -m snakemake --cores 2")
         command = command.replace(".venv/bin/snakemake", f"{sys.executable} -m snakemake").replace(
             "cores all", "cores 2"
