@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 import shutil
 import sys
 from pathlib import Path

@@ -103,8 +103,8 @@ def compared(root, number, name, job):
 @pytest.mark.parametrize("variant", [*VARIANTS, *LIVE])
 @pytest.mark.parametrize(("double", "tolerance"), [(True, 1e-12), (False, 2e-6)])
 def test_two_processes_equal_one_in_loss_and_gradients(steps, variant, double, tolerance):
-    """They differ by rounding alone: their buckets hold other texts, and the attention takes other texts of equal length
-    together, so sums go in another order (1.03e-6 was measured).
+    """They differ by rounding alone: their buckets hold other texts, and other texts of equal length go through the
+    attention together, so sums go in another order (1.03e-6 was measured).
 
     The bounds are on the norm of the difference, relative to that of the gradient.
     """
