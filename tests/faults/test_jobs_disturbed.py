@@ -19,6 +19,7 @@ from test_commands_disturbed import listed
 from collection_world import random_passages, write_folder
 from teleport.plan.plan import Plan
 from teleport.running.artefact import MANIFEST, read_manifest
+from teleport.running.run import FINISHED
 from teleport.settings.read import load_files
 
 pytestmark = pytest.mark.faults
@@ -74,7 +75,8 @@ class Together:
         facts = steady(read_manifest(folder, "", "")["facts"])
         if "shards" in facts:
             facts["shards"] = [steady(shard) | {"process": None} for shard in facts["shards"]]
-        return {path: content for path, content in listed(folder).items() if path != MANIFEST} | {"facts": facts}
+        files = {path: content for path, content in listed(folder).items() if path not in (MANIFEST, FINISHED)}
+        return files | {"facts": facts}
 
     def forget(self, name, keep_files=False):
         folder = self.folder / "results/stages" / self.stages[name].name
