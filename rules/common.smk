@@ -54,7 +54,7 @@ if set("{}") & set(str(HOME)):
 # The code is read again by the process of each job of a cluster, to which the first one gives this variable.
 MAIN = "TELEPORT_CODE" not in os.environ
 # The workflow's Python is the first on the path, but for that of an environment which `--sdm conda` activates after it.
-os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+os.environ |= {"PATH": os.pathsep.join([str(Path(sys.executable).parent), *os.get_exec_path()])}
 
 # ---- The configuration and its plan
 

@@ -17,6 +17,8 @@ localrules:
 rule configuration:
     output:
         CONFIGURATION,
+    log:
+        f"{in_folder('logs/configuration', CONFIG)}.log",
     params:
         text=lambda wildcards: CONFIGURATION_TEXT,
     message:

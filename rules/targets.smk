@@ -22,7 +22,9 @@ for word in sys.argv:
     FORCED |= {word} if forces else set()
 NAMED = list(dict.fromkeys(word for word in sys.argv if os.path.normpath(word).startswith("results/experiments/")))
 for word in NAMED if MAIN else ():
-    link = os.path.normpath(word).removesuffix("/manifest.json").removesuffix("/plan.tsv")
+    link = os.path.normpath(word)
+    if Path(link).name in ("manifest.json", "plan.tsv"):
+        link = str(Path(link).parent)
     if (word == f"{link}/plan.tsv" and link in linked()) or (link not in linked() and Path(link).suffix):
         continue  # a file, which a rule makes
     if link not in linked():
