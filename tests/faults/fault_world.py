@@ -169,9 +169,10 @@ class FaultWorld:
         return manifest["files"] | {"facts": steady(manifest["facts"])}
 
     def start(self, stage, *options, **disturbance):
-        """Have a stage made; `answer` takes the number that is returned, and waits for its end."""
-        code = stage_code(stage.kind, stage.loads)
-        arguments = [spec_file(self.folder, stage.spec()), "--code", code, "--files", self.files_digest]
+        """Have a stage made, in another `folder` where one is named; `answer` takes the number that is returned, and
+        waits for its end."""
+        code, folder = stage_code(stage.kind, stage.loads), Path(disturbance.get("folder", self.folder))
+        arguments = [spec_file(folder, stage.spec()), "--code", code, "--files", self.files_digest]
         arguments += ["--anew", "--save-every", "0", *options]
         return self.ask(arguments=arguments, **disturbance)
 

@@ -57,7 +57,8 @@ def test_the_memory_of_a_stage_has_the_processes_that_worked_for_it(tmp_path):
         int(subprocess.check_output([sys.executable, tmp_path / "memory.py", number], env=environment))
         for number in ("1", "3")
     )
-    assert 1.0e8 < alone < 1.6e8 and 3.0e8 < shared < 5.2e8
+    # On a busy machine one of the three may find no task left.
+    assert 1.0e8 < alone < 1.6e8 and 2.2e8 < shared < 5.2e8
 
 
 LONG = """
