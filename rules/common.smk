@@ -279,8 +279,6 @@ def run_stage(wildcards, input, threads, resources):
         options["--shards"] = len(input.shards)
     if wildcards.kind == "train":  # a process per GPU; `processes`: so many, as on CPUs
         options["--processes"] = own.processes or max(1, gpus_of(resources))
-    if own.engine:
-        options["--engine"] = own.engine
     if CLUSTER:
         options["--attempt"] = resources.attempt
     flags = ["--compile"] * own.compile + ["--anew"] * is_forced(planned(wildcards))

@@ -68,7 +68,6 @@ def parse_arguments():
     add("--shards", type=int, default=1, help="number of shards that the stage joins; 1: none")
     add("--gpus", type=int, default=0, help="CUDA devices that the stage may use, where there are some")
     add("--compile", action="store_true", help="have torch.compile prepare the encoder on CUDA")
-    add("--engine", choices=["faiss"], help="have this engine search exactly, not the one that is taken by itself")
     add("--threads", type=int, default=1, help="threads the stage may use")
     add("--processes", type=int, default=1, help="processes that share the work, one device each")
     add("--save-every", type=float, default=60.0, help="seconds of work that a kill may cost")
@@ -126,7 +125,7 @@ def main():
         end_with_parent()
     job = None
     try:
-        options = ("code", "shard", "shards", "compile", "gpus", "engine")
+        options = ("code", "shard", "shards", "compile", "gpus")
         spec = read_spec(arguments.stage) | {name: getattr(arguments, name) for name in options}
         job = Job(spec, threads, arguments.save_every)
         processes = int(os.environ.get(PROCESSES, arguments.processes))

@@ -8,7 +8,7 @@ from teleport.refusal import Refusal
 
 def test_they_are_read_as_snakemake_gives_them():
     own = own_resources("train", {"save_every": 5, "processes": 2, "compile": "no", "gpu": 1, "mem_mb": 100})
-    assert (own.save_every, own.processes, own.engine, own.compile) == (5, 2, None, False)
+    assert (own.save_every, own.processes, own.compile) == (5, 2, False)
     assert own_resources("encode", {"compile": 1}).compile is True
     assert own_resources("index", {}).save_every == 60
 
@@ -19,7 +19,6 @@ def test_they_are_read_as_snakemake_gives_them():
         ({"save_every": "abc"}, "resources.train.save_every: input should be a valid number, .*, not 'abc'"),
         ({"save_every": -1}, "resources.train.save_every: input should be greater than or equal to 0, not -1 "),
         ({"processes": "x"}, "resources.train.processes: input should be a valid integer, .*, not 'x'"),
-        ({"engine": "torch"}, "resources.train.engine: input should be 'faiss', not 'torch'"),
         ({"compile": "perhaps"}, "resources.train.compile: input should be a valid boolean, .*, not 'perhaps'"),
     ],
 )

@@ -22,7 +22,7 @@ class JobOutOfMemory:
         (train.run, "gradient_caching: true .*--set-resources train:gpu=N"),
         (encode.run, "Set training.precision to bf16"),
         (encode.run_shard, "Set training.precision to bf16"),
-        (retrieve.run, "Lower mining.depth or evaluation.depth, or .* --set-resources retrieve:gpu=N"),
+        (retrieve.run, "Lower mining.depth or evaluation.depth"),
     ],
 )
 def test_stages_say_what_helps(run, remedy):

@@ -1,7 +1,5 @@
 """Resources of this workflow's own, as --set-resources and profiles give them: how a stage runs, and no result."""
 
-from typing import Literal
-
 from pydantic import Field
 
 from teleport.settings.section import Section
@@ -14,7 +12,6 @@ class Own(Section):
 
     save_every: float = Field(60, ge=0, description="Seconds of work that a kill may cost.")
     processes: int | None = Field(None, ge=1, description="Of a training, as on CPUs; null: one for each GPU.")
-    engine: Literal["faiss"] | None = Field(None, description="Of exact search; null: the fastest.")
     compile: bool = Field(False, description="Whether torch.compile prepares an encoder on CUDA.")
 
 

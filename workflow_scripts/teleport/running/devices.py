@@ -217,8 +217,7 @@ def require_usable_apart():
 # {kind of stage: what helps where a device has not memory enough for it}
 LARGER = {
     "encode": "Set training.precision to bf16, or take a device with more memory.",
-    "retrieve": "Lower mining.depth or evaluation.depth, or let several GPUs share the passages with --set-resources "
-    "retrieve:gpu=N.",
+    "retrieve": "Lower mining.depth or evaluation.depth, or take a device with more memory.",
     "train": "Set training.gradient_caching: true (the memory of one bucket, the same gradients), or let several GPUs "
     "share the step with --set-resources train:gpu=N. Where it is set already, training.precision: bf16 or a device "
     "with more memory is left.",

@@ -28,9 +28,8 @@ class Job:
 
     `save_every`: how many seconds of work a kill may cost. `origins` (dict) say where things are fetched from; they
     decide no result. `shards`: how many shards the stage joins, 1 for none. `shard`: "2-of-4" when the job makes only
-    that shard, whose folder is then `resume`. `compile`: whether torch.compile may prepare the encoder. `engine`: as
-    `search.engines.open_exact` takes it. `on_cpu`: whether no CUDA device is for it, decided before it waits for one,
-    as it sees others once it has its lease.
+    that shard, whose folder is then `resume`. `compile`: whether torch.compile may prepare the encoder. `on_cpu`:
+    whether no CUDA device is for it, decided before it waits for one, as it sees others once it has its lease.
     """
 
     def __init__(self, spec, threads=1, save_every=60.0, root=Path(".")):
@@ -38,7 +37,6 @@ class Job:
         self.kind, self.key, self.code = spec["kind"], spec["key"], spec["code"]
         self.raw_settings, self.loads, self.origins = spec["settings"], spec.get("loads", {}), spec.get("origins", {})
         self.shard, self.shards, self.compile = spec.get("shard"), spec.get("shards", 1), spec.get("compile", False)
-        self.engine = spec.get("engine")
         self.threads, self.save_every = threads, save_every
         self.on_cpu = spec["on_cpu"] if "on_cpu" in spec else not (spec.get("gpus") and visible_devices())
         self.folder = root / STAGES / self.kind / self.key
