@@ -22,6 +22,10 @@ COMMANDS = {  # of those that run, `published` takes least
 }
 
 
+def slow(*case):
+    return pytest.param(*case, marks=pytest.mark.slow)
+
+
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory):
     """A copy of the repository in which a stage has begun."""
@@ -44,22 +48,22 @@ def failure(repository, command):
 @pytest.mark.parametrize(
     ("command", "module", "line"),
     [
-        ("dry run", "teleport/plan/counts.py", "def resolve_draws("),
+        slow("dry run", "teleport/plan/counts.py", "def resolve_draws("),
         ("forecast", "teleport/plan/counts.py", "def resolve_draws("),
         ("dry run", "commands/edited.py", "def code_of("),  # in a function that Snakemake calls for a job
-        ("dry run", "teleport/plan/plan.py", "def label("),  # in a message
-        ("status", "teleport/plan/experiment.py", "def build("),
+        slow("dry run", "teleport/plan/plan.py", "def label("),  # in a message
+        slow("status", "teleport/plan/experiment.py", "def build("),
         ("status", "teleport/plan/identity.py", "def identify_checkpoint("),
-        ("forecast", "teleport/plan/kinds.py", "def needs("),
-        ("status", "teleport/plan/mining.py", "def train("),
+        slow("forecast", "teleport/plan/kinds.py", "def needs("),
+        slow("status", "teleport/plan/mining.py", "def train("),
         ("forecast with GPUs", "teleport/plan/kinds.py", "class Kind("),  # while it is loaded
-        ("dry run", "teleport/settings/training.py", "def schedule_is_possible("),  # whose errors pydantic catches
+        slow("dry run", "teleport/settings/training.py", "def schedule_is_possible("),  # whose errors pydantic catches
         ("status", "teleport/settings/measures.py", "def parse_measures("),
-        ("dry run", "commands/forecast/printed.py", "def cost_sentence("),  # at the end, of all
-        ("dry run", "commands/forecast/requests.py", "def of("),
-        ("run", "commands/terminal.py", "def begin("),
-        ("run", "commands/terminal.py", "def say_the_end("),  # where Snakemake drops errors
-        ("status", "commands/status.py", "report = json.loads("),
+        slow("dry run", "commands/forecast/printed.py", "def cost_sentence("),  # at the end, of all
+        slow("dry run", "commands/forecast/requests.py", "def of("),
+        slow("run", "commands/terminal.py", "def begin("),
+        slow("run", "commands/terminal.py", "def say_the_end("),  # where Snakemake drops errors
+        slow("status", "commands/status.py", "report = json.loads("),
         ("verify", "commands/disk.py", "def check_stages("),
         ("prune", "commands/disk.py", "def orphans("),
         ("export", "commands/export.py", "def stage_at("),

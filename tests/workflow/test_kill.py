@@ -10,8 +10,10 @@ import pytest
 from killer import SAVE_OFTEN, Killer, durations_of, running_stages
 from toy import World
 
+pytestmark = pytest.mark.slow  # stages that are killed alone: tests/faults/test_stages_disturbed.py
 
-@pytest.fixture(scope="module", params=["last episode", pytest.param("all", marks=pytest.mark.slow)])
+
+@pytest.fixture(scope="module", params=["last episode", "all"])
 def disturbed(finished, tmp_path_factory, request):
     """A second run, of the last episode or from scratch, in which every stage is killed once: (world, the stages that
     ran again, those that were killed)."""
@@ -62,7 +64,6 @@ def wait_for(condition):
     return found
 
 
-@pytest.mark.slow
 def test_a_training_that_outlives_snakemake_is_waited_for_and_taken(world):
     """Snakemake alone is killed; the second process of the stage must not write the files of the first."""
 

@@ -33,7 +33,7 @@ def marked(finished, tmp_path_factory):
     return world
 
 
-@pytest.fixture(scope="module", params=["folder", "one file"])
+@pytest.fixture(scope="module", params=["folder", pytest.param("one file", marks=pytest.mark.slow)])
 def opened(marked, tmp_path_factory, request):
     """(how an address of the page is opened, browser); of the first page where no other is named."""
     require_chromium()

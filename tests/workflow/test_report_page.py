@@ -156,6 +156,7 @@ def test_thirty_numbers_drawn_at_random_are_those_of_the_artefacts(finished):
         assert f"{frame.xs('RR@10', level='measure').mean():.6f} over 20 queries" in text
 
 
+@pytest.mark.slow
 def test_what_was_not_logged_is_left_out_and_what_is_added_is_shown(finished, world):
     def titles(of, page="results/report/_page"):
         return re.findall(r"<strong>([^<]*)</strong>", (of.folder / page / "experiment-tele.html").read_text())
@@ -257,6 +258,7 @@ def test_forty_experiments_of_three_seeds_within_a_minute(world, monkeypatch):
     assert len(lines) == 5 and all(len({r["system"] for r in c["datasets"]["values"]}) <= 10 for c in lines)
 
 
+@pytest.mark.slow
 def test_charts_for_a_paper(finished, tmp_path):
     (finished.folder / "toy.yaml").write_text(yaml.safe_dump(finished.config))
     command = [sys.executable, "workflow_scripts/manage.py", "figures", "toy.yaml", "--output", str(tmp_path / "made")]

@@ -204,6 +204,7 @@ def test_a_corpus_and_a_checkpoint_under_another_path_rerun_nothing(world, tmp_p
     assert not {rule for rule in world.would_run()[0] if rule not in REPORT}
 
 
+@pytest.mark.slow
 def test_stages_of_a_colleague_are_taken_and_what_is_forced_is_made(world, tmp_path):
     """In another clone with its own records of Snakemake, its own paths, and copies with new times in any order."""
     other = World.create(tmp_path / "other")
@@ -225,6 +226,7 @@ def test_the_number_of_shards_reruns_nothing(finished):
     assert finished.would_run(arguments=["--set-scatter", "encode=5"])[0] == NOTHING
 
 
+@pytest.mark.slow
 def test_what_is_encoded_anew_is_encoded_in_shards(world):
     """After an edit each stage follows the number of shards in force, also where only an upstream stage was edited."""
     add_code(world, "training/train.py")
@@ -236,6 +238,7 @@ def test_what_is_encoded_anew_is_encoded_in_shards(world):
     assert "encode_shard" not in world.would_run()[0]
 
 
+@pytest.mark.slow
 def test_alpha_there_and_back(world):
     """A changed alpha really runs from Episode 2's merge on; back at the old value nothing runs."""
     before = world.digests()

@@ -51,6 +51,7 @@ def test_stages_get_what_the_table_of_kinds_says(world):
     assert len({kind for kind, *_ in asked}) >= 12
 
 
+@pytest.mark.slow
 def test_commands_run_under_the_interpreter_of_the_workflow(world, tmp_path, monkeypatch):
     """Also where the workflow's environment is not activated, and another Python is the first on the path; what
     --sdm conda activates comes later, and so before it."""
@@ -87,6 +88,7 @@ def test_an_encoding_of_queries_alone_has_no_shards(world, monkeypatch):
     assert sharded - whole == {"encode_shard": 2 * (whole["encode"] - 1)} and whole["encode"] > 2
 
 
+@pytest.mark.slow
 def test_an_edited_loss_concerns_its_trainings_and_a_new_one_nothing(world):
     library = world.folder / "workflow_scripts/teleport"
     before = codes(world)

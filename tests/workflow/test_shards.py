@@ -8,6 +8,8 @@ import time
 
 import pytest
 
+pytestmark = pytest.mark.slow  # shards joined without the workflow: tests/encoder/test_encoder_shards.py
+
 SHARDS = ["--set-scatter", "encode=3", "--set-threads", "encode_shard=1", "--resources", "gpu=2"]
 
 

@@ -87,6 +87,7 @@ def test_the_files_of_a_configuration_are_known_in_their_order(call):
     assert "FILES ['one.yaml', 'two.yaml']" in call("-n", "--configfile", "one.yaml", "two.yaml")[1]
 
 
+@pytest.mark.slow
 def test_what_is_forced_is_known_to_the_params_of_jobs(call):
     call("--configfile", "one.yaml")
     assert "FORCED False [] DRY True" in call("-n", "--configfile", "one.yaml")[1]
@@ -100,6 +101,7 @@ def test_what_is_refused_is_one_sentence(call):
     assert status == 1 and "a sentence" in text and "Traceback" not in text
 
 
+@pytest.mark.slow
 def test_params_that_ask_for_input_are_in_messages_and_rerun_nothing(call):
     assert "first" in call("--configfile", "one.yaml")[1]
     assert "Nothing to be done" in call("-n", "--configfile", "one.yaml", "two.yaml")[1]
