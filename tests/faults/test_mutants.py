@@ -17,6 +17,7 @@ def test_every_line_of_the_list_is_there():
     assert len({mutant.promise for mutant in MUTANTS}) == len(MUTANTS) >= 40 and len(LIVING) <= len(MUTANTS) - 38
 
 
+@pytest.mark.slow
 def test_tests_kill_a_slice_of_the_mutants():
     quick = [mutant for mutant in MUTANTS if mutant.tests.startswith("running/test_") and mutant.promise not in LIVING]
     quick = [mutant for mutant in quick if mutant.file != "running/devices.py"]  # which are killed when patience ends

@@ -340,6 +340,7 @@ TABLE |= {"rows": [{"system": "ANCE-Tele", "values": [39.1], "ours": {"experimen
 TABLE["rows"].append({"system": "Cited", "values": [12.0]})
 
 
+@pytest.mark.slow
 def test_published_figures_stand_beside_ours(finished, tmp_path):
     require_chromium()
     world = finished.copy(tmp_path / "world")

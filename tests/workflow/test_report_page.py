@@ -179,6 +179,7 @@ def test_the_report_of_snakemake_holds_tables_and_page(world):
     assert [len(found) for found in shown] == [1, 1, 1], names[:40]
 
 
+@pytest.mark.slow
 def test_an_unfinished_run_has_a_page(world):
     (world.folder / "results/tables/main.csv").unlink()
     for stage in ("train", "encode", "evaluate-test"):

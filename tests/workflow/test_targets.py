@@ -51,6 +51,7 @@ def test_a_stage_is_made_by_its_link_and_the_links_too(world):
     assert not list((world.folder / HOME / "episode-1/merge/").glob(".snakemake*"))
 
 
+@pytest.mark.slow
 def test_an_experiment_is_asked_for_as_a_whole(finished):
     for path in (HOME, f"{HOME}/plan.tsv"):
         assert finished.would_run(arguments=[path])[0] == {}

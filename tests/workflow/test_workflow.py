@@ -131,6 +131,7 @@ def failing(world, *arguments):
     return world.snakemake(*arguments, check=False)
 
 
+@pytest.mark.slow
 def test_a_torn_artefact_stops_the_stage_that_reads_it(world):
     name = next(name for name, m in world.manifests().items() if m["kind"] == "merge" and m["settings"]["episode"] == 1)
     path = world.folder / "results/stages" / name / "passages.npy"
