@@ -23,7 +23,7 @@ from commands.job_texts import episode_scores
 from commands.resources import own_resources
 from commands.terminal import PLANNED, end_as_asked
 from teleport.plan.identity import file_digest
-from teleport.plan.kinds import needs
+from teleport.plan.kinds import is_scattered, needs
 from teleport.plan.plan import Plan
 from teleport.refusal import Refusal
 from teleport.report.links import experiment_folders
@@ -166,9 +166,11 @@ wildcard_constraints:
     key="[0-9a-f]{12}",
 
 
-# Jobs that encode the passages of one stage, each on a device of its own: --set-scatter encode=4, or in a profile.
+# Jobs that encode the passages of one stage, or search for its queries, each on a device of its own: --set-scatter
+# encode=4 retrieve=4, or in a profile.
 scattergather:
     encode=1,
+    retrieve=1,
 
 
 def manifest(stage):
@@ -223,15 +225,15 @@ def outdated(name):
 
 
 def shard_manifests(wildcards):
-    """Input function: the shards that an encode job joins; none when it encodes all passages itself, or queries alone.
+    """Input function: the shards that a job joins; none when it makes the stage itself, or encodes queries alone.
 
     A finished stage keeps the set of shards that it was made from, as another set of inputs would rerun it. In a job of
     a cluster, whose stage is not finished, the shards lie there or were not made.
     """
-    stage, folder = planned(wildcards), f"results/shards/encode/{wildcards.key}"
-    if "passage" not in stage.settings.sides:
+    stage, folder = planned(wildcards), f"results/shards/{wildcards.kind}/{wildcards.key}"
+    if not is_scattered(stage):
         return []
-    paths = gather.encode(f"{folder}/{{scatteritem}}/{MANIFEST}")
+    paths = getattr(gather, wildcards.kind)(f"{folder}/{{scatteritem}}/{MANIFEST}")
     if MAIN and is_finished(stage.name) and not outdated(stage.name):
         number = read_saved(Path(manifest(stage))).get("provenance", {}).get("shards", 1)
         paths = [f"{folder}/{shard}-of-{number}/{MANIFEST}" for shard in range(1, number + 1)]

@@ -120,11 +120,20 @@ use rule stage as index with:
 
 
 use rule stage as retrieve with:
-    """Nearest passages of queries or of their positives (lookahead, Eq. 6)."""
+    """Nearest passages of queries or of their positives (lookahead, Eq. 6), joined where there are shards."""
+    input:
+        inputs,
+        shards=shard_manifests,
     wildcard_constraints:
         kind="retrieve",
     group:
         shared_job
+
+
+use rule encode_shard as retrieve_shard with:
+    """The neighbours of a part of the queries, where they are searched for by several jobs (`set-scatter`)."""
+    wildcard_constraints:
+        kind="retrieve",
 
 
 use rule stage as positives with:

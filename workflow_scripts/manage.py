@@ -66,8 +66,11 @@ def gpus_of_kind(text):
 
 
 def shards(text):
-    """The number of encode=NUMBER, as argparse takes it."""
-    return at_least_one(text.removeprefix("encode="))
+    """(kind, number) of encode=NUMBER or retrieve=NUMBER, as argparse takes it."""
+    kind, _, number = text.partition("=")
+    if kind not in ("encode", "retrieve"):
+        raise argparse.ArgumentTypeError(f"{text} is neither encode=NUMBER nor retrieve=NUMBER")
+    return kind, at_least_one(number)
 
 
 def folder(text):
@@ -144,7 +147,7 @@ def status(arguments):
     argument("--gpus", type=at_least_one, help="of the machine; default: as in the hardware line"),
     argument("--memory", type=at_least_one, help="of the machine in GB; default: as in the hardware line"),
     argument("--set-resources", nargs="+", type=gpus_of_kind, default=[], help="KIND:gpu=N, as Snakemake takes it"),
-    argument("--set-scatter", type=shards, default=1, help="encode=N, as Snakemake takes it"),
+    argument("--set-scatter", nargs="+", type=shards, default=[], help="encode=N or retrieve=N, as Snakemake takes it"),
 )
 def forecast(arguments):
     """Forecast stages, disk, memory, work and hours of a configuration, before anything starts.
@@ -164,7 +167,7 @@ def forecast(arguments):
     able = [kind for kind, row in KINDS.items() if row.gpus]
     if other := gpus.keys() - able:
         raise Refusal(f"--set-resources: {min(other)} takes no GPU. Name {', '.join(able)}.")
-    print_forecast(plan, arguments.hardware, gpus, arguments.set_scatter, machine)
+    print_forecast(plan, arguments.hardware, gpus, dict(arguments.set_scatter), machine)
 
 
 @command(

@@ -31,7 +31,7 @@ def make(stage):
     return Artefact(job.folder)
 
 
-@pytest.mark.parametrize("paper", PAPERS)
+@pytest.mark.parametrize("paper", ["marco", *(pytest.param(paper, marks=pytest.mark.slow) for paper in PAPERS[1:])])
 def test_the_paper_s_own_configuration_reads_the_files(paper, tmp_path, monkeypatch):
     rehearse = importlib.import_module("rehearse")
     monkeypatch.chdir(tmp_path)
@@ -47,6 +47,7 @@ def test_the_paper_s_own_configuration_reads_the_files(paper, tmp_path, monkeypa
     assert len(set(train)) > 0.95 * len(train)
 
 
+@pytest.mark.slow
 def test_the_paper_s_whole_workflow_runs_and_every_stage_is_beside_its_forecast(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     rehearse = importlib.import_module("rehearse")
@@ -150,6 +151,7 @@ def miniature(name):
     return getattr(importlib.import_module("rehearsal.miniature"), name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("paper", ["nq", "marco"])
 def test_files_are_drawn_alike(paper, tmp_path, monkeypatch):
     rehearse = importlib.import_module("rehearse")
@@ -163,6 +165,7 @@ def test_files_are_drawn_alike(paper, tmp_path, monkeypatch):
         assert (made[0] / "files" / name).read_bytes() == (made[1] / "files" / name).read_bytes(), name
 
 
+@pytest.mark.slow
 def test_vectors_are_spread_and_questions_near_their_passages(tmp_path):
     rehearse = importlib.import_module("rehearse")
     rehearse.prepare("marco", 0.0005, 1.0, tmp_path)

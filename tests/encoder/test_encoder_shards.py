@@ -8,12 +8,13 @@ import pytest
 import torch
 
 from encoder_world import PASSAGES, make_collection, make_pretrained, make_tokens, source_folder
-from teleport.encoder import encode, shards
+from teleport.encoder import encode
 from teleport.encoder.model import Encoder
-from teleport.encoder.shards import shard_rows
+from teleport.running import shards
 from teleport.running.blocks import RowBlocks
 from teleport.running.job import Job
 from teleport.running.run import run, run_shard
+from teleport.running.shards import shard_rows
 
 SETTINGS = {"sides": ["query", "passage"], "max_query_tokens": 16, "max_passage_tokens": 48, "precision": "fp32"}
 BLOCK = 4
@@ -219,8 +220,8 @@ def edit_manifest(**facts):
             edit_manifest(dtype="bfloat16"),
             "2-of-3 was computed in bfloat16 on cpu, this job computes in float32 on cpu",
         ),
-        (edit_manifest(rows=[0, 12]), "2-of-3 begins at passage 0 instead of 4. Delete the folder"),
-        (edit_manifest(rows=[4, 13]), "3-of-3 begins at passage 12 instead of 13"),
+        (edit_manifest(rows=[0, 12]), "2-of-3 begins at row 0 instead of 4. Delete the folder"),
+        (edit_manifest(rows=[4, 13]), "3-of-3 begins at row 12 instead of 13"),
     ],
 )
 def test_an_unusable_shard_is_refused_with_the_remedy(world, tmp_path, spoil, message):
@@ -234,7 +235,7 @@ def test_an_unusable_shard_is_refused_with_the_remedy(world, tmp_path, spoil, me
 def test_missing_rows_at_the_end_are_refused(world, tmp_path):
     folders = [make_shard(world, tmp_path, name).resume for name in names(2)]
     edit_manifest(rows=[8, 16])(folders[1])
-    with pytest.raises(ValueError, match="hold 16 passages of 18"):
+    with pytest.raises(ValueError, match="hold 16 rows of 18"):
         join(world, tmp_path, 2)
 
 

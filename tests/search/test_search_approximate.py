@@ -122,7 +122,7 @@ def test_ties_go_to_the_smaller_number():
     [
         "IVF40,Flat",
         "PQ4x5",
-        "PQ8",
+        pytest.param("PQ8", marks=pytest.mark.slow),
         "HNSW2 efConstruction=4",
         "HNSW64 efConstruction=64",
     ],

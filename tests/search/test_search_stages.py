@@ -9,6 +9,9 @@ import pytest
 
 from collection_world import make_collection
 from teleport.arrays import save_array
+from teleport.running.job import Job
+from teleport.running.run import run as finish
+from teleport.running.run import run_shard
 from teleport.search import index, pairs, retrieve
 
 NUM_PASSAGES, NUM_QUERIES, DIM = 90, 11, 6
@@ -220,3 +223,55 @@ def test_blocks_are_larger_on_a_gpu(stages, world, monkeypatch, device, expected
     searched = noted(job)
     retrieve.run(job)
     assert searched == expected
+
+
+SEARCHES = {
+    "flat": {},
+    "positives": {"of": "positives"},
+    "ivf": {"index": "IVF2,Flat nprobe=2", "depth": 10},
+    "pq": {"index": "PQ3x4", "depth": 10},
+    "pq, compressed": {"index": "PQ3x4", "depth": 10, "scores": "compressed"},
+}
+
+
+def sharded(stages, world, number, **settings):
+    """The search of `run`, made in so many shards and joined."""
+    made = stages.make("retrieve", {"of": "queries", "split": "train", "depth": 20} | settings, world)
+    for shard in (f"{n}-of-{number}" for n in range(1, number + 1)):
+        run_shard(Job(made.spec | {"shard": shard}, save_every=0.0, root=stages.root))
+    joined = Job(made.spec | {"shards": number}, save_every=0.0, root=stages.root)
+    finish(joined)
+    return joined
+
+
+@pytest.mark.parametrize("number", [2, 3, 16])
+@pytest.mark.parametrize("settings", SEARCHES.values(), ids=SEARCHES)
+def test_shards_of_a_search_have_the_bits_of_the_whole(stages, world, monkeypatch, settings, number):
+    monkeypatch.setattr(retrieve, "BLOCK_ROWS", 2)
+    settings = dict(settings)
+    if chosen := settings.pop("index", None):
+        indexed = stages.run(index.run, "index", {"index": chosen}, {"passages": world["passages"]})
+        world = world | {"index": indexed}
+    whole, joined = run(stages, world, **settings), sharded(stages, world, number, **settings)
+    names = ("ids", "scores", "rows")
+    for one, other in zip(loaded(whole, *names), loaded(joined, *names), strict=True):
+        assert len(one) > 2 and one.dtype == other.dtype and np.array_equal(one, other)
+    facts = facts_of(joined)
+    rows = [shard["rows"] for shard in facts["shards"]]
+    assert rows[0][0] == 0 and rows[-1][1] == facts["lines"] and len(rows) == number and rows[0][1] < facts["lines"]
+    assert {name: facts[name] for name in ("lines", "depth", "engine")} == {
+        name: facts_of(whole)[name] for name in ("lines", "depth", "engine")
+    }
+    assert not joined.shards_folder.exists()
+
+
+def test_a_shard_of_a_search_that_is_damaged_is_refused(stages, world):
+    made = stages.make("retrieve", {"of": "queries", "split": "train", "depth": 20}, world)
+    for shard in ("1-of-2", "2-of-2"):
+        job = Job(made.spec | {"shard": shard}, root=stages.root)
+        run_shard(job)
+    data = bytearray((job.resume / "scores.npy").read_bytes())
+    data[-1] ^= 1
+    (job.resume / "scores.npy").write_bytes(data)
+    with pytest.raises(ValueError, match=r"2-of-2/scores.npy does not have the SHA-256 of its manifest.*Delete the"):
+        finish(Job(made.spec | {"shards": 2}, root=stages.root))

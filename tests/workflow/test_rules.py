@@ -38,7 +38,7 @@ def codes(world, *arguments):
 
 def test_every_kind_of_stage_has_a_rule_of_its_own_with_a_sentence(world):
     listed = dict(re.findall(r"^(\w+) \((.*)\)$", world.snakemake("--list"), re.M))
-    assert set(listed) == {*KINDS, "encode_shard", "delete_vectors"}
+    assert set(listed) == {*KINDS, "encode_shard", "retrieve_shard", "delete_vectors"}
 
 
 def test_stages_get_what_the_table_of_kinds_says(world):

@@ -105,3 +105,13 @@ def test_another_number_of_shards_reruns_nothing(sharded, target, count):
 def test_nothing_of_the_shards_is_left(sharded):
     assert [path for path in (sharded.folder / "results/shards").rglob("*") if path.is_file()] == []
     assert list((sharded.folder / "results/resume").glob("*/*")) == []
+
+
+def test_a_search_in_shards_has_the_bits_of_the_whole(finished, tmp_path):
+    world = finished.copy(tmp_path / "world")
+    again = {name for name in world.forget(3) if name.startswith("retrieve/")}
+    assert again
+    world.snakemake("--set-scatter", "retrieve=3")
+    assert world.digests() == finished.digests()
+    assert all(len(world.manifests()[name]["facts"]["shards"]) == 3 for name in again)
+    assert world.would_run() == ({}, [])

@@ -7,16 +7,19 @@ from importlib.util import find_spec
 
 from commands.forecast.counts import Counts, artefact_of
 from teleport.costs import Cost, Place
-from teleport.encoder.costs import sharded
-from teleport.plan.kinds import KINDS, needs
+from teleport.plan.kinds import KINDS, is_scattered, needs
 
 
 def stage_cost(stage, counts, place=Place()):  # noqa: B008
     """The `Cost` of a planned stage in a `Place`; of a kind that no room says the cost of, that of a process alone."""
-    package = KINDS[stage.kind].module.split(".")[1]  # of teleport.search.retrieve: search
-    room = f"teleport.{package}.costs"
-    function = getattr(importlib.import_module(room), stage.kind, None) if find_spec(room) else None
+    function = getattr(room_costs(stage.kind), stage.kind, None)
     return function(stage, counts, place) if function else Cost(lacks=f"{stage.kind}, of which there is no estimate")
+
+
+def room_costs(kind):
+    """The module `costs` beside that of a kind of stage; None where there is none."""
+    name = f"{KINDS[kind].module.rpartition('.')[0]}.costs"
+    return importlib.import_module(name) if find_spec(name) else None
 
 
 @dataclass(frozen=True)
@@ -46,12 +49,12 @@ class Forecast:
     """What the stages of a plan cost on a `Hardware`; None: an unmeasured machine with one GPU, where nothing has a
     time.
 
-    gpus: {kind: how many GPUs a job takes}, in the place of what kinds.py says; shards: jobs that encode the passages
-    of a stage. counts: the `Counts` used; stages: {name: Estimate}
+    gpus: {kind: how many GPUs a job takes}, in the place of what kinds.py says; shards: {kind: into how many jobs a
+    stage is scattered}. counts: the `Counts` used; stages: {name: Estimate}
     """
 
-    def __init__(self, plan, hardware, gpus=None, shards=1):
-        self.plan, self.hardware, self.gpus, self.shards = plan, hardware, gpus or {}, shards
+    def __init__(self, plan, hardware, gpus=None, shards=None):
+        self.plan, self.hardware, self.gpus, self.shards = plan, hardware, gpus or {}, shards or {}
         self.counts = Counts(plan)
 
     @cached_property
@@ -75,16 +78,17 @@ class Forecast:
         """(Cost, seconds) of the job that makes a stage, or of one of so many that each make a part of it."""
         place = self.place(stage)
         cost = stage_cost(stage, self.counts, place)
-        cost = sharded(cost, shards)[0] if shards > 1 else cost
+        cost = room_costs(stage.kind).sharded(cost, shards)[0] if shards > 1 else cost
         return cost, self.hardware and self.hardware.seconds(cost, place.gpus)
 
     def estimate(self, stage):
         """The `Estimate` of a stage; of a finished one sizes and time are those of its manifest."""
         (cost, seconds), artefact = self.cost(stage), artefact_of(stage)
-        if self.hardware and self.shards > 1 and stage.kind == "encode" and "passage" in stage.settings.sides:
-            shard, join = sharded(cost, self.shards)
-            at_once = min(self.shards, self.hardware.gpus if self.place(stage).gpus else 1)
-            rounds = -(-self.shards // at_once)
+        shards = self.shards.get(stage.kind, 1)
+        if self.hardware and shards > 1 and is_scattered(stage):
+            shard, join = room_costs(stage.kind).sharded(cost, shards)
+            at_once = min(shards, self.hardware.gpus if self.place(stage).gpus else 1)
+            rounds = -(-shards // at_once)
             seconds = rounds * self.hardware.seconds(shard, 1) + self.hardware.seconds(join)
         if artefact is None:
             return Estimate(stage.kind, cost, seconds, False, cost.bytes, cost.memory, cost.device_memory)

@@ -154,7 +154,7 @@ def timing(forecast):
     ]
 
 
-def print_forecast(plan, name=None, gpus=None, shards=1, machine=None):
+def print_forecast(plan, name=None, gpus=None, shards=None, machine=None):
     """Print the forecast of a plan on the hardware called `name`, or this machine.
 
     gpus, shards: as `Forecast` takes them; machine: {cores, gpus, memory in bytes}, each instead of the hardware line's

@@ -13,17 +13,18 @@ from teleport.encoder.budget import TOKEN_BUDGET
 from teleport.encoder.load import load_encoders
 from teleport.encoder.model import prepare
 from teleport.encoder.overlap import QUERIES, Overlap
-from teleport.encoder.precision import compiles, pick_device, resolve_precision
-from teleport.encoder.shards import MADE_BY, join, read_shards, shard_rows
+from teleport.encoder.precision import compiles, computed_in, pick_device, resolve_precision
 from teleport.encoder.side import batches_at_once, open_side
 from teleport.refusal import Refusal
 from teleport.running.blocks import RowBlocks
 from teleport.running.devices import LARGER, out_of_memory
+from teleport.running.shards import join, read_shards, shard_rows
 from teleport.settings.encoder import EncodeSettings as Settings  # noqa: F401
 
 # Texts per block. Batches are made inside a block, so that they never depend on where a run was killed. In a larger
 # block more texts have the same length, which a CPU's attention takes together, but a kill costs up to one of them.
 BLOCK_TEXTS = {"cpu": 2048, "cuda": 16384}
+MADE_BY = ("dtype", "device", "compiled")  # facts in which all jobs of a stage must agree
 DTYPES = {"fp32": np.float32, "fp16": np.float16}  # encoder.vectors, of passages
 LARGEST = float(np.finfo(np.float16).max)
 
@@ -43,9 +44,9 @@ def run(job):
     """
     sides, facts = open_sides(job)
     rows = {name: len(side.lengths) for name, side in sides.items()}
-    shards = read_shards(job, facts, rows["passages"]) if job.shards > 1 else []
+    shards = read_shards(job, rows["passages"], computed, facts) if job.shards > 1 else []
     total, totals, before = sum(rows.values()), Counter(), 0
-    if apart := [shard.rows for shard in shards if shard.vectors.is_file()]:
+    if apart := [shard.rows for shard in shards if all(path.is_file() for path in shard.files.values())]:
         # Shards are deleted as they are joined, so the disk needs room for the largest one only.
         sizes = [last - first for first, last in apart]
         rows["passages"] += max(sizes) - sum(sizes)
@@ -70,7 +71,7 @@ def run(job):
     facts |= {key: totals[key] for key in ("texts", "real_tokens")}
     facts |= {"encode_seconds": round(totals["seconds"], 3), "earlier_seconds": round(totals["earlier"], 3)}
     facts |= overlap.facts() if overlap else {}
-    return facts | ({"shards": [shard.summary() for shard in shards]} if shards else {})
+    return facts | ({"shards": [shard.summary("encode_seconds") for shard in shards]} if shards else {})
 
 
 @out_of_memory(LARGER["encode"])
@@ -110,6 +111,11 @@ def open_sides(job):
     sides = {name: replace(side, compiled=compiled, prepared=prepared[side.encoder]) for name, side in sides.items()}
     facts = {"dim": passage_encoder.dim, "dtype": "float32" if dtype is None else "bfloat16", "device": device.type}
     return sides, facts | {"compiled": compiled}
+
+
+def computed(facts):
+    """How vectors were computed, in words, from the facts of a stage or shard."""
+    return computed_in(*(facts[name] for name in MADE_BY))
 
 
 def open_blocks(job, name, side, facts, rows):

@@ -65,3 +65,8 @@ def needs(stage, deleted_vectors=()):
     if stage.kind in ("score", "merge") and stage.settings.remove == "answers":
         return kind._replace(threads=8)
     return kind
+
+
+def is_scattered(stage):
+    """Whether `set-scatter` has a stage made in parts: the passages of an encoding, the lines of a search."""
+    return stage.kind == "retrieve" or (stage.kind == "encode" and "passage" in stage.settings.sides)

@@ -1,5 +1,7 @@
 """What indexes and searches cost, by vectors and by words: a function (stage, counts, place) → Cost per kind."""
 
+from dataclasses import replace
+
 from teleport.costs import BASE, Cost, run_bytes, search_flop, vector_bytes
 
 CANDIDATES, CANDIDATE_BYTES = 2**25, 20  # of a search at most at a time: number, score proposed and exact
@@ -63,6 +65,13 @@ def retrieve(stage, counts, place):
     at_a_time = min(lines, CPU_LINES * place.threads) * (8 * kept / max(1, lines) + CPU_NEAR)
     memory = BASE + PRODUCTS + vectors + min(CANDIDATES, at_a_time) * CPU_BYTES
     return Cost(size, memory, size + passages * dim, work=work)
+
+
+def sharded(cost, number):
+    """(Cost of each of so many shards of a stage `retrieve`, that of the job which joins them); each shard reads all
+    vectors."""
+    work = {rate: amount if rate == "read" else amount / number for rate, amount in cost.work.items()}
+    return replace(cost, bytes=cost.bytes / number, work=work), Cost(work={"disk": 2 * cost.bytes})
 
 
 def lexical_index(stage, counts, place):

@@ -65,7 +65,7 @@ class Exact:
     default what is free and not needed for the search; dtype: of the products, float16 on a GPU, else float32
     """
 
-    engine = "exact"
+    engine, exact = "exact", True
 
     def __init__(self, vectors, device=None, threads=1, room=None, dtype=None):
         self.vectors = vectors.view(np.ndarray) if isinstance(vectors, np.memmap) else vectors

@@ -139,6 +139,8 @@ def set_parameters(index, settings, key="mining.index"):
 class Approximate:
     """Search with a faiss index; the scores of what it finds are exact, and order it."""
 
+    exact = False
+
     def __init__(self, index, settings, vectors, threads):
         import faiss
 

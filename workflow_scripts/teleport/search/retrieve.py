@@ -2,6 +2,7 @@
 
 import json
 import time
+from functools import cached_property
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from teleport.maxp import first_of_passages
 from teleport.running.blocks import RowBlocks
 from teleport.running.devices import LARGER, out_of_memory
 from teleport.running.log import log
+from teleport.running.shards import join, read_shards, shard_rows
 from teleport.search.pairs import require_finite
 from teleport.settings.search import IndexSettings
 from teleport.settings.search import RetrieveSettings as Settings  # noqa: F401
@@ -31,43 +33,92 @@ def run(job):
     (ANCE-Tele §4, Eq. 6: lookahead negatives), of the first positive of a query in the order of the judgments (anchor
     "first") or of each (anchor "all"); queries without a positive have no line. A positive in several chunks
     (encoder.chunks) makes a line for each of them. Results are passages, by the best of their chunks. With
-    settings.part only its queries have lines.
+    settings.part only its queries have lines. A job of several shards joins their lines and searches nothing.
 
     Writes ids.npy int32 and scores.npy float32 [lines, depth], rows.npy int32 [lines] (the query row of a line). Facts:
     lines, depth, engine, seconds of searching, lines_per_second of this run; of compressed scores also those of
-    `sample_recall`. A depth of more passages than there are is all of them: the stage `check` has refused one that the
-    configuration states.
+    `sample_recall`, and of shards who made each. A depth of more passages than there are is all of them: the stage
+    `check` has refused one that the configuration states.
     """
-    vectors, offsets = open_passages(job)
-    num_passages, depth = len(vectors) if offsets is None else len(offsets) - 1, job.settings.depth
-    if num_passages < depth:
-        text = "the collection has %d passages, fewer than the depth %d: lists have all of them"
-        log.warning(text, num_passages, depth)
-        depth = num_passages
-    anchors, lines, rows = read_anchors(job, vectors, offsets)
-    job.require_room(len(lines) * depth * 8)
-    index = open_index(job, vectors, offsets)
-    shape, block_rows = (len(lines), depth), BLOCK_ROWS if index.device == "cpu" else DEVICE_BLOCK_ROWS
-    blocks = RowBlocks(job, {"ids.npy": (np.int32, shape), "scores.npy": (np.float32, shape)}, block_rows)
-    todo, started = len(lines) - blocks.done, time.monotonic()
-    job.progress(blocks.done, len(lines), job.settings.of)  # from here on a rate is measured
-    for start, stop in blocks:
-        block_started = time.monotonic()
-        ids_QK, scores_QK = index.search(anchors[lines[start:stop]].astype(np.float32), depth)
-        blocks["ids.npy"][start:stop], blocks["scores.npy"][start:stop] = ids_QK, scores_QK
-        blocks.totals["seconds"] += time.monotonic() - block_started
-        job.progress(stop, len(lines), job.settings.of)
-    speed = round(todo / (time.monotonic() - started), 1)
+    search = Search(job)
+    shards = read_shards(job, len(search.lines)) if job.shards > 1 else []
+    blocks = search.open_blocks(0, len(search.lines))
+    join(blocks, shards)
+    facts = {"lines": len(search.lines), "depth": search.depth}
+    facts |= shards[0].facts["by"] if shards else search.run(blocks)
     blocks.publish()
-    save_array(job.output("rows.npy"), rows.astype(np.int32))
-    facts = {"lines": len(lines), "depth": depth, "engine": index.engine, "device": index.device}
-    facts |= {"seconds": round(blocks.totals["seconds"], 3), "lines_per_second": speed}
+    save_array(job.output("rows.npy"), search.rows.astype(np.int32))
+    facts["seconds"] = round(blocks.totals["seconds"], 3)
     if job.settings.scores == "compressed":
+        facts |= search.recall()
+    return facts | ({"shards": [shard.summary("seconds") for shard in shards]} if shards else {})
+
+
+@out_of_memory(LARGER["retrieve"])
+def run_shard(job):
+    """Search the lines of one shard into ids.npy and scores.npy in its own folder, which the job that joins them reads.
+
+    Facts: rows (the first line and the one after the last), by (engine and device), totals over all attempts, seconds.
+    """
+    search = Search(job)
+    # The bits of an exact search depend on no block; an approximate one has the blocks of a search that is whole.
+    first, last = shard_rows(len(search.lines), 1 if search.index.exact else search.block_rows, job.shard)
+    blocks = search.open_blocks(first, last)
+    by = search.run(blocks, first)
+    facts = {"rows": [first, last], "by": by, "totals": blocks.totals}
+    return facts | {"seconds": round(blocks.totals["seconds"], 3)}
+
+
+class Search:
+    """The search of a job: depth, what is searched with (`read_anchors`), and the index, which is opened when it is
+    needed."""
+
+    def __init__(self, job):
+        self.job, self.depth = job, job.settings.depth
+        self.vectors, self.offsets = open_passages(job)
+        num_passages = len(self.vectors) if self.offsets is None else len(self.offsets) - 1
+        if num_passages < self.depth:
+            text = "the collection has %d passages, fewer than the depth %d: lists have all of them"
+            log.warning(text, num_passages, self.depth)
+            self.depth = num_passages
+        self.anchors, self.lines, self.rows = read_anchors(job, self.vectors, self.offsets)
+
+    @cached_property
+    def index(self):
+        return open_index(self.job, self.vectors, self.offsets)
+
+    @property
+    def block_rows(self):
+        device = "cpu" if self.job.shards > 1 else self.index.device  # to join shards no index is opened
+        return BLOCK_ROWS if device == "cpu" else DEVICE_BLOCK_ROWS
+
+    def open_blocks(self, first, last):
+        """The lists of lines `first` to `last` (RowBlocks), with what earlier attempts found."""
+        shape = last - first, self.depth
+        self.job.require_room(shape[0] * self.depth * 8)
+        arrays = {"ids.npy": (np.int32, shape), "scores.npy": (np.float32, shape)}
+        return RowBlocks(self.job, arrays, self.block_rows)
+
+    def run(self, blocks, first=0):
+        """Search what `blocks` lacks, whose first line is `first`; returns facts: engine, device, lines_per_second."""
+        index, todo, started = self.index, blocks.rows - blocks.done, time.monotonic()
+        self.job.progress(blocks.done, blocks.rows, self.job.settings.of)  # from here on a rate is measured
+        for start, stop in blocks:
+            block_started = time.monotonic()
+            lines = self.lines[first + start : first + stop]
+            ids_QK, scores_QK = index.search(self.anchors[lines].astype(np.float32), self.depth)
+            blocks["ids.npy"][start:stop], blocks["scores.npy"][start:stop] = ids_QK, scores_QK
+            blocks.totals["seconds"] += time.monotonic() - block_started
+            self.job.progress(stop, blocks.rows, self.job.settings.of)
+        speed = round(todo / (time.monotonic() - started), 1)
+        return {"engine": index.engine, "device": index.device, "lines_per_second": speed}
+
+    def recall(self):
+        """Of compressed scores: facts of `sample_recall`."""
         from teleport.search.index import sample_recall
 
-        of_chunks = index if offsets is None else index.index
-        facts |= sample_recall(of_chunks, vectors, anchors, depth, job.threads)
-    return facts
+        of_chunks = self.index if self.offsets is None else self.index.index
+        return sample_recall(of_chunks, self.vectors, self.anchors, self.depth, self.job.threads)
 
 
 def read_anchors(job, vectors, offsets):
@@ -127,7 +178,7 @@ class MaxP:
     def __init__(self, index, offsets):
         self.index, self.offsets = index, offsets
         self.passage_C = np.repeat(np.arange(len(offsets) - 1, dtype=np.int32), np.diff(offsets))
-        self.engine, self.device = f"{index.engine}, best of chunks", index.device
+        self.engine, self.device, self.exact = f"{index.engine}, best of chunks", index.device, index.exact
 
     def search(self, queries_QD, depth):
         """As `Exact.search`: the `depth` passages with the best chunks."""
