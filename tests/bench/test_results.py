@@ -37,7 +37,9 @@ def made(results, monkeypatch, tmp_path):
 
 def between_marks(results, name):
     begin = results.BEGIN.format(name=name)
-    (text,) = re.findall(re.escape(begin) + "(.*?)" + re.escape(results.END), results.page_of(name).read_text(), re.DOTALL)
+    (text,) = re.findall(
+        re.escape(begin) + "(.*?)" + re.escape(results.END), results.page_of(name).read_text(), re.DOTALL
+    )
     return text
 
 

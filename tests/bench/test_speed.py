@@ -54,7 +54,9 @@ def test_a_page_has_the_tables_of_each_processor(speed):
     part = {"cores": 2, "commit": "abc1234", "encoder": {"encode": ENCODE}, "others": {"search": SEARCH}}
     text = speed.page({"one processor": part, "another": part})
     assert text.startswith("# ") and text.count("| encode | plain | 1.25 × | 1.50 × |") == 2
-    assert text.index("## one processor") < text.index("| search | stage, cpu | faiss | 1.90 ×") < text.index("## another")
+    assert (
+        text.index("## one processor") < text.index("| search | stage, cpu | faiss | 1.90 ×") < text.index("## another")
+    )
 
 
 def test_every_benchmark_of_the_page_is_there(speed):
