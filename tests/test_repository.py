@@ -180,7 +180,37 @@ def test_lines_of_pages_have_at_most_120_characters(page):
     assert [line for line in text.splitlines() if len(line) > 120 and not line.startswith("|")] == []
 
 
-MADE_BY_A_PERSON = {"config/mine.yaml"}  # `teleport new` writes it
+def commands_of(page):
+    """The lines of a page's bash blocks, those that a backslash divides joined, without comments."""
+    blocks = "".join(re.findall(r"^```bash\n(.*?)^```", page.read_text(), re.M | re.S)).replace("\\\n", " ")
+    return [line.partition("  #")[0].strip() for line in blocks.splitlines() if not line.startswith("#")]
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda path: str(path.relative_to(REPOSITORY)))
+def test_commands_of_pages_are_there(page):
+    """Targets of make, commands of teleport with their options, and files of this repository."""
+    from manage import COMMANDS
+
+    makefile = (REPOSITORY / "Makefile").read_text()
+    options = {function.__name__: {each for names, _ in of for each in names} for function, of in COMMANDS}
+    missing = []
+    for line in commands_of(page):
+        words = line.split()
+        files = [word for word in words if re.match(r"(config|bench|tests|profiles)/", word)]
+        missing += [word for word in files if not ({word} & MADE_BY_A_PERSON or (REPOSITORY / word).exists())]
+        if words[:1] == ["make"]:
+            missing += [word for word in words[1:2] if not re.search(rf"^{re.escape(word)}:", makefile, re.M)]
+        if words and words[0] == ".venv/bin/teleport":
+            missing += [word for word in words[2:] if word.startswith("--") and word not in options[words[1]]]
+    assert missing == []
+
+
+def test_pages_have_commands():
+    """The test above compares something."""
+    assert sum(line.startswith((".venv/bin/", "make ")) for page in pages() for line in commands_of(page)) > 50
+
+
+MADE_BY_A_PERSON = {"config/mine.yaml", "config/lesson.yaml"}  # `teleport new` writes them
 
 
 def test_configurations_name_files_that_are_there():
