@@ -5,8 +5,7 @@
 Of every collection, each a call of Snakemake: the dev queries of all systems under each rate of the grid, one seed;
 then the test queries of three seeds of each system at the rate that was best for it. What is finished is not made
 again, so the same command goes on after a kill, or with another collection. With one of --rates nothing is to be
-chosen, and the first part is left out. Last come the section of docs/results.md and its figure, from all that is
-finished.
+chosen, and the first part is left out. Last come docs/measured/comparison.md and its figure, from all that is finished.
 """
 
 import argparse

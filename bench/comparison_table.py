@@ -1,4 +1,4 @@
-"""The section of docs/results.md on methods at equal budgets, of what bench/comparison.py has finished (results.py)."""
+"""docs/measured/comparison.md: methods at equal budgets, of what bench/comparison.py has finished (results.py)."""
 
 import json
 from itertools import chain
@@ -130,7 +130,7 @@ def section(data):
             texts += [sentences(start, parts), *tables(start, parts), orderings(parts)]
             texts += [made_text(part["made"]) for part in parts.values()]
     if data:
-        texts.insert(1, "![RR@10 of each system by the passages that its mining encodes](measured/comparison.png)\n")
+        texts.insert(1, "![RR@10 of each system by the passages that its mining encodes](comparison.png)\n")
     return "\n".join(filter(None, [*texts, missing(data)]))
 
 

@@ -1,4 +1,4 @@
-"""The section of docs/results.md on the demo: the table of what `make demo` has finished (results.py)."""
+"""The table of README: what `make demo` has finished (results.py)."""
 
 from results import made_by, made_text, markdown, number
 from rounds import REPOSITORY
@@ -16,10 +16,9 @@ CONFIG = REPOSITORY / "config/config.yaml"
 def measured():
     """{"demo": a row for each system and episode, means over queries and marks} once all is finished, else {}."""
     plan = Plan(*load_files([str(CONFIG)]))
-    spec = next(spec for (_, name), spec in measured_tables(plan).items() if name == MAIN_TABLE)
-    if not all(is_finished(stage.name) for stage in spec.stages):
+    if not all(map(is_finished, plan.stages)):
         return {}
-    content = spec
+    content = measured_tables(plan)[MAIN_TABLE]
     table, names = make_table(content, Stages(".")), columns(content)
     marks = {name: marks_of(table, name, content["significance"], split) for name, (split, _) in names.items()}
     rows = [

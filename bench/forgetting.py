@@ -1,6 +1,6 @@
 """Forgetting: the arms of config/forgetting.yaml, and their contrasts over seeds, from what is finished.
 
-    python bench/forgetting.py    writes the section of docs/results.md, its figure, docs/measured/forgetting.json
+    python bench/forgetting.py    writes docs/measured/forgetting.json, .md and .png
 
 A contrast is the mean of the differences that two arms have with the same seeds; its p is two-sided, by all changes of
 their signs. A table keeps what docs/measured has of it until each of its arms has as many seeds here (results.py).
@@ -102,7 +102,7 @@ def section(data):
     absent = [ablation.title for name, ablation in plan.config.ablations.items() if name not in data]
     parts = [table_text(data[name]) for name in plan.config.ablations if name in data]
     if DRAWN in data:
-        parts.append("![Forgotten shares by arm and episode](measured/forgetting.png)\n")
+        parts.append("![Forgotten shares by arm and episode](forgetting.png)\n")
     parts += [f"Not run: *{title}*.\n" for title in absent]
     return "\n".join(parts)
 

@@ -16,14 +16,12 @@ PAGE, DATA = REPOSITORY / "docs/papers.md", REPOSITORY / "docs/papers.yaml"
 STATES = ("generated", "partial", "cited")
 HEAD = """\
 # The papers' tables and figures
-Made by `python bench/papers.py` from `docs/papers.yaml`. *Generated*: a run of the configuration makes it, where the
-line says so with another measurement; *partial*: but for what the line says; *cited*: only the paper has it. Nothing
-has been run at the papers' scale yet; that each kind is drawn from finished stages is tested on a toy
-(`tests/workflow/test_paper_figures.py`, `test_report_page.py`, `test_published_tables.py`). Of a table of
-`config/published/` the line says how many of the printed figures have one of ours beside them: the others are of
-systems that are not trained here. Maps show principal components, where the papers have t-SNE.
+Made by `python bench/papers.py` from `docs/papers.yaml`. *Generated*: a run of the configuration makes it, in the way
+that the line says. *Partial*: except for what the line says. *Cited*: only the paper has it. "12 of 20": so many of the
+printed figures have one of ours beside them; the others are of systems that are not trained here. Maps show principal
+components instead of t-SNE. Nothing has been run at the papers' scale yet; tests draw every kind from a finished toy.
 
-Of {total} tables and figures {generated} are generated, {partial} partial, {cited} cited only.
+Of {total} tables and figures {generated} are generated, {partial} partial, {cited} cited.
 """
 
 

@@ -1,4 +1,4 @@
-"""The sections of docs/results.md that a command makes, each from its data in docs/measured.
+"""The tables of docs/measured/*.md, and that of README: each from its data in docs/measured/*.json.
 
     python bench/results.py    measures what is finished below results/, then writes all sections anew
 
@@ -20,8 +20,9 @@ from teleport.report.stages import machines
 from teleport.running.artefact import STAGES, Artefact, is_finished
 from teleport.running.files import read_saved, write_bytes, write_json, write_text
 
-PAGE, DATA = REPOSITORY / "docs/results.md", REPOSITORY / "docs/measured"
+DATA = REPOSITORY / "docs/measured"
 SECTIONS = {"comparison": "comparison_table", "demo": "demo_table", "forgetting": "forgetting"}  # name: module
+IN_README = "demo"  # the section whose page is README.md; the others have a page of their own in DATA
 BEGIN, END = "<!-- made by python bench/results.py from docs/measured/{name}.json -->\n", "<!-- until here -->\n"
 PNG_SCALE = 2  # pixels per point
 WORDS = {"against", "variant", "command"}  # columns to the left
@@ -53,6 +54,11 @@ def wrapped(text):
     """A paragraph, or an item of a list, in lines of at most 120 characters."""
     indent = "  " if text.startswith("* ") else ""
     return textwrap.fill(text, 120, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False) + "\n"
+
+
+def page_of(name):
+    """The page that has a section (Path)."""
+    return REPOSITORY / "README.md" if name == IN_README else DATA / f"{name}.md"
 
 
 def read_data(name):
@@ -89,7 +95,7 @@ def write_section(name):
     data = joined(read_data(name), json.loads(json.dumps(maker.measured())))
     write_json(DATA / f"{name}.json", data)
     text = maker.section(data)
-    replace_section(PAGE, BEGIN.format(name=name), text)
+    replace_section(page_of(name), BEGIN.format(name=name), text)
     if hasattr(maker, "figure") and (chart := maker.figure(data)):
         draw(chart, DATA / f"{name}.png")
     return text
@@ -122,4 +128,4 @@ if __name__ == "__main__":
     argparse.ArgumentParser(description=__doc__.partition("\n")[0]).parse_args()
     for section in SECTIONS:
         write_section(section)
-        print(f"written: the section of {DATA / section}.json in {PAGE}")
+        print(f"written: the section of {DATA / section}.json in {page_of(section)}")

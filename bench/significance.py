@@ -1,6 +1,6 @@
 """Significance: how often systems that do not differ are marked at 5 %, and how often a difference of 0.03 is found.
 
-python bench/significance.py [--trials 3000] [--page docs/significance.md]
+python bench/significance.py [--trials 3000] [--page docs/measured/significance.md]
 
 Two systems are drawn anew in every trial: reciprocal ranks in the first 10 of a latent position, to which the query,
 the system with the query, the training with the query, and the seed each add a normal deviate.
@@ -19,30 +19,19 @@ from teleport.seed import derive_seed
 LEVEL, EFFECT, LEAST = 0.05, 0.03, 0.03  # shares below the least are said in words
 DEVIATIONS, QUERIES = (0.0, 0.01, 0.02), (43, 200, 6980)
 MEAN, QUERY, SYSTEM, TRAINING = 1.2, 1.2, 0.5, 0.5  # of the latent position, in units of log rank
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "significance.md"
+PAGE = Path(__file__).resolve().parents[1] / "docs/measured/significance.md"
 TEXT = """\
-# What a mark of significance says
-Made by `python bench/significance.py`: {trials} trials a cell. Two systems without a difference, whose means over all
-queries deviate by so much from seed to seed; shares are of trials with p < {level:g}, without Holm's correction. Power:
-the same where one system is better by {effect:g}. Scores are reciprocal ranks in the first 10, {mean:.2f} on average.
-Over queries alone: the permutation test; of {most:,} queries the t-test, which it nears.
+# How often a test marks two systems
+Made by `python bench/significance.py`: {trials} trials a cell. Two systems have no difference, and their means over all
+queries deviate from seed to seed by the *deviation*. The shares are those of trials with p < {level:g}, without Holm's
+correction. Power is the same where one system is better by {effect:g}. Scores are reciprocal ranks in the first 10,
+{mean:.2f} on average. Over queries alone, the test is the permutation test, for {most:,} queries the t-test.
 
 | what | tested | seeds | deviation | {heads} | {power} |
 | :-- | :-- | --: | --: | {rules} |
 {lines}
 
-* **Three seeds or more of each trained system**: p treats queries and seeds as random (`crossed_p_value` in
-  `evaluation/significance.py`). With the same seeds the differences of each seed are tested, which helps where the
-  order of queries and the draws that they share matter (here they do not); with other seeds each system's count apart,
-  and the test is a little more cautious. What nothing here has trained (BM25, a released checkpoint) has no deviation
-  over seeds.
-* **One seed or two**: a test over queries, which says that *these checkpoints* differ. Within that claim it is right;
-  of the systems, the rows "1 seed, of the systems" and "mean of 3 seeds" show how often it marks nothing but chance.
-  Two seeds have a single degree of freedom, too few to know a deviation.
-* More queries do not replace seeds: with {most:,} of them the seeds decide alone.
-* Shares below {least:g}: {below}.
-  They are the caution of the test over queries and seeds, which with few seeds takes a deviation that it hardly knows
-  for larger than it is. It marks too little there, never too much: a difference without a mark says least.
+Shares below {least:g}: {below}.
 """
 
 

@@ -1,6 +1,6 @@
-"""The tables of docs/speed.md, every benchmark in one run: how many times as fast as its peers, on this machine.
+"""Every benchmark in one run: how many times as fast each stage is as its peers, on this machine.
 
-    python bench/speed.py    half an hour on an idle machine; then writes the tables anew
+    python bench/speed.py    half an hour on an idle machine; then writes docs/measured/speed.md
 
 Each benchmark is a process of its own, whose command stands beside its figures. The figures are kept in
 docs/measured/speed.json by processor: a run replaces those of its own, and the tables of others stay.
@@ -16,14 +16,19 @@ import tempfile
 from itertools import pairwise
 from pathlib import Path
 
-from results import DATA, markdown, replace_section, wrapped
+from results import DATA, markdown, wrapped
 from rounds import REPOSITORY
 from teleport.encoder.precision import CPU_INFO
-from teleport.running.files import read_saved, write_json
+from teleport.running.files import read_saved, write_json, write_text
 from teleport.running.provenance import git_commit
 
-PAGE, FIGURES = REPOSITORY / "docs/speed.md", DATA / "speed.json"
-MARK = "<!-- made by python bench/speed.py from docs/measured/speed.json -->\n"
+PAGE, FIGURES = DATA / "speed.md", DATA / "speed.json"
+HEAD = """\
+# How many times as fast as its peers each stage is
+Made by `python bench/speed.py`: medians of interleaved rounds of one run. bench/README.md says what each benchmark
+measures. A share is the rate on real tokens, divided by that of bare matrix products; two figures are float32 and
+bfloat16. If 74 % of a peer's time is matrix products, no program can be more than 1/0.74 = 1.35 times faster.
+"""
 ONE_CORE = ["taskset", "-c", "0"]
 MINI = "MiniLM, mean pooling"
 # {what is measured: command}.
@@ -110,9 +115,9 @@ def once(rows):
     return lines
 
 
-def section(data):
-    """The text between the marks: the tables of each processor."""
-    text = ""
+def page(data):
+    """The text of the page: the tables of each processor."""
+    text = HEAD
     for name, part in data.items():
         encoder = [row for what, said in part["encoder"].items() for row in encoder_rows(what, said)]
         others = [row for what, said in part["others"].items() for row in other_rows(what, said)]
@@ -133,7 +138,7 @@ def main():
     part |= {"cores": hardware["cores"], "commit": re.sub(r"^(.{7})[0-9a-f]*", r"\1", str(git_commit()))}
     data = read_saved(FIGURES) | {processor(hardware): part}
     write_json(FIGURES, data)
-    replace_section(PAGE, MARK, section(read_saved(FIGURES)))  # in the order of the file
+    write_text(PAGE, page(read_saved(FIGURES)))  # in the order of the file
     print(f"written: the tables of {PAGE}")
 
 

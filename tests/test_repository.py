@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from importlib.metadata import packages_distributions
 
 import pytest
@@ -46,10 +47,10 @@ def test_environment_and_lock_agree():
     assert pinned == {name: locked()[name] for name in direct()}
 
 
-def test_the_readme_says_why_each_dependency_is_there():
-    readme = (REPOSITORY / "README.md").read_text()
-    missing = [name for name in direct() if not re.search(rf"`{re.escape(name)}`", readme, re.I)]
-    assert missing == []
+def test_a_comment_says_why_each_dependency_is_there():
+    lines = (REPOSITORY / "requirements.in").read_text().splitlines()
+    named = [at for at, line in enumerate(lines) if line and not line.startswith("#")]
+    assert len(named) == len(direct()) and all(re.match("# .", lines[at - 1]) for at in named)
 
 
 NOT_IMPORTED = {
@@ -73,7 +74,32 @@ def test_every_runtime_dependency_is_imported_or_has_another_reason():
     packages = packages_distributions()
     used = {normalised(name) for module in imported for name in packages.get(module, [])}
     assert direct(runtime) - used == set(NOT_IMPORTED)
-    assert development.split() == ["sentence-transformers", "pytest", "pytest-xdist", "ruff", "snakefmt"]
+    assert direct(development) == {"sentence-transformers", "pytest", "pytest-xdist", "ruff", "snakefmt"}
+
+
+def test_the_version_stands_in_one_place():
+    version = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["version"]
+    assert re.search(r"^## (\S+?),? ", (REPOSITORY / "CHANGELOG.md").read_text(), re.M)[1] == version
+    assert "version" not in yaml.safe_load((REPOSITORY / "CITATION.cff").read_text())
+
+
+def test_the_workflow_catalog_can_show_this_repository():
+    """The rules of snakemake-workflow-catalog's generator: which words it searches for, and which files it then reads.
+    Lint and format, which it shows too, are `make lint`."""
+    assert {"snakemake", "workflow"} <= set(re.findall(r"\w+", (REPOSITORY / "README.md").read_text().lower()))
+    assert (REPOSITORY / "Snakefile").is_file() and list((REPOSITORY / "rules").glob("*.smk"))
+    assert not (REPOSITORY / "workflow").exists(), "it would look for the Snakefile there"
+    assert (REPOSITORY / "config/README.md").is_file(), "its page of the configuration"
+    usage = yaml.safe_load((REPOSITORY / ".snakemake-workflow-catalog.yml").read_text())["usage"]
+    assert set(usage) <= {"mandatory-flags", "software-stack-deployment", "report"}
+    assert set(usage["software-stack-deployment"]) <= {"conda", "apptainer", "apptainer+conda"}
+    rules = "".join(path.read_text() for path in (REPOSITORY / "rules").glob("*.smk"))
+    assert usage["software-stack-deployment"]["conda"] == ("conda:" in rules)
+
+
+def test_hosted_ci_runs_what_ci_runs():
+    (job,) = yaml.safe_load((REPOSITORY / ".github/workflows/ci.yml").read_text())["jobs"].values()
+    assert ".ci/run" in [step.get("run") for step in job["steps"]] and os.access(REPOSITORY / ".ci/run", os.X_OK)
 
 
 def test_the_divergences_name_settings_that_exist():
@@ -124,7 +150,7 @@ def test_make_help_names_every_target():
 
 
 def pages():
-    return [REPOSITORY / "README.md", *sorted(REPOSITORY.glob("docs/*.md")), *sorted(REPOSITORY.glob("*/README.md"))]
+    return sorted(path for pattern in ("*.md", "docs/*.md", "*/README.md") for path in REPOSITORY.glob(pattern))
 
 
 def anchor(heading):
@@ -144,8 +170,7 @@ def test_links_lead_to_pages_and_headings_that_are_there(page):
     assert missing == []
 
 
-GENERATED = {"reliability.md", "significance.md", "papers.md"}  # in part, or whole
-WRITTEN = [page for page in pages() if page.name not in GENERATED]
+WRITTEN = [page for page in pages() if page.name != "papers.md"]  # which is generated
 
 
 @pytest.mark.parametrize("page", WRITTEN, ids=lambda path: str(path.relative_to(REPOSITORY)))
@@ -155,7 +180,37 @@ def test_lines_of_pages_have_at_most_120_characters(page):
     assert [line for line in text.splitlines() if len(line) > 120 and not line.startswith("|")] == []
 
 
-MADE_BY_A_PERSON = {"config/mine.yaml"}  # `teleport new` writes it
+def commands_of(page):
+    """The lines of a page's bash blocks, those that a backslash divides joined, without comments."""
+    blocks = "".join(re.findall(r"^```bash\n(.*?)^```", page.read_text(), re.M | re.S)).replace("\\\n", " ")
+    return [line.partition("  #")[0].strip() for line in blocks.splitlines() if not line.startswith("#")]
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda path: str(path.relative_to(REPOSITORY)))
+def test_commands_of_pages_are_there(page):
+    """Targets of make, commands of teleport with their options, and files of this repository."""
+    from manage import COMMANDS
+
+    makefile = (REPOSITORY / "Makefile").read_text()
+    options = {function.__name__: {each for names, _ in of for each in names} for function, of in COMMANDS}
+    missing = []
+    for line in commands_of(page):
+        words = line.split()
+        files = [word for word in words if re.match(r"(config|bench|tests|profiles)/", word)]
+        missing += [word for word in files if not ({word} & MADE_BY_A_PERSON or (REPOSITORY / word).exists())]
+        if words[:1] == ["make"]:
+            missing += [word for word in words[1:2] if not re.search(rf"^{re.escape(word)}:", makefile, re.M)]
+        if words and words[0] == ".venv/bin/teleport":
+            missing += [word for word in words[2:] if word.startswith("--") and word not in options[words[1]]]
+    assert missing == []
+
+
+def test_pages_have_commands():
+    """The test above compares something."""
+    assert sum(line.startswith((".venv/bin/", "make ")) for page in pages() for line in commands_of(page)) > 50
+
+
+MADE_BY_A_PERSON = {"config/mine.yaml", "config/lesson.yaml"}  # `teleport new` writes them
 
 
 def test_configurations_name_files_that_are_there():

@@ -285,10 +285,8 @@ def joint(arguments):
 
 @command()
 def schema(arguments):
-    """Write what is made from the settings: the two schema.json with which editors check keys, and the tables of keys
-    in config/README.md.
-    """
-    from commands.settings_tables import with_tables
+    """Write what is made from the settings: the two schema.json for editors, and config/REFERENCE.md."""
+    from commands.settings_tables import reference
     from teleport.report.published import PublishedTable
     from teleport.running.files import write_json, write_text
     from teleport.settings.read import json_schema
@@ -296,7 +294,7 @@ def schema(arguments):
     config = Path(__file__).parents[1] / "config"
     write_json(config / "schema.json", json_schema())
     write_json(config / "published" / "schema.json", PublishedTable.model_json_schema())
-    write_text(config / "README.md", with_tables((config / "README.md").read_text()))
+    write_text(config / "REFERENCE.md", reference())
 
 
 @command(

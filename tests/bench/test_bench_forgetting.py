@@ -108,22 +108,21 @@ def test_a_table_without_its_first_arm_is_none(bench, plan, monkeypatch):
 def test_what_is_here_in_part_leaves_the_eight_seeds_of_the_page(bench, monkeypatch, tmp_path):
     """One arm of three seeds is finished in results/: page and data stay as they are."""
     results = importlib.import_module("results")
-    for name in ("PAGE", "DATA"):
-        here = tmp_path / getattr(results, name).name
-        (shutil.copytree if getattr(results, name).is_dir() else shutil.copy)(getattr(results, name), here)
-        monkeypatch.setattr(results, name, here)
-    before = results.PAGE.read_text(), results.read_data("forgetting")
+    shutil.copytree(results.DATA, tmp_path / "measured")
+    monkeypatch.setattr(results, "DATA", tmp_path / "measured")
+    page = results.page_of("forgetting")
+    before = page.read_text(), results.read_data("forgetting")
     arm = {"row": "q", "label": "Q-Neg", "seeds": 3, "mean": {"forgotten": 0.9}, "deviation": {"forgotten": 0.1}}
     less = {"title": "few", "rows": [arm], "contrasts": [], "made": MADE}
     monkeypatch.setattr(bench, "measured", lambda: {"forgetting": less})
     monkeypatch.setattr(results, "draw", lambda chart, path: None)
     results.write_section("forgetting")
-    assert (results.PAGE.read_text(), results.read_data("forgetting")) == before
+    assert (page.read_text(), results.read_data("forgetting")) == before
     more = [arm | {"row": row["row"], "seeds": 8} for row in before[1]["forgetting"]["rows"]]
     monkeypatch.setattr(bench, "measured", lambda: {"forgetting": less | {"rows": more}})
     results.write_section("forgetting")
-    assert "| Q-Neg | 8 | 0.900 ± 0.100 | – |" in results.PAGE.read_text()
-    assert results.PAGE.read_text().split("## Forgetting")[0] == before[0].split("## Forgetting")[0]
+    assert "| Q-Neg | 8 | 0.900 ± 0.100 | – |" in page.read_text()
+    assert page.read_text().split("<!-- made")[0] == before[0].split("<!-- made")[0]
 
 
 def test_what_docs_results_says_of_forgetting_holds_in_its_data(bench):

@@ -51,3 +51,17 @@ def test_the_page_has_a_line_for_each_case_and_deviation(bench, tmp_path, monkey
     rows = [line.split(" | ") for line in lines if line.startswith("| ") and line.endswith("0 |")]
     assert len(rows) >= 1 and all(len(row) == 8 for row in rows)
     assert sum(line.startswith("| ") for line in lines) == 2 + 3 * len(bench.cases())
+
+
+def test_the_page_on_marks_says_what_the_table_says(bench):
+    """docs/significance.md has four rows of it: a deviation of 0.01, 6,980 queries."""
+    rows = {tuple(line.strip("| ").split(" | ")) for line in bench.PAGE.read_text().splitlines() if line[:2] == "| "}
+    of = {(what, tested, seeds): cells for what, tested, seeds, deviation, *cells in rows if deviation == "0.01"}
+    page = (bench.PAGE.parents[1] / "significance.md").read_text()
+    for row, key in {
+        "queries | 1": ("1 seed, of the systems", "queries", "1"),
+        "queries, mean of seeds | 3": ("mean of 3 seeds, of the systems", "queries", "3"),
+        "queries and seeds, same seeds | 3": ("same seeds", "queries and seeds", "3"),
+        "queries and seeds, same seeds | 5": ("same seeds", "queries and seeds", "5"),
+    }.items():
+        assert f"| {row} | {of[key][2]} | {of[key][5]} |" in page

@@ -1,4 +1,4 @@
-"""docs/results.md: between marks stands what the makers write from docs/measured, and no figure stands elsewhere."""
+"""Measured tables: between marks stands what the makers write from docs/measured; docs/results.md says the same."""
 
 import importlib
 import re
@@ -10,7 +10,6 @@ from bench_world import bench_on_path  # noqa: F401
 
 from paths import REPOSITORY
 
-HISTORICAL = "## Of earlier commits"
 NAMES = ("comparison", "demo", "forgetting")
 STAMP = r"\*Commit ([0-9a-f]{7}(\+changes)?(, )?)+; \d+ cores of [^;]+; [^;]+; seeds? \d+(, \d+)*; [^*]+\.\*"
 
@@ -28,17 +27,19 @@ def made(results, monkeypatch, tmp_path):
     )
     maker.measured = lambda: maker.found
     monkeypatch.setattr(results, "SECTIONS", {"x": "maker_of_x"})
-    monkeypatch.setattr(results, "PAGE", tmp_path / "page.md")
     monkeypatch.setattr(results, "DATA", tmp_path / "measured")
     monkeypatch.setattr(results.importlib, "import_module", {"maker_of_x": maker}.get)
     begin = results.BEGIN.format(name="x")
-    results.PAGE.write_text(f"before\n{begin}old\n{results.END}after\n")
+    results.DATA.mkdir()
+    results.page_of("x").write_text(f"before\n{begin}old\n{results.END}after\n")
     return maker
 
 
 def between_marks(results, name):
     begin = results.BEGIN.format(name=name)
-    (text,) = re.findall(re.escape(begin) + "(.*?)" + re.escape(results.END), results.PAGE.read_text(), re.DOTALL)
+    (text,) = re.findall(
+        re.escape(begin) + "(.*?)" + re.escape(results.END), results.page_of(name).read_text(), re.DOTALL
+    )
     return text
 
 
@@ -49,7 +50,7 @@ def test_a_section_is_what_its_data_say(results, name):
     stamps = re.findall(STAMP, between_marks(results, name).replace("\n", " "))
     assert len(stamps) == len(data), "each part says how it came about"
     if hasattr(maker, "figure") and maker.figure(data):
-        assert f"](measured/{name}.png)" in between_marks(results, name)
+        assert f"]({name}.png)" in between_marks(results, name)
         assert (results.DATA / f"{name}.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -57,12 +58,29 @@ def test_every_section_is_tested(results):
     assert tuple(results.SECTIONS) == NAMES
 
 
-def test_no_table_stands_outside_the_marks_but_in_the_historical_part(results):
-    text = re.sub(r"<!-- made by .*?<!-- until here -->\n", "", results.PAGE.read_text(), flags=re.DOTALL)
-    today, _, rest = text.partition(HISTORICAL)
-    historical, _, after = rest.partition("\n## ")
-    assert "\n|" not in today + after and "\n|" in historical
-    assert re.search(r"### .*\n\*Historical: .*commit [0-9a-f]{7}", historical)
+def rows_below(heading):
+    """The rows of the first table below a heading of docs/results.md, as lists of cells."""
+    section = (REPOSITORY / "docs/results.md").read_text().split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    lines = [line.strip("| ").split(" | ") for line in section.splitlines() if line.startswith("|")]
+    return lines[0], lines[2:]
+
+
+def test_the_page_says_what_the_data_of_the_comparison_say(results):
+    (_, *collections), rows = rows_below("Methods at equal budgets")
+    data, holm = results.read_data("comparison"), importlib.import_module("comparison_table").holm
+    for (_, *cells), start in zip(rows, ("layers-2", "whole"), strict=True):
+        parts = [data[f"comparison-{name.lower()}-{start}"]["mined"] for name in collections]
+        ps = holm([part["p"] for part in parts])
+        assert cells == [f"{part['difference']:+.3f} (p {p:.2g})" for part, p in zip(parts, ps, strict=True)]
+
+
+def test_the_page_says_what_the_data_of_forgetting_say(results):
+    _, rows = rows_below("Forgetting")
+    arms = {arm["label"]: arm for arm in results.read_data("forgetting")["forgetting"]["rows"]}
+    for label, *cells in rows:
+        mean, deviation = arms[label]["mean"], arms[label]["deviation"]
+        assert cells == [results.plus_minus(mean[name], deviation[name]) for name in ("forgotten", "RR@10")]
+    assert len(rows) == 4
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -79,12 +97,12 @@ def test_the_commits_of_the_data_lead_to_this_one(results, name):
 def test_a_section_is_written_and_stays_where_results_are_absent(results, made):
     made.found = {"a": {"rows": [{"row": "q", "seeds": 3}]}}
     assert results.write_section("x") == "a [{'row': 'q', 'seeds': 3}]\n"
-    page = results.PAGE.read_text()
+    page = results.page_of("x").read_text()
     assert page.startswith("before\n<!-- made by python bench/results.py from docs/measured/x.json -->\na [")
     assert page.endswith("3}]\n<!-- until here -->\nafter\n")
     made.found = {}
     results.write_section("x")
-    assert results.PAGE.read_text() == page
+    assert results.page_of("x").read_text() == page
 
 
 @pytest.mark.parametrize(
@@ -106,10 +124,11 @@ def test_a_part_is_replaced_where_no_row_and_no_seed_is_lost(results, new, taken
 
 
 def test_a_page_without_the_marks_is_a_defect(results, made):
-    results.PAGE.write_text("nothing\n")
+    page = results.page_of("x")
+    page.write_text("nothing\n")
     with pytest.raises(ValueError, match="has the mark <!-- made by python bench/results.py .* 0 times, not once"):
-        results.replace_section(results.PAGE, results.BEGIN.format(name="x"), "text")
-    assert results.PAGE.read_text() == "nothing\n"
+        results.replace_section(page, results.BEGIN.format(name="x"), "text")
+    assert page.read_text() == "nothing\n"
 
 
 def test_a_stamp_says_commit_machine_time_seeds_and_budget(results):

@@ -1,11 +1,9 @@
-"""The tables of docs/speed.md: from the figures of each benchmark, by processor."""
+"""The tables of bench/speed.py: from the figures of each benchmark, by processor."""
 
 import importlib
 
 import pytest
 from bench_world import bench_on_path  # noqa: F401
-
-from teleport.running.files import read_saved
 
 ENCODE = {
     "command": "bench/encode.py",
@@ -52,11 +50,13 @@ def test_what_the_row_above_says_is_said_once(speed):
     assert speed.markdown(["what", "against", "fp32", "command"], []).splitlines()[1] == "| :-- | :-- | --: | :-- |"
 
 
-def test_the_page_has_what_its_data_say(speed):
-    from results import END
-
-    _, found, rest = speed.PAGE.read_text(encoding="utf-8").partition(speed.MARK)
-    assert found and rest.startswith(speed.section(read_saved(speed.FIGURES)) + END)
+def test_a_page_has_the_tables_of_each_processor(speed):
+    part = {"cores": 2, "commit": "abc1234", "encoder": {"encode": ENCODE}, "others": {"search": SEARCH}}
+    text = speed.page({"one processor": part, "another": part})
+    assert text.startswith("# ") and text.count("| encode | plain | 1.25 × | 1.50 × |") == 2
+    assert (
+        text.index("## one processor") < text.index("| search | stage, cpu | faiss | 1.90 ×") < text.index("## another")
+    )
 
 
 def test_every_benchmark_of_the_page_is_there(speed):

@@ -1,4 +1,4 @@
-"""The campaign's log, a line of JSON per case, and the table of docs/reliability.md made from it.
+"""The campaign's log, a line of JSON per case, and the table of docs/measured/faults.md made from it.
 
     FAULT_LOG=campaign.jsonl make test-faults
     python tests/faults/campaign.py campaign.jsonl      # puts the table into the page
@@ -13,7 +13,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-PAGE = Path(__file__).parents[2] / "docs/reliability.md"
+PAGE = Path(__file__).parents[2] / "docs/measured/faults.md"
 CASES = int(os.environ.get("FAULT_CASES", 20))
 LOG = os.path.abspath(os.environ["FAULT_LOG"]) if os.environ.get("FAULT_LOG") else None  # tests go to other folders
 

@@ -3,8 +3,8 @@
     python tests/faults/mutants.py [--processes 2] [--only NUMBER ...]
 
 A mutant is killed when the tests named for it fail, which pass without it. The table of all goes into
-docs/reliability.md; the status is 1 where more live than are listed in `LIVING`, or where a line is no longer in its
-file: correct the list then.
+docs/measured/mutants.md; the status is 1 where more live than are listed in `LIVING`, or where a line is no longer in
+its file: correct the list then.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 import yaml
-from campaign import PAGE, replace_table
+from campaign import replace_table
 
 REPOSITORY = Path(__file__).parents[2]
 COPIED = ("rules", "workflow_scripts", "config", "profiles", "tests", "bench", "docs", "Snakefile", "Makefile",
@@ -154,7 +154,7 @@ def main():
     if arguments.only:
         print(table(results))
     else:
-        replace_table(PAGE, "| promise |", table(results))
+        replace_table(REPOSITORY / "docs/measured/mutants.md", "| promise |", table(results))
     return int(any(not dead and mutant.promise not in LIVING for mutant, dead, _ in results))
 
 

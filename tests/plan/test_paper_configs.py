@@ -84,11 +84,12 @@ def test_fewer_vectors_are_of_half_the_size_and_removed(name):
     assert vectors == {"fp16"} and plan.config.keep_vectors == "none" and plan.deleted_vectors
 
 
-ROWS = re.findall(r"^\| `(config/[^`]*)` \| (.*) \|$", (REPOSITORY / "README.md").read_text(), re.MULTILINE)
+PAGES = "".join((REPOSITORY / page).read_text() for page in ("README.md", "docs/gpu.md"))
+ROWS = re.findall(r"^\| `(config/[^`]*)` \| (.*) \|$", PAGES, re.MULTILINE)
 
 
 @pytest.mark.parametrize(("files", "cells"), ROWS, ids=[files for files, _ in ROWS])
-def test_the_readme_has_the_figures_of_the_forecast(files, cells, capsys):
+def test_the_pages_have_the_figures_of_the_forecast(files, cells, capsys):
     """Of one GPU and 16 cores, with nothing done: downloads, disk, GPU memory, memory, hours on an H200 and an A100."""
     said = {}
     for device in ("h200", "a100"):

@@ -1,27 +1,35 @@
-"""The tables of config/README.md: every key with its default and what it says, from the JSON Schema of the settings."""
+"""config/REFERENCE.md: every key with its default and what it says, from the JSON Schema of the settings."""
 
 import json
-import re
 
 from teleport.settings.configuration import Config
 
 KINDS = ("kind", "source")  # keys that name which of several sections one is
 HEADS = ("key", "default, and other values", "what it says")
-# Names in the markers: keys of the configuration that have a table of their own, and keys of these sections.
-TABLES = ("configuration", "collection", "counts", "encoder", "mining", "negatives", "training", "episodes")
+# Keys of the configuration that have a table of their own, and keys of these sections that have one.
+TABLES = ("collection", "counts", "encoder", "mining", "negatives", "training", "episodes")
 TABLES += ("evaluation", "bm25", "external", "ablations", "figures", "report")
 WITHIN = {"index": "mining", "live": "negatives", "dev": "training"}
-MARKED = re.compile(r"(<!-- settings: (\w+) -->\n).*?(<!-- end of settings -->)", re.DOTALL)
+HEAD = """\
+# Every key of a configuration
+Written by `teleport schema` from the settings in `workflow_scripts/teleport/settings/`, not by hand. The guide is
+[README.md](README.md), and `schema.json` has the bounds as well.
+
+A default of `null` means that the key is left out, or what the line says. *below*: the keys follow in their own section
+or lines. `splits.NAME.queries`: you choose NAME. A kind in brackets: only that kind has the key.
+"""
 
 
-def with_tables(text):
-    """The text of a page with the tables between its markers made anew. Raises KeyError for a table that is none."""
+def reference():
+    """The text of config/REFERENCE.md."""
     schema = Config.model_json_schema()
     config = resolved(schema, schema["$defs"])
-    tables = {"configuration": [config]} | {name: models_in(config["properties"][name]) for name in TABLES[1:]}
-    tables |= {name: models_in(tables[section][0]["properties"][name]) for name, section in WITHIN.items()}
+    tables = {name: models_in(config["properties"][name]) for name in TABLES}
+    within = {f"{of}.{name}": models_in(tables[of][0]["properties"][name]) for name, of in WITHIN.items()}
+    tables = {"at the top": [config]} | tables | within
     have_tables = {model["title"] for models in tables.values() for model in models}
-    return MARKED.sub(lambda found: found[1] + markdown(tables[found[2]], have_tables) + found[3], text)
+    sections = [f"\n## {name}\n{markdown(models, have_tables)}" for name, models in tables.items()]
+    return HEAD + "".join(sections)
 
 
 def resolved(schema, definitions):

@@ -1,0 +1,49 @@
+"""README's table: what bench/demo_table.py reads from finished stages."""
+
+import importlib
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from bench_world import bench_on_path  # noqa: F401
+
+from teleport.plan.plan import Plan
+from teleport.running.artefact import STAGES, file_entry
+from teleport.running.files import write_json
+from teleport.settings.read import load_files
+
+MEASURES = ("RR@10", "nDCG@10", "R@100", "R@1000")
+PROVENANCE = {"git_commit": 40 * "a", "threads": 2, "wall_seconds": 60.0, "hardware": {"cores": 2, "processor": "X"}}
+
+
+def finish(stage, scores=None):
+    """A finished stage as the runner leaves it; scores: of each query, the same for every measure, of an evaluation."""
+    folder, files = STAGES / stage.name, {}
+    folder.mkdir(parents=True)
+    if scores:
+        lines = [(f"q{i}", measure, score) for measure in MEASURES for i, score in enumerate(scores)]
+        columns = dict(zip(("query_id", "measure", "value"), map(list, zip(*lines, strict=True)), strict=True))
+        pq.write_table(pa.table(columns), folder / "per_query.parquet")
+        files = {"per_query.parquet": file_entry(folder / "per_query.parquet")}
+    manifest = {"kind": stage.kind, "key": stage.key, "files": files, "provenance": PROVENANCE, "facts": {}}
+    write_json(folder / "manifest.json", manifest)
+
+
+def test_the_table_is_that_of_the_finished_demo(monkeypatch, tmp_path):
+    bench = importlib.import_module("demo_table")
+    plan = Plan(*load_files([str(bench.CONFIG)]))
+    monkeypatch.chdir(tmp_path)
+    ((trajectory,),) = plan.trajectories.values()
+    systems = [plan.bm25_runs["test"], *(episode.runs["test"] for episode in trajectory.episodes)]
+    means = {stage.name: 0.3 + 0.1 * at for at, stage in enumerate(systems)}
+    *stages, last = plan.stages.values()
+    for stage in stages:
+        finish(stage, [means[stage.name] - 0.01, means[stage.name] + 0.01] * 40 if stage.name in means else None)
+    assert bench.measured() == {}, "a stage is not finished"
+    finish(last, [means[last.name] - 0.01, means[last.name] + 0.01] * 40 if last.name in means else None)
+    data = bench.measured()["demo"]
+    assert [row["row"] for row in data["rows"]] == ["BM25 0", "Zero-shot 0", "ANCE-Tele 1", "ANCE-Tele 2"]
+    assert [row["mean"]["nDCG@10"] for row in data["rows"]] == pytest.approx([0.3, 0.4, 0.5, 0.6])
+    assert [row["mark"]["RR@10"] for row in data["rows"]] == ["†", "", "†", "†"]
+    assert data["made"]["seeds"] == [42] and f"{len(plan.stages)} stages" in data["made"]["time"]
+    assert "| ANCE-Tele | 2 | **0.600**† | **0.600**† |" in bench.section({"demo": data})
