@@ -2,16 +2,30 @@
 
 import torch
 from tokenizers import pre_tokenizers
+from tokenizers.processors import TemplateProcessing
 from transformers import (
     BertConfig,
     BertModel,
     BertTokenizer,
     DistilBertConfig,
     DistilBertModel,
+    ElectraConfig,
+    ElectraModel,
+    Gemma3TextConfig,
+    Gemma3TextModel,
+    GemmaTokenizer,
+    LlamaConfig,
+    LlamaModel,
+    LlamaTokenizer,
+    MistralConfig,
+    MistralModel,
     ModernBertConfig,
     ModernBertModel,
     MPNetConfig,
     MPNetModel,
+    Qwen2Tokenizer,
+    Qwen3Config,
+    Qwen3Model,
     RobertaConfig,
     RobertaModel,
     RobertaTokenizer,
@@ -70,6 +84,45 @@ def xlm_roberta_tokenizer():
     return XLMRobertaTokenizer(vocab=[*pieces, ("▁the", -2.0), ("<mask>", 0.0)])
 
 
+def with_template(tokenizer, single, *names):
+    """The tokenizer, which puts special tokens around a text as `single` says. names: those in it"""
+    known = [(name, tokenizer.convert_tokens_to_ids(name)) for name in names]
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(single=single, special_tokens=known)
+    return tokenizer
+
+
+def qwen_tokenizer():
+    """Byte-level BPE as Qwen3-Embedding has it: one token is padding and the end of every text."""
+    words = ["<|endoftext|>", *sorted(pre_tokenizers.ByteLevel.alphabet()), "Ġt", "he", "Ġthe"]
+    merges = [("Ġ", "t"), ("h", "e"), ("Ġt", "he")]
+    tokenizer = Qwen2Tokenizer(vocab={word: i for i, word in enumerate(words)}, merges=merges, padding_side="left")
+    return with_template(tokenizer, "$A <|endoftext|>", "<|endoftext|>")
+
+
+def sentencepiece_bpe(make, special, **options):
+    """BPE over letters and bytes, as Llama, Mistral and Gemma have it. special: the first tokens"""
+    words = [*special, *[f"<0x{byte:02X}>" for byte in range(256)], "▁", *LETTERS, "▁t", "he", "▁the"]
+    vocabulary = {word: i for i, word in enumerate(words)}
+    return make(vocab=vocabulary, merges=[("▁", "t"), ("h", "e"), ("▁t", "he")], **options)
+
+
+def llama_tokenizer():
+    """A text begins with a token and ends without one; padding is the end's."""
+    made = sentencepiece_bpe(LlamaTokenizer, ["<unk>", "<s>", "</s>"], pad_token="</s>", padding_side="left")
+    return with_template(made, "<s> $A", "<s>")
+
+
+def mistral_tokenizer():
+    """As Llama's, but a text ends with a token too: e5-mistral-7b-instruct."""
+    return with_template(llama_tokenizer(), "<s> $A </s>", "<s>", "</s>")
+
+
+def gemma_tokenizer():
+    """As EmbeddingGemma has it."""
+    made = sentencepiece_bpe(GemmaTokenizer, ["<pad>", "<eos>", "<bos>", "<unk>", "<mask>"])
+    return with_template(made, "<bos> $A <eos>", "<bos>", "<eos>")
+
+
 FAMILIES = {
     "bert": (bert_tokenizer, BertConfig, BertModel, {"max_position_embeddings": 64}),
     "roberta": (roberta_tokenizer, RobertaConfig, RobertaModel, {"max_position_embeddings": 66, "pad_token_id": 1}),
@@ -83,7 +136,6 @@ FAMILIES = {
 }
 
 
-# What transformers' own models compute.
 PLAIN_FAMILIES = {
     "mpnet": (roberta_tokenizer, MPNetConfig, MPNetModel, {"max_position_embeddings": 66, "pad_token_id": 1}),
     "modernbert": (
@@ -92,12 +144,28 @@ PLAIN_FAMILIES = {
         ModernBertModel,
         {"max_position_embeddings": 64, "pad_token_id": 0},
     ),
+    "electra": (bert_tokenizer, ElectraConfig, ElectraModel, {"max_position_embeddings": 64, "embedding_size": 16}),
+}
+GROUPED = {"num_key_value_heads": 1, "max_position_embeddings": 64}  # one head of keys for both of queries
+GEMMA = GROUPED | {"head_dim": 16, "sliding_window": 9}
+# Their windows are shorter than the longest text, so that they show.
+DECODERS = {
+    "qwen3": (qwen_tokenizer, Qwen3Config, Qwen3Model, GROUPED | {"head_dim": 16, "pad_token_id": 0}),
+    "llama": (llama_tokenizer, LlamaConfig, LlamaModel, GROUPED),
+    "mistral": (mistral_tokenizer, MistralConfig, MistralModel, GROUPED | {"sliding_window": 9}),
+    "gemma3": (gemma_tokenizer, Gemma3TextConfig, Gemma3TextModel, GEMMA),
+    "embeddinggemma": (
+        gemma_tokenizer,
+        Gemma3TextConfig,
+        Gemma3TextModel,
+        GEMMA | {"use_bidirectional_attention": True},
+    ),
 }
 
 
 def source_folder(path, family="bert", **config_options):
     """A transformers folder with random weights and 64 positions, as somebody else would have saved it; returns it."""
-    make_tokenizer, config_class, model_class, options = (FAMILIES | PLAIN_FAMILIES)[family]
+    make_tokenizer, config_class, model_class, options = (FAMILIES | PLAIN_FAMILIES | DECODERS)[family]
     tokenizer = make_tokenizer()
     config = config_class(vocab_size=len(tokenizer), **SIZE | options | config_options)
     with torch.random.fork_rng():

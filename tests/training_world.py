@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from transformers import BertConfig, BertModel, BertTokenizer
+from transformers import BertConfig, BertModel, BertTokenizer, Qwen3Config, Qwen3Model
 
 import collection_world
 from teleport.arrays import Ragged, offsets_of, save_array
@@ -133,7 +133,7 @@ def make_negatives(stages, sizes=None, first=40):
 
 
 def tiny_bert(seed=0, dropout=0.1):
-    """A BERT of 2 layers and 32 dimensions whose weights come from numpy, the same on every machine."""
+    """A BERT of 2 layers and 32 dimensions."""
     config = BertConfig(
         vocab_size=len(VOCABULARY),
         hidden_size=32,
@@ -144,25 +144,48 @@ def tiny_bert(seed=0, dropout=0.1):
         hidden_dropout_prob=dropout,
         attention_probs_dropout_prob=dropout,
     )
-    model, rng = BertModel(config, add_pooling_layer=False), np.random.default_rng(seed)
+    return with_drawn_weights(BertModel(config, add_pooling_layer=False), seed)
+
+
+def tiny_qwen3(seed=0, dropout=0.0):
+    """A Qwen3 of the same size, whose two heads of queries share one of keys. dropout: of attention, it has no other"""
+    config = Qwen3Config(
+        vocab_size=len(VOCABULARY),
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=16,
+        intermediate_size=64,
+        max_position_embeddings=64,
+        pad_token_id=0,
+        attention_dropout=dropout,
+    )
+    return with_drawn_weights(Qwen3Model(config), seed)
+
+
+def with_drawn_weights(model, seed):
+    """The model with weights from numpy, the same on every machine."""
+    rng = np.random.default_rng(seed)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if parameter.ndim > 1:
                 parameter.copy_(torch.from_numpy(rng.normal(0, 0.1, size=tuple(parameter.shape))))
             else:
-                parameter.fill_(1.0 if name.endswith("LayerNorm.weight") else 0.0)
+                parameter.fill_(1.0 if name.lower().endswith("norm.weight") else 0.0)
     return model
 
 
-def make_pretrained(stages, dropout=0.1, tied=True):
-    """A pretrained stage: one tiny BERT, or two different ones when untied."""
+def make_pretrained(stages, dropout=0.1, tied=True, model=tiny_bert, pooling="mean"):
+    """A pretrained stage: one tiny model, or two different ones when untied."""
     job = stages.make("pretrained", {"checkpoint": {"hub": None, "folder": "tiny", "sha256": None}})
     tokenizer = stages.root / "tokenizer"
     BertTokenizer(vocab={word: i for i, word in enumerate(VOCABULARY)}).save_pretrained(tokenizer)
-    query = Encoder(tiny_bert(0, dropout), "mean")
-    passage = query if tied else Encoder(tiny_bert(1, dropout), "mean")
+    query = Encoder(model(0, dropout), pooling)
+    passage = query if tied else Encoder(model(1, dropout), pooling)
     save_encoders(query, passage, job.output("checkpoint"), tokenizer)
-    return stages.finish(job, {"weights_sha256": "beef", "model_type": "bert", "dim": 32})
+    facts = {"weights_sha256": "beef", "model_type": query.backbone.config.model_type, "dim": 32}
+    return stages.finish(job, facts)
 
 
 def make_vectors(stages, checkpoint, collection, tokens, side):
@@ -175,9 +198,10 @@ def make_vectors(stages, checkpoint, collection, tokens, side):
 class World:
     """Finished upstream stages, and train jobs on top of them."""
 
-    def __init__(self, stages, dropout=0.1, tied=True, sizes=None, first_negative=40):
+    def __init__(self, stages, dropout=0.1, tied=True, sizes=None, first_negative=40, **of_model):
+        """of_model: options of `make_pretrained`"""
         self.stages, self.tied = stages, tied
-        pretrained = make_pretrained(stages, dropout, tied)
+        pretrained = make_pretrained(stages, dropout, tied, **of_model)
         self.inputs = {
             "collection": make_collection(stages),
             "tokens": make_tokens(stages),

@@ -1,6 +1,6 @@
-"""The loss curve of 30 steps, compared with the one kept in golden/.
+"""The loss curves of 30 steps, of a BERT and of a decoder, compared with those kept in golden/.
 
-A change of the numbers must be wanted: then write the curve anew with
+A change of the numbers must be wanted: then write the curves anew with
 
     CUDA_VISIBLE_DEVICES= PYTHONPATH=tests python tests/training/test_golden_loss.py
 
@@ -13,37 +13,57 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from stages import Stages
-from training_world import World, losses_of, on_cpu  # noqa: F401
+from teleport.encoder import model
+from training_world import World, losses_of, on_cpu, tiny_bert, tiny_qwen3  # noqa: F401
 
-GOLDEN = Path(__file__).parent / "golden" / "loss_30_steps.txt"
+GOLDEN = Path(__file__).parent / "golden"
+# The norms of a decoder's vectors are large, so its scale is small: steps would enlarge every rounding.
+CURVES = {
+    "loss_30_steps.txt": (tiny_bert, "mean", 1.0),
+    "decoder_30_steps.txt": (tiny_qwen3, "last", 0.1),
+}
 RELATIVE_TOLERANCE = 1e-5
 
 
-def curve(stages):
+def curve(stages, name):
     """Losses of 30 steps in float32 on one thread, as text with all digits."""
-    world = World(stages, dropout=0.0)
+    make, pooling, scale = CURVES[name]
+    world = World(stages, dropout=0.0, model=make, pooling=pooling)
     training = {"steps": 30, "learning_rate": 1e-3, "weight_decay": 0.01}
-    return losses_of(world.finished(world.job(training)))[1]
+    return losses_of(world.finished(world.job(training, scale=scale)))[1]
 
 
-def test_golden_loss_curve(stages):
-    golden = np.loadtxt(GOLDEN)
+@pytest.mark.parametrize("name", CURVES)
+def test_golden_loss_curve(stages, name):
+    golden = np.loadtxt(GOLDEN / name)
     assert golden[:, 0].tolist() == list(range(1, 31))
     assert golden[-10:, 1].mean() < 0.8 * golden[:10, 1].mean(), "the golden curve does not fall"
-    np.testing.assert_allclose([float(loss) for loss in curve(stages)], golden[:, 1], rtol=RELATIVE_TOLERANCE)
+    np.testing.assert_allclose([float(loss) for loss in curve(stages, name)], golden[:, 1], rtol=RELATIVE_TOLERANCE)
 
 
 def test_two_runs_are_equal_to_the_last_bit(stages):
-    assert curve(stages) == curve(stages)
+    assert curve(stages, "loss_30_steps.txt") == curve(stages, "loss_30_steps.txt")
+
+
+@pytest.mark.parametrize("name", CURVES)
+def test_packed_texts_have_the_curve_of_padded_ones(stages, monkeypatch, name):
+    """Of transformers' own attention, over batches that are padded to their longest text."""
+    packed = curve(stages, name)
+    monkeypatch.setattr(model, "TAKE_PACKED", set())
+    padded = curve(stages, name)
+    assert packed != padded, "both were packed: this test would show nothing"
+    np.testing.assert_allclose(np.array(packed, float), np.array(padded, float), rtol=1e-6)
 
 
 def write():
-    """Replace the golden file by this machine's curve."""
-    with tempfile.TemporaryDirectory() as folder:
-        lines = [f"{step} {loss}\n" for step, loss in enumerate(curve(Stages(Path(folder))), start=1)]
-    GOLDEN.write_text("".join(lines))
+    """Replace the golden files by this machine's curves."""
+    for name in CURVES:
+        with tempfile.TemporaryDirectory() as folder:
+            lines = [f"{step} {loss}\n" for step, loss in enumerate(curve(Stages(Path(folder)), name), start=1)]
+        (GOLDEN / name).write_text("".join(lines))
 
 
 if __name__ == "__main__":

@@ -211,6 +211,9 @@ class Mining:
         if negatives.live and encoder.chunks > 1:
             several = f"negatives.live searches one vector a passage, and encoder.chunks is {encoder.chunks}"
             raise Refusal(f"{self.place}: {several}. Set it to 1.")
+        if encoder.lora and training.average_with_start:
+            why = "training.average_with_start is of whole weights, and encoder.lora trains adapters"
+            raise Refusal(f"{self.place}: {why}. Set it to 0, or encoder.lora to null.")
         one_run = self.continued and training.continues is True
         return TrainSettings.taken_from(
             encoder,

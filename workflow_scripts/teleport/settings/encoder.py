@@ -14,6 +14,7 @@ from teleport.settings.section import (
     Section,
     Text,
     Tokens,
+    Unique,
     exactly_one,
     is_none,
 )
@@ -108,7 +109,25 @@ class Cut(Section):
     )
 
 
-class Encoder(TokensSettings, Encoded, Pooling, Cut):
+class Lora(Section):
+    """Adapters of low rank, which are trained in the place of the backbone's weights (Hu et al. 2021)."""
+
+    rank: Natural = Field(8, le=4096, description="Width of an adapter (Tevatron: 8).")
+    alpha: Number = Field(64, gt=0, le=1e6, description="An adapter counts alpha / rank times (Tevatron: 64).")
+    targets: Unique[Text] | None = Field(
+        None, min_length=1, description="Names of the linear layers that get one, such as q_proj; null: all."
+    )
+
+
+class Adapted(Section):
+    """Whether adapters are trained or the weights themselves."""
+
+    lora: Lora | None = Field(
+        None, exclude_if=is_none, description="Adapters in every episode's training; null: all weights are trained."
+    )
+
+
+class Encoder(TokensSettings, Encoded, Pooling, Cut, Adapted):
     """The dual encoder: vectors of queries and passages, compared by inner product.
 
     `encoder.completed.completed` replaces every null that the checkpoint's files may fill, before stages are planned.

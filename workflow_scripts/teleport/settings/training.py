@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from teleport.refusal import Refusal
-from teleport.settings.encoder import Lengths, Pooling, Precision
+from teleport.settings.encoder import Adapted, Lengths, Pooling, Precision
 from teleport.settings.search import FrozenIndex, Index
 from teleport.settings.section import (
     Chosen,
@@ -188,7 +188,7 @@ class Live(Section):
         return self
 
 
-class TrainSettings(Lengths, Pooling):
+class TrainSettings(Lengths, Pooling, Adapted):
     """The settings of a `train` stage.
 
     run_episode: the first of the episodes that are one training with this one (`continues`); its draws derive from it

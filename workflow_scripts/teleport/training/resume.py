@@ -40,12 +40,11 @@ class TrainingState:
 
 
 def save_state(folder, state, encoders, optimizer, thread):
-    """Copy `state`, the weights of the module `encoders` and the optimiser's moments; have a `thread` (of an executor)
-    write them into `folder` while training goes on; returns its Future. A kill at any moment leaves the previous file
-    or the new one. There are no generator states, because all draws derive from the step number."""
-    changing = {f"weights/{name}": tensor for name, tensor in encoders.state_dict().items()}
-    changing |= moments(encoders, optimizer)
-    tensors = {name: tensor.to("cpu", copy=True) for name, tensor in changing.items()}
+    """Copy `state`, the trained weights of the module `encoders` and the optimiser's moments; have a `thread` (of an
+    executor) write them into `folder` while training goes on; returns its Future. A kill at any moment leaves the
+    previous file or the new one. There are no generator states, because all draws derive from the step number."""
+    tensors = {f"weights/{name}": tensor for name, tensor in copied(encoders).items()}
+    tensors |= {name: tensor.to("cpu", copy=True) for name, tensor in moments(encoders, optimizer).items()}
     tensors |= {f"best/{name}": tensor for name, tensor in state.best.items()} | {"curves": torch.tensor(state.curves)}
     others = json.dumps(asdict(replace(state, curves=[], best={})))
 
@@ -73,10 +72,23 @@ def load_state(folder, encoders, optimizer, computed, first_step=0):
             f"delete the folder {folder} to train anew here. For others, training.precision fp32 or bf16 in place of "
             "auto fixes the precision."
         )
-    encoders.load_state_dict(named(tensors, "weights/"))
+    set_weights(encoders, named(tensors, "weights/"))
     state.best = named(tensors, "best/")
     set_moments(tensors, encoders, optimizer)
     return state
+
+
+def copied(encoders):
+    """{name: tensor} of the weights that are trained, which ask for a gradient, copied to the processor's memory."""
+    trained = ((name, weight) for name, weight in encoders.named_parameters() if weight.requires_grad)
+    return {name: weight.detach().to("cpu", copy=True) for name, weight in trained}
+
+
+def set_weights(encoders, tensors):
+    """Give a module the weights that `copied` took."""
+    parameters = dict(encoders.named_parameters())
+    for name, tensor in tensors.items():
+        parameters[name].data.copy_(tensor)
 
 
 def read(path):

@@ -3,6 +3,7 @@
 import time
 
 from teleport.running.log import log
+from teleport.training.resume import copied, set_weights
 
 WORTH_A_WARNING = 0.1  # of the seconds of the training
 
@@ -21,11 +22,6 @@ def averaged(trained, start, share):
     """{name: trained + share (start - trained)}: WiSE-FT (Wortsman et al., CVPR 2022, Eq. 1, whose alpha is 1 - share);
     LM-Cocktail (Xiao et al., 2023, two models)."""
     return {name: weight + share * (start[name] - weight) for name, weight in trained.items()}
-
-
-def copied(encoders):
-    """{name: tensor} of the weights, copied to the processor's memory."""
-    return {name: tensor.to("cpu", copy=True) for name, tensor in encoders.state_dict().items()}
 
 
 class Selection:
@@ -51,7 +47,7 @@ class Selection:
         if self.training.select == "dev" and step == state.step:
             state.best = copied(self.encoders)
         if trained:
-            self.encoders.load_state_dict(trained)
+            set_weights(self.encoders, trained)
         log.info("step %d: %s %.4f, the best %.4f at step %d", state.step, name, state.dev[-1][1], score, step)
         seconds = time.monotonic() - started
         state.dev_seconds += seconds
@@ -62,13 +58,13 @@ class Selection:
         before, or {}."""
         trained = copied(self.encoders) if self.start else {}
         if trained:
-            self.encoders.load_state_dict(averaged(trained, self.start, self.training.average_with_start))
+            set_weights(self.encoders, averaged(trained, self.start, self.training.average_with_start))
         return trained
 
     def publish(self, state):
         """Give the encoders the weights that become the checkpoint."""
         if self.training.select == "dev":
-            self.encoders.load_state_dict(state.best)
+            set_weights(self.encoders, state.best)
         else:
             self.average()
 

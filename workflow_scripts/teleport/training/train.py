@@ -8,8 +8,9 @@ import numpy as np
 import torch
 
 from teleport.arrays import open_passages
-from teleport.encoder.checkpoint import write_prompts
-from teleport.encoder.load import load_encoders, save_encoders
+from teleport.encoder import lora
+from teleport.encoder.checkpoint import PASSAGE, QUERY, sides, write_prompts
+from teleport.encoder.load import load_backbone, load_encoders, save_encoders
 from teleport.encoder.model import compile_layers
 from teleport.encoder.precision import compiles, computed_in, pick_device, resolve_precision
 from teleport.encoder.side import Frozen, Side, open_side
@@ -28,6 +29,8 @@ from teleport.training.schedule import end_of_segment, schedule_steps
 from teleport.training.selection import Selection, is_exhausted
 from teleport.training.step import Trainer
 from teleport.training.step_metrics import tracked, write_curves
+
+SIDES = QUERY, PASSAGE
 
 
 @out_of_memory(LARGER["train"])
@@ -66,9 +69,9 @@ def train_together(job, processes):
     selection.publish(state)
     made = facts(trainer, state) | selection.facts(state)
     if processes.rank == 0:
-        write_checkpoint(job, trainer, made)
         if training.continues:
             save_moments(job.output("optimizer.safetensors"), *trained, stop)
+        write_checkpoint(job, trainer, made)
         write_curves(job, trainer, state)
         selection.log_cost(state)
     return made | {"resumed_from": resumed_from, "gap": gap(job)}
@@ -80,13 +83,30 @@ def make_trainer(job, data, total, seed, processes=ALONE):
     encoders = load_encoders(job.input("checkpoint", "checkpoint"))
     if encoders[0] is encoders[1] and len(settings.training.trains) == 1:
         encoders = copy.deepcopy(encoders[0]), encoders[1]  # from here on the sides differ
-    queries, passages = (make_side(job, *side, device) for side in zip(("query", "passage"), encoders, strict=True))
+    if settings.lora:
+        adapt(job, encoders)
+    queries, passages = (make_side(job, *side, device) for side in zip(SIDES, encoders, strict=True))
     if compiles(job.compile, device, tokens_of(queries, passages, data, total)):
         for encoder in dict.fromkeys(side.encoder for side in (queries, passages) if isinstance(side, Side)):
             compile_layers(encoder)
     live = job.load("live").open_search(job, data, passages, processes) if settings.live else None
     objective = open_objective(job, data)
     return Trainer(queries, passages, data, objective, settings, total, seed, device, processes, live)
+
+
+def adapt(job, encoders):
+    """Put adapters into the encoders (query, passage) that are trained. Where the checkpoint that training starts from
+    has some, it goes on with them, on the weights of the pretrained one that they were trained on."""
+    settings, found = job.settings, sides(job.input("checkpoint", "checkpoint"))
+    bases = sides(job.input("pretrained", "checkpoint"))
+    trained = {encoder: place for place, encoder in enumerate(encoders) if SIDES[place] in settings.training.trains}
+    for encoder, place in trained.items():
+        goes_on = (found[place] / lora.FOLDER).is_dir()
+        if goes_on:
+            encoder.backbone.load_state_dict(load_backbone(bases[place]).state_dict())
+        lora.add_adapters(encoder, settings.lora, derive_seed(settings.seed, "adapters", SIDES[place]))
+        if goes_on:
+            lora.load_adapters(encoder, found[place], bases[place])
 
 
 def tokens_of(queries, passages, data, steps):
@@ -109,9 +129,10 @@ def make_side(job, side, encoder, device):
 def require_room(job, trainer):
     """Raise Refusal when the disk has no room for the resume state, twice while it is replaced, and the outputs."""
     frozen = [side.encoder for side in (trainer.queries, trainer.passages) if side not in trainer.trained]
-    copies = 9 if trainer.training.continues or trainer.training.select == "dev" else 7  # two moments per weight
-    encoders = [trainer.encoders] * copies + frozen
-    job.require_room(sum(p.nbytes for encoder in encoders for p in encoder.parameters()))
+    copies = 8 if trainer.training.continues or trainer.training.select == "dev" else 6  # two moments per weight
+    weights = [p for encoder in [trainer.encoders, *frozen] for p in encoder.parameters()]
+    trained = [p for p in trainer.encoders.parameters() if p.requires_grad]
+    job.require_room(sum(p.nbytes for p in weights + copies * trained))
 
 
 def train(job, trainer, state, stop, selection):
@@ -167,6 +188,8 @@ def write_checkpoint(job, trainer, made):
     facts of the training."""
     folder, source, settings = job.output("checkpoint"), job.input("checkpoint", "checkpoint"), job.settings
     lengths = settings.max_query_tokens, settings.max_passage_tokens
+    if settings.lora:
+        save_adapters(job, trainer, folder, source)
     save_encoders(trainer.queries.encoder, trainer.passages.encoder, folder, source, lengths)
     text = TokensSettings(**job.inputs["tokens"].manifest["settings"])
     if text.lower_case is not None:
@@ -174,6 +197,19 @@ def write_checkpoint(job, trainer, made):
     if text.query_prefix or text.passage_prefix:
         write_prompts(folder, text.query_prefix, text.passage_prefix)
     write_model_cards(job, folder, made)
+
+
+def save_adapters(job, trainer, folder, source):
+    """Save the adapters of the trained encoders in a checkpoint `folder`, and merge them into their weights. source:
+    the checkpoint that training started from"""
+    encoders = trainer.queries.encoder, trainer.passages.encoder
+    tied = encoders[0] is encoders[1]
+    for place, encoder in enumerate(encoders[1:] if tied else encoders):
+        if encoder in trainer.encoders:
+            found, pretrained = sides(source)[place], sides(job.input("pretrained", "checkpoint"))[place]
+            base = pretrained if (found / lora.FOLDER).is_dir() else found
+            lora.save_adapters(encoder, folder if tied else folder / SIDES[place], base)
+            lora.merge_adapters(encoder)
 
 
 def gap(job):

@@ -1,0 +1,89 @@
+"""Adapters of low rank (LoRA, Hu et al. 2021) by peft: a training changes them and leaves the backbone as it is.
+
+The checkpoint of such a training has its adapters merged into the weights, so that everybody loads it as any other. The
+folder `adapter` in it holds them by themselves, in peft's form: for whoever has the start's weights, and for an episode
+that goes on with them, on the same start.
+"""
+
+import json
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+from teleport.refusal import Refusal
+from teleport.running.files import sha256_file
+
+FOLDER, WEIGHTS, CONFIG = "adapter", "adapter_model.safetensors", "adapter_config.json"
+NAME = "default"  # peft's own, of the one adapter that it adds
+START = "base_model.model."  # of the names in its files: what its classes wrap a model in
+
+
+def add_adapters(encoder, lora, seed):
+    """Put adapters into the backbone of an `Encoder`, whose own weights ask for no gradient from here on; those of its
+    head go on asking. lora: settings.encoder.Lora; seed: of the first matrices; the second ones are zero at first"""
+    from peft import LoraConfig, inject_adapter_in_model
+
+    layers = [name.rpartition(".")[2] for name, each in encoder.backbone.named_modules() if isinstance(each, nn.Linear)]
+    known = list(dict.fromkeys(layers))
+    if unknown := [name for name in lora.targets or [] if name not in known]:
+        model_type = encoder.backbone.config.model_type
+        said = f"encoder.lora.targets has {unknown[0]!r}, and the linear layers of {model_type} are {', '.join(known)}"
+        raise Refusal(f"{said}. Name some of these, or null for all.")
+    options = LoraConfig(r=lora.rank, lora_alpha=lora.alpha, target_modules=lora.targets or known)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        inject_adapter_in_model(options, encoder.backbone)
+
+
+def adapters(backbone):
+    """{name in peft's files: parameter} of the adapters in a backbone."""
+    parameters = backbone.named_parameters()
+    return {START + name.replace(f".{NAME}.", "."): each for name, each in parameters if f".{NAME}." in name}
+
+
+def save_adapters(encoder, folder, base):
+    """Write the adapters of an `Encoder` into the `adapter` folder of its own `folder`. base: the folder of the weights
+    that they were trained on, which later ones are compared with"""
+    folder = folder / FOLDER
+    encoder.backbone.peft_config[NAME].save_pretrained(folder)
+    tensors = {name: parameter.detach().cpu().contiguous() for name, parameter in adapters(encoder.backbone).items()}
+    # One entry alone: safetensors writes several in any order, and equal trainings have equal files.
+    save_file(tensors, folder / WEIGHTS, metadata={"base": sha256_file(base / "model.safetensors")})
+
+
+def load_adapters(encoder, folder, base):
+    """Give the adapters of an `Encoder` the weights in `folder`, as `save_adapters` wrote them. Raises Refusal where
+    they are of another form, or were trained on other weights than those in the folder `base`."""
+    folder, own = folder / FOLDER, encoder.backbone.peft_config[NAME]
+    saved = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+    for name, key in (("r", "rank"), ("lora_alpha", "alpha"), ("target_modules", "targets")):
+        given, there = (sorted(each) if key == "targets" else each for each in (getattr(own, name), saved[name]))
+        if given != there:
+            said = f"encoder.lora.{key} is {given}, but the adapters in {folder}, with which the episode goes on, have"
+            raise Refusal(f"{said} {there}. Set it to that, or training.start_from to pretrained.")
+    with safe_open(folder / WEIGHTS, framework="pt") as file:
+        trained_on = file.metadata()["base"]
+    if trained_on != (digest := sha256_file(base / "model.safetensors")):
+        raise Refusal(
+            f"the adapters in {folder}, with which the episode goes on, are of another base: they were trained on "
+            f"weights with the SHA-256 {trained_on[:12]}…, and those in {base} have {digest[:12]}…. Start from that "
+            "base, or set encoder.lora to null, which trains all weights of what it starts from."
+        )
+    tensors = load_file(folder / WEIGHTS)
+    for name, parameter in adapters(encoder.backbone).items():
+        parameter.data.copy_(tensors[name])
+
+
+def merge_adapters(encoder):
+    """Add the adapters of an `Encoder` to the weights of its backbone, and take them out of it."""
+    from peft.tuners.lora import LoraLayer
+
+    backbone = encoder.backbone
+    for name, module in [pair for pair in backbone.named_modules() if isinstance(pair[1], LoraLayer)]:
+        module.merge()
+        holder, _, child = name.rpartition(".")
+        setattr(backbone.get_submodule(holder), child, module.get_base_layer())
+    del backbone.peft_config
+    backbone._hf_peft_config_loaded = False  # else transformers would save adapters alone
