@@ -269,11 +269,11 @@ def joint(arguments):
     """
     from teleport.report.published import joint_table
     from teleport.report.published_table import write_published
-    from teleport.settings.yaml_mapping import read_mapping
+    from teleport.settings.read import merged_files
 
     configurations = []
     for file in arguments.files:
-        configurations += [[]] if "name" in read_mapping(file) or not configurations else []
+        configurations += [[]] if "name" in merged_files([file]) or not configurations else []
         configurations[-1].append(file)
     folder, table = joint_table(arguments.table, [plan_of(each) for each in configurations])
     write_published(table, Path("."), folder)
