@@ -282,9 +282,10 @@ def joint(arguments):
 
 @command()
 def schema(arguments):
-    """Write what is made from the settings: the two schema.json with which editors check keys, and the tables of keys
-    in config/README.md.
+    """Write what is made from the settings: the two schema.json with which editors check keys, the tables of keys in
+    config/README.md, and the table of config/methods in docs/methods.md.
     """
+    from commands.methods_table import with_methods
     from commands.settings_tables import with_tables
     from teleport.report.published import PublishedTable
     from teleport.running.files import write_json, write_text
@@ -293,7 +294,8 @@ def schema(arguments):
     config = Path(__file__).parents[1] / "config"
     write_json(config / "schema.json", json_schema())
     write_json(config / "published" / "schema.json", PublishedTable.model_json_schema())
-    write_text(config / "README.md", with_tables((config / "README.md").read_text()))
+    for page, made in ((config / "README.md", with_tables), (config.parent / "docs/methods.md", with_methods)):
+        write_text(page, made(page.read_text()))
 
 
 @command(
