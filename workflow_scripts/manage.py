@@ -24,6 +24,8 @@ def interrupt(number, _frame):
 
 
 FILES = "the files of one configuration, as after --configfile"
+# As in teleport/negatives/forms.py, which takes long to load.
+NEGATIVES_FORMS = ("tevatron", "pos-neg", "nemo", "n-tuple", "triplet", "labeled-pair", "labeled-list", "triples")
 COMMANDS = []  # (function, its arguments), in the order in which the help lists them
 
 
@@ -208,15 +210,40 @@ def verify(arguments):
 @command(
     argument("stage_folder", type=Path, metavar="STAGE", help="a finished stage, or the link to it"),
     argument("output", type=Path, metavar="OUTPUT", help="the file (negatives) or folder to write"),
+    argument("--form", choices=NEGATIVES_FORMS, help="of negatives; default: tevatron"),
+    argument("--order", choices=("drawn", "hardest"), help="of negatives; default: drawn, as they lie in the pool"),
+    argument("--most", type=at_least_one, help="at most so many negatives of a query"),
+    argument("--scores", action="store_true", help="with scores, and ranks, sources, episodes where the form has room"),
 )
 def export(arguments):
-    """Write a stage for others: negatives as Tevatron's training data, a run with its judgments, or a checkpoint.
+    """Write a stage for others: negatives as training data, a run with its judgments, or a checkpoint.
 
-    STAGE is a merge, evaluate or train stage, or the link to it: results/experiments/NAME/episode-3/train.
+    STAGE is a merge, evaluate or train stage, or the link to it: results/experiments/NAME/episode-3/train. Forms of
+    negatives: the lines of Tevatron, FlagEmbedding (pos-neg) and NeMo, the columns of sentence-transformers (n-tuple,
+    triplet, labeled-pair, labeled-list), or ids in TSV (triples). n-tuple, triplet and triples have the first positive
+    of a query, the others all of them. Scores are those of the checkpoint that mined.
     """
     from commands.export import export
 
-    print(export(arguments.stage_folder, arguments.output))
+    wanted = {"form": arguments.form, "most": arguments.most, "scores": arguments.scores}
+    print(export(arguments.stage_folder, arguments.output, hardest=arguments.order == "hardest", **wanted))
+
+
+@command(
+    argument("negatives", type=Path, metavar="FILE|STAGE", help="a file of negatives, or a merge stage or its link"),
+    argument("--json", action="store_true", help="print JSON, not a table"),
+)
+def audit(arguments):
+    """Say what negatives are like, by source: how hard, how many repeat, and how many are probably no negatives.
+
+    FILE has one of the forms that `export` writes, or is DPR's. hardness is the mean of score minus s+, the lowest of
+    the positives; suspected_by_score counts what is above s+ - 0.05 |s+|, equal_text what has the text of a positive.
+    entropy_bits is of how often each passage is drawn; it is log2 of their number where all are drawn alike.
+    """
+    from commands.audit import audit, printed
+
+    result = audit(arguments.negatives)
+    print(json.dumps(result, indent=1) if arguments.json else printed(result))
 
 
 @command(
@@ -272,11 +299,11 @@ def joint(arguments):
     """
     from teleport.report.published import joint_table
     from teleport.report.published_table import write_published
-    from teleport.settings.yaml_mapping import read_mapping
+    from teleport.settings.read import merged_files
 
     configurations = []
     for file in arguments.files:
-        configurations += [[]] if "name" in read_mapping(file) or not configurations else []
+        configurations += [[]] if "name" in merged_files([file]) or not configurations else []
         configurations[-1].append(file)
     folder, table = joint_table(arguments.table, [plan_of(each) for each in configurations])
     write_published(table, Path("."), folder)
@@ -285,7 +312,10 @@ def joint(arguments):
 
 @command()
 def schema(arguments):
-    """Write what is made from the settings: the two schema.json for editors, and config/REFERENCE.md."""
+    """Write what is made from settings and configurations: the two schema.json for editors, config/REFERENCE.md, and the
+    table of config/methods in docs/methods.md.
+    """
+    from commands.methods_table import with_methods
     from commands.settings_tables import reference
     from teleport.report.published import PublishedTable
     from teleport.running.files import write_json, write_text
@@ -295,6 +325,8 @@ def schema(arguments):
     write_json(config / "schema.json", json_schema())
     write_json(config / "published" / "schema.json", PublishedTable.model_json_schema())
     write_text(config / "REFERENCE.md", reference())
+    page = config.parent / "docs/methods.md"
+    write_text(page, with_methods(page.read_text()))
 
 
 @command(
