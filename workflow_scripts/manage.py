@@ -105,16 +105,17 @@ def plan_of(files):
 
 @command(
     argument("name", metavar="NAME", help="of the configuration, and of the folder of its tables"),
-    argument("folder", type=Path, metavar="FROM", help="the folder of the collection"),
+    argument("folder", type=Path, metavar="FROM", help="the file or folder of the collection"),
     argument("--test", type=comma_separated, default=[], help="the splits that the table is of, between commas"),
     argument("--dev", help="the split that chooses the step which is kept; train: some of its queries are drawn"),
 )
 def new(arguments):
-    """Write config/NAME.yaml for a folder of passages, queries and judgments, and say how to go on.
+    """Write config/NAME.yaml for a collection, or for questions with their passages, and say how to go on.
 
     The folder has corpus.tsv (id, title if any, text), and queries.SPLIT.tsv and qrels.SPLIT.tsv for train and others,
-    or queries.tsv and qrels.tsv, of which a third becomes the test; or it has BEIR's form. Where the names test and dev
-    do not say what the splits are for, --test and --dev do.
+    or queries.tsv and qrels.tsv, of which a third becomes the test; or it has BEIR's form. Or FROM is a file or folder
+    of pairs, triplets or lists of passages, as JSON lines, CSV, TSV, Parquet or a saved dataset, or a folder of texts
+    (docs/own-data.md). Where the names test and dev do not say what the splits are for, --test and --dev do.
     """
     from commands.new import new
 
