@@ -205,12 +205,13 @@ def verify(arguments):
 
 @command(
     argument("stage_folder", type=Path, metavar="STAGE", help="a finished stage, or the link to it"),
-    argument("output", type=Path, metavar="OUTPUT", help="the file (negatives) or folder to write"),
+    argument("output", type=Path, metavar="OUTPUT", help="the file (negatives, vectors) or folder to write"),
 )
 def export(arguments):
-    """Write a stage for others: negatives as Tevatron's training data, a run with its judgments, or a checkpoint.
+    """Write a stage for others: negatives as Tevatron's training data, a run with its judgments, a checkpoint, vectors.
 
-    STAGE is a merge, evaluate or train stage, or the link to it: results/experiments/NAME/episode-3/train.
+    STAGE is a merge, evaluate, train or encode stage, or the link to it: results/experiments/NAME/episode-3/train.
+    Vectors become Parquet (id, vector) or an index of faiss, by the ending of OUTPUT: .parquet or .faiss.
     """
     from commands.export import export
 
@@ -246,6 +247,25 @@ def compare(arguments):
     from commands.compare import compare
 
     print(compare(arguments.first, arguments.second, arguments.measure, arguments.query, arguments.most))
+
+
+@command(
+    argument("experiment", metavar="EXPERIMENT", help="below results/experiments, or a configuration file of one"),
+    argument("queries", nargs="*", metavar="QUERY", help="in quotes"),
+    argument("--file", type=file, help="further queries, one per line"),
+    argument("--depth", type=at_least_one, default=10, help="passages for each query; default: 10"),
+    argument("--json", action="store_true", help="print a JSON object per query, with whole texts"),
+)
+def search(arguments):
+    """Search the collection of an experiment with its last checkpoint, by the vectors that the workflow has made.
+
+    EXPERIMENT is a name such as mine/tuned, its folder, that of an episode in it, or config/mine.yaml.
+    """
+    from commands.search import search
+
+    given = arguments.experiment, arguments.queries, arguments.file, arguments.depth, arguments.json
+    for line in search(*given):
+        print(line)
 
 
 @command(files(nargs="*", default=["config/config.yaml"]))
