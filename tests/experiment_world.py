@@ -33,7 +33,7 @@ class ExperimentWorld:
         judged = {"train": [(i, i, 1) for i in range(5)], "test": [(i, i + 5, 1) for i in range(3)]}
         self.collection = collection_world.make_collection(stages, ids, queries, judged)
         self.chunks, self.rows = chunks, []
-        pretrained = make_pretrained(stages, source_folder(stages.root / "start"), pooling=pooling, normalize=True)
+        pretrained = make_pretrained(stages, source_folder(stages.root / "start"), pooling=pooling)
         self.tokens = make_tokens(stages, self.collection, pretrained, query_prefix="the ", title="space")
         self.start = self.episode(42, 0, pretrained)
         for seed in seeds:
@@ -65,17 +65,20 @@ class ExperimentWorld:
         return self.stages.finish(job)
 
     def merge(self):
-        """A pool: of each training query two negatives, one by two sources."""
-        job = self.stages.make("merge", {}, {"collection": self.collection})
+        """A pool: of each training query two negatives, one by two sources; the last query has none."""
+        inputs = {"collection": self.collection, "query": self.start["mined"]}
+        job = self.stages.make("merge", {}, inputs)
         writer = PoolWriter(job.output, ["query", "bm25"])
-        negatives = np.array([[10 + q, 20 + q] for q in range(5)], np.int32)
+        negatives = np.array([[10 + q, 20 + q] for q in range(4)], np.int32)
         sources = np.broadcast_to(np.array([1, 3], np.uint16), negatives.shape)
         ranks = np.broadcast_to(np.array([1, 7], np.int32), negatives.shape)
         scores = negatives.astype(np.float32) / 64
         items = Items(negatives, sources, np.ones_like(negatives, np.uint8), ranks, scores)
-        writer.append(np.full(5, 2), Items(*(each.ravel() for each in items)))
+        writer.append(np.array([2, 2, 2, 2, 0]), Items(*(each.ravel() for each in items)))
         writer.close()
-        return self.stages.finish(job)
+        filters = {"dropped": {"query": {"max_score": 4}}}
+        facts = {"queries": 5, "negatives": 8, "empty_queries": 1, "drawn": {"query": 8}, "filters": filters}
+        return self.stages.finish(job, facts)
 
     def episode(self, seed, number, checkpoint):
         """Encode, index, search and evaluate with a checkpoint."""
@@ -85,9 +88,12 @@ class ExperimentWorld:
         encoded = self.row(seed, number, "encode", run(encode.run, "encode", ENCODE | {"chunks": self.chunks}, inputs))
         flat = self.row(seed, number, "index", run(index.run, "index", {}, {"passages": encoded}))
         inputs = world | {"passages": encoded, "queries": encoded, "index": flat}
-        searched = run(retrieve.run, "retrieve", {"of": "queries", "split": "test", "depth": 10}, inputs)
+        mined, searched = (
+            run(retrieve.run, "retrieve", {"of": "queries", "split": split, "depth": 10}, inputs)
+            for split in ("train", "test")
+        )
         settings = {"split": "test", "measures": ["RR@10", "R@5"]}
         evaluated = run(evaluate.run, "evaluate", settings, world | {"run": searched})
         self.row(seed, number, "search-test", searched)
         self.row(seed, number, "evaluate-test", evaluated)
-        return {"encode": encoded, "search": searched, "evaluate": evaluated}
+        return {"encode": encoded, "mined": mined, "search": searched, "evaluate": evaluated}

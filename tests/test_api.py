@@ -48,7 +48,7 @@ def test_scores_runs_and_vectors_are_those_of_the_stages(world):
 
 def test_a_pool_has_ids_sources_ranks_and_scores(world):
     pool = open_results()["mine/tuned"].pool()
-    assert pool["query_id"].tolist() == [f"train{i // 2}" for i in range(10)]
+    assert pool["query_id"].tolist() == [f"train{i // 2}" for i in range(8)]
     assert pool["doc_id"].tolist()[:4] == ["d10", "d20", "d11", "d21"]
     assert pool["sources"].tolist()[:2] == [["query"], ["query", "bm25"]] and pool["rank"].tolist()[:2] == [1, 7]
     assert pool["score"].tolist()[:2] == [10 / 64, 20 / 64] and set(pool["first_episode"]) == {1}

@@ -10,6 +10,7 @@ import argparse
 import json
 import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -201,6 +202,38 @@ def verify(arguments):
     print("".join(f"{line}\n" for line in bad + broken), end="")
     print(f"{num_stages - len(bad)} stages sound, {len(bad)} torn or edited, {len(broken)} links lead nowhere")
     return 1 if bad or broken else 0
+
+
+@command(
+    argument("name", metavar="NAME", help="of config/NAME.yaml, which `teleport new` has written"),
+    argument("--output", type=file, help="the file to write; default: NAME-negatives.jsonl"),
+    argument(
+        "--method", type=file, default="config/variants/mined.yaml", help="whose negatives; config/methods has more"
+    ),
+    argument("--cores", default="all", help="as Snakemake takes it; default: all"),
+)
+def mine(arguments):
+    """Mine negatives for the training queries of config/NAME.yaml with the checkpoint that it starts from, write them
+    for a training elsewhere, and say what they are like. Nothing is trained.
+    """
+    from commands.export import export
+    from commands.mine import mined, summary
+    from teleport.running.artefact import STAGES, Artefact, is_finished
+    from teleport.running.files import require_output
+
+    output = arguments.output or Path(f"{arguments.name}-negatives.jsonl")
+    require_output(output)
+    files, link, pool = mined(arguments.name, arguments.method)
+    if not (is_finished(pool.name) and link.exists()):
+        given = [str(link), "--cores", arguments.cores, "--configfile", *map(str, files)]
+        workflow = subprocess.Popen([sys.executable, "-m", "snakemake", *given])
+        try:
+            status = workflow.wait()
+        finally:
+            workflow.wait()  # after Ctrl-C, which it has got too
+        if status:
+            return status
+    print(export(link, output), *summary(Artefact(STAGES / pool.name)), sep="\n")
 
 
 @command(

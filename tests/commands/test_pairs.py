@@ -185,6 +185,11 @@ def triplets(pairs):
     return [{"anchor": q, "positive": p, "negative": n} for q, p, n in pairs], (None, None)
 
 
+def scored_triplets(pairs):
+    keys = {"positive_score": 0.9, "negative_score": 0.5}
+    return [{"query": q, "positive": p, "negative": n} | keys for q, p, n in pairs], (0.9, 0.5)
+
+
 def numbered(pairs):
     """As sentence-transformers mines them: the scores of the positive and of the negatives in one list."""
     rows = [
@@ -215,7 +220,7 @@ def tevatron(pairs):
     return rows, (None, None)
 
 
-@pytest.mark.parametrize("form", [triplets, numbered, flag, scored, tevatron])
+@pytest.mark.parametrize("form", [triplets, scored_triplets, numbered, flag, scored, tevatron])
 def test_negatives_join_the_passages_and_keep_their_scores(tmp_path, pairs, form):
     rows, (of_positive, of_negative) = form(pairs)
     write_jsonl(tmp_path / "given/lists.jsonl", rows)

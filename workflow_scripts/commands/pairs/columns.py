@@ -22,7 +22,7 @@ PASSAGES += ("passage_text", "text", "texts", "body", "content", "contents", "ab
 PASSAGES += ("response", "output", "sentence2", "sentence_b", "chosen")
 NEGATIVES = r"(hard_)?(negatives?|neg|negs)(_(passages?|ctxs|docs?|\d+))?|rejected"
 GRADES = ("label", "labels", "grade", "grades", "relevance", "is_relevant", "score", "scores")
-SCORES = ("scores", "score", "pos_scores", "neg_scores")
+SCORES = ("scores", "score", "pos_scores", "neg_scores", "positive_score", "negative_score")
 TITLES = ("title", "passage_title", "doc_title", "positive_title")
 TEXT_KEYS = ("text", "contents", "content", "passage", "body")
 ID_KEYS = ("docid", "doc_id", "_id", "id", "passage_id", "pid")
@@ -225,9 +225,10 @@ def with_scores(columns, record, passages, negatives):
         values = [number_of(value, key) for value in in_list(record.get(key))]
         if not values:
             continue
-        ends = {"pos_scores": (len(passages), 0), "neg_scores": (0, len(negatives))}
         both = (len(passages), len(negatives))
-        first, second = ends.get(key.lower(), both if len(values) == sum(both) else (0, len(negatives)))
+        of_both = both if len(values) == sum(both) else (0, both[1])
+        ends = {"pos": (both[0], 0), "neg": (0, both[1])}
+        first, second = ends.get(spelled(key)[:3], of_both)
         if len(values) != first + second:
             raise Problem(f"{key!r} has {len(values)} scores for {both[0]} passages and {both[1]} negatives. Give "
                           "every passage one")  # fmt: skip
