@@ -4,9 +4,11 @@ import csv
 import shutil
 
 import numpy as np
+import pytest
 
 import collection_world
 from encoder_world import make_pretrained, make_tokens, source_folder
+from stages import Stages
 from teleport.encoder import encode
 from teleport.evaluation import evaluate
 from teleport.negatives.pool import Items, PoolWriter
@@ -97,3 +99,16 @@ class ExperimentWorld:
         self.row(seed, number, "search-test", searched)
         self.row(seed, number, "evaluate-test", evaluated)
         return {"encode": encoded, "mined": mined, "search": searched, "evaluate": evaluated}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """One world for the tests of a file that change nothing in it."""
+    return ExperimentWorld(Stages(tmp_path_factory.mktemp("experiment")))
+
+
+@pytest.fixture
+def world(made, monkeypatch):
+    """The world that is shared, where a person stands in its folder."""
+    monkeypatch.chdir(made.root)
+    return made

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 import yaml
 
-from experiment_world import ExperimentWorld
+from experiment_world import ExperimentWorld, made, world  # noqa: F401 (fixtures)
 from paths import REPOSITORY
 from teleport import api
 from teleport.api import compare, open_results
@@ -19,34 +19,35 @@ from untouched import contents
 
 
 @pytest.fixture
-def world(stages, monkeypatch):
+def own_world(stages, monkeypatch):
+    """A world that a test may change."""
     monkeypatch.chdir(stages.root)
     return ExperimentWorld(stages)
 
 
-def test_scores_runs_and_vectors_are_those_of_the_stages(world):
+def test_scores_runs_and_vectors_are_those_of_the_stages(world):  # noqa: F811
     experiments = open_results()
     assert list(experiments) == ["mine/tuned"]
     experiment = experiments["mine/tuned"]
-    for episode, made in ((0, world.start), (1, world.trained), (None, world.trained)):
+    for episode, of in ((0, world.start), (1, world.trained), (None, world.trained)):
         scores = experiment.scores("test", episode)
         assert scores.index.tolist() == ["test0", "test1", "test2"]
         means = experiment.stage("evaluate-test", episode=episode).facts["means"]
         assert scores.mean().to_dict() == pytest.approx(means) and len(means) == 2
-        with gzip.open(made["evaluate"].folder / "test.run.gz", "rt") as file:
+        with gzip.open(of["evaluate"].folder / "test.run.gz", "rt") as file:
             lines = [line.split() for line in file]
         run = experiment.run("test", episode)
         assert run[["query_id", "doc_id"]].to_numpy().tolist() == [[line[0], line[2]] for line in lines]
         assert run["rank"].tolist() == [int(line[3]) for line in lines] and len(run) == 30
         ids, array, offsets = experiment.vectors(episode=episode)
         assert ids == [f"d{i}" for i in range(30)] and offsets is None
-        np.testing.assert_array_equal(array, np.load(made["encode"].folder / "passages.npy"))
+        np.testing.assert_array_equal(array, np.load(of["encode"].folder / "passages.npy"))
         assert experiment.vectors("test", episode).ids == ["test0", "test1", "test2"]
         assert (experiment.checkpoint(episode) / "config.json").is_file()
     assert not experiment.scores("test", 0).equals(experiment.scores("test", 1)), "two checkpoints, or nothing is told"
 
 
-def test_a_pool_has_ids_sources_ranks_and_scores(world):
+def test_a_pool_has_ids_sources_ranks_and_scores(world):  # noqa: F811
     pool = open_results()["mine/tuned"].pool()
     assert pool["query_id"].tolist() == [f"train{i // 2}" for i in range(8)]
     assert pool["doc_id"].tolist()[:4] == ["d10", "d20", "d11", "d21"]
@@ -58,26 +59,26 @@ def test_a_pool_has_ids_sources_ranks_and_scores(world):
 def test_a_search_finds_what_the_stage_has_found(stages, monkeypatch, chunks):
     """New queries with the texts of the split get the passages and scores of the workflow's own search."""
     monkeypatch.chdir(stages.root)
-    world = ExperimentWorld(stages, chunks=chunks)
+    own = ExperimentWorld(stages, chunks=chunks)
     experiment = open_results()["mine/tuned"]
     assert (experiment.vectors().offsets is None) == (chunks == 1)
     for episode in (0, 1):
         np.testing.assert_allclose(
-            experiment.encode(world.queries[5:], episode), experiment.vectors("test", episode).array, atol=1e-6
+            experiment.encode(own.queries[5:], episode), experiment.vectors("test", episode).array, atol=1e-6
         )
-        found = experiment.search(world.queries[5:], 10, episode)
+        found = experiment.search(own.queries[5:], 10, episode)
         run = experiment.run("test", episode)
         assert [hit.id for hits in found for hit in hits] == run["doc_id"].tolist()
-        stored = np.load((world.start, world.trained)[episode]["search"].folder / "scores.npy")
+        stored = np.load((own.start, own.trained)[episode]["search"].folder / "scores.npy")
         np.testing.assert_allclose([[hit.score for hit in hits] for hits in found], stored, atol=1e-5)
     for hit in found[0]:
         number = int(hit.id[1:])
-        assert (hit.title, hit.text) == (f"title {number}" if number % 2 else "", world.texts[number])
+        assert (hit.title, hit.text) == (f"title {number}" if number % 2 else "", own.texts[number])
     assert [hit.rank for hit in found[0]] == list(range(1, 11))
     assert len(experiment.search(["x"], 99)[0]) == 30 and experiment.search([" "], 3)[0]
 
 
-def test_nothing_is_written(world):
+def test_nothing_is_written(world):  # noqa: F811
     before = contents(world.root / "results")
     experiment = open_results("results")["mine/tuned"]
     experiment.search(["a query"]), experiment.pool(), compare(experiment, experiment, "test", episodes=(0, 1))
@@ -97,8 +98,8 @@ def test_systems_are_compared_over_all_their_seeds(stages, monkeypatch):
     assert len({tuple(experiment.scores("test", 1, seed)["RR@10"]) for seed in (1, 2, 3)}) > 1
 
 
-def test_only_the_experiments_of_a_configuration(world):
-    other = world.root / "results/experiments/mine/other"
+def test_only_the_experiments_of_a_configuration(own_world):
+    other = own_world.root / "results/experiments/mine/other"
     other.mkdir()
     (other / "plan.tsv").write_text((other.parent / "tuned/plan.tsv").read_text())
     Path("mine.yaml").write_text(yaml.safe_dump(minimal("tuned")))
@@ -120,19 +121,19 @@ def minimal(name):
         (lambda own: compare(own, own, "test", "nDCG@3"), ["'nDCG@3'", "RR@10"]),
     ],
 )
-def test_what_is_not_there_is_refused_by_name(world, ask, said):
+def test_what_is_not_there_is_refused_by_name(world, ask, said):  # noqa: F811
     with pytest.raises(Refusal) as caught:
         ask(open_results()["mine/tuned"])
     assert all(part in str(caught.value) for part in said)
 
 
-def test_vectors_that_were_deleted_and_stages_that_are_not_finished_are_told(world):
+def test_vectors_that_were_deleted_and_stages_that_are_not_finished_are_told(own_world):
     experiment = open_results()["mine/tuned"]
-    Artefact(world.trained["encode"].folder).delete_files()
+    Artefact(own_world.trained["encode"].folder).delete_files()
     with pytest.raises(Refusal, match=r"passages.npy was removed after it was read \(keep_vectors\).*--forcerun"):
         experiment.search(["a"])
     assert experiment.search(["a"], episode=0)[0]
-    (world.trained["evaluate"].folder / "manifest.json").unlink()
+    (own_world.trained["evaluate"].folder / "manifest.json").unlink()
     assert open_results()["mine/tuned"].scores("test").equals(experiment.scores("test", 0))
     with pytest.raises(Refusal, match="evaluate-test of episode 1 is not finished: run the workflow"):
         open_results()["mine/tuned"].scores("test", 1)
@@ -146,7 +147,7 @@ def test_a_folder_that_has_no_results_is_refused(tmp_path, monkeypatch):
     assert open_results() == {}
 
 
-def test_the_example_of_the_page_runs(world):
+def test_the_example_of_the_page_runs(world):  # noqa: F811
     """docs/own-data.md, as it stands, and it is about all that the API has."""
     (example,) = re.findall(r"```python\n(.*?)```", (REPOSITORY / "docs/own-data.md").read_text(), re.DOTALL)
     names = {}

@@ -12,17 +12,11 @@ import yaml
 import manage
 from commands.export import export
 from commands.search import search
-from experiment_world import ExperimentWorld
+from experiment_world import ExperimentWorld, made, world  # noqa: F401 (fixtures)
 from paths import REPOSITORY
 from teleport.api import open_results
 from teleport.refusal import Refusal
 from untouched import untouched
-
-
-@pytest.fixture
-def world(stages, monkeypatch):
-    monkeypatch.chdir(stages.root)
-    return ExperimentWorld(stages)
 
 
 @pytest.mark.parametrize(
@@ -35,12 +29,12 @@ def world(stages, monkeypatch):
         ("mine.yaml", 1),
     ],
 )
-def test_an_experiment_is_searched_however_it_is_named(world, what, episode):
+def test_an_experiment_is_searched_however_it_is_named(world, tmp_path, what, episode):  # noqa: F811
     template = yaml.safe_load((REPOSITORY / "config/own-data.yaml").read_text())
     Path("mine.yaml").write_text(yaml.safe_dump(template | {"name": "mine"}))
-    Path("more.txt").write_text(f"{world.queries[6]}\n\n{world.queries[7]}\n")
+    (tmp_path / "more.txt").write_text(f"{world.queries[6]}\n\n{world.queries[7]}\n")
     with untouched(Path("results")):
-        lines = list(search(what, [world.queries[5]], Path("more.txt"), 4, as_json=True))
+        lines = list(search(what, [world.queries[5]], tmp_path / "more.txt", 4, as_json=True))
     run = open_results()["mine/tuned"].run("test", episode)
     for line, text, (_, own) in zip(lines, world.queries[5:], run.groupby("query_id"), strict=True):
         found = json.loads(line)
@@ -48,7 +42,7 @@ def test_an_experiment_is_searched_however_it_is_named(world, what, episode):
         assert found["hits"][0].keys() == {"rank", "id", "title", "text", "score"}
 
 
-def test_a_person_reads_ids_titles_and_texts(world, capsys, monkeypatch):
+def test_a_person_reads_ids_titles_and_texts(world, capsys, monkeypatch):  # noqa: F811
     monkeypatch.setattr("sys.argv", ["teleport", "search", "mine/tuned", world.queries[5], "--depth", "2"])
     with pytest.raises(SystemExit) as ended:
         manage.main()
@@ -67,7 +61,7 @@ def test_a_person_reads_ids_titles_and_texts(world, capsys, monkeypatch):
         ("many.yaml", "name"),
     ],
 )
-def test_an_experiment_that_is_not_there_is_refused(world, what, said):
+def test_an_experiment_that_is_not_there_is_refused(world, what, said):  # noqa: F811
     template = yaml.safe_load((REPOSITORY / "config/own-data.yaml").read_text())
     Path("many.yaml").write_text(yaml.safe_dump(template | {"name": "many"}))
     with pytest.raises(Refusal, match=said if what == "mine/tunde" else "many.yaml has no experiment yet: run"):
@@ -79,8 +73,8 @@ def test_an_experiment_that_is_not_there_is_refused(world, what, said):
 @pytest.mark.parametrize("chunks", [1, 2])
 def test_vectors_become_parquet_and_an_index_of_faiss(stages, monkeypatch, chunks):
     monkeypatch.chdir(stages.root)
-    world = ExperimentWorld(stages, chunks=chunks)
-    link, experiment = world.trained["encode"].folder, open_results()["mine/tuned"]
+    own = ExperimentWorld(stages, chunks=chunks)
+    link, experiment = own.trained["encode"].folder, open_results()["mine/tuned"]
     vectors = experiment.vectors()
     owners = vectors.ids if chunks == 1 else np.repeat(vectors.ids, np.diff(vectors.offsets)).tolist()
     assert f"{len(owners)} vectors of 32 numbers in out.parquet" in export(link, Path("out.parquet"))
@@ -90,9 +84,9 @@ def test_vectors_become_parquet_and_an_index_of_faiss(stages, monkeypatch, chunk
     export(link, Path("out.faiss"))
     index, ids = faiss.read_index("out.faiss"), Path("out.faiss.ids.txt").read_text().split()
     assert ids == owners and index.metric_type == faiss.METRIC_INNER_PRODUCT
-    query = experiment.encode([world.queries[5]])
+    query = experiment.encode([own.queries[5]])
     _, ((first, *_),) = index.search(query, 3)
-    assert ids[first] == experiment.search([world.queries[5]])[0][0].id
+    assert ids[first] == experiment.search([own.queries[5]])[0][0].id
     with pytest.raises(Refusal, match="out.faiss.ids.txt is there already"):
         export(link, Path("out.faiss"))
     with pytest.raises(Refusal, match=r"out.npz: vectors become .parquet or .faiss"):
