@@ -24,6 +24,8 @@ def interrupt(number, _frame):
 
 
 FILES = "the files of one configuration, as after --configfile"
+# As in teleport/negatives/forms.py, which takes long to load.
+NEGATIVES_FORMS = ("tevatron", "pos-neg", "nemo", "n-tuple", "triplet", "labeled-pair", "labeled-list", "triples")
 COMMANDS = []  # (function, its arguments), in the order in which the help lists them
 
 
@@ -205,15 +207,23 @@ def verify(arguments):
 @command(
     argument("stage_folder", type=Path, metavar="STAGE", help="a finished stage, or the link to it"),
     argument("output", type=Path, metavar="OUTPUT", help="the file (negatives) or folder to write"),
+    argument("--form", choices=NEGATIVES_FORMS, help="of negatives; default: tevatron"),
+    argument("--order", choices=("drawn", "hardest"), help="of negatives; default: drawn, as they lie in the pool"),
+    argument("--most", type=at_least_one, help="at most so many negatives of a query"),
+    argument("--scores", action="store_true", help="with scores, and ranks, sources, episodes where the form has room"),
 )
 def export(arguments):
-    """Write a stage for others: negatives as Tevatron's training data, a run with its judgments, or a checkpoint.
+    """Write a stage for others: negatives as training data, a run with its judgments, or a checkpoint.
 
-    STAGE is a merge, evaluate or train stage, or the link to it: results/experiments/NAME/episode-3/train.
+    STAGE is a merge, evaluate or train stage, or the link to it: results/experiments/NAME/episode-3/train. Forms of
+    negatives: the lines of Tevatron, FlagEmbedding (pos-neg) and NeMo, the columns of sentence-transformers (n-tuple,
+    triplet, labeled-pair, labeled-list), or ids in TSV (triples). n-tuple, triplet and triples have the first positive
+    of a query, the others all of them. Scores are those of the checkpoint that mined.
     """
     from commands.export import export
 
-    print(export(arguments.stage_folder, arguments.output))
+    wanted = {"form": arguments.form, "most": arguments.most, "scores": arguments.scores}
+    print(export(arguments.stage_folder, arguments.output, hardest=arguments.order == "hardest", **wanted))
 
 
 @command(
