@@ -36,7 +36,7 @@ from teleport.running.code import digest_of, digests_of_all
 from teleport.running.devices import require_usable_apart
 from teleport.running.files import read_saved
 from teleport.running.launch import if_killed
-from teleport.settings.read import load
+from teleport.settings.read import load, with_extended
 from teleport.settings.section import in_one_spelling
 
 # The folder of this repository, also where another workflow takes it as a module or names its Snakefile from elsewhere.
@@ -74,7 +74,8 @@ if not workflow.configfiles:
 # Of the profile of a cluster: what the nodes are, and the limits of their partition; empty on one machine.
 CLUSTER = config.pop("cluster", {})
 try:
-    CONFIG, EXPERIMENTS = load(config, workflow.configfiles)
+    GIVEN = with_extended(config, workflow.configfiles)
+    CONFIG, EXPERIMENTS = load(GIVEN, workflow.configfiles)
     PLAN = Plan(CONFIG, EXPERIMENTS)
     REQUESTS = Requests(PLAN, CLUSTER)
     TABLES = planned_tables(PLAN)
@@ -91,7 +92,7 @@ CONFIGURATION_TEXT = json.dumps(
     {
         "files": [in_one_spelling(file) for file in workflow.configfiles],
         # 12.0 is 12: how a number is written reruns nothing.
-        "config": json.loads(json.dumps(config, default=str), parse_float=lambda text: int_or_float(float(text))),
+        "config": json.loads(json.dumps(GIVEN, default=str), parse_float=lambda text: int_or_float(float(text))),
     },
     indent=1,
 )

@@ -25,6 +25,8 @@ def interrupt(number, _frame):
 
 
 FILES = "the files of one configuration, as after --configfile"
+# As in teleport/negatives/forms.py, which takes long to load.
+NEGATIVES_FORMS = ("tevatron", "pos-neg", "nemo", "n-tuple", "triplet", "labeled-pair", "labeled-list", "triples")
 COMMANDS = []  # (function, its arguments), in the order in which the help lists them
 
 
@@ -210,14 +212,19 @@ def verify(arguments):
     argument(
         "--method", type=file, default="config/variants/mined.yaml", help="whose negatives; config/methods has more"
     ),
+    argument("--form", choices=NEGATIVES_FORMS, default="tevatron", help="as `export` has them; default: tevatron"),
+    argument("--order", choices=("drawn", "hardest"), default="drawn", help="of negatives; default: drawn"),
+    argument("--most", type=at_least_one, help="at most so many negatives of a query"),
     argument("--cores", default="all", help="as Snakemake takes it; default: all"),
 )
 def mine(arguments):
     """Mine negatives for the training queries of config/NAME.yaml with the checkpoint that it starts from, write them
     for a training elsewhere, and say what they are like. Nothing is trained.
+
+    They have their scores, and ranks and sources where the form has room for them.
     """
     from commands.export import export
-    from commands.mine import mined, summary
+    from commands.mine import ORDERS, mined, summary
     from teleport.running.artefact import STAGES, Artefact, is_finished
     from teleport.running.files import require_output
 
@@ -233,22 +240,32 @@ def mine(arguments):
             workflow.wait()  # after Ctrl-C, which it has got too
         if status:
             return status
-    print(export(link, output), *summary(Artefact(STAGES / pool.name)), sep="\n")
+    wanted = {"form": arguments.form, "most": arguments.most, "scores": arguments.form != "triples"}
+    said = export(link, output, hardest=arguments.order == "hardest", **wanted)
+    print(f"{said}, {arguments.form}, {ORDERS[arguments.order]}.", *summary(Artefact(STAGES / pool.name)), sep="\n")
 
 
 @command(
     argument("stage_folder", type=Path, metavar="STAGE", help="a finished stage, or the link to it"),
     argument("output", type=Path, metavar="OUTPUT", help="the file (negatives, vectors) or folder to write"),
+    argument("--form", choices=NEGATIVES_FORMS, help="of negatives; default: tevatron"),
+    argument("--order", choices=("drawn", "hardest"), help="of negatives; default: drawn, as they lie in the pool"),
+    argument("--most", type=at_least_one, help="at most so many negatives of a query"),
+    argument("--scores", action="store_true", help="with scores, and ranks, sources, episodes where the form has room"),
 )
 def export(arguments):
-    """Write a stage for others: negatives as Tevatron's training data, a run with its judgments, a checkpoint, vectors.
+    """Write a stage for others: negatives as training data, a run with its judgments, a checkpoint, or vectors.
 
     STAGE is a merge, evaluate, train or encode stage, or the link to it: results/experiments/NAME/episode-3/train.
-    Vectors become Parquet (id, vector) or an index of faiss, by the ending of OUTPUT: .parquet or .faiss.
+    Forms of negatives: the lines of Tevatron, FlagEmbedding (pos-neg) and NeMo, the columns of sentence-transformers
+    (n-tuple, triplet, labeled-pair, labeled-list), or ids in TSV (triples). n-tuple, triplet and triples have the first
+    positive of a query, the others all of them. Scores are those of the checkpoint that mined. Vectors become Parquet
+    (id, vector) or an index of faiss, by the ending of OUTPUT: .parquet or .faiss.
     """
     from commands.export import export
 
-    print(export(arguments.stage_folder, arguments.output))
+    wanted = {"form": arguments.form, "most": arguments.most, "scores": arguments.scores}
+    print(export(arguments.stage_folder, arguments.output, hardest=arguments.order == "hardest", **wanted))
 
 
 @command(
@@ -323,11 +340,11 @@ def joint(arguments):
     """
     from teleport.report.published import joint_table
     from teleport.report.published_table import write_published
-    from teleport.settings.yaml_mapping import read_mapping
+    from teleport.settings.read import merged_files
 
     configurations = []
     for file in arguments.files:
-        configurations += [[]] if "name" in read_mapping(file) or not configurations else []
+        configurations += [[]] if "name" in merged_files([file]) or not configurations else []
         configurations[-1].append(file)
     folder, table = joint_table(arguments.table, [plan_of(each) for each in configurations])
     write_published(table, Path("."), folder)
@@ -336,9 +353,10 @@ def joint(arguments):
 
 @command()
 def schema(arguments):
-    """Write what is made from the settings: the two schema.json with which editors check keys, and the tables of keys
-    in config/README.md.
+    """Write what is made from the settings: the two schema.json with which editors check keys, the tables of keys in
+    config/README.md, and the table of config/methods in docs/methods.md.
     """
+    from commands.methods_table import with_methods
     from commands.settings_tables import with_tables
     from teleport.report.published import PublishedTable
     from teleport.running.files import write_json, write_text
@@ -347,7 +365,8 @@ def schema(arguments):
     config = Path(__file__).parents[1] / "config"
     write_json(config / "schema.json", json_schema())
     write_json(config / "published" / "schema.json", PublishedTable.model_json_schema())
-    write_text(config / "README.md", with_tables((config / "README.md").read_text()))
+    for page, made in ((config / "README.md", with_tables), (config.parent / "docs/methods.md", with_methods)):
+        write_text(page, made(page.read_text()))
 
 
 @command(

@@ -79,14 +79,14 @@ def test_tevatron_s_lines_name_passages_by_id_or_by_text(files, name):
     """The text of a passage without an id is matched to the character; of equal passages the first is meant."""
     lists, facts = files.run("tevatron", json_lines(TEVATRON), name=name)
     assert lists == {1: [3, 4, -1, -1], 0: [1, 3, 0, 2]}
-    assert facts == {"lines": 3, "other_queries": 1, "unmatched": 1, "queries": 2, "negatives": 6}
+    assert facts == {"lines": 3, "other_queries": 1, "unmatched": 1, "queries": 2, "negatives": 6, "scored": 0}
 
 
 def test_dpr_s_records_name_queries_by_text(files):
     """Both queries of one text get the negatives; contexts are named passage_id (NQ) or psg_id (TriviaQA)."""
     lists, facts = files.run("dpr", json.dumps(DPR))
     assert lists == {0: [4, 1], 2: [4, 1], 1: [-1, -1]}
-    assert facts == {"lines": 3, "other_queries": 1, "unmatched": 0, "queries": 3, "negatives": 4}
+    assert facts == {"lines": 3, "other_queries": 1, "unmatched": 0, "queries": 3, "negatives": 4, "scored": 0}
 
 
 PASSAGES = [[5, 6], [7, SEP, 1, 2, 3, 4], [7, SEP, 1, 2, 3, 9], [5, 6, 8, 9, 10, 11], [7, SEP, 1, 2, 3]]
@@ -103,7 +103,7 @@ def test_ance_tele_s_lines_are_matched_by_token_ids(files):
     ]
     lists, facts = files.run("token-ids", json_lines(lines), tokens)
     assert lists == {0: [4, 0, 3], 1: [0, -1, -1]}
-    assert facts == {"lines": 3, "other_queries": 1, "unmatched": 1, "queries": 2, "negatives": 4}
+    assert facts == {"lines": 3, "other_queries": 1, "unmatched": 1, "queries": 2, "negatives": 4, "scored": 0}
     shorter = files.tokens([[1, 2, 3, 4], [1, 2], [9]], PASSAGES[:4])
     assert files.run("token-ids", json_lines(lines), shorter)[0][0] == [1, 0, 3], "the first of those cut alike"
     exact = files.tokens([[1, 2, 3, 4], [1, 2], [1, 2, 3]], PASSAGES)

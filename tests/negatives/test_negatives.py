@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from commands.export import export
-from teleport.arrays import save_array
 from teleport.negatives.draw import Candidates, draw_slots, hash_ids, splitmix64
 from teleport.negatives.draws import uniform
+from teleport.negatives.pool import Items, PoolWriter
 from teleport.running.artefact import MANIFEST
 from teleport.running.files import write_json
 
@@ -80,8 +80,10 @@ def merged(stages, world):
     corpus = {"doc_id": ["d0", "d1", "d2"], "title": ["", "Ü", "T2"], "text": ["zero", "one", "two"]}
     collection = world.collection(["q0", "q1"], judgments, 2, queries=["first", "second"], **corpus)
     negatives = stages.make("merge", inputs={"collection": collection})
-    save_array(negatives.output("offsets.npy"), np.array([0, 3, 3]))
-    save_array(negatives.output("passages.npy"), np.array([1, 0, 1], np.int32))
+    writer, ones = PoolWriter(negatives.output, ["query"]), np.ones(3, np.int32)
+    scores = np.full(3, np.nan, np.float32)
+    writer.append(np.array([3, 0]), Items(np.array([1, 0, 1], np.int32), ones, ones, ones, scores))
+    writer.close()
     stages.finish(negatives)
     path = negatives.folder / MANIFEST
     write_json(path, json.loads(path.read_text()) | {"inputs": {"collection": f"collection/{collection.key}"}})

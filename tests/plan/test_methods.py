@@ -1,40 +1,211 @@
-"""Every row of docs/methods.md is planned, with the draws, filters and scores that it names."""
+"""Every file of config/methods plans what its paper says, all of them in one dry run."""
 
-import re
+import resource
 
 import pytest
-import yaml
 
+from commands import methods_table
 from paths import REPOSITORY
-from teleport.plan.plan import Plan
-from teleport.settings import read as config
+from teleport.settings.read import load_files
 
-ROWS = re.findall(r"^\| (.*?) \| `(\{.*\})` \|", (REPOSITORY / "docs/methods.md").read_text(), re.MULTILINE)
-BASE = yaml.safe_load((REPOSITORY / "config/config.yaml").read_text())
-SCORED = {"top", "around", "triangle", "stratified"}
+# Read against the papers and their code: of each episode the negatives of each source, ranks, draws, filters, who
+# mines, the loss, own negatives of a row, masks and the start.
+CLAIMS = {
+    "adore-pq": [
+        "live 200 PQ48, lambda (metric_cut 200), query alone, from star",
+    ],
+    "adore": [
+        "live 200, lambda (metric_cut 200), query alone, from star",
+    ],
+    "ance-restarts": [
+        "bm25 100, nll, 1 own",
+        "2 × query 20, mined by checkpoint 1, nll, 20 own, triples, continues moments, from previous",
+        "query 20, mined by checkpoint 2, nll, 20 own, triples, continues moments, from previous",
+    ],
+    "ance-tele-equal-counts": [
+        "query 30 + lookahead 30, mined by checkpoint 0, softmax, 15 own",
+        "query 30 + lookahead 30 + momentum 60, mined by checkpoint 1, softmax, 31 own",
+        "query 30 + lookahead 30 + momentum 120, mined by checkpoint 2, softmax, 31 own",
+    ],
+    "ance-tele": [
+        "query 30 + lookahead 30, mined by checkpoint 0, softmax, 31 own",
+        "query 15 + lookahead 15 + momentum 30, mined by checkpoint 1, softmax, 31 own",
+        "query 15 + lookahead 15 + momentum 30, mined by checkpoint 2, softmax, 31 own",
+    ],
+    "ance": [
+        "bm25 100, nll, 1 own",
+        "2 × query 20, mined by checkpoint 1, nll, 20 own, triples, continues true, from previous",
+        "query 20, mined by checkpoint 2, nll, 20 own, triples, continues true, from previous",
+    ],
+    "arctic-embed": [
+        "query 10 top, max_score 0.7, mined by checkpoint 0, softmax, 10 own",
+    ],
+    "bge": [
+        "query 15 of ranks 3-200, ranks after nothing, mined by checkpoint 0, softmax, 7 own",
+    ],
+    "bm25-and-random": [
+        "bm25 50 + random 50, nll, 1 own",
+    ],
+    "bm25-negatives": [
+        "bm25 100, nll, 1 own",
+    ],
+    "cocondenser": [
+        "bm25 30, softmax, 7 own",
+        "query 30 + bm25 30, mined by checkpoint 1, softmax, 7 own",
+    ],
+    "conan": [
+        "query 7 top, mined by checkpoint 0, softmax, 7 own, continues true, from previous",
+        "query 7 top, mined by checkpoint 1, softmax, 7 own, continues true, from previous",
+        "query 7 top, mined by checkpoint 2, softmax, 7 own, continues true, from previous",
+        "query 7 top, mined by checkpoint 3, softmax, 7 own, continues true, from previous",
+    ],
+    "dpr-adversarial": [
+        "bm25 30, softmax, 1 own",
+        "query 30 + bm25 30, mined by checkpoint 1, softmax, 1 own",
+    ],
+    "dpr": [
+        "bm25 30, softmax, 1 own",
+    ],
+    "facebook-search": [
+        "query 1 of ranks 101-500 + random 100, mined by checkpoint 0, nll, 31 own",
+    ],
+    "in-batch": [
+        "softmax",
+    ],
+    "lm-cocktail": [
+        "query 15 of ranks 3-200, ranks after nothing, mined by checkpoint 0, softmax, 7 own, averaged 0.5",
+    ],
+    "nce": [
+        "hardest",
+    ],
+    "nemotron-abs": [
+        "query 5 top, absolute_margin 0.05, s+ lowest, mined by checkpoint 0, softmax, 4 own",
+    ],
+    "nemotron": [
+        "query 5 top, percentage 0.95, s+ lowest, mined by checkpoint 0, softmax, 4 own",
+    ],
+    "no-duplicates": [
+        "softmax, distinct_positives",
+    ],
+    "nv-top-k-abs": [
+        "query 4 top, max_score 0.7, mined by checkpoint 0, softmax, 4 own",
+    ],
+    "nv-top-k-margin": [
+        "query 4 top, absolute_margin 0.05, s+ first, mined by checkpoint 0, softmax, 4 own",
+    ],
+    "nv-top-k-percentage": [
+        "query 4 top, percentage 0.95, s+ first, mined by checkpoint 0, softmax, 4 own",
+    ],
+    "nv-top-k-shifted": [
+        "query 4 top, skip_ranks 10, mined by checkpoint 0, softmax, 4 own",
+    ],
+    "nv-top-k": [
+        "query 4 top, mined by checkpoint 0, softmax, 4 own",
+    ],
+    "q-neg-lookahead": [
+        "query 30 + lookahead 30, mined by checkpoint 0, softmax, 31 own",
+        "query 30 + lookahead 30, mined by checkpoint 1, softmax, 31 own",
+        "query 30 + lookahead 30, mined by checkpoint 2, softmax, 31 own",
+    ],
+    "q-neg-momentum": [
+        "query 60, mined by checkpoint 0, softmax, 31 own",
+        "query 30 + momentum 30, mined by checkpoint 1, softmax, 31 own",
+        "query 30 + momentum 30, mined by checkpoint 2, softmax, 31 own",
+    ],
+    "q-neg": [
+        "query 60, mined by checkpoint 0, softmax, 31 own",
+        "query 60, mined by checkpoint 1, softmax, 31 own",
+        "query 60, mined by checkpoint 2, softmax, 31 own",
+    ],
+    "random-negatives": [
+        "random 100, nll, 1 own",
+    ],
+    "ranks-1-20": [
+        "query 20 of ranks 1-20, mined by checkpoint 0, nll, 20 own, triples",
+    ],
+    "ranks-181-200": [
+        "query 20 of ranks 181-200, mined by checkpoint 0, nll, 20 own, triples",
+    ],
+    "ranks-both": [
+        "query 20 of ranks 1-20, 181-200, mined by checkpoint 0, nll, 20 own, triples",
+    ],
+    "sfr": [
+        "query 7 of ranks 30-100, mined by checkpoint 0, softmax, 7 own",
+    ],
+    "simans": [
+        "query 15 around (a 0.5), s+ lowest, mined by checkpoint 0, softmax, 15 own",
+    ],
+    "st-random": [
+        "query 5 of ranks 11-50, relative_margin 0.05, max_score 0.8, s+ lowest, ranks after filters, "
+        "mined by checkpoint 0, softmax, 5 own",
+    ],
+    "st-top": [
+        "query 5 top, relative_margin 0.05, s+ lowest, mined by checkpoint 0, softmax, 5 own",
+    ],
+    "star-alpha": [
+        "query 200, mined by checkpoint 0, ranknet (star_alpha 0.1), 1 own, known_positives, from bm25-negatives",
+    ],
+    "star": [
+        "query 200, mined by checkpoint 0, ranknet, 1 own, known_positives, from bm25-negatives",
+    ],
+    "stratified": [
+        "query 20 stratified (strata 10), mined by checkpoint 0, softmax, 15 own",
+    ],
+    "trisampler": [
+        "query 15 triangle (among 100), s+ lowest, mined by checkpoint 0, softmax, 15 own",
+    ],
+}
 
 
-def test_the_page_has_rows():
-    assert len(ROWS) >= 15 and len({settings for _, settings in ROWS}) == len(ROWS)
+@pytest.fixture(scope="module")
+def planned():
+    """(the plan of all methods in one, processor seconds that it took)"""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_utime
+    plan = methods_table.methods_plan()
+    return plan, resource.getrusage(resource.RUSAGE_SELF).ru_utime - before
 
 
-@pytest.mark.parametrize(("name", "settings"), ROWS, ids=[name.split(" (")[0] for name, _ in ROWS])
-def test_a_method_is_planned_as_its_row_says(name, settings, monkeypatch):
-    monkeypatch.chdir(REPOSITORY)
-    given = yaml.safe_load(settings)
-    plan = Plan(*config.load(config.merged(BASE, {"experiments": {"method": given}})))
-    pool = plan.trajectories["method"][0].pools[-1]
-    negatives = given["negatives"]
-    if "counts" in negatives:
-        assert {name: draw.count for name, draw in pool.settings.sources.items()} == negatives["counts"]
-    filters = {key: value for key, value in negatives.get("filters", {}).items() if key != "positive_score"}
-    assert pool.settings.filters == filters
-    for source, draw in pool.settings.sources.items():
-        wanted = negatives.get("draws", {}).get(source, negatives.get("draw", "uniform"))
-        wanted = {"kind": wanted} if isinstance(wanted, str) else wanted
-        assert wanted.items() <= draw.draw.model_dump().items()
-    if "positive_score" in negatives.get("filters", {}):
-        assert pool.settings.positive_score == negatives["filters"]["positive_score"]
-    compares = {draw.draw.kind for draw in pool.settings.sources.values()} & {"around", "triangle"}
-    compares |= filters.keys() - {"max_score", "min_score", "skip_ranks"}
-    assert bool(compares) == ("scores.miner" in pool.inputs), "the positives' scores are in no retrieval"
+@pytest.fixture(scope="module")
+def plan(planned):
+    return planned[0]
+
+
+def test_every_file_is_a_method_with_its_source(plan):
+    names = [path.stem for path in methods_table.method_files()]
+    assert set(names) == set(CLAIMS) and len(names) >= 40
+    for name in names:
+        about = plan.experiments[name].about
+        assert about.paper and about.rule, name
+    labels = [plan.experiments[name].label for name in names]
+    assert len(set(labels)) == len(labels)
+
+
+@pytest.mark.parametrize("name", CLAIMS)
+def test_a_method_is_planned_as_it_claims(plan, name):
+    assert methods_table.planned_episodes(plan.trajectories[name][0]) == CLAIMS[name]
+
+
+def test_all_are_planned_in_eight_seconds(planned):
+    plan, seconds = planned
+    assert len(plan.stages) > 300 and seconds < 8
+
+
+@pytest.mark.parametrize("path", methods_table.method_files(), ids=lambda path: path.stem)
+def test_a_method_alone_comes_after_another_configuration(path):
+    """What the page says: after any configuration; here one whose schedule is in epochs and whose masks are others."""
+    _, experiments = load_files([REPOSITORY / "config/marco.yaml", path])
+    method = experiments[path.stem].method
+    assert method and method[-1].training.batch_queries == 8
+
+
+def test_the_page_is_made_from_the_files():
+    text = (REPOSITORY / "docs/methods.md").read_text()
+    assert methods_table.with_methods(text) == text, "docs/methods.md is stale: run `teleport schema`"
+    assert text.count("config/methods/") >= len(CLAIMS)
+
+
+def test_an_experiment_without_negatives_of_its_own_shares_its_stages(plan):
+    """STAR is under ADORE and after BM25 negatives: one training of each, whichever file asks for it."""
+    (star,), (adore,), (warm,) = (plan.trajectories[name] for name in ("star", "adore", "bm25-negatives"))
+    assert adore.episodes[0].checkpoint == star.episodes[-1].checkpoint
+    assert star.episodes[0].checkpoint == warm.episodes[-1].checkpoint

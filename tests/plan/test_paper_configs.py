@@ -24,10 +24,7 @@ TABLE_5 = {
 
 
 def read(*names):
-    raw, files = {}, [CONFIG / f"{name}.yaml" for name in names]
-    for file in files:
-        raw = merged(raw, yaml.safe_load(file.read_text()))
-    return load(raw, files)
+    return load_files([CONFIG / f"{name}.yaml" for name in names])
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,7 @@ import yaml
 
 from paths import REPOSITORY
 from teleport.plan.plan import Plan
-from teleport.settings.read import load, merged
+from teleport.settings.read import load_files
 
 CONFIG = REPOSITORY / "config"
 RELEASED = yaml.safe_load((REPOSITORY / "tests/plan/released_arguments.yaml").read_text())
@@ -43,9 +43,7 @@ ROWS = set(re.findall(r"^\| ([A-Z]?\d+) \|", (REPOSITORY / "docs/divergences.md"
 def planned(request, tmp_path_factory):
     """(name of a plan in FILES, the plan with all experiments of its papers)."""
     base = request.param if (CONFIG / f"{request.param}.yaml").is_file() else "marco"
-    raw, files = {}, [CONFIG / f"{name}.yaml" for name in (base, *FILES[request.param])]
-    for file in files:
-        raw = merged(raw, yaml.safe_load(file.read_text()))
+    files = [CONFIG / f"{name}.yaml" for name in (base, *FILES[request.param])]
     folder = tmp_path_factory.mktemp("web-drive")
     for name in WEB_DRIVE:
         (folder / f"data/released/{name}").mkdir(parents=True)
@@ -53,7 +51,7 @@ def planned(request, tmp_path_factory):
         (folder / f"data/released/{name}/pytorch_model.bin").write_bytes(b"weights")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        return request.param, Plan(*load(raw, files))
+        return request.param, Plan(*load_files(files))
 
 
 def test_every_file_of_a_paper_is_planned_here():

@@ -4,10 +4,9 @@ import pytest
 
 from paths import REPOSITORY
 from teleport.plan.plan import Plan
-from teleport.settings.read import load_files
-from teleport.settings.yaml_mapping import read_mapping
+from teleport.settings.read import load_files, merged_files
 
-SYSTEMS, APIDOCS = (read_mapping(REPOSITORY / f"config/{name}.yaml") for name in ("systems", "apidocs"))
+SYSTEMS, APIDOCS = (merged_files([REPOSITORY / f"config/{name}.yaml"]) for name in ("systems", "apidocs"))
 ROWS = SYSTEMS["ablations"]["systems"]["experiments"]
 # Pools of 20: the arms that draw from named ranks. None: zero-shot, ANCE-Tele, with the negatives of apidocs.yaml, and
 # the rows that are on top of another row.

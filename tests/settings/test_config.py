@@ -685,7 +685,7 @@ def test_an_editor_takes_any_number_as_it_is_read_and_knows_its_bounds():
     ids=lambda p: p.name,
 )
 def test_configurations_of_the_repository_load_and_so_do_their_ablations(path):
-    raw = yaml.safe_load(path.read_text())
+    raw = config.merged_files([path])
     loaded, _ = config.load(raw, [path])
     if loaded.encoder is None or not loaded.episodes:
         return  # runs from elsewhere are scored, or every experiment has episodes of its own: nothing can be ablated

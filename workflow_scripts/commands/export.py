@@ -21,12 +21,12 @@ KEY = re.compile("[0-9a-f]{12}")
 EXAMPLE_PASSAGES, EXAMPLE_CHARACTERS = 3, 120
 
 
-def export(link, output):
+def export(link, output, **wanted):
     """Write what a stage (its folder, or the link to it) has for others to `output`; returns a sentence on it.
 
-    merge: negatives as Tevatron's JSON lines; evaluate: a folder of the run and its judgments, in TREC's forms; train:
-    a folder of the checkpoint, its card with scores and an example; encode: vectors, by the ending of `output`. All is
-    made beside `output` and renamed at the end.
+    merge: negatives in a form, as `wanted` says (`negatives.export.Wanted`); evaluate: a folder of the run and its
+    judgments, in TREC's forms; train: a folder of the checkpoint, its card with scores and an example; encode: vectors,
+    by the ending of `output`. All is made beside `output` and renamed at the end.
     """
     from commands.vectors import export_vectors  # which imports this module
 
@@ -35,11 +35,13 @@ def export(link, output):
     exporters["encode"] = export_vectors
     if (kind := stage.manifest["kind"]) not in exporters:
         raise Refusal(f"{link} is a stage of kind {kind}: give one of {', '.join(exporters)}.")
+    if kind != "merge" and any(wanted.values()):
+        raise Refusal(f"{link} is a stage of kind {kind}, and --form, --order, --most, --scores are of negatives.")
     require_output(output, folder=kind in ("evaluate", "train"))
     try:
         with part_of(output.parent / "export") as folder:
             folder.mkdir()
-            return exporters[kind](link, stage, output, folder)
+            return exporters[kind](link, stage, output, folder, **{key: w for key, w in wanted.items() if w})
     except (FileExistsError, NotADirectoryError, IsADirectoryError) as error:
         raise Refusal(f"{output} cannot be written ({error}). Give another path.") from None
 
@@ -75,13 +77,13 @@ def run_lines(stage):
         yield from map(str.split, file)
 
 
-def export_negatives(link, stage, output, folder):
-    """The pool of a merge stage as the file `output`, in Tevatron's form; returns a sentence."""
-    from teleport.negatives.export import export_tevatron
+def export_negatives(link, stage, output, folder, **wanted):
+    """The pool of a merge stage as the file `output`; returns a sentence."""
+    from teleport.negatives.export import Wanted, export_pool
 
-    number = export_tevatron(stage, collection_of(stage), folder)
+    written = export_pool(stage, collection_of(stage), folder, Wanted(**wanted))
     os.replace(folder / "lines", output)
-    return f"{number} queries in {output}"
+    return f"{written} in {output}"
 
 
 def export_run(link, stage, output, folder):

@@ -5,18 +5,18 @@ from pathlib import Path
 import numpy as np
 
 from commands.export import collection_of
-from teleport.arrays import CHUNK_OFFSETS
 from teleport.collection.reader import positives_of
+from teleport.negatives.export import scorer_of
 from teleport.negatives.pool import read_pool
 from teleport.plan.plan import Plan
 from teleport.refusal import Refusal
 from teleport.report.rows import in_folder, needs_training
 from teleport.report.stages import Stages
-from teleport.search.pairs import PairScorer
 from teleport.settings.read import load_files
 from teleport.settings.yaml_mapping import read_mapping
 
 METHOD = "config/variants/mined.yaml"
+ORDERS = {"drawn": "in the order of the draw", "hardest": "hardest first"}
 
 
 def mined(name, method):
@@ -47,9 +47,8 @@ def summary(pool_stage):
     sources = ", ".join(f"{count:,} from {source}" for source, count in facts["drawn"].items())
     said = [f"{number:,} negatives ({sources}) of {told:,} training queries, {number / max(1, told):.1f} a query."]
     searches = retrievals(stages, pool_stage)
-    if searches:
+    if scorer := scorer_of(pool_stage, len(lengths)):
         positives = positives_of(collection_of(pool_stage), input_of(stages, pool_stage, "positives"), "train")
-        scorer = scorer_of(stages, next(iter(searches.values())))
         above = scorer.score(positives.rows, positives.values)
         rows = np.repeat(np.arange(len(lengths)), lengths)
         below = scorer.score(rows, np.asarray(pool.items.passages))
@@ -75,19 +74,9 @@ def input_of(stages, stage, role):
 
 
 def retrievals(stages, pool_stage):
-    """{source: retrieve stage (`Artefact`)} of a pool's sources by the checkpoint that mines."""
+    """{source: retrieve stage (`Artefact`)} of those of a pool's sources that a checkpoint has searched."""
     read = {role: input_of(stages, pool_stage, role) for role in pool_stage.manifest["inputs"]}
     return {role: stage for role, stage in read.items() if stage.manifest["kind"] == "retrieve"}
-
-
-def scorer_of(stages, search):
-    """The `PairScorer` of training queries and passages by the vectors that a search (`Artefact`) has read."""
-    queries, passages = (input_of(stages, search, role) for role in ("queries", "passages"))
-    chunked = CHUNK_OFFSETS in passages.manifest["files"]
-    offsets = np.load(passages.path(CHUNK_OFFSETS)) if chunked else None
-    vectors = (np.load(of.path(file), mmap_mode="r")
-               for of, file in ((queries, "queries.train.npy"), (passages, "passages.npy")))  # fmt: skip
-    return PairScorer(*vectors, offsets)
 
 
 def middle(scores):

@@ -283,16 +283,23 @@ def judgment_rows(path, header=None, wrong=refuse):
 def json_rows(path, types, defaults=None, wrong=refuse):
     """(line number, values of the keys in `types`) of JSON lines; `types` is {key: Python type of its value},
     `defaults` are values of keys that a line may leave out."""
-    for number, line in lines(path):
-        try:
-            record = {**(defaults or {}), **json.loads(line)}
-            if "\\u" in line:  # an escape may stand for half a surrogate pair, which no UTF-8 file can hold
-                json.dumps(record, ensure_ascii=False).encode("utf-8")
-        except (ValueError, TypeError, RecursionError) as error:
-            wrong(path, number, f"not a JSON object ({error}). Write one object per line.")
-            continue
+    for number, record in json_objects(path, wrong):
+        record = {**(defaults or {}), **record}
         if missing := next((key for key, kind in types.items() if not isinstance(record.get(key), kind)), None):
             kind = types[missing].__name__
             wrong(path, number, f"{missing!r} is missing or not a {kind}. Correct the line.")
             continue
         yield number, *(record[key] for key in types)
+
+
+def json_objects(path, wrong=refuse):
+    """(line number, dict) of JSON lines."""
+    for number, line in lines(path):
+        try:
+            record = {**json.loads(line)}
+            if "\\u" in line:  # an escape may stand for half a surrogate pair, which no UTF-8 file can hold
+                json.dumps(record, ensure_ascii=False).encode("utf-8")
+        except (ValueError, TypeError, RecursionError) as error:
+            wrong(path, number, f"not a JSON object ({error}). Write one object per line.")
+            continue
+        yield number, record

@@ -1,44 +1,147 @@
-"""Export a pool of negatives as JSON lines that Tevatron trains from."""
+"""A pool of negatives for others: every query with its passages, in the forms of `negatives.forms`."""
 
 import json
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from teleport.arrays import Ragged
 from teleport.collection.reader import positives_of
+from teleport.negatives.forms import FORMS, Mined
+from teleport.negatives.pool import read_pool
+from teleport.negatives.scores import PairTable
+from teleport.refusal import Refusal
 from teleport.running.artefact import Artefact
+from teleport.running.job import Job
+from teleport.search.pairs import PairScorer
 
 BLOCK_QUERIES = 1000
 CHUNK_PASSAGES = 4096
 
 
-def export_tevatron(negatives, collection, folder):
-    """Write one JSON line per training query in Tevatron's form with inline passages; returns the number of lines.
+class Wanted(NamedTuple):
+    """What an export writes. hardest: the highest scores first, else as drawn; most: at most so many negatives of a
+    query; scores: also scores, and where the form has room for them ranks, sources and episodes"""
 
-    Each line has query_id, query, positive_passages and negative_passages, a passage being docid, title, text.
-    Negatives keep the order and the duplicates of the pool; a query without negatives or positives, on which Tevatron
-    cannot train, is left out. negatives, collection: `running.artefact.Artefact`s; folder: a temporary one, of the
-    file `lines`, beside which the corpus lies unpacked.
+    form: str = "tevatron"
+    hardest: bool = False
+    most: int | None = None
+    scores: bool = False
+
+
+def export_pool(negatives, collection, folder, wanted=Wanted()):  # noqa: B008 (immutable)
+    """Write the pool of a merge stage in a form; returns a sentence on what was written.
+
+    Negatives keep the order and the duplicates of the pool, unless `wanted` says otherwise; a query without negatives
+    or positives, on which nobody can train, is left out. negatives, collection: `running.artefact.Artefact`s; folder: a
+    temporary one, of the file `lines`, beside which the corpus lies unpacked.
     """
-    queries = pq.read_table(collection.path("queries.train.parquet"), columns=["query_id", "text"]).to_pylist()
-    found = negatives.manifest["inputs"].get("positives")  # the stage that the pool was made with, if it read one
-    positives = positives_of(collection, found and Artefact(negatives.folder.parents[1] / found), "train")
-    pools = Ragged.open(negatives.path("offsets.npy"), negatives.path("passages.npy"))
-    corpus, num_lines = Corpus(collection.path("corpus.parquet"), f"{folder}/corpus"), 0
-    with open(f"{folder}/lines", "w", encoding="utf-8") as file:
-        for first in range(0, len(queries), BLOCK_QUERIES):
-            block = range(first, min(first + BLOCK_QUERIES, len(queries)))
-            relevant, mined = ({q: lists[q].tolist() for q in block} for lists in (positives, pools))
-            texts = corpus.read({p for q in block for p in relevant[q] + mined[q]})
-            for q in (q for q in block if relevant[q] and mined[q]):
-                line = {"query_id": queries[q]["query_id"], "query": queries[q]["text"]}
-                line["positive_passages"] = [texts[p] for p in relevant[q]]
-                line["negative_passages"] = [texts[p] for p in mined[q]]
-                file.write(json.dumps(line, ensure_ascii=False) + "\n")
-                num_lines += 1
-    return num_lines
+    form, pool = FORMS[wanted.form], Pools(negatives, collection, folder)
+    width, short, number = pool.most(wanted.most) if form.one_row else 0, 0, 0
+    if wanted.hardest and not pool.scored:
+        raise Refusal(
+            f"{negatives.folder}: nobody has scored these negatives, so none is the hardest. Leave --order out, or "
+            "export a pool that a checkpoint has mined, whose vectors are still there (keep_vectors)."
+        )
+    with open(f"{folder}/lines", "w", encoding="utf-8", newline="") as file:
+        for mined in pool.mined(wanted.hardest, wanted.most):
+            if form.one_row and len(mined.negatives) < width:
+                short += 1
+                continue
+            for row in form.write(
+                mined if form.all_positives else mined._replace(positives=mined.positives[:1]), wanted.scores
+            ):
+                line = "\t".join(row) if isinstance(row, tuple) else json.dumps(row, ensure_ascii=False)
+                file.write(f"{line}\n")
+            number += 1
+    if not number:
+        raise Refusal(
+            f"{negatives.folder}: no query has both a positive and a negative, so there is nothing to export."
+        )
+    fewer = f", without {short} that have fewer than {width} negatives" if short else ""
+    return f"{number} queries{fewer}"
+
+
+class Pools:
+    """The pool of a merge stage with its texts and scores. Arguments: see `export_pool`"""
+
+    def __init__(self, negatives, collection, folder):
+        self.queries = pq.read_table(collection.path("queries.train.parquet"), columns=["query_id", "text"]).to_pylist()
+        found = negatives.manifest["inputs"].get("positives")  # the stage that the pool was made with, if it read one
+        self.positives = positives_of(collection, found and Artefact(negatives.folder.parents[1] / found), "train")
+        self.pool, self.scorer = read_pool(negatives.path), scorer_of(negatives, len(self.queries))
+        self.corpus = Corpus(collection.path("corpus.parquet"), f"{folder}/corpus")
+        self.scored = self.scorer is not None or bool(np.isfinite(self.pool.items.scores).any())
+
+    def most(self, bound):
+        """The most negatives of a query that has a positive, at most `bound` (int or None)."""
+        lengths = np.diff(self.pool.offsets)[self.positives.lengths > 0]
+        return min(int(lengths.max(initial=0)), bound or np.iinfo(np.int64).max)
+
+    def mined(self, hardest=False, most=None):
+        """Yield `Mined` of every query that has positives and negatives; arguments: as in `Wanted`."""
+        offsets = self.pool.offsets
+        for first in range(0, len(self.queries), BLOCK_QUERIES):
+            block = range(first, min(first + BLOCK_QUERIES, len(self.queries)))
+            block = [q for q in block if len(self.positives[q]) and offsets[q] < offsets[q + 1]]
+            drawn = {q: self.drawn(q, hardest, most) for q in block}
+            relevant = {q: self.positives[q].tolist() for q in block}
+            texts = self.corpus.read({p for q in block for p in relevant[q] + [n["row"] for n in drawn[q]]})
+            for q in block:
+                scores = self.score(q, relevant[q])
+                positives = [texts[p] | known("score", score) for p, score in zip(relevant[q], scores, strict=True)]
+                negatives = [texts[n.pop("row")] | n for n in drawn[q]]
+                yield Mined(self.queries[q]["query_id"], self.queries[q]["text"], positives, negatives)
+
+    def drawn(self, query, hardest, most):
+        """The negatives of a query row (list of dict): row of the passage, score, rank, source, episode."""
+        start, stop = self.pool.offsets[query : query + 2]
+        passages, sources, episodes, ranks, scores = (field[start:stop] for field in self.pool.items)
+        unknown = np.isnan(scores)
+        if unknown.any() and self.scorer:
+            scores = np.where(unknown, self.scorer.score(np.full(len(passages), query), passages), scores)
+        order = np.argsort(-scores, kind="stable") if hardest else np.arange(len(passages))  # NaN comes last
+        return [
+            {"row": int(passages[n])}
+            | known("score", scores[n])
+            | {"rank": int(ranks[n]), "source": self.names_of(sources[n]), "episode": int(episodes[n])}
+            for n in order[:most]
+        ]
+
+    def names_of(self, bits):
+        """The sources of a negative, such as "query" or "query+momentum"."""
+        return "+".join(name for name, bit in self.pool.bits.items() if bits & bit)
+
+    def score(self, query, passages):
+        """float32 [n]: scores of some passages for a query row, NaN where nobody knows them."""
+        passages = np.array(passages)
+        return (
+            self.scorer.score(np.full(len(passages), query), passages) if self.scorer else passages * np.float32("nan")
+        )
+
+
+def known(key, score):
+    """{key: score} as the shortest number that is the float32 score; {} where nobody knows it."""
+    return {} if np.isnan(score) else {key: float(str(np.float32(score)))}
+
+
+def scorer_of(negatives, num_queries):
+    """What scores pairs by the checkpoint that mined a pool (`negatives.scores`): the vectors, or the table of the pool
+    and the positives; None where no checkpoint did, or its vectors were removed.
+
+    negatives: the Artefact of a merge stage
+    """
+    root = negatives.folder.parents[3]
+    job = Job(negatives.manifest | {"code": ""}, root=root)
+    if "scores.miner" in job.inputs:
+        return PairTable.open(job, "scores.miner", num_queries)
+    retrievals = [job.inputs[role] for role in ("query", "lookahead") if role in job.inputs]
+    for retrieval in retrievals:
+        mined = Job(retrieval.manifest | {"code": ""}, root=root)
+        if {"queries", "passages"} <= mined.inputs.keys() and not any(a.deleted for a in mined.inputs.values()):
+            return PairScorer.of_job(mined, "train")
+    return None
 
 
 class Corpus:

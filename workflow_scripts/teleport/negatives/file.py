@@ -1,9 +1,10 @@
 """Stage `negatives_file`: negatives made elsewhere, in the form of our own retrievals. Training on another system's
 negatives tells a fault of mining from a fault of training.
 
-Each form of file (FORMS) is a function of the job. It returns `records`, which yields (place, query, negatives) as the
-file has them, `queries` {query: rows of the training queries that are meant, several where texts are the same}, and
-`find(place, negatives)`, int32 passage rows, -1 where no passage has the text. `place` is "FILE, line 3".
+Files are read as `negatives.forms` says, or as token ids. Either is a function of the job. It returns `records`, which
+yields (place, query, negatives) as the file has them, `queries` {query: rows of the training queries that are meant,
+several where texts are the same}, and `find(place, negatives)`, int32 passage rows, -1 where no passage has the text.
+`place` is "FILE, line 3".
 """
 
 import json
@@ -16,15 +17,18 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from teleport.arrays import Run, in_slots
-from teleport.collection.dpr import dpr_records
 from teleport.collection.records import json_rows
 from teleport.encoder.tokens import open_tokens
 from teleport.negatives.draw import hash_bytes, hash_ids
+from teleport.negatives.forms import FORMS, whole
 from teleport.refusal import Refusal, Remedy
 from teleport.running.files import require_planned
 from teleport.settings.pool import NegativesFileSettings as Settings  # noqa: F401
 
 CHUNK_TEXTS = 65536  # in memory at a time: about 25 MB of MS MARCO
+WITH_IDS = ("tevatron", "nemo", "triples")  # forms whose queries have ids
+GIVE_IDS = Remedy("Give a file with the `query_id`s of the training split.")
+GIVE_TEXTS = Remedy("Give a file with the queries of the training split, to the character.")
 GIVE_NAMES = Remedy("Give ids, or titles and texts to the character as the collection has them.")
 SAME_TOKENIZER = Remedy(
     "Its texts must have been tokenised as the collection is: by the same tokenizer (bert-base-uncased in "
@@ -33,29 +37,42 @@ SAME_TOKENIZER = Remedy(
 
 
 def run(job):
-    """Write a `Run` of the training queries that the file has: negatives in its order, scores 0. A query on several
-    lines of the file has as many here.
+    """Write a `Run` of the training queries that the file has: negatives in its order, with the scores that the file
+    has, NaN where it has none; all 0 where it has none at all. A query on several lines of the file has as many here.
 
     Facts: lines (or records) of the file, queries (training queries with a line), other_queries (lines of others, left
-    out), negatives, unmatched (negatives whose text or token ids no passage has, left out).
+    out), negatives, unmatched (negatives whose text or token ids no passage has, left out), scored (negatives).
     """
-    path = job.settings.path
+    path, form = job.settings.path, job.settings.form
     require_planned({path: job.settings.sha256})
-    form, other_queries, other_texts = FORMS[job.settings.form]
-    (records, queries, find), counts, rows, lists = form(job), Counter(), [], []
+    (records, queries, find), counts, rows, lists, scores = READERS.get(form, named)(job), Counter(), [], [], []
     for place, query, negatives in records:
         meant = queries.get(query, [])
         passages = find(place, negatives) if meant else np.zeros(0, np.int32)
         counts.update(lines=1, other_queries=int(not meant), unmatched=int(np.count_nonzero(passages < 0)))
         rows += meant
         lists += [passages[passages >= 0]] * len(meant)
+        scores += [scores_of(place, negatives)[passages >= 0]] * len(meant) if meant else []
     if not rows:
-        raise Refusal(f"{path}: none of its {counts['lines']} queries is a training query. {other_queries}")
+        remedy = GIVE_QUERIES.get(form, GIVE_IDS if form in WITH_IDS else GIVE_TEXTS)
+        raise Refusal(f"{path}: none of its {counts['lines']} queries is a training query. {remedy}")
     if not any(map(len, lists)):
-        raise Refusal(f"{path}: none of its negatives is in the collection. {other_texts}")
-    ids = in_slots(np.array([len(passages) for passages in lists]), np.concatenate(lists), empty=-1)
-    Run(ids, np.zeros(ids.shape, np.float32), np.array(rows)).write(job)
-    return dict(counts) | {"queries": len(set(rows)), "negatives": sum(map(len, lists))}
+        remedy = SAME_TOKENIZER if form == "token-ids" else GIVE_NAMES
+        raise Refusal(f"{path}: none of its negatives is in the collection. {remedy}")
+    lengths, scores = np.array([len(passages) for passages in lists]), np.concatenate(scores)
+    ids = in_slots(lengths, np.concatenate(lists), empty=-1)
+    scored = int(np.count_nonzero(~np.isnan(scores)))
+    scores_LK = in_slots(lengths, scores, empty=np.nan) if scored else np.zeros(ids.shape, np.float32)
+    Run(ids, scores_LK, np.array(rows)).write(job)
+    return dict(counts) | {"queries": len(set(rows)), "negatives": sum(map(len, lists)), "scored": scored}
+
+
+def scores_of(place, negatives):
+    """float32 [n]: the scores of negatives of a file, NaN where it has none."""
+    given = [each.get("score") if isinstance(each, dict) else None for each in negatives]
+    if wrong := [score for score in given if score is not None and type(score) not in (int, float)]:
+        raise Refusal(f"{place}: the score {wrong[0]!r} is no number. Correct it, or leave it out.")
+    return np.array([np.nan if score is None else score for score in given], np.float32)
 
 
 class Lookup:
@@ -84,13 +101,18 @@ def queries_by(job, column):
     return rows_by(pq.read_table(job.input("collection", "queries.train.parquet"))[column].to_pylist())
 
 
-def passages_by(job, *columns):
-    """The `Lookup` of the corpus by columns of it."""
+def passages_by(job, *columns, join="\0".join):
+    """The `Lookup` of the corpus by columns of it. join: function of a row of them -> text"""
     # Buffered ahead, what was read of a file would stay in memory until its end.
     corpus = pq.ParquetFile(job.input("collection", "corpus.parquet"), pre_buffer=False)
     chunks = (chunk.columns for chunk in corpus.iter_batches(CHUNK_TEXTS, columns=list(columns)))
-    texts = (map("\0".join, zip(*(column.to_pylist() for column in chunk), strict=True)) for chunk in chunks)
+    texts = (map(join, zip(*(column.to_pylist() for column in chunk), strict=True)) for chunk in chunks)
     return Lookup(np.concatenate([hash_ids(chunk) for chunk in texts]))
+
+
+def in_one(row):
+    """Title and text of a passage as one text."""
+    return whole({"title": row[0], "text": row[1]})
 
 
 def find_ids(lookup, place, ids):
@@ -104,32 +126,37 @@ def find_ids(lookup, place, ids):
     return rows
 
 
-def tevatron(job):
-    """Lines of query_id and negative_passages, each with docid or, where that is missing, title and text."""
+def named(job):
+    """Files of `negatives.forms`: passages have a docid or, where that is missing, title and text, or both in one."""
     path, lookup = job.settings.path, cache(partial(passages_by, job))
 
     def find(place, negatives):
+        ids, texts, ones = [], [], []
         try:
-            with_id = np.array(["docid" in passage for passage in negatives], bool)
-            ids = [str(passage["docid"]) for passage in negatives if "docid" in passage]
-            texts = ["\0".join((p.get("title") or "", p["text"])) for p in negatives if "docid" not in p]
+            for number, passage in enumerate(negatives):
+                if "docid" in passage:
+                    ids.append((number, str(passage["docid"])))
+                elif "whole" in passage:
+                    ones.append((number, passage["whole"]))
+                else:
+                    texts.append((number, "\0".join((passage.get("title") or "", passage["text"]))))
         except (KeyError, TypeError, AttributeError):
             raise Refusal(f"{place}: a negative passage has neither docid nor a text. Add one of them.") from None
         rows = np.empty(len(negatives), np.int32)
-        rows[with_id] = find_ids(lookup, place, ids)
-        if texts:
-            rows[~with_id] = lookup("title", "text").find(hash_ids(texts))
+        for found, in_corpus in (
+            (ids, partial(find_ids, lookup, place)),
+            (texts, lambda keys: lookup("title", "text").find(hash_ids(keys))),
+            (ones, lambda keys: lookup("title", "text", join=in_one).find(hash_ids(keys))),
+        ):
+            if found:
+                numbers, keys = zip(*found, strict=True)
+                rows[list(numbers)] = in_corpus(keys)
         return rows
 
-    lines = json_rows(path, {"query_id": str, "negative_passages": list})
-    return ((f"{path}, line {n}", *line) for n, *line in lines), queries_by(job, "query_id"), find
-
-
-def dpr(job):
-    """DPR's training JSON: a list of records with a question and its hard_negative_ctxs."""
-    path = job.settings.path
-    records = ((f"{path}, record {number}", *record) for number, *record in dpr_records(path, "hard_negative_ctxs"))
-    return records, queries_by(job, "text"), partial(find_ids, cache(partial(passages_by, job)))
+    by_id = job.settings.form in WITH_IDS
+    records = FORMS[job.settings.form].read(path)
+    records = ((mined.place, mined.query_id if by_id else mined.query, mined.negatives) for mined in records)
+    return records, queries_by(job, "query_id" if by_id else "text"), find
 
 
 def token_ids(job):
@@ -177,9 +204,8 @@ def token_keys(lists, cut):
         yield from (ids[first:last][:cut] for first, last in pairwise(places))
 
 
-# {form: (function, what to do when all queries are unknown, and when all passages are)}
-FORMS = {
-    "tevatron": (tevatron, Remedy("Give a file with the `query_id`s of the training split."), GIVE_NAMES),
-    "dpr": (dpr, Remedy("Give the training file of the data set whose questions the collection has."), GIVE_NAMES),
-    "token-ids": (token_ids, SAME_TOKENIZER, SAME_TOKENIZER),
+READERS = {"token-ids": token_ids}
+GIVE_QUERIES = {
+    "token-ids": SAME_TOKENIZER,
+    "dpr": Remedy("Give the training file of the data set whose questions the collection has."),
 }

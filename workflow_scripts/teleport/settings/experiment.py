@@ -50,6 +50,14 @@ class EpisodeTraining(Training):
         return rate
 
 
+class About(Section):
+    """Where an experiment's method is published, for docs/methods.md. It decides no result."""
+
+    paper: Line = Field(description="Authors and place, or repository and file.")
+    rule: Line = Field(description="The equation, table or line of code that the settings follow.")
+    left_out: Line | None = Field(None, description="What of it the settings leave out, or do otherwise.")
+
+
 class Override(Section):
     """One entry of `episodes`: what it does differently from the settings of the experiment."""
 
@@ -171,6 +179,7 @@ class WrittenExperiment(Defaults):
     """An experiment as it is written, with the configuration's settings where it has none of its own."""
 
     label: Line | None = Field(None, description="Name of the row in tables; the experiment's name when absent.")
+    about: About | None = Field(None, description="Where the method is published (config/methods).")
     encoder: Encoder
     episodes: list[Override] = Field(description="One entry per episode; an empty list is the zero-shot system.")
 

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import ConfigDict, Field, ValidationError, WithJsonSchema, field_validator, model_validator
 
 from teleport.refusal import Refusal
-from teleport.settings.pool import Pool, RanksAfter, Removal
+from teleport.settings.pool import FileForm, Pool, RanksAfter, Removal
 from teleport.settings.registry import (
     DRAWS,
     DRAWS_BY_RANK,
@@ -54,10 +54,11 @@ class NegativesFile(Section):
     """A file of negatives made elsewhere."""
 
     path: LocalPath = Field(description="JSON lines or JSON, plain or .gz.")
-    form: Literal["tevatron", "dpr", "token-ids"] = Field(
+    form: FileForm = Field(
         "tevatron",
         description="tevatron: lines of query_id and negative_passages with docid, or with text where ids are missing. "
-        "dpr: hard_negative_ctxs. token-ids: ANCE-Tele's released lines of query, positives, negatives in token ids.",
+        "pos-neg to triples: as `teleport export` writes them. dpr: hard_negative_ctxs. token-ids: ANCE-Tele's "
+        "released lines of query, positives, negatives in token ids.",
     )
 
 

@@ -76,12 +76,18 @@ class ScoreSettings(Offer):
     of: Literal["queries", "positives"] = "queries"
 
 
+# Those of negatives.forms, and ANCE-Tele's.
+FileForm = Literal[
+    "tevatron", "pos-neg", "nemo", "n-tuple", "triplet", "labeled-pair", "labeled-list", "triples", "dpr", "token-ids"
+]
+
+
 class NegativesFileSettings(Section):
     """Of the stage `negatives_file`. sha256: of the file"""
 
     path: str
     sha256: str
-    form: Literal["tevatron", "dpr", "token-ids"]
+    form: FileForm
 
     def identity(self):
         """The file is what its content is, wherever it lies."""

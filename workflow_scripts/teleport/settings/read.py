@@ -3,6 +3,9 @@
 An experiment is a set of overrides merged over the configuration. 1e-5, which YAML reads as text, becomes a number.
 """
 
+import os
+from pathlib import Path
+
 from pydantic.json_schema import GenerateJsonSchema
 
 from teleport.refusal import Refusal
@@ -19,7 +22,7 @@ OF_MODES = {"mode", "alpha", "beta", "pool", "per_source", "sources"}  # setting
 def load(raw, files=()):
     """(Config, {experiment name: Experiment}) of the merged mapping `raw`; `files` are the YAML files it came from, for
     the lines in messages. Raises Refusal with one line per mistake."""
-    locations = Locations(files)
+    locations = Locations(path for path, _ in with_bases(files))
     if raw.get("ablations") and "collection" not in raw:
         raise Refusal(
             "the configuration has ablations but no collection: an ablation file comes after the file it ablates, "
@@ -123,13 +126,64 @@ def load_files(files):
 
 
 def merged_files(files):
-    """The mapping (dict) of YAML files, merged in order as `--configfile` does."""
+    """The mapping (dict) of YAML files and of those that they extend, merged in order as `--configfile` does."""
+    return merged_as_snakemake(content for _, content in with_bases(files))
+
+
+def merged_as_snakemake(mappings):
+    """Mappings merged in order by Snakemake's own function: every mapping deeply, also those in WHOLE (dict)."""
     from snakemake.utils import update_config  # here: a benchmark reads no files, and may have no Snakemake
 
     raw = {}
-    for file in files:
-        update_config(raw, read_mapping(file))  # Snakemake's own: every mapping deeply, also those in WHOLE
+    for mapping in mappings:
+        update_config(raw, mapping)
     return raw
+
+
+def with_bases(files):
+    """[(path, content without `extends`)] of YAML files, in the order in which they are merged: each comes after the
+    files that it extends, whose paths are relative to its own."""
+    return [pair for file in files for pair in with_bases_of(file, ())]
+
+
+def with_bases_of(file, above):
+    """As `with_bases`, of one file. above: the files that extend it (tuple of paths)"""
+    content, place = read_mapping(file), ("extends",)
+    bases, pairs, above = content.pop("extends", []), [], (*above, os.path.realpath(file))
+    for base in [bases] if isinstance(bases, str) else bases if isinstance(bases, list) else [None]:
+        if not isinstance(base, str):
+            raise Refusal(f"{Locations([file]).of(place)}: give the path of a file, or a list of paths, not {base!r}.")
+        path = Path(file).parent / base
+        if os.path.realpath(path) in above:
+            raise Refusal(
+                f"{Locations([file]).of(place)}: {base} extends this file in its turn. Leave one of them out."
+            )
+        if not path.is_file():
+            raise Refusal(f"{Locations([file]).of(place)}: there is no file {path}. Paths are relative to this file.")
+        pairs += with_bases_of(os.path.normpath(path), above)
+    return [*pairs, (file, content)]
+
+
+def with_extended(config, files):
+    """The `config` of Snakemake, which knows no `extends`: its `files` with what they extend, and over them what the
+    command line has changed (dict)."""
+    contents = [read_mapping(file) for file in files]
+    if not any("extends" in content for content in contents):
+        return config
+    changes = changed(merged_as_snakemake(contents), config)
+    return merged_as_snakemake([merged_files(files), changes])
+
+
+def changed(before, after):
+    """What a mapping has that another one before it has not, or has with another value (dict)."""
+    changes = {}
+    for key, value in after.items():
+        if isinstance(value, dict) and isinstance(before.get(key), dict):
+            value = changed(before[key], value)
+            changes |= {key: value} if value else {}
+        elif key not in before or before[key] != value:
+            changes[key] = value
+    return changes
 
 
 class WithExponents(GenerateJsonSchema):
@@ -148,6 +202,8 @@ def json_schema():
     for name, value in ({"Experiment": override} | override.pop("$defs")).items():
         value.pop("required", None)
         schema["$defs"][f"{name}Override"] = value
+    bases = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
+    schema["properties"]["extends"] = bases | {"description": "Files that this one is merged over; relative to it."}
     for owner in (schema, schema["$defs"]["Ablation"]):
         owner["properties"]["experiments"]["additionalProperties"] = {"$ref": "#/$defs/ExperimentOverride"}
     schema.pop("required")  # in an editor an ablation file is valid alone: it lacks what the file that it ablates has

@@ -1,0 +1,214 @@
+"""A pool that is exported in every form, and read back as the source `file`."""
+
+import json
+
+import numpy as np
+import pytest
+
+from commands.export import export
+from teleport.arrays import Run
+from teleport.negatives import file, forms
+from teleport.negatives.export import Wanted, export_pool
+from teleport.refusal import Refusal
+from teleport.running.artefact import MANIFEST, Artefact
+from teleport.running.files import sha256_file, write_json
+
+TITLES = ["", "Ü", "T2", "", "T4", "T5", "", "T7"]
+CORPUS = {"doc_id": [f"d{n}" for n in range(8)], "title": TITLES, "text": [f"text {n}" for n in range(8)]}
+POSITIVES = {0: [0, 1], 1: [2], 2: [3]}
+# Neighbours of each query, of which its positives are no negatives: four of each remain, ranks 1 to 6.
+LISTS = [[0, 4, 5, 1, 6, 7], [4, 2, 0, 3, 7, 7], [7, 6, 5, 3, 1, 7]]
+SCORES = np.round(np.random.default_rng(7).normal(size=(3, 6)), 6).astype(np.float32)
+FORMS = [name for name, form in forms.FORMS.items() if form.write]
+DIM = 4
+
+
+@pytest.fixture
+def pool(world):
+    """(collection, merge job, vectors) of a pool of four negatives a query, all scored by the checkpoint that mined."""
+    judgments = [(q, p, 1) for q, positives in POSITIVES.items() for p in positives]
+    queries = ["who?", "what?", 'why\t"so"?']
+    collection = world.collection(["a", "b", "c"], judgments, queries=queries, **CORPUS)
+    rng = np.random.default_rng(1)
+    vectors = world.vectors(queries=rng.normal(size=(3, DIM)), passages=rng.normal(size=(8, DIM)))
+    retrieval = world.retrieval(LISTS, scores=SCORES)
+    named(retrieval, {"queries": vectors, "passages": vectors})
+    merged = world.merge(collection, {"query": 4}, {"query": retrieval})
+    named(merged, {"collection": collection, "query": retrieval})
+    return collection, merged, vectors
+
+
+def named(job, inputs):
+    """Name in a job's manifest what it read, as the runner does."""
+    path = job.folder / MANIFEST
+    inputs = {role: f"{read.kind}/{read.key}" for role, read in inputs.items()}
+    write_json(path, json.loads(path.read_text()) | {"inputs": inputs})
+
+
+def written(pool, path, **wanted):
+    export(pool[1].folder, path, **wanted)
+    return path.read_text(encoding="utf-8").split("\n")[:-1]
+
+
+def read_back(world, pool, form, path):
+    settings = {"path": str(path), "form": form, "sha256": sha256_file(path)}
+    job = world.stages.run(file.run, "negatives_file", settings, {"collection": pool[0]})
+    return Run.read(world.stages.make("merge", inputs={"file": job}), "file"), Artefact(job.folder).facts
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_what_is_exported_is_read_back_without_loss(world, pool, tmp_path, form):
+    """Passages in their order, repeated ones too, and scores to the last bit where the form has them."""
+    has_scores = form != "triples"
+    written(pool, tmp_path / "out", form=form, scores=has_scores)
+    run, facts = read_back(world, pool, form, tmp_path / "out")
+    pools = [[(item[0], item[4]) for item in each] for each in pool[1].pools]
+    assert len({len(each) for each in pools}) == 1 and any(len({p for p, _ in each}) < 4 for each in pools)
+    assert run.rows.tolist() == [0, 1, 2] and run.ids.tolist() == [[p for p, _ in each] for each in pools]
+    expected = np.array([[score if has_scores else 0 for _, score in each] for each in pools], np.float32)
+    assert np.array_equal(run.scores, expected)
+    assert facts["unmatched"] == 0 and facts["scored"] == (12 if has_scores else 0)
+    merged = world.merge(pool[0], {"file": 4}, {"file": world.stages.finish(written_run(world, run))})
+    assert merged.passages == pool[1].passages
+
+
+def written_run(world, run):
+    job = world.stages.make("negatives_file")
+    run.write(job)
+    return job
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_rows_have_the_columns_that_others_read(pool, tmp_path, form):
+    rows = written(pool, tmp_path / "plain", form=form)
+    ids = [[f"d{p}" for p in each] for each in pool[1].passages]
+    text = [f"{title} text {n}".strip() for n, title in enumerate(TITLES)]
+    mined = [[text[p] for p in each] for each in pool[1].passages]
+    if form == "triples":
+        assert rows == [f"{q}\t{p}\t{n}" for q, p, own in zip("abc", ["d0", "d2", "d3"], ids, strict=True) for n in own]
+        return
+    rows = [json.loads(row) for row in rows]
+    first, (who, what, why) = rows[0], ("who?", "what?", 'why\t"so"?')
+    if form == "tevatron":
+        assert list(first) == ["query_id", "query", "positive_passages", "negative_passages"]
+        assert first["positive_passages"][1] == {"docid": "d1", "title": "Ü", "text": "text 1"}
+        assert [[p["docid"] for p in row["negative_passages"]] for row in rows] == ids
+    elif form == "pos-neg":
+        assert rows == [
+            {"query": q, "pos": [text[p] for p in POSITIVES[n]], "neg": mined[n]}
+            for n, q in enumerate((who, what, why))
+        ]
+    elif form == "nemo":
+        assert first["question_id"] == "a" and first["pos_doc"][1] == {"id": "d1", "text": "Ü text 1"}
+        assert [[p["text"] for p in row["neg_doc"]] for row in rows] == mined
+    elif form == "n-tuple":
+        # sentence-transformers takes the columns in their order: anchor, positive, negatives, all of them texts
+        assert [list(row) for row in rows] == [["query", "positive", *(f"negative_{n}" for n in range(1, 5))]] * 3
+        assert [list(row.values()) for row in rows] == [
+            [q, text[POSITIVES[n][0]], *mined[n]] for n, q in enumerate((who, what, why))
+        ]
+    elif form == "triplet":
+        assert [list(row.values()) for row in rows[:4]] == [[who, text[0], negative] for negative in mined[0]]
+        assert list(first) == ["query", "positive", "negative"] and len(rows) == 12
+    elif form == "labeled-pair":
+        assert [(row["passage"], row["label"]) for row in rows[:6]] == [
+            (text[0], 1), (text[1], 1), *((negative, 0) for negative in mined[0])
+        ]  # fmt: skip
+    else:
+        assert first == {"query": who, "passages": [text[0], text[1], *mined[0]], "labels": [1, 1, 0, 0, 0, 0]}
+
+
+def test_scores_are_those_of_the_checkpoint_that_mined(pool, tmp_path):
+    """The list has those of the negatives; those of the positives are products of the vectors."""
+    from teleport.search.pairs import PairScorer
+
+    (row, *_) = (json.loads(line) for line in written(pool, tmp_path / "out", scores=True))
+    vectors = [np.load(pool[2].folder / name) for name in ("queries.train.npy", "passages.npy")]
+    expected = PairScorer(*vectors, None).score(0, np.array([0, 1]))
+    assert np.array_equal([np.float32(p["score"]) for p in row["positive_passages"]], expected)
+    negatives = [(p["score"], p["rank"], p["source"], p["episode"]) for p in row["negative_passages"]]
+    drawn = [(score, rank, source, episode) for _, source, episode, rank, score in pool[1].pools[0]]
+    assert [(np.float32(score), *rest) for score, *rest in negatives] == [
+        (np.float32(score), *rest) for score, *rest in drawn
+    ]
+    assert len({rank for _, rank, _, _ in negatives}) == 4
+
+
+def test_the_hardest_come_first_and_no_more_than_wanted(pool, tmp_path):
+    rows = [json.loads(line) for line in written(pool, tmp_path / "out", form="pos-neg", scores=True)]
+    hard = [json.loads(line) for line in written(pool, tmp_path / "hard", form="pos-neg", scores=True, hardest=True)]
+    assert [row["neg_scores"] for row in hard] == [sorted(row["neg_scores"], reverse=True) for row in rows]
+    assert any(row["neg_scores"] != one["neg_scores"] for row, one in zip(rows, hard, strict=True))
+    two = [json.loads(line) for line in written(pool, tmp_path / "two", form="n-tuple", hardest=True, most=2)]
+    assert [[row["negative_1"], row["negative_2"]] for row in two] == [row["neg"][:2] for row in hard]
+    assert all("negative_3" not in row for row in two)
+
+
+def test_without_vectors_negatives_that_nobody_scored_have_no_score(pool, world, tmp_path):
+    merged = world.merge(pool[0], {"random": 2}, {})
+    named(merged, {"collection": pool[0]})
+    export(merged.folder, tmp_path / "out", form="pos-neg", scores=True)
+    rows = [json.loads(line) for line in (tmp_path / "out").read_text().splitlines()]
+    assert {score for row in rows for score in row["neg_scores"] + row["pos_scores"]} == {None}
+    with pytest.raises(Refusal, match=f"{merged.folder}: nobody has scored.*--order"):
+        export(merged.folder, tmp_path / "hard", hardest=True)
+    assert not (tmp_path / "hard").exists()
+
+
+def test_queries_with_fewer_negatives_have_no_row_of_equal_width(pool, world, tmp_path):
+    short = world.retrieval([[4, 5], [4, -1], [6, 7]])
+    merged = world.merge(pool[0], {"query": 2}, {"query": short})
+    named(merged, {"collection": pool[0]})
+    said = export(merged.folder, tmp_path / "out", form="n-tuple")
+    assert said == f"2 queries, without 1 that have fewer than 2 negatives in {tmp_path / 'out'}"
+    rows = [json.loads(line) for line in (tmp_path / "out").read_text().splitlines()]
+    assert [row["query"] for row in rows] == ["who?", 'why\t"so"?']
+
+
+def test_options_of_negatives_are_refused_for_another_stage(pool, tmp_path):
+    with pytest.raises(Refusal, match="is a stage of kind"):
+        export(pool[0].folder, tmp_path / "out", form="n-tuple")
+    with pytest.raises(Refusal, match="triples has ids alone"):
+        export(pool[1].folder, tmp_path / "out", form="triples", scores=True)
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_export_without_any_query_is_refused(pool, world, tmp_path):
+    merged = world.merge(pool[0], {"query": 1}, {"query": world.retrieval([[0], [2], [3]])})
+    named(merged, {"collection": pool[0]})
+    with pytest.raises(Refusal, match="no query has both a positive and a negative"):
+        export_pool(Artefact(merged.folder), Artefact(pool[0].folder), tmp_path, Wanted())
+
+
+WRONG = [
+    ("pos-neg", '{"query": "who?", "pos": ["x"]}', "line 1: 'neg' is missing"),
+    ("pos-neg", '{"query": "who?", "pos": [], "neg": ["a"], "neg_scores": []}', "line 1: there are 1 passages"),
+    ("pos-neg", '{"query": "who?", "pos": [], "neg": ["text 3"], "neg_scores": ["high"]}', "line 1: the score 'high'"),
+    ("n-tuple", '{"query": "who?", "positive": "x"}', "line 1: columns are query, positive,"),
+    ("n-tuple", '{"query": "who?", "positive": "x", "negative_1": 5}', "line 1: a passage is no text"),
+    ("triplet", '{"query": "who?", "positive": "x"}', "line 1: columns are query, positive,"),
+    ("labeled-pair", '{"query": "who?", "passage": "x", "label": 3}', "line 1: columns are"),
+    ("labeled-list", '{"query": "who?", "passages": ["x"], "labels": [1, 0]}', "line 1: the first columns"),
+    ("nemo", '{"question_id": "a", "question": "?", "pos_doc": [], "neg_doc": [{}]}', "line 1: a passage has neither"),
+    ("triples", "a\td1\n", "line 1: column count 2"),
+    ("triples", "a\td1\td99\n", "line 1: passage 'd99' is not in the corpus"),
+    ("triplet", '{"query": "nobody asks", "positive": "x", "negative": "y"}', "none of its 1 queries"),
+    ("triplet", '{"query": "who?", "positive": "x", "negative": "y"}', "none of its negatives"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("form", "text", "message"), WRONG)
+def test_a_wrong_line_is_named(world, pool, tmp_path, form, text, message):
+    (tmp_path / "in.jsonl").write_text(text.rstrip("\n") + "\n")
+    with pytest.raises(Refusal, match=message) as caught:
+        read_back(world, pool, form, tmp_path / "in.jsonl")
+    assert "in.jsonl" in str(caught.value)
+
+
+def test_rows_of_one_query_are_one_list_and_several_positives_make_several(world, pool, tmp_path):
+    """Triplets of sentence-transformers repeat the negatives for each positive."""
+    rows = [("who?", "text 0", "text 6"), ("who?", "text 0", "T4 text 4"), ("who?", "Ü text 1", "text 6")]
+    lines = [json.dumps(dict(zip(("anchor", "answer", "negative"), row, strict=True))) for row in rows]
+    (tmp_path / "in").write_text("\n".join(lines) + "\n")
+    run, facts = read_back(world, pool, "triplet", tmp_path / "in")
+    assert run.rows.tolist() == [0, 0] and run.ids.tolist() == [[6, 4], [6, -1]] and facts["lines"] == 2

@@ -1,0 +1,267 @@
+"""The forms in which files hand on mined negatives: how a query with its passages is written in each, and read.
+
+A form has rows of JSON, or of TSV (`triples`). Forms with one row for each pair have the rows of a query one after
+another, and so they are read: as one `Mined`. Columns are read by their order where a form gives them no names of its
+own (query first, positive second), as sentence-transformers does.
+"""
+
+from collections.abc import Callable
+from itertools import groupby
+from typing import NamedTuple
+
+from teleport.collection.dpr import dpr_records
+from teleport.collection.records import json_objects, tab_rows
+from teleport.refusal import Refusal
+
+ORIGIN = ("score", "rank", "source", "episode")  # of a negative, beside its texts
+
+
+class Mined(NamedTuple):
+    """A query with its passages. query_id, query: id and text, None where the form lacks it; positives, negatives:
+    dicts of what is known of each: docid; title and text, or both in one (`whole`); and ORIGIN, of which a score may be
+    None. place: "FILE, line 3" of what was read"""
+
+    query_id: str | None
+    query: str | None
+    positives: list
+    negatives: list
+    place: str = ""
+
+
+class Form(NamedTuple):
+    """write: function (Mined, scores) -> rows, dicts or (of TSV) tuples; scores: whether they are wanted
+    read: function of a path -> `Mined` in its order
+    all_positives: whether a row has room for several positives; else the first one stands for all
+    one_row: whether every row has equally many negatives, so that a query with fewer has none
+    """
+
+    write: Callable | None
+    read: Callable
+    all_positives: bool = True
+    one_row: bool = False
+
+
+def whole(passage):
+    """Title and text of a passage in one line of text, as Tevatron and sentence-transformers join them."""
+    if "whole" in passage:
+        return passage["whole"]
+    title, text = passage.get("title"), passage.get("text", "")
+    return f"{title} {text}" if title else text
+
+
+def with_origin(passage, keys, scores):
+    """The keys of a passage (dict), and where it comes from if `scores` are wanted."""
+    return {key: passage[key] for key in (*keys, *(ORIGIN if scores else ())) if key in passage}
+
+
+# ---- Writing: one function a form
+
+
+def write_tevatron(mined, scores):
+    yield {
+        "query_id": mined.query_id,
+        "query": mined.query,
+        "positive_passages": [with_origin(p, ("docid", "title", "text"), scores) for p in mined.positives],
+        "negative_passages": [with_origin(p, ("docid", "title", "text"), scores) for p in mined.negatives],
+    }
+
+
+def write_pos_neg(mined, scores):
+    row = {"query": mined.query, "pos": list(map(whole, mined.positives)), "neg": list(map(whole, mined.negatives))}
+    if scores:
+        row |= {"pos_scores": scores_of(mined.positives), "neg_scores": scores_of(mined.negatives)}
+    yield row
+
+
+def write_nemo(mined, scores):
+    docs = ({"id": p["docid"], "text": whole(p)} | with_origin(p, (), scores) for p in mined.positives)
+    row = {"question_id": mined.query_id, "question": mined.query, "pos_doc": list(docs)}
+    docs = ({"id": p["docid"], "text": whole(p)} | with_origin(p, (), scores) for p in mined.negatives)
+    yield row | {"neg_doc": list(docs)}
+
+
+def write_n_tuple(mined, scores):
+    row = {"query": mined.query, "positive": whole(mined.positives[0])}
+    row |= {f"negative_{number}": whole(p) for number, p in enumerate(mined.negatives, 1)}
+    yield row | ({"score": scores_of([mined.positives[0], *mined.negatives])} if scores else {})
+
+
+def write_triplet(mined, scores):
+    positive = mined.positives[0]
+    for negative in mined.negatives:
+        row = {"query": mined.query, "positive": whole(positive), "negative": whole(negative)}
+        both = {"positive_score": positive.get("score"), "negative_score": negative.get("score")}
+        yield row | (both if scores else {})
+
+
+def write_labeled_pair(mined, scores):
+    for label, passages in ((1, mined.positives), (0, mined.negatives)):
+        for p in passages:
+            yield {"query": mined.query, "passage": whole(p), "label": label} | with_origin(p, (), scores)
+
+
+def write_labeled_list(mined, scores):
+    passages, labels = [*mined.positives, *mined.negatives], [1] * len(mined.positives) + [0] * len(mined.negatives)
+    row = {"query": mined.query, "passages": list(map(whole, passages)), "labels": labels}
+    yield row | ({f"{key}s": [p.get(key) for p in passages] for key in ORIGIN} if scores else {})
+
+
+def write_triples(mined, scores):
+    if scores:
+        raise Refusal("the form triples has ids alone, and no place for scores. Take another form.")
+    for negative in mined.negatives:
+        yield mined.query_id, mined.positives[0]["docid"], negative["docid"]
+
+
+def scores_of(passages):
+    return [passage.get("score") for passage in passages]
+
+
+# ---- Reading
+
+
+def read_tevatron(path):
+    for place, record in placed(path):
+        require(place, record, {"query_id": str, "negative_passages": list})
+        query, positives = record.get("query"), record.get("positive_passages") or []
+        yield Mined(record["query_id"], query, positives, record["negative_passages"], place)
+
+
+def read_pos_neg(path):
+    for place, record in placed(path):
+        require(place, record, {"query": str, "pos": list, "neg": list})
+        sides = (scored(place, record[side], record.get(f"{side}_scores")) for side in ("pos", "neg"))
+        yield Mined(None, record["query"], *sides, place)
+
+
+def read_nemo(path):
+    for place, record in placed(path):
+        record = {"question": record.get("query")} | record
+        require(place, record, {"question": str, "pos_doc": list, "neg_doc": list})
+        sides = ([nemo_passage(place, doc) for doc in record[side]] for side in ("pos_doc", "neg_doc"))
+        yield Mined(record.get("question_id"), record["question"], *sides, place)
+
+
+def nemo_passage(place, doc):
+    """A passage of NeMo's: a text, or an id with or without one."""
+    if isinstance(doc, str):
+        return {"whole": doc}
+    if not isinstance(doc, dict) or not ({"id", "text"} & doc.keys()):
+        raise Refusal(f"{place}: a passage has neither id nor text. Add one of them.")
+    names = {"docid": doc.get("id"), "whole": doc.get("text")}
+    return {key: value for key, value in names.items() if value} | with_origin(doc, (), True)
+
+
+def read_n_tuple(path):
+    for place, record in placed(path):
+        columns = [key for key in record if key != "score" and not key.startswith("negative")]
+        negatives = [record[key] for key in record if key.startswith("negative")]
+        if len(columns) != 2 or not negatives:
+            raise Refusal(f"{place}: columns are {', '.join(record)}, not query, positive, negative_1, … Correct it.")
+        passages = scored(place, [record[columns[1]], *negatives], record.get("score"))
+        yield Mined(None, record[columns[0]], passages[:1], passages[1:], place)
+
+
+def read_triplet(path):
+    def pairs():
+        for place, record in placed(path):
+            texts = [value for key, value in record.items() if key not in ("positive_score", "negative_score")]
+            if len(texts) != 3 or not all(isinstance(text, str) for text in texts):
+                raise Refusal(f"{place}: columns are {', '.join(record)}, not query, positive, negative. Correct it.")
+            query, positive, negative = texts
+            positive = {"whole": positive} | known_score(record.get("positive_score"))
+            yield (
+                (query, positive["whole"]),
+                place,
+                positive,
+                {"whole": negative} | known_score(record.get("negative_score")),
+            )
+
+    for (query, _), rows in groupby(pairs(), key=lambda row: row[0]):
+        rows = list(rows)
+        yield Mined(None, query, [rows[0][2]], [row[3] for row in rows], rows[0][1])
+
+
+def read_labeled_pair(path):
+    def pairs():
+        for place, record in placed(path):
+            texts = [value for key, value in record.items() if key not in ("label", *ORIGIN)]
+            if len(texts) != 2 or record.get("label") not in (0, 1):
+                raise Refusal(
+                    f"{place}: columns are {', '.join(record)}, not query, passage, label 0 or 1. Correct it."
+                )
+            yield texts[0], place, record["label"], {"whole": texts[1]} | with_origin(record, (), True)
+
+    for query, rows in groupby(pairs(), key=lambda row: row[0]):
+        rows = list(rows)
+        sides = ([passage for _, _, label, passage in rows if label == side] for side in (1, 0))
+        yield Mined(None, query, *sides, rows[0][1])
+
+
+def read_labeled_list(path):
+    for place, record in placed(path):
+        values = list(record.values())[:2]
+        require(place, record, {"labels": list})
+        if not isinstance(values[0], str) or not isinstance(values[1], list) or len(values[1]) != len(record["labels"]):
+            raise Refusal(f"{place}: the first columns are no query and a passage for each of its labels. Correct it.")
+        passages = scored(place, values[1], record.get("scores"))
+        for key in ORIGIN[1:]:
+            for passage, value in zip(passages, record.get(f"{key}s") or (), strict=False):
+                passage[key] = value
+        labelled = list(zip(record["labels"], passages, strict=True))
+        yield Mined(
+            None, values[0], *([p for label, p in labelled if bool(label) == side] for side in (True, False)), place
+        )
+
+
+def read_triples(path):
+    rows = tab_rows(path, (3,), "query id, positive id, negative id")
+    for (query, positive), triples in groupby(rows, key=lambda row: row[1:3]):
+        triples = list(triples)
+        negatives = [{"docid": negative} for _, _, _, negative in triples]
+        yield Mined(query, None, [{"docid": positive}], negatives, f"{path}, line {triples[0][0]}")
+
+
+def read_dpr(path):
+    for number, query, ids in dpr_records(path, "hard_negative_ctxs"):
+        yield Mined(None, query, [], [{"docid": each} for each in ids], f"{path}, record {number}")
+
+
+def placed(path):
+    """("FILE, line 3", dict) of each line of JSON."""
+    return ((f"{path}, line {number}", record) for number, record in json_objects(path))
+
+
+def require(place, record, types):
+    """Raise Refusal for a key of `types` that the record lacks, or that has a value of another type."""
+    for key, kind in types.items():
+        if not isinstance(record.get(key), kind):
+            raise Refusal(f"{place}: {key!r} is missing or not a {kind.__name__}. Correct the line.")
+
+
+def scored(place, texts, scores):
+    """Passages (list of dict) of texts and, where there are some, their scores."""
+    if not all(isinstance(text, str) for text in texts):
+        raise Refusal(f"{place}: a passage is no text. Correct the line.")
+    if scores is None:
+        return [{"whole": text} for text in texts]
+    if not isinstance(scores, list) or len(scores) != len(texts):
+        raise Refusal(f"{place}: there are {len(texts)} passages and other scores. Give one score for each passage.")
+    return [{"whole": text} | known_score(score) for text, score in zip(texts, scores, strict=True)]
+
+
+def known_score(score):
+    return {} if score is None else {"score": score}
+
+
+FORMS = {
+    "tevatron": Form(write_tevatron, read_tevatron),
+    "pos-neg": Form(write_pos_neg, read_pos_neg),
+    "nemo": Form(write_nemo, read_nemo),
+    "n-tuple": Form(write_n_tuple, read_n_tuple, all_positives=False, one_row=True),
+    "triplet": Form(write_triplet, read_triplet, all_positives=False),
+    "labeled-pair": Form(write_labeled_pair, read_labeled_pair),
+    "labeled-list": Form(write_labeled_list, read_labeled_list),
+    "triples": Form(write_triples, read_triples, all_positives=False),
+    "dpr": Form(None, read_dpr),
+}
