@@ -220,7 +220,21 @@ def tevatron(pairs):
     return rows, (None, None)
 
 
-@pytest.mark.parametrize("form", [triplets, scored_triplets, numbered, flag, scored, tevatron])
+def nemo(pairs):
+    one = lambda text, **score: {"id": f"{digest_of(text)}", "text": text} | score  # noqa: E731
+    return [{"question": q, "pos_doc": [one(p)], "neg_doc": [one(n)]} for q, p, n in pairs], (None, None)
+
+
+def dpr(pairs):
+    one = lambda text: [{"title": "", "text": text, "passage_id": f"{digest_of(text)}"}]  # noqa: E731
+    rows = [
+        {"question": q, "answers": ["a"], "positive_ctxs": one(p), "negative_ctxs": [], "hard_negative_ctxs": one(n)}
+        for q, p, n in pairs
+    ]
+    return rows, (None, None)
+
+
+@pytest.mark.parametrize("form", [nemo, dpr, triplets, scored_triplets, numbered, flag, scored, tevatron])
 def test_negatives_join_the_passages_and_keep_their_scores(tmp_path, pairs, form):
     rows, (of_positive, of_negative) = form(pairs)
     write_jsonl(tmp_path / "given/lists.jsonl", rows)
