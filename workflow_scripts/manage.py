@@ -10,6 +10,7 @@ import argparse
 import json
 import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -110,16 +111,17 @@ def plan_of(files):
 
 @command(
     argument("name", metavar="NAME", help="of the configuration, and of the folder of its tables"),
-    argument("folder", type=Path, metavar="FROM", help="the folder of the collection"),
+    argument("folder", type=Path, metavar="FROM", help="the file or folder of the collection"),
     argument("--test", type=comma_separated, default=[], help="the splits that the table is of, between commas"),
     argument("--dev", help="the split that chooses the step which is kept; train: some of its queries are drawn"),
 )
 def new(arguments):
-    """Write config/NAME.yaml for a folder of passages, queries and judgments, and say how to go on.
+    """Write config/NAME.yaml for a collection, or for questions with their passages, and say how to go on.
 
     The folder has corpus.tsv (id, title if any, text), and queries.SPLIT.tsv and qrels.SPLIT.tsv for train and others,
-    or queries.tsv and qrels.tsv, of which a third becomes the test; or it has BEIR's form. Where the names test and dev
-    do not say what the splits are for, --test and --dev do.
+    or queries.tsv and qrels.tsv, of which a third becomes the test; or it has BEIR's form. Or FROM is a file or folder
+    of pairs, triplets or lists of passages, as JSON lines, CSV, TSV, Parquet or a saved dataset, or a folder of texts
+    (docs/own-data.md). Where the names test and dev do not say what the splits are for, --test and --dev do.
     """
     from commands.new import new
 
@@ -208,20 +210,60 @@ def verify(arguments):
 
 
 @command(
+    argument("name", metavar="NAME", help="of config/NAME.yaml, which `teleport new` has written"),
+    argument("--output", type=file, help="the file to write; default: NAME-negatives.jsonl"),
+    argument(
+        "--method", type=file, default="config/variants/mined.yaml", help="whose negatives; config/methods has more"
+    ),
+    argument("--form", choices=NEGATIVES_FORMS, default="tevatron", help="as `export` has them; default: tevatron"),
+    argument("--order", choices=("drawn", "hardest"), default="drawn", help="of negatives; default: drawn"),
+    argument("--most", type=at_least_one, help="at most so many negatives of a query"),
+    argument("--cores", default="all", help="as Snakemake takes it; default: all"),
+)
+def mine(arguments):
+    """Mine negatives for the training queries of config/NAME.yaml with the checkpoint that it starts from, write them
+    for a training elsewhere, and say what they are like. Nothing is trained.
+
+    They have their scores, and ranks and sources where the form has room for them.
+    """
+    from commands.export import export
+    from commands.mine import ORDERS, mined, summary
+    from teleport.running.artefact import STAGES, Artefact, is_finished
+    from teleport.running.files import require_output
+
+    output = arguments.output or Path(f"{arguments.name}-negatives.jsonl")
+    require_output(output)
+    files, link, pool = mined(arguments.name, arguments.method)
+    if not (is_finished(pool.name) and link.exists()):
+        given = [str(link), "--cores", arguments.cores, "--configfile", *map(str, files)]
+        workflow = subprocess.Popen([sys.executable, "-m", "snakemake", *given])
+        try:
+            status = workflow.wait()
+        finally:
+            workflow.wait()  # after Ctrl-C, which it has got too
+        if status:
+            return status
+    wanted = {"form": arguments.form, "most": arguments.most, "scores": arguments.form != "triples"}
+    said = export(link, output, hardest=arguments.order == "hardest", **wanted)
+    print(f"{said}, {arguments.form}, {ORDERS[arguments.order]}.", *summary(Artefact(STAGES / pool.name)), sep="\n")
+
+
+@command(
     argument("stage_folder", type=Path, metavar="STAGE", help="a finished stage, or the link to it"),
-    argument("output", type=Path, metavar="OUTPUT", help="the file (negatives) or folder to write"),
+    argument("output", type=Path, metavar="OUTPUT", help="the file (negatives, vectors) or folder to write"),
     argument("--form", choices=NEGATIVES_FORMS, help="of negatives; default: tevatron"),
     argument("--order", choices=("drawn", "hardest"), help="of negatives; default: drawn, as they lie in the pool"),
     argument("--most", type=at_least_one, help="at most so many negatives of a query"),
     argument("--scores", action="store_true", help="with scores, and ranks, sources, episodes where the form has room"),
 )
 def export(arguments):
-    """Write a stage for others: negatives as training data, a run with its judgments, or a checkpoint.
+    """Write a stage for others: negatives as training data, a run with its judgments, a checkpoint, or vectors.
 
-    STAGE is a merge, evaluate or train stage, or the link to it: results/experiments/NAME/episode-3/train. Forms of
-    negatives: the lines of Tevatron, FlagEmbedding (pos-neg) and NeMo, the columns of sentence-transformers (n-tuple,
-    triplet, labeled-pair, labeled-list), or ids in TSV (triples). n-tuple, triplet and triples have the first positive
-    of a query, the others all of them. Scores are those of the checkpoint that mined.
+    STAGE is a merge, evaluate, train or encode stage, or the link to it: results/experiments/NAME/episode-3/train.
+    Forms of negatives: the lines of Tevatron, FlagEmbedding (pos-neg) and NeMo, the columns of sentence-transformers
+    (n-tuple, triplet, labeled-pair, labeled-list), or ids in TSV (triples). n-tuple, triplet and triples have the first
+    positive of a query, the others all of them. Scores are those of the checkpoint that mined. Vectors become Parquet
+    (id, vector) or an index of faiss, by the ending of OUTPUT: .parquet or .faiss.
     """
     from commands.export import export
 
@@ -277,6 +319,25 @@ def compare(arguments):
     print(compare(arguments.first, arguments.second, arguments.measure, arguments.query, arguments.most))
 
 
+@command(
+    argument("experiment", metavar="EXPERIMENT", help="below results/experiments, or a configuration file of one"),
+    argument("queries", nargs="*", metavar="QUERY", help="in quotes"),
+    argument("--file", type=file, help="further queries, one per line"),
+    argument("--depth", type=at_least_one, default=10, help="passages for each query; default: 10"),
+    argument("--json", action="store_true", help="print a JSON object per query, with whole texts"),
+)
+def search(arguments):
+    """Search the collection of an experiment with its last checkpoint, by the vectors that the workflow has made.
+
+    EXPERIMENT is a name such as mine/tuned, its folder, that of an episode in it, or config/mine.yaml.
+    """
+    from commands.search import search
+
+    given = arguments.experiment, arguments.queries, arguments.file, arguments.depth, arguments.json
+    for line in search(*given):
+        print(line)
+
+
 @command(files(nargs="*", default=["config/config.yaml"]))
 def doctor(arguments):
     """Try what the workflow needs of this machine: a line and a verdict each, and what helps; fails: status 1.
@@ -312,8 +373,8 @@ def joint(arguments):
 
 @command()
 def schema(arguments):
-    """Write what is made from settings and configurations: the two schema.json for editors, config/REFERENCE.md, and the
-    table of config/methods in docs/methods.md.
+    """Write what is made from settings and configurations: the two schema.json for editors, config/REFERENCE.md, and
+    the table of config/methods in docs/methods.md.
     """
     from commands.methods_table import with_methods
     from commands.settings_tables import reference

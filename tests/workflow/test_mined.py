@@ -64,3 +64,43 @@ def test_every_training_query_gets_negatives(run):
     home, run.folder = run.folder, run.folder.rename(run.folder.with_name("moved"))
     assert "Nothing to be done" in run("-m", "snakemake", "-n", *COMMAND), "where the repository lies decides nothing"
     run.folder = run.folder.rename(home)
+
+
+@pytest.mark.slow
+def test_one_command_mines_writes_and_says_what_it_has(run):
+    said = run(
+        "workflow_scripts/manage.py",
+        "mine",
+        "mine",
+        "--cores",
+        "2",
+        "--output",
+        "mined.jsonl",
+        "--form",
+        "n-tuple",
+        "--order",
+        "hardest",
+    )
+    rows = [json.loads(line) for line in (run.folder / "mined.jsonl").read_text().splitlines()]
+    assert len(rows) == TRAIN and {"query", "positive", "negative_1", "negative_30", "score"} == {
+        key for key in rows[0] if not key.startswith("negative_") or key in ("negative_1", "negative_30")
+    }, said
+    assert all(row["score"][1:] == sorted(row["score"][1:], reverse=True) for row in rows)
+    assert "30 queries in mined.jsonl, n-tuple, hardest first." in said
+    assert re.search(r"900 negatives \(900 from query\) of 30 training queries, 30\.0 a query\.", said)
+    assert re.search(r"positives mean \d\.\d{3}, median \d\.\d{3}; negatives mean \d\.\d{3}", said)
+    assert not list((run.folder / "results/stages").glob("train/*")), "nothing is trained"
+    again = run(
+        "workflow_scripts/manage.py",
+        "mine",
+        "mine",
+        "--output",
+        "again.jsonl",
+        "--form",
+        "n-tuple",
+        "--order",
+        "hardest",
+    )
+    assert (
+        "jobs" not in again and (run.folder / "again.jsonl").read_bytes() == (run.folder / "mined.jsonl").read_bytes()
+    )

@@ -25,16 +25,19 @@ def export(link, output, **wanted):
     """Write what a stage (its folder, or the link to it) has for others to `output`; returns a sentence on it.
 
     merge: negatives in a form, as `wanted` says (`negatives.export.Wanted`); evaluate: a folder of the run and its
-    judgments, in TREC's forms; train: a folder of the checkpoint, its card with scores and an example. All is made
-    beside `output` and renamed at the end.
+    judgments, in TREC's forms; train: a folder of the checkpoint, its card with scores and an example; encode: vectors,
+    by the ending of `output`. All is made beside `output` and renamed at the end.
     """
+    from commands.vectors import export_vectors  # which imports this module
+
     stage = stage_at(link)
     exporters = {"merge": export_negatives, "evaluate": export_run, "train": export_checkpoint}
+    exporters["encode"] = export_vectors
     if (kind := stage.manifest["kind"]) not in exporters:
         raise Refusal(f"{link} is a stage of kind {kind}: give one of {', '.join(exporters)}.")
     if kind != "merge" and any(wanted.values()):
         raise Refusal(f"{link} is a stage of kind {kind}, and --form, --order, --most, --scores are of negatives.")
-    require_output(output, folder=kind != "merge")
+    require_output(output, folder=kind in ("evaluate", "train"))
     try:
         with part_of(output.parent / "export") as folder:
             folder.mkdir()

@@ -3,6 +3,7 @@
 import math
 import os
 import re
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
@@ -13,6 +14,8 @@ import pyarrow.parquet as pq
 import yaml
 
 from commands.encoding import cut_of_rows, sentence
+from commands.pairs.convert import convert
+from commands.pairs.find import SUFFIXES, tables_of
 from teleport.collection import build, records
 from teleport.collection.forms.beir import HEADER, Beir
 from teleport.collection.forms.tsv import Tsv
@@ -75,8 +78,10 @@ def new(name, folder, home, test=(), dev=None):
         raise Refusal(f"{path} is there already. Take another NAME, or remove it.")
     require_output(path)
     above, made = own.parent.exists(), False
-    given_form = beir if records.found(folder / "corpus.jsonl") else tables
     try:
+        given_form = beir if records.found(folder / "corpus.jsonl") else tables
+        if given_form is tables and not records.found(folder / "corpus.tsv") and (found := tables_of(folder)):
+            given_form = partial(pairs, found)
         source, given, roles, notes, divided = given_form(own, folder, test, dev)
         if divided:
             require_output(own, folder=True)
@@ -226,7 +231,8 @@ def no_collection(folder):
     if below:
         return f"{folder} has no corpus.tsv or corpus.jsonl, but its folders {', '.join(below)} have one. Give one of "\
                f"them: FROM={folder / below[0]}."  # fmt: skip
-    return f"{folder / 'corpus.tsv'}: no such file, and no corpus.tsv.gz or corpus.jsonl beside it. Correct FROM."
+    beside = "no corpus.tsv.gz or corpus.jsonl beside it, nor pairs in files that end with"
+    return f"{folder / 'corpus.tsv'}: no such file, and {beside} {SUFFIXES}. Correct FROM."
 
 
 def tsv(corpus, files):
@@ -255,6 +261,21 @@ def beir(own, folder, test, dev):
             (part / file).with_name(path.name).symlink_to(path)
 
     return Beir(source="beir", path=str(own)), given, roles, notes, write_with_links
+
+
+def pairs(found, own, folder, test, dev):
+    """As `tables`: questions with their passages, {split: `Table`s} of commands.pairs, which become BEIR's form."""
+    roles, notes = roles_of(list(found), folder, test, dev, "train.jsonl"), []
+
+    def draw(questions):
+        if roles.divided is None:
+            return {"train": questions}
+        splits, said = drawn(questions, folder, roles, found, "train.jsonl, dev.jsonl, test.jsonl")
+        notes.append(f"{said}.")
+        return splits
+
+    source = Beir(source="beir", path=str(own))
+    return source, source, roles, notes, lambda part: notes.extend(convert(found, part, own, draw))
 
 
 def roles_of(names, folder, test, dev, training):
@@ -313,16 +334,8 @@ def divide(own, qrels, roles, others, form, header=()):
     ids, so that the same ones are in it when others are added.
     """
     rows = list(records.judgment_rows(qrels, header))
-    queries, missing = {row[1] for row in rows}, [split for split in (*roles.test, roles.dev) if split not in others]
-    splits = {"train": set(queries)}
-    for split in missing:
-        use, share, most = ("test", TEST_SHARE, None) if split == "test" else ("dev", DEV_SHARE, MOST_DEV_QUERIES)
-        draws = {query: derive_seed(SEED, use, query) for query in splits["train"]}
-        splits[split] = set(sorted((query for query in draws if draws[query] % share == 0), key=draws.get)[:most])
-        splits["train"] -= splits[split]
-    if not all(splits.values()):
-        problem = f"{qrels} has {len(queries)} judged queries, too few for {', '.join(splits)}"
-        raise Refusal(f"{problem}. Judge more of them, or divide them yourself: {form.format('SPLIT')}.")
+    queries = {row[1] for row in rows}
+    splits, said = drawn(queries, qrels, roles, others, form.format("SPLIT"))
     files = {split: own / form.format(split) for split in splits}
 
     def write(part):
@@ -331,6 +344,22 @@ def divide(own, qrels, roles, others, form, header=()):
             lines += [row[1:] for row in rows if row[1] in splits[split]]
             write_text(part / form.format(split), "".join("\t".join(line) + "\n" for line in lines))
 
+    return files, [f"{said}: {', '.join(map(str, files.values()))}."], write
+
+
+def drawn(queries, place, roles, others, form):
+    """({split: set of ids}, a sentence without its full stop) of train and the splits of `roles` that are not among the
+    `others`, into which the ids `queries` (set) are divided. place, form: for a refusal, where they are and which files
+    would divide them"""
+    missing = [split for split in (*roles.test, roles.dev) if split not in others]
+    splits = {"train": set(queries)}
+    for split in missing:
+        use, share, most = ("test", TEST_SHARE, None) if split == "test" else ("dev", DEV_SHARE, MOST_DEV_QUERIES)
+        draws = {query: derive_seed(SEED, use, query) for query in splits["train"]}
+        splits[split] = set(sorted((query for query in draws if draws[query] % share == 0), key=draws.get)[:most])
+        splits["train"] -= splits[split]
+    if not all(splits.values()):
+        problem = f"{place} has {len(queries)} judged queries, too few for {', '.join(splits)}"
+        raise Refusal(f"{problem}. Judge more of them, or divide them yourself: {form}.")
     counts = " and ".join(f"{len(splits[split])} for {split}" for split in missing)
-    paths = ", ".join(map(str, files.values()))
-    return files, [f"Of {len(queries)} judged queries {counts} were drawn by their ids: {paths}."], write
+    return splits, f"Of {len(queries)} judged queries {counts} were drawn by their ids"

@@ -17,10 +17,14 @@ import pyarrow.parquet as pq
 from teleport.running.log import log
 
 
+def normal_form(text):
+    """A text in NFKC, without case, with single spaces."""
+    return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
+
+
 def digest_of(text):
     """The digest (int, 64 bits) of the normal form of a text."""
-    normal = " ".join(unicodedata.normalize("NFKC", text).casefold().split())
-    return int.from_bytes(blake2b(normal.encode(), digest_size=8).digest())
+    return int.from_bytes(blake2b(normal_form(text).encode(), digest_size=8).digest())
 
 
 class SameText:

@@ -1,0 +1,470 @@
+"""`teleport new` of pairs, in every form that people have them in: one collection whatever the form, and one sentence
+for what is wrong in it."""
+
+import csv
+import gzip
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+from collection_world import random_passages
+from commands.new import new
+from commands.pairs import columns, texts
+from paths import REPOSITORY
+from teleport.collection.equal import digest_of
+from teleport.plan.plan import Plan
+from teleport.refusal import Refusal
+from teleport.settings.read import load_files
+from untouched import contents, untouched
+
+PAIRS = 60
+
+
+@pytest.fixture
+def pairs(tmp_path, monkeypatch):
+    """[(question, passage, negative)] with what tables break at: tabs, line breaks, quotes, commas."""
+    monkeypatch.chdir(tmp_path)
+    words = [" ".join(each) for each in random_passages(np.random.default_rng(5), 3 * PAIRS, 5, 12)]
+    rows = list(zip(words[:PAIRS], words[PAIRS : 2 * PAIRS], words[2 * PAIRS :], strict=True))
+    rows[3] = (rows[3][0], 'a "quoted", text;\nof two lines\tand a tab', rows[3][2])
+    rows[4] = ("Was heißt Öl?", "Öl heißt oil — 油", rows[4][2])
+    return rows
+
+
+def write_jsonl(path, records):
+    path.parent.mkdir(exist_ok=True, parents=True)
+    path.write_text("".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records), encoding="utf-8")
+
+
+def records_of(pairs, question="query", passage="positive"):
+    return [{question: one, passage: other} for one, other, _ in pairs]
+
+
+def write_dataset(folder, table, files=2):
+    """A dataset as `save_to_disk` of `datasets` writes it: streams of Arrow's, named in state.json."""
+    folder.mkdir(parents=True)
+    names = [f"data-{number:05}-of-{files:05}.arrow" for number in range(files)]
+    step = -(-len(table) // files)
+    for number, name in enumerate(names):
+        with pa.OSFile(str(folder / name), "wb") as file, pa.ipc.new_stream(file, table.schema) as stream:
+            stream.write_table(table.slice(number * step, step))
+    (folder / "dataset_info.json").write_text("{}")
+    (folder / "state.json").write_text(json.dumps({"_data_files": [{"filename": name} for name in names]}))
+
+
+def in_jsonl(folder, pairs):
+    write_jsonl(folder / "pairs.jsonl", records_of(pairs))
+
+
+def in_other_keys(folder, pairs):
+    rows = [{"id": i, "Question": q, "Context": p, "answers": "x"} for i, (q, p, _) in enumerate(pairs)]
+    write_jsonl(folder / "pairs.jsonl", rows)
+
+
+def in_keys_by_order(folder, pairs):
+    write_jsonl(folder / "pairs.jsonl", records_of(pairs, "headline", "story"))
+
+
+def in_a_list(folder, pairs):
+    folder.mkdir()
+    (folder / "pairs.json").write_text(json.dumps(records_of(pairs, "anchor", "document"), indent=1))
+
+
+def in_csv(folder, pairs):
+    folder.mkdir()
+    with open(folder / "pairs.csv", "w", newline="", encoding="utf-8-sig") as file:
+        csv.writer(file).writerows([("Query", "Answer"), *(row[:2] for row in pairs)])
+
+
+def in_csv_of_semicolons(folder, pairs):
+    folder.mkdir()
+    with gzip.open(folder / "pairs.csv.gz", "wt", newline="", encoding="utf-8") as file:
+        csv.writer(file, delimiter=";").writerows([("id", "question", "text"), *((1, *row[:2]) for row in pairs)])
+
+
+def in_parquet(folder, pairs):
+    folder.mkdir()
+    pq.write_table(pa.Table.from_pylist(records_of(pairs)), folder / "pairs.parquet", row_group_size=7)
+
+
+def in_parquet_of_the_hub(folder, pairs):
+    (folder / "data").mkdir(parents=True)
+    (folder / "README.md").write_text("# A data set\n")
+    for number, part in enumerate((pairs[:40], pairs[40:])):
+        table = pa.Table.from_pylist(records_of(part, "anchor"))
+        pq.write_table(table, folder / f"data/train-{number:05}-of-00002.parquet")
+
+
+def in_a_dataset(folder, pairs):
+    write_dataset(folder, pa.Table.from_pylist(records_of(pairs, "anchor")))
+
+
+FORMS = [in_jsonl, in_other_keys, in_keys_by_order, in_a_list, in_csv, in_csv_of_semicolons, in_parquet]
+FORMS += [in_parquet_of_the_hub, in_a_dataset]
+
+
+def collection_of(name="mine"):
+    """(corpus, queries, {split: {question's text: {passage's text: grade}}}) that `new` wrote."""
+    home = Path(f"data/{name}-divided")
+    read = lambda path: {r["_id"]: r for r in map(json.loads, path.read_text().splitlines())}  # noqa: E731
+    corpus, queries = read(home / "corpus.jsonl"), read(home / "queries.jsonl")
+    splits = {}
+    for path in home.glob("qrels/*.tsv"):
+        judged = splits[path.stem] = {}
+        for line in path.read_text().splitlines()[1:]:
+            question, passage, grade = line.split("\t")
+            judged.setdefault(queries[question]["text"], {})[corpus[passage]["text"]] = int(grade)
+    return corpus, queries, splits
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_becomes_the_same_collection(tmp_path, pairs, form):
+    form(tmp_path / "given", pairs)
+    with untouched(tmp_path / "given"):
+        path, said = new("mine", tmp_path / "given", REPOSITORY)
+    corpus, queries, splits = collection_of()
+    assert [each["text"] for each in corpus.values()] == [row[1] for row in pairs]
+    assert all(docid == f"{digest_of(each['text']):016x}" for docid, each in corpus.items())
+    assert [each["text"] for each in queries.values()] == [row[0] for row in pairs]
+    judged = {question: grades for split in splits.values() for question, grades in split.items()}
+    assert judged == {question: {passage: 1} for question, passage, _ in pairs}
+    assert sorted(splits) == ["dev", "test", "train"] and sum(map(len, splits.values())) == PAIRS
+    assert said[0].startswith("60 passages, ") and f"{len(splits['train'])} queries for train" in said[0]
+    (paragraph,) = [line for line in said if "is the question" in line]
+    assert str(tmp_path / "given") in paragraph and "words in the mean" in paragraph
+    plan = Plan(*load_files([path]))
+    assert any(stage.kind == "train" for stage in plan.stages.values())
+
+
+def test_a_file_is_taken_alone_and_a_question_keeps_its_split_when_others_come(tmp_path, pairs):
+    write_jsonl(tmp_path / "given/some.jsonl", records_of(pairs[: PAIRS // 2]))
+    write_jsonl(tmp_path / "given/all.jsonl", records_of(pairs[::-1]))
+    new("some", tmp_path / "given/some.jsonl", REPOSITORY)
+    new("all", tmp_path / "given/all.jsonl", REPOSITORY)
+    some, others = collection_of("some")[2], collection_of("all")[2]
+    assert all(some[split] and some[split].keys() <= others[split].keys() for split in ("train", "dev", "test"))
+    raw = yaml.safe_load(Path("config/all.yaml").read_text())
+    assert raw["collection"] == {"source": "beir", "path": "data/all-divided"}
+
+
+def test_equal_texts_are_joined_and_what_is_repeated_counts_once(tmp_path, pairs):
+    more = [(pairs[0][0].upper(), f"  {pairs[0][1].title()} ", ""), (pairs[0][0], pairs[1][1], "")]
+    write_jsonl(tmp_path / "given/a.jsonl", records_of([*pairs, *more]))
+    _, said = new("mine", tmp_path / "given", REPOSITORY)
+    corpus, queries, splits = collection_of()
+    assert len(corpus) == len(queries) == PAIRS
+    (own,) = [split[pairs[0][0]] for split in splits.values() if pairs[0][0] in split]
+    assert own == {pairs[0][1]: 1, pairs[1][1]: 1}
+    assert any("1 pairs were repeated, and count once" in line for line in said)
+
+
+def test_splits_that_are_given_stay(tmp_path, pairs):
+    parts = {"train": pairs[:40], "validation": pairs[40:50], "test": pairs[50:]}
+    (tmp_path / "given").mkdir()
+    for split, part in parts.items():
+        write_dataset(tmp_path / "given" / split, pa.Table.from_pylist(records_of(part)))
+    (tmp_path / "given/dataset_dict.json").write_text(json.dumps({"splits": list(parts)}))
+    for split, part in parts.items():
+        write_jsonl(tmp_path / f"files/{split}-2024.jsonl", records_of(part))
+    for name, given in (("mine", "given"), ("other", "files")):
+        path, _ = new(name, tmp_path / given, REPOSITORY)
+        splits = collection_of(name)[2]
+        assert {split: list(judged) for split, judged in splits.items()} == {
+            split: [row[0] for row in part] for split, part in parts.items()
+        }
+        raw = yaml.safe_load(path.read_text())
+        assert (raw["evaluation"]["splits"], raw["training"]["dev"]["split"]) == (["test"], "validation")
+
+
+def triplets(pairs):
+    return [{"anchor": q, "positive": p, "negative": n} for q, p, n in pairs], (None, None)
+
+
+def scored_triplets(pairs):
+    keys = {"positive_score": 0.9, "negative_score": 0.5}
+    return [{"query": q, "positive": p, "negative": n} | keys for q, p, n in pairs], (0.9, 0.5)
+
+
+def numbered(pairs):
+    """As sentence-transformers mines them: the scores of the positive and of the negatives in one list."""
+    rows = [
+        {"query": q, "positive": p, "negative_1": n, "negative_2": f"{n} too", "score": [0.9, 0.5, 0.25]}
+        for q, p, n in pairs
+    ]
+    return rows, (0.9, 0.5)
+
+
+def flag(pairs):
+    rows = [
+        {"query": q, "pos": [p], "neg": [n, f"{n} too"], "pos_scores": [0.9], "neg_scores": [0.5, 0.25], "prompt": "x"}
+        for q, p, n in pairs
+    ]
+    return rows, (0.9, 0.5)
+
+
+def scored(pairs):
+    return [{"query": q, "pos": [p], "neg": [n, f"{n} too"], "scores": [0.5, 0.25]} for q, p, n in pairs], (None, 0.5)
+
+
+def tevatron(pairs):
+    one = lambda i, text: {"docid": f"d{i}", "title": "T", "text": text}  # noqa: E731
+    rows = [
+        {"query_id": "x", "query": q, "positive_passages": [one(i, p)], "negative_passages": [one(f"n{i}", n)]}
+        for i, (q, p, n) in enumerate(pairs)
+    ]
+    return rows, (None, None)
+
+
+def nemo(pairs):
+    one = lambda text, **score: {"id": f"{digest_of(text)}", "text": text} | score  # noqa: E731
+    return [{"question": q, "pos_doc": [one(p)], "neg_doc": [one(n)]} for q, p, n in pairs], (None, None)
+
+
+def dpr(pairs):
+    one = lambda text: [{"title": "", "text": text, "passage_id": f"{digest_of(text)}"}]  # noqa: E731
+    rows = [
+        {"question": q, "answers": ["a"], "positive_ctxs": one(p), "negative_ctxs": [], "hard_negative_ctxs": one(n)}
+        for q, p, n in pairs
+    ]
+    return rows, (None, None)
+
+
+@pytest.mark.parametrize("form", [nemo, dpr, triplets, scored_triplets, numbered, flag, scored, tevatron])
+def test_negatives_join_the_passages_and_keep_their_scores(tmp_path, pairs, form):
+    rows, (of_positive, of_negative) = form(pairs)
+    write_jsonl(tmp_path / "given/lists.jsonl", rows)
+    path, said = new("mine", tmp_path / "given", REPOSITORY)
+    corpus, queries, splits = collection_of()
+    assert {row[1] for row in pairs} | {row[2] for row in pairs} <= {each["text"] for each in corpus.values()}
+    assert all(grades == {p: 1} for q, p, _ in pairs for grades in [{**splits["train"], **splits["dev"],
+                                                                   **splits["test"]}[q]])  # fmt: skip
+    lines = [json.loads(line) for line in Path("data/mine-divided/negatives.jsonl").read_text().splitlines()]
+    assert {queries[line["query_id"]]["text"] for line in lines} == set(splits["train"])
+    for line in lines:
+        ((question, positive, negative),) = [row for row in pairs if row[0] == queries[line["query_id"]]["text"]]
+        assert corpus[line["positive_passages"][0]["docid"]]["text"] == positive
+        assert corpus[line["negative_passages"][0]["docid"]]["text"] == negative
+        assert line["positive_passages"][0].get("score") == of_positive
+        assert line["negative_passages"][0].get("score") == of_negative
+    if form is tevatron:
+        assert corpus["d0"]["title"] == "T"
+    (advice,) = [line for line in said if "negatives.jsonl: to train on them" in line]
+    given = yaml.safe_load(advice.split("`")[1]) | {"experiments": {"tuned": {"label": "Tuned"}}}
+    Path("more.yaml").write_text(yaml.safe_dump(given | {"episodes": [{"training": {"negatives_per_query": 1}}]}))
+    plan = Plan(*load_files([path, "more.yaml"]))
+    assert any(stage.kind == "negatives_file" for stage in plan.stages.values())
+
+
+@pytest.mark.parametrize("labels", ["pairs", "lists"])
+def test_labels_are_grades(tmp_path, pairs, labels):
+    if labels == "pairs":
+        rows = [{"query": q, "passage": t, "label": g} for q, p, n in pairs for t, g in ((p, 2.0), (n, 0))]
+    else:
+        rows = [{"query": q, "docs": [p, n], "labels": [2, 0]} for q, p, n in pairs]
+    nothing = {"lists": {"docs": ["x", "y"], "labels": [0, 0]}, "pairs": {"passage": "x", "label": 0}}[labels]
+    write_jsonl(tmp_path / "given/labels.jsonl", [*rows, {"query": "nothing for me"} | nothing])
+    _, said = new("mine", tmp_path / "given", REPOSITORY)
+    splits = collection_of()[2]
+    assert {q: g for split in splits.values() for q, g in split.items()} == {q: {p: 2, n: 0} for q, p, n in pairs}
+    assert "1 questions have no passage of a grade above 0" in " ".join(said)
+
+
+def test_texts_are_cut_into_passages_and_an_answer_says_which_of_them_counts(tmp_path, pairs):
+    given = tmp_path / "given"
+    given.mkdir()
+    for number, (_, first, second) in enumerate(pairs):
+        filler = " ".join(["word"] * (texts.WORDS - 5))
+        (given / f"t{number}.txt").write_text(f"{first}\n\n{filler}\n\n{second}\n")
+    rows = [
+        {"question": q, "file": f"t{i}.txt"} | ({"answer": n.upper()} if i else {}) for i, (q, _, n) in enumerate(pairs)
+    ]
+    write_jsonl(given / "questions.jsonl", rows)
+    with untouched(given):
+        _, said = new("mine", given, REPOSITORY)
+    corpus, _, splits = collection_of()
+    judged = {q: g for split in splits.values() for q, g in split.items()}
+    assert all(n in " ".join(judged[q]) for q, _, n in pairs)
+    assert all(len(judged[q]) == 1 for q, *_ in pairs[1:]) and len(judged[pairs[0][0]]) == 3
+    assert max(len(each["text"].split()) for each in corpus.values()) <= texts.WORDS
+    assert {each["title"] for each in corpus.values()} == {f"t{number}" for number in range(PAIRS)}
+    assert "60 texts were cut into passages" in " ".join(said)
+
+
+def test_a_long_paragraph_is_cut_between_words_and_no_word_is_lost():
+    text = "\r\n\r\n".join(["a b c", " ".join(map(str, range(400))), "d", "", "e f"])
+    assert " ".join(texts.chunks(text)).split() == text.split()
+    assert max(len(chunk.split()) for chunk in texts.chunks(text)) == texts.WORDS
+    assert texts.chunks(" \n\n ") == []
+
+
+def one(**record):
+    return lambda folder, rows: write_jsonl(folder / "a.jsonl", [*rows[:4], record, *rows[4:]])
+
+
+def raw(name, text):
+    return lambda folder, rows: (folder.mkdir(), (folder / name).write_bytes(text))
+
+
+def typed(folder, rows):
+    folder.mkdir()
+    pq.write_table(pa.table({"query": ["a"], "positive": [1]}), folder / "a.parquet")
+
+
+def null(folder, rows):
+    folder.mkdir()
+    pq.write_table(pa.table({"query": ["a", "b", None], "positive": ["1", "2", "3"]}), folder / "a.parquet")
+
+
+def torn(name):
+    def write(folder, rows):
+        write_dataset(folder, pa.Table.from_pylist(rows))
+        (folder / name).write_bytes((folder / name).read_bytes()[:-200] if name.endswith("arrow") else b"{")
+
+    return write
+
+
+def without(name):
+    def write(folder, rows):
+        write_dataset(folder, pa.Table.from_pylist(rows))
+        (folder / name).unlink()
+
+    return write
+
+
+def split_missing(folder, rows):
+    folder.mkdir()
+    (folder / "dataset_dict.json").write_text('{"splits": ["train"]}')
+
+
+def outside(folder, rows):
+    write_dataset(folder, pa.Table.from_pylist(rows))
+    (folder / "state.json").write_text('{"_data_files": [{"filename": "../pairs.arrow"}]}')
+
+
+def ids_collide(folder, rows):
+    passages = [[{"docid": f"d{number % 59}", "text": row["positive"]}] for number, row in enumerate(rows)]
+    write_jsonl(folder / "a.jsonl", [{"query": r["query"], "pos": p} for r, p in zip(rows, passages, strict=True)])
+
+
+def texts_alone(folder, rows):
+    folder.mkdir()
+    (folder / "a.txt").write_text("text")
+
+
+def questions(line):
+    def write(folder, rows):
+        write_jsonl(folder / "q.jsonl", [{"question": "what?", "file": "a.txt"}, line])
+        (folder / "a.txt").write_text("text of a file")
+
+    return write
+
+
+def half_named(folder, rows):
+    write_jsonl(folder / "train.jsonl", rows)
+    write_jsonl(folder / "more.jsonl", rows)
+
+
+MANY = ["n"] * (columns.MOST_NEGATIVES + 1)
+BAD = {
+    "a passage without text": (one(query="q", positive="  "), ["a.jsonl, line 5", "'positive' is empty"]),
+    "a question without text": (one(query="", positive="p"), ["a.jsonl, line 5", "'query' is empty"]),
+    "no passage": (one(query="q", positive=[]), ["a.jsonl, line 5", "'positive'"]),
+    "other keys": (one(question="q", positive="p"), ["a.jsonl, line 5", "'query' is missing", "'question'"]),
+    "more keys": (one(query="q", positive="p", negative="n"), ["a.jsonl, line 5", "'negative'"]),
+    "a number": (one(query="q", positive=3), ["a.jsonl, line 5", "'positive' is 3 (int)"]),
+    "an object without text": (one(query="q", positive=[{"id": 3}]), ["line 5", "'positive' has an object", "'id'"]),
+    "half a surrogate pair": (
+        raw("a.jsonl", b'{"query": "q", "positive": "\\ud800"}'),
+        ["a.jsonl, line 1", "'positive'"],
+    ),
+    "its own passage": (one(query="Same  text", positive="same text"), ["a.jsonl, line 5", "'query' is its own"]),
+    "no JSON": (raw("a.jsonl", b'{"query": "q", "positive": "p"}\n{"query"'), ["a.jsonl, line 2: not a JSON"]),
+    "no object": (raw("a.jsonl", b'{"query": "q", "positive": "p"}\n[1]'), ["a.jsonl, line 2: a list"]),
+    "no JSON list": (raw("a.json", b'[{"query": "q"'), ["a.json: not JSON"]),
+    "not UTF-8": (raw("a.jsonl", b'{"query": "\xe4"}'), ["a.jsonl, line 1: byte 0xe4"]),
+    "nothing": (raw("a.jsonl", b""), ["a.jsonl: no record"]),
+    "unknown keys": (raw("a.jsonl", b'{"a": "q", "b": 3}'), ["a.jsonl, line 1", "'a', 'b'"]),
+    "no known header": (raw("a.csv", b"first question,its passage\nq,p"), ["a.csv, line 2", "'first question'"]),
+    "a header that is empty": (raw("a.csv", b"query,,\nq,p,p"), ["a.csv, line 1", "''"]),
+    "a column too many": (raw("a.csv", b"query,passage\nq,p\nq,p,p"), ["a.csv, line 3: 3 fields"]),
+    "an open quote": (raw("a.csv", b'query,passage\nq,p\nq,"p\nq,p'), ["a.csv, line 3: not CSV"]),
+    "a tab inside": (raw("a.tsv", b"query\tpassage\nq\tp\nq\tp\tp"), ["a.tsv, line 3: 3 fields"]),
+    "a label between": (
+        raw("a.csv", b"query,passage,label\nq,p,1\nq,p,0.5"),
+        ["a.csv, line 3", "'label' is \"0.5\""],
+    ),
+    "labels of other length": (
+        raw("a.jsonl", b'{"query": "q", "docs": ["a", "b"], "labels": [1]}'),
+        ["a.jsonl, line 1", "'labels' has 1 values and 'docs' 2"],
+    ),
+    "scores of other length": (
+        raw("a.jsonl", b'{"query": "q", "pos": ["a"], "neg": ["b", "c"], "scores": [1]}'),
+        ["a.jsonl, line 1", "'scores' has 1 scores for 1 passages and 2 negatives"],
+    ),
+    "a score that is none": (
+        raw("a.jsonl", b'{"query": "q", "pos": ["a"], "neg": ["b"], "neg_scores": [NaN]}'),
+        ["a.jsonl, line 1", "'neg_scores' is NaN"],
+    ),
+    "a corpus as negatives": (
+        raw("a.jsonl", json.dumps({"query": "q", "pos": ["p"], "neg": MANY}).encode()),
+        ["a.jsonl, line 1", "'neg' has 10001 negatives"],
+    ),
+    "an id of two texts": (ids_collide, ["a.jsonl", "line 60", "'d0'"]),
+    "an id with a space": (
+        raw("a.jsonl", b'{"query": "q", "pos": [{"docid": "d 1", "text": "p"}]}'),
+        ["a.jsonl, line 1", "'pos' has the id 'd 1'"],
+    ),
+    "Parquet of numbers": (typed, ["a.parquet", "row 1", "'positive' is 1 (int)"]),
+    "Parquet with a null": (null, ["a.parquet", "row 3", "'query' is null"]),
+    "no Parquet": (raw("a.parquet", b"PAR1 not"), ["a.parquet: not a Parquet file"]),
+    "a dataset without a file": (without("data-00001-of-00002.arrow"), ["data-00001-of-00002.arrow", "state.json"]),
+    "a dataset without its state": (without("state.json"), ["state.json: no such file"]),
+    "a dataset cut": (torn("data-00000-of-00002.arrow"), ["data-00000-of-00002.arrow: not a file of Arrow's"]),
+    "a dataset with a broken state": (torn("state.json"), ["state.json: '_data_files' cannot be read"]),
+    "a dataset without a split": (split_missing, ["train: no such folder", "dataset_dict.json"]),
+    "a dataset that names a file elsewhere": (outside, ["../pairs.arrow: no such file", "state.json"]),
+    "texts without questions": (texts_alone, ["has texts and no table of questions", "questions.jsonl"]),
+    "a text that is not there": (questions({"question": "q", "file": "b.txt"}), ["q.jsonl, line 2", "'file'", "b.txt"]),
+    "an answer that is nowhere": (
+        questions({"question": "q", "file": "a.txt", "answer": "x y"}),
+        ["q.jsonl, line 2", "'answer' is not in a.txt"],
+    ),
+    "one file with a split and one without": (half_named, ["train.jsonl of a split, and more.jsonl"]),
+    "too few": (one(query="q", positive="p"), ["has 5 judged queries, too few for train, test, dev", "dev.jsonl"]),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_what_is_wrong_is_one_sentence_with_its_place_and_nothing_is_written(tmp_path, pairs, case):
+    write, said = BAD[case]
+    write(tmp_path / "given", records_of(pairs[:4] if case == "too few" else pairs))
+    with untouched(tmp_path / "given"), pytest.raises(Refusal) as caught:
+        new("mine", tmp_path / "given", REPOSITORY)
+    for part in said:
+        assert part in str(caught.value)
+    assert str(caught.value).endswith(".") and "\n" not in str(caught.value)
+    assert [path.name for path in tmp_path.iterdir()] == ["given"]
+
+
+def test_several_faults_are_told_together(tmp_path, pairs):
+    rows = records_of(pairs)
+    for number in range(2, 12):
+        rows[number]["positive"] = ""
+    write_jsonl(tmp_path / "given/a.jsonl", rows)
+    with pytest.raises(Refusal) as caught:
+        new("mine", tmp_path / "given", REPOSITORY)
+    first, *lines = str(caught.value).split("\n")
+    assert "a.jsonl: 10 records are wrong" in first
+    assert [line.split(":")[0].strip() for line in lines] == [f"line {number}" for number in range(3, 8)]
+
+
+def test_a_file_of_another_kind_is_refused(tmp_path, pairs):
+    (tmp_path / "pairs.xlsx").write_bytes(b"PK")
+    with pytest.raises(Refusal, match=r"pairs.xlsx: its name ends with none of .*\.parquet"):
+        new("mine", tmp_path / "pairs.xlsx", REPOSITORY)
+    assert contents(tmp_path) == {"pairs.xlsx": contents(tmp_path)["pairs.xlsx"]}

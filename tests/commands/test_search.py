@@ -1,0 +1,94 @@
+"""`teleport search`, and vectors for services elsewhere."""
+
+import json
+from pathlib import Path
+
+import faiss
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+import manage
+from commands.export import export
+from commands.search import search
+from experiment_world import ExperimentWorld, made, world  # noqa: F401 (fixtures)
+from paths import REPOSITORY
+from teleport.api import open_results
+from teleport.refusal import Refusal
+from untouched import untouched
+
+
+@pytest.mark.parametrize(
+    ("what", "episode"),
+    [
+        ("mine/tuned", 1),
+        ("results/experiments/mine/tuned", 1),
+        ("results/experiments/mine/tuned/episode-1", 1),
+        ("results/experiments/mine/tuned/episode-0/encode", 0),
+        ("mine.yaml", 1),
+    ],
+)
+def test_an_experiment_is_searched_however_it_is_named(world, tmp_path, what, episode):  # noqa: F811
+    template = yaml.safe_load((REPOSITORY / "config/own-data.yaml").read_text())
+    Path("mine.yaml").write_text(yaml.safe_dump(template | {"name": "mine"}))
+    (tmp_path / "more.txt").write_text(f"{world.queries[6]}\n\n{world.queries[7]}\n")
+    with untouched(Path("results")):
+        lines = list(search(what, [world.queries[5]], tmp_path / "more.txt", 4, as_json=True))
+    run = open_results()["mine/tuned"].run("test", episode)
+    for line, text, (_, own) in zip(lines, world.queries[5:], run.groupby("query_id"), strict=True):
+        found = json.loads(line)
+        assert found["query"] == text and [hit["id"] for hit in found["hits"]] == own["doc_id"].tolist()[:4]
+        assert found["hits"][0].keys() == {"rank", "id", "title", "text", "score"}
+
+
+def test_a_person_reads_ids_titles_and_texts(world, capsys, monkeypatch):  # noqa: F811
+    monkeypatch.setattr("sys.argv", ["teleport", "search", "mine/tuned", world.queries[5], "--depth", "2"])
+    with pytest.raises(SystemExit) as ended:
+        manage.main()
+    assert not ended.value.code
+    query, first, second, _ = capsys.readouterr().out.split("\n", 3)
+    (hits,) = open_results()["mine/tuned"].search([world.queries[5]], 2)
+    assert query == world.queries[5] and [first.split()[0], second.split()[0]] == ["1", "2"]
+    for line, hit in zip((first, second), hits, strict=True):
+        assert f"{hit.score:.4f}  {hit.id}  {f'{hit.title}: ' if hit.title else ''}{hit.text[:40]}" in line
+
+
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        ("mine/tunde", "mine/tunde is no configuration file and no experiment. There are mine/tuned"),
+        ("many.yaml", "name"),
+    ],
+)
+def test_an_experiment_that_is_not_there_is_refused(world, what, said):  # noqa: F811
+    template = yaml.safe_load((REPOSITORY / "config/own-data.yaml").read_text())
+    Path("many.yaml").write_text(yaml.safe_dump(template | {"name": "many"}))
+    with pytest.raises(Refusal, match=said if what == "mine/tunde" else "many.yaml has no experiment yet: run"):
+        list(search(what, ["a"], None, 3, False))
+    with pytest.raises(Refusal, match="there is no query"):
+        list(search("mine/tuned", [], None, 3, False))
+
+
+@pytest.mark.parametrize("chunks", [1, 2])
+def test_vectors_become_parquet_and_an_index_of_faiss(stages, monkeypatch, chunks):
+    monkeypatch.chdir(stages.root)
+    own = ExperimentWorld(stages, chunks=chunks)
+    link, experiment = own.trained["encode"].folder, open_results()["mine/tuned"]
+    vectors = experiment.vectors()
+    owners = vectors.ids if chunks == 1 else np.repeat(vectors.ids, np.diff(vectors.offsets)).tolist()
+    assert f"{len(owners)} vectors of 32 numbers in out.parquet" in export(link, Path("out.parquet"))
+    table = pq.read_table("out.parquet")
+    assert table["id"].to_pylist() == owners
+    np.testing.assert_array_equal(np.array(table["vector"].to_pylist(), np.float32), vectors.array)
+    export(link, Path("out.faiss"))
+    index, ids = faiss.read_index("out.faiss"), Path("out.faiss.ids.txt").read_text().split()
+    assert ids == owners and index.metric_type == faiss.METRIC_INNER_PRODUCT
+    query = experiment.encode([own.queries[5]])
+    _, ((first, *_),) = index.search(query, 3)
+    assert ids[first] == experiment.search([own.queries[5]])[0][0].id
+    with pytest.raises(Refusal, match="out.faiss.ids.txt is there already"):
+        export(link, Path("out.faiss"))
+    with pytest.raises(Refusal, match=r"out.npz: vectors become .parquet or .faiss"):
+        export(link, Path("out.npz"))
+    assert sorted(path.name for path in Path(".").glob("*out*")) == ["out.faiss", "out.faiss.ids.txt", "out.parquet"]

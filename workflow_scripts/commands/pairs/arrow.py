@@ -1,0 +1,57 @@
+"""A folder that `datasets` saved (save_to_disk): Arrow files, named in state.json; or such a folder for each split,
+named in dataset_dict.json. `datasets` itself is not needed."""
+
+import json
+
+import pyarrow as pa
+
+from teleport.refusal import Refusal
+
+NAME = "a saved dataset"
+BY_ORDER = True  # of the columns: may it say what is what?
+STATE, SPLITS = "state.json", "dataset_dict.json"
+
+
+def is_dataset(folder):
+    """Whether a folder is one that `datasets` saved."""
+    return any((folder / name).is_file() for name in (STATE, SPLITS, "dataset_info.json"))
+
+
+def folders(folder):
+    """{split: folder} of a saved dataset; of one without splits {"": folder}."""
+    if not (folder / SPLITS).is_file():
+        return {"": folder}
+    names = described(folder / SPLITS, "splits", str)
+    if missing := next((name for name in names if not (folder / name).is_dir()), None):
+        raise Refusal(f"{folder / missing}: no such folder, and {folder / SPLITS} names it. Copy the whole dataset.")
+    return {name: folder / name for name in names}
+
+
+def described(path, key, kind):
+    """The list that a JSON file of a dataset has below `key`, of values of one type."""
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))[key]
+        if not isinstance(values, list) or not all(isinstance(value, kind) for value in values):
+            raise TypeError(f"{key} is no list of {kind.__name__}")
+    except FileNotFoundError:
+        raise Refusal(f"{path}: no such file. Copy the whole folder that `save_to_disk` wrote.") from None
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise Refusal(f"{path}: {key!r} cannot be read ({error}). Save the dataset again.") from None
+    return values
+
+
+def rows(folder, wrong):
+    """(place, record) of a saved dataset without splits."""
+    number = 0
+    for file in described(folder / STATE, "_data_files", dict):
+        path = folder / str(file.get("filename"))
+        if not path.is_file() or path.parent != folder:
+            raise Refusal(f"{path}: no such file, and {folder / STATE} names it. Copy the whole dataset.")
+        try:
+            with pa.memory_map(str(path)) as source, pa.ipc.open_stream(source) as batches:
+                for batch in batches:
+                    for record in batch.to_pylist():
+                        number += 1
+                        yield f"row {number}", record
+        except (pa.ArrowException, OSError) as error:
+            raise Refusal(f"{path}: not a file of Arrow's, or a damaged one ({error}). Save it again.") from None

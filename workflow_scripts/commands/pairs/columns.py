@@ -1,0 +1,245 @@
+"""Which column of a table is the question, its passages, the negatives, grades and scores: by their names, which are
+those of sentence-transformers, FlagEmbedding, Tevatron, DPR, NeMo and the usual data sets, in any spelling of case.
+
+Where no name says it and a record has two or three texts, their order decides, as in sentence-transformers: question,
+passage, negative.
+"""
+
+import json
+import math
+import re
+from functools import partial
+from typing import NamedTuple
+
+from teleport.collection.equal import digest_of
+from teleport.refusal import Refusal
+
+QUESTIONS = ("query", "question", "anchor", "queries", "questions", "q", "sentence1", "sentence_a", "query_text")
+# The first of these that is there is the passage: of question, context and answer the context.
+PASSAGES = ("positive", "positives", "pos", "positive_passages", "positive_passage", "positive_ctxs", "pos_doc")
+PASSAGES += ("pos_docs", "passage", "passages", "document", "documents", "doc", "docs", "context", "contexts", "ctx")
+PASSAGES += ("passage_text", "text", "texts", "body", "content", "contents", "abstract", "answer", "answers")
+PASSAGES += ("response", "output", "sentence2", "sentence_b", "chosen")
+NEGATIVES = r"(hard_)?(negatives?|neg|negs)(_(passages?|ctxs|docs?|\d+))?|rejected"
+GRADES = ("label", "labels", "grade", "grades", "relevance", "is_relevant", "score", "scores")
+SCORES = ("scores", "score", "pos_scores", "neg_scores", "positive_score", "negative_score")
+TITLES = ("title", "passage_title", "doc_title", "positive_title")
+TEXT_KEYS = ("text", "contents", "content", "passage", "body")
+ID_KEYS = ("docid", "doc_id", "_id", "id", "passage_id", "pid")
+MOST_NEGATIVES = 10_000  # of a question: a longer list is a corpus, and is in every line of the file
+
+
+class Columns(NamedTuple):
+    """The columns of a table by what they are for (names, or None); negatives, scores, unused: tuples of names."""
+
+    question: str
+    passage: str
+    title: str | None
+    negatives: tuple
+    grade: str | None
+    scores: tuple
+    unused: tuple
+    by_order: bool
+
+    @property
+    def used(self):
+        """The names of the columns that are read."""
+        return {self.question, self.passage, self.title, *self.negatives, self.grade, *self.scores} - {None}
+
+    def __str__(self):
+        why = "by order" if self.by_order else "by name"
+        said = f"{self.question!r} is the question, {self.passage!r} its passage ({why})"
+        rest = {"title": [self.title], "negatives": self.negatives, "grade": [self.grade], "scores": self.scores}
+        rest["not used"] = self.unused
+        for what, names in rest.items():
+            names = [name for name in names if name]
+            shown = ", ".join(map(repr, names if len(names) < 5 else [names[0], "…", names[-1]]))
+            said += f"; {what}: {shown}" if names else ""
+        return said
+
+
+class Passage(NamedTuple):
+    """docid: as given, or None; grade: 0 of what is judged as no positive, None of a negative; score: a teacher's"""
+
+    docid: str | None
+    title: str
+    text: str
+    grade: int | None = None
+    score: float | None = None
+
+
+class Example(NamedTuple):
+    """A question with its passages; place: in the file"""
+
+    place: str
+    question: str
+    passages: list
+    negatives: list
+
+
+def columns_of(path, record, place, may_be_by_order=True):
+    """The `Columns` of a table by a first record of it. Raises Refusal where nothing says what is what."""
+    pick, by_order = partial(picked, record), False
+    question, passage = pick(QUESTIONS), pick(PASSAGES)
+    negatives = [name for name in record if re.fullmatch(NEGATIVES, spelled(name))]
+    if not (question and passage):
+        texts = [name for name, value in record.items() if isinstance(value, str)]
+        if not may_be_by_order or question or negatives or len(texts) not in (2, 3) or len(texts) < len(record):
+            lacks = "a question (query, question, anchor)" if not question else "its passage (positive, passage, text)"
+            have = ", ".join(map(repr, record)) or "none"
+            raise Refusal(f"{path}, {place}: none of the keys is {lacks}; there are {have}. Rename the one that is.")
+        question, passage, *negatives = texts
+        by_order = True
+    title = pick(TITLES) if isinstance(record[passage], str) else None
+    title = title if title not in (question, passage) else None
+    scores = [pick([name]) for name in SCORES if pick([name])] if negatives else []
+    grade = pick(GRADES) if not negatives else None
+    used = {question, passage, title, *negatives, grade, *scores}
+    unused = tuple(name for name in record if name not in used)
+    return Columns(question, passage, title, tuple(negatives), grade, tuple(scores), unused, by_order)
+
+
+def examples(path, columns, rows, wrong):
+    """Yield the `Example`s of a table's rows (place, record); what is wrong with one is told to `wrong`."""
+    known = set(columns.used)
+    for place, record in rows:
+        try:
+            if missing := [name for name in (columns.question, columns.passage) if name not in record]:
+                keys = ", ".join(map(repr, record))
+                raise Problem(f"{missing[0]!r} is missing, which the first line has; this one has {keys}. Use the same "
+                              "keys in all lines")  # fmt: skip
+            if other := next((name for name in record if name not in known), None):
+                if other not in columns.unused and set(columns_of(path, record, place).used) - set(columns.used):
+                    raise Problem(f"the key {other!r}, which the first line does not have. Use the same keys in all "
+                                  "lines")  # fmt: skip
+                known.add(other)
+            yield example(columns, place, record)
+        except Problem as problem:
+            wrong(place, str(problem))
+
+
+def spelled(name):
+    """The name of a column in the one spelling that the tables here have."""
+    return re.sub(r"[\s-]+", "_", str(name).strip().lower())
+
+
+def picked(record, names):
+    """The name of the column of a record that is the first of `names`, in any spelling; None without one."""
+    own = {spelled(name): name for name in record}
+    return next((own[name] for name in names if name in own), None)
+
+
+class Problem(Exception):
+    """What is wrong with a record, with the remedy."""
+
+
+def example(columns, place, record):
+    """The `Example` of a record. Raises Problem."""
+    question = text_of(record[columns.question], columns.question)
+    title = text_of(record.get(columns.title) or "", columns.title, empty=True) if columns.title else ""
+    passages = passages_of(record[columns.passage], columns.passage, title)
+    if not passages:
+        raise Problem(f"{columns.passage!r} is empty. Give the question a passage, or remove the line")
+    negatives = [each for key in columns.negatives for each in passages_of(record.get(key), key)]
+    if len(negatives) > MOST_NEGATIVES:
+        raise Problem(f"{columns.negatives[0]!r} has {len(negatives)} negatives, more than {MOST_NEGATIVES}: that is a "
+                      "corpus. Write it once, as corpus.jsonl of BEIR's form")  # fmt: skip
+    if columns.grade:
+        grades = in_list(record.get(columns.grade))
+        if len(grades) != len(passages):
+            raise Problem(f"{columns.grade!r} has {len(grades)} values and {columns.passage!r} {len(passages)}. Give "
+                          "every passage one")  # fmt: skip
+        grades = [grade_of(value, columns.grade) for value in grades]
+        passages = [each._replace(grade=grade) for each, grade in zip(passages, grades, strict=True)]
+    else:
+        passages = [each._replace(grade=1) for each in passages]
+    passages, negatives = with_scores(columns, record, passages, negatives)
+    own = digest_of(question)
+    if any(each.grade and digest_of(each.text) == own for each in passages):
+        raise Problem(f"{columns.question!r} is its own passage, so it is found at once. Remove the line")
+    return Example(place, question, passages, negatives)
+
+
+def in_list(value):
+    """A value of a column as a list: itself, nothing for None, or the list that it is."""
+    return value if isinstance(value, list) else [] if value is None or value == "" else [value]
+
+
+def passages_of(value, key, title=""):
+    """The `Passage`s of the value of a column: a text, an object with a text, or a list of such."""
+    return [passage_of(each, key, title) for each in in_list(value)]
+
+
+def passage_of(value, key, title):
+    """The `Passage` of one text, or of one object with a text and maybe a title and an id."""
+    if not isinstance(value, dict):
+        return Passage(None, title, text_of(value, key))
+    name = next((name for name in TEXT_KEYS if name in value), None)
+    if name is None:
+        raise Problem(f"{key!r} has an object without a text; its keys are {', '.join(map(repr, value))}. Name the "
+                      "text 'text'")  # fmt: skip
+    docid = next((value[name] for name in ID_KEYS if value.get(name) is not None), None)
+    if docid is not None and (not isinstance(docid, str | int) or str(docid).split() != [str(docid)]):
+        raise Problem(f"{key!r} has the id {docid!r}, which is empty or has white space. Rename it")
+    title = text_of(value.get("title") or "", f"{key}.title", empty=True)
+    return Passage(None if docid is None else str(docid), title, text_of(value[name], f"{key}.{name}"))
+
+
+def text_of(value, key, empty=False):
+    """A value that must be a text with more than white space, or may be empty. Raises Problem."""
+    if not isinstance(value, str):
+        raise Problem(f"{key!r} is {shown(value)} ({type(value).__name__}) and no text. Write a text")
+    if not empty and not value.strip():
+        raise Problem(f"{key!r} is empty. Give it a text, or remove the line")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise Problem(f"{key!r} has half a surrogate pair, which UTF-8 cannot hold. Correct the text") from None
+    return value
+
+
+def number_of(value, key):
+    """A finite number of a column, also where a table has it as text. Raises Problem."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise Problem(f"{key!r} is {shown(value)} and no number. Write a number")
+    return number
+
+
+def grade_of(value, key):
+    """A grade, a whole number from 0 on, of a column. Raises Problem."""
+    number = number_of(value, key)
+    if number != int(number) or not 0 <= number < 2**31:
+        raise Problem(f"{key!r} is {shown(value)} and no whole number from 0 on. Write 1 for a passage that answers "
+                      "and 0 for one that does not, or higher grades")  # fmt: skip
+    return int(number)
+
+
+def with_scores(columns, record, passages, negatives):
+    """(passages, negatives) with the scores of a teacher, where the table has them: of both kinds in a list, or apart.
+    Raises Problem where there are not as many as passages."""
+    for key in columns.scores:
+        values = [number_of(value, key) for value in in_list(record.get(key))]
+        if not values:
+            continue
+        both = (len(passages), len(negatives))
+        of_both = both if len(values) == sum(both) else (0, both[1])
+        ends = {"pos": (both[0], 0), "neg": (0, both[1])}
+        first, second = ends.get(spelled(key)[:3], of_both)
+        if len(values) != first + second:
+            raise Problem(f"{key!r} has {len(values)} scores for {both[0]} passages and {both[1]} negatives. Give "
+                          "every passage one")  # fmt: skip
+        passages = [p._replace(score=s) for p, s in zip(passages, values, strict=False)] if first else passages
+        negatives = (
+            [n._replace(score=s) for n, s in zip(negatives, values[first:], strict=True)] if second else negatives
+        )
+    return passages, negatives
+
+
+def shown(value):
+    """A value in a sentence, cut."""
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) < 40 else f"{text[:40]}…"

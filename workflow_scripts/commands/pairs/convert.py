@@ -1,0 +1,200 @@
+"""Pairs as a collection in BEIR's form, which `collection.forms.beir` reads.
+
+A passage's id is the one that it came with, or the digest of its normal form; passages of one text are one, and so are
+questions. The digest of a question decides its split, so that what is added later moves no other one.
+"""
+
+import json
+from collections import Counter, defaultdict
+from functools import partial
+from itertools import chain
+
+from commands.pairs import texts
+from commands.pairs.columns import columns_of, examples
+from teleport.collection.equal import digest_of
+from teleport.collection.forms.beir import HEADER
+from teleport.refusal import Refusal
+from teleport.running.files import write_text
+
+FIRST_FAULTS = 5
+NEGATIVES = "negatives.jsonl"
+
+
+class Collection:
+    """What has been read so far: passages and questions are on the disk, ids and judgments in memory."""
+
+    def __init__(self, folder):
+        self.files = {name: open(folder / f"{name}.jsonl", "w", encoding="utf-8") for name in ("corpus", "queries")}  # noqa: SIM115
+        self.passages, self.docids, self.questions, self.texts = {}, {}, set(), {}
+        self.judged = defaultdict(lambda: defaultdict(dict))  # {split: {question: {passage: grade}}}
+        self.negatives = defaultdict(dict)  # {question: {passage: score}}
+        self.scores = {}  # {(question, passage): a teacher's}
+        self.counts, self.words, self.longest = Counter(), Counter(), Counter()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for file in self.files.values():
+            file.close()
+
+    def write(self, name, record, text):
+        self.files[name].write(json.dumps(record, ensure_ascii=False) + "\n")
+        length = len(text.split())
+        self.words[name] += length
+        self.longest[name] = max(self.longest[name], length)
+
+    def add_texts(self, folder):
+        """Take in the passages of a folder of texts: all of them, whatever is asked about."""
+        self.texts = texts.passages_below(folder)
+        for passage in chain.from_iterable(self.texts.values()):
+            self.add_passage(passage)
+
+    def add_passage(self, passage, wrong=None):
+        """The id of a `Passage`, which is written where its text is new. An id that came with another text is told to
+        `wrong`."""
+        text = f"{passage.title} {passage.text}" if passage.title else passage.text
+        digest = digest_of(text)
+        if passage.docid is not None and self.docids.setdefault(passage.docid, digest) != digest:
+            wrong(f"the id {passage.docid!r} has another text before. Give every text an id of its own")
+        if digest not in self.passages:
+            self.passages[digest] = docid = passage.docid or f"{digest:016x}"
+            record = {"_id": docid, "title": passage.title, "text": passage.text}
+            self.write("corpus", record, passage.text)
+        return self.passages[digest]
+
+    def add(self, split, example, wrong):
+        """Take in an `Example`."""
+        question = f"{digest_of(example.question):016x}"
+        if question not in self.questions:
+            self.questions.add(question)
+            self.write("queries", {"_id": question, "text": example.question}, example.question)
+        judged = self.judged[split or "train"][question]
+        for passage in example.passages:
+            docid = self.add_passage(passage, wrong)
+            self.counts["repeated"] += judged.get(docid) == passage.grade
+            judged[docid] = max(passage.grade, judged.get(docid, 0))
+            if passage.score is not None:
+                self.scores[question, docid] = passage.score
+        for passage in example.negatives:
+            self.negatives[question][self.add_passage(passage, wrong)] = passage.score
+
+    def drop_unanswered(self):
+        """Leave out questions that have judgments and none above 0: nothing can be found for them."""
+        for judged in self.judged.values():
+            for question in [question for question, grades in judged.items() if not any(grades.values())]:
+                del judged[question]
+                self.counts["unanswered"] += 1
+
+
+class Faults:
+    """What is wrong in one file: the first faults are kept, all are counted."""
+
+    def __init__(self, path):
+        self.path, self.first, self.total = path, [], 0
+
+    def note(self, place, problem):
+        self.total += 1
+        if len(self.first) < FIRST_FAULTS:
+            self.first.append(f"{place}: {problem}.")
+
+    def refuse(self):
+        """Raise Refusal where something was wrong."""
+        if self.total == 1:
+            raise Refusal(f"{self.path}, {self.first[0]}")
+        if self.total:
+            shown = "".join(f"\n  {each}" for each in self.first)
+            raise Refusal(f"{self.path}: {self.total:,} records are wrong. The first {len(self.first)}:{shown}")
+
+
+def convert(tables, folder, own, draw):
+    """Write the collection of `tables` ({split: `Table`s}) to a new folder; returns a paragraph (list of one str) on
+    what was read and how.
+
+    own: what the folder will be called; draw: takes the ids of the questions of `train` and returns {split: set of ids}
+    of those that they are divided into. Raises Refusal for the wrong records of the first file that has some.
+    """
+    said = []
+    folder.mkdir()
+    with Collection(folder) as collection:
+        for split, files in tables.items():
+            for table in files:
+                said.append(read(table, split, collection))
+        collection.drop_unanswered()
+    judged = {split: dict(questions) for split, questions in collection.judged.items()}
+    whole = judged.pop("train", {})
+    for split, ids in draw(set(whole)).items() if whole else ():
+        judged[split] = {question: whole[question] for question in whole if question in ids}
+    for split, questions in judged.items():
+        lines = [HEADER, *((q, docid, str(g)) for q, grades in questions.items() for docid, g in grades.items())]
+        write_text(folder / "qrels" / f"{split}.tsv", "".join("\t".join(line) + "\n" for line in lines))
+    return [" ".join(said + sentences(collection, write_negatives(folder, collection, judged), own))]
+
+
+def read(table, split, collection):
+    """Add the examples of one `Table` to a `Collection`; returns a sentence on it."""
+    faults = Faults(table.path)
+    rows = table.form.rows(table.path, faults.note)
+    first = next(rows, None)
+    if first is None:
+        faults.refuse()
+        raise Refusal(f"{table.path}: no record. Give a file with at least one question and its passage.")
+    place, record = first
+    if texts.names_text(record, table.path.parent):
+        if not collection.texts:
+            collection.add_texts(table.path.parent)
+        found = texts.examples(table.path, chain([first], rows), collection.texts, faults.note)
+        said = "questions about the files beside it"
+    else:
+        columns = columns_of(table.path, record, place, table.form.BY_ORDER)
+        found, said = examples(table.path, columns, chain([first], rows), faults.note), str(columns)
+    number = 0
+    for example in found:
+        collection.add(split, example, partial(faults.note, example.place))
+        number += 1
+    faults.refuse()
+    return f"{table.path} is {table.form.NAME} of {number:,} records: {said}."
+
+
+def write_negatives(folder, collection, judged):
+    """Write the negatives that were given with training questions, with scores, as `negatives.file` reads them; returns
+    how many there are. A positive of the question is none, wherever it stands."""
+    total, lines = 0, []
+    for question, grades in judged.get("train", {}).items():
+        own = {docid: score for docid, score in collection.negatives[question].items() if not grades.get(docid)}
+        if own:
+            positives = [
+                with_score(docid, collection.scores.get((question, docid))) for docid, g in grades.items() if g
+            ]
+            negatives = [with_score(docid, score) for docid, score in own.items()]
+            line = {"query_id": question, "positive_passages": positives, "negative_passages": negatives}
+            lines.append(json.dumps(line) + "\n")
+            total += len(own)
+    if lines:
+        write_text(folder / NEGATIVES, "".join(lines))
+    return total
+
+
+def with_score(docid, score):
+    """A passage of negatives.jsonl."""
+    return {"docid": docid} if score is None else {"docid": docid, "score": score}
+
+
+def sentences(collection, negatives, own):
+    """What is said of the whole collection (list of str)."""
+    number = {"corpus": len(collection.passages), "queries": len(collection.questions)}
+    mean = {name: collection.words[name] / max(1, count) for name, count in number.items()}
+    said = ["Equal texts, whatever their case and spacing, are one passage or question; ids are digests of texts where "
+            "the data have none.",
+            f"Questions have {mean['queries']:.0f} words in the mean (longest {collection.longest['queries']:,}), "
+            f"passages {mean['corpus']:.0f} (longest {collection.longest['corpus']:,})."]  # fmt: skip
+    if collection.texts:
+        said.append(f"{len(collection.texts):,} texts were cut into passages of at most {texts.WORDS} words.")
+    if repeated := collection.counts["repeated"]:
+        said.append(f"{repeated:,} pairs were repeated, and count once.")
+    if unanswered := collection.counts["unanswered"]:
+        said.append(f"{unanswered:,} questions have no passage of a grade above 0, and are left out.")
+    if negatives:
+        said.append(f"{negatives:,} negatives of training questions are in {own / NEGATIVES}: to train on them, add "
+                    f"`negatives: {{counts: {{file: 1}}, file: {{path: {own / NEGATIVES}}}}}`.")  # fmt: skip
+    return said

@@ -1,0 +1,49 @@
+"""Which files of pairs FROM has, of which form, and of which split."""
+
+import re
+from typing import NamedTuple
+
+from commands.pairs import arrow, delimited, json_lines, parquet, texts
+from teleport.refusal import Refusal
+
+TABLES = (json_lines, delimited, parquet)
+SPLIT = re.compile(r"(train|dev|valid|validation|val|test)(?![a-z]).*", re.IGNORECASE)
+SUFFIXES = ", ".join(suffix for form in TABLES for suffix in form.SUFFIXES)
+
+
+class Table(NamedTuple):
+    """A file or folder with questions and passages, and the module of its form."""
+
+    path: object
+    form: object
+
+
+def form_of(path):
+    """The module of the form of a file, by the end of its name; None where it is none of pairs."""
+    name = path.name.lower().removesuffix(".gz")
+    return next((form for form in TABLES if name.endswith(form.SUFFIXES)), None)
+
+
+def tables_of(given):
+    """{split: `Table`s} of FROM, a file or a folder; {} where it has nothing of pairs. The split is "" where no name
+    says one. Raises Refusal where some names do and others do not."""
+    if given.is_file():
+        if not (form := form_of(given)):
+            raise Refusal(f"{given}: its name ends with none of {SUFFIXES}. Rename it, or convert it to one of them.")
+        return {"": [Table(given, form)]}
+    if not given.is_dir():
+        return {}
+    if arrow.is_dataset(given):
+        return {split: [Table(folder, arrow)] for split, folder in arrow.folders(given).items()}
+    files = [path for folder in (given, given / "data") for path in sorted(folder.glob("[!.]*")) if path.is_file()]
+    splits = {}
+    for path in files:
+        if form := form_of(path):
+            split = SPLIT.match(path.name)
+            splits.setdefault(split[1].lower() if split else "", []).append(Table(path, form))
+    if "" in splits and len(splits) > 1:
+        named, other = (splits[split][0].path.name for split in (max(splits), ""))
+        raise Refusal(f"{given} has {named} of a split, and {other}, whose name begins with none. Rename or remove it.")
+    if not splits and texts.texts_below(given):
+        raise Refusal(f"{given} has texts and no table of questions. {texts.REMEDY} {texts.FORM}.")
+    return splits

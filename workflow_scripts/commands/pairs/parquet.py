@@ -1,0 +1,24 @@
+"""Parquet, read by pyarrow a batch at a time."""
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from teleport.refusal import Refusal
+
+NAME = "Parquet"
+BY_ORDER = True  # of the columns: may it say what is what?
+SUFFIXES = (".parquet",)
+BATCH = 4096
+
+
+def rows(path, wrong):
+    """(place, record) of a file."""
+    try:
+        file = pq.ParquetFile(path)
+        number = 0
+        for batch in file.iter_batches(BATCH):
+            for record in batch.to_pylist():
+                number += 1
+                yield f"row {number}", record
+    except (pa.ArrowException, OSError) as error:
+        raise Refusal(f"{path}: not a Parquet file, or a damaged one ({error}). Write it again.") from None

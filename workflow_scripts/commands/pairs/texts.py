@@ -1,0 +1,93 @@
+"""A folder of texts (.txt, .md), cut into passages, with a table of questions beside them.
+
+A line of the table has a question and the name of a file; where it has an answer too, only the passages that hold the
+answer count, else all of the file's. The table is in any of the other forms.
+"""
+
+from commands.pairs.columns import QUESTIONS, Example, Passage, Problem, picked, text_of
+from teleport.collection.equal import normal_form
+from teleport.refusal import Refusal
+
+NAME = "a folder of texts"
+SUFFIXES = (".txt", ".md")
+WORDS = 150  # of a passage at most: about 200 tokens, which the usual encoders take whole
+FILES = ("file", "filename", "file_name", "path", "source", "document", "doc")
+ANSWERS = ("answer", "quote", "span", "text")
+REMEDY = "Put questions.jsonl beside them, with lines such as"
+FORM = '{"question": "…", "file": "NAME.txt"}, and "answer" where only passages that hold it count'
+
+
+def texts_below(folder):
+    """The files of texts below a folder, sorted; hidden ones are none."""
+    files = (path for path in folder.rglob("*") if path.suffix in SUFFIXES and path.is_file())
+    return sorted(path for path in files if not any(part.startswith(".") for part in path.relative_to(folder).parts))
+
+
+def names_text(record, folder):
+    """Whether a record of a table names a text of the folder that the table is in."""
+    name = record.get(picked(record, FILES))
+    texts = texts_below(folder) if isinstance(name, str) and name.endswith(SUFFIXES) else ()
+    return any(name in (path.name, str(path.relative_to(folder))) for path in texts)
+
+
+def passages_below(folder):
+    """{path below the folder: its `Passage`s}, of which each has the path without its ending as title."""
+    passages = {}
+    for path in texts_below(folder):
+        try:
+            text = path.read_bytes().decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise Refusal(f"{path}: byte {error.start} is not UTF-8. Convert the file with iconv.") from None
+        name = path.relative_to(folder)
+        passages[str(name)] = [Passage(None, str(name.with_suffix("")), chunk) for chunk in chunks(text)]
+    return passages
+
+
+def chunks(text):
+    """The passages of a text (list of str): as many whole paragraphs as have WORDS words together; a longer paragraph
+    is cut between words."""
+    passages, own, words = [], [], 0
+    for paragraph in filter(str.strip, text.replace("\r\n", "\n").split("\n\n")):
+        length = len(paragraph.split())
+        if own and words + length > WORDS:
+            passages.append("\n\n".join(own))
+            own, words = [], 0
+        if length > WORDS:
+            cut = paragraph.split()
+            passages += [" ".join(cut[at : at + WORDS]) for at in range(0, length, WORDS)]
+        else:
+            own.append(paragraph.strip())
+            words += length
+    return passages + (["\n\n".join(own)] if own else [])
+
+
+def examples(path, rows, passages, wrong):
+    """Yield the `Example`s of a table's rows (place, record) about `passages` (`passages_below`)."""
+    names = {name.rpartition("/")[2]: name for name in passages} | {name: name for name in passages}
+    for place, record in rows:
+        try:
+            question, file, answer = (picked(record, each) for each in (QUESTIONS, FILES, ANSWERS))
+            if not question or not file:
+                keys = ", ".join(map(repr, record))
+                raise Problem(f"the keys {keys} have no question and file. Write lines such as {FORM}")
+            name = names.get(text_of(record[file], file))
+            if name is None:
+                raise Problem(f"{file!r} is {record[file]!r}, and no such file is below {path.parent}. Correct it")
+            held = passages[name]
+            if answer and record[answer]:
+                held = holding(held, text_of(record[answer], answer))
+            if not held:
+                raise Problem(f"{answer!r} is not in {name}. Write the answer as the file has it" if passages[name] else
+                              f"{name} has no text. Remove the line")  # fmt: skip
+            yield Example(place, text_of(record[question], question), [each._replace(grade=1) for each in held], [])
+        except Problem as problem:
+            wrong(place, str(problem))
+
+
+def holding(passages, answer):
+    """The passages that hold an answer, by their normal forms; of one that is cut apart the two that it is in."""
+    wanted, texts = normal_form(answer), [normal_form(each.text) for each in passages]
+    if alone := [each for each, text in zip(passages, texts, strict=True) if wanted in text]:
+        return alone
+    pairs = zip(passages, passages[1:], texts, texts[1:], strict=False)
+    return next(([one, other] for one, other, *both in pairs if wanted in " ".join(both)), [])

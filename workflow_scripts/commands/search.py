@@ -1,0 +1,50 @@
+"""Search the collection of an experiment with its checkpoint."""
+
+import json
+import os
+from pathlib import Path
+
+from teleport.api import open_results
+from teleport.collection.records import lines
+from teleport.refusal import Refusal
+
+CHARACTERS = 160  # of a text that a person sees
+
+
+def search(what, queries, file, depth, as_json):
+    """Yield lines of text: the first passages for each query; as_json: one JSON object per query, with whole texts.
+
+    what: a configuration file with one experiment, an experiment's folder, also that of an episode in it, or its name
+    below results/experiments; file: of further queries, one per line
+    """
+    queries = [*queries, *(text for _, text in (lines(file) if file else ()) if text.strip())]
+    if not queries:
+        raise Refusal("there is no query. Give one in quotes, or --file with one per line.")
+    experiment, episode = experiment_at(what)
+    for query, hits in zip(queries, experiment.search(queries, depth, episode), strict=True):
+        if as_json:
+            yield json.dumps({"query": query, "hits": [hit._asdict() for hit in hits]}, ensure_ascii=False)
+            continue
+        yield query
+        for hit in hits:
+            text = " ".join(hit.text.split())
+            shown = text if len(text) <= CHARACTERS else f"{text[:CHARACTERS]}…"
+            yield f"{hit.rank:3}  {hit.score:7.4f}  {hit.id}  {f'{hit.title}: ' if hit.title else ''}{shown}"
+        yield ""
+
+
+def experiment_at(what):
+    """(`api.Experiment`, number of an episode or None) of what a person names it by."""
+    if what.endswith((".yaml", ".yml")):
+        found = open_results("results", what)
+        if len(found) != 1:
+            some = f"has the experiments {', '.join(found)}: name one of them" if found else "has no experiment yet"
+            raise Refusal(f"{what} {some}{'.' if found else ': run the workflow first.'}")
+        return next(iter(found.values())), None
+    experiments, path = open_results("results"), os.path.relpath(what, "results/experiments")
+    for name in (what, path, *(str(parent) for parent in Path(path).parents)):
+        if name in experiments:
+            below = next((part for part in Path(path).parts if part.startswith("episode-")), "")
+            number = below.removeprefix("episode-")
+            return experiments[name], int(number) if number.isdecimal() else None
+    raise Refusal(f"{what} is no configuration file and no experiment. There are {', '.join(experiments) or 'none'}.")

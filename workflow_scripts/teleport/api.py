@@ -1,0 +1,210 @@
+"""Results from Python: open a results folder, read what its experiments have made, and search. Nothing is written.
+
+`open_results` gives the experiments by name. Each has a table of scores, runs, pools of negatives, checkpoints, vectors
+with ids, and `search` over the passages that it was trained for. An example is in docs/own-data.md.
+"""
+
+import csv
+import gzip
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+
+from teleport.arrays import CHUNK_OFFSETS
+from teleport.collection.reader import read_passages
+from teleport.evaluation import significance
+from teleport.evaluation.significance import Comparison, Scores
+from teleport.negatives.pool import read_pool
+from teleport.refusal import Refusal
+from teleport.report.links import INDEX
+from teleport.report.rows import in_folder
+from teleport.report.stages import Stages
+from teleport.running.artefact import Artefact
+
+
+class Hit(NamedTuple):
+    """A passage that a search has found; rank: from 1 on; score: its inner product with the query"""
+
+    rank: int
+    id: str
+    title: str
+    text: str
+    score: float
+
+
+class Vectors(NamedTuple):
+    """ids: of the texts, in order; array: float32 or float16 [n, D], memory-mapped; offsets: None, and row i is that of
+    ids[i]; or int64 [len(ids) + 1], and text i has the rows offsets[i] to offsets[i + 1] (`encoder.chunks`)"""
+
+    ids: list[str]
+    array: np.ndarray
+    offsets: np.ndarray | None
+
+
+def open_results(folder: str | Path = "results", *configfiles: str | Path) -> dict[str, "Experiment"]:
+    """The experiments below FOLDER/experiments by name, such as "mine/tuned"; with configuration files, which are
+    merged as `--configfile` merges them, only theirs. Raises Refusal for a folder without experiments."""
+    folder = Path(folder)
+    home = folder / "experiments"
+    if folder.absolute().name != "results" or not home.is_dir():
+        raise Refusal(f"{folder} has no experiments. Give the folder `results` of a workflow that has run.")
+    found = {str(path.parent.relative_to(home)): path.parent for path in sorted(home.rglob(INDEX))}
+    if configfiles:
+        from teleport.settings.read import load_files
+
+        shared, experiments = load_files(configfiles)
+        names = [str(Path(in_folder("", shared).removeprefix("results/"), name)) for name in experiments]
+        found = {name.lstrip("/"): found[name.lstrip("/")] for name in names if name.lstrip("/") in found}
+    return {name: Experiment(name, path, Stages(folder.absolute().parent)) for name, path in found.items()}
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """An experiment as it lies below results/experiments. `episode` counts from 0, the checkpoint that it starts from;
+    None is the last one that is finished. `seed` is needed where there are several; None is the first."""
+
+    name: str
+    folder: Path
+    stages: Stages
+
+    @cached_property
+    def index(self) -> pd.DataFrame:
+        """Its stages: seed, episode, stage (the name of the link), kind, key, folder, and whether it is finished."""
+        with open(self.folder / INDEX, encoding="utf-8", newline="") as file:
+            frame = pd.DataFrame(csv.DictReader(file, delimiter="\t"))
+        frame = frame.astype({"seed": int, "episode": int})
+        names = frame["kind"] + "/" + frame["key"]
+        return frame.assign(name=names, finished=[self.stages.finished(name) for name in names])
+
+    def stage(self, *links: str, episode: int | None = None, seed: int | None = None) -> Artefact:
+        """The finished stage that has one of the names `links`, such as "encode", with its manifest and files. Raises
+        Refusal where none is finished."""
+        rows = self.index[self.index["stage"].isin(links)]
+        for key, value in (("episode", episode), ("seed", seed)):
+            rows = rows if value is None else rows[rows[key] == value]
+        done = rows[rows["finished"]]
+        if done.empty:
+            where = "" if episode is None else f" of episode {episode}"
+            why = "not finished: run the workflow" if len(rows) else f"not there; {self.folder / INDEX} lists what is"
+            raise Refusal(f"{self.name}: the stage {' or '.join(links)}{where} is {why}.")
+        done = done[done["seed"] == (done["seed"].iloc[0] if seed is None else seed)]
+        return self.stages.artefact(done.sort_values("episode", kind="stable")["name"].iloc[-1])
+
+    def input(self, stage: Artefact, role: str) -> Artefact:
+        """The stage that another one has read."""
+        return self.stages.artefact(stage.manifest["inputs"][role])
+
+    def scores(self, split: str, episode: int | None = None, seed: int | None = None) -> pd.DataFrame:
+        """The score of every query (rows, by id) in every measure (columns)."""
+        frame = pq.read_table(self.stage(f"evaluate-{split}", episode=episode, seed=seed).path("per_query.parquet"))
+        return frame.to_pandas().pivot(index="query_id", columns="measure", values="value")
+
+    def run(self, split: str, episode: int | None = None, seed: int | None = None) -> pd.DataFrame:
+        """What was found for every query: query_id, doc_id, rank, score."""
+        path = self.stage(f"evaluate-{split}", episode=episode, seed=seed).path(f"{split}.run.gz")
+        with gzip.open(path, "rt", encoding="utf-8") as file:
+            rows = [(query, doc, int(rank), float(score)) for query, _, doc, rank, score, _ in map(str.split, file)]
+        return pd.DataFrame(rows, columns=["query_id", "doc_id", "rank", "score"])
+
+    def pool(self, episode: int | None = None, seed: int | None = None) -> pd.DataFrame:
+        """The negatives of an episode: query_id, doc_id, sources (list of names), first_episode, rank, score (q·d under
+        the checkpoint that mined; NaN where nothing has asked for it)."""
+        stage = self.stage("merge", episode=episode, seed=seed)
+        pool, collection = read_pool(stage.path), self.input(stage, "collection")
+        ids = [pq.read_table(collection.path(f"{file}.parquet"), columns=[column])[column].combine_chunks()
+               for file, column in (("queries.train", "query_id"), ("corpus", "doc_id"))]  # fmt: skip
+        rows = np.repeat(np.arange(len(pool.offsets) - 1), np.diff(pool.offsets))
+        sources = [[name for name, bit in pool.bits.items() if bits & bit] for bits in np.asarray(pool.items.sources)]
+        columns = {"query_id": ids[0].take(rows), "doc_id": ids[1].take(np.asarray(pool.items.passages))}
+        columns |= {"sources": sources, "first_episode": pool.items.first_episodes, "rank": pool.items.ranks}
+        return pd.DataFrame(columns | {"score": np.asarray(pool.items.scores)})
+
+    def checkpoint(self, episode: int | None = None, seed: int | None = None) -> Path:
+        """The folder of a checkpoint, which sentence-transformers loads."""
+        return self.stage("pretrained", "train", episode=episode, seed=seed).path("checkpoint")
+
+    def vectors(self, of: str = "passages", episode: int | None = None, seed: int | None = None) -> Vectors:
+        """The `Vectors` of "passages", or of the queries of a split. Raises Refusal where they were deleted."""
+        side, file = ("passage", "passages") if of == "passages" else ("query", f"queries.{of}")
+        stage = self.stage("encode", f"encode-{side}", episode=episode, seed=seed)
+        name, key = ("corpus", "doc_id") if of == "passages" else (file, "query_id")
+        ids = pq.read_table(self.input(stage, "collection").path(f"{name}.parquet"), columns=[key])[key].to_pylist()
+        chunked = of == "passages" and CHUNK_OFFSETS in stage.manifest["files"]
+        offsets = np.load(stage.path(CHUNK_OFFSETS)) if chunked else None
+        return Vectors(ids, np.load(stage.path(f"{file}.npy"), mmap_mode="r"), offsets)
+
+    def encode(self, queries: list[str], episode: int | None = None, seed: int | None = None) -> np.ndarray:
+        """The vectors of new queries, float32 [Q, D], with prefix, case and length as in the experiment."""
+        from teleport.encoder.new_queries import encode_queries
+
+        stage = self.stage("encode", "encode-query", episode=episode, seed=seed)
+        tokens = self.input(stage, "tokens")
+        return encode_queries(queries, stage, self.input(stage, "checkpoint"), tokens, self.input(tokens, "pretrained"))
+
+    def search(self, queries: list[str], depth: int = 10, episode: int | None = None,
+               seed: int | None = None) -> list[list[Hit]]:  # fmt: skip
+        """The passages of largest inner product with each query, found exactly, by the vectors that lie in the results
+        folder. A passage in several chunks scores by its best one."""
+        from teleport.search.exact import Exact
+        from teleport.search.retrieve import MaxP
+
+        ids, array, offsets = self.vectors(episode=episode, seed=seed)
+        index = Exact(array) if offsets is None else MaxP(Exact(array), offsets)
+        rows_QK, scores_QK = index.search(self.encode(queries, episode, seed), min(depth, len(ids)))
+        encode = self.stage("encode", "encode-passage", episode=episode, seed=seed)
+        corpus, rows = self.input(encode, "collection").path("corpus.parquet"), np.unique(rows_QK).astype(np.int64)
+        texts = dict(zip(rows.tolist(), read_passages(corpus, rows, ["title", "text"]), strict=True))
+        return [
+            [
+                Hit(rank, ids[row], *texts[row], float(score))
+                for rank, (row, score) in enumerate(zip(*line, strict=True), 1)
+            ]
+            for line in zip(rows_QK.tolist(), scores_QK.tolist(), strict=True)
+        ]
+
+
+def compare(one: Experiment, other: Experiment, split: str, measure: str | None = None,
+            episodes: tuple[int | None, int | None] = (None, None)) -> Comparison:  # fmt: skip
+    """How much `other` scores above `one`, with p, and how many queries it wins and loses. Of several seeds all are
+    taken; measure: by default the first of the evaluation."""
+    systems = [evaluations(*each, split) for each in zip((one, other), episodes, strict=True)]
+    measure = measure or systems[0][0][1].manifest["settings"]["measures"][0]
+    frames = [pd.DataFrame({seed: scores_in(stage, measure) for seed, stage in of}).sort_index() for of in systems]
+    if not frames[0].index.equals(frames[1].index):
+        raise Refusal(f"{one.name} and {other.name} have other queries in {split}. Compare those of one collection.")
+    seeds = [tuple(seed for seed in frame if seed is not None) for frame in frames]
+    theirs, ours = (Scores(frame.to_numpy(), own) for frame, own in zip(frames, seeds, strict=True))
+    return significance.compare(ours, theirs)
+
+
+def evaluations(experiment, episode, split):
+    """[(seed of the training behind it, None without one; stage)] of the evaluations of an experiment, each once."""
+    link, found = f"evaluate-{split}", {}
+    last = experiment.stage(link, episode=episode)
+    rows = experiment.index[(experiment.index["stage"] == link) & experiment.index["finished"]]
+    (episode,) = set(rows[rows["name"] == stage_name(last)]["episode"])
+    for name in rows[rows["episode"] == episode]["name"]:
+        read = experiment.stages.input
+        checkpoint = read(read(read(name, "run"), "queries"), "checkpoint")
+        trained = checkpoint is not None and checkpoint.startswith("train/")
+        seed = experiment.stages.artefact(checkpoint).manifest["settings"]["seed"] if trained else None
+        found[name] = (seed, experiment.stages.artefact(name))
+    return list(found.values())
+
+
+def stage_name(stage):
+    """The name of a stage ("kind/key")."""
+    return f"{stage.manifest['kind']}/{stage.manifest['key']}"
+
+
+def scores_in(stage, measure):
+    """The scores of an evaluation in one measure, by query id (Series). Raises Refusal where it has no such measure."""
+    if measure not in stage.facts["means"]:
+        raise Refusal(f"there is no measure {measure!r}, but {', '.join(stage.facts['means'])}.")
+    frame = pq.read_table(stage.path("per_query.parquet"), filters=[("measure", "=", measure)]).to_pandas()
+    return frame.set_index("query_id")["value"]
