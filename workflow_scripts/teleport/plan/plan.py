@@ -6,6 +6,7 @@ from itertools import chain
 from teleport.encoder.completed import completed
 from teleport.evaluation.check import needed_splits
 from teleport.plan.analyses import contrast
+from teleport.plan.counts import unread_warnings
 from teleport.plan.experiment import Trajectory, pretrained_settings
 from teleport.plan.identity import identify_downloads, identify_file, identify_source
 from teleport.plan.stage import Stage
@@ -75,7 +76,10 @@ class Plan:
             episode = f", episode {row.episode}" if row.episode else ""
             self.add(row.stage, name, row.link.split("/")[-1] + episode)
             self.seeds.setdefault(row.stage.name, set()).add(row.seed)
-        self.warnings = list(dict.fromkeys(warning for trajectory in every for warning in trajectory.warnings))
+        given = {key for t in every for episode in t.experiment.method for key in episode.negatives.model_fields_set}
+        unread = unread_warnings(given, set().union(*(trajectory.keys_read for trajectory in every)))
+        warnings = [warning for trajectory in every for warning in trajectory.warnings] + unread
+        self.warnings = list(dict.fromkeys(warnings))
         self.bm25_runs, self.external_runs = {}, {}
         if config.bm25 and config.collection.source != "judgments":
             depth, splits = config.evaluation.depth, config.evaluation.splits

@@ -24,15 +24,24 @@ import pandas as pd
 from scipy.stats import t
 
 from teleport.collection.overlap import trained_too
-from teleport.evaluation.significance import LEAST_SEEDS
+from teleport.evaluation.significance import LEAST_SEEDS, least_p
 from teleport.report.figures import seconds
 from teleport.report.render import NONE, SEVERAL_SEEDS, Printed, cell, write_forms
 from teleport.report.stages import Stages, collection_text, machines, trace_figures, warnings_of
-from teleport.report.verdicts import baselines, level_of, pairs_of_rows, significance_text, test_column, verdicts
+from teleport.report.verdicts import (
+    baselines,
+    level_of,
+    p_text,
+    pairs_of_rows,
+    significance_text,
+    test_column,
+    verdicts,
+)
 from teleport.settings.measures import coverage_cutoffs
 from teleport.settings.section import RERANKED
 
 MOST_VERDICTS = 5  # above a table; the report page has all
+FEW_QUERIES = 25  # the fewest that comparisons of two systems should rest on (Buckley and Voorhees, SIGIR 2000)
 NORMAL_95 = 1.96  # half the width of a 95 % interval, in standard errors
 
 
@@ -92,7 +101,19 @@ def verdicts_with_costs(spec, table, stages):
         sentences.append(f"{sentence}{f'; {seconds_text(sum(cost))} of mining and training' if cost else ''}.")
     few = any(0 < len(row["seeds"]) < LEAST_SEEDS for row in rows)
     note = f"By {column}, at {level:g}, two-sided, Holm-corrected over all of these comparisons"
-    return sentences, note + ("; of these checkpoints: another seed may turn it." if few else ".")
+    note += "; of these checkpoints: another seed may turn it." if few else "."
+    queries = [made.queries for (_, name), made in table.measured.items() if name == column]
+    return sentences, " ".join([note, *few_queries_text(min(queries, default=FEW_QUERIES), level)])
+
+
+def few_queries_text(queries, level):
+    """What is said of verdicts by so many queries at a level: a list of sentences, empty where these are enough."""
+    if queries >= FEW_QUERIES:
+        return []
+    said = [f"Only {queries} queries: other queries may well say otherwise ({FEW_QUERIES} are the usual least)."]
+    if (least := least_p(queries)) > level:
+        said.append(f"With so few no p of a permutation test is below {p_text(least)}, whatever the difference.")
+    return said
 
 
 def cost_of(row, stages):
