@@ -386,6 +386,17 @@ def test_shares_that_the_mode_does_not_read_are_said():
     assert plan(negatives=shares | {"counts": {"query": 60}}, episodes=[{}]).warnings == []
 
 
+@pytest.mark.parametrize("index", ["IVF121,Flat", "PQ48", "ivf"])
+def test_more_centroids_than_passages_are_refused_before_anything_runs(index):
+    counts = {"counts": {"passages": 120, "queries": {"train": 9}}}
+    for settings in ({"mining": {"index": index}}, {"search_index": index}):
+        key = "search_index" if "search_index" in settings else "mining.index"
+        if index == "PQ48" or key == "mining.index":
+            with pytest.raises(ValueError, match=rf"^{key}.*centroids are more than the 120 passages of `counts`"):
+                plan(**counts, **settings)
+    assert plan(**counts, mining={"index": "IVF120,Flat"}).stages and plan(mining={"index": index}).stages
+
+
 def test_shares_that_no_pool_reads_are_said():
     """In-batch negatives have no pool, and a first episode has no momentum: alpha then reruns nothing."""
     unread, in_batch = {"alpha": 0.3, "filters": {"skip_ranks": 3}}, {"negatives_per_query": 0}

@@ -44,6 +44,18 @@ def require_splits(config, experiments):
                 )
 
 
+def require_passages(counts, stages):
+    """Raise Refusal for an index whose k-means finds more centroids than there are passages by the configuration's
+    `counts` (None: nobody knows yet, and the stage refuses it)."""
+    for stage in stages:
+        if counts and stage.kind == "index" and (centroids := stage.settings.index.centroids) > counts.passages:
+            key = "search_index or negatives.live.index" if stage.settings.depth is None else "mining.index"
+            raise Refusal(
+                f"{key} {stage.settings.index}: {centroids} centroids are more than the {counts.passages} passages of "
+                "`counts`. Name another index, such as Flat, or correct counts."
+            )
+
+
 class Plan:
     """All stages of a configuration, shared where experiments agree.
 
@@ -90,6 +102,7 @@ class Plan:
                     self.add(stage, name, stage.kind)
                 runs = {split: self.external(name, split) for split in external.runs}
                 self.external_runs[name] = self.add_runs(runs, name)
+        require_passages(config.counts, self.stages.values())
 
     @cached_property
     def deleted_vectors(self):

@@ -77,21 +77,14 @@ def build_approximate(job, vectors):
     return facts | recall
 
 
-def centroids_of(settings):
-    """How many centroids k-means of an index finds at a time, 0 where there is no k-means."""
-    return {"ivf": settings.numbers[0], "pq": 2**settings.bits}.get(settings.kind, 0)
-
-
 def check_fits(settings, rows, dim, key):
     """Raise Refusal, naming the configuration's `key`, when no index of these settings fits [rows, dim] vectors."""
     if settings.kind == "pq" and dim % settings.numbers[0]:
         raise Refusal(
             f"{key} {settings}: {settings.numbers[0]} parts do not divide the {dim} dimensions: choose a divisor."
         )
-    if centroids_of(settings) > rows:
-        raise Refusal(
-            f"{key} {settings}: {centroids_of(settings)} centroids are more than the {rows} passages: lower it."
-        )
+    if settings.centroids > rows:
+        raise Refusal(f"{key} {settings}: {settings.centroids} centroids are more than the {rows} passages: lower it.")
 
 
 def file_bytes(settings, rows, dim):
@@ -116,7 +109,7 @@ def build(settings, vectors, threads, progress, key="mining.index"):
     if settings.kind == "pq":
         index.pq.cp.min_points_per_centroid = 1  # small collections are meant: faiss would warn
     if not index.is_trained:
-        count = min(rows, TRAIN_PER_LIST * centroids_of(settings))
+        count = min(rows, TRAIN_PER_LIST * settings.centroids)
         sample = np.sort(np.random.default_rng(SEED).choice(rows, count, replace=False))
         index.train(vectors[sample].astype(np.float32))
     for start in range(0, rows, BLOCK):
