@@ -18,7 +18,9 @@ from teleport.encoder import pretrained
 from teleport.encoder.load import load_encoders
 from teleport.encoder.model import layers_of
 from teleport.encoder.tokens import load_tokenizer
+from teleport.plan.identity import identify_checkpoint
 from teleport.refusal import Refusal
+from teleport.settings.encoder import CheckpointSource
 
 
 @pytest.fixture
@@ -295,7 +297,7 @@ def test_unsupported_model_type(stages, source):
     "name, expected",
     [
         ("config.json", "has no config.json"),
-        ("model.safetensors", "has none of model.safetensors, pytorch_model.bin"),
+        ("model.safetensors", "has none of model.safetensors, model.safetensors.index.json, pytorch_model.bin"),
         ("tokenizer.json", "Add its tokenizer.json"),
     ],
 )
@@ -322,11 +324,101 @@ def test_torn_weights(stages, source):
     assert f"cannot read the weights in {source}" in refused(stages, source)
 
 
-@pytest.mark.parametrize("content", [[torch.ones(2)], {"embeddings.word_embeddings.weight": 3}])
+@pytest.mark.parametrize("content", [[torch.ones(2)], {"embeddings.word_embeddings.weight": 3}, {7: torch.ones(2)}])
 def test_weights_without_names_or_tensors(stages, source, content):
     (source / "model.safetensors").unlink()
     torch.save(content, source / "pytorch_model.bin")
     assert "pytorch_model.bin does not have a tensor for each name" in refused(stages, source)
+
+
+DTYPES = ["int32", "int8", "bool", "complex64", "float8_e4m3fn"]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", ["embeddings.word_embeddings.weight", "encoder.layer.1.output.dense.bias"])
+def test_weights_in_numbers_that_no_encoder_has(stages, source, dtype, name):
+    weights = load_file(source / "model.safetensors")
+    weights[name] = (weights[name] + 0.5).to(getattr(torch, dtype))
+    save_file(weights, source / "model.safetensors", metadata={"format": "pt"})
+    message = refused(stages, source)
+    assert f"encoder.checkpoint: the weights {name} in {source} are {dtype}." in message
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
+def test_weights_in_other_floats_are_read(stages, source, dtype):
+    weights = {
+        name: tensor.to(getattr(torch, dtype)) for name, tensor in load_file(source / "model.safetensors").items()
+    }
+    save_file(weights | {"embeddings.position_ids": torch.arange(9)}, source / "model.safetensors", {"format": "pt"})
+    found = load_file(run(stages, source)[0].folder / "checkpoint" / "model.safetensors")
+    assert found.keys() <= weights.keys() and all(torch.equal(found[name], weights[name].float()) for name in found)
+
+
+def in_parts(source, **index):
+    """The weights of a folder in two files and an index, as large checkpoints are published; returns the index."""
+    weights, whole = load_file(source / "model.safetensors"), source / "model.safetensors"
+    names = sorted(weights)
+    parts = {f"model-0000{n}-of-00002.safetensors": names[n - 1 :: 2] for n in (1, 2)}
+    for file, own in parts.items():
+        save_file({name: weights[name] for name in own}, source / file, {"format": "pt"})
+    whole.rename(source.parent / "whole.safetensors")
+    made = {"weight_map": {name: file for file, own in parts.items() for name in own} | index}
+    (source / "model.safetensors.index.json").write_text(json.dumps(made))
+    return made
+
+
+def test_weights_in_several_files(stages, source):
+    """Their digest is what `sha256sum FILES | sha256sum` prints in the folder."""
+    in_parts(source)
+    names = sorted(path.name for path in source.glob("model-*"))
+    said = "".join(f"{hashlib.sha256((source / name).read_bytes()).hexdigest()}  {name}\n" for name in names)
+    digest = hashlib.sha256(said.encode()).hexdigest()
+    job, facts = run(stages, source, {"sha256": digest})
+    expected = load_file(source.parent / "whole.safetensors")
+    found = load_file(job.folder / "checkpoint" / "model.safetensors")
+    assert (
+        found and all(torch.equal(found[name], expected[name]) for name in found) and facts["weights_sha256"] == digest
+    )
+    assert identify_checkpoint(CheckpointSource(folder=str(source)), "key").sha256 == digest
+    assert f"has SHA-256 {digest}, expected {'0' * 64}" in refused(stages, source, {"sha256": "0" * 64})
+    (source / names[0]).unlink()
+    assert f"names 1 files that are not there, for example {names[0]}" in refused(stages, source)
+
+
+@pytest.mark.parametrize(
+    ("index", "message"),
+    [
+        ({"weight_map": {"a": "../other.safetensors"}}, "index.json is not of the form"),
+        ({"weight_map": {"a": 3}}, "index.json is not of the form"),
+        ({"weight_map": {}}, "index.json is not of the form"),
+        ([], "index.json is not of the form"),
+        (None, "index.json names another, which its files lack"),
+    ],
+)
+def test_a_wrong_index_of_weights(stages, source, index, message):
+    made = in_parts(source, **({"another": "model-00001-of-00002.safetensors"} if index is None else {}))
+    (source / "model.safetensors.index.json").write_text(json.dumps(made if index is None else index))
+    assert message in refused(stages, source)
+
+
+def test_a_weight_in_two_of_the_files(stages, source):
+    in_parts(source)
+    files = sorted(source.glob("model-*"))
+    both = load_file(files[1]) | dict([next(iter(load_file(files[0]).items()))])
+    save_file(both, files[1], {"format": "pt"})
+    assert "once more. Get the checkpoint anew" in refused(stages, source)
+
+
+def test_from_the_hub_weights_in_several_files(stages, source, monkeypatch):
+    in_parts(source)
+    asked = []
+    monkeypatch.setattr(
+        huggingface_hub,
+        "snapshot_download",
+        lambda *_, allow_patterns, **__: asked.append(allow_patterns) or str(source),
+    )
+    run(stages, checkpoint={"hub": "some/model", "revision": "0123abc"})
+    assert "model-*-of-*.safetensors" in asked[-1] and "pytorch_model.bin" not in asked[-1] and len(asked) == 2
 
 
 @pytest.mark.parametrize("function", ["require_sizes", "head_weights", "load_fast_tokenizer"])

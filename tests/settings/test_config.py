@@ -650,7 +650,7 @@ def test_the_readme_has_every_key_of_the_schema():
     for line in (
         "| `learning_rate` | `5e-6` | Peak rate (Table 5: 5e-6). |",
         "| `loss.star_alpha` | `null` | `ranknet`: Mean over own",
-        "| `factory` | `Flat` | Flat, IVF4096,Flat, PQ48, PQ48x4 or HNSW32; or flat, ivf, ",
+        "| `factory` | `Flat` | Flat, IVF4096,Flat, PQ48, PQ48x4, HNSW32; or flat, ivf, ",
         "| `continues` | `false`; `true`, `moments` | ",
         "| `keep_vectors` | `all`; `last`, `none` | ",
         "| `splits.NAME.form` (`downloads`) | `tsv`; `dpr`, `qa`, `tevatron` | ",

@@ -164,7 +164,8 @@ class External(Section):
     runs: dict[str, LocalPath] | None = Field(
         None,
         min_length=1,
-        description="Split → run file, plain or .gz: TREC's six columns, or MS MARCO's query, passage, rank. Ties go as in trec_eval.",
+        description="Split → run file, plain or .gz: TREC's six columns, or MS MARCO's query, passage, rank. Ties go "
+        "as in trec_eval.",
     )
     unknown_queries: Literal["error", "drop"] = Field("error", description="For lines of queries that the split lacks.")
     encoder: dict | None = Field(None, description="Settings of `encoder` that differ: its checkpoint, pooling, …")

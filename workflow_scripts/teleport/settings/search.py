@@ -33,9 +33,7 @@ class Index(Section):
     """
 
     model_config = ConfigDict(json_schema_extra=also_text)
-    factory: str = Field(
-        "Flat", description="Flat, IVF4096,Flat, PQ48, PQ48x4 or HNSW32; or flat, ivf, pq, hnsw alone."
-    )
+    factory: str = Field("Flat", description="Flat, IVF4096,Flat, PQ48, PQ48x4, HNSW32; or flat, ivf, pq, hnsw alone.")
     parameters: str = Field("", description="nprobe=64 (IVF); efConstruction=200,efSearch=400 (HNSW).")
 
     @model_validator(mode="before")
