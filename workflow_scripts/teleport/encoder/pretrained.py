@@ -2,6 +2,7 @@
 
 import copy
 import json
+import string
 
 import torch
 from safetensors.torch import load_file
@@ -26,6 +27,9 @@ OLD_NAMES = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm
 # ANCE's released code: a linear layer and a LayerNorm behind the first token's vector; STAR and ADORE have the same.
 RELEASED_HEAD = "embeddingHead", "norm"
 DPR = "dpr"  # transformers' name of BERT in DPR's classes (Karpukhin et al. 2020), which it becomes when it is read
+# A text of every kind of character, some of which a vocabulary lacks.
+PROBE = f"{string.printable} e\u0301 \u00df \ufb03 \u0e01 \u1780 \u6771 \u2603 \ue000 \U0001f9ff \u200d"
+MOST_GROWTH = 100  # characters that a normaliser makes of one: NFKC makes 18 of some
 VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json", "sentencepiece.bpe.model")
 QUERY_KEY = "encoder.query_checkpoint"
 ELSE = Remedy("Give an encoder as it was published.")
@@ -93,7 +97,8 @@ def read(folder, settings):
     refuse_unfit_tokenizer(folder, tokenizer, backbone.config.vocab_size, settings.pooling)
     refuse_no_weights(folder, backbone)
     if head:
-        if (said := settings.projection) != (width := len(head[0]["bias"])):
+        refuse_unfit_head(folder, head, backbone.config.hidden_size)
+        if (said := settings.projection) != (width := width_of(head)):
             raise Refusal(
                 f"encoder.projection is {'null' if said is None else said}, but {KEY} ({folder}) has a projection head "
                 f"of {width} dimensions. Set encoder.projection to {width}."
@@ -137,6 +142,8 @@ def read_model(folder):
         require_sizes(read_sizes(raw, file), own, file)
         with refusing(f"cannot read the weights in {folder}"):
             config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+            # What a model returns besides, which decides no vector, and which packed texts do not have.
+            config.update({"output_attentions": False, "output_hidden_states": False, "return_dict": True})
             if config.model_type == DPR:
                 named = {"model_type": "bert", "architectures": ["BertModel"]}
                 config = BertConfig.from_dict(config.to_dict() | named)
@@ -275,6 +282,23 @@ def read_config(folder):
     return config
 
 
+def width_of(head):
+    """How many dimensions the vectors of a projection head have; 0 of one without a bias."""
+    return head[0]["bias"].numel() if "bias" in head[0] else 0
+
+
+def refuse_unfit_head(folder, head, hidden):
+    """Raise Refusal for a head that is no linear layer of `hidden` inputs with a LayerNorm behind it."""
+    width = width_of(head)
+    expected = {"weight": (width, hidden), "bias": (width,)}, dict.fromkeys(("weight", "bias"), (width,))
+    found = [{name: tuple(tensor.shape) for name, tensor in part.items()} for part in head]
+    for part, shapes, wanted in zip(("linear layer", "LayerNorm"), found, expected, strict=True):
+        if shapes != wanted:
+            said = " and ".join(f"{name} {list(shape)}" for name, shape in shapes.items())
+            needs = " and ".join(f"{name} {list(shape)}" for name, shape in wanted.items())
+            raise Refusal(f"{KEY}: the {part} of the projection head of {folder} has {said}, not {needs}. {ELSE}")
+
+
 def refuse_no_weights(folder, backbone):
     """Raise Refusal when a matrix of the backbone, but for types (RoBERTa's), is all zero, or a weight not finite."""
     for name, weights in backbone.named_parameters():
@@ -291,6 +315,13 @@ def refuse_unfit_tokenizer(folder, tokenizer, vocab_size, pooling):
         raise Refusal(
             f"{KEY}: the tokenizer of {folder} has special tokens alone. Give the tokenizer.json of the checkpoint."
         )
+    with refusing(f"{KEY}: {folder} has no usable tokenizer"):
+        normal = backend.normalizer.normalize_str(PROBE) if (backend := tokenizer.backend_tokenizer).normalizer else ""
+    if len(normal) > MOST_GROWTH * len(PROBE):
+        grows = f"makes {len(normal):,} characters of {len(PROBE)}"
+        raise Refusal(f"{KEY}: the normaliser in the tokenizer.json of {folder} {grows}. Get the checkpoint anew.")
+    with refusing(f"{KEY}: {folder} has no usable tokenizer"):
+        tokenizer.backend_tokenizer.encode(PROBE)  # of a text with unknown characters
     if pooling == "cls" and not around_text(tokenizer.backend_tokenizer)[0]:
         raise Refusal(
             f"{KEY}: the tokenizer of {folder} puts no token before a text, whose vector encoder.pooling cls takes. "

@@ -77,10 +77,10 @@ def identify_checkpoint(checkpoint, key):
     folder = Path(checkpoint.folder)
     if not folder.is_dir():
         raise Refusal(f"{key}.folder: there is no folder {folder}. Give the path of a checkpoint.")
+    weights = find_weights(folder, key)  # before anything below a wrong folder, such as /, is read
     paths = {str(path.relative_to(folder)): path for path in sorted(folder.rglob("*")) if path.exists()}
     read = [name for name, path in paths.items() if not (path.is_dir() or UNREAD.search(name))]
     files = {name: identify_file(paths[name], f"{key}.folder") for name in read}
-    weights = find_weights(folder, key)
     digest = digest_of_weights(weights, [files[each.name] for each in weights])
     require_digest(weights, digest, checkpoint.sha256, key)
     return Identified.taken_from(checkpoint, sha256=digest, files=files)
