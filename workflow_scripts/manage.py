@@ -205,6 +205,7 @@ def verify(arguments):
 @command(
     argument("stage_folder", type=Path, metavar="STAGE", help="a finished stage, or the link to it"),
     argument("output", type=Path, metavar="OUTPUT", help="the file (negatives) or folder to write"),
+    argument("--examples", action="store_true", help="quote a query and passages of the collection in a model's card"),
 )
 def export(arguments):
     """Write a stage for others: negatives as Tevatron's training data, a run with its judgments, or a checkpoint.
@@ -213,7 +214,7 @@ def export(arguments):
     """
     from commands.export import export
 
-    print(export(arguments.stage_folder, arguments.output))
+    print(export(arguments.stage_folder, arguments.output, arguments.examples))
 
 
 @command(
@@ -222,7 +223,8 @@ def export(arguments):
     argument("--send", action="store_true", help="upload, as whom `hf auth login` says"),
 )
 def push(arguments):
-    """List the files of an exported checkpoint; with --send, upload them to a model repository of the hub."""
+    """List the files of an exported checkpoint; with --send, upload them to a repository of the hub, which is
+    private where it is new."""
     from commands.export import push
 
     print(push(arguments.folder, arguments.repository, arguments.send))
