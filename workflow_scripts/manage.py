@@ -366,6 +366,15 @@ def delete_vectors(arguments):
     Artefact(arguments.output).delete_files()
 
 
+def require_names(refusal):
+    """Raise a `refusal` for arguments and folders with which no command works."""
+    for text in sys.argv[1:]:
+        if any("\udc80" <= character <= "\udcff" for character in text):  # bytes of the command line
+            raise refusal(f"{os.fsencode(text)!r} is not UTF-8, and no configuration can name it. Rename it.")
+    if os.path.lexists("results") and not os.path.isdir("results"):
+        raise refusal("results is there and is no folder, or a link that leads nowhere. Move it away.")
+
+
 def main():
     """Run one command, and end the process with its status."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
@@ -383,8 +392,10 @@ def main():
             sub.add_argument(*names, **options)
     arguments = parser.parse_args()
     try:
+        require_names(Refusal)
         status = arguments.command(arguments)
-        sys.stdout.flush()
+        if sys.stdout:  # None where it was closed before
+            sys.stdout.flush()
         sys.exit(status)
     except BaseException as error:
         if INTERRUPTS:

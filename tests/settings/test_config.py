@@ -341,6 +341,8 @@ ABSURD = [
     ("evaluation.depth", "1000000000", "input should be less than or equal to 1000000"),
     ("evaluation.significance", "{resamples: 1000000000000}", "input should be less than or equal to 10000000"),
     ("collection.positive_grade", "10000000000", "input should be less than 2147483648"),
+    ("encoder.checkpoint", f"{{folder: {'a' * 5000}}}", "input should be a path that the file system takes"),
+    ("encoder.checkpoint", r'{folder: "a\0"}', "input should be a path, which has no NUL"),
 ]
 
 
