@@ -35,12 +35,11 @@ def run(job):
     vectors = np.load(path, mmap_mode="r")
     require_finite(path, vectors, "passage", job.progress)
     if (apart := spread(vectors)) < COLLAPSED:
-        log.warning(
-            "%s: all vectors are nearly the same (spread %.1e), so rankings are mostly ties: the training of this "
-            "checkpoint has collapsed. Train with a lower learning rate, or with precision fp32.",
-            path,
-            apart,
-        )
+        why = "the training of this checkpoint has collapsed. Train with a lower learning rate, or with precision fp32."
+        if job.inputs["passages"].manifest.get("inputs", {}).get("checkpoint", "").startswith("pretrained/"):
+            why = "the checkpoint, which nothing here trained, does not tell these texts apart. Does its tokenizer know them?"
+        said = "%s: all vectors are nearly the same (spread %.1e), so rankings are mostly ties: %s"
+        log.warning(said, path, apart, why)
     (rows, dim), index = vectors.shape, job.settings.index
     measured = {} if index.kind == "flat" else build_approximate(job, vectors)
     described = {"metric": "inner product", "index": str(index), "kind": index.kind, "dim": dim, "rows": rows}
