@@ -10,7 +10,7 @@ from comparison import COLLECTIONS, MEASURE, PARTS, STARTS, TABLE, files, plan_o
 from results import made_by, made_text, markdown, number, plus_minus, wrapped
 from teleport.evaluation.significance import Scores, compare, holm
 from teleport.plan.mining import is_mined
-from teleport.report.rows import cost_stages
+from teleport.report.rows import cost_stages, named
 from teleport.report.stages import Stages
 from teleport.report.table import mean_cost
 from teleport.running.artefact import is_finished
@@ -109,8 +109,8 @@ def costs(trajectories, stages):
     of_seeds, passages = [], []
     for trajectory in trajectories:
         spent = cost_stages(trajectory.trains)
-        encoded = [stage for stage in spent if stage.kind == "encode" and "passage" in stage.settings.sides]
-        of_seeds.append([stage.name for stage in spent])
+        encoded = [stage for stage in spent["mining"] if stage.kind == "encode" and "passage" in stage.settings.sides]
+        of_seeds.append(named(spent))
         passages.append(len(encoded) * stages.facts(trajectory.collection.name)["num_passages"])
     mining, training = mean_cost(of_seeds, stages)
     return {"mining": mining, "training": training, "encoded": float(np.mean(passages))}

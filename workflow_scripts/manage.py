@@ -255,6 +255,7 @@ def mine(arguments):
     argument("--order", choices=("drawn", "hardest"), help="of negatives; default: drawn, as they lie in the pool"),
     argument("--most", type=at_least_one, help="at most so many negatives of a query"),
     argument("--scores", action="store_true", help="with scores, and ranks, sources, episodes where the form has room"),
+    argument("--examples", action="store_true", help="quote a query and passages of the collection in a model's card"),
 )
 def export(arguments):
     """Write a stage for others: negatives as training data, a run with its judgments, a checkpoint, or vectors.
@@ -268,7 +269,8 @@ def export(arguments):
     from commands.export import export
 
     wanted = {"form": arguments.form, "most": arguments.most, "scores": arguments.scores}
-    print(export(arguments.stage_folder, arguments.output, hardest=arguments.order == "hardest", **wanted))
+    wanted["hardest"] = arguments.order == "hardest"
+    print(export(arguments.stage_folder, arguments.output, arguments.examples, **wanted))
 
 
 @command(
@@ -294,7 +296,8 @@ def audit(arguments):
     argument("--send", action="store_true", help="upload, as whom `hf auth login` says"),
 )
 def push(arguments):
-    """List the files of an exported checkpoint; with --send, upload them to a model repository of the hub."""
+    """List the files of an exported checkpoint; with --send, upload them to a repository of the hub, which is
+    private where it is new."""
     from commands.export import push
 
     print(push(arguments.folder, arguments.repository, arguments.send))
@@ -458,6 +461,15 @@ def delete_vectors(arguments):
     Artefact(arguments.output).delete_files()
 
 
+def require_names(refusal):
+    """Raise a `refusal` for arguments and folders with which no command works."""
+    for text in sys.argv[1:]:
+        if any("\udc80" <= character <= "\udcff" for character in text):  # bytes of the command line
+            raise refusal(f"{os.fsencode(text)!r} is not UTF-8, and no configuration can name it. Rename it.")
+    if os.path.lexists("results") and not os.path.isdir("results"):
+        raise refusal("results is there and is no folder, or a link that leads nowhere. Move it away.")
+
+
 def main():
     """Run one command, and end the process with its status."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
@@ -475,8 +487,10 @@ def main():
             sub.add_argument(*names, **options)
     arguments = parser.parse_args()
     try:
+        require_names(Refusal)
         status = arguments.command(arguments)
-        sys.stdout.flush()
+        if sys.stdout:  # None where it was closed before
+            sys.stdout.flush()
         sys.exit(status)
     except BaseException as error:
         if INTERRUPTS:

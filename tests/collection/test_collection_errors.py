@@ -296,6 +296,14 @@ QUIRKS = {
         {"corpus.tsv": "id\ttitle\ttext\n" + FILES["corpus.tsv"]},
         "corpus.tsv, line 1: ['id', 'title', 'text'] are the names of columns, so the line is no record and is left",
     ),
+    "CSV's quotes": (
+        {"corpus.tsv": FILES["corpus.tsv"] + 'd3\tA\t"Two"\nd4\tA\t"Say ""a"", twice"\nd5\tA\t"Or ""b"""\n'},
+        "corpus.tsv, line 4: a field in CSV's quotes, which are read as text",
+    ),
+    "CSV's quotes at the beginning": (
+        {"queries.train.tsv": FILES["queries.train.tsv"].replace("\t", '\t"').replace("\n", '"\n')},
+        "queries.train.tsv, line 1: a field in CSV's quotes, which are read as text",
+    ),
     "NUL bytes": (
         {"corpus.tsv": FILES["corpus.tsv"] + "d3\tNul\ta\0b\nd4\tNul\ta\0c\n"},
         "corpus.tsv, line 3: the first of the lines with NUL bytes, which are read as they are",
@@ -317,7 +325,8 @@ def test_what_is_read_but_hardly_meant_is_a_warning_with_its_line(stages, tmp_pa
 
 
 def test_sound_files_are_no_warning(stages, tmp_path, caplog):
-    write(tmp_path, FILES)
+    """Quotes within a text, or around all of some later one, are usual."""
+    write(tmp_path, FILES | {"corpus.tsv": FILES["corpus.tsv"] + 'd3\t"A" and "B"\t"one", "two"\nd4\t\t"said"\n'})
     stages.run(run, "collection", {"source": {"source": "folder", "path": str(tmp_path)}})
     assert not [record for record in caplog.records if record.levelname == "WARNING"]
 

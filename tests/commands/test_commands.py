@@ -317,3 +317,29 @@ def test_a_file_that_is_missing_again_after_its_stage_was_made_again_is_noticed(
     write_json(checkpoint / MANIFEST, signed(made_again))
     with pytest.raises(Refusal, match="is missing"):
         Artefact(checkpoint).verify()
+
+
+@pytest.mark.parametrize("make", [lambda path: path.write_text(""), lambda path: path.symlink_to("nowhere")])
+def test_results_that_are_no_folder_are_refused_by_every_command(tmp_path, monkeypatch, make):
+    monkeypatch.chdir(tmp_path)
+    make(tmp_path / "results")
+    for arguments in (["verify"], ["link", "some.yaml"], ["prune", "some.yaml"]):
+        monkeypatch.setattr(script.sys, "argv", ["teleport", *arguments])
+        with pytest.raises(SystemExit, match="error: results is there and is no folder"):
+            script.main()
+
+
+def test_a_name_that_is_no_text_is_refused(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(script.sys, "argv", ["teleport", "new", "mine", "given\udcff"])
+    with pytest.raises(SystemExit, match="error: b'given.xff' is not UTF-8"):
+        script.main()
+
+
+def test_a_command_whose_output_is_closed_ends_as_it_would(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(script.sys, "argv", ["teleport", "verify"])
+    monkeypatch.setattr(script.sys, "stdout", None)
+    with pytest.raises(SystemExit) as end:
+        script.main()
+    assert end.value.code == 0

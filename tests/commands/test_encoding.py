@@ -1,11 +1,13 @@
 """What is told of an encoder before the first job, where its checkpoint says it and not the configuration."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from tokenizers import Tokenizer
 
-from commands.encoding import encodings_said
+from commands.encoding import cut_of_rows, encodings_said
 from encoder_world import source_folder
 from teleport.plan.plan import Plan
 from teleport.running.artefact import MANIFEST, signed
@@ -60,3 +62,25 @@ def test_once_there_are_tokens_it_is_told_how_many_passages_are_cut(said):
     assert said(left_out | {"max_passage_tokens": 7})[0][0].endswith("passages of at most 7."), "it was chosen"
     path.unlink()  # the command that makes it anew has to begin
     assert said(left_out)[0][0].endswith("passages of at most 64.")
+
+
+def test_a_passage_of_megabytes_is_not_tokenised_whole(said, monkeypatch):
+    """48 MB of text took minutes to count tokens that are cut anyway."""
+    lengths, _, plan = [], *said(ALL)
+    encoder = next(iter(plan.experiments.values())).encoder
+
+    class Counting:
+        """A tokenizer that notes how long the texts are."""
+
+        def __init__(self, file):
+            self.tokenizer = Tokenizer.from_file(file)
+            self.no_truncation = self.tokenizer.no_truncation
+
+        def encode_batch(self, texts):
+            lengths.extend(map(len, texts))
+            return self.tokenizer.encode_batch(texts)
+
+    monkeypatch.setattr("tokenizers.Tokenizer", SimpleNamespace(from_file=Counting))
+    rows = [(1, "d1", "", "word " * 10**6), (2, "d2", "", "word")]
+    assert cut_of_rows(encoder, rows) == "; 50% of the first 2 passages are longer and are cut"
+    assert max(lengths) <= 16 * 100

@@ -2,8 +2,12 @@
 
 import errno
 import json
+import re
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import huggingface_hub.constants
 import pytest
 
 from commands import export
@@ -15,7 +19,7 @@ from teleport.refusal import Refusal
 def train(stages, tmp_path, monkeypatch):
     """The link to a train stage in an experiment that has been evaluated before and after its episode."""
     monkeypatch.setattr(export, "add_pooler", lambda folder: None)
-    monkeypatch.setattr(export, "example_text", lambda folder: "")
+    monkeypatch.setattr(export, "example_text", lambda folder: "## An example\nsecret <b>text</b>\n\n")
     home = tmp_path / "results/experiments/tele"
     (home / "episode-1").mkdir(parents=True)
     for folder, mean in ((home, 0.25), (home / "episode-1", 0.5)):
@@ -90,3 +94,53 @@ def test_a_copy_that_fails_is_an_error_of_the_system_which_says_what(train, tmp_
     with pytest.raises(OSError) as caught:
         export.export(train, tmp_path / "model")
     assert caught.value.errno == errno.ENOSPC and list(tmp_path.glob("model*")) == []
+
+
+def test_a_card_quotes_texts_of_the_collection_only_where_it_is_asked_to(train, tmp_path):
+    export.export(train, tmp_path / "model")
+    export.export(train, tmp_path / "quoting", examples=True)
+    cards = [(tmp_path / name / "README.md").read_text() for name in ("model", "quoting")]
+    assert ["secret" in card for card in cards] == [False, True]
+    with pytest.raises(Refusal, match="is a stage of kind evaluate: --examples go into the card of a checkpoint"):
+        export.export(train.parent / "evaluate-test", tmp_path / "run", examples=True)
+
+
+@pytest.mark.parametrize("text", ["<script>a</script> & [x](y)", "# `a` *b* _c_ | ~~d~~\n\n![i](j)", "a\\b"])
+def test_texts_in_a_card_are_neither_html_nor_markdown(text):
+    shown = export.plain(text)
+    assert re.sub(r"\\(.)", r"\1", shown) == " ".join(text.split()), "nothing is lost"
+    assert not re.search(r"(?<!\\)(?:\\\\)*[<>`*_\[\]|#~!&]", shown)
+
+
+def test_a_pushed_checkpoint_becomes_a_private_repository(tmp_path, monkeypatch):
+    """By what the hub is asked; it refuses the upload afterwards, in one sentence."""
+    (tmp_path / "config.json").write_text("{}")
+    asked = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self):
+            asked.append((self.path, json.loads(self.rfile.read(int(self.headers["Content-Length"])) or b"{}")))
+            created = self.path == "/api/repos/create"
+            answer = json.dumps({"url": "http://127.0.0.1/me/model"}).encode() if created else b"{}"
+            self.send_response(200 if created else 403)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(answer)))
+            self.end_headers()
+            self.wfile.write(answer)
+
+        def log_message(self, *arguments):
+            pass
+
+    http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=http.serve_forever, daemon=True).start()
+    try:
+        monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", f"http://127.0.0.1:{http.server_port}")
+        monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+        assert "nothing was sent" in export.push(tmp_path, "me/model", send=False) and asked == []
+        with pytest.raises(Refusal, match="the hub refuses me/model"):
+            export.push(tmp_path, "me/model", send=True)
+    finally:
+        http.shutdown()
+        http.server_close()
+    path, body = asked[0]
+    assert path == "/api/repos/create" and body["visibility"] == "private" and len(asked) > 1

@@ -3,6 +3,7 @@
 import hashlib
 import importlib.util
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -14,11 +15,13 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModel, AutoTokenizer, BertConfig, BertForMaskedLM
 
 from encoder_world import bert_tokenizer, pretrained_settings, source_folder
-from teleport.encoder import pretrained
+from teleport.encoder import load, pretrained
 from teleport.encoder.load import load_encoders
 from teleport.encoder.model import layers_of
 from teleport.encoder.tokens import load_tokenizer
+from teleport.plan.identity import identify_checkpoint
 from teleport.refusal import Refusal
+from teleport.settings.encoder import CheckpointSource
 
 
 @pytest.fixture
@@ -295,7 +298,7 @@ def test_unsupported_model_type(stages, source):
     "name, expected",
     [
         ("config.json", "has no config.json"),
-        ("model.safetensors", "has none of model.safetensors, pytorch_model.bin"),
+        ("model.safetensors", "has none of model.safetensors, model.safetensors.index.json, pytorch_model.bin"),
         ("tokenizer.json", "Add its tokenizer.json"),
     ],
 )
@@ -322,11 +325,221 @@ def test_torn_weights(stages, source):
     assert f"cannot read the weights in {source}" in refused(stages, source)
 
 
-@pytest.mark.parametrize("content", [[torch.ones(2)], {"embeddings.word_embeddings.weight": 3}])
+@pytest.mark.parametrize("content", [[torch.ones(2)], {"embeddings.word_embeddings.weight": 3}, {7: torch.ones(2)}])
 def test_weights_without_names_or_tensors(stages, source, content):
     (source / "model.safetensors").unlink()
     torch.save(content, source / "pytorch_model.bin")
     assert "pytorch_model.bin does not have a tensor for each name" in refused(stages, source)
+
+
+def edited(name, change):
+    """A function that changes the JSON file `name` of a checkpoint's folder."""
+
+    def edit(source):
+        content = json.loads((source / name).read_text())
+        change(content)
+        (source / name).write_text(json.dumps(content))
+
+    return edit
+
+
+def with_head(linear, norm=(16,)):
+    def edit(source):
+        shapes = {"embeddingHead.weight": linear, "embeddingHead.bias": (16,), "norm.weight": norm, "norm.bias": norm}
+        weights = load_file(source / "model.safetensors") | {name: torch.ones(shape) for name, shape in shapes.items()}
+        save_file(weights, source / "model.safetensors", metadata={"format": "pt"})
+
+    return edit
+
+
+def with_dense(linear, norm=("norm.weight", "norm.bias")):
+    """A head in sentence-transformers' form; linear: {name: shape}; norm: names of the LayerNorm's weights"""
+
+    def edit(source):
+        paths = {"Transformer": "", "Pooling": "1_Pooling", "Dense": "2_Dense", "LayerNorm": "3_LayerNorm"}
+        modules = [{"type": f"sentence_transformers.models.{name}", "path": path} for name, path in paths.items()]
+        (source / "modules.json").write_text(json.dumps(modules))
+        for path in list(paths.values())[1:]:
+            (source / path).mkdir()
+            (source / path / "config.json").write_text('{"pooling_mode_cls_token": true}' if "P" in path else "{}")
+        save_file({name: torch.ones(shape) for name, shape in linear.items()}, source / "2_Dense/model.safetensors")
+        save_file({name: torch.ones(16) for name in norm}, source / "3_LayerNorm/model.safetensors")
+
+    return edit
+
+
+def without_unknown(tokenizer):
+    del tokenizer["model"]["vocab"]["[UNK]"]
+    tokenizer["added_tokens"] = [token for token in tokenizer["added_tokens"] if token["content"] != "[UNK]"]
+
+
+def with_normalizer(**normalizer):
+    def edit(source):
+        edited("tokenizer.json", lambda tokenizer: tokenizer.update(normalizer=normalizer))(source)
+        config = {"tokenizer_class": "PreTrainedTokenizerFast", "unk_token": "[UNK]", "pad_token": "[PAD]"}
+        (source / "tokenizer_config.json").write_text(json.dumps(config))  # else BERT's class makes its own
+
+    return edit
+
+
+GROWS = {"type": "Replace", "pattern": {"String": "a"}, "content": "x" * 100_000}
+ODD = {
+    "dropout": (edited("config.json", lambda c: c.update(hidden_dropout_prob=float("nan"))), "NaN is no number"),
+    "prompt": (
+        lambda source: (source / "config_sentence_transformers.json").write_text(r'{"prompts": {"query": "\ud800"}}'),
+        "config_sentence_transformers.json is not JSON in UTF-8",
+    ),
+    "unknown": (edited("tokenizer.json", without_unknown), "has no usable tokenizer (Exception: WordPiece error"),
+    "grows": (with_normalizer(**GROWS), "the normaliser in the tokenizer.json of {source} makes 1"),
+    "panic": (with_normalizer(type="Precompiled", precompiled_charsmap="AAAA"), "no usable tokenizer (PanicException"),
+    "head": (with_head((16, 8)), "the linear layer of the projection head of {source} has weight [16, 8]"),
+    "head of three": (
+        with_head((16, 32, 1)),
+        "the linear layer of the projection head of {source} has weight [16, 32,",
+    ),
+    "norm": (with_head((16, 32), (8,)), "the LayerNorm of the projection head of {source} has weight [8]"),
+    "dense": (with_dense({"linear.weight": (16, 30), "linear.bias": (16,)}), "has bias [16] and weight [16, 30], not"),
+    "other names": (with_dense({"foo.weight": (16, 32), "foo.other": (16,)}), "the linear layer of the projection"),
+    "no bias": (with_dense({"linear.weight": (16, 32)}), "the linear layer of the projection head of {source} has"),
+    "other norm": (
+        with_dense({"linear.weight": (16, 32), "linear.bias": (16,)}, ("norm.gamma", "norm.beta")),
+        "the LayerNorm of the projection head of {source} has beta [16] and gamma [16]",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_an_odd_checkpoint_is_refused_by_a_sentence(stages, source, name):
+    edit, message = ODD[name]
+    edit(source)
+    said = refused(
+        stages, source, projection=None if name in ("dropout", "prompt", "unknown", "grows", "panic") else 16
+    )
+    assert message.format(source=source) in said and said.startswith("encoder.checkpoint: ")
+
+
+@pytest.mark.parametrize("key", ["output_attentions", "output_hidden_states"])
+def test_what_a_model_returns_besides_its_vectors_does_not_matter(stages, source, key):
+    expected = load_file(run(stages, source)[0].folder / "checkpoint" / "model.safetensors")
+    change_config(source, **{key: True})
+    job, _ = run(stages, source)
+    found = load_file(job.folder / "checkpoint" / "model.safetensors")
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+    assert (
+        key not in json.loads((job.folder / "checkpoint" / "config.json").read_text())
+        or not json.loads((job.folder / "checkpoint" / "config.json").read_text())[key]
+    )
+
+
+@pytest.mark.parametrize(
+    ("error", "remedy"),
+    [
+        (ImportError("You need to install fugashi"), "Install what it names."),
+        (OSError("torn"), "Get the checkpoint anew."),
+    ],
+)
+def test_a_library_that_is_missing_is_no_damaged_checkpoint(error, remedy):
+    with pytest.raises(Refusal) as refusal, load.refusing("no tokenizer"):
+        raise error
+    assert str(error) in str(refusal.value) and str(refusal.value).endswith(remedy)
+
+
+def test_a_wrong_folder_is_refused_before_it_is_read(tmp_path):
+    """Such as / : what is below it may be all files of the machine."""
+    (tmp_path / "below").mkdir()
+    os.mkfifo(tmp_path / "below/pipe")  # which is refused by its name as soon as somebody looks there
+    with pytest.raises(Refusal, match="has none of model.safetensors"):
+        identify_checkpoint(CheckpointSource(folder=str(tmp_path)), "encoder.checkpoint")
+
+
+DTYPES = ["int32", "int8", "bool", "complex64", "float8_e4m3fn"]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", ["embeddings.word_embeddings.weight", "encoder.layer.1.output.dense.bias"])
+def test_weights_in_numbers_that_no_encoder_has(stages, source, dtype, name):
+    weights = load_file(source / "model.safetensors")
+    weights[name] = (weights[name] + 0.5).to(getattr(torch, dtype))
+    save_file(weights, source / "model.safetensors", metadata={"format": "pt"})
+    message = refused(stages, source)
+    assert f"encoder.checkpoint: the weights {name} in {source} are {dtype}." in message
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
+def test_weights_in_other_floats_are_read(stages, source, dtype):
+    weights = {
+        name: tensor.to(getattr(torch, dtype)) for name, tensor in load_file(source / "model.safetensors").items()
+    }
+    save_file(weights | {"embeddings.position_ids": torch.arange(9)}, source / "model.safetensors", {"format": "pt"})
+    found = load_file(run(stages, source)[0].folder / "checkpoint" / "model.safetensors")
+    assert found.keys() <= weights.keys() and all(torch.equal(found[name], weights[name].float()) for name in found)
+
+
+def in_parts(source, **index):
+    """The weights of a folder in two files and an index, as large checkpoints are published; returns the index."""
+    weights, whole = load_file(source / "model.safetensors"), source / "model.safetensors"
+    names = sorted(weights)
+    parts = {f"model-0000{n}-of-00002.safetensors": names[n - 1 :: 2] for n in (1, 2)}
+    for file, own in parts.items():
+        save_file({name: weights[name] for name in own}, source / file, {"format": "pt"})
+    whole.rename(source.parent / "whole.safetensors")
+    made = {"weight_map": {name: file for file, own in parts.items() for name in own} | index}
+    (source / "model.safetensors.index.json").write_text(json.dumps(made))
+    return made
+
+
+def test_weights_in_several_files(stages, source):
+    """Their digest is what `sha256sum FILES | sha256sum` prints in the folder."""
+    in_parts(source)
+    names = sorted(path.name for path in source.glob("model-*"))
+    said = "".join(f"{hashlib.sha256((source / name).read_bytes()).hexdigest()}  {name}\n" for name in names)
+    digest = hashlib.sha256(said.encode()).hexdigest()
+    job, facts = run(stages, source, {"sha256": digest})
+    expected = load_file(source.parent / "whole.safetensors")
+    found = load_file(job.folder / "checkpoint" / "model.safetensors")
+    assert (
+        found and all(torch.equal(found[name], expected[name]) for name in found) and facts["weights_sha256"] == digest
+    )
+    assert identify_checkpoint(CheckpointSource(folder=str(source)), "key").sha256 == digest
+    assert f"has SHA-256 {digest}, expected {'0' * 64}" in refused(stages, source, {"sha256": "0" * 64})
+    (source / names[0]).unlink()
+    assert f"names 1 files that are not there, for example {names[0]}" in refused(stages, source)
+
+
+@pytest.mark.parametrize(
+    ("index", "message"),
+    [
+        ({"weight_map": {"a": "../other.safetensors"}}, "index.json is not of the form"),
+        ({"weight_map": {"a": 3}}, "index.json is not of the form"),
+        ({"weight_map": {}}, "index.json is not of the form"),
+        ([], "index.json is not of the form"),
+        (None, "index.json names another, which its files lack"),
+    ],
+)
+def test_a_wrong_index_of_weights(stages, source, index, message):
+    made = in_parts(source, **({"another": "model-00001-of-00002.safetensors"} if index is None else {}))
+    (source / "model.safetensors.index.json").write_text(json.dumps(made if index is None else index))
+    assert message in refused(stages, source)
+
+
+def test_a_weight_in_two_of_the_files(stages, source):
+    in_parts(source)
+    files = sorted(source.glob("model-*"))
+    both = load_file(files[1]) | dict([next(iter(load_file(files[0]).items()))])
+    save_file(both, files[1], {"format": "pt"})
+    assert "once more. Get the checkpoint anew" in refused(stages, source)
+
+
+def test_from_the_hub_weights_in_several_files(stages, source, monkeypatch):
+    in_parts(source)
+    asked = []
+    monkeypatch.setattr(
+        huggingface_hub,
+        "snapshot_download",
+        lambda *_, allow_patterns, **__: asked.append(allow_patterns) or str(source),
+    )
+    run(stages, checkpoint={"hub": "some/model", "revision": "0123abc"})
+    assert "model-*-of-*.safetensors" in asked[-1] and "pytorch_model.bin" not in asked[-1] and len(asked) == 2
 
 
 @pytest.mark.parametrize("function", ["require_sizes", "head_weights", "load_fast_tokenizer"])
@@ -356,7 +569,8 @@ def test_no_code_is_run_from_torch_weights(stages, source, tmp_path, monkeypatch
     monkeypatch.chdir(tmp_path / "elsewhere")  # paths below the working directory are told relative to it
     (source / "model.safetensors").unlink()
     torch.save({"embeddings.word_embeddings.weight": Payload()}, source / "pytorch_model.bin")
-    assert f"cannot read the weights in {source}" in refused(stages, source)
+    said = refused(stages, source)
+    assert f"cannot read the weights in {source}: they are a pickle" in said and "weights_only" not in said
     assert not any((tmp_path / "elsewhere").iterdir())
 
 

@@ -110,8 +110,23 @@ def test_ids_lengths_and_facts_of_a_small_collection(stages, tmp_path):
     assert passages.values.dtype == np.uint16 and passages.offsets.tolist() == [0, 5, 8]
     assert special_of(job) == {"before": [2], "after": [3], "sep": 3, "pad": 0, "unk": 1, "vocab_size": len(vocabulary)}
     facts = job_facts(job)
+    assert facts["splits"]["test"]["unknown"] == 0 and facts["passages"].pop("unknown") == 1 / 8
     assert facts["passages"] == {"num": 2, "tokens": 8, "mean": 4.0, "p50": 4, "p90": 5, "p99": 5, "p100": 5}
     assert facts["splits"]["test"]["num"] == 1 and facts["vocab_size"] == len(vocabulary)
+
+
+def test_a_script_that_the_vocabulary_lacks_is_said(stages, tmp_path, caplog):
+    """All vectors of such passages are equal; nothing else would say why. A few unknown words are usual."""
+    checkpoint = make_pretrained(stages, source_folder(tmp_path / "source"))
+    khmer, word = "\u1781\u17d2\u1789\u17bb\u17c6", "the word was a "
+    for texts, share in (([khmer, khmer], 1), ([word * 10, f"{word * 10} {khmer}"], 1 / 81), ([word], 0)):
+        caplog.clear()
+        collection = make_collection(stages, [("", text) for text in texts], {"test": ["the"]})
+        facts = job_facts(make_tokens(stages, collection, checkpoint))
+        assert facts["passages"]["unknown"] == pytest.approx(share)
+        said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+        assert len(said) == (share == 1)
+        assert all(text.startswith("100 % of the tokens of passages are unknown to the tokenizer") for text in said)
 
 
 def test_fields_of_a_title_are_joined_and_the_whole_is_cut(stages, tmp_path):

@@ -65,7 +65,7 @@ def test_lists_are_ordered_by_score_then_by_descending_id(stages, collection, tm
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("qa Q0 d0 4 1.0", "line 5: 5 columns, a run has six (query, Q0, passage, rank, score, tag). Correct"),
+        ("qa Q0 d0 4 1.0", "line 5: 5 columns, a run has six (query, Q0, passage, rank, score, tag), or in"),
         ("qa\tQ0\td0\t4\tbest\tt", "line 5: the score 'best' is not a finite number. Correct the line."),
         ("qa Q0 d0 4 1_0 t", "line 5: the score '1_0' is not a finite number."),
         ("qa Q0 d0 4 ４ t", "line 5: the score '４' is not a finite number."),
@@ -80,6 +80,41 @@ def test_bad_lines_are_refused_with_file_line_and_remedy(stages, collection, tmp
     path.write_text(GOOD + line + "\n")
     with pytest.raises(ValueError, match=re.escape(f"{path}, {message}")):
         read_run(stages, collection, path)
+
+
+def test_ranks_of_three_columns_are_a_run(stages, collection, tmp_path):
+    """MS MARCO's form of its leaderboard; lists are as those of a run with these ranks' negatives as scores."""
+    path, plain = tmp_path / "ranks.tsv", tmp_path / "plain.run"
+    ranks = [("qb", "d3", 1), ("qa", "d1", 2), ("qa", "d2", 10), ("qa", "dé", 3)]
+    path.write_text("".join(f"{query}\t{passage}\t{rank}\n" for query, passage, rank in ranks))
+    plain.write_text("".join(f"{query} Q0 {passage} 0 -{rank} t\n" for query, passage, rank in ranks))
+    found, expected = (arrays(read_run(stages, collection, each)) for each in (path, plain))
+    assert found["ids"].tolist() == expected["ids"].tolist() == [[1, 4, 2], [3, -1, -1]]
+    assert all(np.array_equal(found[name], expected[name]) for name in expected)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("qa d1 1 2", "line 2: 4 columns, expected 3 as in line 1"),
+        ("qa Q0 d1 1 2.0 t", "line 2: 6 columns, expected 3 as in line 1"),
+        ("qa d1 0.5", "line 2: the third of three columns is a rank, a whole number from 1 on, and not '0.5'"),
+        ("qa d1 0", "line 2: the third of three columns is a rank"),
+        ("qa d1 １", "line 2: the third of three columns is a rank"),
+        ("qb d3 2", "line 2: passage 'd3' is listed for this query on line 1 already"),
+    ],
+)
+def test_a_bad_line_of_ranks_is_refused(stages, collection, tmp_path, line, message):
+    path = tmp_path / "ranks.tsv"
+    path.write_text(f"qb d3 1\n{line}\n")
+    with pytest.raises(ValueError, match=re.escape(f"{path}, {message}")):
+        read_run(stages, collection, path)
+
+
+def test_a_tag_may_have_blanks(stages, collection, tmp_path):
+    path = tmp_path / "a.run"
+    path.write_text(GOOD.replace("tag", "my system, v 2"))
+    assert arrays(read_run(stages, collection, path))["ids"].tolist() == [[2, 4, 1], [3, -1, -1]]
 
 
 def test_lines_of_unknown_queries_can_be_dropped(stages, collection, tmp_path):

@@ -70,9 +70,11 @@ def ids_of(folder, doc_ids, query_ids):
 def run(path, form):
     """{query: {(passage, score as float32)}} of a TREC run, or of candidates whose scores are all 0."""
     found = {}
+    three = form == "trec" and len(next(iter(lines(path)), "").split()) == 3
     for line in lines(path):
         columns = line.split("\t") if form == "tsv" else line.split()
-        passage, score = (columns[1], 0.0) if form == "tsv" else (columns[2], float(np.float32(columns[4])))
+        at, score = (2, float(np.float32(0 if form == "tsv" else -int(columns[2]) if three else columns[4])))
+        passage = columns[1 if three or form == "tsv" else at]
         found.setdefault(columns[0], set()).add((passage, score))
     return found
 

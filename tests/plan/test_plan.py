@@ -382,8 +382,34 @@ def test_shares_that_the_mode_does_not_read_are_said():
     (warning,) = plan(negatives=shares, episodes=[{}]).warnings
     said = "mode released_code does not read negatives.alpha, negatives.beta, negatives.pool"
     assert warning == f"experiment tele, episode 1: {said}: set negatives.mode to mixture."
-    assert plan(negatives=shares | {"mode": "mixture"}, episodes=[{}]).warnings == []
+    assert plan(negatives=shares | {"mode": "mixture"}, episodes=[{}, {}]).warnings == []
     assert plan(negatives=shares | {"counts": {"query": 60}}, episodes=[{}]).warnings == []
+
+
+@pytest.mark.parametrize("index", ["IVF121,Flat", "PQ48", "ivf"])
+def test_more_centroids_than_passages_are_refused_before_anything_runs(index):
+    counts = {"counts": {"passages": 120, "queries": {"train": 9}}}
+    for settings in ({"mining": {"index": index}}, {"search_index": index}):
+        key = "search_index" if "search_index" in settings else "mining.index"
+        if index == "PQ48" or key == "mining.index":
+            with pytest.raises(ValueError, match=rf"^{key}.*centroids are more than the 120 passages of `counts`"):
+                plan(**counts, **settings)
+    assert plan(**counts, mining={"index": "IVF120,Flat"}).stages and plan(mining={"index": index}).stages
+
+
+def test_shares_that_no_pool_reads_are_said():
+    """In-batch negatives have no pool, and a first episode has no momentum: alpha then reruns nothing."""
+    unread, in_batch = {"alpha": 0.3, "filters": {"skip_ranks": 3}}, {"negatives_per_query": 0}
+    (warning,) = plan(negatives=unread, training=in_batch).warnings
+    assert warning.startswith(
+        "negatives.alpha, negatives.beta, negatives.filters: without effect, as no episode draws a pool"
+    )
+    (warning,) = plan(negatives={"alpha": 0.3}, episodes=[{}]).warnings
+    assert warning.startswith("negatives.alpha: without effect, as no episode has an earlier pool")
+    (warning,) = plan(negatives={"alpha": 0.3, "sources": ["query", "lookahead"]}).warnings
+    assert warning.startswith("negatives.alpha: without effect")
+    for read in ({"alpha": 0.3}, {"beta": 0.3}, {}):
+        assert plan(negatives=read).warnings == []
 
 
 ANCE = [{"negatives": {"counts": {"bm25": 40}}}, {"repeat": 3, "lag": 1, "training": {"start_from": "previous"}}]

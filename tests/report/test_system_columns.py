@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from teleport.plan.plan import Plan
-from teleport.report.rows import measured_tables, mining_stages, system_columns
+from teleport.report.rows import measured_tables, mining_stages, named, system_columns
 from teleport.settings import read as config
 
 CONFIG = """
@@ -102,6 +102,8 @@ def test_a_refresh_is_a_retrieval_of_its_own(lag, parts, number):
 
 
 def kinds(names):
+    """How many stages of each kind, of names or of a cost."""
+    names = sum(names.values(), start=[]) if isinstance(names, dict) else names
     return Counter(name.split("/")[0] for name in names)
 
 
@@ -114,8 +116,20 @@ def test_seconds_are_those_of_refreshes_and_trainings(rows):
     assert spent["bm25-neg"] == spent["dpr"] == [{"lexical_index": 1, "bm25": 1, "merge": 1, "train": 1}]
     assert spent["in-batch"] == spent["nce"] == [{"train": 1}]
     assert spent["warm"] == [mined] and spent["strict"] == [mined | {"score": 1}]
-    for names in (names for row in rows.values() for names in row["columns"]["seconds"]):
-        assert len(set(names)) == len(names)
+    for cost in (cost for row in rows.values() for cost in row["columns"]["seconds"]):
+        names = cost["mining"] + cost["training"]
+        assert len(set(names)) == len(names) and kinds(cost["training"]).keys() == {"train"}
+
+
+def test_what_dev_queries_are_ranked_among_is_no_mining():
+    """In-batch negatives mine nothing, whatever chooses their step; what another episode mined with is mining there."""
+    watched = {"dev": {"split": "dev", "queries": 8, "passages": 24, "random": 8}, "evaluate_every": 20}
+    made = plan(training=watched)
+    columns = (system_columns(made.trajectories[name], ["seconds"]) for name in ("in-batch", "warm"))
+    (in_batch,), (warm,) = (named(of_system)["seconds"] for of_system in columns)
+    assert in_batch["mining"] == []
+    assert kinds(in_batch["training"]) == {"encode": 1, "index": 1, "retrieve": 1, "train": 1}
+    assert kinds(warm["mining"]) == {"encode": 1, "index": 1, "retrieve": 1, "merge": 1}
 
 
 def test_frozen_vectors_that_a_training_reads_are_among_them():

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from teleport.evaluation.significance import Scores, compare
-from teleport.report.table import Table, verdicts_with_costs
+from teleport.report.table import Table, measure_of, verdicts_with_costs
 from teleport.report.verdicts import (
     PAIRS,
     USUAL,
@@ -131,6 +131,24 @@ def test_the_note_says_whether_another_seed_may_turn_it(seeds, few):
     said, note = verdicts_with_costs(spec, table, None)
     assert verdicts_with_costs(spec | {"significance": None}, table, None) == ([], "")
     assert len(said) == 1 and note.startswith("By RR@10, at 0.05") and ("another seed" in note) == few
+
+
+@pytest.mark.parametrize(
+    ("queries", "said"), [(1, "below 1,"), (3, "below .25,"), (5, "below .062,"), (6, None), (24, None), (25, False)]
+)
+def test_the_note_says_how_few_the_queries_are(queries, said):
+    """Two systems that differ on every query of five have p .0625 by a permutation test."""
+    rows = [ROWS[1], ROWS[2]]
+    of = {0: pd.DataFrame({0: np.zeros(queries)}), 1: pd.DataFrame({0: np.linspace(0.5, 1, queries)})}
+    spec = {"rows": rows, "significance": USUAL | {"baseline": "Zero-shot"}, "splits": ["test"]}
+    pairs = pairs_of_rows(rows, of, None, "RR@10", "test")
+    measured = {(at, "RR@10"): measure_of(scores) for at, scores in of.items()}
+    means = {"RR@10": [0.0, 0.75]}
+    spec |= {"measures": {"test": ["RR@10"]}}
+    sentences, note = verdicts_with_costs(spec, Table(None, means, None, {}, [], pairs, measured), None)
+    assert ("not above" in sentences[0]) == (queries < 6), "the p of the test itself"
+    assert (f"Only {queries} queries" in note) == (said is not False)
+    assert said in note if said else "no p of" not in note
 
 
 def test_no_p_is_said_to_be_zero():

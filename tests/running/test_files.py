@@ -64,10 +64,18 @@ def test_an_output_is_a_file_or_an_empty_folder_of_ours_or_refused(tmp_path, wha
         path.symlink_to(tmp_path if what == "link" else "nowhere")
     if what == "other":
         path.write_text("mine") if folder else path.mkdir()
-    with pytest.raises(Refusal, match=str(path)):
+    with pytest.raises(Refusal, match=str(path)) as refusal:
         require_output(path, folder)
+    assert str(refusal.value).count("Give another path") == 1
     for sound in ("absent", "there"):
         made = tmp_path / sound
         if sound == "there":
             made.mkdir() if folder else made.write_text("")
         require_output(made, folder)
+
+
+@pytest.mark.parametrize("make", [lambda path: path.write_text("mine"), lambda path: path.symlink_to("nowhere")])
+def test_what_stands_where_a_folder_has_to_be_is_named(tmp_path, make):
+    make(tmp_path / "data")
+    with pytest.raises(Refusal, match=f"{tmp_path}/data/out/a cannot be written: {tmp_path}/data is a (file|link)"):
+        require_output(tmp_path / "data/out/a", folder=True)

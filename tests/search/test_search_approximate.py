@@ -211,7 +211,16 @@ def test_an_experiment_replaces_the_index_whole():
     assert experiments["graph"].mining.index == Index(factory="HNSW32")
 
 
-@pytest.mark.parametrize("text", ["IVF0,Flat", "LSH", "IVF4,PQ8", "PQ", "Flat nprobe", "IVF4,Flat nprobe=x", ""])
+@pytest.mark.parametrize("text", ["IVF0,Flat", "LSH", "IVF4,PQ8", "PQx4", "Flat nprobe", "IVF4,Flat nprobe=x", ""])
 def test_what_is_no_index_is_refused_by_the_configuration(text):
     with pytest.raises(ValueError, match="mining.index"):
         plan(index=text)
+
+
+def test_the_name_of_a_kind_alone_is_an_index():
+    """As `loss: nll` is; an index that has no parameters of its own takes them after the name, too."""
+    read = {name: str(Index.model_validate(name)) for name in ("flat", "Flat", "ivf", "IVF nprobe=64", "pq", "hnsw")}
+    assert read == {
+        "flat": "Flat", "Flat": "Flat", "ivf": "IVF4096,Flat", "IVF nprobe=64": "IVF4096,Flat nprobe=64",
+        "pq": "PQ48", "hnsw": "HNSW32",
+    }  # fmt: skip

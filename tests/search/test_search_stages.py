@@ -90,6 +90,14 @@ def test_index_warns_of_collapsed_vectors(stages, caplog, apart, warned):
     save_array(encoded.output("passages.npy"), vectors.astype(np.float32))
     stages.run(index.run, "index", {}, {"passages": stages.finish(encoded)})
     assert ("passages.npy: all vectors are nearly the same (spread" in caplog.text) == warned
+    assert ("has collapsed" in caplog.text) == warned
+
+
+def test_nothing_trained_has_not_collapsed(stages, caplog):
+    encoded = stages.make("encode", inputs={"checkpoint": stages.finish(stages.make("pretrained"))})
+    save_array(encoded.output("passages.npy"), np.ones((60, 5), np.float32))
+    stages.run(index.run, "index", {}, {"passages": stages.finish(encoded)})
+    assert "does not tell these texts apart" in caplog.text and "collapsed" not in caplog.text
 
 
 @pytest.mark.parametrize("split, lines", [("train", NUM_QUERIES), ("test", 3)])

@@ -341,6 +341,8 @@ ABSURD = [
     ("evaluation.depth", "1000000000", "input should be less than or equal to 1000000"),
     ("evaluation.significance", "{resamples: 1000000000000}", "input should be less than or equal to 10000000"),
     ("collection.positive_grade", "10000000000", "input should be less than 2147483648"),
+    ("encoder.checkpoint", f"{{folder: {'a' * 5000}}}", "input should be a path that the file system takes"),
+    ("encoder.checkpoint", r'{folder: "a\0"}', "input should be a path, which has no NUL"),
 ]
 
 
@@ -657,7 +659,7 @@ def test_the_reference_has_every_key_of_the_schema():
     for line in (
         "| `learning_rate` | `5e-6` | Peak rate (Table 5: 5e-6). |",
         "| `loss.star_alpha` | `null` | `ranknet`: Mean over own",
-        "| `factory` | `Flat` | Flat, IVF4096,Flat, PQ48, PQ48x4 or HNSW32. |",
+        "| `factory` | `Flat` | Flat, IVF4096,Flat, PQ48, PQ48x4, HNSW32; or flat, ivf, ",
         "| `continues` | `false`; `true`, `moments` | ",
         "| `keep_vectors` | `all`; `last`, `none` | ",
         "| `splits.NAME.form` (`downloads`) | `tsv`; `dpr`, `qa`, `tevatron` | ",

@@ -11,6 +11,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from teleport.encoder import precision
+from teleport.report import figures
 from teleport.running.files import NO_ROOM, of_the_system, sha256_file
 from teleport.training import resume, train
 from teleport.training.step import Trainer
@@ -230,7 +231,23 @@ def test_seconds_accumulate_over_attempts(world, monkeypatch):
     assert before > 0
     ones = torch.ones(len(COLUMNS))
     monkeypatch.setattr(Trainer, "step", lambda self, step: StepMetrics(step, self.data.batch(step), ones))
-    assert facts_of(world.finished(job))["train_seconds"] > before
+    facts = facts_of(world.finished(job))
+    assert facts["train_seconds"] > before == facts["earlier_seconds"]
+    assert facts_of(world.finished(world.job()))["earlier_seconds"] == 0
+
+
+def test_the_cost_of_a_resumed_training_has_the_earlier_attempts(world, monkeypatch):
+    """Of steps and of dev rankings, beside the seconds of the last process, which the table adds."""
+    job = world.job(save_every=0, **world.watched())
+    attempt(job, monkeypatch, 7)
+    with safe_open(job.resume / resume.FILE, framework="pt") as file:
+        state = json.loads(file.metadata()["state"])
+    assert state["dev_seconds"] > 0
+    world.finished(job)
+    manifest = json.loads((job.folder / "manifest.json").read_text())
+    manifest["provenance"] = {"wall_seconds": 1000.0}
+    cost = figures.seconds(SimpleNamespace(manifest=manifest, facts=manifest["facts"]))
+    assert cost == 1000 + state["seconds"] + state["dev_seconds"]
 
 
 def test_nothing_saved_means_a_fresh_start(world):

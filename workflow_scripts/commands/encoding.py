@@ -10,6 +10,7 @@ from teleport.running.artefact import STAGES, Artefact, is_finished
 
 LEFT_OUT = ("pooling", "normalize", "query_prefix", "passage_prefix", "max_query_tokens", "max_passage_tokens")
 SAMPLE = 1000  # passages that are tokenised to say how many are cut, where the stage `tokens` has not done it
+LONGEST_TOKEN = 100  # characters
 MOST_LINES = 3
 
 
@@ -62,7 +63,8 @@ def cut_of_rows(encoder, rows):
         return ""
     tokenizer = Tokenizer.from_file(str(file))
     tokenizer.no_truncation()
-    texts = [f"{encoder.passage_prefix}{title} {text}" for _, _, title, text in islice(rows, SAMPLE)]
     most = encoder.chunks * encoder.max_passage_tokens
+    texts = [f"{encoder.passage_prefix}{title} {text}" for _, _, title, text in islice(rows, SAMPLE)]
+    texts = [text[: most * LONGEST_TOKEN] for text in texts]  # a passage of megabytes takes minutes, and is cut anyway
     cut = sum(len(encoding.ids) > most for encoding in tokenizer.encode_batch(texts)) / len(texts)
     return f"; {cut:.0%} of the first {len(texts)} passages are longer and are cut"

@@ -21,12 +21,13 @@ KEY = re.compile("[0-9a-f]{12}")
 EXAMPLE_PASSAGES, EXAMPLE_CHARACTERS = 3, 120
 
 
-def export(link, output, **wanted):
+def export(link, output, examples=False, **wanted):
     """Write what a stage (its folder, or the link to it) has for others to `output`; returns a sentence on it.
 
     merge: negatives in a form, as `wanted` says (`negatives.export.Wanted`); evaluate: a folder of the run and its
-    judgments, in TREC's forms; train: a folder of the checkpoint, its card with scores and an example; encode: vectors,
-    by the ending of `output`. All is made beside `output` and renamed at the end.
+    judgments, in TREC's forms; train: a folder of the checkpoint, its card with scores; encode: vectors, by the ending
+    of `output`. examples: whether the card quotes a query and passages of the collection, which whoever reads the card
+    then reads. All is made beside `output` and renamed at the end.
     """
     from commands.vectors import export_vectors  # which imports this module
 
@@ -37,11 +38,14 @@ def export(link, output, **wanted):
         raise Refusal(f"{link} is a stage of kind {kind}: give one of {', '.join(exporters)}.")
     if kind != "merge" and any(wanted.values()):
         raise Refusal(f"{link} is a stage of kind {kind}, and --form, --order, --most, --scores are of negatives.")
+    if examples and kind != "train":
+        raise Refusal(f"{link} is a stage of kind {kind}: --examples go into the card of a checkpoint. Leave them out.")
     require_output(output, folder=kind in ("evaluate", "train"))
+    asked = {key: value for key, value in (wanted | {"examples": examples}).items() if value}
     try:
         with part_of(output.parent / "export") as folder:
             folder.mkdir()
-            return exporters[kind](link, stage, output, folder, **{key: w for key, w in wanted.items() if w})
+            return exporters[kind](link, stage, output, folder, **asked)
     except (FileExistsError, NotADirectoryError, IsADirectoryError) as error:
         raise Refusal(f"{output} cannot be written ({error}). Give another path.") from None
 
@@ -102,12 +106,12 @@ def export_run(link, stage, output, folder):
     return f"{output}/{run} and {len(rows)} judgments in {output}/{qrels}"
 
 
-def export_checkpoint(link, stage, output, folder):
+def export_checkpoint(link, stage, output, folder, examples=False):
     """The checkpoint as other libraries load it without a warning, its card with what the experiment's folder tells."""
     from teleport.encoder.checkpoint import sides
 
     episode = Path(os.path.abspath(link)).parent  # in its experiment: of a short path the names of folders are needed
-    results = scores_text(episode.parent) + example_text(episode)
+    results = scores_text(episode.parent) + (example_text(episode) if examples else "")
     checkpoint = folder / output.name
     source = stage.path("checkpoint", full=True)
     for path in files_below(source):  # shutil.copytree hides why it failed
@@ -175,14 +179,21 @@ def example_text(folder):
         query, ids = run[0][0], [line[2] for line in run if line[0] == run[0][0]]
         queries = pq.read_table(collection.path(f"queries.{split}.parquet"), filters=[("query_id", "=", query)])
         texts = passage_texts(collection, ids)
-        lines = [f"{rank}. `{name}` {texts.get(name, '')[:EXAMPLE_CHARACTERS]}" for rank, name in enumerate(ids, 1)]
-        asked = f"{queries['text'][0].as_py()} (`{query}`, {split})"
+        lines = [
+            f"{rank}. `{name}` {plain(texts.get(name, '')[:EXAMPLE_CHARACTERS])}" for rank, name in enumerate(ids, 1)
+        ]
+        asked = f"{plain(queries['text'][0].as_py())} (`{query}`, {split})"
         return "\n".join([f"## An example\nFor the query: {asked}", "", *lines, "", ""])
     return ""
 
 
+def plain(text):
+    """A text in one line of Markdown that shows it as it is: neither HTML nor Markdown's marks act."""
+    return re.sub(r"([\\`*_\[\]<>&#|~!])", r"\\\1", " ".join(text.split()))
+
+
 def push(folder, repository, send):
-    """Upload a checkpoint to the Hugging Face hub; without `send` list its files."""
+    """Upload a checkpoint to a private repository of the Hugging Face hub; without `send` list its files."""
     if not (folder / "config.json").is_file() and not (folder / "passage").is_dir():
         raise Refusal(f"{folder} is no checkpoint: give a folder that `manage.py export` wrote.")
     files = [path for path in sorted(folder.rglob("*")) if path.is_file()]

@@ -227,7 +227,10 @@ def tables(own, folder, test, dev):
 
 def no_collection(folder):
     """What is said where a folder has no corpus: of the folders below that have one, as BEIR's of several sets."""
-    below = sorted({path.parent.name for path in folder.glob("*/corpus.*") if path.name.startswith("corpus.")})
+    names = {f"corpus.{form}{zipped}" for form in ("tsv", "jsonl") for zipped in ("", ".gz")}
+    found = [path.parent for pattern in ("*/corpus.*", "*/*/corpus.*") for path in folder.glob(pattern)
+             if path.name in names]  # fmt: skip
+    below = sorted({str(path.relative_to(folder)) for path in found})
     if below:
         return f"{folder} has no corpus.tsv or corpus.jsonl, but its folders {', '.join(below)} have one. Give one of "\
                f"them: FROM={folder / below[0]}."  # fmt: skip

@@ -48,7 +48,7 @@ def mined_for(trainings, stages):
     found, unread = {}, list(trainings)
     while unread:
         for role, name in unread.pop()["inputs"].items():
-            if name.split("/")[0] in MINING and role != "momentum" and name not in found:
+            if name.split("/")[0] in MINING and role not in ("momentum", "dev") and name not in found:
                 found[name] = json.loads((stages / name / "manifest.json").read_text())
                 unread.append(found[name])
     return found

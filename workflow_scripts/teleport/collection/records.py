@@ -19,6 +19,8 @@ from teleport.settings.section import NAME
 
 HEADER = {"id", "_id", "pid", "qid", "docid", "doc_id", "query_id", "passage_id", "query-id", "corpus-id", "title"}
 HEADER |= {"text", "query", "question", "passage", "contents", "document", "score", "grade", "relevance", "iteration"}
+SIMPLE = re.compile(r'"(?:[^"]|"")*"')
+DOUBLED = re.compile(r'"(?:[^"]|"")*""(?:[^"]|"")*"')
 MOST_LINE_BYTES = 2**28  # a line is in memory as a whole
 # A file without a published digest was recorded as it came, good or bad: the entry must go with it.
 REFETCH = Remedy(
@@ -216,9 +218,9 @@ def split_names(home, pattern, key):
 
 def tab_rows(path, counts, meaning, wrong=refuse):
     """(line number, fields...) of tab-separated lines, which all have as many columns as the first, one of `counts`;
-    quotes are text. A first line that has the names of columns alone is left out, with a warning. meaning: of the
-    columns, for a refusal"""
-    expected = " or ".join(map(str, counts))
+    quotes are text, with a warning where they look like CSV's. A first line that has the names of columns alone is left
+    out, with a warning. meaning: of the columns, for a refusal"""
+    expected, quoted = " or ".join(map(str, counts)), False
     for number, line in lines(path):
         fields = line.split("\t")
         if len(fields) not in counts:
@@ -229,7 +231,17 @@ def tab_rows(path, counts, meaning, wrong=refuse):
             counts, expected = [len(fields)], f"{len(fields)} as in line 1"
             if is_header(path, fields):
                 continue
+        if not quoted and any(in_csv_quotes(field, number <= 2) for field in fields[1:]):
+            quoted = True
+            written = "a field in CSV's quotes, which are read as text"
+            warn_once(f"{path}, line {number}: {written}. If CSV wrote the file, write it again without quotes.")
         yield number, *fields
+
+
+def in_csv_quotes(field, first):
+    """Whether a field looks as if CSV had written it: in double quotes, with doubled ones inside; or, on the first
+    two lines, in double quotes at all."""
+    return field[:1] == '"' and len(field) > 1 and bool((SIMPLE if first else DOUBLED).fullmatch(field))
 
 
 def is_header(path, fields):

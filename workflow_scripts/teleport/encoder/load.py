@@ -25,9 +25,14 @@ def refusing(what):
     own for a bad file. Only calls of theirs belong in it."""
     try:
         yield
-    except Exception as error:
-        reason = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
-        raise Refusal(f"{what} ({reason}). Get the checkpoint anew.") from error
+    except BaseException as error:
+        name, reason = type(error).__name__, str(error).strip().partition("\n")[0]
+        if not isinstance(error, Exception) and name != "PanicException":  # a defect in Rust's libraries
+            raise
+        if name == "UnpicklingError":  # torch's own sentence advises to run the code
+            raise Refusal(f"{what}: they are a pickle of more than tensors. Give them in safetensors.") from error
+        remedy = "Install what it names" if isinstance(error, ImportError) else "Get the checkpoint anew"
+        raise Refusal(f"{what} ({name}: {reason}). {remedy}.") from error
 
 
 def load_backbone(folder, weights=None, config=None):

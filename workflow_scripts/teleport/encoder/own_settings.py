@@ -223,10 +223,16 @@ def read_form(form, path):
     if not path.is_file():
         return TypeAdapter(form).validate_python([] if form == list[Module] else {})
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"), parse_constant=no_number)
+        json.dumps(content, ensure_ascii=False).encode("utf-8")  # an escape may stand for half a surrogate pair
     except (ValueError, RecursionError) as error:
         raise Refusal(f"{KEY}: {path} is not JSON in UTF-8 ({error}). Get the checkpoint anew.") from None
     return checked(form, content, path)
+
+
+def no_number(name):
+    """Refuse NaN and Infinity, which Python's JSON takes: a dropout of NaN is compared with nothing."""
+    raise ValueError(f"{name} is no number")
 
 
 def checked(form, content, path):

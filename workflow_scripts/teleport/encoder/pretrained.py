@@ -2,6 +2,7 @@
 
 import copy
 import json
+import string
 
 import torch
 from safetensors.torch import load_file
@@ -12,7 +13,7 @@ from teleport.encoder.completed import refuse_conflict
 from teleport.encoder.load import load_backbone, refusing, save_encoders
 from teleport.encoder.model import HEAD, Encoder, layers_of
 from teleport.encoder.own_settings import AFTER_PADDING, Dense, own_settings, read_form, read_sizes, require_sizes
-from teleport.encoder.source import KEY, find_weights, locate, require_digest
+from teleport.encoder.source import INDEX, KEY, digest_of_weights, find_weights, locate, read_index, require_digest
 from teleport.encoder.tokens import around_text
 from teleport.refusal import Refusal, Remedy
 from teleport.running.files import require_free_space, require_planned, sha256_file
@@ -26,6 +27,9 @@ OLD_NAMES = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm
 # ANCE's released code: a linear layer and a LayerNorm behind the first token's vector; STAR and ADORE have the same.
 RELEASED_HEAD = "embeddingHead", "norm"
 DPR = "dpr"  # transformers' name of BERT in DPR's classes (Karpukhin et al. 2020), which it becomes when it is read
+# A text of every kind of character, some of which a vocabulary lacks.
+PROBE = f"{string.printable} e\u0301 \u00df \ufb03 \u0e01 \u1780 \u6771 \u2603 \ue000 \U0001f9ff \u200d"
+MOST_GROWTH = 100  # characters that a normaliser makes of one: NFKC makes 18 of some
 VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json", "sentencepiece.bpe.model")
 QUERY_KEY = "encoder.query_checkpoint"
 ELSE = Remedy("Give an encoder as it was published.")
@@ -42,7 +46,8 @@ def run(job):
     """
     settings = job.settings
     folder, config, pinned = find(settings.checkpoint)
-    require_free_space(job.folder, find_weights(folder).stat().st_size * (1 if settings.tied else 2))
+    bytes_of_weights = sum(file.stat().st_size for file in find_weights(folder))
+    require_free_space(job.folder, bytes_of_weights * (1 if settings.tied else 2))
     tokenizer, passage_encoder = read(folder, settings)
     facts = {"parameters": sum(p.numel() for p in passage_encoder.parameters()), "dim": passage_encoder.dim} | pinned
     if settings.query_checkpoint:
@@ -74,8 +79,10 @@ def find(checkpoint):
     their digest, and the commit of a hub repository, which `main` may not be tomorrow."""
     folder = locate(checkpoint)
     weights = find_weights(folder)
-    require_planned({str(folder / name): digest for name, digest in checkpoint.files.items() if name != weights.name})
-    require_digest(weights, digest := sha256_file(weights), checkpoint.sha256)
+    names = {file.name for file in weights}
+    require_planned({str(folder / name): digest for name, digest in checkpoint.files.items() if name not in names})
+    digest = digest_of_weights(weights, [sha256_file(file) for file in weights])
+    require_digest(weights, digest, checkpoint.sha256)
     return folder, read_config(folder), {"weights_sha256": digest} | ({"commit": folder.name} if checkpoint.hub else {})
 
 
@@ -90,7 +97,8 @@ def read(folder, settings):
     refuse_unfit_tokenizer(folder, tokenizer, backbone.config.vocab_size, settings.pooling)
     refuse_no_weights(folder, backbone)
     if head:
-        if (said := settings.projection) != (width := len(head[0]["bias"])):
+        refuse_unfit_head(folder, head, backbone.config.hidden_size)
+        if (said := settings.projection) != (width := width_of(head)):
             raise Refusal(
                 f"encoder.projection is {'null' if said is None else said}, but {KEY} ({folder}) has a projection head "
                 f"of {width} dimensions. Set encoder.projection to {width}."
@@ -129,28 +137,51 @@ def read_model(folder):
     """(backbone, weights of its head or None) of the source."""
     file = folder / "config.json"
     try:
-        raw, weights = read_config(folder), read_weights(find_weights(folder))
+        raw, weights = read_config(folder), read_weights(folder)
         own = backbone_weights(weights)
         require_sizes(read_sizes(raw, file), own, file)
         with refusing(f"cannot read the weights in {folder}"):
             config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+            # What a model returns besides, which decides no vector, and which packed texts do not have.
+            config.update({"output_attentions": False, "output_hidden_states": False, "return_dict": True})
             if config.model_type == DPR:
                 named = {"model_type": "bert", "architectures": ["BertModel"]}
                 config = BertConfig.from_dict(config.to_dict() | named)
-        return load_backbone(folder, own, config), head_weights(weights) or head_of_modules(folder)
+        backbone = load_backbone(folder, own, config)
+        for name, _ in backbone.named_parameters():
+            if name in own:
+                of_numbers(folder, own[name], name)
+        return backbone, head_weights(folder, weights) or head_of_modules(folder)
     except Refusal as refusal:
         raise Refusal(str(refusal) if KEY in str(refusal) else f"{KEY}: {refusal}") from None
 
 
-def read_weights(path):
-    """{name: tensor} of a weights file in safetensors or torch's form; no code in it is run."""
-    wrong = f"cannot read the weights in {path.parent}"
-    with refusing(wrong):
-        torch_form = path.suffix != ".safetensors"
-        weights = torch.load(path, map_location="cpu", weights_only=True) if torch_form else load_file(path)
-    if not isinstance(weights, dict) or not all(isinstance(tensor, torch.Tensor) for tensor in weights.values()):
-        raise Refusal(f"{wrong}: {path.name} does not have a tensor for each name. Get the checkpoint anew.")
+def read_weights(folder):
+    """{name: tensor} of the weights in a folder, in safetensors or torch's form; no code in them is run."""
+    wrong, weights, files = f"cannot read the weights in {folder}", {}, find_weights(folder)
+    for path in files:
+        with refusing(wrong):
+            torch_form = path.suffix != ".safetensors"
+            part = torch.load(path, map_location="cpu", weights_only=True) if torch_form else load_file(path)
+        tensors = part.items() if isinstance(part, dict) else [(None, None)]
+        if not all(isinstance(name, str) and isinstance(tensor, torch.Tensor) for name, tensor in tensors):
+            raise Refusal(f"{wrong}: {path.name} does not have a tensor for each name. Get the checkpoint anew.")
+        if twice := sorted(weights.keys() & part.keys()):
+            raise Refusal(f"{wrong}: {path.name} has {twice[0]} once more. Get the checkpoint anew.")
+        weights |= part
+    if len(files) > 1 and (lacks := sorted(read_index(folder / INDEX).keys() - weights.keys())):
+        raise Refusal(f"{wrong}: {INDEX} names {lacks[0]}, which its files lack. Get the checkpoint anew.")
     return weights
+
+
+def of_numbers(folder, tensor, name):
+    """A weight in float32. Raises Refusal for numbers that no encoder is trained in: a library would take whole ones,
+    the real part of complex ones, and codes of 8 bits without their scales."""
+    if tensor.dtype not in (torch.float32, torch.float16, torch.bfloat16, torch.float64):
+        kind = str(tensor.dtype).removeprefix("torch.")
+        remedy = "Give the weights in float32, float16 or bfloat16, not quantised."
+        raise Refusal(f"{KEY}: the weights {name} in {folder} are {kind}. {remedy}")
+    return tensor.float()
 
 
 def backbone_weights(weights):
@@ -166,7 +197,7 @@ def backbone_weights(weights):
     return own
 
 
-def head_weights(weights):
+def head_weights(folder, weights):
     """[weights of the linear layer, of the LayerNorm], each {"weight", "bias": tensor}; None where there is no head."""
     first = f"{RELEASED_HEAD[0]}.weight"
     start = next((name.removesuffix(first) for name in weights if name.endswith(first)), None)
@@ -175,7 +206,7 @@ def head_weights(weights):
     names = [[f"{start}{part}.{kind}" for kind in ("weight", "bias")] for part in RELEASED_HEAD]
     if missing := [name for pair in names for name in pair if name not in weights]:
         raise Refusal(f"the file has a projection head without {', '.join(missing)}.")
-    return [{name.rpartition(".")[2]: weights[name].float() for name in pair} for pair in names]
+    return [{name.rpartition(".")[2]: of_numbers(folder, weights[name], name) for name in pair} for pair in names]
 
 
 def cut(backbone, number, folder):
@@ -201,8 +232,10 @@ def head_of_modules(folder):
     function = read_form(Dense, paths["Dense"] / "config.json").activation_function
     if not function.endswith("Identity"):
         raise Refusal(f"{paths['Dense']} has the activation {function}; a projection head is linear.")
-    found = [read_weights(find_weights(paths[name])) for name, _ in HEAD]
-    return [{name.rpartition(".")[2]: tensor.float() for name, tensor in part.items()} for part in found]
+    found = [(paths[name], read_weights(paths[name])) for name, _ in HEAD]
+    return [
+        {name.rpartition(".")[2]: of_numbers(at, tensor, name) for name, tensor in part.items()} for at, part in found
+    ]
 
 
 def load_fast_tokenizer(folder):
@@ -249,6 +282,23 @@ def read_config(folder):
     return config
 
 
+def width_of(head):
+    """How many dimensions the vectors of a projection head have; 0 of one without a bias."""
+    return head[0]["bias"].numel() if "bias" in head[0] else 0
+
+
+def refuse_unfit_head(folder, head, hidden):
+    """Raise Refusal for a head that is no linear layer of `hidden` inputs with a LayerNorm behind it."""
+    width = width_of(head)
+    expected = {"weight": (width, hidden), "bias": (width,)}, dict.fromkeys(("weight", "bias"), (width,))
+    found = [{name: tuple(tensor.shape) for name, tensor in part.items()} for part in head]
+    for part, shapes, wanted in zip(("linear layer", "LayerNorm"), found, expected, strict=True):
+        if shapes != wanted:
+            said = " and ".join(f"{name} {list(shape)}" for name, shape in shapes.items())
+            needs = " and ".join(f"{name} {list(shape)}" for name, shape in wanted.items())
+            raise Refusal(f"{KEY}: the {part} of the projection head of {folder} has {said}, not {needs}. {ELSE}")
+
+
 def refuse_no_weights(folder, backbone):
     """Raise Refusal when a matrix of the backbone, but for types (RoBERTa's), is all zero, or a weight not finite."""
     for name, weights in backbone.named_parameters():
@@ -265,6 +315,13 @@ def refuse_unfit_tokenizer(folder, tokenizer, vocab_size, pooling):
         raise Refusal(
             f"{KEY}: the tokenizer of {folder} has special tokens alone. Give the tokenizer.json of the checkpoint."
         )
+    with refusing(f"{KEY}: {folder} has no usable tokenizer"):
+        normal = backend.normalizer.normalize_str(PROBE) if (backend := tokenizer.backend_tokenizer).normalizer else ""
+    if len(normal) > MOST_GROWTH * len(PROBE):
+        grows = f"makes {len(normal):,} characters of {len(PROBE)}"
+        raise Refusal(f"{KEY}: the normaliser in the tokenizer.json of {folder} {grows}. Get the checkpoint anew.")
+    with refusing(f"{KEY}: {folder} has no usable tokenizer"):
+        tokenizer.backend_tokenizer.encode(PROBE)  # of a text with unknown characters
     if pooling == "cls" and not around_text(tokenizer.backend_tokenizer)[0]:
         raise Refusal(
             f"{KEY}: the tokenizer of {folder} puts no token before a text, whose vector encoder.pooling cls takes. "

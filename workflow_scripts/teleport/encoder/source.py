@@ -1,13 +1,18 @@
 """Where a published checkpoint lies: in the hub's cache, in a folder, or in an installed package."""
 
+import hashlib
 import importlib.util
+import json
+import re
 from pathlib import Path
 
 from teleport.encoder.checkpoint import TOKENIZER_FILES
 from teleport.refusal import Refusal
 
 KEY = "encoder.checkpoint"  # where a reader finds these settings in the configuration
-WEIGHTS = ("model.safetensors", "pytorch_model.bin")  # the first that exists is read
+INDEX = "model.safetensors.index.json"  # of weights in several files: {"weight_map": {weight: file}}
+WEIGHTS = ("model.safetensors", INDEX, "pytorch_model.bin")  # the first that exists is read
+PARTS = "model-*-of-*.safetensors"  # the files that an index names
 # sentence-transformers' form of a head behind the backbone (`pretrained.head_of_modules`).
 HEAD_FILES = ("*_Dense/*", "*_LayerNorm/*")
 # What a checkpoint says of itself there (`own_settings` reads it).
@@ -38,7 +43,8 @@ def download(hub_id, revision, files=None):
             return Path(snapshot_download(hub_id, revision=revision, allow_patterns=list(files)))
         files = ["config.json", *TOKENIZER_FILES, *HEAD_FILES, *OWN_FILES]
         for name in WEIGHTS:
-            folder = Path(snapshot_download(hub_id, revision=revision, allow_patterns=[*files, name]))
+            patterns = [*files, name, *([PARTS] if name == INDEX else [])]
+            folder = Path(snapshot_download(hub_id, revision=revision, allow_patterns=patterns))
             if (folder / name).is_file():
                 break
     except (HTTPError, HFValidationError, OSError) as error:
@@ -68,16 +74,48 @@ def folder_in_package(name):
 
 
 def find_weights(folder, key=KEY):
-    """The weights file of a transformers folder, safetensors or the older form; `key`: of the configuration."""
-    if found := [folder / name for name in WEIGHTS if (folder / name).is_file()]:
-        return found[0]
-    raise Refusal(f"{key}: {folder} has none of {', '.join(WEIGHTS)}. Give a folder with the weights in one file.")
+    """The files (list, sorted) with the weights of a transformers folder: one of safetensors or of the older form, or
+    those that an index names. key: of the configuration"""
+    found = next((folder / name for name in WEIGHTS if (folder / name).is_file()), None)
+    if found is None:
+        raise Refusal(f"{key}: {folder} has none of {', '.join(WEIGHTS)}. Give a folder with weights.")
+    if found.name != INDEX:
+        return [found]
+    files = sorted(set(read_index(found, key).values()))
+    if missing := [name for name in files if not (folder / name).is_file()]:
+        raise Refusal(
+            f"{key}: {found} names {len(missing)} files that are not there, for example {missing[0]}. Add them."
+        )
+    return [folder / name for name in files]
 
 
-def require_digest(weights, found, expected, key=KEY):
-    """Raise Refusal, naming the configuration's `key`, when a weights file has not the digest expected of it."""
+def read_index(path, key=KEY):
+    """{weight: name of its file} of the index of weights in several files, all of which lie beside it."""
+    try:
+        names = json.loads(path.read_text(encoding="utf-8"))["weight_map"]
+        if names and all(
+            isinstance(name, str) and re.fullmatch(r"[\w-][\w.-]*\.safetensors", name) for name in names.values()
+        ):
+            return names
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):  # ValueError: no JSON, or not in UTF-8
+        pass
+    form = '{"weight_map": {WEIGHT: FILE.safetensors}}, of files beside it'
+    raise Refusal(f"{key}: {path} is not of the form {form}. Get the checkpoint anew.")
+
+
+def digest_of_weights(files, digests):
+    """The SHA-256 (hex) of weights: that of their one file; of several what `sha256sum FILES | sha256sum` prints, in
+    the folder and in the order of their names. digests: of the files (list of hex)"""
+    if len(files) == 1:
+        return digests[0]
+    lines = "".join(f"{digest}  {file.name}\n" for file, digest in zip(files, digests, strict=True))
+    return hashlib.sha256(lines.encode()).hexdigest()
+
+
+def require_digest(files, found, expected, key=KEY):
+    """Raise Refusal, naming the configuration's `key`, when weights in `files` have not the digest expected of them."""
     if expected not in (None, found):
         raise Refusal(
-            f"{key}.sha256: {weights} has SHA-256 {found}, expected {expected}. These are other weights: get the right "
-            "file, or correct the digest if you trust this one."
+            f"{key}.sha256: {', '.join(map(str, files))} has SHA-256 {found}, expected {expected}. These are other "
+            "weights: get the right file, or correct the digest if you trust this one."
         )

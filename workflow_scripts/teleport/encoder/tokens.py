@@ -16,10 +16,12 @@ from teleport.arrays import GrowingArray, Ragged, offsets_of, save_array
 from teleport.encoder.checkpoint import sides
 from teleport.refusal import Refusal
 from teleport.running.files import write_json
+from teleport.running.log import log
 from teleport.settings.encoder import TokensSettings as Settings  # noqa: F401
 
 # Texts in memory at a time: enough for the tokenizer's threads; 0.5 GB with its objects if all have 10,000 characters.
 CHUNK_TEXTS = 2048
+MANY_UNKNOWN = 0.05  # of the tokens: texts in the script of a vocabulary have far fewer
 PERCENTILES = (50, 90, 99, 100)
 FIELD_END = "\t"  # between the fields of a title, where a collection has more than one (collection/official.py)
 
@@ -55,8 +57,16 @@ def run(job):
         nonlocal before
         texts = read_texts(job.input("collection", parquet), *how)
         paths = job.output(f"{name}.ids.npy"), job.output(f"{name}.offsets.npy")
-        facts = write_tokens(tokenizer, dtype, texts, *paths, lambda done: job.progress(before + done, total, "texts"))
+        facts = write_tokens(
+            tokenizer, dtype, texts, *paths, lambda done: job.progress(before + done, total, "texts"), special["unk"]
+        )
         before += facts["num"]
+        if facts["unknown"] > MANY_UNKNOWN:
+            log.warning(
+                "%.0f %% of the tokens of %s are unknown to the tokenizer of the checkpoint, to which such texts look "
+                "alike: it lacks their script. Take a checkpoint of their language.",
+                *(100 * facts["unknown"], name),
+            )
         return facts
 
     how = separator, job.settings.passage_prefix, job.settings.max_characters
@@ -138,20 +148,22 @@ def with_lower_case(normalizer, lower_case):
     return {"type": "Sequence", "normalizers": ([{"type": "Lowercase"}] if lower_case else []) + steps}
 
 
-def write_tokens(tokenizer, dtype, chunks, ids_path, offsets_path, progress):
+def write_tokens(tokenizer, dtype, chunks, ids_path, offsets_path, progress, unk=None):
     """Tokenise lists of texts into a flat .npy of ids, which grows, and one of offsets; returns how many texts and
-    tokens, mean and percentiles of tokens per text (JSON)."""
-    file, lengths, done = GrowingArray(ids_path, dtype), [np.zeros(0, np.int64)], 0
+    tokens, the share of tokens that are `unk`, mean and percentiles of tokens per text (JSON)."""
+    file, lengths, done, unknown = GrowingArray(ids_path, dtype), [np.zeros(0, np.int64)], 0, 0
     for texts in chunks:
         ids = [text.ids for text in tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
         lengths.append(np.array([len(text) for text in ids], np.int64))
-        file.append(np.fromiter(chain.from_iterable(ids), dtype, lengths[-1].sum()))
+        flat = np.fromiter(chain.from_iterable(ids), dtype, lengths[-1].sum())
+        unknown += 0 if unk is None else int(np.count_nonzero(flat == unk))
+        file.append(flat)
         done += len(texts)
         progress(done)
     file.close()
     lengths = np.concatenate(lengths)
     save_array(offsets_path, offsets_of(lengths))
-    facts = {"num": len(lengths), "tokens": int(lengths.sum())}
+    facts = {"num": len(lengths), "tokens": (tokens := int(lengths.sum())), "unknown": unknown / max(tokens, 1)}
     if len(lengths):
         percentiles = np.percentile(lengths, PERCENTILES).round().astype(int).tolist()
         facts |= {"mean": float(lengths.mean())} | {f"p{p}": v for p, v in zip(PERCENTILES, percentiles, strict=True)}

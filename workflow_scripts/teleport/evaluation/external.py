@@ -1,6 +1,7 @@
 """Stage `external`: a run from elsewhere, or candidates to re-rank, in the form of our own retrievals."""
 
 import math
+import re
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +22,8 @@ def run(job):
     Lists are ordered as trec_eval does: by descending score (as float32), ties by descending passage id; the rank
     column and the order of lines do not count. Shorter lists end with id -1 and score 0. A passage that the collection
     lacks is an error, or its line is dropped, or it is kept: numbered after those of the collection, with its id in
-    passages.parquet. In form tsv a line is of query, passage and anything else, and all scores are 0.
+    passages.parquet. A file whose first line has three columns is in MS MARCO's form, query, passage and rank, and a
+    passage of rank r has the score -r. In form tsv a line is of query, passage and anything else, and all scores are 0.
 
     Facts: lines, num_queries, depth; unknown_queries and unknown_passages, lines dropped because the split does not
     have their query, or the collection not their passage.
@@ -60,6 +62,8 @@ def read_lines(path, form, row_of, drop_unknown):
     lines were dropped)."""
     lines, rows, passages, scores, dropped = [], [], [], [], 0
     for line, text in records.lines(path):
+        if line == 1 and form == "trec" and len(text.split()) == 3:
+            form = "ranks"
         query, passage, score = columns_of(text, form, path, line)
         if query in row_of:
             lines.append(line)
@@ -89,10 +93,19 @@ def columns_of(text, form, path, line):
         if len(columns) < 2:
             raise records.wrong_row(path, line, "1 column, expected query id and passage id. Correct the line.")
         return columns[0], columns[1], "0"
-    columns = text.split()
+    if form == "ranks":
+        columns = text.split()
+        if len(columns) != 3:
+            raise records.wrong_row(path, line, f"{len(columns)} columns, expected 3 as in line 1. Correct the line.")
+        if not re.fullmatch("[1-9][0-9]{0,6}", columns[2]):
+            three = "the third of three columns is a rank, a whole number from 1 on"
+            remedy = "Correct the line, or write scores in six columns (query, Q0, passage, rank, score, tag)."
+            raise records.wrong_row(path, line, f"{three}, and not {columns[2]!r}. {remedy}")
+        return columns[0], columns[1], f"-{columns[2]}"
+    columns = text.split(maxsplit=5)  # a tag may have blanks
     if len(columns) != 6:
-        six = "a run has six (query, Q0, passage, rank, score, tag). Correct the line."
-        raise records.wrong_row(path, line, f"{len(columns)} columns, {six}")
+        forms = "a run has six (query, Q0, passage, rank, score, tag), or in all lines three (query, passage, rank)"
+        raise records.wrong_row(path, line, f"{len(columns)} columns, {forms}. Correct the line.")
     return columns[0], columns[2], columns[4]
 
 

@@ -3,6 +3,9 @@
 from teleport.settings.pool import Draw
 from teleport.settings.registry import SOURCES
 
+# Settings of `negatives` that only the making of a pool reads.
+OF_A_POOL = {"mode", "alpha", "beta", "pool", "per_source", "sources", "ranks", "draw", "draws", "filters"}
+
 
 def mixture_counts(pool, sources, alpha, beta):
     """{source: negatives per query} of mode `mixture`; the counts sum to `pool` (ANCE-Tele, Appendix C).
@@ -49,6 +52,28 @@ def resolve_draws(negatives, episode, last_size):
             how = {"draw": negatives.draw_of(name), "ranks": negatives.ranks.get(name), "scored": source.scored}
             draws[name] = Draw(count=count, place=len(draws), **how, **negatives.settings_of(name))
     return draws
+
+
+def keys_read(negatives, last_size):
+    """Which settings of `negatives` decide how many negatives of which source a pool has (set of names)."""
+    if negatives.counts is not None:
+        return {"counts"}
+    if negatives.mode == "released_code":
+        return {"mode", "sources", "per_source"}
+    both = {"query", "lookahead"} <= set(negatives.sources)
+    return {"mode", "sources", "pool", *(["alpha"] if last_size else []), *(["beta"] if both else [])}
+
+
+def unread_warnings(given, read):
+    """Sentences for a person on settings of `negatives` that are given in some episode and that no pool reads; given,
+    read: sets of names; read is empty where no episode has a pool."""
+    names = [f"negatives.{name}" for name in sorted(given - read if read else given & OF_A_POOL)]
+    if not read and names:
+        why = "no episode draws a pool of negatives (training.negatives_per_query is 0, or negatives.live searches)"
+        return [f"{', '.join(names)}: without effect, as {why}."]
+    if "negatives.alpha" in names and "mode" in read and "pool" in read:
+        return ["negatives.alpha: without effect, as no episode has an earlier pool to draw momentum negatives from."]
+    return []
 
 
 def most_candidates(name, draw, mining):

@@ -71,14 +71,15 @@ class Trajectory:
     """The stages of one experiment under one seed.
 
     episodes: [Episode] from the start, number 0; rows: every stage with its link, in order; from_pretrained: whether
-    the start is the pretrained checkpoint; warnings: what a person should know before anything runs
+    the start is the pretrained checkpoint; warnings: what a person should know before anything runs; keys_read: what
+    `counts.keys_read` gives of its pools
     """
 
     def __init__(self, plan, name, seed):
         self.plan, self.name, self.seed = plan, name, seed
         self.experiment, self.collection = plan.experiments[name], plan.collection
         self.evaluation = plan.config.evaluation
-        self.rows, self.episodes, self.warnings = [], [], []
+        self.rows, self.episodes, self.warnings, self.keys_read = [], [], [], set()
         self.prefix = f"seed-{seed}/" if len(self.experiment.seeds) > 1 else ""
         self.build()
 

@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 from teleport.collection.forms.apidocs import package_version
-from teleport.encoder.source import find_weights, require_digest
+from teleport.encoder.source import digest_of_weights, find_weights, require_digest
 from teleport.refusal import Refusal
 from teleport.running.files import read_saved, sha256_file, write_json
 from teleport.settings.collection import CollectionSettings, Download, DownloadSettings, Expected, Fetched
@@ -77,12 +77,13 @@ def identify_checkpoint(checkpoint, key):
     folder = Path(checkpoint.folder)
     if not folder.is_dir():
         raise Refusal(f"{key}.folder: there is no folder {folder}. Give the path of a checkpoint.")
+    weights = find_weights(folder, key)  # before anything below a wrong folder, such as /, is read
     paths = {str(path.relative_to(folder)): path for path in sorted(folder.rglob("*")) if path.exists()}
     read = [name for name, path in paths.items() if not (path.is_dir() or UNREAD.search(name))]
     files = {name: identify_file(paths[name], f"{key}.folder") for name in read}
-    weights = find_weights(folder, key)
-    require_digest(weights, files[weights.name], checkpoint.sha256, key)
-    return Identified.taken_from(checkpoint, sha256=files[weights.name], files=files)
+    digest = digest_of_weights(weights, [files[each.name] for each in weights])
+    require_digest(weights, digest, checkpoint.sha256, key)
+    return Identified.taken_from(checkpoint, sha256=digest, files=files)
 
 
 def identify_file(file, key):

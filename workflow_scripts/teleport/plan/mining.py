@@ -2,7 +2,7 @@
 
 from functools import cached_property
 
-from teleport.plan.counts import pool_warnings, resolve_draws
+from teleport.plan.counts import keys_read, pool_warnings, resolve_draws
 from teleport.plan.identity import identify_file
 from teleport.plan.stage import Stage
 from teleport.refusal import Refusal
@@ -116,6 +116,7 @@ class Mining:
         negatives, last = self.settings.negatives, self.last_pool
         last_size = sum(draw.count for draw in last.settings.sources.values()) if last else 0
         draws = resolve_draws(negatives, self.number, last_size)
+        self.trajectory.keys_read |= keys_read(negatives, last_size if "momentum" in negatives.sources else 0)
         if not draws:
             said = "momentum alone has nothing to draw from before there is a pool"
             raise Refusal(f"{self.place}: negatives.counts: {said}. Give another source, or an episode before it.")

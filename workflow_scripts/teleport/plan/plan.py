@@ -6,6 +6,7 @@ from itertools import chain
 from teleport.encoder.completed import completed
 from teleport.evaluation.check import needed_splits
 from teleport.plan.analyses import contrast
+from teleport.plan.counts import unread_warnings
 from teleport.plan.experiment import Trajectory, pretrained_settings
 from teleport.plan.identity import identify_downloads, identify_file, identify_source
 from teleport.plan.stage import Stage
@@ -43,6 +44,18 @@ def require_splits(config, experiments):
                 )
 
 
+def require_passages(counts, stages):
+    """Raise Refusal for an index whose k-means finds more centroids than there are passages by the configuration's
+    `counts` (None: nobody knows yet, and the stage refuses it)."""
+    for stage in stages:
+        if counts and stage.kind == "index" and (centroids := stage.settings.index.centroids) > counts.passages:
+            key = "search_index or negatives.live.index" if stage.settings.depth is None else "mining.index"
+            raise Refusal(
+                f"{key} {stage.settings.index}: {centroids} centroids are more than the {counts.passages} passages of "
+                "`counts`. Name another index, such as Flat, or correct counts."
+            )
+
+
 class Plan:
     """All stages of a configuration, shared where experiments agree.
 
@@ -75,7 +88,10 @@ class Plan:
             episode = f", episode {row.episode}" if row.episode else ""
             self.add(row.stage, name, row.link.split("/")[-1] + episode)
             self.seeds.setdefault(row.stage.name, set()).add(row.seed)
-        self.warnings = list(dict.fromkeys(warning for trajectory in every for warning in trajectory.warnings))
+        given = {key for t in every for episode in t.experiment.method for key in episode.negatives.model_fields_set}
+        unread = unread_warnings(given, set().union(*(trajectory.keys_read for trajectory in every)))
+        warnings = [warning for trajectory in every for warning in trajectory.warnings] + unread
+        self.warnings = list(dict.fromkeys(warnings))
         self.bm25_runs, self.external_runs = {}, {}
         if config.bm25 and config.collection.source != "judgments":
             depth, splits = config.evaluation.depth, config.evaluation.splits
@@ -86,6 +102,7 @@ class Plan:
                     self.add(stage, name, stage.kind)
                 runs = {split: self.external(name, split) for split in external.runs}
                 self.external_runs[name] = self.add_runs(runs, name)
+        require_passages(config.counts, self.stages.values())
 
     @cached_property
     def deleted_vectors(self):

@@ -63,7 +63,7 @@ def of_query(contrast, query, figure):
 
 
 def seconds(stage):
-    """What a stage took, with the shards and killed runs of its encoding, as if one job ran after another."""
+    """What a stage took, with its shards and with the work kept from killed runs, as if one job ran after another."""
     return stage.manifest["provenance"]["wall_seconds"] + stage.facts.get("earlier_seconds", 0.0)
 
 

@@ -195,7 +195,7 @@ def analysis_tables(plan):
 def system_columns(trajectories, wanted):
     """{column: what it says} of the columns `wanted` of an experiment, from its `Trajectory` per seed (none: BM25).
 
-    "seconds" is a list per seed of the stages that mined and trained. "index" is what evaluation searches: its name,
+    "seconds" is a list per seed of what `cost_stages` gives. "index" is what evaluation searches: its name,
     the stage that knows its size, and the one that knows its recall. "gap" is the last train stage whose negatives a
     checkpoint has mined, None without one. None, or no list, where nothing was trained; of BM25 there is no index.
     """
@@ -248,17 +248,22 @@ def index_text(index):
 
 
 def cost_stages(trains):
-    """The stages whose seconds are the cost of a system: those that mined for its trainings, and these."""
-    return mining_stages(trains) + trains
+    """The stages whose seconds are the cost of a system, each once: {"mining": those that mined for its trainings,
+    "training": these, and what retrieved the passages that their dev queries are ranked among}."""
+    mining, dev = mining_stages(trains), [train.inputs["dev"] for train in trains if "dev" in train.inputs]
+    retrieved = {stage.name: stage for stage in (*mining_stages(dev), *dev)}
+    others = [stage for name, stage in retrieved.items() if name not in {each.name for each in mining}]
+    return {"mining": mining, "training": others + trains}
 
 
 def mining_stages(stages):
     """The stages whose results become the negatives of `stages`, each once: merges, retrievals, vectors, indexes; not a
-    pool of an earlier episode, nor a checkpoint: another refresh, or training, made those."""
+    pool of an earlier episode, nor a checkpoint: another refresh, or training, made those. Nor what dev queries are
+    ranked among."""
     mining, unread = {}, list(stages)
     while unread:
         inputs = unread.pop().inputs.items()
-        read = [stage for role, stage in inputs if stage.kind in MINING and role != "momentum"]
+        read = [stage for role, stage in inputs if stage.kind in MINING and role not in ("momentum", "dev")]
         unread += [stage for stage in read if stage.name not in mining]
         mining |= {stage.name: stage for stage in read}
     return list(mining.values())

@@ -6,7 +6,8 @@ A table as the plan says it (rows.py):
      "splits": ["test"], "measures": {"test": ["RR@10"]}, "columns": ["negatives", "episodes", "seconds"],
      "significance": {"baseline": "Zero-shot", "test": "permutation", "resamples": 9999, "level": 0.05},
      "rows": [{"system": "ANCE-Tele", "episode": 3, "runs": {"test": ["evaluate/KEY", one per seed]}, "seeds": [1, 2],
-               "cost": [["train/KEY", ...], one per seed], "columns": {"negatives": "query 60", "episodes": 3}}]}
+               "cost": [{"mining": ["merge/KEY", ...], "training": ["train/KEY", ...]}, one per seed],
+               "columns": {"negatives": "query 60", "episodes": 3}}]}
 
 `reranked` may be there too, measures of re-ranked candidates by split; a row has them as "SPLIT (re-ranked)" in `runs`.
 `cost` are the stages that mined and trained. `columns` are what the table says of a system besides its measures.
@@ -23,15 +24,24 @@ import pandas as pd
 from scipy.stats import t
 
 from teleport.collection.overlap import trained_too
-from teleport.evaluation.significance import LEAST_SEEDS
+from teleport.evaluation.significance import LEAST_SEEDS, least_p
 from teleport.report.figures import seconds
 from teleport.report.render import NONE, SEVERAL_SEEDS, Printed, cell, write_forms
 from teleport.report.stages import Stages, collection_text, machines, trace_figures, warnings_of
-from teleport.report.verdicts import baselines, level_of, pairs_of_rows, significance_text, test_column, verdicts
+from teleport.report.verdicts import (
+    baselines,
+    level_of,
+    p_text,
+    pairs_of_rows,
+    significance_text,
+    test_column,
+    verdicts,
+)
 from teleport.settings.measures import coverage_cutoffs
 from teleport.settings.section import RERANKED
 
 MOST_VERDICTS = 5  # above a table; the report page has all
+FEW_QUERIES = 25  # the fewest that comparisons of two systems should rest on (Buckley and Voorhees, SIGIR 2000)
 NORMAL_95 = 1.96  # half the width of a 95 % interval, in standard errors
 
 
@@ -91,22 +101,39 @@ def verdicts_with_costs(spec, table, stages):
         sentences.append(f"{sentence}{f'; {seconds_text(sum(cost))} of mining and training' if cost else ''}.")
     few = any(0 < len(row["seeds"]) < LEAST_SEEDS for row in rows)
     note = f"By {column}, at {level:g}, two-sided, Holm-corrected over all of these comparisons"
-    return sentences, note + ("; of these checkpoints: another seed may turn it." if few else ".")
+    note += "; of these checkpoints: another seed may turn it." if few else "."
+    queries = [made.queries for (_, name), made in table.measured.items() if name == column]
+    return sentences, " ".join([note, *few_queries_text(min(queries, default=FEW_QUERIES), level)])
+
+
+def few_queries_text(queries, level):
+    """What is said of verdicts by so many queries at a level: a list of sentences, empty where these are enough."""
+    if queries >= FEW_QUERIES:
+        return []
+    said = [f"Only {queries} queries: other queries may well say otherwise ({FEW_QUERIES} are the usual least)."]
+    if (least := least_p(queries)) > level:
+        said.append(f"With so few no p of a permutation test is below {p_text(least)}, whatever the difference.")
+    return said
 
 
 def cost_of(row, stages):
     """What `mean_cost` says of a row; None where nothing was trained, or a stage is not there (any more)."""
     cost = row.get("cost")
-    return mean_cost(cost, stages) if cost and all(map(stages.finished, chain(*cost))) else None
+    return mean_cost(cost, stages) if cost and all(map(stages.finished, cost_names(cost))) else None
 
 
 def mean_cost(by_seed, stages):
     """(seconds of mining, of training) by the stages of each seed, means over seeds, as if one ran after another."""
 
-    def spent(names, in_training):
-        return sum(seconds(stages.artefact(name)) for name in names if name.startswith("train/") == in_training)
+    def spent(names):
+        return sum(seconds(stages.artefact(name)) for name in names)
 
-    return tuple(np.mean([[spent(names, False), spent(names, True)] for names in by_seed], axis=0).tolist())
+    return tuple(np.mean([[spent(of_seed["mining"]), spent(of_seed["training"])] for of_seed in by_seed], 0).tolist())
+
+
+def cost_names(by_seed):
+    """The names of all stages of a cost (set)."""
+    return {name for of_seed in by_seed for names in of_seed.values() for name in names}
 
 
 def seconds_text(number):
@@ -256,7 +283,7 @@ def footer(spec, table, stages):
     if "step" in spec["columns"]:
         notes.append("Step: that of the training which the dev queries have selected; 0 is where it started.")
     if "seconds" in spec["columns"]:
-        names = set(chain(*(seed for row in spec["rows"] for seed in row["columns"]["seconds"])))
+        names = cost_names(of_seed for row in spec["rows"] for of_seed in row["columns"]["seconds"])
         where = machines(map(stages.artefact, names))
         notes.append(f"Seconds of mining and training, as if each system ran alone, one stage after another: {where}.")
     return notes + warnings_of(

@@ -109,8 +109,12 @@ def require_output(path, folder=False):
         if folder and mode is not None and next(path.iterdir(), None):
             raise Refusal(f"{path} is there already. Remove it, or give another path.")
         above = next(each for each in path.absolute().parents if os.path.lexists(each))
+        if not above.is_dir():
+            raise Refusal(f"{path} cannot be written: {above} is {kind_of(above.lstat().st_mode)}, no folder. Move it.")
         with tempfile.TemporaryFile(dir=above):
             pass
+    except Refusal:
+        raise
     except (NotADirectoryError, FileNotFoundError, ValueError) as error:  # /proc takes no files; a NUL in a name
         raise Refusal(f"{path} cannot be written ({error}). Give another path.") from None
 

@@ -35,12 +35,11 @@ def run(job):
     vectors = np.load(path, mmap_mode="r")
     require_finite(path, vectors, "passage", job.progress)
     if (apart := spread(vectors)) < COLLAPSED:
-        log.warning(
-            "%s: all vectors are nearly the same (spread %.1e), so rankings are mostly ties: the training of this "
-            "checkpoint has collapsed. Train with a lower learning rate, or with precision fp32.",
-            path,
-            apart,
-        )
+        why = "the training of this checkpoint has collapsed. Train with a lower learning rate, or with precision fp32."
+        if job.inputs["passages"].manifest.get("inputs", {}).get("checkpoint", "").startswith("pretrained/"):
+            why = "the checkpoint, which nothing here trained, does not tell these texts apart. Does its tokenizer know them?"
+        said = "%s: all vectors are nearly the same (spread %.1e), so rankings are mostly ties: %s"
+        log.warning(said, path, apart, why)
     (rows, dim), index = vectors.shape, job.settings.index
     measured = {} if index.kind == "flat" else build_approximate(job, vectors)
     described = {"metric": "inner product", "index": str(index), "kind": index.kind, "dim": dim, "rows": rows}
@@ -77,21 +76,14 @@ def build_approximate(job, vectors):
     return facts | recall
 
 
-def centroids_of(settings):
-    """How many centroids k-means of an index finds at a time, 0 where there is no k-means."""
-    return {"ivf": settings.numbers[0], "pq": 2**settings.bits}.get(settings.kind, 0)
-
-
 def check_fits(settings, rows, dim, key):
     """Raise Refusal, naming the configuration's `key`, when no index of these settings fits [rows, dim] vectors."""
     if settings.kind == "pq" and dim % settings.numbers[0]:
         raise Refusal(
             f"{key} {settings}: {settings.numbers[0]} parts do not divide the {dim} dimensions: choose a divisor."
         )
-    if centroids_of(settings) > rows:
-        raise Refusal(
-            f"{key} {settings}: {centroids_of(settings)} centroids are more than the {rows} passages: lower it."
-        )
+    if settings.centroids > rows:
+        raise Refusal(f"{key} {settings}: {settings.centroids} centroids are more than the {rows} passages: lower it.")
 
 
 def file_bytes(settings, rows, dim):
@@ -116,7 +108,7 @@ def build(settings, vectors, threads, progress, key="mining.index"):
     if settings.kind == "pq":
         index.pq.cp.min_points_per_centroid = 1  # small collections are meant: faiss would warn
     if not index.is_trained:
-        count = min(rows, TRAIN_PER_LIST * centroids_of(settings))
+        count = min(rows, TRAIN_PER_LIST * settings.centroids)
         sample = np.sort(np.random.default_rng(SEED).choice(rows, count, replace=False))
         index.train(vectors[sample].astype(np.float32))
     for start in range(0, rows, BLOCK):

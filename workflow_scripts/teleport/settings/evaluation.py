@@ -162,7 +162,10 @@ class External(Section):
 
     label: Line | None = Field(None, description="Name of the row in tables; the entry's name when absent.")
     runs: dict[str, LocalPath] | None = Field(
-        None, min_length=1, description="Split → run file of six columns, plain or .gz; ties go as in trec_eval."
+        None,
+        min_length=1,
+        description="Split → run file, plain or .gz: TREC's six columns, or MS MARCO's query, passage, rank. Ties go "
+        "as in trec_eval.",
     )
     unknown_queries: Literal["error", "drop"] = Field("error", description="For lines of queries that the split lacks.")
     encoder: dict | None = Field(None, description="Settings of `encoder` that differ: its checkpoint, pooling, …")

@@ -15,6 +15,8 @@ FORMS = {
     "pq": rf"PQ{NUMBER}(x([1-9]|1[0-2]))?(np)?",
     "hnsw": rf"HNSW{NUMBER}(,Flat)?",
 }  # of the texts of index_factory those that are tested
+# What the name of a kind alone stands for.
+BARE = {"flat": "Flat", "ivf": "IVF4096,Flat", "pq": "PQ48", "hnsw": "HNSW32"}
 PARAMETERS = r"(\w+=\d+(,\w+=\d+)*)?"
 
 
@@ -27,11 +29,11 @@ class Index(Section):
     """What is searched: a text for faiss's `index_factory`, and after a space what its searches are told, such as
     "Flat", "IVF4096,Flat nprobe=64", "PQ48" or "HNSW32 efConstruction=200,efSearch=400".
 
-    "Flat" is exact search, in which faiss has no part.
+    "Flat" is exact search, in which faiss has no part. The name of a kind alone, flat, ivf, pq or hnsw, is one of BARE.
     """
 
     model_config = ConfigDict(json_schema_extra=also_text)
-    factory: str = Field("Flat", description="Flat, IVF4096,Flat, PQ48, PQ48x4 or HNSW32.")
+    factory: str = Field("Flat", description="Flat, IVF4096,Flat, PQ48, PQ48x4, HNSW32; or flat, ivf, pq, hnsw alone.")
     parameters: str = Field("", description="nprobe=64 (IVF); efConstruction=200,efSearch=400 (HNSW).")
 
     @model_validator(mode="before")
@@ -40,7 +42,7 @@ class Index(Section):
         if not isinstance(value, str):
             return value
         factory, *parameters = value.split() or [""]
-        return {"factory": "Flat" if factory == "flat" else factory, "parameters": ",".join(parameters)}
+        return {"factory": BARE.get(factory.lower(), factory), "parameters": ",".join(parameters)}
 
     @model_validator(mode="after")
     def is_known(self):
@@ -66,6 +68,11 @@ class Index(Section):
     def numbers(self):
         """The numbers in the factory's text: clusters; parts, and where they are there bits; or neighbours."""
         return [int(number) for number in re.findall(r"\d+", self.factory)]
+
+    @property
+    def centroids(self):
+        """How many centroids its k-means finds at a time, from as many vectors at least; 0 without k-means."""
+        return {"ivf": self.numbers[0], "pq": 2**self.bits}[self.kind] if self.kind in ("ivf", "pq") else 0
 
     @property
     def bits(self):

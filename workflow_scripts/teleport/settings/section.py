@@ -1,5 +1,6 @@
 """What every part of the configuration is: frozen, without unknown keys."""
 
+import errno
 import os
 from pathlib import Path
 from typing import Annotated, TypeVar
@@ -82,6 +83,18 @@ def in_one_spelling(path):
     return str(absolute.relative_to(Path.cwd()) if absolute.is_relative_to(Path.cwd()) else os.path.normpath(path))
 
 
+def possible_path(path):
+    """Refuse a path that no file system takes, such as one of 5,000 characters."""
+    try:
+        os.stat(path)
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            raise Refusal("input should be a path that the file system takes: a name in it is too long") from None
+    except ValueError:
+        raise Refusal("input should be a path, which has no NUL character and no half surrogate pair") from None
+    return path
+
+
 class Local(str):
     """A path of the configuration. A key has the content that lies there, never the path."""
 
@@ -122,7 +135,7 @@ Depth = Annotated[int, Field(ge=1, le=1_000_000), BeforeValidator(not_bool)]
 PerQuery = Annotated[int, Field(ge=1, le=100_000), BeforeValidator(not_bool)]  # of negatives: all are in memory
 Tokens = Annotated[int, Field(ge=3, le=32_768), BeforeValidator(not_bool)]
 Text = Annotated[str, Field(min_length=1)]
-LocalPath = Annotated[Text, AfterValidator(lambda path: Local(in_one_spelling(path)))]
+LocalPath = Annotated[Text, AfterValidator(possible_path), AfterValidator(lambda path: Local(in_one_spelling(path)))]
 
 
 class Section(BaseModel):

@@ -46,7 +46,8 @@ def run(job):
 
 
 def train_together(job, processes):
-    """What each of the `parallel.Processes` does; the first one writes the files. Returns the facts."""
+    """What each of the `parallel.Processes` does; the first one writes the files. Returns the facts: `facts`,
+    resumed_from (a step), earlier_seconds (of steps and dev rankings before this process), gap."""
     training, first = job.settings.training, 0
     seed = derive_seed(job.settings.seed, "train", job.settings.run_episode)
     data = read_training_set(job, seed)
@@ -61,7 +62,7 @@ def train_together(job, processes):
     stop = end_of_segment(training, trainer.total, first)
     computed = computed_in(precision(trainer), trainer.device.type, trainer.trained[0].compiled)
     state = load_state(job.resume, *trained, computed, first)
-    resumed_from = state.step if state.curves else 0
+    resumed_from, earlier = state.step if state.curves else 0, state.seconds + state.dev_seconds
     state.attempts += 1
     if state.step:
         log.info("continuing at step %d of %d (attempt %d)", state.step, stop, state.attempts)
@@ -74,7 +75,7 @@ def train_together(job, processes):
         write_checkpoint(job, trainer, made)
         write_curves(job, trainer, state)
         selection.log_cost(state)
-    return made | {"resumed_from": resumed_from, "gap": gap(job)}
+    return made | {"resumed_from": resumed_from, "earlier_seconds": earlier, "gap": gap(job)}
 
 
 def make_trainer(job, data, total, seed, processes=ALONE):
