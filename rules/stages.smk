@@ -86,6 +86,12 @@ use rule stage as negatives_file with:
         kind="negatives_file",
 
 
+use rule stage as scores_file with:
+    """Scores or verdicts of pairs from elsewhere (a teacher), checked and numbered."""
+    wildcard_constraints:
+        kind="scores_file",
+
+
 use rule stage as encode with:
     """Vectors of passages and queries under one checkpoint (ANCE-Tele, Eq. 1), joined where there are shards."""
     input:

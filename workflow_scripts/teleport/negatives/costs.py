@@ -1,5 +1,7 @@
 """What pools of negatives, and positives by answer match, cost: a function (stage, counts, place) → Cost per kind."""
 
+from pathlib import Path
+
 from teleport.collection.costs import looking_for_answers
 from teleport.costs import BASE, ID_BYTES, NEIGHBOUR_BYTES, PAIR_BYTES, Cost, run_bytes, vector_bytes
 
@@ -20,6 +22,12 @@ def positives(stage, counts, place):
     lines, depth = counts.run(stage.inputs["queries"])
     work, memory = looking_for_answers(lines * depth, counts, place.threads)
     return Cost(lines * 12, memory=memory + BASE + lines * (ID_BYTES + depth * PAIR_BYTES), work=work)
+
+
+def scores_file(stage, counts, place):
+    """Lines as they are written, and the ids of all passages; a line has about as many bytes as a pair in memory."""
+    size = Path(stage.settings.path).stat().st_size
+    return Cost(size, memory=BASE + 16 * counts.passages + 10 * size, work={"texts": counts.passages})
 
 
 def pool_size(stage):

@@ -12,6 +12,7 @@ from teleport.collection.reader import positives_of_job
 from teleport.negatives.candidates import blocks, open_sources
 from teleport.negatives.known_positives import known_passages
 from teleport.negatives.pool import read_pool
+from teleport.refusal import Refusal
 from teleport.search.pairs import PairScorer
 from teleport.settings.pool import ScoreSettings as Settings  # noqa: F401
 
@@ -36,7 +37,15 @@ def run(job):
         pairs = np.unique(np.concatenate(list(keys_of(first, last, sources.values(), lists))))
         rows, found = pairs >> 32, (pairs & (2**32 - 1)).astype(np.int32)
         passages.append(found)
-        scores.append(score(rows, found))
+        scored = score(rows, found)
+        if job.settings.of == "queries" and not np.isfinite(scored).all():  # a retrieval's index has looked at vectors
+            row, passage = rows[~np.isfinite(scored)][0], found[~np.isfinite(scored)][0]
+            path = job.input("passages", "passages.npy")
+            raise Refusal(
+                f"{path}: the score of query row {row} with passage row {passage} is not finite. The checkpoint that "
+                "made the vectors is broken: give another one."
+            )
+        scores.append(scored)
         lengths.append(np.bincount(rows - first, minlength=last - first))
         job.progress(last, end, "queries")
     passages.close()

@@ -39,6 +39,7 @@ KINDS = {
     "retrieve": Kind("teleport.search.retrieve", 8, mem_mb=64000, minutes=480, gpus=1, priority=20),
     "positives": Kind("teleport.negatives.positives", threads=8, priority=10),
     "negatives_file": Kind("teleport.negatives.file"),
+    "scores_file": Kind("teleport.negatives.scores_file"),
     "score": Kind("teleport.negatives.score", mem_mb=32000, minutes=240, priority=10),
     "merge": Kind("teleport.negatives.merge", priority=10),
     "train": Kind("teleport.training.train", 8, mem_mb=32000, minutes=2880, gpus=1, priority=10),

@@ -5,6 +5,7 @@ from functools import cached_property
 from teleport.plan.counts import pool_warnings, resolve_draws
 from teleport.plan.identity import identify_file
 from teleport.plan.stage import Stage
+from teleport.plan.teachers import scores_of_file, vectors_of_teacher
 from teleport.refusal import Refusal
 from teleport.settings.pool import Draw, NegativesFileSettings, ScoreSettings
 from teleport.settings.registry import (
@@ -18,6 +19,7 @@ from teleport.settings.registry import (
     train_loads,
     train_scores,
 )
+from teleport.settings.scoring import MINER
 from teleport.settings.search import IndexSettings, RetrieveSettings
 from teleport.settings.section import NoSettings, Part
 from teleport.settings.training import Training, TrainSettings
@@ -137,7 +139,7 @@ class Mining:
         stages = {}
         for whose, pairs in compared(settings).items():
             sources = {name: draw for name, draw in settings.sources.items() if name in pairs.get(CANDIDATES, ())}
-            unknown = [name for name, draw in sources.items() if not (whose == "miner" and draw.scored)]
+            unknown = [name for name, draw in sources.items() if not (whose == MINER and draw.scored)]
             if unknown or POSITIVES in pairs:
                 stages[f"scores.{whose}"] = self.score(whose, settings, inputs, unknown)
             if ANCHORS in pairs:
@@ -150,25 +152,30 @@ class Mining:
         return stages
 
     def score(self, whose, settings, inputs, names=(), of="queries"):
-        """The score stage of the positives, and of the candidates of some sources of a settings.Pool, by `whose`
-        checkpoint. inputs: where these sources are read, or the pool (`negatives`) whose pairs are scored"""
+        """The stage with the scores of the positives, and of the candidates of some sources of a settings.Pool, by
+        `whose` checkpoint, or file. inputs: where these sources are read, or the pool (`negatives`) whose pairs are
+        scored"""
+        if of == "queries" and whose != MINER and self.experiment.teachers[whose].file:
+            return scores_of_file(self, whose)
         # What does not decide which candidates there are would only score them again.
         sources = {
             name: Draw(**draw.model_dump(exclude=DRAWING) | {"count": 0 if name in inputs else draw.count})
             for name, draw in settings.sources.items()
             if name in names
         }
-        vectors = self.judges[whose]
+        queries, passages = self.vectors_of(whose)
         read = {name: inputs[name] for name in ("negatives", "positives", *names) if name in inputs}
-        read |= {"collection": self.trajectory.collection, "queries": vectors.queries, "passages": vectors.passages}
+        read |= {"collection": self.trajectory.collection, "queries": queries, "passages": passages}
         settings = ScoreSettings.taken_from(settings, keep_duplicates=True, sources=sources, of=of)
         link = "score" if of == "queries" and "negatives" not in inputs else f"score-{'pool' if names == () else of}"
+        link += "" if whose == MINER else f"-{whose}"
         return self.trajectory.link(Stage("score", settings, read, score_loads(settings)), self.number, link)
 
-    @property
-    def judges(self):
-        """{name in `scores`: the `Vectors` of the checkpoint that it means}."""
-        return {"miner": self.vectors}
+    def vectors_of(self, whose):
+        """(encode stage of the queries, of the passages) under the checkpoint that a name in `scores` means."""
+        if whose == MINER:
+            return self.vectors.queries, self.vectors.passages
+        return vectors_of_teacher(self, whose)
 
     @cached_property
     def start(self):

@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, cr
 from teleport.refusal import Refusal
 from teleport.settings.forms import FORMS
 from teleport.settings.pool import PositiveScore
-from teleport.settings.scoring import Judge
+from teleport.settings.scoring import MINER, Judge
 from teleport.settings.section import Chosen, Section
 
 
@@ -143,7 +143,7 @@ class FiltersOn(Section):
     Scores are inner products with the query, whatever the source; s+ is that of the positive.
     """
 
-    scores: Judge = Field("miner", description="Whose scores filters compare: those of the checkpoint that mines.")
+    scores: Judge = Field(MINER, description="Whose scores filters compare: miner, or a name in `teachers`.")
 
     positive_score: PositiveScore = Field(
         "lowest", description="s+ with several positives; first: as judged, the one that `positive: first` trains on."
