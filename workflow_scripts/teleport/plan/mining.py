@@ -17,12 +17,13 @@ from teleport.settings.registry import (
     merge_loads,
     score_loads,
     train_loads,
-    train_scores,
+    train_needs,
 )
 from teleport.settings.scoring import MINER
 from teleport.settings.search import IndexSettings, RetrieveSettings
 from teleport.settings.section import NoSettings, Part
 from teleport.settings.training import Training, TrainSettings
+from teleport.training.seen import SCORES, VECTORS
 
 DRAWING = {"count", "draw", "ranks", "scored"}  # settings of a source that choose among its candidates
 SIDES = {"query": "queries", "passage": "passages"}  # side → the role of its vectors, read where it is frozen
@@ -191,12 +192,7 @@ class Mining:
         inputs = {"collection": trajectory.collection, "tokens": trajectory.tokens, "checkpoint": self.start.stage}
         inputs |= {"pretrained": trajectory.pretrained, "negatives": pool, "continued": continued}
         inputs |= self.positives | self.dev
-        for whose in train_scores(training):
-            if not pool:
-                several = "training compares scores of a pool's pairs, and negatives_per_query is 0"
-                raise Refusal(f"{self.place}: {several}. Raise it, or take another loss or mask.")
-            of_pool = {"negatives": pool} | self.positives
-            inputs[f"scores.{whose}"] = self.score(whose, pool.settings, of_pool)
+        inputs |= self.teaching(training, pool)
         if pool and is_mined(pool):  # what was trained since: the gap is counted in its steps
             if self.miner.number is None:  # of another trajectory, whose steps are not counted here
                 inputs["miner"] = self.miner.checkpoint.stage
@@ -211,6 +207,28 @@ class Mining:
             inputs["index"] = trajectory.link(index, self.number, "index-live")
         inputs = {role: stage for role, stage in inputs.items() if stage}
         return trajectory.link(Stage("train", settings, inputs, train_loads(settings)), self.number)
+
+    def teaching(self, training, pool):
+        """{role: stage} of the scores and vectors that the loss and the masks of an episode see. pool: its merge stage,
+        or None"""
+        inputs, (needs, takes_vectors) = {}, train_needs(training)
+        for whose, needed in sorted(needs.items()):
+            if SCORES in needed and not pool:
+                several = "training compares scores of a pool's pairs, and negatives_per_query is 0"
+                raise Refusal(f"{self.place}: {several}. Raise it, or take another loss or mask.")
+            if SCORES in needed:
+                inputs[f"scores.{whose}"] = self.score(whose, pool.settings, {"negatives": pool} | self.positives)
+            if VECTORS in needed:
+                roles = f"vectors.{whose}.queries", f"vectors.{whose}.passages"
+                inputs |= dict(zip(roles, self.vectors_of(whose), strict=True))
+        vectors = [(role, stage.settings.chunks) for role, stage in inputs.items() if role.startswith("vectors.")]
+        own = [("the model", self.experiment.encoder.chunks)] if takes_vectors else []
+        if several := [name for name, chunks in vectors + own if chunks > 1]:
+            raise Refusal(
+                f"{self.place}: training.loss or a mask compares vectors of passages, and {several[0]} has several "
+                "of a passage. Set `chunks: 1` in its encoder, or take another loss or mask."
+            )
+        return inputs
 
     def train_settings(self):
         """The settings of the train stage. Raises Refusal for live search among chunks."""

@@ -26,10 +26,14 @@ class EpisodeTraining(Training):
         validate_default=True,
         description="softmax over all passages of the batch (ANCE-Tele, released); nll: pairs of positive and own "
         "negative (ANCE); ranknet: pairs with all passages of the batch (STAR); hardest: the highest-scored passage of "
-        "the batch (NCE). With negatives.live: lambda, pairs weighed by ranks (ADORE), or ranknet-list, all weights 1.",
+        "the batch (NCE). With negatives.live: lambda, pairs weighed by ranks (ADORE), or ranknet-list, all weights 1. "
+        "By a teacher: kl, margin-mse, listmle, bixse, distill. The softmax, changed: hardness, focal, bidirectional, "
+        "joint, qwen3.",
     )
     masks: Unique[ChosenMask] = Field(
-        [], description="What is left out of a query's in-batch negatives; known_positives: those of the query (STAR)."
+        [],
+        description="What is left out of a query's in-batch negatives; known_positives: those of the query (STAR); "
+        "above_positive, guide: what the model, or a teacher, scores above the positive (Qwen3; GISTEmbed).",
     )
     start_from: Literal["pretrained", "previous"] | Start = Field(
         "pretrained", description="ANCE-Tele: pretrained. The first episode mines with {experiment: NAME}, too."
