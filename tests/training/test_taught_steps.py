@@ -1,4 +1,4 @@
-"""Every loss and mask of the registry with gradient caching, several processes, micro-batches and MaxP: the gradients of
+"""Every loss and mask of the registry with gradient caching, processes, micro-batches and MaxP: the gradients of
 the plain step; and what a training refuses of those who teach it."""
 
 import json
