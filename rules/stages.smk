@@ -147,6 +147,18 @@ use rule stage as score with:
         kind="score",
 
 
+use rule stage as ranker with:
+    """Fetch and verify a cross-encoder that teaches."""
+    wildcard_constraints:
+        kind="ranker",
+
+
+use rule stage as cross_score with:
+    """Scores of pairs by a cross-encoder, which reads query and passage together."""
+    wildcard_constraints:
+        kind="cross_score",
+
+
 use rule stage as merge with:
     """The pool of negatives, so many drawn from each source (ANCE-Tele: Eq. 4-6)."""
     wildcard_constraints:

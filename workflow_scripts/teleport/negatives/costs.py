@@ -3,7 +3,8 @@
 from pathlib import Path
 
 from teleport.collection.costs import looking_for_answers
-from teleport.costs import BASE, ID_BYTES, NEIGHBOUR_BYTES, PAIR_BYTES, Cost, run_bytes, vector_bytes
+from teleport.costs import BASE, ID_BYTES, NEIGHBOUR_BYTES, PAIR_BYTES, TORCH_BASE, Cost, run_bytes, vector_bytes
+from teleport.encoder.costs import Shape, forward_flop
 
 POOL_BYTES = 15  # a negative: passage 4, sources 2, first episode 1, rank 4, score 4
 SCORE_BYTES = 8  # a scored pair: passage 4, score 4
@@ -66,6 +67,21 @@ def score(stage, counts, place):
     work |= {"rows": RESCORED * number}
     mapped += more + size + vector_bytes(queries, dim)
     return Cost(number * SCORE_BYTES, memory=BASE + MERGE_BUFFERS + mapped + queries * ID_BYTES, work=work)
+
+
+def cross_score(stage, counts, place):
+    """A forward pass of every pair, at most as long as it may be, through a model of BERT-base's size."""
+    pairs, mapped, last = offered(stage, counts)
+    work, more = looking(stage, pairs, counts, place)
+    queries = counts.in_part(counts.queries["train"], stage.settings.part)
+    number = sum(pairs) + last + queries
+    number += queries * pool_size(stage.inputs["negatives"]) if "negatives" in stage.inputs else 0
+    shape = Shape()
+    work |= {"encode_flop": number * forward_flop(shape, stage.settings.max_tokens)}
+    size, computing = number * SCORE_BYTES, 1.5 * 4 * shape.parameters
+    memory = TORCH_BASE + MERGE_BUFFERS + 3 * size + (0 if place.gpus else computing)
+    device = computing if place.gpus else 0.0
+    return Cost(size, memory=memory, mapped=mapped + more, device_memory=device, work=work, model=True)
 
 
 def merge(stage, counts, place):

@@ -24,17 +24,10 @@ def run(job):
     queries (that have some)."""
     positives, scorer = positives_of_job(job, "train"), PairScorer.of_job(job, "train")
     score = scorer.score if job.settings.of == "queries" else of_positives(scorer, positives)
-    sources = open_sources(job, known_passages(job)) if job.settings.sources else {}
-    lists = [positives] if job.settings.of == "queries" else []
-    if "negatives" in job.inputs:
-        pool = read_pool(lambda name: job.input("negatives", name))
-        lists.append(Ragged(pool.offsets, pool.items.passages))
     begin, end = job.settings.part.rows(len(positives)) if job.settings.part else (0, len(positives))
     passages, scores = (GrowingArray(job.output(f"{n}.npy"), t) for n, t in (("passages", "i4"), ("scores", "f4")))
     lengths = [np.zeros(begin, np.int64)]
-    widths = [*(source.widths_Q for source in sources.values()), *(each.lengths for each in lists)]
-    for first, last in blocks(widths, begin, end, BLOCK_SLOTS):
-        pairs = np.unique(np.concatenate(list(keys_of(first, last, sources.values(), lists))))
+    for first, last, pairs in pairs_of_job(job):
         rows, found = pairs >> 32, (pairs & (2**32 - 1)).astype(np.int32)
         passages.append(found)
         scored = score(rows, found)
@@ -53,6 +46,21 @@ def run(job):
     lengths = np.concatenate([*lengths, np.zeros(len(positives) - end, np.int64)])
     save_array(job.output("offsets.npy"), offsets_of(lengths))
     return {"pairs": int(lengths.sum()), "queries": int(np.count_nonzero(lengths))}
+
+
+def pairs_of_job(job):
+    """Yield (first, last, keys) of each block of query rows `first` to `last` - 1: the pairs that the job scores, each
+    once, ascending, as `keys_of` has them."""
+    positives = positives_of_job(job, "train")
+    sources = open_sources(job, known_passages(job)) if job.settings.sources else {}
+    lists = [positives] if job.settings.of == "queries" else []
+    if "negatives" in job.inputs:
+        pool = read_pool(lambda name: job.input("negatives", name))
+        lists.append(Ragged(pool.offsets, pool.items.passages))
+    begin, end = job.settings.part.rows(len(positives)) if job.settings.part else (0, len(positives))
+    widths = [*(source.widths_Q for source in sources.values()), *(each.lengths for each in lists)]
+    for first, last in blocks(widths, begin, end, BLOCK_SLOTS):
+        yield first, last, np.unique(np.concatenate(list(keys_of(first, last, sources.values(), lists))))
 
 
 def keys_of(first, last, sources, lists):

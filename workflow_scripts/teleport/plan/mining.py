@@ -5,7 +5,7 @@ from functools import cached_property
 from teleport.plan.counts import pool_warnings, resolve_draws
 from teleport.plan.identity import identify_file
 from teleport.plan.stage import Stage
-from teleport.plan.teachers import scores_of_file, vectors_of_teacher
+from teleport.plan.teachers import scores_of_cross_encoder, scores_of_file, vectors_of_teacher
 from teleport.refusal import Refusal
 from teleport.settings.pool import Draw, NegativesFileSettings, ScoreSettings
 from teleport.settings.registry import (
@@ -164,12 +164,14 @@ class Mining:
             for name, draw in settings.sources.items()
             if name in names
         }
-        queries, passages = self.vectors_of(whose)
         read = {name: inputs[name] for name in ("negatives", "positives", *names) if name in inputs}
-        read |= {"collection": self.trajectory.collection, "queries": queries, "passages": passages}
+        read["collection"] = self.trajectory.collection
         settings = ScoreSettings.taken_from(settings, keep_duplicates=True, sources=sources, of=of)
         link = "score" if of == "queries" and "negatives" not in inputs else f"score-{'pool' if names == () else of}"
         link += "" if whose == MINER else f"-{whose}"
+        if of == "queries" and whose != MINER and self.experiment.teachers[whose].cross_encoder:
+            return scores_of_cross_encoder(self, whose, settings, read, link)
+        read |= dict(zip(("queries", "passages"), self.vectors_of(whose), strict=True))
         return self.trajectory.link(Stage("score", settings, read, score_loads(settings)), self.number, link)
 
     def vectors_of(self, whose):

@@ -1,11 +1,12 @@
-"""The stages of a teacher: the vectors of a dual encoder, or the scores of a file."""
+"""The stages of a teacher: the vectors of a dual encoder, or the scores of a file or of a cross-encoder."""
 
 from teleport.encoder.completed import completed
-from teleport.plan.identity import identify_file, pretrained_settings
+from teleport.plan.identity import identify_checkpoint, identify_file, pretrained_settings
 from teleport.plan.stage import Stage
 from teleport.refusal import Refusal
 from teleport.settings.encoder import EncodeSettings, TokensSettings
-from teleport.settings.teachers import ScoresFileSettings
+from teleport.settings.registry import score_loads
+from teleport.settings.teachers import CrossScoreSettings, RankerSettings, Reads, ScoresFileSettings
 
 
 def vectors_of_teacher(mining, name):
@@ -56,3 +57,15 @@ def scores_of_file(mining, name):
     settings = ScoresFileSettings(path=path, sha256=identify_file(path, f"teachers.{name}.file"))
     stage = Stage("scores_file", settings, {"collection": mining.trajectory.collection})
     return mining.trajectory.link(stage, mining.number, f"scores-{name}")
+
+
+def scores_of_cross_encoder(mining, name, pairs, inputs, link):
+    """The cross_score stage of a teacher that is a cross-encoder. pairs: the settings.ScoreSettings of what is scored;
+    inputs: where that is read"""
+    trajectory, given = mining.trajectory, mining.experiment.teachers[name].cross_encoder
+    checkpoint = identify_checkpoint(given.checkpoint, f"teachers.{name}.cross_encoder.checkpoint")
+    ranker = Stage("ranker", RankerSettings(checkpoint=checkpoint), {})
+    trajectory.link(ranker, mining.number, f"ranker-{name}")
+    settings = CrossScoreSettings.taken_from(pairs, **{key: getattr(given, key) for key in Reads.model_fields})
+    stage = Stage("cross_score", settings, inputs | {"ranker": ranker}, score_loads(settings))
+    return trajectory.link(stage, mining.number, link)
