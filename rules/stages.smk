@@ -86,6 +86,12 @@ use rule stage as negatives_file with:
         kind="negatives_file",
 
 
+use rule stage as scores_file with:
+    """Scores or verdicts of pairs from elsewhere (a teacher), checked and numbered."""
+    wildcard_constraints:
+        kind="scores_file",
+
+
 use rule stage as encode with:
     """Vectors of passages and queries under one checkpoint (ANCE-Tele, Eq. 1), joined where there are shards."""
     input:
@@ -148,6 +154,18 @@ use rule stage as score with:
     """Scores of pairs of a query and a passage, where a draw, a filter, a mask or a loss compares them."""
     wildcard_constraints:
         kind="score",
+
+
+use rule stage as ranker with:
+    """Fetch and verify a cross-encoder that teaches."""
+    wildcard_constraints:
+        kind="ranker",
+
+
+use rule stage as cross_score with:
+    """Scores of pairs by a cross-encoder, which reads query and passage together."""
+    wildcard_constraints:
+        kind="cross_score",
 
 
 use rule stage as merge with:

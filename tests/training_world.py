@@ -10,9 +10,12 @@ from transformers import BertConfig, BertModel, BertTokenizer, Qwen3Config, Qwen
 
 import collection_world
 from teleport.arrays import Ragged, offsets_of, save_array
+from teleport.collection.reader import read_positives
 from teleport.encoder import encode
 from teleport.encoder.load import save_encoders
 from teleport.encoder.model import Encoder
+from teleport.negatives.scores import write_table
+from teleport.running.artefact import Artefact
 from teleport.search import index
 from teleport.settings import registry
 from teleport.settings.search import IndexSettings
@@ -240,6 +243,26 @@ class World:
         dev = {"queries": 8, "passages": 24, "random": 8} | (dev or {})
         inputs = {"dev": run} | options.pop("inputs", {})
         return {"training": {"evaluate_every": 3} | options.pop("training", {}), "inputs": inputs, "dev": dev} | options
+
+    def taught(self, width=32, seed=5, scores=None):
+        """The inputs of a job whose loss or masks see a teacher, "miner": {role: job}. Scores of all pairs of the pools
+        and of the positives are grades from 0 to 1, unless given (function of how many → float32), vectors are random.
+        """
+        rng, inputs = np.random.default_rng(seed), self.inputs
+        pool = Ragged.open(*(inputs["negatives"].folder / f"{name}.npy" for name in ("offsets", "passages")))
+        positives = read_positives(Artefact(inputs["collection"].folder), "train")
+        pairs = [np.stack([each.rows, each.values]) for each in (pool, positives)]
+        rows, passages = np.unique(np.concatenate(pairs, axis=1), axis=1)
+        table = self.stages.make("score")
+        drawn = rng.random(len(rows)) if scores is None else scores(len(rows))
+        write_table(table, rows, passages, drawn, NUM_QUERIES)
+        vectors = self.stages.make("encode")
+        for name, number in (("queries.train", NUM_QUERIES), ("passages", NUM_PASSAGES)):
+            save_array(vectors.output(f"{name}.npy"), rng.normal(size=(number, width)).astype(np.float32))
+        roles = {"scores.miner": self.stages.finish(table)} | dict.fromkeys(
+            ("vectors.miner.queries", "vectors.miner.passages"), self.stages.finish(vectors)
+        )
+        return roles
 
     def finished(self, job):
         """Run a train job and publish it; returns the job."""

@@ -347,7 +347,7 @@ def test_any_planned_checkpoint_may_mine():
                 "mining": {"checkpoint": {"experiment": "other"}},
                 "experiments": {"other": {"mining": {"checkpoint": {"experiment": "tele"}}}},
             },
-            "start_from or mining.checkpoint goes in a circle",
+            "teachers go in a circle",
         ),
     ],
 )
@@ -674,7 +674,7 @@ def test_an_experiment_starts_from_the_checkpoint_of_another():
         star_with({"experiment": "dpr"})
     with pytest.raises(ValueError, match="tele has 3 episodes, not 4"):
         star_with({"experiment": "tele", "episode": 4})
-    with pytest.raises(ValueError, match="start_from or mining.checkpoint goes in a circle"):
+    with pytest.raises(ValueError, match="teachers go in a circle"):
         star_with({"experiment": "star"})
     with pytest.raises(ValueError, match="tele has other settings of `encoder`"):
         star_with({"experiment": "tele"}, encoder={"scale": 2})

@@ -40,7 +40,7 @@ def test_a_mask_sees_the_scores_of_the_step(stages, monkeypatch, accumulate):
     made = make(stages, monkeypatch, {"masks.known_positives": {"mask_scores": above}}, **training)
     losses, left_out = [], 0
     for part in made.data.batch(1).split(accumulate):
-        scores_QP = made.inner_products(part).detach()
+        scores_QP = made.encoded(part).products(made.encoded(part).queries_QD).detach()
         columns = torch.from_numpy(part.positive_columns_Q), torch.from_numpy(part.own_columns_QN)
         masked_QP = above(scores_QP, *columns)
         left_out += int(masked_QP.sum())
@@ -51,6 +51,8 @@ def test_a_mask_sees_the_scores_of_the_step(stages, monkeypatch, accumulate):
 
 class Table:
     """Scores that tell the pair: the row of the query, plus a thousandth of the passage's."""
+
+    name, scores = "table", np.arange(2.0)
 
     @staticmethod
     def score(rows, passages):

@@ -72,7 +72,8 @@ def test_a_mean_over_pairs_weighs_all_pairs_of_the_step_alike(stages, loss):
     batch = whole.data.batch(1)
     for query in (0, 1):  # a positive of the query, in the place of two of its own negatives
         batch.passages_P[batch.own_columns_QN[query, :2]] = batch.passages_P[batch.positive_columns_Q[query]]
-    scores_QP = whole.inner_products(batch).detach().requires_grad_()
+    encoded = whole.encoded(batch)
+    scores_QP = encoded.products(encoded.queries_QD).detach().requires_grad_()
     halves = np.arange(4) // 2  # of the queries
     counted_QP = torch.from_numpy(halves[:, None] == np.repeat(halves, 4))
     for masked_QP in whole.micro_batches(batch)[0][1]:

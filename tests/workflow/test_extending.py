@@ -16,9 +16,7 @@ FILES = [
     ("negatives/draws/boltzmann.py", "settings/registry.py", "DRAWS"),
     ("negatives/filters/far_below.py", "settings/registry.py", "FILTERS"),
     ("training/masks/other_positives.py", "settings/registry.py", "MASKS"),
-    ("training/masks/near_positive.py", "settings/registry.py", "MASKS"),
     ("training/losses/hinge.py", "settings/registry.py", "LOSSES"),
-    ("training/losses/margin_mse.py", "settings/registry.py", "LOSSES"),
     ("negatives/hubs.py", "plan/kinds.py", "KINDS"),
     (None, "settings/registry.py", "SOURCES"),
 ]
@@ -65,14 +63,14 @@ def test_each_is_one_file_and_one_line(world):
         },
         "training": {
             "loss": {"kind": "hinge", "margin": 0.5},
-            "masks": ["known_positives", "other_positives", {"kind": "near_positive", "margin": 0.5}],
+            "masks": ["known_positives", "other_positives", {"kind": "above_positive", "margin": 0.5}],
         },
         "episodes": [{}],
     }
     world.config["experiments"]["taught"] = {
         "label": "Taught",
         "negatives": {"counts": {"query": 4, "lookahead": 4}},
-        "training": {"loss": "margin_mse"},
+        "training": {"loss": "margin-mse"},
         "episodes": [{}],
     }
     before = world.manifests()

@@ -54,6 +54,13 @@ def pretrained(stage, counts, place):
     return Cost((weights + TOKENIZER) * encoders, memory=memory, work={"network": fetched}, model=True)
 
 
+def ranker(stage, counts, place):
+    """As `pretrained`, of a cross-encoder of BERT-base's size."""
+    weights = 4 * Shape().parameters
+    fetched = weights * counts.is_fetched(stage.settings.checkpoint)
+    return Cost(weights + TOKENIZER, memory=TORCH_BASE + weights, work={"network": fetched}, model=True)
+
+
 def tokens(stage, counts, place):
     """All texts are tokenised: 2 or 4 bytes a token, and offsets of 8 bytes a text."""
     shape, encoder = counts.shape(stage.inputs["pretrained"]), counts.plan.encoder

@@ -1,7 +1,10 @@
 """What pools of negatives, and positives by answer match, cost: a function (stage, counts, place) → Cost per kind."""
 
+from pathlib import Path
+
 from teleport.collection.costs import looking_for_answers
-from teleport.costs import BASE, ID_BYTES, NEIGHBOUR_BYTES, PAIR_BYTES, Cost, run_bytes, vector_bytes
+from teleport.costs import BASE, ID_BYTES, NEIGHBOUR_BYTES, PAIR_BYTES, TORCH_BASE, Cost, run_bytes, vector_bytes
+from teleport.encoder.costs import Shape, forward_flop
 
 POOL_BYTES = 15  # a negative: passage 4, sources 2, first episode 1, rank 4, score 4
 SCORE_BYTES = 8  # a scored pair: passage 4, score 4
@@ -20,6 +23,12 @@ def positives(stage, counts, place):
     lines, depth = counts.run(stage.inputs["queries"])
     work, memory = looking_for_answers(lines * depth, counts, place.threads)
     return Cost(lines * 12, memory=memory + BASE + lines * (ID_BYTES + depth * PAIR_BYTES), work=work)
+
+
+def scores_file(stage, counts, place):
+    """Lines as they are written, and the ids of all passages; a line has about as many bytes as a pair in memory."""
+    size = Path(stage.settings.path).stat().st_size
+    return Cost(size, memory=BASE + 16 * counts.passages + 10 * size, work={"texts": counts.passages})
 
 
 def pool_size(stage):
@@ -58,6 +67,21 @@ def score(stage, counts, place):
     work |= {"rows": RESCORED * number}
     mapped += more + size + vector_bytes(queries, dim)
     return Cost(number * SCORE_BYTES, memory=BASE + MERGE_BUFFERS + mapped + queries * ID_BYTES, work=work)
+
+
+def cross_score(stage, counts, place):
+    """A forward pass of every pair, at most as long as it may be, through a model of BERT-base's size."""
+    pairs, mapped, last = offered(stage, counts)
+    work, more = looking(stage, pairs, counts, place)
+    queries = counts.in_part(counts.queries["train"], stage.settings.part)
+    number = sum(pairs) + last + queries
+    number += queries * pool_size(stage.inputs["negatives"]) if "negatives" in stage.inputs else 0
+    shape = Shape()
+    work |= {"encode_flop": number * forward_flop(shape, stage.settings.max_tokens)}
+    size, computing = number * SCORE_BYTES, 1.5 * 4 * shape.parameters
+    memory = TORCH_BASE + MERGE_BUFFERS + 3 * size + (0 if place.gpus else computing)
+    device = computing if place.gpus else 0.0
+    return Cost(size, memory=memory, mapped=mapped + more, device_memory=device, work=work, model=True)
 
 
 def merge(stage, counts, place):

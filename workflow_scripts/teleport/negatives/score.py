@@ -12,6 +12,7 @@ from teleport.collection.reader import positives_of_job
 from teleport.negatives.candidates import blocks, open_sources
 from teleport.negatives.known_positives import known_passages
 from teleport.negatives.pool import read_pool
+from teleport.refusal import Refusal
 from teleport.search.pairs import PairScorer
 from teleport.settings.pool import ScoreSettings as Settings  # noqa: F401
 
@@ -23,20 +24,21 @@ def run(job):
     queries (that have some)."""
     positives, scorer = positives_of_job(job, "train"), PairScorer.of_job(job, "train")
     score = scorer.score if job.settings.of == "queries" else of_positives(scorer, positives)
-    sources = open_sources(job, known_passages(job)) if job.settings.sources else {}
-    lists = [positives] if job.settings.of == "queries" else []
-    if "negatives" in job.inputs:
-        pool = read_pool(lambda name: job.input("negatives", name))
-        lists.append(Ragged(pool.offsets, pool.items.passages))
     begin, end = job.settings.part.rows(len(positives)) if job.settings.part else (0, len(positives))
     passages, scores = (GrowingArray(job.output(f"{n}.npy"), t) for n, t in (("passages", "i4"), ("scores", "f4")))
     lengths = [np.zeros(begin, np.int64)]
-    widths = [*(source.widths_Q for source in sources.values()), *(each.lengths for each in lists)]
-    for first, last in blocks(widths, begin, end, BLOCK_SLOTS):
-        pairs = np.unique(np.concatenate(list(keys_of(first, last, sources.values(), lists))))
+    for first, last, pairs in pairs_of_job(job):
         rows, found = pairs >> 32, (pairs & (2**32 - 1)).astype(np.int32)
         passages.append(found)
-        scores.append(score(rows, found))
+        scored = score(rows, found)
+        if job.settings.of == "queries" and not np.isfinite(scored).all():  # a retrieval's index has looked at vectors
+            row, passage = rows[~np.isfinite(scored)][0], found[~np.isfinite(scored)][0]
+            path = job.input("passages", "passages.npy")
+            raise Refusal(
+                f"{path}: the score of query row {row} with passage row {passage} is not finite. The checkpoint that "
+                "made the vectors is broken: give another one."
+            )
+        scores.append(scored)
         lengths.append(np.bincount(rows - first, minlength=last - first))
         job.progress(last, end, "queries")
     passages.close()
@@ -44,6 +46,21 @@ def run(job):
     lengths = np.concatenate([*lengths, np.zeros(len(positives) - end, np.int64)])
     save_array(job.output("offsets.npy"), offsets_of(lengths))
     return {"pairs": int(lengths.sum()), "queries": int(np.count_nonzero(lengths))}
+
+
+def pairs_of_job(job):
+    """Yield (first, last, keys) of each block of query rows `first` to `last` - 1: the pairs that the job scores, each
+    once, ascending, as `keys_of` has them."""
+    positives = positives_of_job(job, "train")
+    sources = open_sources(job, known_passages(job)) if job.settings.sources else {}
+    lists = [positives] if job.settings.of == "queries" else []
+    if "negatives" in job.inputs:
+        pool = read_pool(lambda name: job.input("negatives", name))
+        lists.append(Ragged(pool.offsets, pool.items.passages))
+    begin, end = job.settings.part.rows(len(positives)) if job.settings.part else (0, len(positives))
+    widths = [*(source.widths_Q for source in sources.values()), *(each.lengths for each in lists)]
+    for first, last in blocks(widths, begin, end, BLOCK_SLOTS):
+        yield first, last, np.unique(np.concatenate(list(keys_of(first, last, sources.values(), lists))))
 
 
 def keys_of(first, last, sources, lists):

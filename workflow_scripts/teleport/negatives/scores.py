@@ -1,37 +1,40 @@
 """The score of a pair is one contract: `score(query_rows, passage_rows) -> float32`, int arrays of one length in.
 
-Three things keep it: vectors (`search.exact.PairScorer`), a table of pairs that a stage `score` has written, and a run
-(`PairTable.of_run`). Who wants scores, a draw, a filter, a loss or a mask, names whose they are (`scores: miner`, the
-checkpoint that mines), and its stage reads them from the role `scores.miner`. It never asks what made them.
+Three things keep it: vectors (`search.exact.PairScorer`), a table of pairs that a stage has written (`score`,
+`scores_file`), and a run (`PairTable.of_run`). Who wants scores, a draw, a filter, a loss or a mask, names whose they
+are (`scores: miner`, the checkpoint that mines, or a teacher), and its stage reads them from the role `scores.miner`.
+It never asks what made them.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow.parquet as pq
 
-from teleport.arrays import Run, offsets_of
+from teleport.arrays import Run, offsets_of, save_array
 from teleport.refusal import Refusal
 
 
 @dataclass(frozen=True)
 class PairTable:
     """Scores of some pairs: query q has the passages[offsets[q] : offsets[q + 1]], ascending, each once, and `scores`
-    (float32) beside them. name: of what made it, for messages"""
+    (float32) beside them. name: of what made it, for messages; collection: its Artefact, whose ids messages name"""
 
     name: str
     offsets: np.ndarray
     passages: np.ndarray
     scores: np.ndarray
+    collection: object = None
 
     @classmethod
     def open(cls, job, role, num_queries):
-        """Of the stage in a role: of kind `score`, or another that has written a `Run`."""
+        """Of the stage in a role: one that has written a table (`write_table`), or a `Run`."""
         artefact = job.inputs[role]
-        name = f"{artefact.manifest['kind']}/{artefact.manifest['key']}"
-        if artefact.manifest["kind"] != "score":
+        name = f"{role.partition('.')[2]} ({artefact.manifest['kind']}/{artefact.manifest['key']})"
+        if "offsets.npy" not in artefact.manifest["files"]:
             return cls.of_run(name, Run.read(job, role), num_queries)
         fields = (np.load(job.input(role, f"{field}.npy"), mmap_mode="r") for field in ("passages", "scores"))
-        return cls(name, np.load(job.input(role, "offsets.npy")), *fields)
+        return cls(name, np.load(job.input(role, "offsets.npy")), *fields, job.inputs.get("collection"))
 
     @classmethod
     def of_run(cls, name, run, num_queries):
@@ -59,10 +62,34 @@ class PairTable:
         if not there.all():
             pair = np.flatnonzero(~there)[0]
             raise Refusal(
-                f"{self.name} has no score of the query in row {rows[pair]} with the passage in row {passages[pair]}. "
-                "Score this pair too, or leave out what asks for it."
+                f"{self.name} has no score of the query {self.named('query', rows[pair])} with the passage "
+                f"{self.named('passage', passages[pair])}. Score this pair too, or leave out what asks for it."
             )
         return np.array(self.scores[places], np.float32)
+
+    def named(self, what, row):
+        """How a message calls the query or the passage in a row."""
+        if self.collection is None:
+            return f"in row {row}"
+        file, column = {"query": ("queries.train.parquet", "query_id"), "passage": ("corpus.parquet", "doc_id")}[what]
+        return f"{pq.read_table(self.collection.path(file), columns=[column])[column][int(row)].as_py()!r} (row {row})"
+
+
+def write_table(job, rows, passages, scores, num_queries):
+    """Write pairs (query rows and passage rows, int arrays, and float32 scores) that are ordered by row and passage as
+    the outputs of a `PairTable`: offsets.npy int64 [Q + 1], passages.npy int32, scores.npy float32."""
+    save_array(job.output("offsets.npy"), offsets_of(np.bincount(rows, minlength=num_queries)))
+    save_array(job.output("passages.npy"), passages.astype(np.int32))
+    save_array(job.output("scores.npy"), scores.astype(np.float32))
+
+
+def require_informative(scores, made_by):
+    """Raise Refusal for scores (float array) that teach nothing: all are the same. made_by: of them, for the message"""
+    if len(scores) > 1 and np.min(scores) == np.max(scores):
+        raise Refusal(
+            f"{made_by}: all {len(scores):,} scores are {scores[0]:g}, which tells no passage from another. Give the "
+            "scores of a trained model."
+        )
 
 
 def positive_scores(scores, offsets, rule):

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from teleport.plan.analyses import analyse, rerank, reranked
-from teleport.plan.identity import identify_checkpoint
+from teleport.plan.identity import pretrained_settings
 from teleport.plan.mining import SIDES, Mining
 from teleport.plan.stage import Stage
 from teleport.refusal import Refusal
-from teleport.settings.encoder import EncodeSettings, PretrainedSettings, TokensSettings
+from teleport.settings.encoder import EncodeSettings, TokensSettings
 from teleport.settings.experiment import Start
 from teleport.settings.scoring import CheckSettings
 from teleport.settings.search import IndexSettings, RetrieveSettings
@@ -189,15 +189,6 @@ class Trajectory:
     @property
     def pools(self):
         return [episode.pool for episode in self.episodes if episode.pool]
-
-
-def pretrained_settings(encoder, seed):
-    """The settings of a pretrained stage. seed: of the projection, where the encoder has one."""
-    others = {"seed": seed if encoder.projection else None}
-    for key in ("checkpoint", "query_checkpoint"):
-        given = getattr(encoder, key)
-        others[key] = given and identify_checkpoint(given, f"encoder.{key}")
-    return PretrainedSettings.taken_from(encoder, **others)
 
 
 def check_settings(evaluation, method):

@@ -12,7 +12,7 @@ from teleport.encoder.source import digest_of_weights, find_weights, require_dig
 from teleport.refusal import Refusal
 from teleport.running.files import read_saved, sha256_file, write_json
 from teleport.settings.collection import CollectionSettings, Download, DownloadSettings, Expected, Fetched
-from teleport.settings.encoder import Identified
+from teleport.settings.encoder import Identified, PretrainedSettings
 from teleport.settings.section import Local, Section
 
 REMEMBERED = Path("results/digests.json")
@@ -84,6 +84,16 @@ def identify_checkpoint(checkpoint, key):
     digest = digest_of_weights(weights, [files[each.name] for each in weights])
     require_digest(weights, digest, checkpoint.sha256, key)
     return Identified.taken_from(checkpoint, sha256=digest, files=files)
+
+
+def pretrained_settings(encoder, seed, place="encoder"):
+    """The settings of a pretrained stage. seed: of the projection, where the encoder has one; place: of the encoder
+    in the configuration, for a refusal"""
+    others = {"seed": seed if encoder.projection else None}
+    for key in ("checkpoint", "query_checkpoint"):
+        given = getattr(encoder, key)
+        others[key] = given and identify_checkpoint(given, f"{place}.{key}")
+    return PretrainedSettings.taken_from(encoder, **others)
 
 
 def identify_file(file, key):

@@ -39,7 +39,10 @@ KINDS = {
     "retrieve": Kind("teleport.search.retrieve", 8, mem_mb=64000, minutes=480, gpus=1, priority=20),
     "positives": Kind("teleport.negatives.positives", threads=8, priority=10),
     "negatives_file": Kind("teleport.negatives.file"),
+    "scores_file": Kind("teleport.negatives.scores_file"),
     "score": Kind("teleport.negatives.score", mem_mb=32000, minutes=240, priority=10),
+    "ranker": Kind("teleport.encoder.ranker", priority=50, network=True),
+    "cross_score": Kind("teleport.negatives.cross_score", 8, mem_mb=32000, minutes=1440, gpus=1, priority=10),
     "merge": Kind("teleport.negatives.merge", priority=10),
     "train": Kind("teleport.training.train", 8, mem_mb=32000, minutes=2880, gpus=1, priority=10),
     "evaluate": Kind("teleport.evaluation.evaluate", priority=20),
@@ -62,7 +65,7 @@ def needs(stage, deleted_vectors=()):
         kind = kind._replace(gpus=int(stage.inputs["passages"].name in deleted_vectors))
         trained = stage.settings.index.kind != "flat"
         return kind._replace(threads=8, mem_mb=64000, minutes=720) if trained else kind
-    if stage.kind in ("score", "merge") and stage.settings.remove == "answers":
+    if stage.kind in ("score", "cross_score", "merge") and stage.settings.remove == "answers":
         return kind._replace(threads=8)
     return kind
 

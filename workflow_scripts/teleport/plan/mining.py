@@ -5,6 +5,7 @@ from functools import cached_property
 from teleport.plan.counts import keys_read, pool_warnings, resolve_draws
 from teleport.plan.identity import identify_file
 from teleport.plan.stage import Stage
+from teleport.plan.teachers import scores_of_cross_encoder, scores_of_file, vectors_of_teacher
 from teleport.refusal import Refusal
 from teleport.settings.pool import Draw, NegativesFileSettings, ScoreSettings
 from teleport.settings.registry import (
@@ -16,11 +17,13 @@ from teleport.settings.registry import (
     merge_loads,
     score_loads,
     train_loads,
-    train_scores,
+    train_needs,
 )
+from teleport.settings.scoring import MINER
 from teleport.settings.search import IndexSettings, RetrieveSettings
 from teleport.settings.section import NoSettings, Part
 from teleport.settings.training import Training, TrainSettings
+from teleport.training.seen import SCORES, VECTORS
 
 DRAWING = {"count", "draw", "ranks", "scored"}  # settings of a source that choose among its candidates
 SIDES = {"query": "queries", "passage": "passages"}  # side → the role of its vectors, read where it is frozen
@@ -138,7 +141,7 @@ class Mining:
         stages = {}
         for whose, pairs in compared(settings).items():
             sources = {name: draw for name, draw in settings.sources.items() if name in pairs.get(CANDIDATES, ())}
-            unknown = [name for name, draw in sources.items() if not (whose == "miner" and draw.scored)]
+            unknown = [name for name, draw in sources.items() if not (whose == MINER and draw.scored)]
             if unknown or POSITIVES in pairs:
                 stages[f"scores.{whose}"] = self.score(whose, settings, inputs, unknown)
             if ANCHORS in pairs:
@@ -151,25 +154,32 @@ class Mining:
         return stages
 
     def score(self, whose, settings, inputs, names=(), of="queries"):
-        """The score stage of the positives, and of the candidates of some sources of a settings.Pool, by `whose`
-        checkpoint. inputs: where these sources are read, or the pool (`negatives`) whose pairs are scored"""
+        """The stage with the scores of the positives, and of the candidates of some sources of a settings.Pool, by
+        `whose` checkpoint, or file. inputs: where these sources are read, or the pool (`negatives`) whose pairs are
+        scored"""
+        if of == "queries" and whose != MINER and self.experiment.teachers[whose].file:
+            return scores_of_file(self, whose)
         # What does not decide which candidates there are would only score them again.
         sources = {
             name: Draw(**draw.model_dump(exclude=DRAWING) | {"count": 0 if name in inputs else draw.count})
             for name, draw in settings.sources.items()
             if name in names
         }
-        vectors = self.judges[whose]
         read = {name: inputs[name] for name in ("negatives", "positives", *names) if name in inputs}
-        read |= {"collection": self.trajectory.collection, "queries": vectors.queries, "passages": vectors.passages}
+        read["collection"] = self.trajectory.collection
         settings = ScoreSettings.taken_from(settings, keep_duplicates=True, sources=sources, of=of)
         link = "score" if of == "queries" and "negatives" not in inputs else f"score-{'pool' if names == () else of}"
+        link += "" if whose == MINER else f"-{whose}"
+        if of == "queries" and whose != MINER and self.experiment.teachers[whose].cross_encoder:
+            return scores_of_cross_encoder(self, whose, settings, read, link)
+        read |= dict(zip(("queries", "passages"), self.vectors_of(whose), strict=True))
         return self.trajectory.link(Stage("score", settings, read, score_loads(settings)), self.number, link)
 
-    @property
-    def judges(self):
-        """{name in `scores`: the `Vectors` of the checkpoint that it means}."""
-        return {"miner": self.vectors}
+    def vectors_of(self, whose):
+        """(encode stage of the queries, of the passages) under the checkpoint that a name in `scores` means."""
+        if whose == MINER:
+            return self.vectors.queries, self.vectors.passages
+        return vectors_of_teacher(self, whose)
 
     @cached_property
     def start(self):
@@ -185,12 +195,7 @@ class Mining:
         inputs = {"collection": trajectory.collection, "tokens": trajectory.tokens, "checkpoint": self.start.stage}
         inputs |= {"pretrained": trajectory.pretrained, "negatives": pool, "continued": continued}
         inputs |= self.positives | self.dev
-        for whose in train_scores(training):
-            if not pool:
-                several = "training compares scores of a pool's pairs, and negatives_per_query is 0"
-                raise Refusal(f"{self.place}: {several}. Raise it, or take another loss or mask.")
-            of_pool = {"negatives": pool} | self.positives
-            inputs[f"scores.{whose}"] = self.score(whose, pool.settings, of_pool)
+        inputs |= self.teaching(training, pool)
         if pool and is_mined(pool):  # what was trained since: the gap is counted in its steps
             if self.miner.number is None:  # of another trajectory, whose steps are not counted here
                 inputs["miner"] = self.miner.checkpoint.stage
@@ -205,6 +210,28 @@ class Mining:
             inputs["index"] = trajectory.link(index, self.number, "index-live")
         inputs = {role: stage for role, stage in inputs.items() if stage}
         return trajectory.link(Stage("train", settings, inputs, train_loads(settings)), self.number)
+
+    def teaching(self, training, pool):
+        """{role: stage} of the scores and vectors that the loss and the masks of an episode see. pool: its merge stage,
+        or None"""
+        inputs, (needs, takes_vectors) = {}, train_needs(training)
+        for whose, needed in sorted(needs.items()):
+            if SCORES in needed and not pool:
+                several = "training compares scores of a pool's pairs, and negatives_per_query is 0"
+                raise Refusal(f"{self.place}: {several}. Raise it, or take another loss or mask.")
+            if SCORES in needed:
+                inputs[f"scores.{whose}"] = self.score(whose, pool.settings, {"negatives": pool} | self.positives)
+            if VECTORS in needed:
+                roles = f"vectors.{whose}.queries", f"vectors.{whose}.passages"
+                inputs |= dict(zip(roles, self.vectors_of(whose), strict=True))
+        vectors = [(role, stage.settings.chunks) for role, stage in inputs.items() if role.startswith("vectors.")]
+        own = [("the model", self.experiment.encoder.chunks)] if takes_vectors else []
+        if several := [name for name, chunks in vectors + own if chunks > 1]:
+            raise Refusal(
+                f"{self.place}: training.loss or a mask compares vectors of passages, and {several[0]} has several "
+                "of a passage. Set `chunks: 1` in its encoder, or take another loss or mask."
+            )
+        return inputs
 
     def train_settings(self):
         """The settings of the train stage. Raises Refusal for live search among chunks."""

@@ -7,8 +7,8 @@ from teleport.encoder.completed import completed
 from teleport.evaluation.check import needed_splits
 from teleport.plan.analyses import contrast
 from teleport.plan.counts import unread_warnings
-from teleport.plan.experiment import Trajectory, pretrained_settings
-from teleport.plan.identity import identify_downloads, identify_file, identify_source
+from teleport.plan.experiment import Trajectory
+from teleport.plan.identity import identify_downloads, identify_file, identify_source, pretrained_settings
 from teleport.plan.stage import Stage
 from teleport.refusal import Refusal
 from teleport.settings.collection import Fetched
@@ -125,8 +125,8 @@ class Plan:
         if self.planned[name, seed] is None:
             names = ", ".join(other for (other, _), trajectory in self.planned.items() if trajectory is None)
             raise Refusal(
-                f"experiments.{name}: start_from or mining.checkpoint goes in a circle ({names}). Let one of them name "
-                "another checkpoint."
+                f"experiments.{name}: start_from, mining.checkpoint or teachers go in a circle ({names}). Let one of "
+                "them name another checkpoint."
             )
         return self.planned[name, seed]
 

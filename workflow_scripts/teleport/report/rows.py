@@ -15,7 +15,8 @@ from teleport.settings.section import ANALYSES_TABLE, MAIN_TABLE
 
 MAIN_TITLE = "Every system and episode"
 # kinds of stages whose results become negatives
-MINING = ("encode", "index", "retrieve", "lexical_index", "bm25", "negatives_file", "positives", "score", "merge")
+MINING = ("encode", "index", "retrieve", "lexical_index", "bm25", "negatives_file", "positives", "scores_file", "score")
+MINING += ("cross_score", "merge")
 
 
 def in_folder(kind, config):

@@ -1,6 +1,6 @@
 """An experiment: an encoder, and episodes, each of which is negatives x loss x schedule x start x what is trained."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -10,7 +10,8 @@ from teleport.settings.measures import known_measures
 from teleport.settings.negatives import Mining, Negatives, Start
 from teleport.settings.registry import LOSSES, MASKS, SOURCES, chosen, has_function, own_settings
 from teleport.settings.search import FrozenIndex, Index
-from teleport.settings.section import Integer, Line, Natural, Section, Unique
+from teleport.settings.section import NAME, Integer, Line, Natural, Section, Unique
+from teleport.settings.teachers import Teacher
 from teleport.settings.training import Dev, Training
 
 ChosenLoss, ChosenMask = chosen(LOSSES, "loss", "losses"), chosen(MASKS, "mask", "masks")
@@ -25,10 +26,14 @@ class EpisodeTraining(Training):
         validate_default=True,
         description="softmax over all passages of the batch (ANCE-Tele, released); nll: pairs of positive and own "
         "negative (ANCE); ranknet: pairs with all passages of the batch (STAR); hardest: the highest-scored passage of "
-        "the batch (NCE). With negatives.live: lambda, pairs weighed by ranks (ADORE), or ranknet-list, all weights 1.",
+        "the batch (NCE). With negatives.live: lambda, pairs weighed by ranks (ADORE), or ranknet-list, all weights 1. "
+        "By a teacher: kl, margin-mse, listmle, bixse, distill. The softmax, changed: hardness, focal, bidirectional, "
+        "joint, qwen3.",
     )
     masks: Unique[ChosenMask] = Field(
-        [], description="What is left out of a query's in-batch negatives; known_positives: those of the query (STAR)."
+        [],
+        description="What is left out of a query's in-batch negatives; known_positives: those of the query (STAR); "
+        "above_positive, guide: what the model, or a teacher, scores above the positive (Qwen3; GISTEmbed).",
     )
     start_from: Literal["pretrained", "previous"] | Start = Field(
         "pretrained", description="ANCE-Tele: pretrained. The first episode mines with {experiment: NAME}, too."
@@ -92,6 +97,16 @@ class Episode(Section):
     def mines(self):
         """Whether it draws from what a checkpoint retrieves."""
         return self.has_pool and any(SOURCES[name].needs in ("queries", "lookahead") for name in self.negatives.drawn)
+
+    @property
+    def judges(self):
+        """[(key in the episode, whose scores are named there)] of filters, draws, masks and the loss."""
+        training, negatives = self.training, self.negatives
+        chosen = {("negatives", "draw"): negatives.draw, ("training", "loss"): training.loss}
+        chosen |= {("negatives", "draws", name): draw for name, draw in negatives.draws.items()}
+        chosen |= {("training", "masks", number): mask for number, mask in enumerate(training.masks)}
+        named = [((*key, "scores"), each.own["scores"]) for key, each in chosen.items() if "scores" in each.own]
+        return [*named, (("negatives", "filters", "scores"), negatives.filters.scores)]
 
     @property
     def watched_by(self):
@@ -171,6 +186,9 @@ class Defaults(Section):
     mining: Mining = Field(Mining(), description="How candidates are retrieved.")
     negatives: Negatives = Field(Negatives(), description="How the pool of an episode is made.")
     training: EpisodeTraining | None = Field(None, description="How an episode trains; as for `encoder`.")
+    teachers: dict[Annotated[str, Field(pattern=NAME)], Teacher] = Field(
+        {}, description="Name → whose scores draws, filters, masks and losses may compare (`scores: NAME`)."
+    )
     search_index: FrozenIndex = Field(Index(), description="What evaluation searches: Flat, exactly; or PQ48.")
     seeds: Unique[Integer] = Field([42], min_length=1, description="Root seeds; tables give means and deviations.")
 

@@ -12,6 +12,7 @@ from teleport.refusal import Refusal
 from teleport.settings.checks import mistakes, named_experiments
 from teleport.settings.configuration import Config
 from teleport.settings.experiment import Episode, Experiment, WrittenExperiment
+from teleport.settings.scoring import MINER
 from teleport.settings.section import merged
 from teleport.settings.validated import validated
 from teleport.settings.yaml_mapping import Locations, read_mapping
@@ -75,6 +76,7 @@ def experiment_of(config, raw, overrides, place, locations):
             )
         for refuse in (refuse_unread, refuse_undrawn):
             refuse({"negatives": override.negatives}, [episode], entry, locations)
+        refuse_unknown_teachers(episode, experiment.teachers, (entry, place, ()), locations)
         method += [episode] * override.repeat
     for refuse in (refuse_unread, refuse_undrawn):
         refuse(overrides, method, place, locations)
@@ -90,6 +92,19 @@ def refuse_foreign_queries(own, shared, place, locations):
             f"{locations.of((*place, 'encoder', 'checkpoint'))}: the queries would be encoded by the query_checkpoint "
             "that goes with another checkpoint. Give its own beside it, or `query_checkpoint: null` and `tied: true`."
         )
+
+
+def refuse_unknown_teachers(episode, teachers, places, locations):
+    """Raise Refusal where an episode compares the scores of somebody who is no teacher; places: where its keys may be
+    written, the nearest first."""
+    for key, name in episode.judges:
+        if name != MINER and name not in teachers:
+            where = locations.of_first(*((*place, *key) for place in places))
+            known = ", ".join([MINER, *teachers])
+            raise Refusal(f"{where}: there is no teacher {name!r}. Add it under `teachers`, or take one of {known}.")
+    if MINER in teachers:
+        where = locations.of_first(*((*place, "teachers", MINER) for place in places[1:]))
+        raise Refusal(f"{where}: {MINER} is the checkpoint that mines. Give the teacher another name.")
 
 
 def refuse_unread(written, episodes, place, locations):

@@ -14,8 +14,9 @@ from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, cr
 from teleport.refusal import Refusal
 from teleport.settings.forms import FORMS
 from teleport.settings.pool import PositiveScore
-from teleport.settings.scoring import Judge
+from teleport.settings.scoring import MINER, Judge
 from teleport.settings.section import Chosen, Section
+from teleport.training.seen import names_seen, needed
 
 
 class Source(NamedTuple):
@@ -47,10 +48,10 @@ CANDIDATES, POSITIVES, ANCHORS = "candidates", "positives", "anchors"
 
 
 class Method(NamedTuple):
-    """The module of a draw, a filter or a mask, and the pairs whose scores it compares.
+    """The module of a draw, a filter or a mask, and the pairs whose scores a draw or a filter compares.
 
     CANDIDATES: of the query and each candidate; POSITIVES: of the query and its positives; ANCHORS: of its first
-    positive and each candidate; of a mask, whose settings then are a `scoring.Scored`, any of these gives it the scores
+    positive and each candidate. What a mask sees, its arguments name (`training.seen`).
     """
 
     module: str
@@ -79,6 +80,8 @@ FILTERS = {
 
 MASKS = {
     "known_positives": Method("teleport.training.masks.known_positives"),
+    "above_positive": Method("teleport.training.masks.above_positive"),
+    "guide": Method("teleport.training.masks.guide"),
 }
 
 
@@ -86,13 +89,11 @@ class Loss(NamedTuple):
     """The module of a loss, and what it takes.
 
     "batch": scores of all passages of a batch; "own": only those of a query's own negatives, which there must be;
-    "lists": what a live search has found
-    scores: whether it compares them with another's scores; its settings are a `scoring.Scored` then
+    "lists": what a live search has found. What else it sees, its arguments name (`training.seen`).
     """
 
     module: str
     takes: str = "batch"
-    scores: bool = False
 
 
 LOSSES = {
@@ -102,6 +103,16 @@ LOSSES = {
     "hardest": Loss("teleport.training.losses.hardest"),
     "lambda": Loss("teleport.training.losses.lambda_loss", "lists"),
     "ranknet-list": Loss("teleport.training.losses.ranknet_list", "lists"),
+    "kl": Loss("teleport.training.losses.kl", "own"),
+    "margin-mse": Loss("teleport.training.losses.margin_mse", "own"),
+    "listmle": Loss("teleport.training.losses.listmle", "own"),
+    "bixse": Loss("teleport.training.losses.bixse"),
+    "distill": Loss("teleport.training.losses.distill"),
+    "hardness": Loss("teleport.training.losses.hardness"),
+    "focal": Loss("teleport.training.losses.focal"),
+    "bidirectional": Loss("teleport.training.losses.bidirectional"),
+    "joint": Loss("teleport.training.losses.joint"),
+    "qwen3": Loss("teleport.training.losses.qwen3"),
 }
 
 LIVE = "teleport.training.live"  # what searches at every step, where negatives.live asks for it
@@ -143,7 +154,7 @@ class FiltersOn(Section):
     Scores are inner products with the query, whatever the source; s+ is that of the positive.
     """
 
-    scores: Judge = Field("miner", description="Whose scores filters compare: those of the checkpoint that mines.")
+    scores: Judge = Field(MINER, description="Whose scores filters compare: miner, or a name in `teachers`.")
 
     positive_score: PositiveScore = Field(
         "lowest", description="s+ with several positives; first: as judged, the one that `positive: first` trains on."
@@ -202,10 +213,23 @@ def train_loads(settings):
     return loads | ({"live": LIVE} if settings.live else {}) | ({"dev": DEV} if settings.dev else {})
 
 
-def train_scores(training):
-    """Whose scores of pairs the loss and the masks of a settings.Training compare (sorted list)."""
-    chosen = [(training.loss, LOSSES[training.loss.kind]), *((mask, MASKS[mask.kind]) for mask in training.masks)]
-    return sorted({each.own["scores"] for each, entry in chosen if entry.scores})
+def train_needs(training):
+    """{whose: what of somebody's opinion the loss and the masks of a settings.Training read: `seen.SCORES` of pairs,
+    `seen.VECTORS` or both (set)}; and whether one takes vectors of the model, which must be one a text (bool)."""
+    needs, takes_vectors = {}, False
+    for name, entry in losses_and_masks(training).items():
+        function = seeing_function(entry)
+        takes_vectors |= "vectors" in names_seen(function)
+        if needed(function):
+            chosen = training.loss if name == "loss" else next(m for m in training.masks if f"masks.{m.kind}" == name)
+            needs.setdefault(chosen.own["scores"], set()).update(needed(function))
+    return needs, takes_vectors
+
+
+def seeing_function(entry):
+    """The function of a loss's or a mask's module that looks at a step."""
+    module = importlib.import_module(entry.module)
+    return next(getattr(module, name) for name in ("loss", "mask_scores", "mask") if hasattr(module, name))
 
 
 def registered_modules():

@@ -1,20 +1,21 @@
 """Whose scores of pairs something compares; and what the stages are told that score runs and compare them: NAMESettings
 are those of the stage NAME."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
-from teleport.settings.section import Integer, Section, is_false
+from teleport.settings.section import NAME, Integer, Section, is_false
 
-# Whose scores of pairs a draw, a filter, a mask or a loss compares: those of the checkpoint that mines.
-Judge = Literal["miner"]
+MINER = "miner"
+# Whose scores of pairs a draw, a filter, a mask or a loss compares: those of the checkpoint that mines, or a teacher's.
+Judge = Annotated[str, Field(pattern=NAME)]
 
 
 class Scored(Section):
     """Settings of what compares scores of pairs."""
 
-    scores: Judge = Field("miner", description="Whose scores: those of the checkpoint that mines.")
+    scores: Judge = Field(MINER, description="Whose scores: miner, the checkpoint that mines, or a name in `teachers`.")
 
 
 class Collapse(Section):

@@ -86,6 +86,13 @@ class Locations:
                     return f"{file}, line {lines[path[:depth]]}: {'.'.join(path)}"
         return ".".join(path) or "configuration"
 
+    def of_first(self, *paths):
+        """`of` the first of these paths that stands in a file as a whole, or else of the first."""
+        for path in (tuple(map(str, path)) for path in paths):
+            if any(path in lines for lines in self.lines.values()):
+                return self.of(path)
+        return self.of(paths[0])
+
 
 def lines_below(file, node, path=()):
     """{path of keys: line} below a YAML node at `path`. Raises Refusal, naming both lines, for a repeated key: YAML

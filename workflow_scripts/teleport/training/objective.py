@@ -6,7 +6,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from teleport.negatives.scores import PairTable
+from teleport.arrays import CHUNK_OFFSETS
+from teleport.negatives.scores import PairTable, require_informative
+from teleport.refusal import Refusal
+from teleport.training.seen import SCORES, VECTORS, look, names_seen, needed
+
+
+class Teacher(NamedTuple):
+    """What of somebody's opinion a loss or a mask reads: `score`, function (query rows, passage rows) → float32, and
+    the vectors of the training queries and of all passages (numpy); None where nothing asks for it."""
+
+    score: Callable | None = None
+    queries: np.ndarray | None = None
+    passages: np.ndarray | None = None
 
 
 class Objective(NamedTuple):
@@ -16,41 +28,60 @@ class Objective(NamedTuple):
     num_pairs: function (bool [Q, P] of what is not left out, both columns; all numpy) -> of how many pairs the loss is
         the mean; None: it is one over queries
     masks: functions of a `data.Batch` -> bool [Q, P], True where a passage is left out for a query
-    score_masks: functions of scores and both columns, on the device -> the same
-    labels: function of a batch -> float32 [Q, 1 + N], what the loss compares its scores with; None: nothing
+    score_masks: [(function of scores and both columns, on the device -> the same, its `sees`)]
+    sees: function of a `seen.Step` -> {argument of the loss: value}
     """
 
     loss: Callable
     num_pairs: Callable | None = None
     masks: list = []
     score_masks: list = []
-    labels: Callable | None = None
+    sees: Callable = lambda step: {}
 
 
-def open_objective(job, data):
-    """The `Objective` of a train job. data: its `data.TrainingSet`"""
+def open_objective(job, data, dim):
+    """The `Objective` of a train job. data: its `data.TrainingSet`; dim: of the vectors that are trained"""
     training, module, masks, score_masks = job.settings.training, job.load("loss"), [], []
     for mask in training.masks:
-        of_mask, own, given = job.load(f"masks.{mask.kind}"), mask.own, {}
-        if whose := own.pop("scores", None):
-            given["score"] = open_scores(job, whose, data).score
+        of_mask, own = job.load(f"masks.{mask.kind}"), mask.own
         if hasattr(of_mask, "mask_scores"):
-            score_masks.append(partial(of_mask.mask_scores, **own))
+            sees = open_sees(job, data, of_mask.mask_scores, own, dim)
+            score_masks.append((partial(of_mask.mask_scores, **own), sees))
         else:
-            masks.append(partial(of_mask.mask, data=data, **given, **own))
-    own, labels = training.loss.own, None
-    if whose := own.pop("scores", None):
-        labels = partial(scores_of_pairs, open_scores(job, whose, data).score)
-    return Objective(partial(module.loss, **own), getattr(module, "num_pairs", None), masks, score_masks, labels)
+            seen = open_sees(job, data, of_mask.mask, own, dim)(None)
+            masks.append(partial(of_mask.mask, data=data, **seen, **own))
+    own = training.loss.own
+    sees = open_sees(job, data, module.loss, own, dim, getattr(module, "require_scores", None))
+    return Objective(partial(module.loss, **own), getattr(module, "num_pairs", None), masks, score_masks, sees)
 
 
-def open_scores(job, whose, data):
-    """What keeps the contract of `negatives.scores` for the pairs of the pool and the positives."""
-    return PairTable.open(job, f"scores.{whose}", len(data.query_ids))
+def open_sees(job, data, function, own, dim, require_scores=None):
+    """What a loss or a mask sees: function of a `seen.Step`. own: its settings, from which `scores` is taken;
+    require_scores: function (name, float32 array) of a loss that takes some scores alone"""
+    whose, names, needs, given = own.pop("scores", None), names_seen(function), needed(function), {}
+    if SCORES in needs:
+        table = PairTable.open(job, f"scores.{whose}", len(data.query_ids))
+        require_informative(table.scores, table.name)
+        if require_scores:
+            require_scores(table.name, table.scores)
+        given["score"] = table.score
+    if VECTORS in needs:
+        given |= open_vectors(job, whose, dim if "vectors" in names else None)
+    return partial(look, names, Teacher(**given))
 
 
-def scores_of_pairs(score, batch):
-    """float32 [Q, 1 + N]: the scores of each query's positive, and then of its own negatives."""
-    columns_QN = np.column_stack([batch.positive_columns_Q, batch.own_columns_QN])
-    rows_QN = np.broadcast_to(batch.queries_Q[:, None], columns_QN.shape)
-    return score(rows_QN.ravel(), batch.passages_P[columns_QN].ravel()).reshape(columns_QN.shape)
+def open_vectors(job, whose, dim):
+    """{"queries", "passages": numpy} of a teacher's vectors. Raises Refusal where they are not `dim` wide (None: of any
+    width)."""
+    roles = f"vectors.{whose}.queries", f"vectors.{whose}.passages"
+    paths = job.input(roles[0], "queries.train.npy"), job.input(roles[1], "passages.npy")
+    queries, passages = (np.load(path, mmap_mode="r") for path in paths)
+    if CHUNK_OFFSETS in job.inputs[roles[1]].manifest["files"]:
+        raise Refusal(f"the teacher {whose} has several vectors of a passage. Set `chunks: 1` in its encoder.")
+    if dim is not None and dim != passages.shape[1]:
+        width = passages.shape[1]
+        raise Refusal(
+            f"the vectors of the teacher {whose} are {width} wide and those of the model {dim}, so they cannot be "
+            f"compared. Set encoder.projection to {width}, or take another teacher."
+        )
+    return {"queries": queries, "passages": passages}

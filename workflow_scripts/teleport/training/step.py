@@ -12,11 +12,12 @@ from teleport.encoder.budget import TOKEN_BUDGET
 from teleport.encoder.graphs import Graphs, graphs_fit
 from teleport.encoder.precision import autocast, to_device
 from teleport.encoder.side import Frozen, Side
-from teleport.maxp import chunk_mask, max_over_padded_chunks, pad_chunks
+from teleport.maxp import chunk_mask, pad_chunks
 from teleport.refusal import Refusal
 from teleport.seed import derive_seed
 from teleport.training.optimizers import make_optimizer
 from teleport.training.parallel import ALONE
+from teleport.training.seen import Encoded, Step
 from teleport.training.step_metrics import GradientNorms, StepMetrics, mean_scores, mean_where
 
 
@@ -95,15 +96,17 @@ class Trainer:
 
     def batch_loss(self, batch, masked):
         """As `forward`: queries against the passages of the batch."""
-        own = self.own_batch(batch)
-        scores_QP = self.maxp_scores(batch, own) if self.most_chunks > 1 else self.inner_products(own)
+        encoded = self.encoded(batch)
+        scores_QP = encoded.products(self.scale * encoded.queries_QD)
         for masked_QP in masked:
             scores_QP = scores_QP.masked_fill(self.on_device(masked_QP), float("-inf"))
         columns = self.on_device(batch.positive_columns_Q), self.on_device(batch.own_columns_QN)
-        for mask in self.objective.score_masks:
-            scores_QP = scores_QP.masked_fill(mask(scores_QP.detach(), *columns), float("-inf"))
-        labels = [self.on_device(self.objective.labels(batch))] if self.objective.labels else []
-        return self.objective.loss(scores_QP, *columns, *labels), mean_scores(scores_QP, *columns)
+        seen = Step(batch, encoded, columns, self.scale, self.on_device)
+        for mask, sees in self.objective.score_masks:
+            masked_QP = mask(scores_QP.detach(), *columns, **sees(seen))
+            scores_QP = scores_QP.masked_fill(masked_QP, float("-inf"))
+        loss = self.objective.loss(scores_QP, *columns, **self.objective.sees(seen))
+        return loss, mean_scores(scores_QP, *columns)
 
     def live_loss(self, batch):
         """As `forward`: queries against the passages that a live search ranks for them."""
@@ -113,20 +116,16 @@ class Trainer:
         means = [mean_where(scores_QK.detach(), to_device(label_QK, self.device)) for label_QK in labels]
         return self.objective.loss(scores_QK, *labels), torch.stack(means)
 
-    def inner_products(self, own):
-        """Float32 [Q, P]: scaled inner products of all processes' queries and passages. own: this one's `Batch`."""
-        vectors = self.encode(own.queries_Q, own.passages_P)
-        query_vectors_QD, passage_vectors_PD = map(self.processes.gather, vectors)
-        return self.scale * query_vectors_QD @ passage_vectors_PD.T
-
-    def maxp_scores(self, batch, own):
-        """As `inner_products`, of each passage that of its best chunk; passages are padded to equally many chunks."""
+    def encoded(self, batch):
+        """The `seen.Encoded` of all processes' queries and passages. Passages in chunks are padded to equally many."""
+        own = self.own_batch(batch)
+        if self.most_chunks == 1:
+            return Encoded(*map(self.processes.gather, self.encode(own.queries_Q, own.passages_P)))
         own_mask_C, mask_C = (chunk_mask(self.chunk_counts(b.passages_P), self.most_chunks) for b in (own, batch))
         query_vectors, chunk_vectors = self.encode(own.queries_Q, self.vector_rows(own.passages_P))
         padded = pad_chunks(chunk_vectors, self.on_device(np.flatnonzero(own_mask_C)), len(own_mask_C))
-        query_vectors_QD, padded_CD = map(self.processes.gather, (query_vectors, padded))
-        scores_QC = self.scale * query_vectors_QD @ padded_CD.T
-        return max_over_padded_chunks(scores_QC, self.on_device(mask_C), self.most_chunks)
+        vectors = map(self.processes.gather, (query_vectors, padded))
+        return Encoded(*vectors, self.on_device(mask_C), self.most_chunks)
 
     def vectors(self, side, rows):
         """Vectors of a side's texts, float32 [rows, D], with their graph; a frozen side's are read, without one."""

@@ -91,7 +91,7 @@ def make_trainer(job, data, total, seed, processes=ALONE):
         for encoder in dict.fromkeys(side.encoder for side in (queries, passages) if isinstance(side, Side)):
             compile_layers(encoder)
     live = job.load("live").open_search(job, data, passages, processes) if settings.live else None
-    objective = open_objective(job, data)
+    objective = open_objective(job, data, passages.encoder.dim)
     return Trainer(queries, passages, data, objective, settings, total, seed, device, processes, live)
 
 

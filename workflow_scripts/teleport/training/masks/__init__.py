@@ -3,6 +3,6 @@
 mask(batch, data, **settings)  of a `data.Batch` and its `data.TrainingSet`: bool numpy [Q, P], True where left out
 mask_scores(scores_QP, positive_columns_Q, own_columns_QN, **settings)  of scaled scores: bool, as torch's, likewise
 
-and leaves in the positive of the query itself. A mask that compares scores of pairs has `scores` in its line in the
-registry, a `scoring.Scored` as settings, and gets the function `score(query_rows, passage_rows)` as a keyword besides.
+and leaves in the positive of the query itself. What it sees besides, its arguments name (`training.seen`): the first
+kind the function `score` alone. One that sees a teacher has a `scoring.Scored` as settings.
 """

@@ -1,0 +1,195 @@
+"""A cross-encoder's scores of pairs: those of a plain loop of transformers and of sentence-transformers, on miniatures
+of each architecture; killed and resumed; and what is refused."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, PreTrainedTokenizerFast
+
+from teleport.encoder import ranker
+from teleport.negatives import cross_score
+from teleport.negatives.scores import PairTable
+from teleport.refusal import Refusal
+from teleport.settings.pool import Draw
+
+WORDS = [f"w{number}" for number in range(60)]
+SPECIAL = {"bert": ("[CLS]", "[SEP]", "[PAD]", "[UNK]"), "roberta": ("<s>", "</s>", "<pad>", "<unk>")}
+SIZES = {
+    "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32, "vocab_size": 70,
+    "max_position_embeddings": 80, "num_labels": 1,
+}  # fmt: skip
+ARCHITECTURES = ["bert", "roberta", "xlm-roberta", "modernbert"]
+
+
+@pytest.fixture(autouse=True)
+def on_cpu(monkeypatch):
+    monkeypatch.setattr(cross_score, "pick_device", lambda: torch.device("cpu"))
+
+
+def miniature(folder, architecture="bert", **changes):
+    """Write a cross-encoder of random weights with a tokenizer of words; returns the folder."""
+    like_bert = architecture in ("bert", "modernbert")
+    cls, sep, pad, unk = SPECIAL["bert" if like_bert else "roberta"]
+    vocabulary = {word: number for number, word in enumerate([cls, pad, sep, unk, *WORDS])}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=unk))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    second = f"{sep}:1" if architecture == "bert" else sep
+    pair = f"{cls} $A {sep} $B{':1' if architecture == 'bert' else ''} {second}"
+    pair = pair if like_bert else f"{cls} $A {sep} {sep} $B {sep}"
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"{cls} $A {sep}", pair=pair, special_tokens=[(cls, vocabulary[cls]), (sep, vocabulary[sep])]
+    )
+    names = ["input_ids", *(["token_type_ids"] if architecture == "bert" else []), "attention_mask"]
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, cls_token=cls, sep_token=sep, pad_token=pad, unk_token=unk, model_input_names=names
+    )
+    fast.save_pretrained(folder)
+    from transformers import AutoConfig
+
+    ids = {"pad_token_id": 1, "cls_token_id": 0, "sep_token_id": 2, "bos_token_id": 0, "eos_token_id": 2}
+    config = AutoConfig.for_model(architecture, **SIZES | ids | changes)
+    torch.manual_seed(3)
+    model = AutoModelForSequenceClassification.from_config(config).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.ndim > 1:
+                parameter.normal_(0, 0.3)
+    model.save_pretrained(folder)
+    return folder
+
+
+def ranked(stages, folder):
+    """The finished stage that brings the miniature in a folder into its form."""
+    settings = {"checkpoint": {"folder": str(folder)}}
+    return stages.run(ranker.run, "ranker", settings)
+
+
+@pytest.fixture
+def pairs(world):
+    """(collection, the retrieval of a source, {(query row, passage row)}, texts of queries, titles, texts)."""
+    rng = np.random.default_rng(0)
+
+    def texts(number, most):
+        return [" ".join(rng.choice(WORDS, size=rng.integers(1, most))) for _ in range(number)]
+
+    queries, titles, passages = texts(6, 6), texts(30, 4), texts(30, 50)
+    titles[4] = ""
+    judgments = [(q, q, 1) for q in range(6)]
+    ids = [f"q{q}" for q in range(6)]
+    corpus = {"doc_id": [f"d{n}" for n in range(30)], "title": titles, "text": passages}
+    collection = world.collection(ids, judgments, queries=queries, **corpus)
+    found = rng.permuted(np.tile(np.arange(30), (6, 1)), axis=1)[:, :9]
+    expected = {(q, int(p)) for q, row in enumerate(found) for p in row} | {(q, q) for q in range(6)}
+    return collection, world.retrieval(found), sorted(expected), queries, titles, passages
+
+
+def job_of(world, pairs, model, **settings):
+    own = {"max_tokens": 32, "precision": "fp32", "episode": 1, "seed": 1} | settings
+    own["sources"] = {"query": Draw(count=0, place=0).model_dump(mode="json")}
+    inputs = {"collection": pairs[0], "query": pairs[1], "ranker": model}
+    loads = {"query": "teleport.negatives.sources.retrieval"}
+    return world.stages.make("cross_score", own, inputs, loads=loads, save_every=0.0)
+
+
+def table_of(world, job):
+    return PairTable.open(world.stages.make("merge", inputs={"scores.ranker": job}), "scores.ranker", 6)
+
+
+def texts_of(pairs, title=True):
+    _, _, expected, queries, titles, passages = pairs
+    return [(queries[q], f"{titles[p]} {passages[p]}".strip() if title else passages[p]) for q, p in expected]
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_scores_are_those_of_a_plain_loop_and_of_sentence_transformers(world, pairs, tmp_path, architecture):
+    model = ranked(world.stages, miniature(tmp_path / "model", architecture))
+    job = job_of(world, pairs, model)
+    facts = cross_score.run(job)
+    assert facts["pairs"] == len(pairs[2]) and facts["dtype"] == "float32"
+    table = table_of(world, world.stages.finish(job, facts))
+    assert list(zip(np.repeat(np.arange(6), np.diff(table.offsets)), table.passages, strict=True)) == pairs[2]
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "model")
+    plain = AutoModelForSequenceClassification.from_pretrained(tmp_path / "model", dtype=torch.float32).eval()
+    expected = []
+    with torch.inference_mode():
+        for query, passage in texts_of(pairs):
+            encoded = tokenizer(query, passage, truncation=True, max_length=32, return_tensors="pt")
+            expected.append(plain(**encoded).logits.item())
+    np.testing.assert_allclose(table.scores, expected, rtol=1e-5, atol=1e-5)
+    assert np.std(expected) > 0.05, "not vacuous"
+    assert any(len(f"{q} {p}".split()) > 32 for q, p in texts_of(pairs)), "some are cut"
+    pytest.importorskip("sentence_transformers")
+    from sentence_transformers import CrossEncoder
+
+    folder = job.inputs["ranker"].path("checkpoint")
+    theirs = CrossEncoder(str(folder), max_length=32, device="cpu")
+    found = theirs.predict(texts_of(pairs), activation_fn=torch.nn.Identity(), show_progress_bar=False)
+    np.testing.assert_allclose(table.scores, found, rtol=1e-5, atol=1e-5)
+
+
+def test_a_killed_stage_goes_on_to_the_same_bits(world, pairs, tmp_path, monkeypatch):
+    monkeypatch.setattr(cross_score, "BLOCK_PAIRS", 8)
+    model, calls = ranked(world.stages, miniature(tmp_path / "model")), []
+    whole, killed = job_of(world, pairs, model), job_of(world, pairs, model)
+    world.stages.finish(whole, cross_score.run(whole))
+    score = cross_score.score_pairs
+
+    def dying(*arguments):
+        calls.append(1)
+        if len(calls) == 4:
+            raise KeyboardInterrupt
+        return score(*arguments)
+
+    monkeypatch.setattr(cross_score, "score_pairs", dying)
+    with pytest.raises(KeyboardInterrupt):
+        cross_score.run(killed)
+    world.stages.finish(killed, cross_score.run(killed))
+    blocks = -(-len(pairs[2]) // 8)
+    assert len(calls) == blocks + 1 > 5, "what was done is not done again"
+    assert (killed.folder / "scores.npy").read_bytes() == (whole.folder / "scores.npy").read_bytes()
+
+
+def test_how_a_pair_is_read_and_what_is_said_of_it(world, pairs, tmp_path):
+    model, scores = ranked(world.stages, miniature(tmp_path / "model")), {}
+    for name, settings in {"plain": {}, "no title": {"title": "none"}, "sigmoid": {"sigmoid": True}}.items():
+        job = job_of(world, pairs, model, **settings)
+        scores[name] = table_of(world, world.stages.finish(job, cross_score.run(job))).scores
+    np.testing.assert_allclose(scores["sigmoid"], 1 / (1 + np.exp(-scores["plain"].astype(float))), rtol=1e-5)
+    same = [number for number, (_, passage) in enumerate(pairs[2]) if passage == 4]
+    assert (scores["no title"] == scores["plain"])[same].all() and same, "one has no title"
+    assert (scores["no title"] != scores["plain"]).sum() > len(pairs[2]) / 2
+
+
+def test_several_labels_are_refused(world, tmp_path):
+    with pytest.raises(Refusal, match=r"config.json: the cross-encoder has 3 labels"):
+        ranked(world.stages, miniature(tmp_path / "model", num_labels=3))
+
+
+def test_a_model_without_its_head_is_refused(world, tmp_path):
+    from transformers import BertModel
+
+    folder = miniature(tmp_path / "model")
+    BertModel.from_pretrained(folder).save_pretrained(folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | SIZES | {"id2label": {"0": "x"}, "label2id": {"x": 0}}))
+    with pytest.raises(Refusal, match="lacks 2 weights of a cross-encoder, for example classifier.bias"):
+        ranked(world.stages, folder)
+
+
+def test_weights_that_are_a_pickle_are_refused(world, tmp_path):
+    folder = miniature(tmp_path / "model")
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    with pytest.raises(Refusal, match="pytorch_model.bin is a pickle"):
+        ranked(world.stages, folder)
+
+
+def test_scores_that_are_all_the_same_are_refused(world, pairs, tmp_path):
+    folder = miniature(tmp_path / "model")
+    model = AutoModelForSequenceClassification.from_pretrained(folder)
+    torch.nn.init.zeros_(model.classifier.weight)
+    model.save_pretrained(folder)
+    with pytest.raises(Refusal, match=r"all \d+ scores are"):
+        cross_score.run(job_of(world, pairs, ranked(world.stages, folder)))

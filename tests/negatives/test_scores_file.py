@@ -1,0 +1,110 @@
+"""Scores of a file from elsewhere: what is read, and every line that is refused."""
+
+import gzip
+import json
+
+import numpy as np
+import pytest
+
+from teleport.negatives import scores_file
+from teleport.negatives.scores import PairTable
+from teleport.refusal import Refusal
+from teleport.running.files import sha256_file
+
+PAIRS = [("q2", "doc_id7", 0.25), ("q0", "doc_id9", -3.5), ("q0", "doc_id2", 4), ("q2", "doc_id1", 1e-3)]
+
+
+@pytest.fixture
+def read(world, tmp_path):
+    """Function of (name, text) of a file: the job of the stage that reads it, over three queries and 10 passages."""
+    collection = world.collection(["q0", "q1", "q2"], [(0, 2, 1)], num_passages=10)
+
+    def of_text(name, text):
+        path = tmp_path / name
+        path.write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
+        settings = {"path": str(path), "sha256": sha256_file(path)}
+        return world.stages.run(scores_file.run, "scores_file", settings, {"collection": collection})
+
+    of_text.merge = lambda job: world.stages.make("merge", inputs={"scores.judge": job, "collection": collection})
+    return of_text
+
+
+def tsv(pairs):
+    return "".join("\t".join(map(str, pair)) + "\n" for pair in pairs)
+
+
+def jsonl(pairs):
+    return "".join(
+        json.dumps(dict(zip(("query_id", "passage_id", "score"), pair, strict=True))) + "\n" for pair in pairs
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "form"), [("s.tsv", tsv), ("s.jsonl", jsonl), ("s.tsv.gz", tsv), ("s.jsonl.gz", jsonl)]
+)
+def test_both_forms_give_one_table(read, name, form):
+    job = read(name, form(PAIRS))
+    table = PairTable.open(read.merge(job), "scores.judge", 3)
+    assert table.offsets.tolist() == [0, 2, 2, 4] and table.passages.tolist() == [2, 9, 1, 7]
+    rows, passages = [2, 0, 0, 2], [7, 9, 2, 1]
+    assert table.score(np.array(rows), np.array(passages)).tolist() == [np.float32(score) for *_, score in PAIRS]
+    assert json.loads((job.folder / "manifest.json").read_text())["facts"] == {"pairs": 4, "queries": 2}
+
+
+def test_a_verdict_is_a_score_and_a_header_no_line(read):
+    verdicts = read("v.jsonl", jsonl([("q0", "doc_id1", True), ("q0", "doc_id2", False)]))
+    table = PairTable.open(read.merge(verdicts), "scores.judge", 3)
+    assert table.scores.tolist() == [1.0, 0.0]
+    headed = read("h.tsv", "query_id\tpassage_id\tscore\n" + tsv(PAIRS))
+    assert len(PairTable.open(read.merge(headed), "scores.judge", 3).scores) == 4
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "where"),
+    [
+        ("a.tsv", tsv([*PAIRS, ("q9", "doc_id1", 1)]), "a.tsv, line 5: query 'q9' with passage 'doc_id1'.*split"),
+        ("b.tsv", tsv([*PAIRS, ("q1", "doc_id10", 1)]), "b.tsv, line 5: query 'q1' with passage 'doc_id10'.*corpus"),
+        ("c.tsv", tsv([*PAIRS, ("q2", "doc_id7", 1)]), "c.tsv, line 5: query 'q2' with passage 'doc_id7'.* line 1 "),
+        ("d.tsv", tsv([*PAIRS, ("q1", "doc_id1", "nan")]), "d.tsv, line 5: the score 'nan'"),
+        ("e.jsonl", jsonl([*PAIRS, ("q1", "doc_id1", float("nan"))]), "e.jsonl, line 5: the score nan"),
+        ("f.jsonl", jsonl(PAIRS) + '{"query_id": "q1", "passage_id": "doc_id1"}\n', "f.jsonl, line 5: the score None"),
+        ("g.tsv", tsv([*PAIRS, ("q1", "doc_id1", 1e39)]), "g.tsv, line 5: the score '1e.39'"),
+        ("h.tsv", tsv(PAIRS) + "q1\tdoc_id1\n", "h.tsv, line 5: column count 2"),
+        ("i.tsv", tsv([(query, passage, 2) for query, passage, _ in PAIRS]), "i.tsv: all 4 scores are 2"),
+        ("j.tsv", "", "j.tsv has no line"),
+    ],
+)
+def test_a_wrong_line_is_refused_with_file_line_and_pair(read, name, text, where):
+    with pytest.raises(Refusal, match=where):
+        read(name, text)
+
+
+def test_a_file_that_changed_since_it_was_planned_is_refused(world, tmp_path):
+    path = tmp_path / "s.tsv"
+    path.write_text(tsv(PAIRS))
+    settings = {"path": str(path), "sha256": "0" * 64}
+    with pytest.raises(Refusal, match="s.tsv has changed since it was planned"):
+        world.stages.run(scores_file.run, "scores_file", settings, {})
+
+
+def test_a_pair_that_the_file_lacks_is_refused_by_the_ids(read):
+    table = PairTable.open(read.merge(read("s.tsv", tsv(PAIRS))), "scores.judge", 3)
+    with pytest.raises(
+        Refusal, match=r"^judge \(scores_file/.*query 'q2' \(row 2\) with the passage 'doc_id9' \(row 9\)"
+    ):
+        table.score(np.array([2, 2]), np.array([1, 9]))
+
+
+def test_a_filter_drops_what_a_file_scores_high(world, tmp_path):
+    """The miner's ranks stand; the judge alone decides what is left out."""
+    collection = world.collection(["q0", "q1"], [(0, 0, 1)], num_passages=10)
+    lists = {"query": world.retrieval([[1, 2, 3, 4], [5, 6, 7, 8]])}
+    path = tmp_path / "judge.tsv"
+    judged = {(query, passage): passage % 2 for query, of in enumerate([[1, 2, 3, 4], [5, 6, 7, 8]]) for passage in of}
+    path.write_text(tsv((f"q{query}", f"doc_id{passage}", verdict) for (query, passage), verdict in judged.items()))
+    settings = {"path": str(path), "sha256": sha256_file(path)}
+    judge = world.stages.run(scores_file.run, "scores_file", settings, {"collection": collection})
+    filters = {"max_score": 0.5, "scores": "judge"}
+    pool = world.merge(collection, {"query": 4}, lists, {"scores.judge": judge}, filters=filters)
+    assert [sorted(passages) for passages in pool.passages] == [[2, 4], [6, 8]]
+    assert pool.merge_facts["filters"]["dropped"] == {"query": {"max_score": 4}}

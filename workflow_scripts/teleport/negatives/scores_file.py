@@ -1,0 +1,69 @@
+"""Stage `scores_file`: scores or verdicts of pairs that were made elsewhere, such as by a language model.
+
+The file has a line for each pair: query id, passage id, score between tabs, or JSON lines with the keys query_id,
+passage_id, score. A verdict is a score too: true is 1, false is 0.
+"""
+
+import math
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from teleport.collection.records import json_rows, tab_rows, wrong_row
+from teleport.evaluation.names import read_column
+from teleport.negatives.scores import require_informative, write_table
+from teleport.refusal import Refusal
+from teleport.running.files import require_planned
+from teleport.settings.teachers import ScoresFileSettings as Settings  # noqa: F401
+
+LARGEST = float(np.finfo(np.float32).max)
+
+
+def run(job):
+    """Write a `scores.PairTable` of the training queries; facts: pairs, queries (that have some)."""
+    path = job.settings.path
+    require_planned({path: job.settings.sha256})
+    lines = [(line, *pair, number_of(score, path, line)) for line, *pair, score in pairs_of(path)]
+    if not lines:
+        raise Refusal(f"{path} has no line. Give a line for each pair: query id, passage id, score.")
+    numbers, queries, passages, scores = zip(*lines, strict=True)
+    query_ids = read_column(job, "queries.train.parquet", "query_id")
+    columns = [(queries, query_ids, "query is not in the training split")]
+    columns += [(passages, read_column(job, "corpus.parquet", "doc_id"), "passage is not in the corpus")]
+    found = []
+    for names, known, problem in columns:
+        rows = pc.index_in(pa.array(names, pa.string()), value_set=known)
+        if rows.null_count:
+            first = int(rows.is_null().to_numpy(zero_copy_only=False).argmax())
+            pair = f"query {queries[first]!r} with passage {passages[first]!r}"
+            raise wrong_row(path, numbers[first], f"{pair}: the {problem}. Correct or remove the line.")
+        found.append(rows.to_numpy())
+    (rows, passages), scores, names = found, np.array(scores, np.float32), passages
+    order = np.lexsort((passages, rows))
+    same = np.flatnonzero((np.diff(rows[order]) == 0) & (np.diff(passages[order]) == 0))
+    if len(same):
+        before, again = sorted(order[same[0] : same[0] + 2])
+        pair = f"query {queries[again]!r} with passage {names[again]!r}"
+        raise wrong_row(path, numbers[again], f"{pair} is on line {numbers[before]} already. Remove one of the lines.")
+    require_informative(scores, path)
+    write_table(job, rows[order], passages[order], scores[order], len(query_ids))
+    return {"pairs": len(rows), "queries": len(np.unique(rows))}
+
+
+def pairs_of(path):
+    """(line number, query id, passage id, score) of each line, as written."""
+    if path.removesuffix(".gz").endswith((".jsonl", ".json")):
+        return json_rows(path, {"query_id": str, "passage_id": str, "score": object}, {"score": None})
+    return tab_rows(path, (3,), "query id, passage id, score")
+
+
+def number_of(score, path, line):
+    """A score as it is written as float. Raises Refusal for what is no finite number."""
+    try:
+        value = float(score)
+    except (ValueError, TypeError):
+        value = math.nan
+    if not math.isfinite(value) or abs(value) > LARGEST:
+        raise wrong_row(path, line, f"the score {score!r} is not a finite number. Correct the line.")
+    return value

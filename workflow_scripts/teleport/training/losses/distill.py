@@ -1,0 +1,28 @@
+"""Embedding distillation: the model's vectors become those of a teacher (EmbedDistill, arXiv 2301.12005; jina-v5,
+arXiv 2602.15547; sentence-transformers' EmbedDistillLoss). The widths must be the same: encoder.projection gives the
+model that of the teacher."""
+
+from pydantic import Field
+
+from teleport.settings.scoring import Scored
+from teleport.settings.section import Number
+from teleport.training.losses.own_lists import beside_softmax
+
+
+class Settings(Scored):
+    """The distance of the model's vectors from a teacher's."""
+
+    mse: Number = Field(0.0, ge=0, description="Weight of the mean squared difference of numbers that is added.")
+    softmax: Number = Field(0.0, ge=0, description="Weight of the softmax over the batch that is added.")
+
+
+def loss(scores_QP, positive_columns_Q, own_columns_QN, vectors, teacher_vectors, mse=0.0, softmax=0.0):
+    """Mean over all queries and passages of the batch of 1 - cos(own vector, teacher's vector) (scalar), plus `mse`
+    times the mean squared difference of their numbers, plus `softmax` times the loss of that name."""
+    import torch
+    from torch.nn.functional import cosine_similarity, mse_loss
+
+    own_BD, wanted_BD = torch.cat(vectors), torch.cat(teacher_vectors)
+    distance = (1 - cosine_similarity(own_BD, wanted_BD.to(own_BD), dim=1)).mean()
+    distance = distance + mse * mse_loss(own_BD, wanted_BD.to(own_BD)) if mse else distance
+    return beside_softmax(distance, softmax, scores_QP, positive_columns_Q)

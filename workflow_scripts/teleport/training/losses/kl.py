@@ -1,0 +1,37 @@
+"""The divergence of the model's distribution over a query's own list from a teacher's (Hinton et al. 2015; SimLM,
+FlagEmbedding; sentence-transformers' DistillKLDivLoss)."""
+
+from pydantic import Field
+
+from teleport.refusal import Refusal
+from teleport.settings.scoring import Scored
+from teleport.settings.section import Number
+from teleport.training.losses.own_lists import beside_softmax, own_list
+
+
+class Settings(Scored):
+    """The divergence from a teacher's distribution over the positive and the own negatives."""
+
+    temperature: Number = Field(1.0, gt=0, description="Both divide their scores by it; the loss is times its square.")
+    softmax: Number = Field(
+        0.0, ge=0, description="Weight of the softmax over the batch that is added (FlagEmbedding: 1)."
+    )
+
+    def require(self, training, has_pool):
+        """Raise Refusal where the other settings of an episode do not go with these."""
+        if self.softmax and training.triples:
+            raise Refusal(
+                "training.loss.softmax is over the batch, and triples repeat it: set one of them to 0 or false"
+            )
+
+
+def loss(scores_QP, positive_columns_Q, own_columns_QN, judged_QN, temperature=1.0, softmax=0.0):
+    """Mean over the queries of T^2 KL(softmax(judged / T) || softmax(scores / T)) over the positive and the own
+    negatives (scalar), plus `softmax` times the loss of that name."""
+    from torch import xlogy
+
+    scores_QN, judged_QN, counted_QN = own_list(scores_QP, positive_columns_Q, own_columns_QN, judged_QN)
+    shares_QN = (judged_QN / temperature).softmax(1)
+    logs_QN = (scores_QN / temperature).log_softmax(1).masked_fill(~counted_QN, 0.0)
+    divergence_Q = (xlogy(shares_QN, shares_QN) - shares_QN * logs_QN).sum(1)
+    return beside_softmax(temperature**2 * divergence_Q.mean(), softmax, scores_QP, positive_columns_Q)

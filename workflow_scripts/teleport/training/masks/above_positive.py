@@ -1,0 +1,16 @@
+"""What scores more than a margin above the positive is probably a positive (Qwen3-Embedding, arXiv 2506.05176)."""
+
+from pydantic import Field
+
+from teleport.settings.section import Number, Section
+
+
+class Settings(Section):
+    """By the scores of the step itself."""
+
+    margin: Number = Field(0.1, ge=0, description="So far above s+, by q·d: encoder.scale is not in it (Qwen3: 0.1).")
+
+
+def mask_scores(scores_QP, positive_columns_Q, own_columns_QN, scale, margin=0.1):
+    """bool [Q, P]: the passage scores higher than the positive by more than the margin."""
+    return scores_QP > scores_QP.gather(1, positive_columns_Q.unsqueeze(1)) + scale * margin

@@ -1,0 +1,105 @@
+"""What a loss or a mask may see of a step besides its scores. It gets what its arguments name:
+
+scale: `encoder.scale`, which the scores are multiplied by
+judged_QN: float32 [Q, 1 + N], the scores by whom its setting `scores` names, of each positive and of its own negatives
+query_query_QQ, passage_passage_QP: scaled scores of each query, and of its positive in its place, with all queries and
+    all passages of the batch; the score of two passages of several chunks is that of the best pair of chunks
+vectors: the vectors of the batch's queries [Q, D] and of its passages [P, D]
+teacher_vectors: those of the same texts by whom `scores` names, float32
+guide_QP: float32 [Q, P], the inner products of the `teacher_vectors`
+score: of a mask that is a function of the batch: function (query rows, passage rows) → float32, by whom `scores` names
+
+All but `score` and `scale` are tensors on the device; what is the model's has its graph.
+"""
+
+import inspect
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from teleport.maxp import max_over_padded_chunks
+
+SCORES, VECTORS = "scores", "vectors"  # what of a teacher a training reads
+
+
+class Encoded(NamedTuple):
+    """The vectors of a step, with their graph: queries_QD, and passages_CD, a row for each passage. Of passages in
+    chunks it is `most` rows each, and mask_C (bool) says which of them have a chunk."""
+
+    queries_QD: Any
+    passages_CD: Any
+    mask_C: Any = None
+    most: int = 1
+
+    def products(self, vectors_AD):
+        """[A, P]: inner products of vectors with the passages, of each the best chunk's."""
+        scores_AC = vectors_AD @ self.passages_CD.T
+        return scores_AC if self.mask_C is None else max_over_padded_chunks(scores_AC, self.mask_C, self.most)
+
+    def products_of(self, columns_Q):
+        """[Q, P]: inner products of the passages in some columns (int64) with all passages, of the best two chunks."""
+        if self.mask_C is None:
+            return self.products(self.passages_CD[columns_Q])
+        rows_C = (columns_Q.unsqueeze(1) * self.most + columns_Q.new_tensor(range(self.most))).flatten()
+        scores_CP = self.products(self.passages_CD[rows_C]).masked_fill(~self.mask_C[rows_C, None], float("-inf"))
+        return scores_CP.unflatten(0, (-1, self.most)).max(dim=1).values
+
+
+class Step(NamedTuple):
+    """What of a step there is to see. batch: a `data.Batch`; encoded: its `Encoded`; columns: where positives and own
+    negatives are, on the device; on_device: function of a numpy array → tensor"""
+
+    batch: Any
+    encoded: Encoded
+    columns: tuple
+    scale: float
+    on_device: Callable
+
+
+def judged(step, teacher):
+    """float32 [Q, 1 + N]: the scores of each query's positive, and then of its own negatives."""
+    batch = step.batch
+    columns_QN = np.column_stack([batch.positive_columns_Q, batch.own_columns_QN])
+    rows_QN = np.broadcast_to(batch.queries_Q[:, None], columns_QN.shape)
+    scores = teacher.score(rows_QN.ravel(), batch.passages_P[columns_QN].ravel())
+    return step.on_device(scores.reshape(columns_QN.shape))
+
+
+def teacher_vectors(step, teacher):
+    """(float32 [Q, D], [P, D]) of the batch's queries and passages."""
+    rows = (teacher.queries, step.batch.queries_Q), (teacher.passages, step.batch.passages_P)
+    return tuple(step.on_device(np.asarray(vectors[own], np.float32)) for vectors, own in rows)
+
+
+def guide(step, teacher):
+    queries_QD, passages_PD = teacher_vectors(step, teacher)
+    return queries_QD @ passages_PD.T
+
+
+# {argument: (what of a teacher it needs, function (Step, Teacher) → its value)}
+SEEN = {
+    "scale": (None, lambda step, _: step.scale),
+    "judged_QN": (SCORES, judged),
+    "query_query_QQ": (None, lambda step, _: step.scale * step.encoded.queries_QD @ step.encoded.queries_QD.T),
+    "passage_passage_QP": (None, lambda step, _: step.scale * step.encoded.products_of(step.columns[0])),
+    "vectors": (None, lambda step, _: (step.encoded.queries_QD, step.encoded.passages_CD)),
+    "teacher_vectors": (VECTORS, teacher_vectors),
+    "guide_QP": (VECTORS, guide),
+    "score": (SCORES, lambda _, teacher: teacher.score),
+}
+
+
+def names_seen(function):
+    """Which of `SEEN` a function has as arguments (list)."""
+    return [name for name in inspect.signature(function).parameters if name in SEEN]
+
+
+def needed(function):
+    """What of a teacher a function needs: SCORES, VECTORS, both or neither (set)."""
+    return {SEEN[name][0] for name in names_seen(function)} - {None}
+
+
+def look(names, teacher, step):
+    """{argument: value} of what a loss or a mask sees of a `Step`."""
+    return {name: SEEN[name][1](step, teacher) for name in names}
