@@ -59,11 +59,9 @@ def files(collection, start):
     return [str(CONFIG), *(f"{CONFIG.parent}/variants/arms-{variant}.yaml" for variant in variants)]
 
 
-def part(name, base, overrides, arms=None):
-    """The files of a part, a list of one: what the files `base` say and `overrides` (dict), with some arms or all."""
+def part(name, base, overrides):
+    """The files of a part, a list of one: what the files `base` say and `overrides` (dict)."""
     path, raw = PARTS / f"{name}.yaml", merged_files(base)
-    if arms is not None:
-        raw["ablations"][TABLE]["experiments"] = {arm: raw["ablations"][TABLE]["experiments"][arm] for arm in arms}
     update_config(raw, overrides | {"name": name})
     write_text(path, json.dumps(raw, indent=1))  # JSON is YAML; in the order of the arms
     return [str(path)]
@@ -113,7 +111,7 @@ def choose(name, base, arms, rates, run_part):
     while asked:
         for rate, of_rate in asked.items():
             grid = {"seeds": [GRID_SEED]} | with_rates(dict.fromkeys(of_rate, rate))
-            own = part(f"{name}-rate-{rate:g}", base, grid, [arm for arm in of_rate if arm != WARM_UP])
+            own = part(f"{name}-rate-{rate:g}", base, grid)
             plan = plan_of(own)
             run_part(own, [last_training(plan, arm) for arm in of_rate])
             for arm in of_rate:
