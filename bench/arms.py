@@ -13,6 +13,7 @@ import json
 import os
 import subprocess
 import sys
+from itertools import chain
 from pathlib import Path
 
 from snakemake.utils import update_config
@@ -29,9 +30,9 @@ STARTS = {"layers-2": [], "whole": ["whole"]}
 GRID = (2e-6, 6e-6, 2e-5, 6e-5, 2e-4, 6e-4, 2e-3)
 FIRST_RATES, GRID_SEED = GRID[2:5], 100
 TABLE, WARM_UP = "arms", "warm-up"
-# The pilot shows the whole way in minutes: one rate tried, and everything shorter.
+# The pilot shows the whole way in minutes: everything shorter, one seed, which may be the grid's as it has one rate.
 PILOT = {
-    "seeds": [1, 2],
+    "seeds": [GRID_SEED],
     "mining": {"depth": 50},
     "training": {
         "batch_queries": 8,
@@ -142,8 +143,9 @@ def run(name, base, rates, run_part):
 
 
 def evaluations(plan):
-    """The evaluate stages of a plan (list): what its table needs."""
-    return [stage for stage in plan.stages.values() if stage.kind == "evaluate"]
+    """The evaluate stages that the table needs (list): of BM25, and of the last checkpoint of every arm and seed."""
+    last = [each.episodes[-1] for arm in plan.trajectories for each in plan.trajectories[arm]]
+    return [*plan.bm25_runs.values(), *chain.from_iterable(episode.runs.values() for episode in last)]
 
 
 def snakemake(cores):
