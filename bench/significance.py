@@ -81,6 +81,16 @@ def share(trials, way, num_seeds, deviation, num_queries, effect=0.0, same_shift
     return found / trials
 
 
+def smallest(trials, num_seeds, deviation, num_queries, power=0.8):
+    """The smallest difference (float, to .0005) that `power` of the trials find, of systems with the same seeds."""
+    low, high = 0, 200  # of .0005
+    while high - low > 1:
+        middle = (low + high) // 2
+        found = share(trials, "same seeds", num_seeds, deviation, num_queries, middle / 2000)
+        low, high = (low, middle) if found >= power else (middle, high)
+    return high / 2000
+
+
 def cases():
     """[(what, tested, way, seeds, whether the checkpoints have the same mean)] of the rows, each by deviation."""
     rows = [("1 seed, of these checkpoints", "queries", "same seeds", 1, True)]

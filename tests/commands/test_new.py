@@ -9,6 +9,7 @@ import yaml
 
 from collection_world import random_passages
 from commands.forecast.printed import print_forecast
+from commands.methods import METHODS, cost_said
 from commands.new import new
 from paths import REPOSITORY
 from teleport.plan.plan import Plan
@@ -215,15 +216,53 @@ def test_the_template_is_the_recipe():
     assert experiments["tuned"].training.model_dump() == shared.training.model_validate(recipe["training"]).model_dump()
 
 
-def test_the_second_episode_that_the_template_offers_is_the_one_that_was_tried():
+def test_the_second_episode_of_the_recipe_is_the_one_that_was_tried():
     """But for its steps, which are those of the first episode: `teleport new` fits them to the collection."""
-    text = (REPOSITORY / "config/own-data.yaml").read_text().replace("  # - training:", "  - training:")
+    own = yaml.safe_load((REPOSITORY / "config/own-data.yaml").read_text())
     tried = yaml.safe_load((REPOSITORY / "config/ablations/recipes.yaml").read_text())
     tried = tried["ablations"]["recipes"]["experiments"]["easy-then-hard"]
-    offered = yaml.safe_load(text)["episodes"][1]["training"]
-    assert offered | {"steps": 50} == tried["episodes"][1]["training"]
+    assert own["episodes"][1]["training"] | {"steps": 50} == tried["episodes"][1]["training"]
     shared, experiments = load_files([REPOSITORY / "config/own-data.yaml"])
     assert experiments["tuned"].negatives == shared.negatives.model_validate(tried["negatives"])
+
+
+def test_dev_chooses_between_the_start_and_both_episodes(tmp_path, texts):
+    """Both rank one pool, and the second begins with what the first has chosen."""
+    in_tables(tmp_path / "given", texts)
+    path, _ = new("mine", tmp_path / "given", REPOSITORY)
+    (trajectory,) = Plan(*load_files([path])).trajectories["tuned"]
+    first, second = trajectory.trains
+    assert second.inputs["checkpoint"].name == first.name
+    assert first.inputs["dev"].name == second.inputs["dev"].name and first.settings.dev == second.settings.dev
+    assert {train.settings.training.select for train in (first, second)} == {"dev"}
+    assert "negatives" not in first.inputs and second.inputs["negatives"].inputs.keys() >= {"query", "lookahead"}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_method_is_sized_for_the_collection(tmp_path, texts, method):
+    """All trainings read as many passages in a step, and the plan says what it costs."""
+    in_tables(tmp_path / "given", texts)
+    path, _ = new("mine", tmp_path / "given", REPOSITORY, method=method)
+    plan = Plan(*load_files([path]))
+    (trajectory,) = plan.trajectories[method]
+    assert plan.experiments[method].label == METHODS[method].label and plan.warnings == []
+    batch = yaml.safe_load(path.read_text())["training"]["batch_queries"]
+    for train in trajectory.trains:
+        training = train.settings.training
+        assert training.batch_queries * (1 + training.negatives_per_query) in (batch, batch - 1)
+        assert (training.stop_after_steps or training.steps) in (10, 3) and training.select == "dev"
+    mined = sum(any(each.kind == "retrieve" for each in pool.inputs.values()) for pool in trajectory.pools)
+    assert mined == {"in-batch": 0, "dpr-bm25": 0, "ance": 3, "ance-tele": 3, "star": 1, "adore": 1}[method]
+    (said,) = cost_said(plan)
+    assert "Training takes about" in said and ("nothing is mined" in said) == (method == "in-batch")
+    assert ("encodes the collection 3 times" in said) == (mined == 3)
+
+
+def test_a_method_without_queries_to_train_on_is_refused(tmp_path, texts):
+    in_tables(tmp_path / "given", texts, "queries.test.tsv", "qrels.test.tsv")
+    with pytest.raises(Refusal, match="METHOD=ance: nothing is trained"):
+        new("mine", tmp_path / "given", REPOSITORY, method="ance")
+    assert not Path("config/mine.yaml").exists()
 
 
 def test_what_cannot_be_is_refused(tmp_path, texts):

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import yaml
 
 from commands.encoding import cut_of_rows, sentence
+from commands.methods import METHODS, episodes_text
 from commands.pairs.convert import convert
 from commands.pairs.find import SUFFIXES, tables_of
 from teleport.collection import build, records
@@ -43,10 +44,16 @@ OF_SPLIT = r"(?:queries|qrels)\.(.+)\.tsv"  # a file of the source `folder`
 DEV_NAMES = ("dev", "valid", "validation", "val")
 
 
+STEPS, BATCH = r" steps: .*", r"batch_queries: .*"
+OF_RECIPE = r"^# The recipe of .*\n# .*\n"
+OF_METHOD = (
+    "# Of each episode, the step that ranks the dev queries best becomes the checkpoint, where it starts included.\n"
+)
+EPISODES = r"^# The second episode mines.*\n# .*\nepisodes:\n(  .*\n)+"
 # Of the template's lines where nothing is trained: no training, no episode, and the checkpoint as a row of its own.
 EVALUATED = {
     r"(^# The recipe of .*\n(# .*\n)*)?^training:\n(  .*\n)+\n?": "",
-    r"^# \[\] trains nothing.*\nepisodes:\n(  .*\n)+": "episodes: [] # nothing is trained\n",
+    EPISODES: "episodes: [] # nothing is trained\n",
     r"^experiments:\n(  .*\n)+": "external:\n  checkpoint: {label: Checkpoint, encoder: {}}\n",
 }
 
@@ -62,14 +69,15 @@ class Roles(NamedTuple):
     why: str
 
 
-def new(name, folder, home, test=(), dev=None):
+def new(name, folder, home, test=(), dev=None, method=None):
     """Write config/NAME.yaml for the collection in `folder` (Path); returns (its path, sentences on the collection).
 
     home: the folder of the repository; test, dev: splits for the table, and the one that chooses the best step, where
-    their names do not say so. Where the folder does not divide its queries for training, dev and test, the judgments
-    are divided in files below data/NAME-divided, a folder that must not be there yet: nothing in `folder` is written
-    to. Without a split `train` nothing is trained. Raises Refusal for a name that is taken or none, for a folder or a
-    file that cannot be read, and for splits whose roles cannot be known; then nothing is written.
+    their names do not say so; method: a name in METHODS, in the place of the template's recipe. Where the folder does
+    not divide its queries for training, dev and test, the judgments are divided in files below data/NAME-divided, a
+    folder that must not be there yet: nothing in `folder` is written to. Without a split `train` nothing is trained.
+    Raises Refusal for a name that is taken or none, for a folder or a file that cannot be read, and for splits whose
+    roles cannot be known; then nothing is written.
     """
     path, own = Path(f"config/{name}.yaml"), Path("data", f"{name}-divided")
     if not re.fullmatch(NAME, name):
@@ -90,7 +98,10 @@ def new(name, folder, home, test=(), dev=None):
                 divided(part)
                 os.rename(part, own)
         counts, shared = checked_counts(source, given)
-        text = configured((home / "config/own-data.yaml").read_text(encoding="utf-8"), name, source, roles, counts)
+        if method and not roles.dev:
+            raise Refusal(f"METHOD={method}: nothing is trained. {roles.why}")
+        template = (home / "config/own-data.yaml").read_text(encoding="utf-8")
+        text = configured(template, name, source, roles, counts, method)
         notes += [roles.why, encoding_said(Plan(*load(yaml.safe_load(text))).encoder, source)]
         write_text(path, text)
     except BaseException:
@@ -153,8 +164,8 @@ def encoding_said(encoder, source):
     return f"The encoder has {said}{cut_of_rows(encoder, rows)}."
 
 
-def configured(text, name, source, roles, counts):
-    """The template `text` with the collection, its counts, and the sizes that suit them."""
+def configured(text, name, source, roles, counts, method=None):
+    """The template `text` with the collection, its counts, the sizes that suit them, and the episodes of a method."""
     passages = counts["passages"]
     measures = [measure for measure, cutoff in measure_cutoffs(MEASURES).items() if cutoff < passages] or ["RR@10"]
     blocks = {"collection": source.model_dump(mode="json", exclude_unset=True), "counts": counts}
@@ -166,6 +177,10 @@ def configured(text, name, source, roles, counts):
         r"measures: .*": f"measures: {flow(measures)}",
     }
     values |= training_values(yaml.safe_load(text)["training"], roles, counts) if roles.dev else EVALUATED
+    if method:
+        sizes = (int(values[key].split()[-1]) for key in (STEPS, BATCH))
+        values |= {EPISODES: episodes_text(method, *sizes)}
+        values |= {r"^  tuned: .*": f"  {method}: {{label: {METHODS[method].label}}}", OF_RECIPE: OF_METHOD}
     for pattern, value in values.items():
         text = re.sub(pattern, lambda _, value=value: value, text, count=1, flags=re.MULTILINE)
     return text
@@ -184,8 +199,8 @@ def training_values(training, roles, counts):
     dev = usual | {"split": roles.dev, "passages": pool, "random": min(usual["random"], pool // 9)}
     dev["queries"] = min(usual["queries"], pool // 3)  # of the template, so that neighbours have a place, too
     return {
-        r"batch_queries: .*": f"batch_queries: {batch}",
-        r" steps: .*": f" steps: {steps}",
+        BATCH: f"batch_queries: {batch}",
+        STEPS: f" steps: {steps}",
         r"evaluate_every: \d+": f"evaluate_every: {every}",
         r" dev: {.*": f" dev: {flow(dev)}",
     }

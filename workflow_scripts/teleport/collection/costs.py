@@ -9,7 +9,7 @@ from teleport.costs import BASE, ID_BYTES, Cost
 BYTES_PER_TOKEN = 2.0  # of text in the compressed corpus.parquet: 4.5 characters of English, compressed 2.2 times
 GROUP_BYTES = 450e6  # the texts of a row group as strings and as columns, at most
 TOKEN_MEMORY, GROUP_PASSAGES = 40, 65_536  # bytes of a token of them; collection.build.ROW_GROUP
-APIDOCS_TEXTS = 20  # packages are parsed: a passage takes as long as so many lines of a file
+APIDOCS_TEXTS = 20  # packages are parsed (apidocs, cloud): a passage takes as long as so many lines of a file
 OF_LENGTH, USUAL_TOKENS = 0.4, 76  # the part of the work on a text as long as MS MARCO's that grows with its length
 ANSWER_COST = 0.25  # of a further question of a passage, in passages that are looked through for the answers of one
 PROCESSES, PASSAGES, PROCESS_MEMORY = 8, 50_000, 0.45e9  # look for answers, in so many passages each
@@ -33,7 +33,7 @@ def download(stage, counts, place):
 def collection(stage, counts, place):
     """Passages are read, checked and written; their ids are in memory, then the questions of one split."""
     form, tokens = stage.settings.source.source, counts.corpus_tokens / max(1, counts.passages)
-    texts = counts.passages * (APIDOCS_TEXTS if form == "apidocs" else 1)
+    texts = counts.passages * (APIDOCS_TEXTS if form in ("apidocs", "cloud") else 1)
     texts *= 1 - OF_LENGTH + OF_LENGTH * tokens / USUAL_TOKENS
     questions = counts.queries.values()
     memory = BASE + group_bytes(counts) + counts.passages * ID_BYTES + max(questions, default=0) * QUESTION_MEMORY

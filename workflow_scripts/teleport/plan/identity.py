@@ -22,7 +22,7 @@ UNREAD = re.compile(r"(^|/)\.|\.md$")  # of a checkpoint's folder: .git and a mo
 
 def identify_source(source):
     """The `CollectionSettings` of a source, with what pins its content."""
-    versions = {name: package_version(name) for name in getattr(source, "packages", ())}
+    versions = source.versions() if hasattr(source, "versions") else {}
     digests = source_digests(source)  # none for ids of ir_datasets, which verifies what they stand for
     if isinstance(source, Fetched):  # its files are those of the download stage, wherever they come from
         unplaced = {"files": dict.fromkeys(source.files, Download()), "local": None, "licences": {}}

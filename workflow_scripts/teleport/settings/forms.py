@@ -7,6 +7,7 @@ from pydantic import Field
 
 FORMS = {
     "apidocs": "teleport.collection.forms.apidocs",
+    "cloud": "teleport.collection.forms.cloud",
     "folder": "teleport.collection.forms.folder",
     "beir": "teleport.collection.forms.beir",
     "tsv": "teleport.collection.forms.tsv",

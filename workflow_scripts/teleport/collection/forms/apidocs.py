@@ -48,6 +48,9 @@ class ApiDocs(Judged):
     def split_names(self):
         return list(SPLIT_BELOW)
 
+    def versions(self):
+        return {name: package_version(name) for name in self.packages}
+
 
 Settings = ApiDocs
 

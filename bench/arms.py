@@ -1,0 +1,228 @@
+"""Does mining pay? config/arms.yaml on its collections, from the choice of rates to the table (arms_table.py).
+
+    python bench/arms.py [--collections cloud docstrings] [--start layers-2] [--cores 2] [--forecast] [--here]
+
+For each collection: the rate of the warm-up, then that of every arm, by dev with a seed that the table has not; a rate
+at the edge of those tried is no choice, so the grid is widened for that arm until its best one is inside. Then all
+seeds. Each part is a call of Snakemake, and what is finished is not made again: the same command goes on after a kill.
+--forecast says the hours of all parts and runs nothing. --here runs the stages in this process, one after another.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from itertools import chain
+from pathlib import Path
+
+from snakemake.utils import update_config
+
+from rounds import REPOSITORY
+from teleport.plan.plan import Plan
+from teleport.running.artefact import STAGES, Artefact, is_finished
+from teleport.running.files import write_json, write_text
+from teleport.settings.read import load_files, merged_files
+
+CONFIG, PARTS = REPOSITORY / "config/arms.yaml", Path("results/arms")
+COLLECTIONS = {"cloud": [], "docstrings": ["docstrings"], "pilot": ["pilot"]}  # variants that come after the file
+STARTS = {"layers-2": [], "whole": ["whole"]}
+GRID = (2e-6, 6e-6, 2e-5, 6e-5, 2e-4, 6e-4, 2e-3)
+FIRST_RATES, GRID_SEED = GRID[2:5], 100
+TABLE, WARM_UP = "arms", "warm-up"
+# The pilot shows the whole way in minutes: everything shorter, one seed, which may be the grid's as it has one rate.
+PILOT = {
+    "seeds": [GRID_SEED],
+    "mining": {"depth": 50},
+    "training": {
+        "batch_queries": 8,
+        "steps": 30,
+        "evaluate_every": 10,
+        "dev": {"passages": 500, "random": 100, "queries": 100},
+    },
+    "experiments": {WARM_UP: {"training": {"batch_queries": 32, "steps": 60, "evaluate_every": 20}}},
+    "ablations": {
+        TABLE: {
+            "experiments": {
+                "same-passages": {"training": {"batch_queries": 32}},
+                "refreshed": {"training": {"stop_after_steps": 10}},
+                "momentum-lookahead": {"training": {"stop_after_steps": 10}},
+                "large-batch": {"training": {"batch_queries": 160, "steps": 6, "evaluate_every": 2}},
+            }
+        }
+    },
+}  # fmt: skip
+
+
+def files(collection, start):
+    """The files of the configuration of a collection and a start (list of str)."""
+    variants = [*COLLECTIONS[collection], *STARTS[start]]
+    return [str(CONFIG), *(f"{CONFIG.parent}/variants/arms-{variant}.yaml" for variant in variants)]
+
+
+def part(name, base, overrides):
+    """The files of a part, a list of one: what the files `base` say and `overrides` (dict)."""
+    path, raw = PARTS / f"{name}.yaml", merged_files(base)
+    update_config(raw, overrides | {"name": name})
+    write_text(path, json.dumps(raw, indent=1))  # JSON is YAML; in the order of the arms
+    return [str(path)]
+
+
+def plan_of(files):
+    """The `Plan` of a part."""
+    return Plan(*load_files(files))
+
+
+def arms_of(files):
+    """The names of the arms, in the order of the table."""
+    return list(merged_files(files)["ablations"][TABLE]["experiments"])
+
+
+def rate_of(arm, rate):
+    """The override (dict) that gives an arm, or the warm-up, its rate."""
+    tuned = {arm: {"training": {"learning_rate": rate}}}
+    return {"experiments": tuned} if arm == WARM_UP else {"ablations": {TABLE: {"experiments": tuned}}}
+
+
+def with_rates(rates):
+    """The override (dict) of {arm: rate}."""
+    overrides = {}
+    for arm, rate in rates.items():
+        update_config(overrides, rate_of(arm, rate))
+    return overrides
+
+
+def last_training(plan, arm):
+    """The train stage after which an arm, under the first seed, ends."""
+    return plan.trajectories[arm][0].trains[-1]
+
+
+def edge(scores):
+    """The next rate that an arm has to try because its best one, the lowest of equals, is the first or the last of
+    those tried; None where it is inside, or the grid has no further one. scores: {rate: dev score}"""
+    best = min(scores, key=lambda rate: (-scores[rate], rate))
+    wanted = {min(scores): -1, max(scores): 1}.get(best)
+    place = GRID.index(best) + (wanted or 0)
+    return GRID[place] if wanted and 0 <= place < len(GRID) and GRID[place] not in scores else None
+
+
+def choose(name, base, arms, rates, run_part):
+    """{arm: {rate: dev score}} of all rates that were tried, starting with `rates`; each arm is widened by itself."""
+    scores, asked = {arm: {} for arm in arms}, {rate: list(arms) for rate in rates}
+    while asked:
+        for rate, of_rate in asked.items():
+            grid = {"seeds": [GRID_SEED]} | with_rates(dict.fromkeys(of_rate, rate))
+            own = part(f"{name}-rate-{rate:g}", base, grid)
+            plan = plan_of(own)
+            run_part(own, [last_training(plan, arm) for arm in of_rate])
+            for arm in of_rate:
+                scores[arm][rate] = Artefact(STAGES / last_training(plan, arm).name).facts["dev"]["score"]
+        asked = {}
+        for arm in arms if len(rates) > 1 else ():
+            if (further := edge(scores[arm])) is not None:
+                asked.setdefault(further, []).append(arm)
+    return scores
+
+
+def best(scores):
+    """{arm: rate} of the best rates, the lowest of equals."""
+    return {arm: min(own, key=lambda rate, own=own: (-own[rate], rate)) for arm, own in scores.items()}
+
+
+def run(name, base, rates, run_part):
+    """All parts of a collection and a start; results/arms/NAME.json then says which files its table has."""
+    base = part(name, base, {})
+    scores = choose(f"{name}-warm-up", base, [WARM_UP], rates, run_part)
+    warm = part(f"{name}-warmed", base, with_rates(best(scores)))
+    scores |= choose(name, warm, arms_of(warm), rates, run_part)
+    finals = part(f"{name}-seeds", base, with_rates(best(scores)))
+    write_json(
+        PARTS / f"{name}.json", {"files": finals, "grid": {arm: list(own.items()) for arm, own in scores.items()}}
+    )
+    run_part(finals, evaluations(plan_of(finals)))
+
+
+def evaluations(plan):
+    """The evaluate stages that the table needs (list): of BM25, and of the last checkpoint of every arm and seed."""
+    last = [each.episodes[-1] for arm in plan.trajectories for each in plan.trajectories[arm]]
+    return [*plan.bm25_runs.values(), *chain.from_iterable(episode.runs.values() for episode in last)]
+
+
+def snakemake(cores):
+    """A function (files, stages) that makes stages by a call of Snakemake, and ends this process where that failed."""
+
+    def run_part(files, stages):
+        command = [sys.executable, "-m", "snakemake", "-s", str(REPOSITORY / "Snakefile"), "--cores", str(cores)]
+        command += ["--configfile", *files, "--", *(f"{STAGES}/{stage.name}/manifest.json" for stage in stages)]
+        print(f"{files[0]}: {len(stages)} stages and what they need", flush=True)
+        if status := subprocess.run(command).returncode:
+            sys.exit(status)
+
+    return run_part
+
+
+def needed(stages):
+    """The given stages and all that they read, each once, what is read first ({name: Stage})."""
+    found = {}
+    for stage in stages:
+        found |= needed(read for read in stage.inputs.values() if read.name not in found) | {stage.name: stage}
+    return found
+
+
+def here(files, stages):
+    """Make stages, and what they need, one after another in this process."""
+    from commands.edited import code_of
+    from teleport.running.code import digests_of_all
+    from teleport.running.job import Job
+    from teleport.running.run import run as run_job
+
+    code = digests_of_all()
+    for stage in needed(stages).values():
+        if not is_finished(stage.name):
+            run_job(Job(stage.spec() | {"code": code_of(stage, code)}, threads=1))
+
+
+def forecast(name, base, rates):
+    """Print the hours of the parts of a collection and a start, one stage after another, of what is not finished."""
+    from commands.forecast.forecast import Forecast
+    from commands.forecast.hardware import read_hardware
+
+    line, hardware = read_hardware()
+    grid = plan_of(part(f"{name}-forecast", base, {"seeds": [GRID_SEED]}))
+    finals = plan_of(part(f"{name}-forecast-seeds", base, {}))
+    trainings = [last_training(grid, arm) for arm in grid.trajectories]
+    hours = {}
+    for what, plan, stages in [("a rate", grid, trainings), ("all seeds", finals, evaluations(finals))]:
+        costs, names = Forecast(plan, hardware), needed(stages)
+        hours[what] = sum(costs.stages[each].seconds for each in names if not costs.stages[each].done) / 3600
+    total = len(rates) * hours["a rate"] + hours["all seeds"]
+    print(f"{name}, {line}: {hours['a rate']:.1f} h a rate, {hours['all seeds']:.1f} h all seeds; "
+          f"{total:.1f} h with {len(rates)} rates for every arm")  # fmt: skip
+    return total
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--collections", nargs="+", default=["cloud", "docstrings"], choices=COLLECTIONS)
+    parser.add_argument("--start", default="layers-2", choices=STARTS)
+    parser.add_argument("--cores", type=int, default=os.cpu_count())
+    parser.add_argument("--forecast", action="store_true", help="say the hours, run nothing")
+    parser.add_argument("--here", action="store_true", help="in this process, without Snakemake")
+    arguments = parser.parse_args()
+    for collection in arguments.collections:
+        name, base = f"arms-{collection}-{arguments.start}", files(collection, arguments.start)
+        if collection == "pilot":
+            base = part(f"{name}-small", base, PILOT)
+        rates = FIRST_RATES if collection != "pilot" else FIRST_RATES[-1:]
+        if arguments.forecast:
+            forecast(name, base, rates)
+        else:
+            run(name, base, rates, here if arguments.here else snakemake(arguments.cores))
+    if not arguments.forecast:
+        from arms_table import write
+
+        write()
+
+
+if __name__ == "__main__":
+    main()

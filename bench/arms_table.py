@@ -1,0 +1,240 @@
+"""docs/measured/arms.md: the table, the contrasts and the curves of what bench/arms.py has finished.
+
+    python bench/arms_table.py    takes what is finished below results/, then computes every p anew and writes the page
+
+The data are docs/measured/arms.json (rates, work, dev curves, how they came about) and arms.parquet (the score of every
+test query under every seed). No p is kept: each is computed from the scores when the page is written.
+"""
+
+import argparse
+import json
+from itertools import chain
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import yaml
+
+from arms import PARTS, TABLE, WARM_UP, plan_of
+from results import DATA, draw, made_by, made_text, markdown, number, plus_minus, wrapped
+from rounds import REPOSITORY
+from teleport.evaluation.significance import Scores, compare, holm
+from teleport.report.rows import mining_stages
+from teleport.report.stages import Stages
+from teleport.running.artefact import is_finished
+from teleport.running.files import read_saved, write_json, write_text
+
+NAME, SPLIT, BASELINE = "arms", "test", "same-passages"
+SCORES, PAGE = DATA / f"{NAME}.parquet", DATA / f"{NAME}.md"
+CONTRASTS = yaml.safe_load((REPOSITORY / "bench/contrasts.yaml").read_text())
+MEASURE, RECALL, LEVEL = CONTRASTS["measure"], "R@100", CONTRASTS["level"]
+LIVE = ("passages", "index")  # what a training that searches at every step needs beforehand
+COLUMNS = ["rate", MEASURE, RECALL, "less (a)", "pairs read", "passages read", "mining, s", "training, s"]
+AXES = {"pairs": "Labelled pairs read", "passages": "Passages read", "seconds": "Seconds, mining included"}
+HEAD = """\
+# Does mining pay?
+Made by `python bench/arms_table.py` from [arms.json](arms.json) and [arms.parquet](arms.parquet), the scores of every
+query and seed, from which each p is computed when this page is written. `config/arms.yaml` says what the arms are:
+from one in-batch warm-up a seed, each reads the same number of passages further; (b) as many pairs as the arms that
+mine. Work is that of an arm alone, without the warm-up. The rate of each arm was chosen by dev queries with another
+seed. Mean ± deviation over seeds, on test queries.
+
+"""
+
+
+def measured():
+    """({name: part} (JSON), scores (DataFrame)) of the parts whose arms are all finished."""
+    parts, scores = {}, []
+    for path in sorted(PARTS.glob("arms-*.json")):
+        part = json.loads(path.read_text(encoding="utf-8"))
+        plan = plan_of(part["files"])
+        if all(is_finished(name) for names in evaluations(plan).values() for name in names):
+            parts[path.stem], of_queries = of_part(plan, part)
+            scores.append(of_queries.assign(part=path.stem))
+    return parts, pd.concat(scores) if scores else pd.DataFrame(columns=["part", "row", "seed", "query"])
+
+
+def evaluations(plan):
+    """{row: [the evaluate stage (name) of each seed]}: BM25, the warm-up, and the arms in the order of the table."""
+    arms = (WARM_UP, *plan.config.ablations[TABLE].experiments)
+    found = {arm: [each.episodes[-1].runs[SPLIT].name for each in plan.trajectories[arm]] for arm in arms}
+    return {"BM25": [plan.bm25_runs[SPLIT].name]} | found
+
+
+def of_part(plan, part):
+    """(rows, curves and how they came about (JSON), a line per row, seed, query and measure (DataFrame))."""
+    stages, rows, curves, scores = Stages("."), [], [], []
+    for row, names in evaluations(plan).items():
+        experiment = plan.experiments.get(row)
+        seeds = experiment.seeds if experiment else [None]
+        grid = dict(part["grid"].get(row, ()))
+        rows.append({"row": row, "label": experiment.label if experiment else row, "seeds": len(names)})
+        if experiment:
+            works = [work(trajectory, stages) for trajectory in plan.trajectories[row]]
+            spent = [{name: each[-1][name] for name in ("pairs", "passages", "mining", "training")} for each in works]
+            rows[-1] |= {"rate": experiment.training.learning_rate, "grid": list(grid.items())}
+            rows[-1] |= {name: float(np.mean([each[name] for each in spent])) for name in spent[0]}
+            points = zip(seeds, works, strict=True)
+            curves += [point | {"row": row, "seed": seed} for seed, own in points for point in own if row != WARM_UP]
+        for seed, name in zip(seeds, names, strict=True):
+            for measure in (MEASURE, RECALL):
+                values = stages.query_scores(name)[measure].sort_index()
+                lines = pd.DataFrame({"query": values.index, "value": values.to_numpy()})
+                scores.append(lines.assign(row=row, seed=seed, measure=measure))
+    used = chain.from_iterable(trajectory.rows for each in plan.trajectories.values() for trajectory in each)
+    seeds = plan.experiments[BASELINE].seeds
+    steps = plan.experiments[BASELINE].training.steps
+    made = made_by({row.stage.name for row in used}, seeds=seeds, budget=f"{steps} further steps of (a)")
+    return {"rows": rows, "curves": curves, "made": made}, pd.concat(scores)
+
+
+def work(trajectory, stages):
+    """The points of an arm's dev curve under one seed, the last one its end: pairs and passages read until then, and
+    seconds of mining and of training, as if the arm ran alone (list of dict)."""
+    points, done, seen = [], dict.fromkeys(("pairs", "passages", "mining", "training"), 0.0), set()
+    for train in trajectory.trains:
+        facts, training = stages.facts(train.name), train.settings.training
+        pool, live = train.inputs.get("negatives"), [train.inputs[role] for role in LIVE if train.settings.live]
+        mined = {
+            stage.name: stage for stage in (*mining_stages([pool] if pool else live), *live, *filter(None, [pool]))
+        }
+        done["mining"] += sum(seconds(stages, name) for name in mined.keys() - seen)
+        seen |= mined.keys()
+        texts = 1 + training.negatives_per_query if "passage" in training.trains else 0
+        begun, first = dict(done), facts["first_step"]
+        curve = pd.read_csv(stages.artefact(train.name).path("dev.tsv"), sep="\t").to_numpy()
+        for step, score in curve:
+            read = (step - first) * training.batch_queries
+            share = (step - first) / facts["steps"]
+            done |= {"pairs": begun["pairs"] + read, "passages": begun["passages"] + read * texts}
+            done["training"] = begun["training"] + share * facts["train_seconds"]
+            points.append(done | {"score": score, "seconds": done["mining"] + done["training"]})
+    return points
+
+
+def seconds(stages, name):
+    """Wall seconds of a finished stage."""
+    return stages.artefact(name).manifest["provenance"]["wall_seconds"]
+
+
+def write_scores(scores):
+    """Write the scores (DataFrame) as Parquet; their values are few, so a dictionary keeps them in a byte each."""
+    columns = ["part", "row", "seed", "measure", "query", "value"]
+    table = pa.Table.from_pandas(scores[columns].astype({"seed": "Int64"}), preserve_index=False)
+    pq.write_table(table, SCORES, compression="zstd", compression_level=19, use_dictionary=True)
+
+
+def read_scores():
+    """{(part, row, measure): `Scores`} of arms.parquet, queries in one order."""
+    frame = pq.read_table(SCORES).to_pandas()
+    found = {}
+    for key, own in frame.groupby(["part", "row", "measure"], sort=False):
+        seeds = tuple(int(seed) for seed in own["seed"].dropna().unique())
+        lines = own.assign(seed=own["seed"].fillna(-1)).pivot(index="query", columns="seed", values="value")
+        found[key] = Scores(lines[list(seeds) or [-1]].sort_index().to_numpy(), seeds)
+    return found
+
+
+def page(data, scores):
+    """The whole page (text) of the parts and the `read_scores`."""
+    texts = [HEAD]
+    for name, part in data.items():
+        own = {(row, measure): each for (of, row, measure), each in scores.items() if of == name}
+        if few := min(row["seeds"] for row in part["rows"] if row["row"] != "BM25") < 3:
+            texts.append(f"**{name} is a pilot**: it shows that all arms run to the end, and nothing can be concluded "
+                         "from it. A p speaks of these checkpoints alone.\n\n")  # fmt: skip
+        texts += [arms_text(name, part, own), "\n", contrasts_text(name, own), "\n"]
+        texts += ["" if few else smallest_text(own), made_text(part["made"]), "\n"]
+    return wrapped_lines("".join(texts)) + ("\n![Dev scores of the arms](arms.png)\n" if data else "")
+
+
+def wrapped_lines(text):
+    """Text whose paragraphs are wrapped; tables and headings stay."""
+    lines = text.split("\n")
+    return "\n".join(wrapped(line)[:-1] if len(line) > 120 and line[:1] not in "|#" else line for line in lines)
+
+
+def arms_text(name, part, scores):
+    """The table of the arms."""
+    base, rows = scores[BASELINE, MEASURE], []
+    for row in part["rows"]:
+        ours = scores[row["row"], MEASURE]
+        means = [scores[row["row"], measure].values_QR.mean(axis=0) for measure in (MEASURE, RECALL)]
+        cells = [plus_minus(own.mean(), own.std(ddof=1) if len(own) > 1 else np.nan) for own in means]
+        less = ours.values_QR.mean() - base.values_QR.mean() if row["row"] not in (BASELINE, "BM25") else None
+        spent = [number(row.get(what), ",.0f") for what in ("pairs", "passages", "mining", "training")]
+        rows.append([row["label"], number(row.get("rate"), "g"), *cells, number(less, "+.3f"), *spent])
+    return markdown([name, *COLUMNS], rows)
+
+
+def contrasts(scores):
+    """[(contrast (dict), `Comparison`, Holm's p over all five)] of a part; scores: {(row, measure): `Scores`}."""
+    asked = CONTRASTS["contrasts"]
+    found = [compare(scores[each["ours"], MEASURE], scores[each["theirs"], MEASURE]) for each in asked]
+    return list(zip(asked, found, holm([each.p for each in found]), strict=True))
+
+
+def contrasts_text(name, scores):
+    """The table of the contrasts that were fixed beforehand."""
+    rows = []
+    for asked, found, p in contrasts(scores):
+        said = "cannot be told" if p >= LEVEL else "yes" if found.difference > 0 else "no, it costs"
+        difference = number(found.difference, "+.3f")
+        rows.append([f"{asked['name']}: {asked['asks']}?", difference, number(found.p, ".2g"), number(p, ".2g"), said])
+    return markdown([f"{name}, fixed beforehand", "difference", "p", "p, Holm", "here"], rows)
+
+
+def smallest_text(scores):
+    """What these contrasts could find at all: by simulation, for the queries and the deviation nearest to ours."""
+    queries = len(scores[BASELINE, MEASURE].values_QR)
+    of_size = min(CONTRASTS["smallest"], key=lambda each: abs(np.log(each["queries"] / queries)))["queries"]
+    cells = [each for each in CONTRASTS["smallest"] if each["queries"] == of_size]
+    said = "; ".join(f"{each['difference']:g} where seeds deviate by {each['deviation']:g}" for each in cells)
+    return f"Smallest difference found in 80 % of simulated trials with five seeds and {of_size:,} queries: {said}.\n\n"
+
+
+def figure(data):
+    """Dev scores, means over seeds, against pairs, passages and seconds, a row of panels for each part (Vega-Lite)."""
+    import altair as alt
+
+    from teleport.report.charts import CONFIG as STYLE
+
+    rows = []
+    for part in data.values():
+        labels = {row["row"]: row["label"] for row in part["rows"]}
+        curves = pd.DataFrame(part["curves"])
+        curves["point"] = curves.groupby(["row", "seed"]).cumcount()
+        panels = []
+        for axis, title in AXES.items():
+            means = curves.groupby(["row", "point"], sort=False)[[axis, "score"]].mean().reset_index()
+            values = means.assign(arm=means["row"].map(labels)).to_dict("records")
+            x, y = (
+                alt.X(f"{axis}:Q", title=title),
+                alt.Y("score:Q", title=f"dev {MEASURE}", scale=alt.Scale(zero=False)),
+            )
+            chart = alt.Chart(alt.Data(values=values)).mark_line(point=True)
+            panels.append(
+                chart.encode(x=x, y=y, color=alt.Color("arm:N", title=None)).properties(width=300, height=260)
+            )
+        rows.append(alt.hconcat(*panels))
+    return alt.vconcat(*rows).to_dict() | {"config": STYLE} if rows else None
+
+
+def write():
+    """Take what is finished, keep the data of the rest, and write data, page and figure."""
+    new, lines = measured()
+    data = read_saved(DATA / f"{NAME}.json") | json.loads(json.dumps(new))
+    if new:
+        old = pq.read_table(SCORES).to_pandas() if SCORES.is_file() else lines[:0]
+        write_scores(pd.concat([old[~old["part"].isin(list(new))], lines]))
+    write_json(DATA / f"{NAME}.json", data)
+    write_text(PAGE, page(data, read_scores()))
+    if chart := figure(data):
+        draw(chart, DATA / f"{NAME}.png")
+    print(f"written: {PAGE}")
+
+
+if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__.partition("\n")[0]).parse_args()
+    write()
