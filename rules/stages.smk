@@ -226,6 +226,7 @@ use rule stage as forgetting with:
 localrules:
     download,
     pretrained,
+    ranker,
     delete_vectors,
 
 

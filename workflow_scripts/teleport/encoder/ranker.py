@@ -7,7 +7,7 @@ from transformers import AutoModelForSequenceClassification
 from teleport.encoder.checkpoint import copy_tokenizer
 from teleport.encoder.load import refusing
 from teleport.encoder.pretrained import load_fast_tokenizer
-from teleport.encoder.source import find_weights, locate, require_digest
+from teleport.encoder.source import digest_of_weights, find_weights, locate, require_digest
 from teleport.refusal import Refusal
 from teleport.running.files import require_free_space, require_planned, sha256_file
 from teleport.settings.teachers import RankerSettings as Settings  # noqa: F401
@@ -18,11 +18,13 @@ def run(job):
     checkpoint = job.settings.checkpoint
     folder = locate(checkpoint)
     weights = find_weights(folder)
-    require_planned({str(folder / name): digest for name, digest in checkpoint.files.items() if name != weights.name})
-    require_digest(weights, digest := sha256_file(weights), checkpoint.sha256)
-    if weights.suffix != ".safetensors":
-        raise Refusal(f"{weights} is a pickle, which may run code. Give the cross-encoder with model.safetensors.")
-    require_free_space(job.folder, weights.stat().st_size)
+    names = {file.name for file in weights}
+    require_planned({str(folder / name): digest for name, digest in checkpoint.files.items() if name not in names})
+    digest = digest_of_weights(weights, [sha256_file(file) for file in weights])
+    require_digest(weights, digest, checkpoint.sha256)
+    if weights[0].suffix != ".safetensors":
+        raise Refusal(f"{weights[0]} is a pickle, which may run code. Give the cross-encoder with model.safetensors.")
+    require_free_space(job.folder, sum(file.stat().st_size for file in weights))
     load_fast_tokenizer(folder)  # refused here where it is not usable
     model = load_ranker(folder)
     output = job.output("checkpoint")

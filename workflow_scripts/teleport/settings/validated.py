@@ -46,14 +46,14 @@ def walked(model, location, data):
     for key in location:
         there = data if isinstance(data, dict) else dict(enumerate(data)) if isinstance(data, list) else {}
         fields = [m.model_fields[key] for m in models if key in m.model_fields]
-        if key in there or fields or isinstance(key, int):  # what is missing is a field alone, or a place of a list
+        of_kind = [m for m in models if typing.Literal[key] in (f.annotation for f in m.model_fields.values())]
+        if of_kind and key not in there:  # a kind, also where another one has a field of its name
+            models = of_kind
+        elif key in there or fields or isinstance(key, int):  # what is missing is a field alone, or a place of a list
             keys.append(key)
             data = there.get(key)
             # Where there is no field it is a name of the user's, and what it names has the same models.
             models = [m for field in fields for m in models_in(field.annotation)] if fields else models
-        else:
-            of_kind = [m for m in models if typing.Literal[key] in (f.annotation for f in m.model_fields.values())]
-            models = of_kind or models
     return keys, models
 
 

@@ -9,16 +9,13 @@ teacher_vectors: those of the same texts by whom `scores` names, float32
 guide_QP: float32 [Q, P], the inner products of the `teacher_vectors`
 score: of a mask that is a function of the batch: function (query rows, passage rows) → float32, by whom `scores` names
 
-All but `score` and `scale` are tensors on the device; what is the model's has its graph.
+All but `score` and `scale` are tensors on the device; what is the model's has its graph. The settings ask this module
+what a loss needs, so that numpy is loaded where it computes.
 """
 
 import inspect
 from collections.abc import Callable
 from typing import Any, NamedTuple
-
-import numpy as np
-
-from teleport.maxp import max_over_padded_chunks
 
 SCORES, VECTORS = "scores", "vectors"  # what of a teacher a training reads
 
@@ -32,10 +29,12 @@ class Encoded(NamedTuple):
     mask_C: Any = None
     most: int = 1
 
-    def products(self, vectors_AD):
-        """[A, P]: inner products of vectors with the passages, of each the best chunk's."""
-        scores_AC = vectors_AD @ self.passages_CD.T
-        return scores_AC if self.mask_C is None else max_over_padded_chunks(scores_AC, self.mask_C, self.most)
+    def products(self, vectors_QD):
+        """[Q, P]: inner products of vectors with the passages, of each the best chunk's."""
+        from teleport.maxp import max_over_padded_chunks
+
+        scores_QC = vectors_QD @ self.passages_CD.T
+        return scores_QC if self.mask_C is None else max_over_padded_chunks(scores_QC, self.mask_C, self.most)
 
     def products_of(self, columns_Q):
         """[Q, P]: inner products of the passages in some columns (int64) with all passages, of the best two chunks."""
@@ -59,6 +58,8 @@ class Step(NamedTuple):
 
 def judged(step, teacher):
     """float32 [Q, 1 + N]: the scores of each query's positive, and then of its own negatives."""
+    import numpy as np
+
     batch = step.batch
     columns_QN = np.column_stack([batch.positive_columns_Q, batch.own_columns_QN])
     rows_QN = np.broadcast_to(batch.queries_Q[:, None], columns_QN.shape)
@@ -68,6 +69,8 @@ def judged(step, teacher):
 
 def teacher_vectors(step, teacher):
     """(float32 [Q, D], [P, D]) of the batch's queries and passages."""
+    import numpy as np
+
     rows = (teacher.queries, step.batch.queries_Q), (teacher.passages, step.batch.passages_P)
     return tuple(step.on_device(np.asarray(vectors[own], np.float32)) for vectors, own in rows)
 

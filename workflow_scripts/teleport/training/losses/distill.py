@@ -22,7 +22,7 @@ def loss(scores_QP, positive_columns_Q, own_columns_QN, vectors, teacher_vectors
     import torch
     from torch.nn.functional import cosine_similarity, mse_loss
 
-    own_BD, wanted_BD = torch.cat(vectors), torch.cat(teacher_vectors)
-    distance = (1 - cosine_similarity(own_BD, wanted_BD.to(own_BD), dim=1)).mean()
-    distance = distance + mse * mse_loss(own_BD, wanted_BD.to(own_BD)) if mse else distance
+    own_MD, wanted_MD = torch.cat(vectors), torch.cat(teacher_vectors)
+    distance = (1 - cosine_similarity(own_MD, wanted_MD.to(own_MD), dim=1)).mean()
+    distance = distance + mse * mse_loss(own_MD, wanted_MD.to(own_MD)) if mse else distance
     return beside_softmax(distance, softmax, scores_QP, positive_columns_Q)
