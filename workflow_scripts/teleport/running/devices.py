@@ -220,8 +220,8 @@ LARGER = {
     "retrieve": "Lower mining.depth or evaluation.depth, or let several GPUs share the passages with --set-resources "
     "retrieve:gpu=N.",
     "train": "Set training.gradient_caching: true (the memory of one bucket, the same gradients), or let several GPUs "
-    "share the step with --set-resources train:gpu=N. Where it is set already, training.precision: bf16 or a device "
-    "with more memory is left.",
+    "share the step with --set-resources train:gpu=N. Where it is set already, training.gradient_checkpointing, "
+    "encoder.lora, training.precision: bf16 or a device with more memory is left.",
 }
 
 
