@@ -61,8 +61,6 @@ def test_adapters_alone_are_trained_and_saved(world):
     moved = {name for name in before if not torch.equal(before[name], after[name])}
     assert before.keys() == after.keys()
     assert moved == {f"layers.{n}.{module}.weight" for n in (0, 1) for module in ("self_attn.q_proj", "mlp.down_proj")}
-    losses = [float(loss) for loss in losses_of(job)[1]]
-    assert losses[-1] < losses[0]
 
 
 def test_the_state_of_an_unfinished_training_has_the_adapters_alone(world, monkeypatch):

@@ -45,6 +45,15 @@ def forward_flop(shape, tokens):
     return 2 * shape.layer_weights * tokens + attention
 
 
+def trained_parameters(shape, lora):
+    """How many parameters of a backbone are trained: all, or those of the adapters of `lora` (settings.encoder.Lora),
+    each of rank x (width before + width after); where only some layers have one this is too many."""
+    if lora is None:
+        return shape.parameters
+    widths = 8 * shape.hidden_size + 2 * (shape.hidden_size + shape.intermediate_size)
+    return shape.num_hidden_layers * lora.rank * widths
+
+
 def pretrained(stage, counts, place):
     """The weights are fetched where they are not local, loaded and written."""
     shape, _, encoders = counts.encoder(stage)

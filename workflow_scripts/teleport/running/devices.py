@@ -219,8 +219,8 @@ LARGER = {
     "encode": "Set training.precision to bf16, or take a device with more memory.",
     "retrieve": "Lower mining.depth or evaluation.depth, or take a device with more memory.",
     "train": "Set training.gradient_caching: true (the memory of one bucket, the same gradients), or let several GPUs "
-    "share the step with --set-resources train:gpu=N. Where it is set already, training.precision: bf16 or a device "
-    "with more memory is left.",
+    "share the step with --set-resources train:gpu=N. Where it is set already, training.gradient_checkpointing, "
+    "encoder.lora, training.precision: bf16 or a device with more memory is left.",
 }
 
 

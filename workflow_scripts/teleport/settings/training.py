@@ -18,6 +18,7 @@ from teleport.settings.section import (
     Share,
     Unique,
     exactly_one,
+    is_false,
     is_none,
 )
 
@@ -79,6 +80,11 @@ class Training(Section):
     )
     gradient_caching: bool = Field(
         False, description="Encode the batch twice, in the memory of one bucket of texts (GradCache); same gradients."
+    )
+    gradient_checkpointing: bool = Field(
+        False,
+        exclude_if=is_false,
+        description="Keep what enters a layer alone, and compute the layer again in the backward pass; same gradients.",
     )
     accumulate: Natural = Field(1, description="Micro-batches of a step; in-batch negatives come from one alone.")
     evaluate_every: Natural | None = Field(

@@ -36,7 +36,8 @@ def train(stage, counts, place):
         flop = queries * encoder.forward_flop(shape, query_tokens)
         return flop + passages * encoder.forward_flop(shape, passage_tokens)
 
-    flop = steps * (4 if training.gradient_caching else 3) * forward(queries, passages)
+    # Forwards, backwards for twice as much, and forwards again for each of the two that keep less.
+    flop = steps * (3 + training.gradient_caching + training.gradient_checkpointing) * forward(queries, passages)
     at_once = (queries * query_tokens + passages * passage_tokens) / training.accumulate / processes
     if training.gradient_caching:
         at_once = min(at_once, TOKEN_BUDGET["train"]["cuda"])
@@ -44,16 +45,20 @@ def train(stage, counts, place):
         texts = settings.dev.queries * bool(queries), settings.dev.passages * bool(passages)  # at most
         flop += (1 + -(-steps // training.evaluate_every)) * forward(*texts)
     trained = min(encoders, len(training.trains))
-    # Weights, gradients, the two moments of AdamW and a copy of the weights in 16 bits; what the backward pass needs.
-    computing = 4.5 * weights * trained + activation_bytes(shape, at_once, training.precision != "fp32")
+    changing = 4 * encoder.trained_parameters(shape, settings.lora) * trained
+    # Weights, a copy of them in 16 bits, gradients and the two moments of AdamW; what the backward pass needs.
+    kept = activation_bytes(shape, at_once, training.precision != "fp32")
+    if training.gradient_checkpointing:  # of one layer all, of each what enters it
+        kept = kept / shape.num_hidden_layers + 4 * shape.num_hidden_layers * shape.hidden_size * at_once
+    computing = 1.5 * weights * trained + 3 * changing + kept
     if not place.gpus:  # attention keeps its weights, and each thread has the gradients of its part
         length = passage_tokens if passages else query_tokens
         computing += shape.num_hidden_layers * at_once * 8 * shape.num_attention_heads * length
         computing += place.threads * 4 * shape.layer_weights + KERNELS
-    saved = (4 if training.select == "dev" else 3) * weights * trained  # weights, moments, maybe the best weights
+    saved = (4 if training.select == "dev" else 3) * changing  # weights, moments, maybe the best weights
     searching = live(stage, counts, place, steps) if settings.live else Cost(memory=0.0)
     held = processes * (TORCH_BASE + weights * encoders) + saved + searching.memory
-    moments = 2 * weights * trained if training.continues else 0  # for the next stage
+    moments = 2 * changing if training.continues else 0  # for the next stage
     return Cost(
         (weights + encoder.TOKENIZER) * encoders + moments + steps * STEP_BYTES,
         memory=held + (0 if place.gpus else computing),

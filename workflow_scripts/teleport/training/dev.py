@@ -104,13 +104,13 @@ def open_dev(job, trainer):
     if isinstance(queries, Frozen):
         queries = replace(queries, array=np.load(job.input("queries", f"{name}.npy"), mmap_mode="r")[rows_Q])
     else:
-        queries = replace(queries, tokens=some_texts(open_tokens(job, name), rows_Q))
+        queries = replace(queries, tokens=some_texts(open_tokens(job, name), rows_Q), compiled=False)
     if isinstance(passages, Frozen):
         offsets = None if passages.offsets is None else offsets_of(trainer.chunk_counts(passages_P))
         vectors = np.asarray(passages.array[trainer.vector_rows(passages_P)], np.float32)
         passages = replace(passages, array=vectors, offsets=offsets)
     else:
-        passages = replace(passages, tokens=some_texts(passages.tokens, passages_P))
+        passages = replace(passages, tokens=some_texts(passages.tokens, passages_P), compiled=False)
     return DevSet(queries, passages, rows_Q, passages_P, judgments, dev, trainer.processes)
 
 

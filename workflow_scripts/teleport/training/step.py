@@ -41,7 +41,8 @@ class Trainer:
         self.gradient_norms, self.token_budget = GradientNorms(self.encoders), TOKEN_BUDGET["train"][device.type]
         self.most_chunks = 1 if passages.offsets is None else int(np.diff(passages.offsets).max())
         # A graph may be replayed once a step (`Graphs`).
-        self.replays = self.training.accumulate == 1 and all(map(graphs_fit, self.trained))
+        self.replays = self.training.accumulate == 1 and not self.training.gradient_checkpointing
+        self.replays = self.replays and all(map(graphs_fit, self.trained))
         self.graphs = {}
         self.masks = [] if live else objective.masks
         self.num_pairs = objective.num_pairs if self.masks else None

@@ -3,6 +3,7 @@
 import copy
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -15,6 +16,7 @@ from teleport.encoder.model import compile_layers
 from teleport.encoder.precision import compiles, computed_in, pick_device, resolve_precision
 from teleport.encoder.side import Frozen, Side, open_side
 from teleport.encoder.tokens import save_lower_case
+from teleport.refusal import Refusal
 from teleport.running.devices import LARGER, out_of_memory
 from teleport.running.log import PROGRESS_SECONDS, log
 from teleport.seed import derive_seed
@@ -87,9 +89,18 @@ def make_trainer(job, data, total, seed, processes=ALONE):
     if settings.lora:
         adapt(job, encoders)
     queries, passages = (make_side(job, *side, device) for side in zip(SIDES, encoders, strict=True))
+    trained = dict.fromkeys(side.encoder for side in (queries, passages) if isinstance(side, Side))
+    if settings.training.gradient_checkpointing:
+        for encoder in trained:
+            keep_less(encoder.backbone)
+    if device.type == "cuda":
+        require_memory(trained, torch.cuda.get_device_properties(device).total_memory)
     if compiles(job.compile, device, tokens_of(queries, passages, data, total)):
-        for encoder in dict.fromkeys(side.encoder for side in (queries, passages) if isinstance(side, Side)):
+        for encoder in trained:
             compile_layers(encoder)
+        queries, passages = (
+            replace(side, compiled=True) if isinstance(side, Side) else side for side in (queries, passages)
+        )
     live = job.load("live").open_search(job, data, passages, processes) if settings.live else None
     objective = open_objective(job, data, passages.encoder.dim)
     return Trainer(queries, passages, data, objective, settings, total, seed, device, processes, live)
@@ -108,6 +119,31 @@ def adapt(job, encoders):
         lora.add_adapters(encoder, settings.lora, derive_seed(settings.seed, "adapters", SIDES[place]))
         if goes_on:
             lora.load_adapters(encoder, found[place], bases[place])
+
+
+def keep_less(backbone):
+    """Have the layers of a transformers model compute themselves again in the backward pass."""
+    if not backbone.supports_gradient_checkpointing:
+        model_type = backbone.config.model_type
+        raise Refusal(
+            f"training.gradient_checkpointing: transformers has none for {model_type}. Set it to false; "
+            "training.gradient_caching saves memory too."
+        )
+    backbone.activation_checkpointing_enable({"use_reentrant": False})
+
+
+def require_memory(encoders, room):
+    """Raise Refusal where a device with so many bytes (int) cannot hold what the training of some encoders keeps: their
+    weights, and of each weight that is trained a gradient and two moments."""
+    weights = [p for encoder in encoders for p in encoder.parameters()]
+    trained = sum(3 * p.nbytes for p in weights if p.requires_grad)
+    if (needed := sum(p.nbytes for p in weights) + trained) > room:
+        number = sum(p.numel() for p in weights) / 1e9
+        raise Refusal(
+            f"training {number:.2f} billion weights takes {needed / 1e9:.1f} GB before it reads a text, "
+            f"{trained / 1e9:.1f} GB of them gradients and moments, and the GPU has {room / 1e9:.1f} GB. Set "
+            "encoder.lora, which trains fewer, or take a smaller checkpoint or a larger GPU."
+        )
 
 
 def tokens_of(queries, passages, data, steps):

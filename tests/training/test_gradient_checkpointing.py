@@ -1,0 +1,80 @@
+"""Layers that are computed again in the backward pass change no loss; what no device can hold is said before."""
+
+import pytest
+import torch
+from test_training_gradcache import peak_saved_bytes
+from transformers import MPNetConfig, MPNetModel
+
+from teleport.encoder.model import Encoder
+from teleport.refusal import Refusal
+from teleport.training import dev, train
+from teleport.training.data import read_training_set
+from training_world import World, facts_of, losses_of, on_cpu, tiny_bert, tiny_qwen3  # noqa: F401
+
+CHECKPOINTING = {"gradient_checkpointing": True}
+
+
+def trainer(world, **training):
+    job = world.job(training)
+    return train.make_trainer(job, read_training_set(job, 1), 12, 1)
+
+
+@pytest.mark.parametrize("model", [tiny_bert, tiny_qwen3])
+@pytest.mark.parametrize("others", [{}, {"gradient_caching": True}])
+def test_losses_have_the_same_bits(stages, model, others):
+    """With dropout: the second pass draws what the first one has drawn."""
+    world = World(stages, model=model, dropout=0.3)
+    plain, checkpointing = (world.finished(world.job(others | more)) for more in ({}, CHECKPOINTING))
+    assert losses_of(plain) == losses_of(checkpointing)
+
+
+def test_adapters_learn_below_layers_that_are_computed_again(stages):
+    world = World(stages, model=tiny_qwen3, pooling="last")
+    lora = {"rank": 4, "alpha": 8}
+    plain, checkpointing = (world.finished(world.job(more, lora=lora)) for more in ({}, CHECKPOINTING))
+    assert losses_of(plain) == losses_of(checkpointing)
+
+
+def test_less_is_kept_for_the_backward_pass(stages):
+    world = World(stages)
+    plain, checkpointing = (trainer(world, **more) for more in ({}, CHECKPOINTING))
+    batch = plain.data.batch(1)
+    assert peak_saved_bytes(checkpointing, batch) < 0.7 * peak_saved_bytes(plain, batch)
+
+
+def test_a_model_without_it_is_refused():
+    sizes = {"vocab_size": 20, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1}
+    model = MPNetModel(MPNetConfig(**sizes), add_pooling_layer=False)
+    model.supports_gradient_checkpointing = False
+    with pytest.raises(Refusal, match="training.gradient_checkpointing: transformers has none for mpnet"):
+        train.keep_less(model)
+
+
+def test_memory_that_a_device_does_not_have_is_said_with_its_size():
+    with torch.device("meta"):
+        encoder = Encoder(tiny_meta(), "last")
+    assert sum(p.numel() for p in encoder.parameters()) > 7e9
+    with pytest.raises(Refusal, match=r"training 7\.\d+ billion weights takes 1\d\d\.\d GB .* the GPU has 24\.0 GB"):
+        train.require_memory([encoder], 24 * 10**9)
+    train.require_memory([encoder], 130 * 10**9)
+    for parameter in encoder.parameters():
+        parameter.requires_grad = False
+    train.require_memory([encoder], 32 * 10**9)
+
+
+def tiny_meta():
+    """A Mistral of 7 billion weights, without numbers."""
+    from transformers import MistralConfig, MistralModel
+
+    return MistralModel(MistralConfig())
+
+
+def test_a_compiled_training_says_so_and_its_dev_set_is_not_compiled(stages, monkeypatch):
+    world, compiled, opened = World(stages), [], []
+    monkeypatch.setattr(train, "compiles", lambda *_: True)
+    monkeypatch.setattr(train, "compile_layers", compiled.append)
+    score = dev.DevSet.score
+    monkeypatch.setattr(dev.DevSet, "score", lambda self: opened.append(self) or score(self))
+    job = world.finished(world.job(**world.watched()))
+    assert len(compiled) == 1 and facts_of(job)["compiled"] is True
+    assert opened and not any(side.compiled for each in opened for side in (each.queries, each.passages))
