@@ -269,6 +269,23 @@ def export(arguments):
 
 
 @command(
+    argument("negatives", type=Path, metavar="FILE|STAGE", help="a file of negatives, or a merge stage or its link"),
+    argument("--json", action="store_true", help="print JSON, not a table"),
+)
+def audit(arguments):
+    """Say what negatives are like, by source: how hard, how many repeat, and how many are probably no negatives.
+
+    FILE has one of the forms that `export` writes, or is DPR's. hardness is the mean of score minus s+, the lowest of
+    the positives; suspected_by_score counts what is above s+ - 0.05 |s+|, equal_text what has the text of a positive.
+    entropy_bits is of how often each passage is drawn; it is log2 of their number where all are drawn alike.
+    """
+    from commands.audit import audit, printed
+
+    result = audit(arguments.negatives)
+    print(json.dumps(result, indent=1) if arguments.json else printed(result))
+
+
+@command(
     argument("folder", type=Path, metavar="FOLDER", help="a checkpoint that `export` wrote"),
     argument("repository", metavar="OWNER/NAME", help="on the hub"),
     argument("--send", action="store_true", help="upload, as whom `hf auth login` says"),

@@ -9,7 +9,7 @@ from plain_answers import plain_holds, plain_tokens
 from teleport.arrays import Ragged
 from teleport.collection.reader import positives_of_job, read_answers
 from teleport.negatives import positives
-from teleport.negatives.export import export_tevatron
+from teleport.negatives.export import export_pool
 from teleport.running.artefact import MANIFEST, Artefact
 from teleport.running.files import write_json
 from teleport.search.retrieve import lookahead_anchors
@@ -132,7 +132,7 @@ def test_the_export_has_the_positives_that_the_pool_was_made_with(questions, tmp
     path = job.folder / MANIFEST
     manifest = json.loads(path.read_text()) | {"inputs": {"positives": f"positives/{found.key}"}}
     write_json(path, manifest)
-    export_tevatron(Artefact(job.folder), Artefact(questions.collection.folder), tmp_path)
+    export_pool(Artefact(job.folder), Artefact(questions.collection.folder), tmp_path)
     lines = [json.loads(line) for line in (tmp_path / "lines").read_text().splitlines()]
     exported = {line["query_id"]: [p["docid"] for p in line["positive_passages"]] for line in lines}
     expected = {

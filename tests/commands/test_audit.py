@@ -1,0 +1,153 @@
+"""`teleport audit`: figures of literal negatives, equal in every form, and of planted false ones."""
+
+import json
+import math
+import sys
+
+import numpy as np
+import pytest
+
+import manage
+from commands.audit import audit, form_of, printed
+from teleport.negatives.forms import FORMS, Mined
+from teleport.refusal import Refusal
+
+# Scores of the first query: s+ is the lowest positive, 1.0; 0.96 is within 5 % of it, 1.5 above it, 0.5 below.
+FIRST = Mined(
+    "a",
+    "who?",
+    [{"docid": "p1", "title": "T", "text": "one", "score": 1.0}, {"docid": "p2", "text": "two", "score": 2.0}],
+    [
+        {"docid": "n1", "text": "n one", "score": 1.5, "source": "query", "rank": 1, "episode": 1},
+        {"docid": "n2", "text": "n two", "score": 0.96, "source": "query", "rank": 2, "episode": 1},
+        {"docid": "n1", "text": "n one", "score": 1.5, "source": "query", "rank": 1, "episode": 1},
+        {"docid": "n3", "text": "T  one", "score": 0.5, "source": "random", "rank": 0, "episode": 1},
+    ],
+)
+SECOND = Mined(
+    "b",
+    "what?",
+    [{"docid": "p3", "text": "three", "score": -1.0}],
+    [{"docid": "n1", "text": "n one", "score": -1.04, "source": "query", "rank": 3, "episode": 1}],
+)
+
+
+def write(path, form, scores=True, records=(FIRST, SECOND)):
+    rows = [row for mined in records for row in FORMS[form].write(mined, scores)]
+    rows = ["\t".join(row) if isinstance(row, tuple) else json.dumps(row) for row in rows]
+    path.write_text("\n".join(rows) + "\n")
+    return path
+
+
+def test_figures_are_those_of_a_count_by_hand(tmp_path):
+    found = audit(write(tmp_path / "in", "tevatron"))
+    assert found["queries"] == 2 and list(found["sources"]) == ["query", "random", "all"]
+    query, random, both = found["sources"].values()
+    # n1 three times and n2 once; n1 twice in one query
+    assert (query["negatives"], query["passages"], query["repeats"], query["scored"]) == (4, 2, 0.25, 1.0)
+    assert query["hardness"] == pytest.approx((0.5 - 0.04 + 0.5 - 0.04) / 4)
+    assert query["above_positive"] == 0.5, "the scores 1.5; -1.04 is below -1"
+    assert query["suspected_by_score"] == 1.0, "0.96 > 0.95, and -1.04 > -1.05"
+    assert query["entropy_bits"] == pytest.approx(-(0.75 * math.log2(0.75) + 0.25 * math.log2(0.25)))
+    assert query["queries_per_passage"] == 1.5 and query["equal_text"] == 0
+    assert (random["equal_text"], random["suspected_by_score"], random["entropy_bits"]) == (1.0, 0.0, 0.0)
+    assert both["negatives"] == 5 and both["equal_text"] == 0.2 and both["passages"] == 3
+
+
+@pytest.mark.parametrize("form", [name for name, form in FORMS.items() if form.write and name != "n-tuple"])
+def test_every_form_is_read_alike(tmp_path, form):
+    """By its first line; a form with one positive alone knows that one, and triples know ids alone."""
+    whole = audit(write(tmp_path / "in", "tevatron"))["sources"]
+    path = write(tmp_path / form, form, scores=form != "triples")
+    assert form_of(path) == form
+    (found,) = list(audit(path)["sources"].values())[-1:]
+    for key in ("negatives", "passages", "repeats", "entropy_bits", "queries_per_passage"):
+        assert found[key] == whole["all"][key], key
+    if form == "triples":
+        assert found["hardness"] is found["equal_text"] is None and found["scored"] == 0
+    else:
+        assert found["hardness"] == pytest.approx(whole["all"]["hardness"]) and found["equal_text"] == 0.2
+
+
+def test_columns_of_equal_width_are_read_too(tmp_path):
+    path = write(tmp_path / "in", "n-tuple", records=[FIRST])
+    assert form_of(path) == "n-tuple" and audit(path)["sources"]["all"]["negatives"] == 4
+
+
+def test_planted_copies_of_positives_are_counted(tmp_path):
+    """5 % of 2,000 negatives are copies of a positive under another id."""
+    rng = np.random.default_rng(3)
+    planted, records = rng.random((200, 10)) < 0.05, []
+    for q in range(200):
+        texts = [f"positive {q}" if planted[q, n] else f"text {q} {n}" for n in range(10)]
+        negatives = [{"docid": f"{q}-{n}", "text": text} for n, text in enumerate(texts)]
+        records.append(Mined(f"{q}", "?", [{"docid": f"p{q}", "text": f"positive {q}"}], negatives))
+    found = audit(write(tmp_path / "in", "tevatron", records=records))["sources"]["all"]
+    assert found["equal_text"] * 2000 == planted.sum() > 50
+    assert found["hardness"] is None and found["entropy_bits"] == pytest.approx(math.log2(2000))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"query": "a"}\n', "in, line 1: .*its columns are query"),
+        ("a b\n", "in, line 1: .*neither JSON"),
+        ("", "in, line 1: .*neither JSON"),
+        ('{"query_id": "a", "negative_passages": []}\n', "no negatives to look at"),
+    ],
+)
+def test_what_has_no_form_is_refused(tmp_path, text, message):
+    (tmp_path / "in").write_text(text)
+    with pytest.raises(Refusal, match=message):
+        audit(tmp_path / "in")
+
+
+def test_the_command_prints_a_table_or_json(tmp_path, monkeypatch, capsys):
+    path = write(tmp_path / "in", "tevatron")
+    for arguments in ([], ["--json"]):
+        monkeypatch.setattr(sys, "argv", ["teleport", "audit", str(path), *arguments])
+        with pytest.raises(SystemExit) as ended:
+            manage.main()
+        assert not ended.value.code
+    table, _, found = capsys.readouterr().out.partition("{")
+    assert json.loads("{" + found) == audit(path) and table.strip() == printed(audit(path))
+    assert "| negatives | 4 | 1 | 5 |" in table and "| hardness | 0.230 | -0.500 | 0.084 |" in table
+
+
+def test_a_stage_is_audited_as_its_export(world_of_pool, tmp_path):
+    from commands.export import export
+
+    folder = world_of_pool
+    export(folder, tmp_path / "out", scores=True)
+    assert audit(folder) == audit(tmp_path / "out")
+
+
+@pytest.fixture
+def world_of_pool(stages):
+    """The folder of a merge stage of two queries."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from teleport.negatives.pool import Items, PoolWriter
+    from teleport.running.artefact import MANIFEST
+    from teleport.running.files import write_json
+
+    corpus = stages.make("collection")
+    pq.write_table(
+        pa.table({name: [f"{name}{n}" for n in range(4)] for name in ("doc_id", "title", "text")}),
+        corpus.output("corpus.parquet"),
+    )
+    pq.write_table(pa.table({"query_id": ["a", "b"], "text": ["A", "B"]}), corpus.output("queries.train.parquet"))
+    qrels = {
+        name: np.array(values, np.int32) for name, values in (("query", [0, 1]), ("passage", [0, 1]), ("grade", [1, 1]))
+    }
+    pq.write_table(pa.table(qrels), corpus.output("qrels.train.parquet"))
+    stages.finish(corpus, {"positive_grade": 1, "num_passages": 4})
+    pool = stages.make("merge", inputs={"collection": corpus})
+    writer, ones = PoolWriter(pool.output, ["query"]), np.ones(3, np.int32)
+    writer.append(np.array([2, 1]), Items(np.array([2, 3, 2]), ones, ones, ones, np.array([0.5, 0.25, np.nan])))
+    writer.close()
+    stages.finish(pool)
+    path = pool.folder / MANIFEST
+    write_json(path, json.loads(path.read_text()) | {"inputs": {"collection": f"collection/{corpus.key}"}})
+    return pool.folder

@@ -1,0 +1,154 @@
+"""What mined negatives are like: hardness, repeats, suspected false ones, and how few passages they are, by source.
+
+Read are a merge stage, or a file in one of the forms of `negatives.forms`, whoever wrote it.
+"""
+
+import json
+import math
+from collections import Counter, defaultdict
+from tempfile import TemporaryDirectory
+
+from commands.export import collection_of, stage_at
+from teleport.collection.records import lines
+from teleport.negatives.forms import FORMS, whole
+from teleport.refusal import Refusal
+
+ALL = "all"
+MARGIN = 0.05  # suspected false: a score above s+ - MARGIN * |s+|, sentence-transformers' usual relative_margin
+FORM_OF = {  # a key that only this form has, the first one that is there decides
+    "negative_passages": "tevatron",
+    "neg_doc": "nemo",
+    "neg": "pos-neg",
+    "labels": "labeled-list",
+    "label": "labeled-pair",
+    "negative_1": "n-tuple",
+    "negative": "triplet",
+}
+COLUMNS = {
+    "negatives": "{:,}",
+    "scored": "{:.1%}",
+    "hardness": "{:.3f}",
+    "above_positive": "{:.1%}",
+    "suspected_by_score": "{:.1%}",
+    "equal_text": "{:.2%}",
+    "repeats": "{:.1%}",
+    "passages": "{:,}",
+    "entropy_bits": "{:.2f}",
+    "queries_per_passage": "{:.2f}",
+}
+
+
+def audit(path):
+    """The audit of a merge stage (its folder, or the link to it) or of a file (dict).
+
+    queries: with negatives; by source, and of `all`, the figures of COLUMNS, None where nothing is known:
+    scored: share with a score, as the query's positives have one; hardness: mean of score minus s+, the lowest of the
+    positives; above_positive, suspected_by_score: shares of these above s+, and above s+ - 0.05 |s+|; equal_text: share
+    whose text is that of a positive of the query; repeats: share that the query has already; passages: different ones;
+    entropy_bits: of how often each is drawn, log2(passages) where all are drawn alike; queries_per_passage: mean
+    """
+    if path.is_dir():
+        from teleport.negatives.export import Pools
+
+        stage = stage_at(path, "merge")
+        if (kind := stage.manifest["kind"]) != "merge":
+            raise Refusal(f"{path} is a stage of kind {kind}. Give a merge stage, or a file of negatives.")
+        with TemporaryDirectory() as folder:
+            return audited(Pools(stage, collection_of(stage), folder).mined())
+    return audited(FORMS[form_of(path)].read(path))
+
+
+def form_of(path):
+    """The form (text) of a file, by its first line. Raises Refusal for none that is known."""
+    _, first = next(lines(path), (0, ""))
+    if first.startswith("["):
+        return "dpr"
+    try:
+        record = json.loads(first)
+    except ValueError:
+        record = None
+    if isinstance(record, dict):
+        if form := next((form for key, form in FORM_OF.items() if key in record), None):
+            return form
+        known = f"its columns are {', '.join(record) or 'none'}"
+    elif first.count("\t") == 2:
+        return "triples"
+    else:
+        known = "it is neither JSON nor three columns of ids"
+    raise Refusal(f"{path}, line 1: no form of negatives that is known here: {known}. `teleport export` writes them.")
+
+
+def audited(records):
+    """The audit (dict) of an iterable of `negatives.forms.Mined`."""
+    of_source, queries = defaultdict(Figures), 0
+    for mined in records:
+        queries += bool(mined.negatives)
+        scores = [p["score"] for p in mined.positives if p.get("score") is not None]
+        lowest, texts = min(scores, default=None), {text for p in mined.positives if (text := text_of(p))}
+        names = [(negative.get("source") or "unknown", negative) for negative in mined.negatives]
+        seen = defaultdict(set)
+        for name, negative in names:
+            for each in (name, ALL):
+                of_source[each].add(negative, lowest, texts, seen[each])
+    if not of_source:
+        raise Refusal("there are no negatives to look at. Give a pool or a file that has some.")
+    order = sorted(of_source, key=lambda name: (name == ALL, name))
+    if len(order) == 2:
+        order.remove("unknown" if "unknown" in order else ALL)
+    return {"queries": queries, "sources": {name: of_source[name].shares() for name in order}}
+
+
+def text_of(passage):
+    """The text of a passage, without differences of space; "" where only its id is known."""
+    return " ".join(whole(passage).split())
+
+
+class Figures:
+    """Sums over negatives. above, suspected, scored: how many; gaps: sum of score minus s+; repeated, equal: how many;
+    drawn: {passage: how often}"""
+
+    def __init__(self):
+        self.number = self.scored = self.above = self.suspected = self.repeated = self.equal = self.with_text = 0
+        self.gaps, self.drawn = 0.0, Counter()
+
+    def add(self, negative, lowest, texts, seen):
+        """Count a negative. lowest: s+, or None; texts: of the positives; seen: passages of the query before (set)"""
+        text = text_of(negative)
+        passage = negative.get("docid") or text
+        self.number += 1
+        self.repeated += passage in seen
+        seen.add(passage)
+        self.drawn[passage] += 1
+        self.with_text += bool(text and texts)
+        self.equal += text in texts
+        if (score := negative.get("score")) is not None and lowest is not None:
+            self.scored += 1
+            self.gaps += score - lowest
+            self.above += score > lowest
+            self.suspected += score > lowest - MARGIN * abs(lowest)
+
+    def shares(self):
+        """{column: figure or None}."""
+        frequencies = [count / self.number for count in self.drawn.values()]
+        return {
+            "negatives": self.number,
+            "scored": self.scored / self.number,
+            "hardness": self.gaps / self.scored if self.scored else None,
+            "above_positive": self.above / self.scored if self.scored else None,
+            "suspected_by_score": self.suspected / self.scored if self.scored else None,
+            "equal_text": self.equal / self.with_text if self.with_text else None,
+            "repeats": self.repeated / self.number,
+            "passages": len(self.drawn),
+            "entropy_bits": max(0.0, -sum(share * math.log2(share) for share in frequencies)),
+            "queries_per_passage": (self.number - self.repeated) / len(self.drawn),
+        }
+
+
+def printed(result):
+    """The audit as a table in Markdown: a line a figure, a column a source."""
+    names = list(result["sources"])
+    rows = [["", *names], ["---", *["--:"] * len(names)]]
+    for column, form in COLUMNS.items():
+        values = [result["sources"][name][column] for name in names]
+        rows.append([column, *("–" if value is None else form.format(value) for value in values)])
+    return f"{result['queries']:,} queries\n\n" + "\n".join(f"| {' | '.join(row)} |" for row in rows)
