@@ -37,7 +37,7 @@ def run(job):
     if (apart := spread(vectors)) < COLLAPSED:
         why = "the training of this checkpoint has collapsed. Train with a lower learning rate, or with precision fp32."
         if job.inputs["passages"].manifest.get("inputs", {}).get("checkpoint", "").startswith("pretrained/"):
-            why = "the checkpoint, which nothing here trained, does not tell these texts apart. Does its tokenizer know them?"
+            why = "the checkpoint, not trained here, does not tell these texts apart. Does its tokenizer know them?"
         said = "%s: all vectors are nearly the same (spread %.1e), so rankings are mostly ties: %s"
         log.warning(said, path, apart, why)
     (rows, dim), index = vectors.shape, job.settings.index

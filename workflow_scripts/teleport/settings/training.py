@@ -18,6 +18,7 @@ from teleport.settings.section import (
     Share,
     Unique,
     exactly_one,
+    is_false,
     is_none,
 )
 
@@ -202,5 +203,6 @@ class TrainSettings(Lengths, Pooling):
     seed: Integer
     scale: Number
     relevant_grade: Integer
+    same_text: bool = Field(False, exclude_if=is_false)
     live: Live | None = None
     dev: Dev | None = None
