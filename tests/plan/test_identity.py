@@ -65,6 +65,7 @@ def test_a_pipe_in_other_forms_is_refused_too(folder):
     files = yaml.safe_load("{corpus: corpus.tsv, splits: {test: {queries: queries.test.tsv, qrels: qrels/test.tsv}}}")
     with pytest.raises(ValueError, match="^collection.splits.test.qrels: qrels/test.tsv is a folder, pipe"):
         identify_source(Tsv(source="tsv", **files))
+    open("qrels/model.safetensors", "w").close()  # a folder without weights is not looked into
     with pytest.raises(ValueError, match="^encoder.checkpoint.folder: qrels/test.tsv is a folder, pipe"):
         identify_checkpoint(CheckpointSource(folder="qrels"), "encoder.checkpoint")
 
