@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from teleport.arrays import Ragged
+from teleport.arrays import Ragged, places_of
 from teleport.refusal import Refusal
 
 
@@ -26,6 +26,18 @@ def read_positives(collection, split, grade=None):
     query, passage, judged = (qrels[name].to_numpy() for name in columns)
     positive = judged >= (collection.facts["positive_grade"] if grade is None else grade)
     return Ragged.grouped(query[positive], passage[positive], num_queries)
+
+
+def with_same_text(collection, split, known):
+    """`known` passages of each query of a split (`Ragged`) and all passages that have the text of one of them, or of
+    the query itself, under other ids: `Ragged`, ascending, each once."""
+    first_P = np.load(collection.path("same_text.npy"))  # of each passage the first one with its text
+    copies = Ragged.grouped(first_P, np.arange(len(first_P)), len(first_P))
+    texts, own = first_P[known.values], pq.read_table(collection.path(f"same_text.{split}.parquet"))
+    rows = np.concatenate([np.repeat(known.rows, copies.lengths[texts]), own["query"].to_numpy()]).astype(np.int64)
+    equal = np.concatenate([copies.values[places_of(copies.offsets, texts)], own["passage"].to_numpy()])
+    keys = np.unique(rows << 32 | equal)
+    return Ragged.grouped(keys >> 32, (keys & (2**32 - 1)).astype(np.int32), len(known))
 
 
 def positives_of(collection, found, split):

@@ -4,20 +4,22 @@ import numpy as np
 
 from teleport.arrays import Ragged
 from teleport.collection.answers import find_answers
-from teleport.collection.reader import positives_of_job, read_answers, read_positives
+from teleport.collection.reader import positives_of_job, read_answers, read_positives, with_same_text
 from teleport.running.log import Progress
 
 
 def known_passages(job):
     """What a merge removes from every source: `Ragged`, passages of each training query, ascending, each once: those
-    judged at least `relevant_grade`, and those trained on. With `remove: answers` nothing: then sources remove what
-    `have_answers` finds, and a judged passage without an answer can be a negative."""
+    judged at least `relevant_grade`, and those trained on; with `same_text` their copies too, and the query's own text.
+    With `remove: answers` nothing: then sources remove what `have_answers` finds, and a judged passage without an
+    answer can be a negative."""
     trained_on = positives_of_job(job, "train")
     if job.settings.remove == "answers":
         return Ragged(np.zeros_like(trained_on.offsets), np.zeros(0, np.int32))
     judged = read_positives(job.inputs["collection"], "train", job.settings.relevant_grade)
     keys = np.unique(np.concatenate([part.rows << 32 | part.values for part in (judged, trained_on)]))
-    return Ragged.grouped(keys >> 32, (keys & (2**32 - 1)).astype(np.int32), len(judged))
+    known = Ragged.grouped(keys >> 32, (keys & (2**32 - 1)).astype(np.int32), len(judged))
+    return with_same_text(job.inputs["collection"], "train", known) if job.settings.same_text else known
 
 
 def are_known(passages_LK, rows_L, known):

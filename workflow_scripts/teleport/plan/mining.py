@@ -251,6 +251,7 @@ class Mining:
             part=self.part,
             seed=self.seed,
             relevant_grade=negatives.relevant_grade,
+            same_text=negatives.same_text,
             live=negatives.live,
             dev=self.settings.watched_by,
         )

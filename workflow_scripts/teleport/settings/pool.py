@@ -6,7 +6,7 @@ from typing import Any, Literal
 from pydantic import ConfigDict, Field, field_validator
 
 from teleport.settings.scoring import Judge
-from teleport.settings.section import Chosen, Integer, Part, Section
+from teleport.settings.section import Chosen, Integer, Part, Section, is_false
 
 PositiveScore = Literal["lowest", "mean", "first"]
 
@@ -20,6 +20,12 @@ class Removal(Section):
     )
     relevant_grade: Integer = Field(
         1, ge=-(2**31), lt=2**31, description="From this grade on no negative; see collection.positive_grade."
+    )
+    same_text: bool = Field(
+        False,
+        exclude_if=is_false,
+        description="No negatives either, nor in the batch where known positives are masked: passages whose text is "
+        "that of a known positive or of the query, whatever their ids. Off in the papers, which go by ids.",
     )
 
 

@@ -208,5 +208,6 @@ class TrainSettings(Lengths, Pooling, Adapted):
     seed: Integer
     scale: Number
     relevant_grade: Integer
+    same_text: bool = Field(False, exclude_if=is_false)
     live: Live | None = None
     dev: Dev | None = None

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from teleport.arrays import Ragged
-from teleport.collection.reader import positives_of_job, read_positives
+from teleport.collection.reader import positives_of_job, read_positives, with_same_text
 from teleport.refusal import Refusal
 from teleport.running.log import log
 from teleport.seed import derive_seed
@@ -188,6 +188,8 @@ def read_training_set(job, seed):
         pools = Ragged.open(job.input("negatives", "offsets.npy"), job.input("negatives", "passages.npy"))
     if training.masks or training.distinct_positives or job.settings.live:
         relevant = read_positives(collection, "train", job.settings.relevant_grade)
+        if job.settings.same_text:
+            relevant = with_same_text(collection, "train", relevant)
     query_ids = queries["query_id"].to_pylist()
     positives, kind = positives_of_job(job, "train"), QuerySet if job.settings.live else TrainingSet
     return kind(query_ids, positives, pools, training, seed, relevant, job.settings.part)
