@@ -217,6 +217,7 @@ use rule stage as forgetting with:
 localrules:
     download,
     pretrained,
+    ranker,
     delete_vectors,
 
 

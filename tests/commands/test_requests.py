@@ -166,8 +166,9 @@ def test_what_needs_a_network_runs_where_snakemake_does():
     assert {kind for kind, row in KINDS.items() if row.network and f"    {kind},\n" in local} == {
         "download",
         "pretrained",
+        "ranker",
     }
-    assert {kind for kind, row in KINDS.items() if row.network} == {"download", "pretrained", "collection"}
+    assert {kind for kind, row in KINDS.items() if row.network} == {"download", "pretrained", "ranker", "collection"}
 
 
 def test_a_search_whose_vectors_are_there_starts_a_job_of_its_own():
