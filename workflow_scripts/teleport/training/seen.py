@@ -16,10 +16,6 @@ import inspect
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from teleport.maxp import max_over_padded_chunks
-
 SCORES, VECTORS = "scores", "vectors"  # what of a teacher a training reads
 
 
@@ -34,6 +30,8 @@ class Encoded(NamedTuple):
 
     def products(self, vectors_AD):
         """[A, P]: inner products of vectors with the passages, of each the best chunk's."""
+        from teleport.maxp import max_over_padded_chunks  # here and below: every job loads this file, with its settings
+
         scores_AC = vectors_AD @ self.passages_CD.T
         return scores_AC if self.mask_C is None else max_over_padded_chunks(scores_AC, self.mask_C, self.most)
 
@@ -59,6 +57,8 @@ class Step(NamedTuple):
 
 def judged(step, teacher):
     """float32 [Q, 1 + N]: the scores of each query's positive, and then of its own negatives."""
+    import numpy as np
+
     batch = step.batch
     columns_QN = np.column_stack([batch.positive_columns_Q, batch.own_columns_QN])
     rows_QN = np.broadcast_to(batch.queries_Q[:, None], columns_QN.shape)
@@ -68,6 +68,8 @@ def judged(step, teacher):
 
 def teacher_vectors(step, teacher):
     """(float32 [Q, D], [P, D]) of the batch's queries and passages."""
+    import numpy as np
+
     rows = (teacher.queries, step.batch.queries_Q), (teacher.passages, step.batch.passages_P)
     return tuple(step.on_device(np.asarray(vectors[own], np.float32)) for vectors, own in rows)
 
