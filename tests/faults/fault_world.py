@@ -15,6 +15,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
 from toy import CONFIG, make_checkpoint
 
@@ -36,6 +37,12 @@ WATCHED |= {"dev": {"split": "dev", "passages": 20, "random": 5}}
 LIVE = {"counts": None, "live": {"depth": 10, "index": "PQ4x4"}}
 ON_QUERIES = {"loss": {"kind": "lambda", "metric_cut": 5}, "trains": ["query"], "negatives_per_query": 0}
 COUNTS = {"query": 3, "lookahead": 3, "momentum": 3, "bm25": 2, "random": 1, "file": 1}
+TEACHERS = {
+    "judge": {"file": "data/scores.tsv"},
+    "ranker": {"cross_encoder": {"checkpoint": {"folder": "data/ranker"}, "max_tokens": 32, "precision": "fp32"}},
+}
+TAUGHT = {"counts": {"query": 3, "bm25": 2}, "draw": "top", "filters": {"max_score": 0.9, "scores": "judge"}}
+BY_TEACHERS = {"loss": {"kind": "kl", "scores": "ranker"}, "masks": [{"kind": "guide", "scores": "miner"}]}
 MINED = {
     "encoder": CONFIG["encoder"],
     "mining": {"depth": 10},
@@ -55,6 +62,7 @@ MINED = {
         "tele": {"label": "ANCE-Tele"},
         "watched": {"training": NUMBERS | WATCHED, "episodes": [{}]},
         "adore": {"negatives": LIVE, "training": NUMBERS | ON_QUERIES, "episodes": [{}]},
+        "taught": {"teachers": TEACHERS, "negatives": TAUGHT, "training": NUMBERS | BY_TEACHERS, "episodes": [{}]},
         "chunked": {"encoder": {"chunks": 2, "max_passage_tokens": 8, "vectors": "fp16"}, "episodes": []},
     },
 }
@@ -100,12 +108,24 @@ def make_files(folder):
     negatives = [{"query_id": f"q{n}", "query": "", "negative_passages": [{"docid": "d59"}]} for n in SPLITS["train"]]
     (folder / "negatives.jsonl").write_text("".join(json.dumps(line) + "\n" for line in negatives))
     make_checkpoint(folder / "bert", WORDS)
+    scores = [f"q{n}\td{i}\t{(n + 3 * i) % 10 / 10}\n" for n in SPLITS["train"] for i in range(PASSAGES)]
+    (folder / "scores.tsv").write_text("".join(scores))
+    make_ranker(folder / "bert", folder / "ranker")
     return {
         "psgs.tsv.gz": gzip.compress(b"id\ttext\ttitle\n" + "".join(
             f"{i + 1}\t{' '.join(words)}\ttitle{i}\n" for i, words in enumerate(texts)).encode(), mtime=0),
         "train.json": json.dumps([question(i, texts[i]) for i in SPLITS["train"]]).encode(),
         "test.csv": "".join(f"{' '.join(texts[i][:3])}\t['{texts[i][4]}']\n" for i in SPLITS["test"]).encode(),
     }  # fmt: skip
+
+
+def make_ranker(bert, folder):
+    """A cross-encoder of a checkpoint's backbone and tokenizer, with a head that is drawn."""
+    from transformers import AutoModelForSequenceClassification
+
+    shutil.copytree(bert, folder)
+    torch.manual_seed(0)
+    AutoModelForSequenceClassification.from_pretrained(bert, num_labels=1).save_pretrained(folder)
 
 
 def question(number, words):
