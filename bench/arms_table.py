@@ -144,7 +144,9 @@ def page(data, scores):
         own = {(row, measure): each for (of, row, measure), each in scores.items() if of == name}
         if few := min(row["seeds"] for row in part["rows"] if row["row"] != "BM25") < 3:
             texts.append(f"**{name} is a pilot**: it shows that all arms run to the end, and nothing can be concluded "
-                         "from it. A p speaks of these checkpoints alone.\n\n")  # fmt: skip
+                         "from it. Its one rate was not chosen, and a p speaks of these checkpoints alone. `python "
+                         "bench/arms.py --collections pilot --here`, one thread at low priority on a busy machine, so "
+                         "that its seconds are no measure.\n\n")  # fmt: skip
         texts += [arms_text(name, part, own), "\n", contrasts_text(name, own), "\n"]
         texts += ["" if few else smallest_text(own), made_text(part["made"]), "\n"]
     return wrapped_lines("".join(texts)) + ("\n![Dev scores of the arms](arms.png)\n" if data else "")
