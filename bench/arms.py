@@ -48,6 +48,22 @@ PILOT = {
                 "refreshed": {"training": {"stop_after_steps": 10}},
                 "momentum-lookahead": {"training": {"stop_after_steps": 10}},
                 "large-batch": {"training": {"batch_queries": 160, "steps": 6, "evaluate_every": 2}},
+                "star-adore": {
+                    "training": {"steps": 15},
+                    "episodes": [
+                        {"training": {"loss": "ranknet"}},
+                        {
+                            "negatives": {"counts": {}, "live": {"depth": 50}},
+                            "training": {
+                                "start_from": "previous",
+                                "loss": {"kind": "lambda", "metric_cut": 10},
+                                "trains": ["query"],
+                                "negatives_per_query": 0,
+                                "batch_queries": 32,
+                            },
+                        },
+                    ],
+                },
             }
         }
     },

@@ -34,8 +34,8 @@ COLUMNS = ["rate", MEASURE, RECALL, "less (a)", "pairs read", "passages read", "
 AXES = {"pairs": "Labelled pairs read", "passages": "Passages read", "seconds": "Seconds, mining included"}
 HEAD = """\
 # Does mining pay?
-Made by `python bench/arms_table.py` from [arms.json](arms.json) and [arms.parquet](arms.parquet), the scores of every
-query and seed, from which each p is computed when this page is written. `config/arms.yaml` says what the arms are:
+Made by `python bench/arms_table.py` from `arms.json` and `arms.parquet` beside it, the scores of every query
+and seed, from which each p is computed when this page is written. `config/arms.yaml` says what the arms are:
 from one in-batch warm-up a seed, each reads the same number of passages further; (b) as many pairs as the arms that
 mine. Work is that of an arm alone, without the warm-up. The rate of each arm was chosen by dev queries with another
 seed. Mean ± deviation over seeds, on test queries.
@@ -127,8 +127,9 @@ def write_scores(scores):
 
 def read_scores():
     """{(part, row, measure): `Scores`} of arms.parquet, queries in one order."""
-    frame = pq.read_table(SCORES).to_pandas()
-    found = {}
+    if not SCORES.is_file():
+        return {}
+    frame, found = pq.read_table(SCORES).to_pandas(), {}
     for key, own in frame.groupby(["part", "row", "measure"], sort=False):
         seeds = tuple(int(seed) for seed in own["seed"].dropna().unique())
         lines = own.assign(seed=own["seed"].fillna(-1)).pivot(index="query", columns="seed", values="value")
@@ -138,12 +139,14 @@ def read_scores():
 
 def page(data, scores):
     """The whole page (text) of the parts and the `read_scores`."""
-    texts = [HEAD]
+    texts = [HEAD, "" if data else "**No part has been run to its end yet.**\n"]
     for name, part in data.items():
         own = {(row, measure): each for (of, row, measure), each in scores.items() if of == name}
         if few := min(row["seeds"] for row in part["rows"] if row["row"] != "BM25") < 3:
             texts.append(f"**{name} is a pilot**: it shows that all arms run to the end, and nothing can be concluded "
-                         "from it. A p speaks of these checkpoints alone.\n\n")  # fmt: skip
+                         "from it. Its one rate was not chosen, and a p speaks of these checkpoints alone. `python "
+                         "bench/arms.py --collections pilot --here`, one thread at low priority on a busy machine, so "
+                         "that its seconds are no measure.\n\n")  # fmt: skip
         texts += [arms_text(name, part, own), "\n", contrasts_text(name, own), "\n"]
         texts += ["" if few else smallest_text(own), made_text(part["made"]), "\n"]
     return wrapped_lines("".join(texts)) + ("\n![Dev scores of the arms](arms.png)\n" if data else "")

@@ -104,5 +104,5 @@ def test_own_data_with_the_recipe_of_make_new(tmp_path):
     ):
         done = subprocess.run([sys.executable, *command], cwd=folder, capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr
-    check(folder, "report/mine", {"Tuned": "mine/tuned"}, TRAINED)
+    check(folder, "report/mine", {"Tuned": "mine/tuned"}, TRAINED | {"sources", "first"})
     assert not (folder / "results/report/mine/_page/papers.html").exists()

@@ -1,0 +1,288 @@
+"""Arms of equal further work: what config/arms.yaml plans, how rates are chosen, and that every p follows from data."""
+
+import importlib
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+from bench_world import bench_on_path  # noqa: F401
+
+from paths import REPOSITORY
+from teleport.evaluation.significance import Scores, compare, holm
+from teleport.plan.plan import Plan
+from teleport.settings.read import load, merged_files
+
+STEPS, TEXTS, PAIRS = 480, 64, 480 * 16
+EQUAL_PAIRS = ("same-pairs", "random", "bm25", "mined", "refreshed", "momentum-lookahead")
+
+
+@pytest.fixture
+def bench():
+    return importlib.import_module("arms")
+
+
+@pytest.fixture
+def table():
+    return importlib.import_module("arms_table")
+
+
+def plan_of(bench, *variants):
+    """The plan of the arms, of two seeds and over passages that are installed."""
+    files = [bench.CONFIG, *(REPOSITORY / f"config/variants/arms-{name}.yaml" for name in variants)]
+    return Plan(*load(merged_files(map(str, files)) | {"seeds": [1, 2]}, list(map(str, files))))
+
+
+@pytest.fixture
+def plan(bench):
+    return plan_of(bench, "pilot")
+
+
+def read(trains):
+    """(labelled pairs, passages, queries in their place) that some train stages read."""
+    pairs = passages = queries = 0
+    for train in trains:
+        training = train.settings.training
+        steps = min(training.stop_after_steps or training.steps, training.steps)
+        pairs += steps * training.batch_queries
+        if "passage" in training.trains:
+            passages += steps * training.batch_queries * (1 + training.negatives_per_query)
+        else:
+            queries += steps * training.batch_queries
+    return pairs, passages, queries
+
+
+def test_every_arm_reads_as_many_passages_or_as_many_pairs(plan):
+    arms = plan.config.ablations["arms"].experiments
+    for arm in arms:
+        for trajectory in plan.trajectories[arm]:
+            pairs, passages, queries = read(trajectory.trains)
+            assert passages + queries == (PAIRS if arm == "same-pairs" else STEPS * TEXTS), arm
+            assert queries == (STEPS * TEXTS // 2 if arm == "star-adore" else 0), arm
+            assert (pairs == PAIRS) == (arm in EQUAL_PAIRS), arm
+    assert set(EQUAL_PAIRS) < set(arms) and len(arms) == 9
+
+
+def test_the_pilot_is_equal_too(bench, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    plan = bench.plan_of(bench.part("pilot", bench.files("pilot", "layers-2"), bench.PILOT))
+    for arm in plan.config.ablations["arms"].experiments:
+        (trajectory,) = plan.trajectories[arm]
+        _, passages, queries = read(trajectory.trains)
+        assert passages + queries == (240 if arm == "same-pairs" else 960), arm
+
+
+def test_every_arm_goes_on_from_the_warm_up_of_its_seed(plan):
+    warm = {each.seed: each.trains[-1].name for each in plan.trajectories["warm-up"]}
+    assert len(set(warm.values())) == 2
+    for arm in plan.config.ablations["arms"].experiments:
+        for trajectory in plan.trajectories[arm]:
+            assert trajectory.trains[0].inputs["checkpoint"].name == warm[trajectory.seed], arm
+            dev = {train.inputs["dev"].name for train in trajectory.trains}
+            assert len(dev) == 1, "one pool of dev passages for all episodes"
+
+
+def test_contrasts_differ_in_what_they_ask_alone(plan):
+    """e and c in the source; f from e in when it is mined, by whom, and in segments of one schedule; g from f in
+    sources."""
+
+    def of(arm):
+        (pools, trains) = ([p.settings for p in plan.trajectories[arm][0].pools], plan.trajectories[arm][0].trains)
+        return pools, trains
+
+    (mined,), (train,) = of("mined")
+    (random,), (other,) = of("random")
+    assert list(mined.sources) == ["query"] and list(random.sources) == ["random"]
+    assert mined.sources["query"].count == random.sources["random"].count == 30
+    assert train.settings == other.settings
+    pools, trains = of("refreshed")
+    assert [pool.sources for pool in pools] == 3 * [mined.sources]
+    miners = [pool.inputs["query"].inputs["index"].name for pool in plan.trajectories["refreshed"][0].pools]
+    assert len(set(miners)) == 3 and [each.settings.training.steps for each in trains] == 3 * [STEPS]
+    assert [each.inputs.get("continued") for each in trains] == [None, *trains[:2]]
+    pools, trains_of_g = of("momentum-lookahead")
+    assert [sum(draw.count for draw in pool.sources.values()) for pool in pools] == 3 * [30]
+    assert "momentum" in pools[1].sources and "lookahead" in pools[0].sources
+    assert [each.settings for each in trains_of_g] == [each.settings for each in trains]
+
+
+def test_a_rate_at_the_edge_is_no_choice(bench):
+    low, middle, high = bench.FIRST_RATES
+    assert bench.edge({low: 0.1, middle: 0.3, high: 0.2}) is None
+    assert bench.edge({low: 0.3, middle: 0.3, high: 0.2}) == bench.GRID[1], "the lowest of equals is the edge"
+    assert bench.edge({low: 0.1, middle: 0.2, high: 0.3}) == bench.GRID[5]
+    assert bench.edge({bench.GRID[0]: 0.3, bench.GRID[1]: 0.2, low: 0.1}) is None, "the grid has no further one"
+
+
+def test_the_parts_of_a_collection(bench, monkeypatch, tmp_path):
+    """The grid has a seed that the table lacks, widens for one arm alone, and the table has each arm's best rate."""
+    monkeypatch.chdir(tmp_path)
+    made, best = [], {"warm-up": 2e-5, "mined": 6e-4}
+
+    def run_part(files, stages):
+        made.append((bench.plan_of(files), [stage.name for stage in stages]))
+
+    def artefact(path):
+        plan, _ = made[-1]
+        arm = next(arm for arm in plan.trajectories if bench.last_training(plan, arm).name == "/".join(path.parts[-2:]))
+        rate = plan.experiments[arm].training.learning_rate
+        score = -abs(bench.GRID.index(rate) - bench.GRID.index(best.get(arm, 6e-5)))
+        return SimpleNamespace(facts={"dev": {"score": score}})
+
+    monkeypatch.setattr(bench, "Artefact", artefact)
+    bench.run("toy", bench.files("pilot", "layers-2"), bench.FIRST_RATES, run_part)
+    *grid, (finals, evaluated) = made
+    assert {seed for plan, _ in grid for each in plan.experiments.values() for seed in each.seeds} == {bench.GRID_SEED}
+    # warm-up: three rates and a lower one; arms: three rates, 6e-4 and 2e-3 for the one that wants more, 6e-6 for none
+    assert [len(stages) for _, stages in grid] == [1, 1, 1, 1, 9, 9, 9, 1, 1]
+    rates = {arm: finals.experiments[arm].training.learning_rate for arm in finals.trajectories}
+    assert rates == dict.fromkeys(rates, 6e-5) | best
+    assert finals.experiments["mined"].seeds == [1, 2, 3, 4, 5] and len(evaluated) == len(set(evaluated)) == 51
+    written = json.loads((tmp_path / "results/arms/toy.json").read_text())
+    assert dict(written["grid"]["mined"]).keys() == {*bench.FIRST_RATES, 6e-4, 2e-3}
+
+
+def test_contrasts_name_arms_and_say_what_can_be_found(bench, table, plan):
+    arms = {"warm-up", *plan.config.ablations["arms"].experiments}
+    asked = table.CONTRASTS["contrasts"]
+    assert [each["name"] for each in asked] == ["e − c", "e − a", "f − e", "g − f", "h − e"]
+    labels = {arm: plan.experiments[arm].label for arm in arms}
+    for each in asked:
+        assert each["name"] == f"{labels[each['ours']][1]} − {labels[each['theirs']][1]}"
+    cell = min(table.CONTRASTS["smallest"], key=lambda each: each["queries"])
+    significance = importlib.import_module("significance")
+    found = significance.share(150, "same seeds", 5, cell["deviation"], cell["queries"], cell["difference"])
+    assert 0.65 < found < 0.95, "four in five, give or take three standard errors"
+
+
+def scores_of(rows, queries=40, seeds=(1, 2, 3)):
+    """A frame as `measured` gives it, of rows that are better by `gain` each ({row: gain})."""
+    rng, lines = np.random.default_rng(0), []
+    base = rng.random(queries)
+    for row, gain in rows.items():
+        for seed in [None] if row == "BM25" else seeds:
+            for measure in ("RR@10", "R@100"):
+                values = np.round(base + gain + rng.normal(0, 0.02, queries), 3)
+                own = pd.DataFrame({"query": [f"q{i}" for i in range(queries)], "value": values})
+                lines.append(own.assign(part="arms-toy-layers-2", row=row, seed=seed, measure=measure))
+    return pd.concat(lines)
+
+
+@pytest.fixture
+def toy(table, monkeypatch, tmp_path):
+    """(data, frame of scores) of a part that is there as arms.parquet."""
+    gains = {"BM25": 0.5, "warm-up": 0.0, "same-passages": 0.1, "random": 0.1, "mined": 0.2, "refreshed": 0.2}
+    gains |= {"momentum-lookahead": 0.2, "star-adore": 0.0}
+    monkeypatch.setattr(table, "SCORES", tmp_path / "arms.parquet")
+    frame = scores_of(gains)
+    table.write_scores(frame)
+    rows = [{"row": row, "label": row, "seeds": 1 if row == "BM25" else 3} for row in gains]
+    made = {"commits": ["a" * 40], "machine": "2 cores of X", "time": "1 stage", "seeds": [1, 2, 3], "budget": "none"}
+    return {"arms-toy-layers-2": {"rows": rows, "curves": [], "made": made}}, frame
+
+
+def test_every_p_follows_from_the_scores(table, toy):
+    data, frame = toy
+    scores = {key[1:]: each for key, each in table.read_scores().items()}
+    assert scores["BM25", "RR@10"].seeds == () and scores["mined", "RR@10"].seeds == (1, 2, 3)
+    one = frame[(frame["row"] == "mined") & (frame["measure"] == "RR@10") & (frame["seed"] == 2)].sort_values("query")
+    np.testing.assert_array_equal(scores["mined", "RR@10"].values_QR[:, 1], one["value"])
+    found = table.contrasts(scores)
+    expected = [
+        compare(*(Scores(scores[name, "RR@10"].values_QR, (1, 2, 3)) for name in (asked["ours"], asked["theirs"])))
+        for asked, *_ in found
+    ]
+    assert [each.p for _, each, _ in found] == [each.p for each in expected]
+    assert [p for *_, p in found] == holm([each.p for each in expected])
+    text = table.page(data, table.read_scores())
+    assert "| e − c: does mining teach more than chance? | +0." in text and "| yes |" in text
+    assert "| h − e: do STAR and then ADORE? | -0." in text and "| no, it costs |" in text
+    assert "Smallest difference found in 80 %" in text and "pilot" not in text
+
+
+def test_few_seeds_are_a_pilot(table, toy):
+    data, _ = toy
+    for row in data["arms-toy-layers-2"]["rows"]:
+        row["seeds"] = min(row["seeds"], 2)
+    assert "**arms-toy-layers-2 is a pilot**" in table.page(data, table.read_scores())
+
+
+def test_the_page_is_what_its_data_say(table):
+    """And so is every p on it: none is kept anywhere."""
+    data = table.read_saved(table.DATA / "arms.json")
+    assert table.PAGE.read_text() == table.page(data, table.read_scores()), "python bench/arms_table.py"
+    assert all("p" not in row for part in data.values() for row in part["rows"])
+    assert not data or table.SCORES.stat().st_size < 2e6
+
+
+SMALL = {
+    "collection": {"source": "folder", "path": "toy"},
+    "counts": None,
+    "encoder": {
+        "checkpoint": {"folder": "bert", "package": None, "sha256": None}, "layers": None,
+        "max_query_tokens": 12, "max_passage_tokens": 16,
+    },
+    "mining": {"depth": 40},
+    "seeds": [1],
+    "training": {
+        "batch_queries": 2, "steps": 6, "evaluate_every": 3, "precision": "fp32",
+        "dev": {"queries": 8, "passages": 60, "random": 20},
+    },
+    "experiments": {"warm-up": {"training": {"batch_queries": 8, "steps": 4, "evaluate_every": 2}}},
+    "ablations": {
+        "arms": {
+            "experiments": {
+                "same-passages": {"training": {"batch_queries": 8}},
+                "refreshed": {"training": {"stop_after_steps": 2}},
+                "momentum-lookahead": {"training": {"stop_after_steps": 2}},
+                "large-batch": {"training": {"batch_queries": 16, "steps": 3, "evaluate_every": 1}},
+                "star-adore": {
+                    "training": {"steps": 3},
+                    "episodes": [
+                        {"training": {"loss": "ranknet"}},
+                        {
+                            "negatives": {"counts": {}, "live": {"depth": 20}},
+                            "training": {
+                                "start_from": "previous", "loss": {"kind": "lambda", "metric_cut": 10},
+                                "trains": ["query"], "negatives_per_query": 0, "batch_queries": 8,
+                            },
+                        },
+                    ],
+                },
+            }
+        }
+    },
+}  # fmt: skip
+
+
+@pytest.mark.slow
+def test_from_the_grid_to_the_page(bench, table, monkeypatch, tmp_path):
+    """All stages at toy size in this process: work by arithmetic, mining where something is mined, a page."""
+    monkeypatch.syspath_prepend(REPOSITORY / "tests/workflow")
+    from toy import make_checkpoint, make_data
+
+    from collection_world import WORDS
+
+    monkeypatch.chdir(tmp_path)
+    make_data(tmp_path / "toy")
+    make_checkpoint(tmp_path / "bert", WORDS)
+    bench.run("arms-toy-layers-2", bench.part("base", [str(bench.CONFIG)], SMALL), [1e-3], bench.here)
+    monkeypatch.setattr(table, "DATA", tmp_path)
+    monkeypatch.setattr(table, "SCORES", tmp_path / "arms.parquet")
+    monkeypatch.setattr(table, "PAGE", tmp_path / "arms.md")
+    table.write()
+    (part,) = json.loads((tmp_path / "arms.json").read_text()).values()
+    rows = {row["row"]: row for row in part["rows"]}
+    assert len(rows) == 11 and rows["mined"]["grid"][0][0] == rows["mined"]["rate"] == 1e-3
+    assert {name: (row["pairs"], row["passages"]) for name, row in rows.items() if name != "BM25"} == (
+        dict.fromkeys(EQUAL_PAIRS, (12, 48))
+        | {"warm-up": (32, 32), "same-passages": (48, 48), "same-pairs": (12, 12)}
+        | {"large-batch": (48, 48), "star-adore": (6 + 24, 24)}
+    )
+    without = {"same-passages", "same-pairs", "large-batch", "warm-up"}
+    assert {name for name, row in rows.items() if row.get("mining") == 0} == without
+    assert rows["refreshed"]["mining"] > rows["mined"]["mining"] > rows["random"]["mining"] > 0
+    ends = [point for point in part["curves"] if point["row"] == "refreshed"]
+    assert [point["pairs"] for point in ends] == [0, 4, 4, 8, 8, 12] and ends[-1]["seconds"] > ends[0]["seconds"]
+    assert "| (e) Mined once |" in (tmp_path / "arms.md").read_text() and (tmp_path / "arms.png").is_file()
