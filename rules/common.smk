@@ -229,7 +229,7 @@ def shard_manifests(wildcards):
     a cluster, whose stage is not finished, the shards lie there or were not made.
     """
     stage, folder = planned(wildcards), f"results/shards/encode/{wildcards.key}"
-    if "passage" not in stage.settings.sides:
+    if stage.settings.of != "passages":
         return []
     paths = gather.encode(f"{folder}/{{scatteritem}}/{MANIFEST}")
     if MAIN and is_finished(stage.name) and not outdated(stage.name):

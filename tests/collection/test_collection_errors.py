@@ -5,9 +5,9 @@ import json
 
 import pyarrow.parquet as pq
 import pytest
+from teleport.collection.build import run
 
 from teleport.collection import download, dpr, records
-from teleport.collection.build import run
 from teleport.collection.dpr import json_array
 from teleport.collection.forms.downloads import dpr_questions, qa_questions
 

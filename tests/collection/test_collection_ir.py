@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from teleport.collection.build import run
 from test_collection_official import NQ, PSGS, tar_bytes
 
-from teleport.collection.build import run
 from teleport.collection.forms import ir_datasets as ir
 
 MARCO = {

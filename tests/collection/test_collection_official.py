@@ -7,11 +7,11 @@ import tarfile
 
 import pyarrow.parquet as pq
 import pytest
+from teleport.collection.build import run
 
 from teleport.collection import build as build_module
 from teleport.collection import dpr as dpr_json
 from teleport.collection import records
-from teleport.collection.build import run
 from teleport.collection.forms import downloads as official
 from teleport.collection.forms.downloads import OfficialSplit
 

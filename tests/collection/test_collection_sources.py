@@ -6,8 +6,8 @@ import json
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-
 from teleport.collection.build import run
+
 from teleport.collection.reader import read_positives
 from teleport.running.artefact import Artefact
 from teleport.running.files import sha256_file

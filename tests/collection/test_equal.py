@@ -4,9 +4,9 @@ import json
 
 import numpy as np
 import pyarrow.parquet as pq
+from teleport.collection.build import run
 
 from collection_world import WORDS
-from teleport.collection.build import run
 from teleport.collection.equal import SameText, digest_of
 from teleport.collection.overlap import trained_too
 from teleport.running.artefact import Artefact

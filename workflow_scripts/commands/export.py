@@ -49,14 +49,19 @@ def stage_at(path, example="train"):
     return Artefact(path.resolve())
 
 
-def collection_of(stage):
-    """The collection (`Artefact`) that a stage (`Artefact`) was made with."""
-    return Artefact(stage.folder.parents[1] / stage.manifest["inputs"]["collection"])
+def input_of(stage, role):
+    """The `Artefact` that a stage (`Artefact`) has read in a role: "corpus", or "split.NAME"."""
+    return Artefact(stage.folder.parents[1] / stage.manifest["inputs"][role])
 
 
-def passage_texts(collection, ids):
+def queries_of(stage):
+    """The `Artefact` of the split whose queries a stage (`Artefact`) evaluates."""
+    return input_of(stage, f"split.{split_of(stage)}")
+
+
+def passage_texts(corpus, ids):
     """{id: title and text in one line} of some passages (list of ids); those of elsewhere are not there."""
-    lines = lines_of_ids(collection.path("corpus.parquet"), "doc_id", ids)
+    lines = lines_of_ids(corpus.path("corpus.parquet"), "doc_id", ids)
     return {doc_id: " ".join(f"{line['title']} {line['text']}".split()) for doc_id, line in lines.items()}
 
 
@@ -75,7 +80,7 @@ def export_negatives(link, stage, output, folder):
     """The pool of a merge stage as the file `output`, in Tevatron's form; returns a sentence."""
     from teleport.negatives.export import export_tevatron
 
-    number = export_tevatron(stage, collection_of(stage), folder)
+    number = export_tevatron(stage, input_of(stage, "corpus"), input_of(stage, "split.train"), folder)
     os.replace(folder / "lines", output)
     return f"{number} queries in {output}"
 
@@ -87,7 +92,7 @@ def export_run(link, stage, output, folder):
         raise Refusal(f"{link} scores documents, and the collection has judgments of passages. Give another stage.")
     run, qrels = f"{split}.run.gz", f"{split}.qrels.txt"
     shutil.copyfile(stage.path(run, full=True), folder / run)
-    rows = pq.read_table(collection_of(stage).path(f"qrels.{split}.parquet")).to_pylist()
+    rows = pq.read_table(queries_of(stage).path(f"qrels.{split}.parquet")).to_pylist()
     lines = (f"{row['query_id']} 0 {row['doc_id']} {row['grade']}\n" for row in rows)
     write_text(folder / qrels, "".join(lines))
     output.mkdir(exist_ok=True)
@@ -164,11 +169,11 @@ def example_text(folder):
     """A query of the first split that is evaluated in the folder of an episode, and the passages that the checkpoint
     ranks first for it, or ""."""
     for stage in evaluations(folder).values():
-        collection, split = collection_of(stage), split_of(stage)
+        corpus, split = input_of(stage, "corpus"), split_of(stage)
         run = list(islice(run_lines(stage), EXAMPLE_PASSAGES))
         query, ids = run[0][0], [line[2] for line in run if line[0] == run[0][0]]
-        queries = pq.read_table(collection.path(f"queries.{split}.parquet"), filters=[("query_id", "=", query)])
-        texts = passage_texts(collection, ids)
+        queries = pq.read_table(queries_of(stage).path(f"queries.{split}.parquet"), filters=[("query_id", "=", query)])
+        texts = passage_texts(corpus, ids)
         lines = [f"{rank}. `{name}` {texts.get(name, '')[:EXAMPLE_CHARACTERS]}" for rank, name in enumerate(ids, 1)]
         asked = f"{queries['text'][0].as_py()} (`{query}`, {split})"
         return "\n".join([f"## An example\nFor the query: {asked}", "", *lines, "", ""])

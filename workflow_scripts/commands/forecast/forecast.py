@@ -81,7 +81,7 @@ class Forecast:
     def estimate(self, stage):
         """The `Estimate` of a stage; of a finished one sizes and time are those of its manifest."""
         (cost, seconds), artefact = self.cost(stage), artefact_of(stage)
-        if self.hardware and self.shards > 1 and stage.kind == "encode" and "passage" in stage.settings.sides:
+        if self.hardware and self.shards > 1 and stage.kind == "encode" and stage.settings.of == "passages":
             shard, join = sharded(cost, self.shards)
             at_once = min(self.shards, self.hardware.gpus if self.place(stage).gpus else 1)
             rounds = -(-self.shards // at_once)

@@ -1,6 +1,6 @@
-"""Stage `tokens`: every text of a collection as token ids, once; no later stage calls a tokenizer.
+"""Stage `tokens`: every text of a corpus or of a split as token ids, once; no later stage calls a tokenizer.
 
-Ids lie flat in one array per set of texts, without special tokens and not truncated, so that every maximum length
+Ids lie flat in one array, without special tokens and not truncated, so that every maximum length
 and every episode reads the same files. The encoder's input is made from them by `batches.packed`.
 """
 
@@ -25,13 +25,14 @@ FIELD_END = "\t"  # between the fields of a title, where a collection has more t
 
 
 def open_tokens(job, name):
-    """The token ids of `passages` or `queries.SPLIT`: `Ragged`, without special tokens and not truncated."""
-    return Ragged.open(job.input("tokens", f"{name}.offsets.npy"), job.input("tokens", f"{name}.ids.npy"))
+    """The token ids of "passages" or "queries.SPLIT", from the role `tokens.NAME`: `Ragged`, without special tokens and
+    not truncated."""
+    return Ragged.open(*(job.input(f"tokens.{name}", f"{name}.{what}.npy") for what in ("offsets", "ids")))
 
 
 def run(job):
-    """Tokenise passages and the queries of every split with the tokenizer of the pretrained checkpoint, each prefix as
-    one with its text. Writes passages.{ids,offsets}.npy, queries.SPLIT.{ids,offsets}.npy and special.json (`before` and
+    """Tokenise passages, or the queries of a split, with the tokenizer of the pretrained checkpoint, the prefix as one
+    with its text. Writes NAME.ids.npy and NAME.offsets.npy, where NAME is `settings.of`, and special.json (`before` and
     `after`, lists of the ids that are put around a text; ids of sep, pad and unk, or null; vocab_size). Facts:
     vocab_size, and those of `write_tokens`."""
     # Read by the tokenizer's thread pool when it starts; it would take every core otherwise.
@@ -48,21 +49,19 @@ def run(job):
             )
         separator = f" {tokenizer.id_to_token(special['sep'])} "
 
-    collection, before = job.facts("collection"), 0
-    total = collection["num_passages"] + sum(counts["queries"] for counts in collection["splits"].values())
+    name, (path, total) = job.settings.of, text_file(job)
+    texts = read_texts(path, separator, job.settings.prefix, job.settings.max_characters)
+    paths = job.output(f"{name}.ids.npy"), job.output(f"{name}.offsets.npy")
+    facts = write_tokens(tokenizer, dtype, texts, *paths, lambda done: job.progress(done, total, "texts"))
+    return {"vocab_size": special["vocab_size"]} | facts
 
-    def tokenise(name, parquet, *how):
-        nonlocal before
-        texts = read_texts(job.input("collection", parquet), *how)
-        paths = job.output(f"{name}.ids.npy"), job.output(f"{name}.offsets.npy")
-        facts = write_tokens(tokenizer, dtype, texts, *paths, lambda done: job.progress(before + done, total, "texts"))
-        before += facts["num"]
-        return facts
 
-    how = separator, job.settings.passage_prefix, job.settings.max_characters
-    passages, queries = tokenise("passages", "corpus.parquet", *how), (None, job.settings.query_prefix)
-    splits = {s: tokenise(f"queries.{s}", f"queries.{s}.parquet", *queries) for s in collection["splits"]}
-    return {"vocab_size": special["vocab_size"], "passages": passages, "splits": splits}
+def text_file(job):
+    """(path of the Parquet file with the texts of a job, how many it has)."""
+    if job.settings.of == "passages":
+        return job.input("corpus", "corpus.parquet"), job.facts("corpus")["num_passages"]
+    role = f"split.{job.settings.of.removeprefix('queries.')}"
+    return job.input(role, f"{job.settings.of}.parquet"), job.facts(role)["queries"]
 
 
 def read_texts(path, separator=None, prefix="", max_characters=None):

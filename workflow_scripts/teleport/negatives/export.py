@@ -14,24 +14,24 @@ BLOCK_QUERIES = 1000
 CHUNK_PASSAGES = 4096
 
 
-def export_tevatron(negatives, collection, folder):
+def export_tevatron(negatives, corpus, train, folder):
     """Write one JSON line per training query in Tevatron's form with inline passages; returns the number of lines.
 
     Each line has query_id, query, positive_passages and negative_passages, a passage being docid, title, text.
     Negatives keep the order and the duplicates of the pool; a query without negatives or positives, on which Tevatron
-    cannot train, is left out. negatives, collection: `running.artefact.Artefact`s; folder: a temporary one, of the
+    cannot train, is left out. negatives, corpus, train: `running.artefact.Artefact`s; folder: a temporary one, of the
     file `lines`, beside which the corpus lies unpacked.
     """
-    queries = pq.read_table(collection.path("queries.train.parquet"), columns=["query_id", "text"]).to_pylist()
+    queries = pq.read_table(train.path("queries.train.parquet"), columns=["query_id", "text"]).to_pylist()
     found = negatives.manifest["inputs"].get("positives")  # the stage that the pool was made with, if it read one
-    positives = positives_of(collection, found and Artefact(negatives.folder.parents[1] / found), "train")
+    positives = positives_of(train, found and Artefact(negatives.folder.parents[1] / found), "train")
     pools = Ragged.open(negatives.path("offsets.npy"), negatives.path("passages.npy"))
-    corpus, num_lines = Corpus(collection.path("corpus.parquet"), f"{folder}/corpus"), 0
+    passages, num_lines = Corpus(corpus.path("corpus.parquet"), f"{folder}/corpus"), 0
     with open(f"{folder}/lines", "w", encoding="utf-8") as file:
         for first in range(0, len(queries), BLOCK_QUERIES):
             block = range(first, min(first + BLOCK_QUERIES, len(queries)))
             relevant, mined = ({q: lists[q].tolist() for q in block} for lists in (positives, pools))
-            texts = corpus.read({p for q in block for p in relevant[q] + mined[q]})
+            texts = passages.read({p for q in block for p in relevant[q] + mined[q]})
             for q in (q for q in block if relevant[q] and mined[q]):
                 line = {"query_id": queries[q]["query_id"], "query": queries[q]["text"]}
                 line["positive_passages"] = [texts[p] for p in relevant[q]]

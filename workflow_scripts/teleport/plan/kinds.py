@@ -28,7 +28,8 @@ class Kind(NamedTuple):
 # person waits for (20) goes before a training, which takes hours.
 KINDS = {
     "download": Kind("teleport.collection.download", mem_mb=1000, minutes=1440, network=True),
-    "collection": Kind("teleport.collection.build", minutes=240, network=True),  # with `source: ir_datasets`
+    "corpus": Kind("teleport.collection.corpus", minutes=240, network=True),  # with `source: ir_datasets`
+    "split": Kind("teleport.collection.split", minutes=60, network=True),
     "check": Kind("teleport.evaluation.check", mem_mb=1000, minutes=10, priority=100),
     "pretrained": Kind("teleport.encoder.pretrained", priority=50, network=True),
     "tokens": Kind("teleport.encoder.tokens", threads=8, minutes=240, priority=50),

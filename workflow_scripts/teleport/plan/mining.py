@@ -24,6 +24,7 @@ from teleport.settings.training import Training, TrainSettings
 
 DRAWING = {"count", "draw", "ranks", "scored"}  # settings of a source that choose among its candidates
 SIDES = {"query": "queries", "passage": "passages"}  # side → the role of its vectors, read where it is frozen
+OF_SIDE = {"query": "queries.train", "passage": "passages"}  # side → the texts of it that are trained on
 
 
 class Mining:
@@ -57,7 +58,7 @@ class Mining:
         if mining.index.kind == "flat":
             return self.vectors.index
         settings = IndexSettings(index=mining.index, depth=mining.depth)
-        inputs = {"passages": self.vectors.passages, "queries": self.vectors.queries}
+        inputs = {"passages": self.vectors.passages, "queries": self.vectors.queries("train")}
         return self.trajectory.link(Stage("index", settings, inputs), self.number, "index-mining")
 
     @cached_property
@@ -67,7 +68,8 @@ class Mining:
     @cached_property
     def lookahead(self):
         """The retrieval of the positives of the training queries (ANCE-Tele §4, Eq. 6)."""
-        return self.retrieve("positives", "retrieve-positives", self.positives, anchor=self.settings.mining.anchor)
+        inputs = {"split.train": self.trajectory.plan.split("train")} | self.positives
+        return self.retrieve("positives", "retrieve-positives", inputs, anchor=self.settings.mining.anchor)
 
     def retrieve(self, of, link, inputs=None, **anchor):
         """The retrieve stage of neighbours of queries or positives (`of`), linked as `link`; inputs: see
@@ -89,9 +91,9 @@ class Mining:
     @cached_property
     def positives(self):
         """{"positives": stage} of positives by answer match, anew in every episode; {} where judged."""
-        if self.trajectory.collection.settings.source.positives == "given":
+        if self.trajectory.plan.config.collection.positives == "given":
             return {}
-        inputs = {"collection": self.trajectory.collection, "queries": self.queries}
+        inputs = self.trajectory.plan.parts("train") | {"queries": self.queries}
         return {"positives": self.trajectory.link(Stage("positives", NoSettings(), inputs), self.number)}
 
     @property
@@ -102,10 +104,10 @@ class Mining:
     @property
     def file(self):
         """The negatives of a file from elsewhere, in the form of a retrieval."""
-        file, inputs = self.settings.negatives.file, {"collection": self.trajectory.collection}
+        file, inputs = self.settings.negatives.file, self.trajectory.plan.parts("train")
         settings = NegativesFileSettings.taken_from(file, sha256=identify_file(file.path, "negatives.file.path"))
         if file.form == "token-ids":
-            inputs["tokens"] = self.trajectory.tokens
+            inputs |= self.trajectory.tokens("passages", "queries.train")
         return self.trajectory.link(Stage("negatives_file", settings, inputs), self.number, "negatives-file")
 
     @cached_property
@@ -124,7 +126,7 @@ class Mining:
             said = "momentum draws from the last pool, which has a part of the queries (mining.parts)"
             raise Refusal(f"{self.place}: {said}. Leave momentum out, or set mining.parts to 1.")
         settings = negatives.of_pool(episode=self.number, seed=self.seed, sources=draws, part=self.part)
-        inputs = {"collection": self.trajectory.collection} | self.positives
+        inputs = self.trajectory.plan.parts("train") | self.positives
         for name in draws:
             if needs := SOURCES[name].needs:
                 inputs[name] = getattr(self, needs)
@@ -160,7 +162,7 @@ class Mining:
         }
         vectors = self.judges[whose]
         read = {name: inputs[name] for name in ("negatives", "positives", *names) if name in inputs}
-        read |= {"collection": self.trajectory.collection, "queries": vectors.queries, "passages": vectors.passages}
+        read |= self.trajectory.plan.parts("train") | vectors.of_split("train")
         settings = ScoreSettings.taken_from(settings, keep_duplicates=True, sources=sources, of=of)
         link = "score" if of == "queries" and "negatives" not in inputs else f"score-{'pool' if names == () else of}"
         return self.trajectory.link(Stage("score", settings, read, score_loads(settings)), self.number, link)
@@ -181,9 +183,13 @@ class Mining:
         settings, continued = self.train_settings(), self.continued
         if (steps := training.steps) and (stop := training.stop_after_steps or 0) > steps:
             trajectory.warnings.append(f"{self.place}: training.stop_after_steps {stop} is after all {steps} steps.")
-        inputs = {"collection": trajectory.collection, "tokens": trajectory.tokens, "checkpoint": self.start.stage}
+        inputs = trajectory.plan.parts("train") | trajectory.tokens("passages", "queries.train")
+        inputs["checkpoint"] = self.start.stage
         inputs |= {"pretrained": trajectory.pretrained, "negatives": pool, "continued": continued}
         inputs |= self.positives | self.dev
+        if dev := self.settings.watched_by:
+            inputs |= {f"split.{dev.split}": trajectory.plan.split(dev.split)}
+            inputs |= trajectory.tokens(f"queries.{dev.split}")
         for whose in train_scores(training):
             if not pool:
                 several = "training compares scores of a pool's pairs, and negatives_per_query is 0"
@@ -197,8 +203,11 @@ class Mining:
                 since = trajectory.episodes[self.miner.number + 1 :]
                 inputs |= {f"since-{count}": episode.train for count, episode in enumerate(since, 1)}
         for side in set(SIDES) - set(training.trains):
-            frozen = trajectory.encoding_of(getattr(self.start, side))
-            inputs[SIDES[side]] = trajectory.link(frozen, self.number, f"frozen-{SIDES[side]}")
+            made, texts = getattr(self.start, side), {SIDES[side]: OF_SIDE[side]}
+            if side == "query" and dev:
+                texts["dev_queries"] = f"queries.{dev.split}"
+            for role, of in texts.items():
+                inputs[role] = trajectory.link(trajectory.encoding_of(made, of), self.number, f"frozen-{of}")
         if live:
             index = Stage("index", IndexSettings(index=live.index), {"passages": inputs["passages"]})
             inputs["index"] = trajectory.link(index, self.number, "index-live")
