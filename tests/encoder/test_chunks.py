@@ -21,7 +21,7 @@ from teleport.running.run import run, run_shard
 SPECIAL = {"before": [1001], "after": [1002], "pad": 1000}
 LIMIT, MOST = 6, 4
 LENGTHS = [0, 1, 3, 4, 5, 9, 10, 11, 16, 22, 23, 40, 2]  # with CLS and SEP: below, at and above whole chunks
-SETTINGS = {"sides": ["query", "passage"], "max_query_tokens": 16, "precision": "fp32"}
+SETTINGS = {"max_query_tokens": 16, "precision": "fp32"}
 CHUNKED = SETTINGS | {"max_passage_tokens": 12, "chunks": 4}
 WORDS = ["the", "was", "a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k"]
 
@@ -92,7 +92,7 @@ def upstream(stages, tmp_path, family):
 @pytest.mark.parametrize("family", ["bert", "roberta"])
 def test_vectors_are_those_of_the_padded_form(stages, tmp_path, family):
     world = upstream(stages, tmp_path, family)
-    job = stages.run(encode.run, "encode", CHUNKED, world)
+    job = encode_all(stages, CHUNKED, world)
     vectors, offsets = np.load(job.folder / "passages.npy"), np.load(job.folder / CHUNK_OFFSETS)
     encoder = reference_of(load_encoders(world["checkpoint"].folder / "checkpoint")[1])
     special = json.loads((world["tokens"].folder / "special.json").read_text())
@@ -104,7 +104,7 @@ def test_vectors_are_those_of_the_padded_form(stages, tmp_path, family):
             padded = encoder(torch.from_numpy(ids.astype(np.int64)), torch.from_numpy(mask)).numpy()
         ours = vectors[offsets[row] : offsets[row + 1]]
         np.testing.assert_allclose(ours, padded[mask[:, 0] == 1], rtol=0, atol=2e-5)
-    queries = stages.run(encode.run, "encode", SETTINGS | {"max_passage_tokens": 12}, world)
+    queries = encode_all(stages, SETTINGS | {"max_passage_tokens": 12}, world)
     assert not (queries.folder / CHUNK_OFFSETS).exists()
     assert (queries.folder / "queries.train.npy").read_bytes() == (job.folder / "queries.train.npy").read_bytes()
 

@@ -15,7 +15,7 @@ from teleport.running.blocks import RowBlocks
 from teleport.running.job import Job
 from teleport.running.run import run, run_shard
 
-SETTINGS = {"sides": ["query", "passage"], "max_query_tokens": 16, "max_passage_tokens": 48, "precision": "fp32"}
+SETTINGS = {"max_query_tokens": 16, "max_passage_tokens": 48, "precision": "fp32"}
 BLOCK = 4
 
 

@@ -70,9 +70,9 @@ def ours(stages, folder, projection=None):
     prefixes = {"query_prefix": encoder.query_prefix, "passage_prefix": encoder.passage_prefix}
     tokens = make_tokens(stages, collection, checkpoint, "space", encoder.lower_case, **prefixes)
     settings = {name: getattr(encoder, name) for name in ("max_query_tokens", "max_passage_tokens")}
-    settings |= {"sides": ["query", "passage"], "precision": "fp32"}
+    settings |= {"precision": "fp32"}
     inputs = {"collection": collection, "tokens": tokens, "checkpoint": checkpoint}
-    job = stages.run(encode.run, "encode", settings, inputs)
+    job = encode_all(stages, settings, inputs)
     return [np.load(job.folder / f"{name}.npy") for name in ("queries.train", "passages")]
 
 

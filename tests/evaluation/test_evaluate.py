@@ -12,7 +12,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from collection_world import make_collection, make_run
-from teleport.collection import build
 from teleport.evaluation import evaluate
 from teleport.running.artefact import Artefact
 
@@ -113,7 +112,7 @@ def built(stages, folder, files, **source):
     """A collection that was built from files of the form `folder`."""
     for name, text in files.items():
         (folder / name).write_text(text)
-    return stages.run(build.run, "collection", {"source": {"source": "folder", "path": str(folder)} | source})
+    return stages.collection({"source": "folder", "path": str(folder)} | source)
 
 
 def test_a_relevant_passage_that_the_corpus_lacks_counts_as_not_found(stages, tmp_path):

@@ -27,7 +27,7 @@ def encoded(stages, world, device, monkeypatch, **settings):
     """A finished encode stage of the world, whose blocks have 16 texts, and its facts."""
     monkeypatch.setattr(encode, "pick_device", lambda: torch.device(device))
     monkeypatch.setitem(encode.BLOCK_TEXTS, device, 16)
-    lengths = {"sides": ["query", "passage"], "max_query_tokens": 8, "max_passage_tokens": 24, "precision": "fp32"}
+    lengths = {"max_query_tokens": 8, "max_passage_tokens": 24, "precision": "fp32"}
     inputs = {role: world.inputs[role] for role in ("collection", "tokens", "checkpoint")}
     job = stages.run(encode.run, "encode", lengths | settings, inputs)
     return job, json.loads((job.folder / "manifest.json").read_text())["facts"]

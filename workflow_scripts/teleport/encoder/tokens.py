@@ -49,19 +49,16 @@ def run(job):
             )
         separator = f" {tokenizer.id_to_token(special['sep'])} "
 
-    name, (path, total) = job.settings.of, text_file(job)
-    texts = read_texts(path, separator, job.settings.prefix, job.settings.max_characters)
+    name = job.settings.of
+    split = name.removeprefix("queries.")
+    path = job.input(*(("corpus", "corpus.parquet") if name == "passages" else (f"split.{split}", f"{name}.parquet")))
+    texts, total = (
+        read_texts(path, separator, job.settings.prefix, job.settings.max_characters),
+        pq.read_metadata(path).num_rows,
+    )
     paths = job.output(f"{name}.ids.npy"), job.output(f"{name}.offsets.npy")
     facts = write_tokens(tokenizer, dtype, texts, *paths, lambda done: job.progress(done, total, "texts"))
     return {"vocab_size": special["vocab_size"]} | facts
-
-
-def text_file(job):
-    """(path of the Parquet file with the texts of a job, how many it has)."""
-    if job.settings.of == "passages":
-        return job.input("corpus", "corpus.parquet"), job.facts("corpus")["num_passages"]
-    role = f"split.{job.settings.of.removeprefix('queries.')}"
-    return job.input(role, f"{job.settings.of}.parquet"), job.facts(role)["queries"]
 
 
 def read_texts(path, separator=None, prefix="", max_characters=None):
