@@ -144,7 +144,7 @@ def make_pretrained(stages, folder, **changes):
     return stages.run(pretrained.run, "pretrained", pretrained_settings(folder, **changes))
 
 
-def make_tokens(stages, collection, checkpoint, title="sep", lower_case=None, **prefixes):
+def make_tokens(stages, collection, checkpoint, title="sep", lower_case=None, max_characters=None, **prefixes):
     """The finished `tokens` stages of the passages and of all splits of a collection, `Parts`; prefixes: query_prefix,
     passage_prefix."""
     inputs, made = {"collection": collection, "pretrained": checkpoint}, Parts()
@@ -153,7 +153,7 @@ def make_tokens(stages, collection, checkpoint, title="sep", lower_case=None, **
             of = "passages" if role == "corpus" else f"queries.{role.partition('.')[2]}"
             prefix = prefixes.get("passage_prefix" if role == "corpus" else "query_prefix", "")
             settings = {"of": of, "lower_case": lower_case, "prefix": prefix}
-            settings |= {"title": title} if role == "corpus" else {}
+            settings |= {"title": title, "max_characters": max_characters} if role == "corpus" else {}
             made[f"tokens.{of}"] = stages.run(tokens.run, "tokens", settings, inputs)
     return made
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import encoder_world
-from encoder_world import make_pretrained, make_tokens, source_folder
+from encoder_world import encode_all, make_pretrained, make_tokens, source_folder
 from reference_encoder import reference_of
 from teleport.arrays import CHUNK_OFFSETS, Ragged, offsets_of
 from teleport.encoder import encode
@@ -93,7 +93,7 @@ def upstream(stages, tmp_path, family):
 def test_vectors_are_those_of_the_padded_form(stages, tmp_path, family):
     world = upstream(stages, tmp_path, family)
     job = encode_all(stages, CHUNKED, world)
-    vectors, offsets = np.load(job.folder / "passages.npy"), np.load(job.folder / CHUNK_OFFSETS)
+    vectors, offsets = np.load(job.files["passages.npy"]), np.load(job.files[CHUNK_OFFSETS])
     encoder = reference_of(load_encoders(world["checkpoint"].folder / "checkpoint")[1])
     special = json.loads((world["tokens"].folder / "special.json").read_text())
     token_map = open_tokens(job, "passages")
@@ -105,8 +105,8 @@ def test_vectors_are_those_of_the_padded_form(stages, tmp_path, family):
         ours = vectors[offsets[row] : offsets[row + 1]]
         np.testing.assert_allclose(ours, padded[mask[:, 0] == 1], rtol=0, atol=2e-5)
     queries = encode_all(stages, SETTINGS | {"max_passage_tokens": 12}, world)
-    assert not (queries.folder / CHUNK_OFFSETS).exists()
-    assert (queries.folder / "queries.train.npy").read_bytes() == (job.folder / "queries.train.npy").read_bytes()
+    assert CHUNK_OFFSETS not in queries.files
+    assert queries.files["queries.train.npy"].read_bytes() == job.files["queries.train.npy"].read_bytes()
 
 
 def spec_of(world, **changes):

@@ -304,6 +304,7 @@ def test_a_full_disk_is_said_before_the_work(stages, world, monkeypatch):
 
 
 def test_what_a_killed_run_has_on_the_disk_needs_no_room_again(stages, world, monkeypatch):
+    monkeypatch.setitem(encode.BLOCK_TEXTS, "cpu", 2)
     job = stages.make("encode", OF_PASSAGES, world, save_every=0.0)
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         counted(patch, die_after=1)

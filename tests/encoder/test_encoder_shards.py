@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from encoder_world import PASSAGES, make_collection, make_pretrained, make_tokens, source_folder
+from stages import roles_of
 from teleport.encoder import encode, shards
 from teleport.encoder.model import Encoder
 from teleport.encoder.shards import shard_rows
@@ -15,7 +16,7 @@ from teleport.running.blocks import RowBlocks
 from teleport.running.job import Job
 from teleport.running.run import run, run_shard
 
-SETTINGS = {"max_query_tokens": 16, "max_passage_tokens": 48, "precision": "fp32"}
+SETTINGS = {"of": "passages", "max_query_tokens": 16, "max_passage_tokens": 48, "precision": "fp32"}
 BLOCK = 4
 
 
@@ -36,7 +37,7 @@ def world(stages, tmp_path):
 
 
 def spec_of(world, **changes):
-    inputs = {role: f"{job.kind}/{job.key}" for role, job in world.items()}
+    inputs = {role: f"{job.kind}/{job.key}" for role, job in roles_of(world).items()}
     return {"kind": "encode", "key": "e" * 12, "code": "test", "settings": SETTINGS, "inputs": inputs} | changes
 
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 import transformers
 
-from encoder_world import PASSAGES, make_collection, make_pretrained, make_tokens, source_folder
+from encoder_world import PASSAGES, encode_all, make_collection, make_pretrained, make_tokens, source_folder
 from teleport.arrays import Ragged
 from teleport.encoder import encode
 from teleport.encoder.load import load_backbone, load_encoders, save_encoders
@@ -26,7 +26,7 @@ def test_vectors_are_those_of_transformers_one_text_at_a_time(stages, tmp_path, 
     collection = make_collection(stages)
     tokens = make_tokens(stages, collection, checkpoint)
     inputs = {"collection": collection, "tokens": tokens, "checkpoint": checkpoint}
-    found = np.load(encode_all(stages, SETTINGS, inputs).folder / "passages.npy")
+    found = np.load(encode_all(stages, SETTINGS, inputs).files["passages.npy"])
     tokenizer = transformers.AutoTokenizer.from_pretrained(source)
     model = transformers.AutoModel.from_pretrained(source).eval()
     for (title, text), vector in zip(PASSAGES, found, strict=True):

@@ -8,7 +8,7 @@ import pytest
 import torch
 from sentence_transformers import SentenceTransformer
 
-from encoder_world import PASSAGES, QUERIES, make_collection, make_pretrained, make_tokens, source_folder
+from encoder_world import PASSAGES, QUERIES, encode_all, make_collection, make_pretrained, make_tokens, source_folder
 from teleport.encoder import encode
 from teleport.encoder.completed import completed
 from teleport.encoder.own_settings import own_settings
@@ -73,7 +73,7 @@ def ours(stages, folder, projection=None):
     settings |= {"precision": "fp32"}
     inputs = {"collection": collection, "tokens": tokens, "checkpoint": checkpoint}
     job = encode_all(stages, settings, inputs)
-    return [np.load(job.folder / f"{name}.npy") for name in ("queries.train", "passages")]
+    return [np.load(job.files[f"{name}.npy"]) for name in ("queries.train", "passages")]
 
 
 def theirs(folder):

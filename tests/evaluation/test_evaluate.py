@@ -140,7 +140,7 @@ def test_a_query_s_own_text_can_be_left_out_of_its_results(stages, tmp_path):
     corpus = "a\tT\tx y\nb\t\tfar off\nc\tX\ty\nd\t\tX  Y\n"
     files = {"corpus.tsv": corpus, "queries.test.tsv": "a\tnear by\nq\tx y\n", "qrels.test.tsv": "a 0 b 1\nq 0 b 1\n"}
     collection = built(stages, tmp_path, files)
-    facts = Artefact(collection.folder).facts["same_text"]
+    facts = collection.split("test").facts
     assert facts == {"copies": 1, "queries": {"test": 1}, "trained": {"test": 0}}
     inputs = {"collection": collection, "run": make_run(stages, [[0, 1, 2, 3], [0, 3, 2, 1]])}
     job = evaluate_run(stages, inputs, ["RR@10"])

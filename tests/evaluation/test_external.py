@@ -190,7 +190,7 @@ def test_official_runs_have_their_published_scores_without_a_collection(stages, 
     qrels = shared / "judgments/trec-dl/qrels.dl19-passage.txt"
     source = {"source": "judgments", "splits": {"test": {"qrels": str(qrels)}}}
     collection = stages.collection(source)
-    facts = Artefact(collection.folder).facts
+    facts = collection.facts
     assert facts["judged_only"] and facts["num_passages"] == 9139
     counts = {"queries": 43, "judgments": 9260, "positives": 4102, "dropped": 0}
     assert facts["splits"]["test"] == counts
