@@ -84,7 +84,11 @@ def merged(stages, world):
     save_array(negatives.output("passages.npy"), np.array([1, 0, 1], np.int32))
     stages.finish(negatives)
     path = negatives.folder / MANIFEST
-    write_json(path, json.loads(path.read_text()) | {"inputs": {"collection": f"collection/{collection.key}"}})
+    write_json(
+        path,
+        json.loads(path.read_text())
+        | {"inputs": dict.fromkeys(("corpus", "split.train"), f"collection/{collection.key}")},
+    )
     return collection, negatives
 
 

@@ -115,7 +115,7 @@ def test_only_systems_from_elsewhere(run):
     raw = yaml.safe_load(BASE) | {"experiments": {}, "bm25": None, "external": {"theirs": {"runs": {"dev": run}}}}
     raw["evaluation"]["significance"] = {"baseline": "theirs"}
     made = Plan(*config.load(raw))
-    assert sorted(stage.kind for stage in made.stages.values()) == ["collection", "evaluate", "external"]
+    assert sorted(stage.kind for stage in made.stages.values()) == ["corpus", "evaluate", "external", "split"]
     assert [row["system"] for row in rows(made)] == ["theirs"]
     assert experiment_folders(made) == {}
 
@@ -175,4 +175,4 @@ def test_bm25_alone_must_be_asked_for():
         config.load(raw)
     made = Plan(*config.load(raw | {"bm25": {}}))
     assert [row["system"] for row in rows(made)] == ["BM25"]
-    assert {stage.kind for stage in made.stages.values()} == {"collection", "lexical_index", "bm25", "evaluate"}
+    assert {stage.kind for stage in made.stages.values()} == {"corpus", "split", "lexical_index", "bm25", "evaluate"}

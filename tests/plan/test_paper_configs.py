@@ -240,10 +240,12 @@ def test_digests_decide_the_collection_and_places_do_not():
         file = config.collection.files["qrels.train.tsv"].model_copy(update=changes.pop("file", {}))
         files = config.collection.files | {"qrels.train.tsv": file}
         collection = config.collection.model_copy(update=changes | {"files": files})
-        return Plan(config.model_copy(update={"collection": collection}), experiments).collection.key
+        made = Plan(config.model_copy(update={"collection": collection}), experiments)
+        return made.corpus.key, made.split("train").key
 
     assert key() == key(local="/elsewhere") == key(licences={}) == key(file={"mirrors": []})
     assert len({key(), key(file={"md5": "0" * 32}), key(file={"bytes": 1}), key(positive_grade=2)}) == 4
+    assert key()[0] == key(file={"md5": "0" * 32})[0] == key(positive_grade=2)[0], "the passages stay"
 
 
 def test_the_ablations_of_tables_2_3_and_8():

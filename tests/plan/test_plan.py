@@ -123,7 +123,7 @@ def test_the_same_content_at_another_path_changes_no_key(tmp_path, monkeypatch, 
         return [list(Plan(*config.load(config.merged(each, changes))).stages) for each in raw]
 
     assert stages(spelling) == stages("{}")
-    assert stages("{}")[0][0].startswith("collection/") and "pretrained" in stages("{}")[0][1]
+    assert stages("{}")[0][0].startswith("corpus/") and "pretrained" in stages("{}")[0][1]
     kinds = {name.split("/")[0] for name in stages("{}")[0]}
     assert {"external", "negatives_file"} <= kinds
     before = stages(spelling)
@@ -191,8 +191,8 @@ def test_modes_become_counts_per_source():
         {"query": 15, "lookahead": 15, "momentum": 30},
         {"query": 15, "lookahead": 15, "momentum": 30},
     ]
-    assert sorted(first.inputs) == ["collection", "lookahead", "query"]
-    assert sorted(second.inputs) == ["collection", "lookahead", "momentum", "query"]
+    assert sorted(first.inputs) == ["corpus", "lookahead", "query", "split.train"]
+    assert sorted(second.inputs) == ["corpus", "lookahead", "momentum", "query", "split.train"]
     assert "mode" not in first.raw_settings and "alpha" not in first.raw_settings
     assert counts(merges(negatives={"mode": "released_code", "per_source": 80})) == [
         {"query": 80, "lookahead": 80},
@@ -224,7 +224,10 @@ def test_a_source_brings_what_it_needs_and_no_more():
     assert "retrieve" in kinds  # of the evaluation
     (merge, *_) = merges(negatives={"counts": {"random": 5}})
     random, uniform = "teleport.negatives.sources.random", "teleport.negatives.draws.uniform"
-    assert list(merge.inputs) == ["collection"] and merge.loads == {"random": random, "draws.uniform": uniform}
+    assert list(merge.inputs) == ["corpus", "split.train"] and merge.loads == {
+        "random": random,
+        "draws.uniform": uniform,
+    }
     (merge, *_) = merges(negatives={"counts": {"bm25": 5}})
     run = merge.inputs["bm25"]
     assert run.kind == "bm25" and run.settings.split == "train"
@@ -237,7 +240,7 @@ def test_scores_are_a_stage_where_something_compares_what_no_retrieval_knows():
     first, second, _ = merges(negatives=filtered)
     score = first.inputs["scores.miner"]
     assert score.kind == "score" and list(score.settings.sources) == ["lookahead"]
-    assert sorted(score.inputs) == ["collection", "lookahead", "passages", "queries"]
+    assert sorted(score.inputs) == ["corpus", "lookahead", "passages", "queries", "split.train"]
     assert list(second.inputs["scores.miner"].settings.sources) == ["lookahead", "momentum"]
     assert second.inputs["scores.miner"].inputs["momentum"] is first
 
@@ -617,7 +620,8 @@ def test_moments_may_go_on_without_the_schedule():
 def test_a_frozen_side_keeps_its_vectors_and_its_index():
     trajectory = plan(training={"trains": ["query"], "start_from": "previous"}).trajectories["tele"][0]
     encodings = {row.stage.name: row.stage for row in trajectory.rows if row.stage.kind == "encode"}
-    assert [stage.settings.sides for stage in encodings.values()] == [["query", "passage"]] + 3 * [["query"]]
+    of = Counter(stage.settings.of for stage in encodings.values())
+    assert of == {"passages": 1, "queries.train": 4, "queries.test": 4}
     assert len({row.stage.name for row in trajectory.rows if row.stage.kind == "index"}) == 1
     first = trajectory.episodes[0].vectors.passages
     assert all(
