@@ -45,9 +45,8 @@ def test_live_search_reads_frozen_vectors_and_an_index_and_no_pool():
     made = plan(adore=ADORE)
     warm_up, adore = only(made, "warm-up"), only(made, "adore")
     (train,) = adore.trains
-    assert sorted(train.inputs) == [
-        "checkpoint", "corpus", "index", "passages", "pretrained", "split.train", "tokens.passages", "tokens.queries.train"
-    ]  # fmt: skip
+    read = ["checkpoint", "corpus", "index", "passages", "pretrained", "split.train"]
+    assert sorted(train.inputs) == [*read, "tokens.passages", "tokens.queries.train"]
     assert train.inputs["passages"].name == warm_up.episodes[-1].vectors.passages.name
     assert train.inputs["index"].name == warm_up.episodes[-1].vectors.index.name
     assert adore.pools == [] and not [row for row in adore.rows if "retrieve" in row.link or row.link == "merge"]

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections import Counter
 
 import pytest
 import yaml
@@ -13,7 +14,7 @@ from teleport.report.links import experiment_folders
 from teleport.report.rows import measured_tables
 from teleport.settings import read as config
 from teleport.settings import registry
-from teleport.settings.collection import CollectionSettings
+from teleport.settings.collection import CorpusSettings
 from teleport.settings.encoder import PretrainedSettings
 from teleport.settings.section import Section, in_one_spelling
 
@@ -74,7 +75,7 @@ def test_beta_decides_from_episode_1s_merge():
 def test_what_is_cut_or_drawn_is_in_keys_only_where_it_is_chosen():
     for read, raw, name, given in (
         (
-            lambda raw: CollectionSettings(source=Folder.model_validate(raw)),
+            lambda raw: CorpusSettings(source=Folder.model_validate(raw)),
             {"source": "folder", "path": "numpy"},
             "train_queries",
             {"count": 9, "seed": 0},
