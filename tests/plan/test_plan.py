@@ -35,8 +35,23 @@ def plan(**changes):
 
 def new_stages(before, after):
     """The kinds of the stages that `after` has and `before` lacks, counted."""
-    names = sorted(set(after.stages) - set(before.stages))
-    return {kind: sum(name.split("/")[0] == kind for name in names) for kind in {name.split("/")[0] for name in names}}
+    return counted(stage for name, stage in after.stages.items() if name not in before.stages)
+
+
+def counted(stages):
+    """{kind: number of stages}; tokens and vectors of queries are apart from those of passages."""
+    apart = {True: " queries", False: ""}
+    of = (stage.kind in ("tokens", "encode") and stage.settings.of != "passages" for stage in (stages := list(stages)))
+    return dict(Counter(stage.kind + apart[each] for stage, each in zip(stages, of, strict=True)))
+
+
+def test_one_more_evaluation_split_trains_nothing_and_encodes_no_passages():
+    """Only what belongs to it is new, and the check of all splits."""
+    base, more = plan(), plan(evaluation={"splits": ["test", "dev"]})
+    assert new_stages(base, more) == {
+        "split": 1, "check": 1, "tokens queries": 1, "encode queries": 4, "retrieve": 4, "bm25": 1, "evaluate": 5
+    }  # fmt: skip
+    assert {name.split("/")[0] for name in set(base.stages) - set(more.stages)} == {"check"}
 
 
 class Settings(Section):
@@ -52,24 +67,29 @@ def test_the_key_is_a_digest_of_kind_settings_and_inputs():
 
 
 def test_three_episodes_have_these_stages():
-    counts = {}
-    for stage in plan().stages.values():
-        counts[stage.kind] = counts.get(stage.kind, 0) + 1
-    assert counts == {
-        "collection": 1, "check": 1, "pretrained": 1, "tokens": 1, "lexical_index": 1, "bm25": 1,
-        "encode": 4, "index": 4,
+    assert counted(plan().stages.values()) == {
+        "corpus": 1, "split": 2, "check": 1, "pretrained": 1, "tokens": 1, "tokens queries": 2, "lexical_index": 1,
+        "bm25": 1, "encode": 4, "encode queries": 4 * 2, "index": 4,
         "retrieve": 3 * 2 + 4, "merge": 3, "train": 3, "evaluate": 5,
     }  # fmt: skip
 
 
 def test_alpha_decides_nothing_before_episode_2s_merge():
     new = new_stages(plan(), plan(negatives={"alpha": 0.4}))
-    assert new == {"merge": 2, "train": 2, "encode": 2, "index": 2, "retrieve": 4, "evaluate": 2}
+    assert new == {"merge": 2, "train": 2, "encode": 2, "encode queries": 4} | {
+        "index": 2,
+        "retrieve": 4,
+        "evaluate": 2,
+    }
 
 
 def test_beta_decides_from_episode_1s_merge():
     new = new_stages(plan(), plan(negatives={"beta": 0.4}))
-    assert new == {"merge": 3, "train": 3, "encode": 3, "index": 3, "retrieve": 7, "evaluate": 3}
+    assert new == {"merge": 3, "train": 3, "encode": 3, "encode queries": 6} | {
+        "index": 3,
+        "retrieve": 7,
+        "evaluate": 3,
+    }
 
 
 def test_what_is_cut_or_drawn_is_in_keys_only_where_it_is_chosen():
@@ -486,7 +506,7 @@ def test_what_counts_do_not_read_is_refused_where_it_is_changed():
 def test_seeds_share_the_tokens_also_where_each_draws_a_projection():
     several, turned = (plan(encoder={"projection": 16}, seeds=seeds) for seeds in ([1, 2, 3], [3, 1]))
     kinds = [name.split("/")[0] for name in several.stages]
-    assert (kinds.count("pretrained"), kinds.count("tokens")) == (3 + 1, 1)
+    assert (kinds.count("pretrained"), kinds.count("tokens")) == (3 + 1, 3)
     assert set(turned.stages) < set(several.stages)  # whatever their order
     made = [stage.settings for stage in several.stages.values() if stage.kind == "pretrained"]
     assert sorted(settings.seed for settings in made) == [0, 1, 2, 3]  # each draws its projection, also that of tokens
@@ -660,7 +680,7 @@ def test_an_experiment_starts_from_the_checkpoint_of_another():
     spaced = star_with({"experiment": "tele"}, encoder={"query_prefix": " "}).trajectories["star"][0]
     vectors = spaced.episodes[0].vectors.queries  # of the other's checkpoint, and of its own texts
     assert vectors.inputs["checkpoint"].name == tele.trains[-1].name
-    assert vectors.inputs["tokens"].settings.query_prefix == " "
+    assert vectors.inputs["tokens.queries.test"].settings.prefix == " "
 
 
 def test_training_starts_from_the_pretrained_checkpoint_or_the_last_one():
@@ -675,7 +695,11 @@ def test_training_starts_from_the_pretrained_checkpoint_or_the_last_one():
 def test_a_seed_changes_nothing_before_the_first_merge():
     base = plan()
     new = new_stages(base, plan(seeds=[42, 43]))
-    assert new == {"merge": 3, "train": 3, "encode": 3, "index": 3, "retrieve": 7, "evaluate": 3}
+    assert new == {"merge": 3, "train": 3, "encode": 3, "encode queries": 6} | {
+        "index": 3,
+        "retrieve": 7,
+        "evaluate": 3,
+    }
     rows = plan(seeds=[42, 43]).trajectories["tele"]
     assert [trajectory.rows[-1].link for trajectory in rows] == [f"seed-{s}/episode-3/evaluate-test" for s in (42, 43)]
 

@@ -4,6 +4,7 @@ A changed file or package is another collection, with its own stages; results of
 """
 
 import hashlib
+import os
 import re
 from pathlib import Path
 
@@ -63,7 +64,8 @@ def source_digests(source, split=None):
         if not folder.is_dir():
             raise Refusal(f"collection.{key}: there is no folder {folder}. Give the path of an existing folder.")
         names = [pattern + ending for pattern in patterns for ending in ("", ".gz")]
-        files |= {path: f"collection.{key}" for name in names for path in folder.glob(name)}
+        there = [folder / name for name in names if os.path.lexists(folder / name)]
+        files |= dict.fromkeys(there, f"collection.{key}")
         if not files:  # the corpus comes first
             raise Refusal(f"collection.path: {source.path} has no {corpus}, plain or .gz. Name the corpus's folder.")
     for path, key in files.items():
