@@ -24,11 +24,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from bm25s.stopwords import STOPWORDS_EN
-from teleport.collection.corpus import CORPUS
 
 import texts
 from rehearsal.words import Words, blocks
 from rounds import REPOSITORY, interleaved, parser, report
+from teleport.collection.corpus import CORPUS
 from teleport.collection.forms.apidocs import package_docs, package_version
 from teleport.running.artefact import MANIFEST, file_entry
 from teleport.running.files import write_json

@@ -40,9 +40,12 @@ def new_stages(before, after):
 
 def counted(stages):
     """{kind: number of stages}; tokens and vectors of queries are apart from those of passages."""
-    apart = {True: " queries", False: ""}
-    of = (stage.kind in ("tokens", "encode") and stage.settings.of != "passages" for stage in (stages := list(stages)))
-    return dict(Counter(stage.kind + apart[each] for stage, each in zip(stages, of, strict=True)))
+
+    def kind(stage):
+        of_queries = stage.kind in ("tokens", "encode") and stage.settings.of != "passages"
+        return f"{stage.kind} queries" if of_queries else stage.kind
+
+    return dict(Counter(map(kind, stages)))
 
 
 def test_one_more_evaluation_split_trains_nothing_and_encodes_no_passages():
@@ -144,7 +147,7 @@ def test_the_same_content_at_another_path_changes_no_key(tmp_path, monkeypatch, 
         return [list(Plan(*config.load(config.merged(each, changes))).stages) for each in raw]
 
     assert stages(spelling) == stages("{}")
-    assert stages("{}")[0][0].startswith("corpus/") and "pretrained" in stages("{}")[0][1]
+    assert stages("{}")[0][0].startswith("corpus/") and stages("{}")[0][3].startswith("pretrained/")
     kinds = {name.split("/")[0] for name in stages("{}")[0]}
     assert {"external", "negatives_file"} <= kinds
     before = stages(spelling)
