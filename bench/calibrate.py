@@ -43,7 +43,7 @@ from teleport.settings.read import load
 from teleport.settings.yaml_mapping import read_mapping
 
 # The rate that the time of a stage gives.
-RATES = {"collection": "texts", "tokens": "tokens", "lexical_index": "bm25_tokens", "bm25": "bm25_scores"}
+RATES = {"corpus": "texts", "tokens": "tokens", "lexical_index": "bm25_tokens", "bm25": "bm25_scores"}
 RATES |= {"encode": "encode_flop", "train": "train_flop", "evaluate": "rows"}
 COMPUTING = {"encode": "encode_seconds", "train": "train_seconds"}  # facts: without loading, which is a rate of its own
 PASSAGES, TRAIN, TEST, STEPS, DEPTH = 600, 100, 100, 4, 500

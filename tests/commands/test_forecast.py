@@ -128,9 +128,7 @@ def test_work_of_marco_is_that_of_the_papers_table(marco):
 
 
 def test_a_collection_of_unknown_size_is_an_error_with_its_remedy(marco):
-    with pytest.raises(
-        ValueError, match=r"size of the collection is unknown: collection/\w+ is not built .* Add `counts"
-    ):
+    with pytest.raises(ValueError, match=r"size of the collection is unknown: corpus/\w+ is not built .* Add `counts"):
         Counts(make_plan(counts=None))
 
 
@@ -159,7 +157,7 @@ def test_wall_clock_is_the_critical_path_or_the_work_for_each_device(marco):
 
 def test_a_kind_without_estimate_is_listed_and_not_counted(marco, monkeypatch):
     monkeypatch.setitem(KINDS, "coverage", Kind("teleport.evaluation.names"))
-    stage = Stage("coverage", NoSettings(), {"collection": marco.collection})
+    stage = Stage("coverage", NoSettings(), {"corpus": marco.corpus})
     marco.stages[stage.name] = stage
     forecast = Forecast(marco, UNIT)
     assert list(forecast.by_kind)[-1] == "coverage"
@@ -247,24 +245,24 @@ def finish(stage, facts, wall_seconds, files=(), made=None):
 
 
 def test_what_is_built_is_measured_and_not_forecast(marco):
-    splits = {"train": {"queries": 3, "positives": 5}, "dev": {"queries": 2, "positives": 2}}
-    finish(marco.collection, {"num_passages": 4, "splits": splits}, 7.5)
+    finish(marco.corpus, {"num_passages": 4}, 7.5)
+    for split, queries, positives in (("train", 3, 5), ("dev", 2, 2)):
+        finish(marco.split(split), {"queries": queries, "positives": positives}, 0.0)
     tokens = next(stage for stage in marco.stages.values() if stage.kind == "tokens")
     offsets = np.cumsum([0, 8, 8, 8, 1000])  # 10, 10, 10 and, cut, 128 tokens as encoded
-    queries = [(f"queries.{split}.offsets.npy", np.arange(n + 1) * 5) for split, n in (("train", 3), ("dev", 2))]
     encode = next(stage for stage in marco.stages.values() if stage.kind == "encode")
     finish(encode, {"earlier_seconds": 30.0}, 5.0)  # of shards or killed runs
-    finish(tokens, {"passages": {"mean": 256.0}}, 2.5, [("passages.offsets.npy", offsets), *queries])
+    finish(tokens, {"mean": 256.0}, 2.5, [("passages.offsets.npy", offsets)])
     counts = Counts(marco)
     assert (counts.passages, counts.queries, counts.positives["train"]) == (4, {"train": 3, "dev": 2}, 5)
     assert counts.tokens_per_text(tokens, "passages", 128) == (10 + 10 + 10 + 128) / 4
     assert counts.chunks_per_passage(tokens, 10, 4) == (1 + 1 + 1 + 4) / 4
     assert counts.chunks_per_passage(tokens, 9, 200) == (2 + 2 + 2 + 112) / 4
     forecast = Forecast(marco, UNIT)
-    (collected,), (tokenised,) = of_kind(forecast, "collection"), of_kind(forecast, "tokens")
-    assert sum(each.done for each in forecast.stages.values()) == 3 and total("took", forecast.stages.values()) == 45.0
+    collected, tokenised = forecast.stages[marco.corpus.name], forecast.stages[tokens.name]
+    assert sum(each.done for each in forecast.stages.values()) == 5 and total("took", forecast.stages.values()) == 45.0
     assert collected.memory == 123_000_000 and collected.done and tokenised.done
-    assert tokenised.bytes == 3 * 128 + (5 + 4 + 3) * 8
+    assert tokenised.bytes == 128 + 5 * 8
 
 
 def test_of_vectors_that_go_once_they_are_read_two_checkpoints_are_there(marco):

@@ -136,12 +136,12 @@ def test_once_the_collection_is_built_whose_size_nobody_said_stages_ask_by_their
         Requests(plan, {"hardware": "h200"}),
         [s for s in plan.stages.values() if s.kind == "encode"],
     )
-    before, folder = requests.of(encode), STAGES / plan.collection.name
-    folder.mkdir(parents=True)
-    splits = {split: {"queries": 9, "positives": 9} for split in ("train", "dev", "dl19", "dl20")}
-    facts = {"num_passages": 9, "splits": splits}
-    manifest = {"kind": "collection", "key": plan.collection.key, "facts": facts, "files": {}, "provenance": {}}
-    (folder / MANIFEST).write_text(json.dumps(manifest))
+    before = requests.of(encode)
+    for stage in (plan.corpus, *plan.collection["splits"].values()):
+        facts = {"num_passages": 9} if stage.kind == "corpus" else {"queries": 9, "positives": 9}
+        (STAGES / stage.name).mkdir(parents=True)
+        manifest = {"kind": stage.kind, "key": stage.key, "facts": facts, "files": {}, "provenance": {}}
+        (STAGES / stage.name / MANIFEST).write_text(json.dumps(manifest))
     assert before == (needs(encode).minutes, needs(encode).mem_mb)
     assert requests.of(encode).mem_mb < before.mem_mb and requests.of(encode).minutes < before.minutes
 
@@ -160,7 +160,7 @@ def test_a_mistake_in_the_profile_is_one_sentence():
 
 
 def test_what_needs_a_network_runs_where_snakemake_does():
-    """`collection` needs one with ir_datasets alone."""
+    """`corpus` and `split` need one with ir_datasets alone."""
     rules = (REPOSITORY / "rules/stages.smk").read_text()
     local = rules.partition("localrules:")[2].partition("rule ")[0]
     assert {kind for kind, row in KINDS.items() if row.network and f"    {kind},\n" in local} == {
@@ -168,7 +168,7 @@ def test_what_needs_a_network_runs_where_snakemake_does():
         "pretrained",
         "ranker",
     }
-    assert {kind for kind, row in KINDS.items() if row.network} == {"download", "pretrained", "ranker", "collection"}
+    assert {kind for kind, row in KINDS.items() if row.network} == {"download", "pretrained", "ranker", "corpus", "split"}
 
 
 def test_a_search_whose_vectors_are_there_starts_a_job_of_its_own():

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import encoder_world
-from encoder_world import make_pretrained, make_tokens, source_folder
+from encoder_world import encode_all, make_pretrained, make_tokens, source_folder
 from reference_encoder import reference_of
 from teleport.arrays import CHUNK_OFFSETS, Ragged, offsets_of
 from teleport.encoder import encode
@@ -21,7 +21,7 @@ from teleport.running.run import run, run_shard
 SPECIAL = {"before": [1001], "after": [1002], "pad": 1000}
 LIMIT, MOST = 6, 4
 LENGTHS = [0, 1, 3, 4, 5, 9, 10, 11, 16, 22, 23, 40, 2]  # with CLS and SEP: below, at and above whole chunks
-SETTINGS = {"sides": ["query", "passage"], "max_query_tokens": 16, "precision": "fp32"}
+SETTINGS = {"max_query_tokens": 16, "precision": "fp32"}
 CHUNKED = SETTINGS | {"max_passage_tokens": 12, "chunks": 4}
 WORDS = ["the", "was", "a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k"]
 
@@ -92,8 +92,8 @@ def upstream(stages, tmp_path, family):
 @pytest.mark.parametrize("family", ["bert", "roberta"])
 def test_vectors_are_those_of_the_padded_form(stages, tmp_path, family):
     world = upstream(stages, tmp_path, family)
-    job = stages.run(encode.run, "encode", CHUNKED, world)
-    vectors, offsets = np.load(job.folder / "passages.npy"), np.load(job.folder / CHUNK_OFFSETS)
+    job = encode_all(stages, CHUNKED, world)
+    vectors, offsets = np.load(job.files["passages.npy"]), np.load(job.files[CHUNK_OFFSETS])
     encoder = reference_of(load_encoders(world["checkpoint"].folder / "checkpoint")[1])
     special = json.loads((world["tokens"].folder / "special.json").read_text())
     token_map = open_tokens(job, "passages")
@@ -104,9 +104,9 @@ def test_vectors_are_those_of_the_padded_form(stages, tmp_path, family):
             padded = encoder(torch.from_numpy(ids.astype(np.int64)), torch.from_numpy(mask)).numpy()
         ours = vectors[offsets[row] : offsets[row + 1]]
         np.testing.assert_allclose(ours, padded[mask[:, 0] == 1], rtol=0, atol=2e-5)
-    queries = stages.run(encode.run, "encode", SETTINGS | {"max_passage_tokens": 12}, world)
-    assert not (queries.folder / CHUNK_OFFSETS).exists()
-    assert (queries.folder / "queries.train.npy").read_bytes() == (job.folder / "queries.train.npy").read_bytes()
+    queries = encode_all(stages, SETTINGS | {"max_passage_tokens": 12}, world)
+    assert CHUNK_OFFSETS not in queries.files
+    assert queries.files["queries.train.npy"].read_bytes() == job.files["queries.train.npy"].read_bytes()
 
 
 def spec_of(world, **changes):

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from encoder_world import PASSAGES, make_collection, make_pretrained, make_tokens, source_folder
+from stages import roles_of
 from teleport.encoder import encode
 from teleport.encoder.model import Encoder
 from teleport.running import shards
@@ -16,7 +17,7 @@ from teleport.running.job import Job
 from teleport.running.run import run, run_shard
 from teleport.running.shards import shard_rows
 
-SETTINGS = {"sides": ["query", "passage"], "max_query_tokens": 16, "max_passage_tokens": 48, "precision": "fp32"}
+SETTINGS = {"of": "passages", "max_query_tokens": 16, "max_passage_tokens": 48, "precision": "fp32"}
 BLOCK = 4
 
 
@@ -37,7 +38,7 @@ def world(stages, tmp_path):
 
 
 def spec_of(world, **changes):
-    inputs = {role: f"{job.kind}/{job.key}" for role, job in world.items()}
+    inputs = {role: f"{job.kind}/{job.key}" for role, job in roles_of(world).items()}
     return {"kind": "encode", "key": "e" * 12, "code": "test", "settings": SETTINGS, "inputs": inputs} | changes
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from sentence_transformers import SentenceTransformer
 
-from encoder_world import PASSAGES, QUERIES, make_collection, make_pretrained, make_tokens, source_folder
+from encoder_world import PASSAGES, QUERIES, encode_all, make_collection, make_pretrained, make_tokens, source_folder
 from teleport.encoder import encode
 from teleport.encoder.completed import completed
 from teleport.encoder.own_settings import own_settings
@@ -70,10 +70,10 @@ def ours(stages, folder, projection=None):
     prefixes = {"query_prefix": encoder.query_prefix, "passage_prefix": encoder.passage_prefix}
     tokens = make_tokens(stages, collection, checkpoint, "space", encoder.lower_case, **prefixes)
     settings = {name: getattr(encoder, name) for name in ("max_query_tokens", "max_passage_tokens")}
-    settings |= {"sides": ["query", "passage"], "precision": "fp32"}
+    settings |= {"precision": "fp32"}
     inputs = {"collection": collection, "tokens": tokens, "checkpoint": checkpoint}
-    job = stages.run(encode.run, "encode", settings, inputs)
-    return [np.load(job.folder / f"{name}.npy") for name in ("queries.train", "passages")]
+    job = encode_all(stages, settings, inputs)
+    return [np.load(job.files[f"{name}.npy"]) for name in ("queries.train", "passages")]
 
 
 def theirs(folder):

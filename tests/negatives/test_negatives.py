@@ -86,7 +86,11 @@ def merged(stages, world):
     writer.close()
     stages.finish(negatives)
     path = negatives.folder / MANIFEST
-    write_json(path, json.loads(path.read_text()) | {"inputs": {"collection": f"collection/{collection.key}"}})
+    write_json(
+        path,
+        json.loads(path.read_text())
+        | {"inputs": dict.fromkeys(("corpus", "split.train"), f"collection/{collection.key}")},
+    )
     return collection, negatives
 
 

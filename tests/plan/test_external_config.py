@@ -69,7 +69,9 @@ def test_a_checkpoint_is_encoded_and_searched_but_not_trained():
     made = plan(external={"theirs": {"encoder": {"checkpoint": checkpoint, "query_prefix": "query: "}}})
     new = [stage.kind for name, stage in made.stages.items() if name not in plan().stages]
     # A prefix: other tokens of the same checkpoint. One seed is enough.
-    assert sorted(new) == ["check", "encode", "evaluate", "evaluate", "index", "retrieve", "retrieve", "tokens"]
+    assert sorted(new) == sorted(
+        ["check", *["encode"] * 3, "evaluate", "evaluate", "index", "retrieve", "retrieve", *["tokens"] * 3]
+    )
     assert rows(made)[-1]["system"] == "theirs" and set(rows(made)[-1]["runs"]) == {"dev", "test"}
     assert "results/experiments/theirs" in experiment_folders(made)
     same = plan(external={"theirs": {"encoder": {"checkpoint": checkpoint}}})
@@ -115,7 +117,7 @@ def test_only_systems_from_elsewhere(run):
     raw = yaml.safe_load(BASE) | {"experiments": {}, "bm25": None, "external": {"theirs": {"runs": {"dev": run}}}}
     raw["evaluation"]["significance"] = {"baseline": "theirs"}
     made = Plan(*config.load(raw))
-    assert sorted(stage.kind for stage in made.stages.values()) == ["collection", "evaluate", "external"]
+    assert sorted(stage.kind for stage in made.stages.values()) == ["corpus", "evaluate", "external", "split"]
     assert [row["system"] for row in rows(made)] == ["theirs"]
     assert experiment_folders(made) == {}
 
@@ -175,4 +177,4 @@ def test_bm25_alone_must_be_asked_for():
         config.load(raw)
     made = Plan(*config.load(raw | {"bm25": {}}))
     assert [row["system"] for row in rows(made)] == ["BM25"]
-    assert {stage.kind for stage in made.stages.values()} == {"collection", "lexical_index", "bm25", "evaluate"}
+    assert {stage.kind for stage in made.stages.values()} == {"corpus", "split", "lexical_index", "bm25", "evaluate"}

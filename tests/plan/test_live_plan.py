@@ -45,7 +45,8 @@ def test_live_search_reads_frozen_vectors_and_an_index_and_no_pool():
     made = plan(adore=ADORE)
     warm_up, adore = only(made, "warm-up"), only(made, "adore")
     (train,) = adore.trains
-    assert sorted(train.inputs) == ["checkpoint", "collection", "index", "passages", "pretrained", "tokens"]
+    read = ["checkpoint", "corpus", "index", "passages", "pretrained", "split.train"]
+    assert sorted(train.inputs) == [*read, "tokens.passages", "tokens.queries.train"]
     assert train.inputs["passages"].name == warm_up.episodes[-1].vectors.passages.name
     assert train.inputs["index"].name == warm_up.episodes[-1].vectors.index.name
     assert adore.pools == [] and not [row for row in adore.rows if "retrieve" in row.link or row.link == "merge"]
@@ -63,9 +64,9 @@ def test_passage_vectors_are_encoded_exactly_once_whatever_searches_them():
     made = plan(**rows, **searched)
     passages = {only(made, name).episodes[-1].vectors.passages.name for name in [*rows, *searched, "warm-up"]}
     assert len(passages) == 1
-    encoded = [s for s in made.stages.values() if s.kind == "encode" and "passage" in s.settings.sides]
+    encoded = [s for s in made.stages.values() if s.kind == "encode" and s.settings.of == "passages"]
     assert len(encoded) == 2  # the pretrained checkpoint's too, which warm-up is compared with
-    queries = [s for s in made.stages.values() if s.kind == "encode" and s.settings.sides == ["query"]]
+    queries = [s for s in made.stages.values() if s.kind == "encode" and s.settings.of == "queries.train"]
     assert len(queries) == 3
 
 

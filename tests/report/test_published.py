@@ -82,8 +82,8 @@ class World:
         write_json(self.root / STAGES / stage.name / MANIFEST, manifest | {"provenance": provenance})
 
     def finish_collection(self):
-        facts = {"corpus_digest": "0123456789abcdef", "num_passages": 9660, "splits": {"dev": {"queries": 10}}}
-        self.finish(self.plan.collection, facts)
+        self.finish(self.plan.corpus, {"corpus_digest": "0123456789abcdef", "num_passages": 9660})
+        self.finish(self.plan.split("dev"), {"queries": 10})
 
     def score(self, stage, **means):
         self.finish(stage, {"means": {"RR@10": means["rr"], "R@5": means["r5"]}})
@@ -164,8 +164,8 @@ def test_one_table_of_several_configurations(tmp_path):
     folder, world.spec = joint_table(str(path), [world.plan, other])
     assert str(folder) == "results/published/marco+nq"
     world.finish_collection()
-    facts = {"corpus_digest": "fedcba9876543210", "num_passages": 21, "splits": {"dev": {"queries": 3}}}
-    world.finish(other.collection, facts)
+    world.finish(other.corpus, {"corpus_digest": "fedcba9876543210", "num_passages": 21})
+    world.finish(other.split("dev"), {"queries": 3})
     for each, r5 in ((world.plan, 0.984), (other, 0.02)):
         for trajectory in each.trajectories["tele"]:
             world.score(trajectory.episodes[-1].runs["dev"], rr=0.391, r5=r5)
@@ -383,7 +383,7 @@ def test_hours_of_episodes_that_are_not_planned_are_not_run(tmp_path, episodes, 
     assert [rows[line["row"]] for line in world.spec["lines"]] == planned
     world.finish_collection()
     for stage in world.plan.stages.values():
-        if stage.kind != "collection":
+        if stage.kind not in ("corpus", "split"):
             world.finish(stage, {"train_seconds": 3600.0})
     figures = figures_of(world.write()["csv"])
     assert [system for system, figure in figures.items() if figure] == planned

@@ -129,8 +129,8 @@ def test_the_gap_of_negatives_counts_the_steps_that_were_kept(select):
 # The curve.
 def test_scores_by_a_plain_loop_over_the_vectors_of_the_checkpoint(world):
     dev = opened(world, dev={"queries": 6})
-    both = [training_world.make_vectors(world.stages, world.inputs["checkpoint"], world.inputs["collection"],
-                                        world.inputs["tokens"], side) for side in ("query", "passage")]  # fmt: skip
+    read = world.stages, world.inputs["checkpoint"], world.inputs["tokens"]
+    both = [training_world.make_vectors(*read, of) for of in ("queries.dev", "passages")]
     queries, passages = np.load(both[0].folder / "queries.dev.npy"), np.load(both[1].folder / "passages.npy")
     values = []
     for query in dev.rows_Q.tolist():

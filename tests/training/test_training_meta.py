@@ -100,9 +100,9 @@ def test_encoding_waits_for_nothing_and_keeps_within_its_budgets(stages, monkeyp
     """Of operators and bytes of a batch of texts: two layers, and the vectors in the order of the texts."""
     world = World(stages)
     monkeypatch.setattr(encode, "pick_device", lambda: torch.device("meta"))
-    settings = {"sides": ["passage"], "max_query_tokens": 8, "max_passage_tokens": 24, "precision": "bf16"}
-    job = stages.make("encode", settings, {role: world.inputs[role] for role in ("collection", "tokens", "checkpoint")})
-    side = encode.open_sides(job)[0]["passages"]
+    settings = {"of": "passages", "max_query_tokens": 8, "max_passage_tokens": 24, "precision": "bf16"}
+    job = stages.make("encode", settings, {role: world.inputs[role] for role in ("tokens", "checkpoint")})
+    side = encode.open_texts(job)[0]
     found = []
     for tokens in (TOKEN_BUDGET["encode"]["cuda"], 300):  # in one batch, and in several
         rows = np.arange(len(side.lengths))

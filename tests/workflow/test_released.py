@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from official_world import OfficialWorld, marco_files, nq_files, read_config
 
-LIGHT = {"download", "collection", "pretrained", "tokens", "encode", "index", "retrieve", "evaluate"}
+LIGHT = {"download", "corpus", "split", "pretrained", "tokens", "encode", "index", "retrieve", "evaluate"}
 
 
 def check_released(tmp_path, name, files):

@@ -56,7 +56,7 @@ def test_commands_run_under_the_interpreter_of_the_workflow(world, tmp_path, mon
     """Also where the workflow's environment is not activated, and another Python is the first on the path; what
     --sdm conda activates comes later, and so before it."""
     found = commands(world)[1]
-    assert {"collection", "encode", "train"} <= {kind for _, _, kind, _ in found}
+    assert {"corpus", "encode", "train"} <= {kind for _, _, kind, _ in found}
     assert {interpreter for interpreter, *_ in found} == {"python3"}
     (tmp_path / "python3").write_text("#!/bin/sh\nexit 9\n")
     (tmp_path / "python3").chmod(0o755)
@@ -158,7 +158,7 @@ def test_a_stage_that_was_killed_says_what_helps(world, tmp_path, monkeypatch, c
     text = launch.read_text()
     assert 'Path("/proc/vmstat")' in text
     launch.write_text(text if counted else text.replace('Path("/proc/vmstat")', 'Path("/proc/of another system")'))
-    said = world.snakemake("--until", "collection", check=False)
+    said = world.snakemake("--until", "corpus", check=False)
     launch.write_text(text)
     log = next((world.folder / "results/logs/collection").iterdir()).read_text()
     assert "error: the process was killed by signal 9" in log and "killed by signal 9" in said

@@ -55,7 +55,7 @@ def test_a_stage_is_made_by_its_link_and_the_links_too(world):
 def test_an_experiment_is_asked_for_as_a_whole(finished):
     for path in (HOME, f"{HOME}/plan.tsv"):
         assert finished.would_run(arguments=[path])[0] == {}
-    counts = finished.would_run(arguments=[HOME, "--forcerun", "collection"])[0]
+    counts = finished.would_run(arguments=[HOME, "--forcerun", "corpus"])[0]
     assert counts["encode"] == 4 and "tables" not in counts
 
 

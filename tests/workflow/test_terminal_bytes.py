@@ -66,7 +66,7 @@ class Run:
 def begun(tmp_path_factory):
     """A world whose collection is made."""
     world = World.create(tmp_path_factory.mktemp("begun") / "world")
-    world.snakemake("--until", "collection")
+    world.snakemake("--until", "corpus")
     return world
 
 

@@ -59,14 +59,19 @@ def stage_at(path, example="train"):
     return Artefact(path.resolve())
 
 
-def collection_of(stage):
-    """The collection (`Artefact`) that a stage (`Artefact`) was made with."""
-    return Artefact(stage.folder.parents[1] / stage.manifest["inputs"]["collection"])
+def input_of(stage, role):
+    """The `Artefact` that a stage (`Artefact`) has read in a role: "corpus", or "split.NAME"."""
+    return Artefact(stage.folder.parents[1] / stage.manifest["inputs"][role])
 
 
-def passage_texts(collection, ids):
+def queries_of(stage):
+    """The `Artefact` of the split whose queries a stage (`Artefact`) evaluates."""
+    return input_of(stage, f"split.{split_of(stage)}")
+
+
+def passage_texts(corpus, ids):
     """{id: title and text in one line} of some passages (list of ids); those of elsewhere are not there."""
-    lines = lines_of_ids(collection.path("corpus.parquet"), "doc_id", ids)
+    lines = lines_of_ids(corpus.path("corpus.parquet"), "doc_id", ids)
     return {doc_id: " ".join(f"{line['title']} {line['text']}".split()) for doc_id, line in lines.items()}
 
 
@@ -85,7 +90,8 @@ def export_negatives(link, stage, output, folder, **wanted):
     """The pool of a merge stage as the file `output`; returns a sentence."""
     from teleport.negatives.export import Wanted, export_pool
 
-    written = export_pool(stage, collection_of(stage), folder, Wanted(**wanted))
+    corpus, train = input_of(stage, "corpus"), input_of(stage, "split.train")
+    written = export_pool(stage, corpus, train, folder, Wanted(**wanted))
     os.replace(folder / "lines", output)
     return f"{written} in {output}"
 
@@ -97,7 +103,7 @@ def export_run(link, stage, output, folder):
         raise Refusal(f"{link} scores documents, and the collection has judgments of passages. Give another stage.")
     run, qrels = f"{split}.run.gz", f"{split}.qrels.txt"
     shutil.copyfile(stage.path(run, full=True), folder / run)
-    rows = pq.read_table(collection_of(stage).path(f"qrels.{split}.parquet")).to_pylist()
+    rows = pq.read_table(queries_of(stage).path(f"qrels.{split}.parquet")).to_pylist()
     lines = (f"{row['query_id']} 0 {row['doc_id']} {row['grade']}\n" for row in rows)
     write_text(folder / qrels, "".join(lines))
     output.mkdir(exist_ok=True)
@@ -174,11 +180,11 @@ def example_text(folder):
     """A query of the first split that is evaluated in the folder of an episode, and the passages that the checkpoint
     ranks first for it, or ""."""
     for stage in evaluations(folder).values():
-        collection, split = collection_of(stage), split_of(stage)
+        corpus, split = input_of(stage, "corpus"), split_of(stage)
         run = list(islice(run_lines(stage), EXAMPLE_PASSAGES))
         query, ids = run[0][0], [line[2] for line in run if line[0] == run[0][0]]
-        queries = pq.read_table(collection.path(f"queries.{split}.parquet"), filters=[("query_id", "=", query)])
-        texts = passage_texts(collection, ids)
+        queries = pq.read_table(queries_of(stage).path(f"queries.{split}.parquet"), filters=[("query_id", "=", query)])
+        texts = passage_texts(corpus, ids)
         lines = [
             f"{rank}. `{name}` {plain(texts.get(name, '')[:EXAMPLE_CHARACTERS])}" for rank, name in enumerate(ids, 1)
         ]

@@ -34,6 +34,15 @@ def name_of(job):
     return f"{job.kind}/{job.key}"
 
 
+def parts_of(collected):
+    """A job that has written the files of a corpus and its splits, as the plan says them."""
+    name = name_of(collected)
+    return {
+        "corpus": name,
+        "splits": {path.stem.partition(".")[2]: name for path in collected.folder.glob("queries.*")},
+    }
+
+
 def collection(stages, rng):
     """A finished collection with as many queries as MS MARCO, of its lengths."""
     job = stages.make("collection")
@@ -115,7 +124,7 @@ def spec(stages):
         for (system, episode), of in zip(named, runs[EPISODES + 1 :] + runs[: EPISODES + 1], strict=True)
     ]
     table = {"name": "main", "title": "Every system", "splits": splits, "measures": dict.fromkeys(splits, MEASURES)}
-    table |= {"columns": [], "significance": None, "rows": rows, "collection": name_of(collected)}
+    table |= {"columns": [], "significance": None, "rows": rows, "collection": parts_of(collected)}
     experiment = {
         "name": "ance-tele",
         "system": "ANCE-Tele",
@@ -133,7 +142,7 @@ def spec(stages):
     content = {
         "name": "marco",
         "configuration": ["config/marco.yaml"],
-        "collection": name_of(collected),
+        "collection": parts_of(collected),
         "sources": SOURCES,
     }
     content |= {

@@ -1,6 +1,8 @@
-"""A finished collection as other stages read it: positives of each query as flat arrays of row numbers, and answers.
+"""A finished corpus and its splits as other stages read them: positives of each query as flat arrays of row numbers,
+and answers.
 
-Apart from `build`, so that an edit to the validation of files reruns only the collection, not what reads it.
+The stage of a split has the role `split.NAME` in those that read it, that of the passages the role `corpus`. Apart from
+these two stages, so that an edit to the validation of files reruns only them, not what reads them.
 """
 
 from itertools import accumulate, pairwise
@@ -15,10 +17,10 @@ from teleport.refusal import Refusal
 
 
 def read_positives(collection, split, grade=None):
-    """The positives of all queries of a split, from the Artefact of a collection stage.
+    """The positives of all queries of a split, from the Artefact of its stage.
 
     A `Ragged` of passage rows (int32), a list per query row, in the order of the judgments: those judged `grade` or
-    higher, or as high as the collection's positives.
+    higher, or as high as the split's positives.
     """
     num_queries = pq.read_metadata(collection.path(f"queries.{split}.parquet")).num_rows
     columns = ["query", "passage", "grade"]
@@ -49,7 +51,7 @@ def positives_of(collection, found, split):
 
 def positives_of_job(job, split):
     """As `positives_of`, by the stages that a job reads."""
-    return positives_of(job.inputs["collection"], job.inputs.get("positives"), split)
+    return positives_of(job.inputs[f"split.{split}"], job.inputs.get("positives"), split)
 
 
 def row_group_bounds(file):
@@ -71,6 +73,17 @@ def read_passages(corpus, rows, columns):
         if len(wanted):
             passages = file.read_row_group(group, columns=columns).take(wanted - first)
             yield from zip(*(passages[name].to_pylist() for name in columns), strict=True)
+
+
+def rows_of_ids(corpus, ids):
+    """{id: row} of the passages of the path of a corpus.parquet that have these `ids` (set of text), a row group at a
+    time; others are not there."""
+    file, wanted, rows = pq.ParquetFile(corpus), pa.array(sorted(ids), pa.string()), {}
+    for group, first in enumerate(row_group_bounds(file)[:-1]):
+        names = file.read_row_group(group, ["doc_id"])["doc_id"]
+        there = np.flatnonzero(pc.is_in(names, wanted).to_numpy())
+        rows |= zip(names.take(there).to_pylist(), (first + there).tolist(), strict=True)
+    return rows
 
 
 def lines_of_ids(path, key, ids):

@@ -110,12 +110,27 @@ class Split(NamedTuple):
     answers: Rows | None = None
 
 
-class Source(NamedTuple):
-    """A collection before it is checked. Fields of corpus: (id, title, text); `facts` go into the stage's facts."""
+def checked(rows, ids, faults):
+    """Pass on the sound ones of `rows` of (line, id, text) or (line, id, title, text), and number their ids in `ids`;
+    the others are in `faults`."""
 
-    corpus: Rows
-    splits: dict[str, Split]
-    facts: dict = {}
+    def duplicate(name):
+        first = next(other[0] for other in rows.read(rows.place, wrong=lambda *fault: None) if other[1] == name)
+        return Remedy(f"duplicate id {name!r}, first on line {first}. Remove one of them.")
+
+    for row in rows.checked(faults):
+        line, name, title, text = row[0], row[1], row[2], row[-1]  # of a query, both are its text
+        if name in ids:
+            faults.note("repeated", line, lambda name=name: duplicate(name))
+        elif name.split() != [name]:
+            separates = "which separates columns in runs and judgments"
+            faults.note(None, line, Remedy(f"the id {name!r} is empty or has white space, {separates}. Rename it."))
+        # A title is text enough: BEIR's collections have passages of a title alone.
+        elif (not text or text.isspace()) and (not title or title.isspace()):
+            faults.note("empty", line, Remedy(f"the text of {name!r} is empty. Give it a text or remove the line."))
+        else:
+            ids[name] = len(ids)
+            yield row
 
 
 def wrong_row(place, line, problem):
@@ -190,6 +205,12 @@ def existing(path, key):
 def found(path):
     """`path` or `path`.gz, whichever is there; None without either."""
     return next((place for place in (Path(path), Path(f"{path}.gz")) if place.is_file()), None)
+
+
+def fetched(job):
+    """{file name: {path, bytes, sha256}} of the files that the stages `download` of a job have verified."""
+    roles = [role for role in job.inputs if role.startswith("download")] if job else []
+    return {name: file for role in roles for name, file in job.facts(role)["files"].items()}
 
 
 def located(name, files):

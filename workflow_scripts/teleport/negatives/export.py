@@ -30,14 +30,14 @@ class Wanted(NamedTuple):
     scores: bool = False
 
 
-def export_pool(negatives, collection, folder, wanted=Wanted()):  # noqa: B008 (immutable)
+def export_pool(negatives, corpus, train, folder, wanted=Wanted()):  # noqa: B008 (immutable)
     """Write the pool of a merge stage in a form; returns a sentence on what was written.
 
     Negatives keep the order and the duplicates of the pool, unless `wanted` says otherwise; a query without negatives
-    or positives, on which nobody can train, is left out. negatives, collection: `running.artefact.Artefact`s; folder: a
-    temporary one, of the file `lines`, beside which the corpus lies unpacked.
+    or positives, on which nobody can train, is left out. negatives, corpus, train: `running.artefact.Artefact`s; folder:
+    a temporary one, of the file `lines`, beside which the corpus lies unpacked.
     """
-    form, pool = FORMS[wanted.form], Pools(negatives, collection, folder)
+    form, pool = FORMS[wanted.form], Pools(negatives, corpus, train, folder)
     width, short, number = pool.most(wanted.most) if form.one_row else 0, 0, 0
     if wanted.hardest and not pool.scored:
         raise Refusal(
@@ -66,12 +66,12 @@ def export_pool(negatives, collection, folder, wanted=Wanted()):  # noqa: B008 (
 class Pools:
     """The pool of a merge stage with its texts and scores. Arguments: see `export_pool`"""
 
-    def __init__(self, negatives, collection, folder):
-        self.queries = pq.read_table(collection.path("queries.train.parquet"), columns=["query_id", "text"]).to_pylist()
+    def __init__(self, negatives, corpus, train, folder):
+        self.queries = pq.read_table(train.path("queries.train.parquet"), columns=["query_id", "text"]).to_pylist()
         found = negatives.manifest["inputs"].get("positives")  # the stage that the pool was made with, if it read one
-        self.positives = positives_of(collection, found and Artefact(negatives.folder.parents[1] / found), "train")
+        self.positives = positives_of(train, found and Artefact(negatives.folder.parents[1] / found), "train")
         self.pool, self.scorer = read_pool(negatives.path), scorer_of(negatives, len(self.queries))
-        self.corpus = Corpus(collection.path("corpus.parquet"), f"{folder}/corpus")
+        self.corpus = Corpus(corpus.path("corpus.parquet"), f"{folder}/corpus")
         self.scored = self.scorer is not None or bool(np.isfinite(self.pool.items.scores).any())
 
     def most(self, bound):

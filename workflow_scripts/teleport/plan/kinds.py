@@ -28,7 +28,8 @@ class Kind(NamedTuple):
 # person waits for (20) goes before a training, which takes hours.
 KINDS = {
     "download": Kind("teleport.collection.download", mem_mb=1000, minutes=1440, network=True),
-    "collection": Kind("teleport.collection.build", minutes=240, network=True),  # with `source: ir_datasets`
+    "corpus": Kind("teleport.collection.corpus", minutes=240, network=True),  # with `source: ir_datasets`
+    "split": Kind("teleport.collection.split", minutes=60, network=True),
     "check": Kind("teleport.evaluation.check", mem_mb=1000, minutes=10, priority=100),
     "pretrained": Kind("teleport.encoder.pretrained", priority=50, network=True),
     "tokens": Kind("teleport.encoder.tokens", threads=8, minutes=240, priority=50),
@@ -72,4 +73,4 @@ def needs(stage, deleted_vectors=()):
 
 def is_scattered(stage):
     """Whether `set-scatter` has a stage made in parts: the passages of an encoding, the lines of a search."""
-    return stage.kind == "retrieve" or (stage.kind == "encode" and "passage" in stage.settings.sides)
+    return stage.kind == "retrieve" or (stage.kind == "encode" and stage.settings.of == "passages")

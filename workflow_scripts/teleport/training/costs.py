@@ -25,7 +25,8 @@ def train(stage, counts, place):
     shape, _, encoders = counts.encoder(stage)
     settings, training = stage.settings, stage.settings.training
     chunks, passage_tokens = counts.chunks(stage)
-    query_tokens = counts.tokens_per_text(stage.inputs["tokens"], "queries.train", settings.max_query_tokens)
+    tokens = stage.inputs["tokens.queries.train"]
+    query_tokens = counts.tokens_per_text(tokens, "queries.train", settings.max_query_tokens)
     queries = training.batch_queries * ("query" in training.trains)  # the vectors of a frozen side are read
     own = 1 if training.triples else training.negatives_per_query
     passages = chunks * training.batch_queries * (1 + own) * ("passage" in training.trains)

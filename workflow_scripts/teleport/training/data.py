@@ -179,17 +179,17 @@ class QuerySet(TrainingSet):
 
 
 def read_training_set(job, seed):
-    """The `TrainingSet` of a train job, from its inputs `collection`, `positives` and `negatives`; live: a
+    """The `TrainingSet` of a train job, from its inputs `split.train`, `positives` and `negatives`; live: a
     `QuerySet`."""
-    training, collection = job.settings.training, job.inputs["collection"]
-    queries = pq.read_table(collection.path("queries.train.parquet"), columns=["query_id"])
+    training, split = job.settings.training, job.inputs["split.train"]
+    queries = pq.read_table(split.path("queries.train.parquet"), columns=["query_id"])
     pools = relevant = None
     if training.negatives_per_query:
         pools = Ragged.open(job.input("negatives", "offsets.npy"), job.input("negatives", "passages.npy"))
     if training.masks or training.distinct_positives or job.settings.live:
-        relevant = read_positives(collection, "train", job.settings.relevant_grade)
+        relevant = read_positives(split, "train", job.settings.relevant_grade)
         if job.settings.same_text:
-            relevant = with_same_text(collection, "train", relevant)
+            relevant = with_same_text(job.inputs["corpus"], split, "train", relevant)
     query_ids = queries["query_id"].to_pylist()
     positives, kind = positives_of_job(job, "train"), QuerySet if job.settings.live else TrainingSet
     return kind(query_ids, positives, pools, training, seed, relevant, job.settings.part)

@@ -228,11 +228,12 @@ def write_checkpoint(job, trainer, made):
     if settings.lora:
         save_adapters(job, trainer, folder, source)
     save_encoders(trainer.queries.encoder, trainer.passages.encoder, folder, source, lengths)
-    text = TokensSettings(**job.inputs["tokens"].manifest["settings"])
-    if text.lower_case is not None:
-        save_lower_case(folder, text.lower_case)
-    if text.query_prefix or text.passage_prefix:
-        write_prompts(folder, text.query_prefix, text.passage_prefix)
+    roles = ("tokens.queries.train", "tokens.passages")
+    queries, passages = (TokensSettings(**job.inputs[role].manifest["settings"]) for role in roles)
+    if passages.lower_case is not None:
+        save_lower_case(folder, passages.lower_case)
+    if queries.prefix or passages.prefix:
+        write_prompts(folder, queries.prefix, passages.prefix)
     write_model_cards(job, folder, made)
 
 

@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 
 from pydantic import Field
 
-from teleport.collection.records import Rows, Source, Split
+from teleport.collection.records import Rows, Split
 from teleport.refusal import Refusal
 from teleport.running.log import log
 from teleport.settings.collection import Judged
@@ -63,23 +63,27 @@ class Doc(NamedTuple):
     body: str
 
 
-def read(settings, job):
-    """The Source of an `ApiDocs`, of the versions that the plan has pinned.
+def corpus(settings, job):
+    """The passages of an `ApiDocs`, of the versions that the plan has pinned, sorted by name, which is id and title."""
+    place, docs = documents(settings, job)
+    return Rows(place, lambda place, wrong: ((row, doc.name, doc.name, doc.body) for row, doc in docs))
 
-    Passages are sorted by name, which is id and title. Query `query:NAME` has the one positive `NAME` of grade 1.
-    """
-    versions, min_words = job.settings.versions, settings.min_words
+
+def split(settings, name, job):
+    """A split of an `ApiDocs`, whose packages are parsed once more. Query `query:NAME` has the one positive `NAME` of
+    grade 1."""
+    place, docs = documents(settings, job)
+    members = [(row, f"query:{doc.name}", doc) for row, doc in docs if split_of(doc.name) == name]
+    queries = Rows(place, lambda place, wrong: ((row, query, doc.summary) for row, query, doc in members))
+    judged = [(row, query, doc.name, "1") for row, query, doc in members]
+    return Split(queries, Rows(place, lambda place, wrong: iter(judged)))
+
+
+def documents(settings, job):
+    """(where the texts are from, [(number from 1, Doc)]) of all packages."""
+    versions = job.settings.versions
     place = "API documentation of " + ", ".join(f"{package} {version}" for package, version in versions.items())
-    docs = list(enumerate(harvest(versions, min_words), 1))
-
-    def split(name):
-        members = [(row, f"query:{doc.name}", doc) for row, doc in docs if split_of(doc.name) == name]
-        queries = Rows(place, lambda place, wrong: ((row, query, doc.summary) for row, query, doc in members))
-        judged = [(row, query, doc.name, "1") for row, query, doc in members]
-        return Split(queries, Rows(place, lambda place, wrong: iter(judged)))
-
-    corpus = Rows(place, lambda place, wrong: ((row, doc.name, doc.name, doc.body) for row, doc in docs))
-    return Source(corpus, {name: split(name) for name in SPLIT_BELOW}, facts={"versions": versions})
+    return place, list(enumerate(harvest(versions, settings.min_words), 1))
 
 
 def split_of(name):
