@@ -168,7 +168,13 @@ def test_what_needs_a_network_runs_where_snakemake_does():
         "pretrained",
         "ranker",
     }
-    assert {kind for kind, row in KINDS.items() if row.network} == {"download", "pretrained", "ranker", "corpus", "split"}
+    assert {kind for kind, row in KINDS.items() if row.network} == {
+        "download",
+        "pretrained",
+        "ranker",
+        "corpus",
+        "split",
+    }
 
 
 def test_a_search_whose_vectors_are_there_starts_a_job_of_its_own():

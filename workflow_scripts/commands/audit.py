@@ -8,7 +8,7 @@ import math
 from collections import Counter, defaultdict
 from tempfile import TemporaryDirectory
 
-from commands.export import collection_of, stage_at
+from commands.export import input_of, stage_at
 from teleport.collection.records import lines
 from teleport.negatives.forms import FORMS, whole
 from teleport.refusal import Refusal
@@ -54,7 +54,7 @@ def audit(path):
         if (kind := stage.manifest["kind"]) != "merge":
             raise Refusal(f"{path} is a stage of kind {kind}. Give a merge stage, or a file of negatives.")
         with TemporaryDirectory() as folder:
-            return audited(Pools(stage, collection_of(stage), folder).mined())
+            return audited(Pools(stage, input_of(stage, "corpus"), input_of(stage, "split.train"), folder).mined())
     return audited(FORMS[form_of(path)].read(path))
 
 

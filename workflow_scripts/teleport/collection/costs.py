@@ -10,6 +10,7 @@ BYTES_PER_TOKEN = 2.0  # of text in the compressed corpus.parquet: 4.5 character
 GROUP_BYTES = 450e6  # the texts of a row group as strings and as columns, at most
 TOKEN_MEMORY, GROUP_PASSAGES = 40, 65_536  # bytes of a token of them; collection.corpus.ROW_GROUP
 APIDOCS_TEXTS = 20  # packages are parsed (apidocs, cloud): a passage takes as long as so many lines of a file
+PARSED = ("apidocs", "cloud")
 OF_LENGTH, USUAL_TOKENS = 0.4, 76  # the part of the work on a text as long as MS MARCO's that grows with its length
 ANSWER_COST = 0.25  # of a further question of a passage, in passages that are looked through for the answers of one
 PROCESSES, PASSAGES, PROCESS_MEMORY = 8, 50_000, 0.45e9  # look for answers, in so many passages each
@@ -50,7 +51,7 @@ def work_of_text(stage, counts):
     """How many lines of a file reading a passage of a form takes as long as."""
     tokens = counts.corpus_tokens / max(1, counts.passages)
     length = 1 - OF_LENGTH + OF_LENGTH * tokens / USUAL_TOKENS
-    return length * (APIDOCS_TEXTS if stage.settings.source.source == "apidocs" else 1)
+    return length * (APIDOCS_TEXTS if stage.settings.source.source in PARSED else 1)
 
 
 def split(stage, counts, place):
@@ -58,7 +59,7 @@ def split(stage, counts, place):
     questions = counts.queries[stage.settings.split]
     memory = BASE + counts.passages * DIGEST_BYTES + questions * QUESTION_MEMORY
     read = READ_IDS * counts.passages + questions
-    if stage.settings.source.source == "apidocs":  # which is parsed once more
+    if stage.settings.source.source in PARSED:  # which are parsed once more
         read += counts.passages * work_of_text(stage, counts)
     return Cost(questions * QUESTION_BYTES, memory=memory, work={"texts": read})
 

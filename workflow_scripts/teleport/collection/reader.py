@@ -30,12 +30,13 @@ def read_positives(collection, split, grade=None):
     return Ragged.grouped(query[positive], passage[positive], num_queries)
 
 
-def with_same_text(collection, split, known):
+def with_same_text(corpus, queries, split, known):
     """`known` passages of each query of a split (`Ragged`) and all passages that have the text of one of them, or of
-    the query itself, under other ids: `Ragged`, ascending, each once."""
-    first_P = np.load(collection.path("same_text.npy"))  # of each passage the first one with its text
+    the query itself, under other ids: `Ragged`, ascending, each once. corpus, queries: the Artefacts of the corpus and
+    of the split"""
+    first_P = np.load(corpus.path("same_text.npy"))  # of each passage the first one with its text
     copies = Ragged.grouped(first_P, np.arange(len(first_P)), len(first_P))
-    texts, own = first_P[known.values], pq.read_table(collection.path(f"same_text.{split}.parquet"))
+    texts, own = first_P[known.values], pq.read_table(queries.path(f"same_text.{split}.parquet"))
     rows = np.concatenate([np.repeat(known.rows, copies.lengths[texts]), own["query"].to_numpy()]).astype(np.int64)
     equal = np.concatenate([copies.values[places_of(copies.offsets, texts)], own["passage"].to_numpy()])
     keys = np.unique(rows << 32 | equal)

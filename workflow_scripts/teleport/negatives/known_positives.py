@@ -19,7 +19,9 @@ def known_passages(job):
     judged = read_positives(job.inputs["split.train"], "train", job.settings.relevant_grade)
     keys = np.unique(np.concatenate([part.rows << 32 | part.values for part in (judged, trained_on)]))
     known = Ragged.grouped(keys >> 32, (keys & (2**32 - 1)).astype(np.int32), len(judged))
-    return with_same_text(job.inputs["corpus"], job.inputs["split.train"], "train", known) if job.settings.same_text else known
+    if job.settings.same_text:
+        return with_same_text(job.inputs["corpus"], job.inputs["split.train"], "train", known)
+    return known
 
 
 def are_known(passages_LK, rows_L, known):

@@ -9,18 +9,15 @@ from typing import NamedTuple
 
 from teleport.evaluation.check import needed_splits
 from teleport.plan.analyses import analyse, rerank, reranked
+from teleport.plan.encodings import encode_stage, tokens_stage
 from teleport.plan.identity import pretrained_settings
 from teleport.plan.mining import SIDES, Mining
 from teleport.plan.stage import Stage
 from teleport.refusal import Refusal
-from teleport.settings.encoder import EncodeSettings, TokensSettings
 from teleport.settings.experiment import Start
 from teleport.settings.scoring import CheckSettings
 from teleport.settings.search import IndexSettings, RetrieveSettings
 from teleport.settings.section import Section, value_if_set
-
-# Of queries: a text is cut to the length of queries and has one vector, kept in float32.
-QUERIES_SIDE = {"max_passage_tokens": None, "chunks": 1, "vectors": "fp32"}
 
 
 class Row(NamedTuple):
@@ -187,14 +184,7 @@ class Trajectory:
 
     def tokens_of(self, texts):
         if texts not in self.tokenised:
-            encoder, settings = self.experiment.encoder, {"of": texts, "lower_case": self.experiment.encoder.lower_case}
-            if texts == "passages":
-                inputs, settings["prefix"] = {"corpus": self.plan.corpus}, encoder.passage_prefix
-                settings |= {"title": encoder.title, "max_characters": encoder.max_characters}
-            else:
-                split, settings["prefix"] = texts.removeprefix("queries."), encoder.query_prefix
-                inputs = {f"split.{split}": self.plan.split(split)}
-            stage = Stage("tokens", TokensSettings(**settings), inputs | {"pretrained": self.tokenizer})
+            stage = tokens_stage(self.plan, self.experiment.encoder, texts, self.tokenizer)
             self.tokenised[texts] = self.link(stage, 0, f"tokens-{texts}")
         return self.tokenised[texts]
 
@@ -202,9 +192,7 @@ class Trajectory:
         """The encode stage of "passages" or "queries.SPLIT" under what a checkpoint's stage has made."""
         encoder, training = self.experiment.encoder, self.experiment.training
         precision = encoder.precision or (training.precision if training else "auto")
-        others = QUERIES_SIDE if texts != "passages" else {"max_query_tokens": None}
-        settings = EncodeSettings.taken_from(encoder, of=texts, precision=precision, **others)
-        return Stage("encode", settings, self.tokens(texts) | {"checkpoint": stage})
+        return encode_stage(encoder, texts, precision, self.tokens_of(texts), stage)
 
     def evaluate(self, episode):
         """Append an episode whose checkpoint is encoded: search and evaluate every split, and analyse it."""

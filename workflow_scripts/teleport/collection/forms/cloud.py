@@ -16,7 +16,7 @@ from typing import ClassVar, Literal, NamedTuple
 from pydantic import Field
 
 from teleport.collection.forms.apidocs import split_of
-from teleport.collection.records import Rows, Source, Split
+from teleport.collection.records import Rows, Split
 from teleport.refusal import Refusal
 from teleport.settings.collection import Judged
 from teleport.settings.section import Natural
@@ -74,24 +74,27 @@ class Doc(NamedTuple):
     text: str
 
 
-def read(settings, job):
-    """The Source of a `Cloud`, of the versions that the plan has pinned.
+def corpus(settings, job):
+    """The passages of a `Cloud`, of the versions that the plan has pinned, sorted by name, which is id and title."""
+    place, docs = documents(settings, job)
+    return Rows(place, lambda place, wrong: ((row, doc.name, doc.name, doc.text) for row, doc in docs))
 
-    Passages are sorted by name, which is id and title. Query `query:NAME` has the one positive `NAME` of grade 1. The
-    split follows from the name, in which no version is: all versions of an API are on one side.
-    """
+
+def split(settings, name, job):
+    """A split of a `Cloud`, whose packages are parsed once more. Query `query:NAME` has the one positive `NAME` of
+    grade 1. The split follows from the name, in which no version is: all versions of an API are on one side."""
+    place, docs = documents(settings, job)
+    members = [(row, f"query:{doc.name}", doc) for row, doc in docs if doc.query and split_of(doc.name) == name]
+    queries = Rows(place, lambda place, wrong: ((row, query, doc.query) for row, query, doc in members))
+    judged = [(row, query, doc.name, "1") for row, query, doc in members]
+    return Split(queries, Rows(place, lambda place, wrong: iter(judged)))
+
+
+def documents(settings, job):
+    """(where the texts are from, [(number from 1, Doc)]) of both packages."""
     versions = job.settings.versions
     place = "documentation of " + ", ".join(f"{package} {version}" for package, version in versions.items())
-    docs = list(enumerate(harvest(versions, settings.min_words), 1))
-
-    def split(name):
-        members = [(row, f"query:{doc.name}", doc) for row, doc in docs if doc.query and split_of(doc.name) == name]
-        queries = Rows(place, lambda place, wrong: ((row, query, doc.query) for row, query, doc in members))
-        judged = [(row, query, doc.name, "1") for row, query, doc in members]
-        return Split(queries, Rows(place, lambda place, wrong: iter(judged)))
-
-    corpus = Rows(place, lambda place, wrong: ((row, doc.name, doc.name, doc.text) for row, doc in docs))
-    return Source(corpus, {name: split(name) for name in SPLITS}, facts={"versions": versions})
+    return place, list(enumerate(harvest(versions, settings.min_words), 1))
 
 
 def installed_version(package):
