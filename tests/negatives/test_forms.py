@@ -177,7 +177,8 @@ def test_an_export_without_any_query_is_refused(pool, world, tmp_path):
     merged = world.merge(pool[0], {"query": 1}, {"query": world.retrieval([[0], [2], [3]])})
     named(merged, {"collection": pool[0]})
     with pytest.raises(Refusal, match="no query has both a positive and a negative"):
-        export_pool(Artefact(merged.folder), Artefact(pool[0].folder), tmp_path, Wanted())
+        collection = Artefact(pool[0].folder)
+        export_pool(Artefact(merged.folder), collection, collection, tmp_path, Wanted())
 
 
 WRONG = [

@@ -60,9 +60,9 @@ def test_judgments_alone_need_no_encoder_and_no_bm25():
 
 
 def test_another_content_of_the_judgments_is_another_collection(tmp_path):
-    before = plan(JUDGMENTS).collection.key
+    before = plan(JUDGMENTS).corpus.key
     (tmp_path / "qrels.txt").write_text("q 0 d 2\n")
-    assert plan(JUDGMENTS).collection.key != before
+    assert plan(JUDGMENTS).corpus.key != before
 
 
 ALONE = "the collection has judgments alone, no texts"

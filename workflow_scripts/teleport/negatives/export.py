@@ -34,8 +34,8 @@ def export_pool(negatives, corpus, train, folder, wanted=Wanted()):  # noqa: B00
     """Write the pool of a merge stage in a form; returns a sentence on what was written.
 
     Negatives keep the order and the duplicates of the pool, unless `wanted` says otherwise; a query without negatives
-    or positives, on which nobody can train, is left out. negatives, corpus, train: `running.artefact.Artefact`s; folder:
-    a temporary one, of the file `lines`, beside which the corpus lies unpacked.
+    or positives, on which nobody can train, is left out. negatives, corpus, train: `running.artefact.Artefact`s;
+    folder: a temporary one, of the file `lines`, beside which the corpus lies unpacked.
     """
     form, pool = FORMS[wanted.form], Pools(negatives, corpus, train, folder)
     width, short, number = pool.most(wanted.most) if form.one_row else 0, 0, 0
