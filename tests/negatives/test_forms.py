@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from commands.export import export
+from stages import roles_of
 from teleport.arrays import Run
 from teleport.negatives import file, forms
 from teleport.negatives.export import Wanted, export_pool
@@ -41,7 +42,7 @@ def pool(world):
 def named(job, inputs):
     """Name in a job's manifest what it read, as the runner does."""
     path = job.folder / MANIFEST
-    inputs = {role: f"{read.kind}/{read.key}" for role, read in inputs.items()}
+    inputs = {role: f"{read.kind}/{read.key}" for role, read in roles_of(inputs).items()}
     write_json(path, json.loads(path.read_text()) | {"inputs": inputs})
 
 

@@ -62,7 +62,9 @@ def pool_text(episode, trajectory):
     counted = [f"ranks after {pool.ranks_after}"] if pool.ranks_after != "removals" else []
     compared = [f"s+ {pool.positive_score}"] if pool.positive_score else []
     miners = {read.inputs["queries"].name for read in episode.pool.inputs.values() if read.kind == "retrieve"}
-    mined = [f"mined by checkpoint {n.number}" for n in trajectory.episodes if n.vectors.queries("train").name in miners]
+    mined = [
+        f"mined by checkpoint {n.number}" for n in trajectory.episodes if n.vectors.queries("train").name in miners
+    ]
     return ", ".join([" + ".join(sources), *filters, *compared, *counted, *mined[:1]])
 
 
