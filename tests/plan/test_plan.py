@@ -357,7 +357,7 @@ def test_any_planned_checkpoint_may_mine():
         assert searched.inputs["queries"].inputs["checkpoint"].name == trained.name == train.inputs["miner"].name
         assert not [role for role in train.inputs if role.startswith("since-")]
     links = [row.link for row in other.rows]
-    assert "episode-1/encode-miner" in links and len(links) == len(set(links))
+    assert "episode-1/encode-passages-miner" in links and len(links) == len(set(links))
 
 
 @pytest.mark.parametrize(
@@ -707,7 +707,7 @@ def test_an_experiment_starts_from_the_checkpoint_of_another():
     with pytest.raises(ValueError, match="tele has other settings of `encoder`"):
         star_with({"experiment": "tele"}, encoder={"scale": 2})
     spaced = star_with({"experiment": "tele"}, encoder={"query_prefix": " "}).trajectories["star"][0]
-    vectors = spaced.episodes[0].vectors.queries  # of the other's checkpoint, and of its own texts
+    vectors = spaced.episodes[0].vectors.queries("test")  # of the other's checkpoint, and of its own texts
     assert vectors.inputs["checkpoint"].name == tele.trains[-1].name
     assert vectors.inputs["tokens.queries.test"].settings.prefix == " "
 

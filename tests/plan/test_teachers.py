@@ -43,16 +43,17 @@ def test_a_filter_compares_the_scores_of_an_encoder_of_its_own():
     assert set(score.settings.sources) == {"query", "bm25"}, "no retrieval knows what the teacher thinks"
     vectors = score.inputs["passages"]
     assert vectors.settings.max_passage_tokens == 64 and vectors.name != pool.inputs["query"].inputs["passages"].name
-    assert vectors is score.inputs["queries"] and vectors.inputs["checkpoint"].kind == "pretrained"
+    checkpoints = [score.inputs[role].inputs["checkpoint"] for role in ("queries", "passages")]
+    assert checkpoints[0] is checkpoints[1] and checkpoints[0].kind == "pretrained"
     assert pool.settings.filter_scores == "other" and plain.settings.filter_scores is None
     (trajectory,) = made.trajectories["taught"]
-    assert {"episode-1/score-other", "episode-1/encode-other"} <= {row.link for row in trajectory.rows}
+    assert {"episode-1/score-other", "episode-1/encode-passages-other"} <= {row.link for row in trajectory.rows}
 
 
 def test_a_teacher_that_nobody_asks_plans_nothing():
     made = plan()
     assert not [stage for stage in made.stages.values() if stage.kind in ("score", "scores_file")]
-    assert sum(stage.kind == "tokens" for stage in made.stages.values()) == 1
+    assert sum(stage.kind == "tokens" and stage.settings.of == "passages" for stage in made.stages.values()) == 1
 
 
 def test_an_episode_of_another_experiment_teaches_by_the_vectors_that_it_has_anyway():
