@@ -74,9 +74,8 @@ def test_rows_that_differ_in_the_index_of_evaluation_share_all_training():
     made = plan(flat=ADORE, small=ADORE | {"search_index": PQ})
     flat, small = only(made, "flat"), only(made, "small")
     assert flat.trains[0].name == small.trains[0].name
-    assert [e.vectors.queries("train").name for e in flat.episodes] == [
-        e.vectors.queries("train").name for e in small.episodes
-    ]
+    queries = [[e.vectors.queries("train").name for e in each.episodes] for each in (flat, small)]
+    assert queries[0] == queries[1]
     runs = [trajectory.episodes[-1].runs["test"].inputs["run"] for trajectory in (flat, small)]
     assert [run.settings.scores for run in runs] == ["full", "compressed"]
     assert [run.inputs["index"].settings.index.kind for run in runs] == ["flat", "pq"]

@@ -62,9 +62,8 @@ def pool_text(episode, trajectory):
     counted = [f"ranks after {pool.ranks_after}"] if pool.ranks_after != "removals" else []
     compared = [f"s+ {pool.positive_score}"] if pool.positive_score else []
     miners = {read.inputs["queries"].name for read in episode.pool.inputs.values() if read.kind == "retrieve"}
-    mined = [
-        f"mined by checkpoint {n.number}" for n in trajectory.episodes if n.vectors.queries("train").name in miners
-    ]
+    own = {n.number: n.vectors.queries("train").name for n in trajectory.episodes}
+    mined = [f"mined by checkpoint {number}" for number, name in own.items() if name in miners]
     return ", ".join([" + ".join(sources), *filters, *compared, *counted, *mined[:1]])
 
 
