@@ -67,7 +67,7 @@ def test_passage_vectors_are_encoded_exactly_once_whatever_searches_them():
     encoded = [s for s in made.stages.values() if s.kind == "encode" and s.settings.of == "passages"]
     assert len(encoded) == 2  # the pretrained checkpoint's too, which warm-up is compared with
     queries = [s for s in made.stages.values() if s.kind == "encode" and s.settings.of == "queries.train"]
-    assert len(queries) == 3
+    assert len(queries) == 5  # of these two, and of each training of the query encoder
 
 
 def test_rows_that_differ_in_the_index_of_evaluation_share_all_training():
