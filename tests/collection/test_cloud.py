@@ -8,7 +8,7 @@ import pytest
 
 from teleport.collection import build
 from teleport.collection.forms import cloud
-from teleport.collection.forms.apidocs import split_of
+from teleport.collection.records import split_of
 from teleport.plan.identity import identify_source
 from teleport.refusal import Refusal
 

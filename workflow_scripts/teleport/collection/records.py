@@ -1,6 +1,7 @@
 """Rows of collection files, each with the line that it comes from, so that every error can name its place."""
 
 import gzip
+import hashlib
 import json
 import re
 import tarfile
@@ -315,3 +316,13 @@ def json_objects(path, wrong=refuse):
             wrong(path, number, f"not a JSON object ({error}). Write one object per line.")
             continue
         yield number, record
+
+
+# Of packages' documentation: a split has the names below its percentage.
+SPLIT_BELOW = {"train": 80, "dev": 85, "test": 100}
+
+
+def split_of(name):
+    """The split of the object `name`, by its SHA-256 modulo 100 and SPLIT_BELOW."""
+    percent = int.from_bytes(hashlib.sha256(name.encode()).digest()) % 100
+    return next(split for split, below in SPLIT_BELOW.items() if percent < below)

@@ -6,7 +6,6 @@ imported, and the packages' versions are pinned, so that everybody gets the same
 """
 
 import ast
-import hashlib
 import re
 import warnings
 from importlib import metadata
@@ -14,7 +13,7 @@ from typing import Literal, NamedTuple
 
 from pydantic import Field
 
-from teleport.collection.records import Rows, Source, Split
+from teleport.collection.records import SPLIT_BELOW, Rows, Source, Split, split_of
 from teleport.refusal import Refusal
 from teleport.running.log import log
 from teleport.settings.collection import Judged
@@ -29,7 +28,6 @@ SUMMARY_WORDS = range(3, 26)
 # Neither are call signatures, directives, and sentences that lead over to an example.
 NOT_A_SUMMARY = re.compile(r"[\w.]+\(.*|\.\. .*|.*:")
 # Percent of the names by their hash, cumulated: an added function moves no other one to another split.
-SPLIT_BELOW = {"train": 80, "dev": 85, "test": 100}
 
 DISTRIBUTIONS = {"sklearn": "scikit-learn"}  # where the name that is imported is not the name that is installed
 DEFINITIONS = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
@@ -80,12 +78,6 @@ def read(settings, job):
 
     corpus = Rows(place, lambda place, wrong: ((row, doc.name, doc.name, doc.body) for row, doc in docs))
     return Source(corpus, {name: split(name) for name in SPLIT_BELOW}, facts={"versions": versions})
-
-
-def split_of(name):
-    """The split of the object `name`, by its SHA-256 modulo 100 and SPLIT_BELOW."""
-    percent = int.from_bytes(hashlib.sha256(name.encode()).digest()) % 100
-    return next(split for split, below in SPLIT_BELOW.items() if percent < below)
 
 
 def harvest(versions, min_words):

@@ -15,8 +15,7 @@ from typing import ClassVar, Literal, NamedTuple
 
 from pydantic import Field
 
-from teleport.collection.forms.apidocs import split_of
-from teleport.collection.records import Rows, Source, Split
+from teleport.collection.records import Rows, Source, Split, split_of
 from teleport.refusal import Refusal
 from teleport.settings.collection import Judged
 from teleport.settings.section import Natural
