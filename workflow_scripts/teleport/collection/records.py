@@ -322,6 +322,25 @@ def json_objects(path, wrong=refuse):
 SPLIT_BELOW = {"train": 80, "dev": 85, "test": 100}
 
 
+def documentation(place, docs, versions):
+    """The Source of documented names of installed packages: docs, (name, query or "", text), sorted by name.
+
+    A name is id and title of its passage. Query `query:NAME` has the one positive `NAME` of grade 1, and its split
+    follows from the name.
+    """
+    docs = list(enumerate(docs, 1))
+
+    def split(wanted):
+        members = [(row, f"query:{name}", name, query) for row, (name, query, _) in docs if query]
+        members = [member for member in members if split_of(member[2]) == wanted]
+        queries = Rows(place, lambda place, wrong: ((row, query_id, query) for row, query_id, _, query in members))
+        judged = [(row, query_id, name, "1") for row, query_id, name, _ in members]
+        return Split(queries, Rows(place, lambda place, wrong: iter(judged)))
+
+    corpus = Rows(place, lambda place, wrong: ((row, name, name, text) for row, (name, _, text) in docs))
+    return Source(corpus, {name: split(name) for name in SPLIT_BELOW}, facts={"versions": versions})
+
+
 def split_of(name):
     """The split of the object `name`, by its SHA-256 modulo 100 and SPLIT_BELOW."""
     percent = int.from_bytes(hashlib.sha256(name.encode()).digest()) % 100

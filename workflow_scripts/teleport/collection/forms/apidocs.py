@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 
 from pydantic import Field
 
-from teleport.collection.records import SPLIT_BELOW, Rows, Source, Split, split_of
+from teleport.collection.records import SPLIT_BELOW, documentation
 from teleport.refusal import Refusal
 from teleport.running.log import log
 from teleport.settings.collection import Judged
@@ -68,16 +68,7 @@ def read(settings, job):
     """
     versions, min_words = job.settings.versions, settings.min_words
     place = "API documentation of " + ", ".join(f"{package} {version}" for package, version in versions.items())
-    docs = list(enumerate(harvest(versions, min_words), 1))
-
-    def split(name):
-        members = [(row, f"query:{doc.name}", doc) for row, doc in docs if split_of(doc.name) == name]
-        queries = Rows(place, lambda place, wrong: ((row, query, doc.summary) for row, query, doc in members))
-        judged = [(row, query, doc.name, "1") for row, query, doc in members]
-        return Split(queries, Rows(place, lambda place, wrong: iter(judged)))
-
-    corpus = Rows(place, lambda place, wrong: ((row, doc.name, doc.name, doc.body) for row, doc in docs))
-    return Source(corpus, {name: split(name) for name in SPLIT_BELOW}, facts={"versions": versions})
+    return documentation(place, harvest(versions, min_words), versions)
 
 
 def harvest(versions, min_words):

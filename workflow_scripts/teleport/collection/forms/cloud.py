@@ -15,13 +15,12 @@ from typing import ClassVar, Literal, NamedTuple
 
 from pydantic import Field
 
-from teleport.collection.records import Rows, Source, Split, split_of
+from teleport.collection.records import SPLIT_BELOW, documentation
 from teleport.refusal import Refusal
 from teleport.settings.collection import Judged
 from teleport.settings.section import Natural
 
 REQUIREMENTS = "requirements-cloud.txt"
-SPLITS = ("train", "dev", "test")
 QUERY_WORDS = range(4, 31)  # a shorter first sentence is a label ("Output only."), a longer one is no question
 # Which files of a distribution are read.
 DATA = {
@@ -56,7 +55,7 @@ class Cloud(Judged):
     min_words: Natural = Field(20, description="Texts with fewer words are left out.")
 
     def split_names(self):
-        return list(SPLITS)
+        return list(SPLIT_BELOW)
 
     def versions(self):
         return {package: installed_version(package) for package in self.packages}
@@ -81,16 +80,7 @@ def read(settings, job):
     """
     versions = job.settings.versions
     place = "documentation of " + ", ".join(f"{package} {version}" for package, version in versions.items())
-    docs = list(enumerate(harvest(versions, settings.min_words), 1))
-
-    def split(name):
-        members = [(row, f"query:{doc.name}", doc) for row, doc in docs if doc.query and split_of(doc.name) == name]
-        queries = Rows(place, lambda place, wrong: ((row, query, doc.query) for row, query, doc in members))
-        judged = [(row, query, doc.name, "1") for row, query, doc in members]
-        return Split(queries, Rows(place, lambda place, wrong: iter(judged)))
-
-    corpus = Rows(place, lambda place, wrong: ((row, doc.name, doc.name, doc.text) for row, doc in docs))
-    return Source(corpus, {name: split(name) for name in SPLITS}, facts={"versions": versions})
+    return documentation(place, harvest(versions, settings.min_words), versions)
 
 
 def installed_version(package):
