@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from teleport.collection.forms import apidocs
+from teleport.collection.records import split_of
 
 BODY = "It takes a first thing and then a second one, and what comes out is neither of the two."
 
@@ -186,12 +187,12 @@ def test_file_in_the_syntax_of_another_python_is_left_out(package, caplog):
 
 
 def test_splits_have_their_shares_and_never_change():
-    splits = [apidocs.split_of(f"package.function_{number}") for number in range(20000)]
+    splits = [split_of(f"package.function_{number}") for number in range(20000)]
     shares = [splits.count(name) / len(splits) for name in ("train", "dev", "test")]
     assert shares == pytest.approx([0.80, 0.05, 0.15], abs=0.01)
     # The split of a name is part of the collection. The SHA-256 of these ends in 79, 80, 84 and 85 (modulo 100).
     names = ("numpy.f101", "numpy.f7", "numpy.f10", "numpy.f18")
-    assert [apidocs.split_of(name) for name in names] == ["train", "dev", "dev", "test"]
+    assert [split_of(name) for name in names] == ["train", "dev", "dev", "test"]
 
 
 def test_collection_of_numpy(stages):

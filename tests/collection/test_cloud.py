@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from teleport.collection.forms import cloud
-from teleport.collection.forms.apidocs import split_of
+from teleport.collection.records import split_of
 from teleport.plan.identity import identify_corpus
 from teleport.refusal import Refusal
 

@@ -192,7 +192,7 @@ def test_modules_of_another_form_are_one_sentence(tmp_path, modules):
         ({"hidden_size": "32"}, "hidden_size: Input should be a valid integer, not '32'"),
         ({"model_type": {}}, "model_type: Input should be a valid string, not {}"),
         ({"model_type": [5]}, "model_type: Input should be a valid string, not [5]"),
-        ({"layer_norm_eps": float("nan")}, "layer_norm_eps: Input should be"),
+        ({"layer_norm_eps": float("nan")}, "config.json is not JSON in UTF-8 (NaN is no number)"),
         ({"layer_norm_eps": 1e30}, "layer_norm_eps: Input should be less than or equal to 0.01"),
         ({"layer_norm_eps": 0.5}, "layer_norm_eps: Input should be less than or equal to 0.01"),
         ({"layer_norm_eps": 0}, "layer_norm_eps: Input should be greater than 0"),

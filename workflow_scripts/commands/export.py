@@ -32,8 +32,12 @@ def export(link, output, examples=False, **wanted):
     from commands.vectors import export_vectors  # which imports this module
 
     stage = stage_at(link)
-    exporters = {"merge": export_negatives, "evaluate": export_run, "train": export_checkpoint}
-    exporters["encode"] = export_vectors
+    exporters = {
+        "merge": export_negatives,
+        "evaluate": export_run,
+        "train": export_checkpoint,
+        "encode": export_vectors,
+    }
     if (kind := stage.manifest["kind"]) not in exporters:
         raise Refusal(f"{link} is a stage of kind {kind}: give one of {', '.join(exporters)}.")
     if kind != "merge" and any(wanted.values()):

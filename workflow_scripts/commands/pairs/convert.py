@@ -13,10 +13,10 @@ from commands.pairs import texts
 from commands.pairs.columns import columns_of, examples
 from teleport.collection.equal import digest_of
 from teleport.collection.forms.beir import HEADER
+from teleport.collection.records import FIRST_FAULTS
 from teleport.refusal import Refusal
 from teleport.running.files import write_text
 
-FIRST_FAULTS = 5
 NEGATIVES = "negatives.jsonl"
 
 

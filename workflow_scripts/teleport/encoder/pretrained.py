@@ -13,10 +13,10 @@ from teleport.encoder.completed import refuse_conflict
 from teleport.encoder.load import load_backbone, refusing, save_encoders
 from teleport.encoder.model import HEAD, Encoder, layers_of
 from teleport.encoder.own_settings import AFTER_PADDING, Dense, own_settings, read_form, read_sizes, require_sizes
-from teleport.encoder.source import INDEX, KEY, digest_of_weights, find_weights, locate, read_index, require_digest
+from teleport.encoder.source import INDEX, KEY, find_weights, read_index, verified
 from teleport.encoder.tokens import around_text
 from teleport.refusal import Refusal, Remedy
-from teleport.running.files import require_free_space, require_planned, sha256_file
+from teleport.running.files import require_free_space
 from teleport.running.log import log
 from teleport.seed import derive_seed
 from teleport.settings.encoder import PretrainedSettings as Settings  # noqa: F401
@@ -75,15 +75,9 @@ def run(job):
 
 
 def find(checkpoint):
-    """(folder, its config (dict), facts that pin it) of a source, verified as far as is possible without its weights:
-    their digest, and the commit of a hub repository, which `main` may not be tomorrow."""
-    folder = locate(checkpoint)
-    weights = find_weights(folder)
-    names = {file.name for file in weights}
-    require_planned({str(folder / name): digest for name, digest in checkpoint.files.items() if name not in names})
-    digest = digest_of_weights(weights, [sha256_file(file) for file in weights])
-    require_digest(weights, digest, checkpoint.sha256)
-    return folder, read_config(folder), {"weights_sha256": digest} | ({"commit": folder.name} if checkpoint.hub else {})
+    """(folder, its config (dict), facts that pin it) of a source that is what the plan has seen."""
+    folder, _, pinned = verified(checkpoint)
+    return folder, read_config(folder), pinned
 
 
 def read(folder, settings):

@@ -7,21 +7,16 @@ from transformers import AutoModelForSequenceClassification
 from teleport.encoder.checkpoint import copy_tokenizer
 from teleport.encoder.load import refusing
 from teleport.encoder.pretrained import load_fast_tokenizer
-from teleport.encoder.source import digest_of_weights, find_weights, locate, require_digest
+from teleport.encoder.source import verified
 from teleport.refusal import Refusal
-from teleport.running.files import require_free_space, require_planned, sha256_file
+from teleport.running.files import require_free_space
 from teleport.settings.teachers import RankerSettings as Settings  # noqa: F401
 
 
 def run(job):
-    """Find the checkpoint, verify it, and write `checkpoint/`. Facts: model_type, parameters, weights_sha256."""
+    """Find the checkpoint, verify it, and write `checkpoint/`. Facts: model_type, parameters, and those that pin it."""
     checkpoint = job.settings.checkpoint
-    folder = locate(checkpoint)
-    weights = find_weights(folder)
-    names = {file.name for file in weights}
-    require_planned({str(folder / name): digest for name, digest in checkpoint.files.items() if name not in names})
-    digest = digest_of_weights(weights, [sha256_file(file) for file in weights])
-    require_digest(weights, digest, checkpoint.sha256)
+    folder, weights, pinned = verified(checkpoint)
     if weights[0].suffix != ".safetensors":
         raise Refusal(f"{weights[0]} is a pickle, which may run code. Give the cross-encoder with model.safetensors.")
     require_free_space(job.folder, sum(file.stat().st_size for file in weights))
@@ -31,7 +26,7 @@ def run(job):
     model.save_pretrained(output)
     copy_tokenizer(folder, output)
     facts = {"model_type": model.config.model_type, "parameters": sum(p.numel() for p in model.parameters())}
-    return facts | {"weights_sha256": digest}
+    return facts | pinned
 
 
 def load_ranker(folder):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from teleport.encoder.checkpoint import TOKENIZER_FILES
 from teleport.refusal import Refusal
+from teleport.running.files import require_planned, sha256_file
 
 KEY = "encoder.checkpoint"  # where a reader finds these settings in the configuration
 INDEX = "model.safetensors.index.json"  # of weights in several files: {"weight_map": {weight: file}}
@@ -110,6 +111,18 @@ def digest_of_weights(files, digests):
         return digests[0]
     lines = "".join(f"{digest}  {file.name}\n" for file, digest in zip(files, digests, strict=True))
     return hashlib.sha256(lines.encode()).hexdigest()
+
+
+def verified(checkpoint):
+    """(folder, files of its weights, facts that pin it) of a source, compared with what the plan has seen of it: the
+    weights' digest, and the commit of a hub repository, which `main` may not be tomorrow."""
+    folder = locate(checkpoint)
+    weights = find_weights(folder)
+    names = {file.name for file in weights}
+    require_planned({str(folder / name): digest for name, digest in checkpoint.files.items() if name not in names})
+    digest = digest_of_weights(weights, [sha256_file(file) for file in weights])
+    require_digest(weights, digest, checkpoint.sha256)
+    return folder, weights, {"weights_sha256": digest} | ({"commit": folder.name} if checkpoint.hub else {})
 
 
 def require_digest(files, found, expected, key=KEY):

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import torch
 from transformers import AutoTokenizer
 
-from teleport.collection.reader import read_passages
+from teleport.collection.reader import positives_of_job, read_passages
 from teleport.encoder.budget import TOKEN_BUDGET
 from teleport.encoder.precision import autocast, pick_device, resolve_precision
 from teleport.encoder.ranker import load_ranker
@@ -33,7 +33,8 @@ def run(job):
     settings, device = job.settings, pick_device()
     dtype = resolve_precision(settings.precision, device)
     queries = pq.read_table(job.input("split.train", "queries.train.parquet"), columns=["text"])["text"].to_pylist()
-    keys = np.concatenate([np.zeros(0, np.int64), *(pairs for *_, pairs in pairs_of_job(job))])
+    found = pairs_of_job(job, positives_of_job(job, "train"))
+    keys = np.concatenate([np.zeros(0, np.int64), *(pairs for *_, pairs in found)])
     rows, passages = keys >> 32, (keys & (2**32 - 1)).astype(np.int32)
     order = np.lexsort((rows, passages))
     folder = job.input("ranker", "checkpoint")

@@ -27,7 +27,7 @@ def run(job):
     begin, end = job.settings.part.rows(len(positives)) if job.settings.part else (0, len(positives))
     passages, scores = (GrowingArray(job.output(f"{n}.npy"), t) for n, t in (("passages", "i4"), ("scores", "f4")))
     lengths = [np.zeros(begin, np.int64)]
-    for first, last, pairs in pairs_of_job(job):
+    for first, last, pairs in pairs_of_job(job, positives):
         rows, found = pairs >> 32, (pairs & (2**32 - 1)).astype(np.int32)
         passages.append(found)
         scored = score(rows, found)
@@ -48,10 +48,9 @@ def run(job):
     return {"pairs": int(lengths.sum()), "queries": int(np.count_nonzero(lengths))}
 
 
-def pairs_of_job(job):
+def pairs_of_job(job, positives):
     """Yield (first, last, keys) of each block of query rows `first` to `last` - 1: the pairs that the job scores, each
-    once, ascending, as `keys_of` has them."""
-    positives = positives_of_job(job, "train")
+    once, ascending, as `keys_of` has them. positives: of the training queries (`Ragged`)"""
     sources = open_sources(job, known_passages(job)) if job.settings.sources else {}
     lists = [positives] if job.settings.of == "queries" else []
     if "negatives" in job.inputs:

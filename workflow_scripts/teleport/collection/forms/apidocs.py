@@ -6,7 +6,6 @@ imported, and the packages' versions are pinned, so that everybody gets the same
 """
 
 import ast
-import hashlib
 import re
 import warnings
 from importlib import metadata
@@ -14,7 +13,7 @@ from typing import Literal, NamedTuple
 
 from pydantic import Field
 
-from teleport.collection.records import Rows, Split
+from teleport.collection.records import SPLIT_BELOW, documented_passages, documented_split
 from teleport.refusal import Refusal
 from teleport.running.log import log
 from teleport.settings.collection import Judged
@@ -28,8 +27,6 @@ SKIPPED |= {"_lib", "_vendor", "vendor", "_external", "externals"}
 SUMMARY_WORDS = range(3, 26)
 # Neither are call signatures, directives, and sentences that lead over to an example.
 NOT_A_SUMMARY = re.compile(r"[\w.]+\(.*|\.\. .*|.*:")
-# Percent of the names by their hash, cumulated: an added function moves no other one to another split.
-SPLIT_BELOW = {"train": 80, "dev": 85, "test": 100}
 
 DISTRIBUTIONS = {"sklearn": "scikit-learn"}  # where the name that is imported is not the name that is installed
 DEFINITIONS = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
@@ -64,32 +61,20 @@ class Doc(NamedTuple):
 
 
 def corpus(settings, job):
-    """The passages of an `ApiDocs`, of the versions that the plan has pinned, sorted by name, which is id and title."""
-    place, docs = documents(settings, job)
-    return Rows(place, lambda place, wrong: ((row, doc.name, doc.name, doc.body) for row, doc in docs))
+    """The passages of an `ApiDocs`, of the versions that the plan has pinned."""
+    return documented_passages(*documents(settings, job))
 
 
 def split(settings, name, job):
-    """A split of an `ApiDocs`, whose packages are parsed once more. Query `query:NAME` has the one positive `NAME` of
-    grade 1."""
-    place, docs = documents(settings, job)
-    members = [(row, f"query:{doc.name}", doc) for row, doc in docs if split_of(doc.name) == name]
-    queries = Rows(place, lambda place, wrong: ((row, query, doc.summary) for row, query, doc in members))
-    judged = [(row, query, doc.name, "1") for row, query, doc in members]
-    return Split(queries, Rows(place, lambda place, wrong: iter(judged)))
+    """A split of an `ApiDocs`, whose packages are parsed once more."""
+    return documented_split(*documents(settings, job), name)
 
 
 def documents(settings, job):
-    """(where the texts are from, [(number from 1, Doc)]) of all packages."""
+    """(where the texts are from, [Doc]) of all packages."""
     versions = job.settings.versions
     place = "API documentation of " + ", ".join(f"{package} {version}" for package, version in versions.items())
-    return place, list(enumerate(harvest(versions, settings.min_words), 1))
-
-
-def split_of(name):
-    """The split of the object `name`, by its SHA-256 modulo 100 and SPLIT_BELOW."""
-    percent = int.from_bytes(hashlib.sha256(name.encode()).digest()) % 100
-    return next(split for split, below in SPLIT_BELOW.items() if percent < below)
+    return place, harvest(versions, settings.min_words)
 
 
 def harvest(versions, min_words):

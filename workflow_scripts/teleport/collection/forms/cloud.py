@@ -15,14 +15,12 @@ from typing import ClassVar, Literal, NamedTuple
 
 from pydantic import Field
 
-from teleport.collection.forms.apidocs import split_of
-from teleport.collection.records import Rows, Split
+from teleport.collection.records import SPLIT_BELOW, documented_passages, documented_split
 from teleport.refusal import Refusal
 from teleport.settings.collection import Judged
 from teleport.settings.section import Natural
 
 REQUIREMENTS = "requirements-cloud.txt"
-SPLITS = ("train", "dev", "test")
 QUERY_WORDS = range(4, 31)  # a shorter first sentence is a label ("Output only."), a longer one is no question
 # Which files of a distribution are read.
 DATA = {
@@ -57,7 +55,7 @@ class Cloud(Judged):
     min_words: Natural = Field(20, description="Texts with fewer words are left out.")
 
     def split_names(self):
-        return list(SPLITS)
+        return list(SPLIT_BELOW)
 
     def versions(self):
         return {package: installed_version(package) for package in self.packages}
@@ -75,26 +73,21 @@ class Doc(NamedTuple):
 
 
 def corpus(settings, job):
-    """The passages of a `Cloud`, of the versions that the plan has pinned, sorted by name, which is id and title."""
-    place, docs = documents(settings, job)
-    return Rows(place, lambda place, wrong: ((row, doc.name, doc.name, doc.text) for row, doc in docs))
+    """The passages of a `Cloud`, of the versions that the plan has pinned."""
+    return documented_passages(*documents(settings, job))
 
 
 def split(settings, name, job):
-    """A split of a `Cloud`, whose packages are parsed once more. Query `query:NAME` has the one positive `NAME` of
-    grade 1. The split follows from the name, in which no version is: all versions of an API are on one side."""
-    place, docs = documents(settings, job)
-    members = [(row, f"query:{doc.name}", doc) for row, doc in docs if doc.query and split_of(doc.name) == name]
-    queries = Rows(place, lambda place, wrong: ((row, query, doc.query) for row, query, doc in members))
-    judged = [(row, query, doc.name, "1") for row, query, doc in members]
-    return Split(queries, Rows(place, lambda place, wrong: iter(judged)))
+    """A split of a `Cloud`, whose packages are parsed once more. No version is in a name: all versions of an API are
+    in one split."""
+    return documented_split(*documents(settings, job), name)
 
 
 def documents(settings, job):
-    """(where the texts are from, [(number from 1, Doc)]) of both packages."""
+    """(where the texts are from, [Doc]) of both packages."""
     versions = job.settings.versions
     place = "documentation of " + ", ".join(f"{package} {version}" for package, version in versions.items())
-    return place, list(enumerate(harvest(versions, settings.min_words), 1))
+    return place, harvest(versions, settings.min_words)
 
 
 def installed_version(package):
