@@ -66,6 +66,13 @@ def roles_of(inputs):
     return roles
 
 
+def only_own_files(role, artefact):
+    """Of a job that stands for a corpus and its splits, each role sees only its own stage's files."""
+    files, of_corpus = artefact.manifest["files"], ("corpus.parquet", "same_text.npy", "digests.npy")
+    own = {name for name in files if (name in of_corpus if role == "corpus" else f".{role[6:]}." in name)}
+    artefact.manifest["files"] = {name: files[name] for name in own}
+
+
 class Stages:
     """Makes jobs of any stage below a temporary folder, and finishes them as the runner would."""
 
@@ -89,6 +96,9 @@ class Stages:
         }
         job = Job(spec, threads=threads, save_every=save_every, root=self.root)
         job.open_resume()
+        for role, artefact in job.inputs.items():
+            if artefact.manifest["kind"] == "collection" and role.startswith(("corpus", "split.")):
+                only_own_files(role, artefact)
         return job
 
     def finish(self, job, facts=None):
