@@ -223,8 +223,9 @@ def test_adore_star_is_two_headed_folders_with_a_space_before_each_text(monkeypa
     with monkeypatch.context() as there:
         there.chdir(folder)
         plan = Plan(config, experiments)
-    text = plan.trajectories["adore-star-released"][0].tokens.settings
-    assert (text.query_prefix, text.passage_prefix, text.lower_case, text.title) == (" ", " ", True, "none")
+    (trajectory,) = plan.trajectories["adore-star-released"]
+    texts = [trajectory.tokens_of(of).settings for of in ("queries.dev", "passages")]
+    assert [(text.prefix, text.lower_case, text.title) for text in texts] == [(" ", True, "none")] * 2
     encoder = experiments["adore-star-released"].encoder
     assert (encoder.tied, encoder.projection, encoder.max_passage_tokens) == (False, 768, 256)
     assert list(untrained(plan, all_specs(plan))) == ["released-checkpoints"]

@@ -174,7 +174,7 @@ class TokensSettings(Section):
     lower_case: bool | None = None
     prefix: str = ""
     title: Literal["sep", "space", "none"] = "none"
-    max_characters: int | None = None
+    max_characters: Natural | None = None
 
 
 class EncodeSettings(Encoded):
