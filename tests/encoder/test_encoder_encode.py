@@ -304,12 +304,13 @@ def test_a_full_disk_is_said_before_the_work(stages, world, monkeypatch):
 
 
 def test_what_a_killed_run_has_on_the_disk_needs_no_room_again(stages, world, monkeypatch):
-    monkeypatch.setitem(encode.BLOCK_TEXTS, "cpu", 2)
+    monkeypatch.setitem(encode.BLOCK_TEXTS, "cpu", 12)
+    world = upstream(stages, world["checkpoint"], PASSAGES * 4)
     job = stages.make("encode", OF_PASSAGES, world, save_every=0.0)
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         counted(patch, die_after=1)
         encode.run(job)
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=300))  # 768 are written in all
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1536))  # 3,072 are written in all
     encode.run(job)
     with pytest.raises(ValueError, match="free some space"):
         encode.run(stages.make("encode", OF_PASSAGES, world))

@@ -41,10 +41,10 @@ def test_a_passage_passes_at_most_eight_files_from_its_line_to_a_batch(stages, t
     def collect_and_tokenise():
         made.collection = stages.collection(source)
         inputs = {"collection": made.collection, "pretrained": checkpoint}
-        made.tokens = stages.run(tokens.run, "tokens", {"query_prefix": "", "passage_prefix": ""}, inputs)
+        made.tokens = stages.run(tokens.run, "tokens", {"of": "passages"}, inputs)
 
     seen = files_that_hold(partial(has_text, ids=None), collect_and_tokenise)
-    job = stages.make("encode", {}, {"tokens": made.tokens})
+    job = stages.make("encode", {}, {"tokens.passages": made.tokens})
     tokenizer, special = tokens.load_tokenizer(tmp_path / "source", None)
     ids = np.unique(tokenizer.encode(MARK, add_special_tokens=False).ids)
     token_map = tokens.open_tokens(job, "passages")

@@ -123,8 +123,8 @@ def test_a_script_that_the_vocabulary_lacks_is_said(stages, tmp_path, caplog):
     for texts, share in (([khmer, khmer], 1), ([word * 10, f"{word * 10} {khmer}"], 1 / 81), ([word], 0)):
         caplog.clear()
         collection = make_collection(stages, [("", text) for text in texts], {"test": ["the"]})
-        facts = job_facts(make_tokens(stages, collection, checkpoint))
-        assert facts["passages"]["unknown"] == pytest.approx(share)
+        facts = job_facts(make_tokens(stages, collection, checkpoint)["tokens.passages"])
+        assert facts["unknown"] == pytest.approx(share)
         said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
         assert len(said) == (share == 1)
         assert all(text.startswith("100 % of the tokens of passages are unknown to the tokenizer") for text in said)

@@ -1,6 +1,5 @@
 """Stage `check`: does the collection suit the experiments? Asked before any vector is computed."""
 
-from teleport.collection.overlap import trained_too
 from teleport.refusal import Refusal
 from teleport.running.log import log
 from teleport.settings.measures import coverage_cutoffs
@@ -10,6 +9,8 @@ from teleport.settings.scoring import CheckSettings as Settings  # noqa: F401
 def run(job):
     """Compare the counts of the corpus (`corpus`) and of the splits (`split.NAME`) with the configuration, and warn of
     queries that are trained on, too. Returns the counts compared."""
+    from teleport.collection.overlap import trained_too  # numpy, which a plan does without
+
     settings, num_passages = job.settings, job.facts("corpus")["num_passages"]
     inputs = {role.partition(".")[2]: artefact for role, artefact in job.inputs.items() if role != "corpus"}
     splits = {name: artefact.facts for name, artefact in inputs.items()}
