@@ -57,7 +57,7 @@ def vocabulary(first):
 
 
 def write_collection(folder, passages, queries, first=STOPWORDS_EN):
-    """A finished stage `collection` below results/stages of `folder`, without queries; returns some queries' texts."""
+    """A finished stage `corpus` below results/stages of `folder`; returns the texts of some queries."""
     words, rng = Words(vocabulary(first), seed=4), np.random.default_rng(4)
     stage, asked = folder / "results/stages/corpus" / KEY, []
     stage.mkdir(parents=True)
@@ -89,7 +89,7 @@ def build_index(folder):
     code += "from teleport.running.log import configure_logging; configure_logging(); run(Job(json.loads(sys.argv[1])))"
     run_python(code, json.dumps(index_spec()), folder)
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    inputs = {"index": f"lexical_index/{KEY}", "collection": f"collection/{KEY}"}
+    inputs = {"index": f"lexical_index/{KEY}"}
     job = Job(spec("bm25", Bm25Settings(split="test", depth=1), inputs), root=folder)
     manifest = job.inputs["index"].manifest
     seconds, memory = (manifest["provenance"][name] for name in ("wall_seconds", "peak_memory_bytes"))

@@ -93,7 +93,7 @@ def test_a_collection(stages, tmp_path, campaign, source, files, way):
         settings = {"source": {"source": source, "path": str(case.folder)}}
 
         def misread(job):
-            found, held = plain_readers.made_collection(job.folder), plain_readers.collection(case.folder)
+            found, held = plain_readers.made_collection(job), plain_readers.collection(case.folder)
             return [one for one, other in zip(found, held, strict=True) if one != other]
 
         case.read(lambda: stages.collection(settings["source"]), misread)
@@ -157,7 +157,7 @@ def test_judgments_alone(stages, tmp_path, campaign):
         settings = {"source": {"source": "judgments", "splits": {"test": {"qrels": str(path)}}}}
 
         def misread(job):
-            found = plain_readers.made_collection(job.folder, "test")[2]
+            found = plain_readers.made_collection(job, "test")[2]
             return found != plain_readers.judgments(path) and found
 
         case.read(lambda: stages.collection(settings["source"]), misread)
