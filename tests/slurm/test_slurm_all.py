@@ -64,7 +64,7 @@ def failing_group(opened, mined):
         if manifest.parts[-3] in ("encode", "index", "retrieve"):
             manifest.unlink()
             targets.append(str(manifest.relative_to(world.folder)))
-    (path,) = (world.folder / "results/stages/collection").glob("*/qrels.train.parquet")
+    (path,) = (world.folder / "results/stages/split").glob("*/qrels.train.parquet")
     path.write_bytes(path.read_bytes()[:-4])
     world.submit("--retries", "1", "--", *targets)
     return world

@@ -133,7 +133,7 @@ def read_only(world):
 
 
 def damaged_artefact(world):
-    (path,) = world.folder.glob("results/stages/collection/*/corpus.parquet")
+    (path,) = world.folder.glob("results/stages/corpus/*/corpus.parquet")
     path.write_bytes(path.read_bytes()[:-100])
     return begin(world)
 
