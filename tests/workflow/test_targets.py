@@ -11,10 +11,10 @@ HOME = "results/experiments/tele"
 @pytest.mark.parametrize(
     ("name", "stages"),
     [
-        ("episode-2/encode", {"encode": 1}),
-        ("episode-2/encode/manifest.json", {"encode": 1}),
+        ("episode-2/encode-passages", {"encode": 1}),
+        ("episode-2/encode-queries.test/manifest.json", {"encode": 1}),
         ("./results/experiments/tele/episode-3/merge/", {"merge": 1}),
-        ("episode-3", {"merge": 1, "train": 1, "encode": 1, "index": 1, "retrieve": 3, "evaluate": 1}),
+        ("episode-3", {"merge": 1, "train": 1, "encode": 3, "index": 1, "retrieve": 3, "evaluate": 1}),
     ],
 )
 def test_a_link_means_its_stages(world, name, stages):
@@ -31,7 +31,7 @@ def test_a_link_means_its_stages(world, name, stages):
 
 def test_to_force_a_stage_its_file_is_named(finished):
     """A link that is forced would run nothing: the rule with its name has no command."""
-    link = f"{HOME}/episode-2/encode"
+    link = f"{HOME}/episode-2/encode-passages"
     text = finished.snakemake("-n", link, "--forcerun", link, check=False)
     manifest = re.search(r"--forcerun takes rules and files, no links: (results/stages/encode/\w+/manifest.json)", text)
     assert finished.would_run(arguments=[link, "--forcerun", manifest[1]])[0]["encode"] == 1
