@@ -316,6 +316,39 @@ def test_inner_products_have_the_same_bits_on_a_gpu():
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA")
+@pytest.mark.parametrize("seed", range(4))
+def test_the_kernel_appends_what_the_groups_append(seed):
+    """Also of products that are no numbers, beyond float16, or of crowded queries."""
+    if not exact.kernel_exists("cuda"):
+        pytest.skip("Triton or a C compiler is not there")
+    rng = np.random.default_rng(seed)
+    products_QP = torch.from_numpy(3 * rng.standard_normal((5, 5000))).half()
+    products_QP[:, 3], products_QP[:, 700], products_QP[:, 90] = torch.nan, -torch.inf, torch.inf
+    products_QP[3, :4000] = -torch.inf
+    errors_P2 = torch.from_numpy(rng.random((5000, 2))) * torch.tensor([1.0, 0.1])
+    made = []
+    for by_kernel in (True, False):
+        candidates = exact.Candidates(normal(rng, 5), 3, 6000, torch.float16, torch.device("cuda"), 16.0)
+        candidates.lengths_Q2 = torch.arange(1.0, 11.0, device="cuda").view(5, 2)
+        candidates.floor_Q = torch.tensor([-1e9, 20.0, 50.0, -65400.0, -torch.inf], device="cuda")
+        candidates.crowded_Q[1] = seed == 3
+        block = products_QP.cuda(), errors_P2.float().cuda()
+        if by_kernel:
+            exact.append_reaching(candidates, *block, 1000)
+        else:
+            candidates.add_by_groups(1000, *block, 5000, candidates.crowded_Q)
+        rows = zip(
+            candidates.count_Q.tolist(), candidates.ids_QR, candidates.lower_QR, candidates.upper_QR, strict=True
+        )
+        made.append([sorted(zip(*(x[:n].tolist() for x in kept), strict=True)) for n, *kept in rows])
+    counts = [len(row) for row in made[0]]
+    assert counts[0] == 5000 and 0 < counts[2] < 5000 and (counts[1] == 0) == (seed == 3)
+    for kernel, groups in zip(*made, strict=True):
+        np.testing.assert_allclose(kernel, groups, rtol=1e-5, atol=1e-5, equal_nan=True)  # sums of fused products
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA")
 def test_a_large_search_on_a_gpu_has_the_bits_of_the_cpu():
     """Several groups of queries on two streams, several blocks, at the sizes of a GPU."""
     generator = torch.Generator().manual_seed(0)

@@ -92,6 +92,7 @@ EFFICIENT = ("_efficient_attention_forward", "query key value bias cu_seqlens_q 
              "dropout_p custom_mask_type compute_log_sumexp scale")  # fmt: skip
 
 
+@torch.compiler.assume_constant_result  # torch.compile cannot read a schema, and would end its program here
 def takes(operator):
     """Whether this torch has a private operator (name, arguments) that begins with these arguments."""
     name, arguments = operator
@@ -107,12 +108,7 @@ def varlen(q, k, v, packing, dropout, causal, window, scaling):
     if width % HEAD_WIDTHS:
         q, k, v = (functional.pad(x, (0, -width % HEAD_WIDTHS)) for x in (q, k, v))
     if q.dtype == torch.float32:
-        shared = q.shape[1] // k.shape[1]
-        k, v = (x.repeat_interleave(shared, 1) if shared > 1 else x for x in (k, v))
-        q, k, v = (x.unsqueeze(0) for x in (q, k, v))  # a batch of one, in which the offsets tell the texts apart
-        saved, mask = torch.is_grad_enabled(), CAUSAL if causal else 0
-        made = torch.ops.aten._efficient_attention_forward(q, k, v, None, *lengths, dropout, mask, saved, scale=scaling)
-        return made[0].squeeze(0)[..., :width]
+        return efficient(q, k, v, lengths, dropout, causal, scaling)[..., :width]
     before = after = -1 if window is None else window - 1  # positions; -1: all
     after = 0 if causal else after
     if takes(FLASH):
@@ -127,3 +123,14 @@ def varlen(q, k, v, packing, dropout, causal, window, scaling):
     grouped = q.shape[1] != k.shape[1]
     made = varlen_attn(q, k, v, *lengths, scale=scaling, window_size=(before, after), enable_gqa=grouped)
     return made[..., :width]
+
+
+@torch.compiler.disable  # its backward pass cannot be compiled: torch 2.11 gives its shape function `scale` twice
+def efficient(q, k, v, lengths, dropout, causal, scaling):
+    """The memory-efficient kernel, which float32 has: [T, heads, width], of heads of a width that it takes."""
+    shared = q.shape[1] // k.shape[1]
+    k, v = (x.repeat_interleave(shared, 1) if shared > 1 else x for x in (k, v))
+    q, k, v = (x.unsqueeze(0) for x in (q, k, v))  # a batch of one, in which the offsets tell the texts apart
+    saved, mask = torch.is_grad_enabled(), CAUSAL if causal else 0
+    made = torch.ops.aten._efficient_attention_forward(q, k, v, None, *lengths, dropout, mask, saved, scale=scaling)
+    return made[0].squeeze(0)

@@ -20,11 +20,19 @@ HEAD = ("Dense", "linear."), ("LayerNorm", "norm.")  # each module's folder (`re
 TAKE_PACKED = {"bert", "roberta", "xlm-roberta", "electra", "modernbert"}
 TAKE_PACKED |= {"llama", "mistral", "qwen2", "qwen3", "gemma", "gemma3_text"}
 
-# From token vectors [T, H] of texts packed one behind another to one vector a text, [B, H].
+
+def widened(tensor):
+    """The tensor in float32, where it has fewer bits."""
+    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
+
+
+# From token vectors [T, H] of texts packed one behind another to one vector a text, [B, H], of at least 32 bits.
 POOLINGS = {
-    "cls": lambda hidden_TH, offsets, lengths: hidden_TH[offsets[:-1]],
-    "last": lambda hidden_TH, offsets, lengths: hidden_TH[offsets[1:] - 1],
-    "mean": lambda hidden_TH, offsets, lengths: torch.segment_reduce(hidden_TH, "mean", lengths=lengths, unsafe=True),
+    "cls": lambda hidden_TH, offsets: widened(hidden_TH[offsets[:-1]]),
+    "last": lambda hidden_TH, offsets: widened(hidden_TH[offsets[1:] - 1]),
+    "mean": lambda hidden_TH, offsets: torch.segment_reduce(
+        widened(hidden_TH), "mean", lengths=offsets.diff(), unsafe=True
+    ),
 }
 
 
@@ -96,9 +104,7 @@ class Encoder(nn.Module):
     def pooled(self, hidden_TH, packing):
         """Pooling, head and normalisation, in float32 also under autocast: [T, H] -> [B, D]."""
         with autocast(hidden_TH.device, None):
-            hidden_TH = hidden_TH.to(torch.promote_types(hidden_TH.dtype, torch.float32))
-            offsets = packing.offsets.long()
-            vectors_BD = self.head(POOLINGS[self.pooling](hidden_TH, offsets, offsets.diff()))
+            vectors_BD = self.head(POOLINGS[self.pooling](hidden_TH, packing.offsets.long()))
             return functional.normalize(vectors_BD, dim=-1) if self.normalize else vectors_BD
 
 

@@ -27,6 +27,7 @@ from teleport.refusal import Refusal
 from teleport.running.devices import visible_devices
 from teleport.running.log import log
 from teleport.search.pairs import ROUNDING, inner_products
+from teleport.search.reaching import append_reaching, kernel_exists
 
 BLOCK = 65536  # passages read at a time where they do not stay on the device
 SCORES = {"cpu": 2**23, "cuda": 2**30}  # products at a time: the cache of a processor; large kernels on a GPU
@@ -36,6 +37,7 @@ WORKERS = 2  # groups of queries at a time on a GPU: one computes while the othe
 GROUP = 64  # products whose maximum is looked at first, at most: most groups have none that reaches the last rank
 GROUPS = 4  # at least so many groups per rank, so that their maxima say where the last rank is
 ROOM, LEAST_ROOM = 4, 1024  # passages that a query keeps at most: so many times the depth, and so many more
+ALIGNED = 8  # tensor cores take numbers of passages that it divides; others have kernels of a tenth of the speed
 HITS = {"cpu": 2**20, "cuda": 2**24}  # products looked at one by one at a time
 HOST_ROOM = 2**32  # bytes that vectors may take on a CPU which are not in an array, such as decoded ones
 LEAST_TAKEN = 4096  # passages that a thread takes from the host at least
@@ -338,6 +340,7 @@ class Candidates:
 
     def __init__(self, queries_QD, depth, room, dtype, device, usual):
         self.depth, self.room, self.device = depth, room, device
+        self.by_kernel, self.next_drop = dtype == torch.float16 and kernel_exists(device), 0
         self.exact_QD = torch.from_numpy(queries_QD).to(device, torch.float64)
         # Scaled by a power of two, as scores of one query are only compared with each other: a usual product is far
         # from the ends of float16, and so are the components.
@@ -358,6 +361,27 @@ class Candidates:
     def add(self, first, passages_PD, errors_P2):
         """Look at a block of passages, of which the first has the number `first`."""
         scores_QP, passages = products(self.queries_QD, passages_PD), len(passages_PD)
+        if self.by_kernel and first:
+            self.add_by_kernel(first, scores_QP, errors_P2)
+        else:
+            self.add_by_groups(first, scores_QP, errors_P2, passages, self.crowded_Q)
+        if first + passages >= self.next_drop:
+            self.next_drop = 2 * (first + passages)
+            self.drop()
+
+    def add_by_kernel(self, first, scores_QP, errors_P2):
+        """As `add`, by one pass over the products. Queries that have no room for what it brings go through the groups,
+        which make room as they go."""
+        before_Q = self.count_Q.clone()
+        append_reaching(self, scores_QP, errors_P2, first)
+        full_Q = self.count_Q > self.room
+        if full_Q.any():
+            self.count_Q = torch.where(full_Q, before_Q, self.count_Q)
+            self.add_by_groups(first, scores_QP, errors_P2, len(errors_P2), ~full_Q)
+
+    def add_by_groups(self, first, scores_QP, errors_P2, passages, left_out_Q):
+        """As `add`, for the queries that are not left out: the maximum of a group of products says whether it holds one
+        that reaches the last rank."""
         size = GROUP
         while size > 1 and passages < size * GROUPS * self.depth:
             size //= 2
@@ -371,7 +395,7 @@ class Candidates:
         if first == 0 and groups >= self.depth:  # as many passages, one of each group, reach this
             self.floor_Q = lower_bounds(maxima_QG, bounds_QG).topk(self.depth, sorted=False).values.amin(1)
         # What is no number reaches everything: it must not be lost.
-        below_QG = (upper_bounds(maxima_QG, bounds_QG) < self.floor_Q[:, None]) | self.crowded_Q[:, None]
+        below_QG = (upper_bounds(maxima_QG, bounds_QG) < self.floor_Q[:, None]) | left_out_Q[:, None]
         columns_S = groups * torch.arange(size, device=self.device)
         for hits in below_QG.logical_not_().nonzero().split(HITS[self.device.type] // size):
             rows_H, columns_HS = hits[:, 0], hits[:, 1, None] + columns_S
@@ -439,4 +463,7 @@ def products(queries_QD, passages_PD):
     """[Q, P]: inner products; of float16 numbers summed in float32 and rounded to float16."""
     if queries_QD.dtype == torch.float16 and not queries_QD.is_cuda:
         return (queries_QD.float() @ passages_PD.T.float()).half()
+    if extra := -len(passages_PD) % ALIGNED:
+        filled_PD = torch.nn.functional.pad(passages_PD, (0, 0, 0, extra))
+        return (queries_QD @ filled_PD.T)[:, : len(passages_PD)]
     return queries_QD @ passages_PD.T

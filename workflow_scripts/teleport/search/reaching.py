@@ -1,0 +1,78 @@
+"""The passages of a block that reach a query's last rank, by one pass over the products: a kernel for GPUs.
+
+Triton compiles it, which comes with torch's builds for CUDA. Each product is read once and compared once, with the
+largest error of its neighbours; only where one may reach the last rank are all of them looked at one by one.
+"""
+
+import shutil
+import threading
+from functools import cache
+
+import torch
+
+COLUMNS, WARPS = 1024, 4  # passages that one program looks at, for one query, and its warps
+LAUNCH = threading.Lock()  # Triton compiles at the first launch, which two threads may ask for
+
+
+def kernel_exists(device):
+    """Whether this machine can build the kernel: Triton is there, and the C compiler that it makes launchers with."""
+    if torch.device(device).type != "cuda" or not any(map(shutil.which, ("cc", "gcc", "clang"))):
+        return False
+    try:
+        import triton  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+@cache
+def kernel():
+    """The compiled function; Triton is imported here, as a CPU has none."""
+    import triton
+    import triton.language as tl
+
+    @triton.jit
+    def append_reaching(
+        scores_QP, stride, errors_P2, largest_T2, lengths_Q2, floor_Q, crowded_Q, count_Q, lower_QR, upper_QR, ids_QR,
+        passages, first, room, LEAST: tl.constexpr, COLUMNS: tl.constexpr,
+    ):  # fmt: skip
+        tile, row = tl.program_id(0), tl.program_id(1)
+        columns = tile * COLUMNS + tl.arange(0, COLUMNS)
+        inside = columns < passages
+        scores = tl.load(scores_QP + row.to(tl.int64) * stride + columns, mask=inside, other=LEAST).to(tl.float32)
+        least = tl.where(scores < LEAST, LEAST, scores)  # what is no number stays so, and is below nothing
+        whole, lost = tl.load(lengths_Q2 + 2 * row), tl.load(lengths_Q2 + 2 * row + 1)
+        floor = tl.load(floor_Q + row)
+        most = whole * tl.load(largest_T2 + 2 * tile) + lost * tl.load(largest_T2 + 2 * tile + 1)
+        near = tl.where(least + most < floor, 0, 1)
+        if (tl.max(near, 0) > 0) & (tl.load(crowded_Q + row) == 0):
+            errors = whole * tl.load(errors_P2 + 2 * columns, mask=inside, other=0)
+            errors += lost * tl.load(errors_P2 + 2 * columns + 1, mask=inside, other=0)
+            upper = least + errors
+            reaching = tl.where(upper < floor, 0, inside.to(tl.int32))
+            slots = tl.atomic_add(count_Q + row, tl.sum(reaching, 0).to(tl.int64)) + tl.cumsum(reaching, 0) - 1
+            kept = (reaching != 0) & (slots < room)
+            slots += row.to(tl.int64) * (room + 1)
+            lower = scores - errors
+            lower = tl.where(tl.abs(lower) < float("inf"), lower, float("-inf"))
+            tl.store(lower_QR + slots, lower, mask=kept)
+            tl.store(upper_QR + slots, upper, mask=kept)
+            tl.store(ids_QR + slots, first + columns, mask=kept)
+
+    return append_reaching
+
+
+def append_reaching(candidates, scores_QP, errors_P2, first):
+    """Append to the `exact.Candidates` what reaches its floors, in any order, and count it; what has no room is counted
+    and left out. scores_QP: float16 [Q, P], rows of neighbouring numbers; errors_P2: float32 [P, 2], not negative;
+    first: the first passage's number"""
+    queries, passages = scores_QP.shape
+    tiles = -(-passages // COLUMNS)
+    filled_P2 = torch.nn.functional.pad(errors_P2, (0, 0, 0, tiles * COLUMNS - passages))
+    largest_T2 = filled_P2.unflatten(0, (tiles, COLUMNS)).amax(1)
+    with LAUNCH:
+        kernel()[tiles, queries](
+            scores_QP, scores_QP.stride(0), errors_P2, largest_T2, candidates.lengths_Q2, candidates.floor_Q,
+            candidates.crowded_Q, candidates.count_Q, candidates.lower_QR, candidates.upper_QR, candidates.ids_QR,
+            passages, first, candidates.room, torch.finfo(scores_QP.dtype).min, COLUMNS, num_warps=WARPS,
+        )  # fmt: skip
