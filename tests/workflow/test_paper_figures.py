@@ -183,9 +183,10 @@ def test_a_map_of_a_training_query_has_the_negatives_of_several_experiments(draw
 
 
 def test_scores_are_less_the_mean_of_all_passages(drawn):
-    tele = experiment(drawn, "tele")
-    encoded = stage(drawn, tele["vectors"]["3"][1])
-    queries, passages = (np.load(encoded / f"{name}.npy").astype(np.float64) for name in ("queries.test", "passages"))
+    folders = {
+        of: drawn.folder / f"results/experiments/tele/episode-3/encode-{of}" for of in ("queries.test", "passages")
+    }
+    queries, passages = (np.load(folder / f"{of}.npy").astype(np.float64) for of, folder in folders.items())
     by_query = {}
     for row in rows(drawn, "sorted-ance-tele"):
         by_query.setdefault(row["query"], []).append(float(row["score"]))

@@ -84,8 +84,9 @@ def test_an_encoding_of_queries_alone_has_no_shards(world, monkeypatch):
     """As after a training of the query side: the passages' vectors stay those of the checkpoint it started from."""
     training = {"trains": ["query"], "start_from": {"experiment": "nll", "episode": "last"}}
     monkeypatch.setitem(world.config["experiments"], "adore", {"training": training, "episodes": [{}]})
-    whole, sharded = (world.would_run(arguments=["--set-scatter", f"encode={count}"])[0] for count in (1, 2))
-    assert sharded - whole == {"encode_shard": 2 * (whole["encode"] - 1)} and whole["encode"] > 2
+    (whole, said), (sharded, _) = (world.would_run(arguments=["--set-scatter", f"encode={n}"]) for n in (1, 2))
+    of_passages = sum(message.startswith("encode-passages") for message in said)
+    assert sharded - whole == {"encode_shard": 2 * of_passages} and whole["encode"] > of_passages > 2
 
 
 @pytest.mark.slow
@@ -160,7 +161,7 @@ def test_a_stage_that_was_killed_says_what_helps(world, tmp_path, monkeypatch, c
     launch.write_text(text if counted else text.replace('Path("/proc/vmstat")', 'Path("/proc/of another system")'))
     said = world.snakemake("--until", "corpus", check=False)
     launch.write_text(text)
-    log = next((world.folder / "results/logs/collection").iterdir()).read_text()
+    log = next((world.folder / "results/logs/corpus").iterdir()).read_text()
     assert "error: the process was killed by signal 9" in log and "killed by signal 9" in said
     assert ("SIGKILL: by you, a scheduler or another program, not by the kernel." in log) == counted
-    assert ("(--set-resources collection:mem_mb=N); `teleport forecast` says" in log) == (not counted)
+    assert ("(--set-resources corpus:mem_mb=N); `teleport forecast` says" in log) == (not counted)

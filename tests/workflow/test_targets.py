@@ -60,6 +60,9 @@ def test_an_experiment_is_asked_for_as_a_whole(finished):
 
 
 def test_a_name_that_is_no_stage_is_refused_with_what_there_is(finished):
-    text = finished.snakemake("-n", f"{HOME}/episode-9/encode", check=False)
-    assert f"{HOME}/episode-9/encode is no stage of this configuration. {HOME} has check, collection, encode, " in text
+    text = finished.snakemake("-n", f"{HOME}/episode-9/encode-passages", check=False)
+    assert (
+        f"{HOME}/episode-9/encode-passages is no stage of this configuration. {HOME} has check, corpus, encode-passages, "
+        in text
+    )
     assert "episode-3" in text and "Traceback" not in text
