@@ -11,6 +11,7 @@ from teleport.plan.experiment import Trajectory
 from teleport.plan.identity import identify_downloads, identify_file, identify_source, pretrained_settings
 from teleport.plan.stage import Stage
 from teleport.refusal import Refusal
+from teleport.running.places import require_place
 from teleport.settings.collection import Fetched
 from teleport.settings.forms import FORMS
 from teleport.settings.scoring import Collapse, EvaluateSettings, ExternalSettings
@@ -67,6 +68,8 @@ class Plan:
 
     def __init__(self, config, experiments):
         self.config, fetched = config, {}
+        for place in config.artefacts:
+            require_place(place, "artefacts: ")
         if isinstance(config.collection, Fetched) and config.collection.files:
             settings, origins = identify_downloads(config.collection)
             fetched["download"] = Stage("download", settings, {}, origins=origins)
