@@ -216,20 +216,19 @@ def loads_of(place, name, plan):
 
 def arrive(place, manifest, loads, digests):
     """Take one stage; returns "arrived", "here" where it is finished, or why it stays out: "code", "inputs"."""
-    kind, known = manifest["kind"], digests.keys() >= set(loads.values()) and manifest["kind"] in KINDS
+    kind, code = manifest["kind"], None
+    if kind in KINDS and digests.keys() >= set(loads.values()):
+        code = stage_code(kind, loads, digests.__getitem__)
+    why = "inputs" if manifest["stamp"]["code"] == code else "code"
+    if not all(map(is_finished, manifest["inputs"].values())):
+        return why
     spec = {key: manifest[key] for key in ("kind", "key", "settings", "inputs")} | {"loads": loads, "origins": {}}
-    job = Job(spec | {"code": stage_code(kind, loads, digests.__getitem__) if known else None})
+    job = Job(spec | {"code": code})
     with sole_process(job):
         if read_finished(job, job.folder / MANIFEST):
             return "here"
-        if manifest["stamp"]["code"] != job.code:
-            return "code"
-        try:
-            same = manifest["stamp"] == job.stamp()
-        except Refusal:  # an input is not finished
-            same = False
-        if not same:
-            return "inputs"
+        if manifest["stamp"] != job.stamp():
+            return why
         receive(place, job, manifest)
         if not (job.folder / SPEC).exists():
             write_json(job.folder / SPEC, spec)
