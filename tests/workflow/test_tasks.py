@@ -64,7 +64,7 @@ def rows(folder, table):
 
 
 def test_every_section_has_one_command():
-    assert len(TASKS) == 12 and all(len(commands) == 1 for commands, _ in TASKS.values())
+    assert len(TASKS) == 13 and all(len(commands) == 1 for commands, _ in TASKS.values())
 
 
 def test_what_is_asked_of_finished_results(tasks):
@@ -78,6 +78,7 @@ def test_what_is_asked_of_finished_results(tasks):
     assert "my-run/test.run.gz and 20 judgments" in tasks("Give a run to other tools")
     judgments = [line.split() for line in (tasks.folder / "my-run/test.qrels.txt").read_text().splitlines()]
     assert len(judgments) == 20 and judgments[0] == ["q100", "0", "d100", "1"]
+    assert "teleport fetch ance-tele.tar" in tasks("Hand finished work to a colleague")
 
 
 @pytest.mark.slow
