@@ -78,6 +78,7 @@ def test_what_is_asked_of_finished_results(tasks):
     assert "my-run/test.run.gz and 20 judgments" in tasks("Give a run to other tools")
     judgments = [line.split() for line in (tasks.folder / "my-run/test.qrels.txt").read_text().splitlines()]
     assert len(judgments) == 20 and judgments[0] == ["q100", "0", "d100", "1"]
+    assert "teleport fetch ance-tele.tar" in tasks("Hand finished work to a colleague")
 
 
 @pytest.mark.slow

@@ -17,6 +17,7 @@ from teleport.plan.identity import (
 )
 from teleport.plan.stage import Stage
 from teleport.refusal import Refusal
+from teleport.running.places import require_place
 from teleport.settings.collection import Fetched
 from teleport.settings.forms import FORMS
 from teleport.settings.scoring import Collapse, EvaluateSettings, ExternalSettings
@@ -73,6 +74,8 @@ class Plan:
 
     def __init__(self, config, experiments):
         self.config, self.split = config, cache(self.split)
+        for place in config.artefacts:
+            require_place(place, "artefacts: ")
         self.loads = {"form": FORMS[config.collection.source]}
         settings = identify_corpus(config.collection)
         self.corpus = Stage("corpus", settings, self.downloads(settings.source), self.loads)
