@@ -267,6 +267,10 @@ def mine(arguments):
     argument("--most", type=at_least_one, help="at most so many negatives of a query"),
     argument("--scores", action="store_true", help="with scores, and ranks, sources, episodes where the form has room"),
     argument("--examples", action="store_true", help="quote a query and passages of the collection in a model's card"),
+    argument(
+        "--license", metavar="ID", help="of a checkpoint, for the head of its card: an id of the hub, such as mit"
+    ),
+    argument("--language", metavar="CODE", help="of a checkpoint, for the head of its card, such as en"),
 )
 def export(arguments):
     """Write a stage for others: negatives as training data, a run with its judgments, a checkpoint, or vectors.
@@ -281,7 +285,8 @@ def export(arguments):
 
     wanted = {"form": arguments.form, "most": arguments.most, "scores": arguments.scores}
     wanted["hardest"] = arguments.order == "hardest"
-    print(export(arguments.stage_folder, arguments.output, arguments.examples, **wanted))
+    wanted |= {name: getattr(arguments, name) for name in ("examples", "license", "language")}
+    print(export(arguments.stage_folder, arguments.output, **wanted))
 
 
 @command(

@@ -21,13 +21,13 @@ KEY = re.compile("[0-9a-f]{12}")
 EXAMPLE_PASSAGES, EXAMPLE_CHARACTERS = 3, 120
 
 
-def export(link, output, examples=False, **wanted):
+def export(link, output, examples=False, license=None, language=None, **wanted):
     """Write what a stage (its folder, or the link to it) has for others to `output`; returns a sentence on it.
 
     merge: negatives in a form, as `wanted` says (`negatives.export.Wanted`); evaluate: a folder of the run and its
     judgments, in TREC's forms; train: a folder of the checkpoint, its card with scores; encode: vectors, by the ending
     of `output`. examples: whether the card quotes a query and passages of the collection, which whoever reads the card
-    then reads. All is made beside `output` and renamed at the end.
+    then reads; license, language: what its head says, for the hub. All is made beside `output` and renamed at the end.
     """
     from commands.vectors import export_vectors  # which imports this module
 
@@ -42,10 +42,13 @@ def export(link, output, examples=False, **wanted):
         raise Refusal(f"{link} is a stage of kind {kind}: give one of {', '.join(exporters)}.")
     if kind != "merge" and any(wanted.values()):
         raise Refusal(f"{link} is a stage of kind {kind}, and --form, --order, --most, --scores are of negatives.")
-    if examples and kind != "train":
-        raise Refusal(f"{link} is a stage of kind {kind}: --examples go into the card of a checkpoint. Leave them out.")
+    of_card = {"examples": examples, "license": license, "language": language}
+    if kind != "train" and (given := [f"--{name}" for name, value in of_card.items() if value]):
+        raise Refusal(
+            f"{link} is a stage of kind {kind}, and {', '.join(given)} is of a checkpoint's card: leave it out."
+        )
     require_output(output, folder=kind in ("evaluate", "train"))
-    asked = {key: value for key, value in (wanted | {"examples": examples}).items() if value}
+    asked = {key: value for key, value in (wanted | of_card).items() if value}
     try:
         with part_of(output.parent / "export") as folder:
             folder.mkdir()
@@ -116,7 +119,7 @@ def export_run(link, stage, output, folder):
     return f"{output}/{run} and {len(rows)} judgments in {output}/{qrels}"
 
 
-def export_checkpoint(link, stage, output, folder, examples=False):
+def export_checkpoint(link, stage, output, folder, examples=False, license=None, language=None):
     """The checkpoint as other libraries load it without a warning, its card with what the experiment's folder tells."""
     from teleport.encoder.checkpoint import sides
 
@@ -132,13 +135,35 @@ def export_checkpoint(link, stage, output, folder, examples=False):
         add_pooler(side)
         card = side / "README.md"
         text = card.read_text(encoding="utf-8")
-        write_text(card, text.replace("\n## Settings\n", f"\n{results}## Settings\n", 1))
+        text = with_head(text.replace("\n## Settings\n", f"\n{results}## Settings\n", 1), episode, license, language)
+        write_text(card, text)
     os.rename(checkpoint, output)
     evaluated = sorted([*episode.parent.glob("evaluate-*"), *episode.parent.glob("episode-*/evaluate-*")])
     lacks = ", ".join(str(each.relative_to(episode.parent)) for each in evaluated if not (each / MANIFEST).is_file())
     why = f", without scores of {lacks}, which are not finished: run the workflow, and export again" if lacks else ""
     said = f"{output}: a checkpoint for sentence-transformers and transformers; its card is {output}/README.md"
     return said + (why or ("" if results else ", without scores: only a link below results/experiments leads to them"))
+
+
+def with_head(text, episode, license, language):
+    """The text of a card whose YAML head also has what the hub reads: license, language, data, and as its model index
+    the means of the evaluations that are linked in the folder of an episode."""
+    from huggingface_hub import EvalResult, ModelCard
+
+    card, results = ModelCard(text), []
+    for split, stage in evaluations(episode).items():
+        name = input_of(stage, "corpus").manifest["settings"]["source"]["source"]
+        results += [
+            EvalResult("text-retrieval", name, name, measure, stage.facts["means"][measure], dataset_split=split)
+            for measure in stage.manifest["settings"]["measures"]
+        ]
+    said = {"license": license, "language": language, "datasets": sorted({result.dataset_name for result in results})}
+    for key, value in said.items():
+        if value:
+            card.data[key] = value
+    if results:
+        card.data.model_name, card.data.eval_results = episode.parent.name, results
+    return str(card)
 
 
 WITH_POOLER = {"bert", "roberta", "xlm-roberta", "mpnet"}  # transformers' classes that have one
