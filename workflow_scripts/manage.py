@@ -267,10 +267,8 @@ def mine(arguments):
     argument("--most", type=at_least_one, help="at most so many negatives of a query"),
     argument("--scores", action="store_true", help="with scores, and ranks, sources, episodes where the form has room"),
     argument("--examples", action="store_true", help="quote a query and passages of the collection in a model's card"),
-    argument(
-        "--license", metavar="ID", help="of a checkpoint, for the head of its card: an id of the hub, such as mit"
-    ),
-    argument("--language", metavar="CODE", help="of a checkpoint, for the head of its card, such as en"),
+    argument("--license", metavar="ID", help="for the head of the card of a checkpoint: an id of the hub, such as mit"),
+    argument("--language", metavar="CODE", help="for the head of the card, such as en"),
 )
 def export(arguments):
     """Write a stage for others: negatives as training data, a run with its judgments, a checkpoint, or vectors.

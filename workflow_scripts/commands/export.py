@@ -44,9 +44,7 @@ def export(link, output, examples=False, license=None, language=None, **wanted):
         raise Refusal(f"{link} is a stage of kind {kind}, and --form, --order, --most, --scores are of negatives.")
     of_card = {"examples": examples, "license": license, "language": language}
     if kind != "train" and (given := [f"--{name}" for name, value in of_card.items() if value]):
-        raise Refusal(
-            f"{link} is a stage of kind {kind}, and {', '.join(given)} is of a checkpoint's card: leave it out."
-        )
+        raise Refusal(f"{link} is a stage of kind {kind}, and {given[0]} is of a checkpoint's card: leave it out.")
     require_output(output, folder=kind in ("evaluate", "train"))
     asked = {key: value for key, value in (wanted | of_card).items() if value}
     try:
