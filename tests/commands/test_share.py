@@ -253,7 +253,7 @@ def test_links_and_pipes_in_a_folder_are_refused(elsewhere, monkeypatch):
 
 def test_what_is_not_finished_or_not_sound_is_not_shared(elsewhere):
     (STAGES / BM25 / MANIFEST).unlink()
-    with pytest.raises(Refusal, match=f"^1 of the stages are not finished, such as {BM25}: run"):
+    with pytest.raises(Refusal, match=f"^1 of 5 stages are not finished, such as {BM25}: run"):
         share(stages_at("tele"), "../shared", vectors=True)
     finish(BM25)
     (STAGES / TRAIN / "losses.tsv").write_text("x")
@@ -272,6 +272,8 @@ def test_nothing_is_written_over(elsewhere):
     for to in ("mine.tar", "mine"):
         with pytest.raises(Refusal, match=f"^{to} is there already"):
             share({TRAIN}, to, vectors=True)
+    with pytest.raises(Refusal, match=r"^--to mine\.tar\.gz: archives are not compressed"):
+        share({TRAIN}, "mine.tar.gz", vectors=True)
     assert Path("mine.tar").read_text() == "mine" and below(Path("mine")) == ["file"]
 
 

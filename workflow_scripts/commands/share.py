@@ -48,13 +48,16 @@ def share(names, to, vectors):
     hub, archive = HUB.fullmatch(to), to.endswith(".tar")
     if to.startswith("hub:") and not (hub and hub[2] is None):
         raise Refusal(f"--to {to}: give hub:OWNER/NAME.")
+    if to.endswith((".gz", ".tgz", ".zst", ".zip")):
+        raise Refusal(f"--to {to}: archives are not compressed here. Give a path that ends with .tar.")
     if not hub:
         require_output(to, folder=not archive)
         if archive and os.path.lexists(to):
             raise Refusal(f"{to} is there already. Remove it, or give another path.")
     names = with_upstream(names)
     if lacking := sorted(name for name in names if not is_finished(name)):
-        raise Refusal(f"{len(lacking)} of the stages are not finished, such as {lacking[0]}: run the workflow first.")
+        what = f"{len(lacking)} of {len(names)} stages are not finished, such as {lacking[0]}"
+        raise Refusal(f"{what}: run the workflow first, or name fewer.")
     stages = {name: Artefact(STAGES / name) for name in sorted(names)}
     for stage in stages.values():
         stage.verify()
