@@ -63,7 +63,8 @@ def pool_text(episode, trajectory):
     compared = [f"s+ {pool.positive_score}"] if pool.positive_score else []
     miners = {read.inputs["queries"].name for read in episode.pool.inputs.values() if read.kind == "retrieve"}
     mined = [f"mined by checkpoint {n.number}" for n in trajectory.episodes if n.vectors.queries.name in miners]
-    return ", ".join([" + ".join(sources), *filters, *compared, *counted, *mined[:1]])
+    relabelled = [f"relabelled by {chosen_text(relabel)}"] if (relabel := episode.settings.negatives.relabel) else []
+    return ", ".join([" + ".join(sources), *filters, *compared, *relabelled, *counted, *mined[:1]])
 
 
 def training_text(episode):

@@ -8,7 +8,7 @@ from teleport.refusal import Refusal
 from teleport.settings.encoder import Encoder
 from teleport.settings.measures import known_measures
 from teleport.settings.negatives import Mining, Negatives, Start
-from teleport.settings.registry import LOSSES, MASKS, SOURCES, chosen, has_function, own_settings
+from teleport.settings.registry import LOSSES, MASKS, SOURCES, chosen, has_function, judges, own_settings
 from teleport.settings.search import FrozenIndex, Index
 from teleport.settings.section import NAME, Integer, Line, Natural, Section, Unique
 from teleport.settings.teachers import Teacher
@@ -100,12 +100,13 @@ class Episode(Section):
 
     @property
     def judges(self):
-        """[(key in the episode, whose scores are named there)] of filters, draws, masks and the loss."""
+        """[(key in the episode, whose scores are named there)] of filters, draws, a relabelling, masks and the loss."""
         training, negatives = self.training, self.negatives
         chosen = {("negatives", "draw"): negatives.draw, ("training", "loss"): training.loss}
         chosen |= {("negatives", "draws", name): draw for name, draw in negatives.draws.items()}
         chosen |= {("training", "masks", number): mask for number, mask in enumerate(training.masks)}
         named = [((*key, "scores"), each.own["scores"]) for key, each in chosen.items() if "scores" in each.own]
+        named += [(("negatives", "relabel", name), whose) for name, whose in judges(negatives.relabel).items()]
         return [*named, (("negatives", "filters", "scores"), negatives.filters.scores)]
 
     @property
@@ -168,6 +169,11 @@ class Episode(Section):
             )
         if negatives.counts and not self.has_pool:
             raise Refusal("negatives.counts has negatives but training.negatives_per_query is 0: change one of them")
+        if negatives.relabel and not self.has_pool:
+            raise Refusal(
+                f"negatives.relabel {negatives.relabel.kind} judges the negatives of a pool, and there is none: set "
+                "training.negatives_per_query to 1 or more, without negatives.live, or negatives.relabel to null"
+            )
         if self.has_pool and not names:
             raise Refusal("negatives.counts has none: set training.negatives_per_query to 0 to train without")
         for name in set(names) & negatives.ranks.keys() if self.has_pool else ():
