@@ -187,7 +187,7 @@ def test_training_reads_the_new_positives_and_leaves_dropped_queries_out(judging
     data = TrainingSet([f"q{n}" for n in range(QUERIES)], job.positives, pools, training, seed=1)
     assert data.rows.tolist() == [q for q in range(QUERIES) if job.pools[q] and len(job.positives[q])]
     for q in data.rows.tolist():
-        seen = {data.positive(q, epoch) for epoch in range(20)}
+        seen = {data.drawn_positives(q, epoch)[0] for epoch in range(20)}
         assert seen == set(job.positives[q].tolist())
     assert any(len(job.positives[q]) > len(judging.positives[q]) for q in data.rows.tolist())
 

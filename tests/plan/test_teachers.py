@@ -241,3 +241,10 @@ def test_a_cross_encoder_scores_the_pairs_of_a_pool_and_has_no_vectors(tmp_path)
     assert set(scored.settings.sources) == {"query", "bm25"} and set(scored.loads) == {"query", "bm25"}
     with pytest.raises(Refusal, match="the teacher ranker has no vectors"):
         train_of(**teachers, training={"loss": {"kind": "distill", "scores": "ranker"}})
+
+
+@pytest.mark.parametrize("loss", ["joint", "qwen3", {"kind": "distill", "scores": "other"}])
+def test_all_positives_do_not_go_with_what_compares_texts_of_one_side(loss):
+    with pytest.raises(Refusal, match="training.positive all repeats a query"):
+        plan(wrong={"training": {"loss": loss, "positive": "all"}})
+    assert train_of(training={"loss": "bidirectional", "positive": "all"})[0].settings.training.positive == "all"

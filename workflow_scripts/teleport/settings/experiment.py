@@ -8,13 +8,25 @@ from teleport.refusal import Refusal
 from teleport.settings.encoder import Encoder
 from teleport.settings.measures import known_measures
 from teleport.settings.negatives import Mining, Negatives, Start
-from teleport.settings.registry import LOSSES, MASKS, SOURCES, chosen, has_function, judges, own_settings
+from teleport.settings.registry import (
+    LOSSES,
+    MASKS,
+    SOURCES,
+    chosen,
+    has_function,
+    judges,
+    own_settings,
+    seeing_function,
+)
 from teleport.settings.search import FrozenIndex, Index
 from teleport.settings.section import NAME, Integer, Line, Natural, Section, Unique
 from teleport.settings.teachers import Teacher
 from teleport.settings.training import Dev, Training
+from teleport.training.seen import names_seen
 
 ChosenLoss, ChosenMask = chosen(LOSSES, "loss", "losses"), chosen(MASKS, "mask", "masks")
+# What a loss sees of texts of one side beside each other.
+AMONG_TEXTS = {"query_query_QQ", "passage_passage_QP", "vectors"}
 MOST_EPISODES = 255  # a pool keeps first episodes as uint8
 
 
@@ -128,6 +140,13 @@ class Episode(Section):
             raise Refusal(
                 f"training.triples goes with loss nll: {loss.kind} compares with the whole batch, in which the "
                 "positive of a query is repeated. Change one of them"
+            )
+        among = [name for name in names_seen(seeing_function(LOSSES[loss.kind])) if name in AMONG_TEXTS]
+        if training.positive == "all" and (among or live):
+            compares = "searches for its positives" if live else "compares texts of one side with each other"
+            raise Refusal(
+                f"training.positive all repeats a query, and loss {loss.kind} {compares}: set positive to rotate, or "
+                "take another loss"
             )
         by_scores = [mask.kind for mask in training.masks if has_function(MASKS[mask.kind], "mask_scores")]
         if by_scores and training.accumulate > 1 and has_function(LOSSES[loss.kind], "num_pairs"):
