@@ -116,12 +116,12 @@ CODE = json.loads(os.environ["TELEPORT_CODE"])
 
 @cache
 def forced():
-    """The rules and files (set) that `--forcerun` names; "all stages" with `--forceall`. A cluster's job is told."""
+    """The rules and files (set) that `--forcerun` names, or that are asked for with `--force`; "all stages" with
+    `--forceall`. A cluster's job is told."""
     if MAIN:
         asked = workflow.dag_settings
-        os.environ["TELEPORT_FORCED"] = json.dumps(
-            ["all stages"] if asked.forceall else sorted(map(str, asked.forcerun))
-        )
+        named = {*asked.forcerun, *(asked.targets if asked.forcetargets else ())}
+        os.environ["TELEPORT_FORCED"] = json.dumps(["all stages"] if asked.forceall else sorted(map(str, named)))
     return set(json.loads(os.environ["TELEPORT_FORCED"]))
 
 
@@ -264,7 +264,7 @@ def spec_of_stage(stage):
 
 
 def is_forced(stage):
-    """Whether a stage is made anew although nothing changed: `--forcerun` names it or its rule, or `--forceall`."""
+    """Whether a stage is made anew although nothing changed: it or its rule is in `forced`, or all are."""
     return not forced().isdisjoint({"all stages", stage.kind, f"{stage.kind}_shard", manifest(stage)})
 
 

@@ -19,7 +19,7 @@ def not_linked(path):
 FORCED, forces = set(), False
 for word in sys.argv:
     forces = word in ("--forcerun", "--force-run", "-R") or (forces and not word.startswith("-"))
-    FORCED |= {word} if forces else set()
+    FORCED |= {word} if forces or {"--force", "-f"} & set(sys.argv) else set()
 NAMED = list(dict.fromkeys(word for word in sys.argv if os.path.normpath(word).startswith("results/experiments/")))
 for word in NAMED if MAIN else ():
     link = os.path.normpath(word)
@@ -31,7 +31,7 @@ for word in NAMED if MAIN else ():
         raise not_linked(link)
     if word in FORCED:
         stage = linked()[link][0].name
-        raise WorkflowError(f"--forcerun takes rules and files, no links: results/stages/{stage}/manifest.json is one.")
+        raise WorkflowError(f"no link can be forced. Name a rule, or its file: results/stages/{stage}/manifest.json")
 
     rule:
         name:

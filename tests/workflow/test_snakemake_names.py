@@ -17,7 +17,7 @@ from paths import REPOSITORY
 
 NAMES = {
     "workflow.configfiles": "the files that a configuration comes from, for line numbers in messages",
-    "workflow.dag_settings": "what --forcerun names, and --forceall: the stages that are not taken although unchanged",
+    "workflow.dag_settings": "what --forcerun and --force name, and --forceall: what is made although unchanged",
     "workflow.dryrun": "a rehearsal writes no settings of stages",
     "snakemake.exceptions": "WorkflowError: an error without a traceback",
     "snakemake.logging": "logger: what is said goes where a plugin shows it",
@@ -32,7 +32,8 @@ if config.get("refuse"):
 
 def untracked(wildcards, input):
     asked = workflow.dag_settings
-    logger.info(f"FORCED {asked.forceall} {sorted(map(str, asked.forcerun))} DRY {bool(workflow.dryrun)}")
+    named = sorted(map(str, {*asked.forcerun, *(asked.targets if asked.forcetargets else ())}))
+    logger.info(f"FORCED {asked.forceall} {named} DRY {bool(workflow.dryrun)}")
     return config["how"]
 
 rule all:
@@ -92,6 +93,7 @@ def test_what_is_forced_is_known_to_the_params_of_jobs(call):
     call("--configfile", "one.yaml")
     assert "FORCED False [] DRY True" in call("-n", "--configfile", "one.yaml")[1]
     assert "FORCED False ['all'] DRY True" in call("-n", "--configfile", "one.yaml", "--forcerun", "all")[1]
+    assert "FORCED False ['made.txt'] DRY True" in call("-n", "made.txt", "--configfile", "one.yaml", "--force")[1]
     text = call("--configfile", "one.yaml", "--forceall")[1]
     assert "FORCED True [] DRY False" in text
 
