@@ -180,6 +180,12 @@ use rule stage as merge with:
         kind="merge",
 
 
+use rule stage as relabel with:
+    """The pool without the negatives that are probably positives, and the positives with some of them."""
+    wildcard_constraints:
+        kind="relabel",
+
+
 use rule stage as train with:
     """One episode's training on its pool. With `gpu` above 1 (a profile's set-resources) one job takes so many GPUs."""
     wildcard_constraints:

@@ -155,6 +155,51 @@ def test_distillation_reads_the_vectors_of_the_teacher_and_no_scores():
     assert not [role for role in plain.inputs if role.startswith(("scores", "vectors"))]
 
 
+def test_a_relabelling_reads_the_pool_and_what_judges_say_of_it(tmp_path):
+    """The pool is that of an experiment without it. Training reads what is left of it, and the new positives."""
+    (tmp_path / "verdicts.tsv").write_text("q\tp\t1\n")
+    teachers = {"teachers": {"file": {"file": str(tmp_path / "verdicts.tsv")}}}
+    relabel = {"kind": "arhn", "scores": "other", "answers": "file"}
+    train, pool = train_of(
+        **teachers, negatives={"relabel": relabel}, training={"loss": {"kind": "kl", "scores": "other"}}
+    )
+    stage = train.inputs["negatives"]
+    assert stage.kind == "relabel" and train.inputs["positives"] is stage and pool.kind == "merge"
+    assert pool.name == pool_of(plan(), "plain").name and stage.inputs["negatives"] is pool
+    assert set(stage.inputs) == {"collection", "negatives", "scores.other", "scores.file"}
+    assert stage.inputs["scores.file"].kind == "scores_file" and stage.inputs["scores.other"].settings.sources == {}
+    assert train.inputs["scores.other"] is stage.inputs["scores.other"], "of all pairs of the pool as it was"
+    assert stage.loads == {"relabel": "teleport.negatives.relabelling.arhn"}
+    assert stage.settings.relabel.own == {"scores": "other", "answers": "file", "positive_score": "lowest"}
+    answers, _ = train_of(negatives={"relabel": "answers"})
+    assert set(answers.inputs["negatives"].inputs) == {"collection", "negatives"}
+
+
+def test_each_episode_judges_its_own_pool_and_momentum_draws_from_what_was_merged():
+    momentum = {"counts": {"query": 4, "momentum": 4}, "relabel": "rlhn"}
+    (trajectory,) = plan(taught={"negatives": momentum, "episodes": [{"repeat": 2}]}).trajectories["taught"]
+    first, second = trajectory.pools
+    assert second.inputs["momentum"] is first
+    assert [train.inputs["negatives"].inputs["negatives"] for train in trajectory.trains] == [first, second]
+
+
+@pytest.mark.parametrize(
+    ("experiment", "says"),
+    [
+        ({"negatives": {"relabel": {"kind": "rlhn", "scores": "nobody"}}}, "negatives.relabel.scores: .*'nobody'"),
+        ({"negatives": {"relabel": {"kind": "arhn", "answers": "nobody"}}}, "negatives.relabel.answers: .*'nobody'"),
+        ({"negatives": {"relabel": "llm"}}, "negatives.relabel: .*no such relabelling"),
+        (
+            {"negatives": {"relabel": "rlhn", "counts": {}}, "training": {"negatives_per_query": 0}},
+            "negatives.relabel rlhn judges the negatives of a pool",
+        ),
+    ],
+)
+def test_a_relabelling_that_cannot_be_is_refused_with_the_line(tmp_path, experiment, says):
+    with pytest.raises(Refusal, match=r"c.yaml, line \d+: .*" + says):
+        plan(tmp_path, wrong=experiment)
+
+
 CHUNKED = {"training": {"loss": {"kind": "distill", "scores": "other"}}, "encoder": {"chunks": 2}}
 BY_FILE = {"training": {"masks": [{"kind": "guide", "scores": "t"}]}, "teachers": {"t": {"file": __file__}}}
 
@@ -198,3 +243,10 @@ def test_a_cross_encoder_scores_the_pairs_of_a_pool_and_has_no_vectors(tmp_path)
     assert set(scored.settings.sources) == {"query", "bm25"} and set(scored.loads) == {"query", "bm25"}
     with pytest.raises(Refusal, match="the teacher ranker has no vectors"):
         train_of(**teachers, training={"loss": {"kind": "distill", "scores": "ranker"}})
+
+
+@pytest.mark.parametrize("loss", ["joint", "qwen3", {"kind": "distill", "scores": "other"}])
+def test_all_positives_do_not_go_with_what_compares_texts_of_one_side(loss):
+    with pytest.raises(Refusal, match="training.positive all repeats a query"):
+        plan(wrong={"training": {"loss": loss, "positive": "all"}})
+    assert train_of(training={"loss": "bidirectional", "positive": "all"})[0].settings.training.positive == "all"

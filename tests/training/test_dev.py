@@ -126,6 +126,13 @@ def test_the_gap_of_negatives_counts_the_steps_that_were_kept(select):
     assert train.gap(job) == (12 if select == "dev" else 24)
 
 
+def test_the_gap_of_a_relabelled_pool_is_that_of_the_pool(stages):
+    for found, gap in (("retrieve", 0), ("bm25", None)):
+        pool = stages.finish(stages.make("merge", inputs={"query": stages.finish(stages.make(found))}))
+        relabelled = stages.finish(stages.make("relabel", inputs={"negatives": pool}))
+        assert [train.gap(stages.make("train", inputs={"negatives": each})) for each in (pool, relabelled)] == [gap] * 2
+
+
 # The curve.
 def test_scores_by_a_plain_loop_over_the_vectors_of_the_checkpoint(world):
     dev = opened(world, dev={"queries": 6})

@@ -24,23 +24,25 @@ EXAMPLE_PASSAGES, EXAMPLE_CHARACTERS = 3, 120
 def export(link, output, examples=False, license=None, language=None, **wanted):
     """Write what a stage (its folder, or the link to it) has for others to `output`; returns a sentence on it.
 
-    merge: negatives in a form, as `wanted` says (`negatives.export.Wanted`); evaluate: a folder of the run and its
-    judgments, in TREC's forms; train: a folder of the checkpoint, its card with scores; encode: vectors, by the ending
-    of `output`. examples: whether the card quotes a query and passages of the collection, which whoever reads the card
-    then reads; license, language: what its head says, for the hub. All is made beside `output` and renamed at the end.
+    merge, relabel: negatives in a form, as `wanted` says (`negatives.export.Wanted`); evaluate: a folder of the run and
+    its judgments, in TREC's forms; train: a folder of the checkpoint, its card with scores; encode: vectors, by the
+    ending of `output`. examples: whether the card quotes a query and passages of the collection, which whoever reads
+    the card then reads; license, language: what its head says, for the hub. All is made beside `output` and renamed at
+    the end.
     """
     from commands.vectors import export_vectors  # which imports this module
 
     stage = stage_at(link)
     exporters = {
         "merge": export_negatives,
+        "relabel": export_negatives,
         "evaluate": export_run,
         "train": export_checkpoint,
         "encode": export_vectors,
     }
     if (kind := stage.manifest["kind"]) not in exporters:
         raise Refusal(f"{link} is a stage of kind {kind}: give one of {', '.join(exporters)}.")
-    if kind != "merge" and any(wanted.values()):
+    if exporters[kind] is not export_negatives and any(wanted.values()):
         raise Refusal(f"{link} is a stage of kind {kind}, and --form, --order, --most, --scores are of negatives.")
     of_card = {"examples": examples, "license": license, "language": language}
     if kind != "train" and (given := [f"--{name}" for name, value in of_card.items() if value]):
@@ -92,7 +94,7 @@ def run_lines(stage):
 
 
 def export_negatives(link, stage, output, folder, **wanted):
-    """The pool of a merge stage as the file `output`; returns a sentence."""
+    """The pool of a merge or relabel stage as the file `output`; returns a sentence."""
     from teleport.negatives.export import Wanted, export_pool
 
     corpus, train = input_of(stage, "corpus"), input_of(stage, "split.train")

@@ -64,7 +64,8 @@ def pool_text(episode, trajectory):
     miners = {read.inputs["queries"].name for read in episode.pool.inputs.values() if read.kind == "retrieve"}
     own = {n.number: n.vectors.queries("train").name for n in trajectory.episodes}
     mined = [f"mined by checkpoint {number}" for number, name in own.items() if name in miners]
-    return ", ".join([" + ".join(sources), *filters, *compared, *counted, *mined[:1]])
+    relabelled = [f"relabelled by {chosen_text(relabel)}"] if (relabel := episode.settings.negatives.relabel) else []
+    return ", ".join([" + ".join(sources), *filters, *compared, *relabelled, *counted, *mined[:1]])
 
 
 def training_text(episode):
@@ -72,6 +73,7 @@ def training_text(episode):
     training, start = episode.train.settings.training, episode.settings.training.start_from
     words = [chosen_text(training.loss)]
     words += [f"{training.negatives_per_query} own"] if training.negatives_per_query else []
+    words += [f"up to {training.max_positives} positives"] if training.positive == "all" else []
     words += [mask.kind for mask in training.masks]
     words += [name for name in ("triples", "distinct_positives") if getattr(training, name)]
     words += [f"{' and '.join(training.trains)} alone"] if len(training.trains) == 1 else []

@@ -15,6 +15,8 @@ import pyarrow.parquet as pq
 from teleport.arrays import Ragged, places_of
 from teleport.refusal import Refusal
 
+OWN_POSITIVES = "positives."  # how their files begin in a stage that has a pool too
+
 
 def read_positives(collection, split, grade=None):
     """The positives of all queries of a split, from the Artefact of its stage.
@@ -44,9 +46,10 @@ def with_same_text(corpus, queries, split, known):
 
 
 def positives_of(collection, found, split):
-    """As `read_positives`; those of a stage `positives` (by answers) where its Artefact `found` is given."""
+    """As `read_positives`; those of a stage `positives` (by answers) or `relabel`, where its Artefact is `found`."""
     if found:
-        return Ragged.open(found.path("offsets.npy"), found.path("passages.npy"))
+        own = OWN_POSITIVES if f"{OWN_POSITIVES}offsets.npy" in found.manifest["files"] else ""
+        return Ragged.open(found.path(f"{own}offsets.npy"), found.path(f"{own}passages.npy"))
     return read_positives(collection, split)
 
 

@@ -45,6 +45,7 @@ KINDS = {
     "ranker": Kind("teleport.encoder.ranker", priority=50, network=True),
     "cross_score": Kind("teleport.negatives.cross_score", 8, mem_mb=32000, minutes=1440, gpus=1, priority=10),
     "merge": Kind("teleport.negatives.merge", priority=10),
+    "relabel": Kind("teleport.negatives.relabel", threads=8, priority=10),
     "train": Kind("teleport.training.train", 8, mem_mb=32000, minutes=2880, gpus=1, priority=10),
     "evaluate": Kind("teleport.evaluation.evaluate", priority=20),
     "external": Kind("teleport.evaluation.external"),

@@ -1,19 +1,21 @@
 """What is planned of an episode until it has trained: who mines, what every source needs, `merge` and `train`."""
 
-from functools import cached_property
+from functools import cache, cached_property
 
 from teleport.plan.counts import keys_read, pool_warnings, resolve_draws
 from teleport.plan.identity import identify_file
 from teleport.plan.stage import Stage
 from teleport.plan.teachers import scores_of_cross_encoder, scores_of_file, vectors_of_teacher
 from teleport.refusal import Refusal
-from teleport.settings.pool import Draw, NegativesFileSettings, ScoreSettings
+from teleport.settings.pool import Draw, NegativesFileSettings, RelabelSettings, ScoreSettings
 from teleport.settings.registry import (
     ANCHORS,
     CANDIDATES,
     POSITIVES,
+    RELABELLINGS,
     SOURCES,
     compared,
+    judges,
     merge_loads,
     score_loads,
     train_loads,
@@ -41,6 +43,7 @@ class Mining:
         self.trajectory, self.experiment, self.seed = trajectory, trajectory.experiment, trajectory.seed
         self.number, self.settings, self.miner, self.vectors = number, settings, miner, miner.vectors
         self.place = f"experiment {trajectory.name}, episode {number}"
+        self.score_of_pool = cache(self.score_pool)  # for a relabelling, and for what a loss or a mask sees
 
     @property
     def last_pool(self):
@@ -137,6 +140,20 @@ class Mining:
         inputs |= self.scores_of_candidates(settings, inputs)
         return self.trajectory.link(Stage("merge", settings, inputs, merge_loads(settings)), self.number)
 
+    @cached_property
+    def relabelled(self):
+        """The relabel stage of its pool, whose negatives and positives are trained on; None where none is asked for."""
+        if not (relabel := self.settings.negatives.relabel):
+            return None
+        inputs = self.trajectory.plan.parts("train") | {"negatives": self.pool} | self.positives
+        inputs |= {f"scores.{whose}": self.score_of_pool(whose) for whose in judges(relabel).values()}
+        loads = {"relabel": RELABELLINGS[relabel.kind].module}
+        return self.trajectory.link(Stage("relabel", RelabelSettings(relabel=relabel), inputs, loads), self.number)
+
+    def score_pool(self, whose):
+        """The stage with the scores by `whose` of the positives and of the pool's negatives."""
+        return self.score(whose, self.pool.settings, {"negatives": self.pool} | self.positives)
+
     def scores_of_candidates(self, settings, inputs):
         """{role: score stage} of what draws and filters compare and no retrieval knows. settings: the pool's; inputs:
         those of its merge stage"""
@@ -198,6 +215,8 @@ class Mining:
         inputs["checkpoint"] = self.start.stage
         inputs |= {"pretrained": trajectory.pretrained, "negatives": pool, "continued": continued}
         inputs |= self.positives | self.dev
+        if relabelled := self.relabelled:
+            inputs |= {"negatives": relabelled, "positives": relabelled}
         inputs |= self.teaching(training, pool)
         if dev := self.settings.watched_by:
             inputs |= {f"split.{dev.split}": trajectory.plan.split(dev.split)}
@@ -229,7 +248,7 @@ class Mining:
                 several = "training compares scores of a pool's pairs, and negatives_per_query is 0"
                 raise Refusal(f"{self.place}: {several}. Raise it, or take another loss or mask.")
             if SCORES in needed:
-                inputs[f"scores.{whose}"] = self.score(whose, pool.settings, {"negatives": pool} | self.positives)
+                inputs[f"scores.{whose}"] = self.score_of_pool(whose)
             if VECTORS in needed:
                 roles = f"vectors.{whose}.queries", f"vectors.{whose}.passages"
                 inputs |= dict(zip(roles, self.vectors_of(whose), strict=True))
