@@ -166,13 +166,13 @@ def test_a_relabelling_reads_the_pool_and_what_judges_say_of_it(tmp_path):
     stage = train.inputs["negatives"]
     assert stage.kind == "relabel" and train.inputs["positives"] is stage and pool.kind == "merge"
     assert pool.name == pool_of(plan(), "plain").name and stage.inputs["negatives"] is pool
-    assert set(stage.inputs) == {"collection", "negatives", "scores.other", "scores.file"}
+    assert set(stage.inputs) == {"corpus", "split.train", "negatives", "scores.other", "scores.file"}
     assert stage.inputs["scores.file"].kind == "scores_file" and stage.inputs["scores.other"].settings.sources == {}
     assert train.inputs["scores.other"] is stage.inputs["scores.other"], "of all pairs of the pool as it was"
     assert stage.loads == {"relabel": "teleport.negatives.relabelling.arhn"}
     assert stage.settings.relabel.own == {"scores": "other", "answers": "file", "positive_score": "lowest"}
     answers, _ = train_of(negatives={"relabel": "answers"})
-    assert set(answers.inputs["negatives"].inputs) == {"collection", "negatives"}
+    assert set(answers.inputs["negatives"].inputs) == {"corpus", "split.train", "negatives"}
 
 
 def test_each_episode_judges_its_own_pool_and_momentum_draws_from_what_was_merged():
