@@ -138,4 +138,6 @@ def test_export_command(merged, tmp_path):
     command[3] = str(collection.folder)
     refused = subprocess.run(command, capture_output=True, text=True)
     assert (refused.returncode, refused.stdout) == (1, "")
-    assert refused.stderr.endswith("is a stage of kind collection: give one of merge, evaluate, train, encode.\n")
+    assert refused.stderr.endswith(
+        "is a stage of kind collection: give one of merge, relabel, evaluate, train, encode.\n"
+    )
