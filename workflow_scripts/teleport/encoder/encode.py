@@ -101,6 +101,8 @@ def open_sides(job):
     settings, device = job.settings, pick_device()
     dtype = resolve_precision(settings.precision, device)
     query_encoder, passage_encoder = load_encoders(job.input("checkpoint", "checkpoint"))
+    for encoder in {query_encoder, passage_encoder}:  # one, where they are tied
+        encoder.truncate(settings.truncate_dim)
     encoders = {"passages": passage_encoder} if "passage" in settings.sides else {}
     if "query" in settings.sides:
         encoders |= {f"queries.{split}": query_encoder for split in job.facts("collection")["splits"]}
