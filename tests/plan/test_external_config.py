@@ -6,7 +6,9 @@ import re
 import pytest
 import yaml
 
+from commands.forecast.counts import Counts
 from teleport.plan.plan import Plan
+from teleport.refusal import Refusal
 from teleport.report.links import experiment_folders
 from teleport.report.rows import measured_tables
 from teleport.settings import read as config
@@ -74,6 +76,24 @@ def test_a_checkpoint_is_encoded_and_searched_but_not_trained():
     assert "results/experiments/theirs" in experiment_folders(made)
     same = plan(external={"theirs": {"encoder": {"checkpoint": checkpoint}}})
     assert {s.kind for n, s in same.stages.items() if n not in plan().stages} == {"check"}  # it is our zero-shot system
+
+
+def test_a_part_of_the_vectors_is_a_row_of_evaluation_and_never_trained_on():
+    sizes = {"passages": 9, "queries": {"train": 9, "dev": 9, "test": 9}}
+    made = plan(counts=sizes, external={"cut": {"encoder": {"truncate_dim": 64}}})
+    new = [stage for name, stage in made.stages.items() if name not in plan().stages]
+    assert sorted({stage.kind for stage in new}) == ["check", "encode", "evaluate", "index", "retrieve"]
+    encodings = [stage for stage in new if stage.kind == "encode"]
+    assert {stage.settings.truncate_dim for stage in encodings} == {64}, "of queries and of passages"
+    (cut,) = (stage for stage in encodings if stage.settings.of == "passages")
+    (whole,) = (stage for stage in made.stages.values() if stage.kind == "encode" and stage not in encodings
+                and stage.settings.of == "passages"
+                and stage.inputs["checkpoint"].name == cut.inputs["checkpoint"].name)  # fmt: skip
+    assert "truncate_dim" not in whole.settings.identity(), "else it would have another key than before"
+    assert [Counts(made).encoder(stage)[1] for stage in (cut, whole)] == [64, 384]
+    for changes in ({"encoder": {"truncate_dim": 64}}, {"experiments": {"tele": {"encoder": {"truncate_dim": 64}}}}):
+        with pytest.raises(Refusal, match="encoder.truncate_dim is for rows of evaluation, and tele has episodes"):
+            plan(**changes)
 
 
 def test_a_checkpoint_of_two_repositories():

@@ -34,7 +34,6 @@ from teleport.running.locks import read_finished, sole_process
 from teleport.running.places import FOLDER, REMEDY, place_at, receive, signed_at
 from teleport.running.run import publish_manifest
 
-OF_VECTORS = ("encode", "index")  # kinds of stages
 OF_SPEC = ("kind", "key", "settings", "inputs", "loads")  # where files are fetched from (`origins`) stays at home
 HUB = re.compile(r"hub:([^/@]+/[^/@]+)(@.*)?")
 
@@ -75,7 +74,7 @@ def share(names, to, vectors):
 def members_of(name, stage, vectors):
     """Yield (its name in the place, its path or its bytes) of every file of a stage that travels."""
     home, manifest = f"{FOLDER}/{name}", stage.manifest
-    stays = not vectors and manifest["kind"] in OF_VECTORS
+    stays = not vectors and (manifest["kind"] == "encode" or "index.faiss" in manifest["files"])
     files = [file for file in manifest["files"] if not (stays or stage.is_deleted(file))]
     notes = {MANIFEST: signed(manifest)}
     if len(files) < len(manifest["files"]):

@@ -122,12 +122,12 @@ class Counts:
 
     def encoder(self, stage):
         """(Shape, dimension of its vectors, number of encoders) of the encoder that a stage makes or uses."""
-        two = False
+        two, kept = False, getattr(stage.settings, "truncate_dim", None)
         while stage.kind != "pretrained":  # training one side alone makes two encoders of one
             two |= stage.kind == "train" and len(stage.settings.training.trains) == 1
             stage = stage.inputs["checkpoint"]
         shape, _ = encoder_shape(stage)
-        return shape, stage.settings.projection or shape.hidden_size, 2 if two or not stage.settings.tied else 1
+        return shape, kept or stage.settings.projection or shape.hidden_size, 2 if two or not stage.settings.tied else 1
 
     def vectors(self, encode):
         """(number, dimension, bytes on the disk) of the passage vectors that a stage `encode` makes."""

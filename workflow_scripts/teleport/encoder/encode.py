@@ -95,6 +95,7 @@ def open_texts(job):
     dtype = resolve_precision(settings.precision, device)
     query, passage = sides(job.input("checkpoint", "checkpoint"))
     encoder = load_encoder(passage if settings.of == "passages" else query).to(device)
+    encoder.truncate(settings.truncate_dim)
     side = open_side(job, settings.of, encoder, dtype)
     compiled = compiles(job.compile, device, int(side.lengths.sum()))
     with torch.inference_mode():

@@ -26,6 +26,7 @@ def encode_queries(texts, encode, checkpoint, tokens, pretrained):
     ids = [encoding.ids for encoding in tokenizer.encode_batch_fast(prefixed, add_special_tokens=False)]
     flat = np.array([token for own in ids for token in own], np.uint32)
     encoder = load_encoder(sides(checkpoint.path("checkpoint"))[0]).to(device)
+    encoder.truncate(settings.get("truncate_dim"))
     with torch.inference_mode():
         own = Ragged(offsets_of([len(each) for each in ids]), flat)
         side = Side(encoder, own, settings["max_query_tokens"], special, dtype, prepared=prepare(encoder, dtype))

@@ -80,6 +80,13 @@ class Encoded(Lengths):
         description="Numbers in which vectors of passages are kept; fp16: half the disk, and searches that find nearly "
         "the same (the manifest of `encode` says how nearly).",
     )
+    truncate_dim: IntegerOrNull = Field(
+        None,
+        ge=1,
+        exclude_if=is_none,
+        description="In a row of evaluation, the first so many components of every vector (Matryoshka), of length 1 "
+        "again with normalize; null: all.",
+    )
 
 
 class TextSettings(Section):
