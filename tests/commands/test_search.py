@@ -74,8 +74,8 @@ def test_an_experiment_that_is_not_there_is_refused(world, what, said):  # noqa:
 
 def test_new_queries_have_as_many_components_as_those_of_the_stage(world):  # noqa: F811
     experiment = open_results()["mine/tuned"]
-    stage = experiment.stage("encode", "encode-query")
-    tokens, whole = experiment.input(stage, "tokens"), experiment.encode(world.queries[:3])
+    stage = experiment.stage("encode-queries.test")
+    tokens, whole = experiment.input(stage, "tokens.queries.test"), experiment.encode(world.queries[:3])
     cut = SimpleNamespace(manifest={"settings": stage.manifest["settings"] | {"truncate_dim": 8}})
     read = experiment.input(stage, "checkpoint"), tokens, experiment.input(tokens, "pretrained")
     vectors = encode_queries(world.queries[:3], cut, *read)
