@@ -137,12 +137,12 @@ def with_all_positives(queries, passages, num_negatives):
     positives and then its negatives (list of int64 [n + N])"""
     lengths = np.array([len(own) for own in passages])
     starts = np.column_stack([offsets_of(lengths - num_negatives), offsets_of(lengths)])
-    number_R = np.repeat(np.arange(len(queries)), lengths - num_negatives)  # of the query of each row
-    first_R = starts[number_R, 1]  # passage of the query
-    positive_columns_R = first_R + np.arange(len(number_R)) - starts[number_R, 0]
-    ends_R1 = starts[number_R + 1, 1][:, None]
-    own_columns_RN = ends_R1 - num_negatives + np.arange(num_negatives)
-    return Batch(queries[number_R], np.concatenate(passages), positive_columns_R, own_columns_RN, starts)
+    number_Q = np.repeat(np.arange(len(queries)), lengths - num_negatives)  # of the query of each row
+    first_Q = starts[number_Q, 1]  # passage of the query
+    positive_columns_Q = first_Q + np.arange(len(number_Q)) - starts[number_Q, 0]
+    ends_Q1 = starts[number_Q + 1, 1][:, None]
+    own_columns_QN = ends_Q1 - num_negatives + np.arange(num_negatives)
+    return Batch(queries[number_Q], np.concatenate(passages), positive_columns_Q, own_columns_QN, starts)
 
 
 def other_positives(batch):
