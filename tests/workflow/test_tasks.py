@@ -64,7 +64,7 @@ def rows(folder, table):
 
 
 def test_every_section_has_one_command():
-    assert len(TASKS) == 13 and all(len(commands) == 1 for commands, _ in TASKS.values())
+    assert len(TASKS) == 14 and all(len(commands) == 1 for commands, _ in TASKS.values())
 
 
 def test_what_is_asked_of_finished_results(tasks):

@@ -66,7 +66,7 @@ class Run:
 def begun(tmp_path_factory):
     """A world whose corpus and splits are made."""
     world = World.create(tmp_path_factory.mktemp("begun") / "world")
-    world.snakemake("--until", "corpus", "split")
+    world.snakemake("--until", "split")
     return world
 
 

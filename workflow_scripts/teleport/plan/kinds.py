@@ -25,7 +25,8 @@ class Kind(NamedTuple):
 
 
 # Stages that read vectors (10) run before stages that make more: few are on the disk at a time (keep_vectors). What a
-# person waits for (20) goes before a training, which takes hours.
+# person waits for (20), such as an evaluation and the few vectors of its queries, goes before a training, which takes
+# hours.
 KINDS = {
     "download": Kind("teleport.collection.download", mem_mb=1000, minutes=1440, network=True),
     "corpus": Kind("teleport.collection.corpus", minutes=240, network=True),  # with `source: ir_datasets`
@@ -67,6 +68,8 @@ def needs(stage, deleted_vectors=()):
         kind = kind._replace(gpus=int(stage.inputs["passages"].name in deleted_vectors))
         trained = stage.settings.index.kind != "flat"
         return kind._replace(threads=8, mem_mb=64000, minutes=720) if trained else kind
+    if stage.kind == "encode" and stage.settings.of != "passages":
+        return kind._replace(priority=KINDS["retrieve"].priority)
     if stage.kind in ("score", "cross_score", "merge") and stage.settings.remove == "answers":
         return kind._replace(threads=8)
     return kind
