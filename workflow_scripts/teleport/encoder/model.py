@@ -114,7 +114,9 @@ class Encoder(nn.Module):
     def pooled(self, hidden_TH, packing):
         """Pooling, head and normalisation, in float32 also under autocast: [T, H] -> [B, D]."""
         with autocast(hidden_TH.device, None):
-            vectors_BD = self.head(POOLINGS[self.pooling](hidden_TH, packing.offsets.long()))[:, : self.truncate_dim]
+            vectors_BD = self.head(POOLINGS[self.pooling](hidden_TH, packing.offsets.long()))
+            if self.truncate_dim:
+                vectors_BD = vectors_BD[:, : self.truncate_dim]
             return functional.normalize(vectors_BD, dim=-1) if self.normalize else vectors_BD
 
 
