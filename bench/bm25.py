@@ -28,7 +28,7 @@ from bm25s.stopwords import STOPWORDS_EN
 import texts
 from rehearsal.words import Words, blocks
 from rounds import REPOSITORY, interleaved, parser, report
-from teleport.collection.build import CORPUS
+from teleport.collection.corpus import CORPUS
 from teleport.collection.forms.apidocs import package_docs, package_version
 from teleport.running.artefact import MANIFEST, file_entry
 from teleport.running.files import write_json
@@ -57,9 +57,9 @@ def vocabulary(first):
 
 
 def write_collection(folder, passages, queries, first=STOPWORDS_EN):
-    """A finished stage `collection` below results/stages of `folder`, without queries; returns some queries' texts."""
+    """A finished stage `corpus` below results/stages of `folder`; returns the texts of some queries."""
     words, rng = Words(vocabulary(first), seed=4), np.random.default_rng(4)
-    stage, asked = folder / "results/stages/collection" / KEY, []
+    stage, asked = folder / "results/stages/corpus" / KEY, []
     stage.mkdir(parents=True)
     with pq.ParquetWriter(stage / "corpus.parquet", CORPUS) as file:
         for number, start, stop in blocks(passages):
@@ -70,9 +70,7 @@ def write_collection(folder, passages, queries, first=STOPWORDS_EN):
             share = -(-queries * len(made) // passages)
             asked += [" ".join(made[row].split()[:QUERY_WORDS]) for row in rng.integers(len(made), size=share)]
     files = {"corpus.parquet": file_entry(stage / "corpus.parquet")}
-    write_json(
-        stage / MANIFEST, {"kind": "collection", "key": KEY, "files": files, "facts": {"num_passages": passages}}
-    )
+    write_json(stage / MANIFEST, {"kind": "corpus", "key": KEY, "files": files, "facts": {"num_passages": passages}})
     return asked[:queries]
 
 
@@ -82,7 +80,7 @@ def spec(kind, settings, inputs):
 
 def index_spec():
     """Of the stage `lexical_index` over the collection of `write_collection`."""
-    return spec("lexical_index", SETTINGS, {"collection": f"collection/{KEY}"})
+    return spec("lexical_index", SETTINGS, {"corpus": f"corpus/{KEY}"})
 
 
 def build_index(folder):
@@ -91,7 +89,7 @@ def build_index(folder):
     code += "from teleport.running.log import configure_logging; configure_logging(); run(Job(json.loads(sys.argv[1])))"
     run_python(code, json.dumps(index_spec()), folder)
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    inputs = {"index": f"lexical_index/{KEY}", "collection": f"collection/{KEY}"}
+    inputs = {"index": f"lexical_index/{KEY}"}
     job = Job(spec("bm25", Bm25Settings(split="test", depth=1), inputs), root=folder)
     manifest = job.inputs["index"].manifest
     seconds, memory = (manifest["provenance"][name] for name in ("wall_seconds", "peak_memory_bytes"))
@@ -125,7 +123,7 @@ def tantivy_index(folder, terms, queries):
     builder.add_text_field("text", stored=False, tokenizer_name="whitespace", index_option="freq")
     index = tantivy.Index(builder.build())
     writer = index.writer(512_000_000, 1)
-    for batch in lexical_index.read_batches(folder / "results/stages/collection" / KEY / "corpus.parquet", "none"):
+    for batch in lexical_index.read_batches(folder / "results/stages/corpus" / KEY / "corpus.parquet", "none"):
         for numbers in terms(batch):
             writer.add_document(tantivy.Document(text=" ".join(f"t{n}" for n in numbers)))
     writer.commit()

@@ -43,7 +43,7 @@ from teleport.settings.read import load
 from teleport.settings.yaml_mapping import read_mapping
 
 # The rate that the time of a stage gives.
-RATES = {"collection": "texts", "tokens": "tokens", "lexical_index": "bm25_tokens", "bm25": "bm25_scores"}
+RATES = {"corpus": "texts", "tokens": "tokens", "lexical_index": "bm25_tokens", "bm25": "bm25_scores"}
 RATES |= {"encode": "encode_flop", "train": "train_flop", "evaluate": "rows"}
 COMPUTING = {"encode": "encode_seconds", "train": "train_seconds"}  # facts: without loading, which is a rate of its own
 PASSAGES, TRAIN, TEST, STEPS, DEPTH = 600, 100, 100, 4, 500
@@ -86,11 +86,12 @@ def write_collection(folder, scale, mean):
 
 
 def run_stages(plan, threads):
-    """Run the stages up to the first training; returns {kind: (Stage, seconds)} of the last stage of each kind.
+    """Run the stages up to the first training; returns {kind: (Stage, seconds)} of the last stage of each kind, of
+    texts that of passages.
 
     All but those that are dear on a CPU run twice, so that the time of loading libraries is not in it.
     """
-    done, seconds, on_cpu = set(), {}, pick_device().type == "cpu"
+    done, seconds, passages, on_cpu = set(), {}, {}, pick_device().type == "cpu"
     for stage in plan.stages.values():
         if any(source.kind == "train" or source.name not in done for source in stage.inputs.values()):
             continue
@@ -101,7 +102,9 @@ def run_stages(plan, threads):
         if stage.kind in COMPUTING:
             seconds[stage.kind] = stage, artefact_of(stage).facts[COMPUTING[stage.kind]]
         done.add(stage.name)
-    return seconds
+        if getattr(stage.settings, "of", None) == "passages":
+            passages[stage.kind] = seconds[stage.kind]
+    return seconds | passages
 
 
 def stage_rates(scale, checkpoint, tokens, threads):

@@ -109,9 +109,9 @@ def costs(trajectories, stages):
     of_seeds, passages = [], []
     for trajectory in trajectories:
         spent = cost_stages(trajectory.trains)
-        encoded = [stage for stage in spent["mining"] if stage.kind == "encode" and "passage" in stage.settings.sides]
+        encoded = [stage for stage in spent["mining"] if stage.kind == "encode" and stage.settings.of == "passages"]
         of_seeds.append(named(spent))
-        passages.append(len(encoded) * stages.facts(trajectory.collection.name)["num_passages"])
+        passages.append(len(encoded) * stages.facts(trajectory.plan.corpus.name)["num_passages"])
     mining, training = mean_cost(of_seeds, stages)
     return {"mining": mining, "training": training, "encoded": float(np.mean(passages))}
 

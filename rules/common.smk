@@ -285,6 +285,7 @@ def run_stage(wildcards, input, threads, resources):
     if CLUSTER:
         options["--attempt"] = resources.attempt
     flags = ["--compile"] * own.compile + ["--anew"] * is_forced(planned(wildcards))
+    flags += [f"--artefacts={place}" for place in CONFIG.artefacts]
     return command("run_stage.py", spec_of_stage(planned(wildcards)), *chain(*options.items()), *flags)
 
 

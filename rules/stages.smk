@@ -44,10 +44,16 @@ use rule stage as download with:
         kind="download",
 
 
-use rule stage as collection with:
-    """Read, validate and number passages, queries and judgments."""
+use rule stage as corpus with:
+    """Read, validate and number the passages."""
     wildcard_constraints:
-        kind="collection",
+        kind="corpus",
+
+
+use rule stage as split with:
+    """Read and validate the queries, judgments and answers of one split."""
+    wildcard_constraints:
+        kind="split",
 
 
 use rule stage as check with:
@@ -172,6 +178,12 @@ use rule stage as merge with:
     """The pool of negatives, so many drawn from each source (ANCE-Tele: Eq. 4-6)."""
     wildcard_constraints:
         kind="merge",
+
+
+use rule stage as relabel with:
+    """The pool without the negatives that are probably positives, and the positives with some of them."""
+    wildcard_constraints:
+        kind="relabel",
 
 
 use rule stage as train with:

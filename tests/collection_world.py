@@ -5,7 +5,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from teleport.arrays import Run
-from teleport.collection.build import ANSWERS, CORPUS, QUERIES
+from teleport.collection.corpus import CORPUS
+from teleport.collection.split import ANSWERS, QUERIES
 
 WORDS = [f"word{i}" for i in range(400)]
 ROW_GROUP = None  # passages in a row group of corpus.parquet, None: all

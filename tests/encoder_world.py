@@ -1,5 +1,7 @@
 """Small checkpoints, collections and finished stages for the tests of `encoder` and `search`, without downloads."""
 
+from functools import partial
+
 import torch
 from tokenizers import pre_tokenizers
 from tokenizers.processors import TemplateProcessing
@@ -35,7 +37,8 @@ from transformers import (
 )
 
 import collection_world
-from teleport.encoder import pretrained, tokens
+from stages import Parts, roles_of
+from teleport.encoder import encode, pretrained, tokens
 from teleport.encoder.load import load_backbone
 from teleport.encoder.model import Encoder
 
@@ -209,11 +212,25 @@ def make_pretrained(stages, folder, **changes):
     return stages.run(pretrained.run, "pretrained", pretrained_settings(folder, **changes))
 
 
-def make_tokens(stages, collection, checkpoint, title="sep", lower_case=None, **prefixes):
-    """A finished `tokens` stage."""
-    inputs = {"collection": collection, "pretrained": checkpoint}
-    settings = {"title": title, "lower_case": lower_case, "query_prefix": "", "passage_prefix": ""} | prefixes
-    return stages.run(tokens.run, "tokens", settings, inputs)
+def make_tokens(stages, collection, checkpoint, title="sep", lower_case=None, max_characters=None, **prefixes):
+    """The finished `tokens` stages of the passages and of all splits of a collection, `Parts`; prefixes: query_prefix,
+    passage_prefix."""
+    inputs, made = {"collection": collection, "pretrained": checkpoint}, Parts()
+    for role in roles_of(inputs):
+        if role != "pretrained":
+            of = "passages" if role == "corpus" else f"queries.{role.partition('.')[2]}"
+            prefix = prefixes.get("passage_prefix" if role == "corpus" else "query_prefix", "")
+            settings = {"of": of, "lower_case": lower_case, "prefix": prefix}
+            settings |= {"title": title, "max_characters": max_characters} if role == "corpus" else {}
+            made[f"tokens.{of}"] = stages.run(tokens.run, "tokens", settings, inputs)
+    return made
+
+
+def encode_all(stages, settings, inputs, **options):
+    """The finished `encode` stages of all texts that `inputs` have tokens of, `Parts`. settings: without `of`"""
+    texts = [role.partition(".")[2] for role in roles_of(inputs) if role.startswith("tokens.")]
+    run = partial(stages.run, encode.run, "encode", **options)
+    return Parts({of: run(settings=settings | {"of": of}, inputs=inputs) for of in texts})
 
 
 def in_bfloat16(encoder):

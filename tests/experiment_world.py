@@ -7,15 +7,14 @@ import numpy as np
 import pytest
 
 import collection_world
-from encoder_world import make_pretrained, make_tokens, source_folder
+from encoder_world import encode_all, make_pretrained, make_tokens, source_folder
 from stages import Stages
-from teleport.encoder import encode
 from teleport.evaluation import evaluate
 from teleport.negatives.pool import Items, PoolWriter
 from teleport.report.links import INDEX
 from teleport.search import index, retrieve
 
-ENCODE = {"sides": ["query", "passage"], "max_query_tokens": 16, "max_passage_tokens": 12, "chunks": 1}
+ENCODE = {"max_query_tokens": 16, "max_passage_tokens": 12, "chunks": 1}
 ENCODE |= {"vectors": "fp32", "precision": "fp32"}
 COLUMNS = ["seed", "episode", "stage", "kind", "key", "folder"]
 
@@ -87,18 +86,25 @@ class ExperimentWorld:
         run, world = self.stages.run, {"collection": self.collection}
         self.row(seed, number, checkpoint.kind, checkpoint)
         inputs = world | {"tokens": self.tokens, "checkpoint": checkpoint}
-        encoded = self.row(seed, number, "encode", run(encode.run, "encode", ENCODE | {"chunks": self.chunks}, inputs))
-        flat = self.row(seed, number, "index", run(index.run, "index", {}, {"passages": encoded}))
-        inputs = world | {"passages": encoded, "queries": encoded, "index": flat}
+        encoded = encode_all(self.stages, ENCODE | {"chunks": self.chunks}, inputs)
+        for of, job in encoded.items():
+            self.row(seed, number, f"encode-{of}", job)
+        flat = self.row(seed, number, "index", run(index.run, "index", {}, {"passages": encoded["passages"]}))
+        inputs = world | {"passages": encoded["passages"], "index": flat}
         mined, searched = (
-            run(retrieve.run, "retrieve", {"of": "queries", "split": split, "depth": 10}, inputs)
+            run(
+                retrieve.run,
+                "retrieve",
+                {"of": "queries", "split": split, "depth": 10},
+                inputs | {"queries": encoded[f"queries.{split}"]},
+            )
             for split in ("train", "test")
         )
         settings = {"split": "test", "measures": ["RR@10", "R@5"]}
         evaluated = run(evaluate.run, "evaluate", settings, world | {"run": searched})
         self.row(seed, number, "search-test", searched)
         self.row(seed, number, "evaluate-test", evaluated)
-        return {"encode": encoded, "mined": mined, "search": searched, "evaluate": evaluated}
+        return {"encode": encoded["passages"], "mined": mined, "search": searched, "evaluate": evaluated}
 
 
 @pytest.fixture(scope="module")

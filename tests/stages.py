@@ -1,9 +1,11 @@
 """Stages run in a temporary results folder."""
 
-from teleport.running.artefact import MANIFEST, SPEC
+from teleport.collection import corpus, split
+from teleport.running.artefact import MANIFEST, SPEC, Artefact
 from teleport.running.files import write_json
 from teleport.running.job import Job
-from teleport.settings.forms import FORMS
+from teleport.settings.collection import CorpusSettings, SplitSettings
+from teleport.settings.forms import FORMS, form
 from teleport.settings.section import Section
 
 
@@ -12,6 +14,63 @@ def spec_file(root, spec):
     path = root / "results/stages" / spec["kind"] / spec["key"] / SPEC
     write_json(path, spec)
     return str(path)
+
+
+class Parts(dict):
+    """Finished stages whose files together are what a test is about: {role: Job}."""
+
+    @property
+    def files(self):
+        """{name: path} of all their arrays and tables."""
+        paths = [path for job in self.values() for path in job.folder.iterdir()]
+        paths = [path for path in paths if path.suffix in (".parquet", ".npy") and path.stem != "digests"]
+        return {path.name: path for path in sorted(paths, key=lambda path: path.name)}
+
+
+class Collection(Parts):
+    """A finished corpus and its splits. A stage that has it as the role `collection` reads all of them."""
+
+    @property
+    def facts(self):
+        """Those of the corpus, and the counts of the splits as `splits` ({name: {what: number}})."""
+        counts = ("queries", "answers", "judgments", "positives", "dropped")
+        splits = {name: self.split(name).facts for name in self.names}
+        splits = {name: {what: facts[what] for what in counts if what in facts} for name, facts in splits.items()}
+        return Artefact(self["corpus"].folder).facts | {"splits": splits}
+
+    @property
+    def names(self):
+        """Of the splits."""
+        return [role.partition(".")[2] for role in self if role != "corpus"]
+
+    def split(self, name):
+        """The Artefact of a split."""
+        return Artefact(self[f"split.{name}"].folder)
+
+
+def roles_of(inputs):
+    """`inputs` ({role: Job}) with what the roles `collection` and `tokens` stand for in their place: `Parts`, or a job
+    that has written the files of several stages, for a test that needs them alone."""
+    roles = {}
+    for role, job in inputs.items():
+        if role in ("collection", "tokens") and isinstance(job, Parts):
+            roles |= job
+        elif role == "collection":
+            names = [path.stem.partition(".")[2] for path in job.folder.glob("queries.*.parquet")]
+            roles |= {"corpus": job} | {f"split.{name}": job for name in names}
+        elif role == "tokens":
+            names = [path.name.removesuffix(".ids.npy") for path in job.folder.glob("*.ids.npy")]
+            roles |= {f"tokens.{name}": job for name in names}
+        else:
+            roles[role] = job
+    return roles
+
+
+def only_own_files(role, artefact):
+    """Of a job that stands for a corpus and its splits, each role sees only its own stage's files."""
+    files, of_corpus = artefact.manifest["files"], ("corpus.parquet", "same_text.npy", "digests.npy")
+    own = {name for name in files if (name in of_corpus if role == "corpus" else f".{role[6:]}." in name)}
+    artefact.manifest["files"] = {name: files[name] for name in own}
 
 
 class Stages:
@@ -23,23 +82,23 @@ class Stages:
     def make(self, kind, settings=None, inputs=None, threads=1, save_every=60.0, loads=None, origins=None):
         """A job whose inputs are the finished jobs in `inputs` ({role: Job}).
 
-        settings: JSON or a `Section`; `job.settings` is what the stage's module makes of it. loads: {name: module};
-        of a collection, by default, that of its form
+        settings: JSON or a `Section`; `job.settings` is what the stage's module makes of it. loads: {name: module}
         """
-        if kind == "collection" and isinstance(settings, dict) and "source" in settings and loads is None:
-            loads = {"form": FORMS.get(settings["source"]["source"])}
         self.count += 1
         spec = {
             "kind": kind,
             "key": f"{self.count:012x}",
             "code": "test",
             "settings": settings.model_dump(mode="json") if isinstance(settings, Section) else settings or {},
-            "inputs": {role: f"{job.kind}/{job.key}" for role, job in (inputs or {}).items()},
+            "inputs": {role: f"{job.kind}/{job.key}" for role, job in roles_of(inputs or {}).items()},
             "loads": loads or {},
             "origins": origins or {},
         }
         job = Job(spec, threads=threads, save_every=save_every, root=self.root)
         job.open_resume()
+        for role, artefact in job.inputs.items():
+            if artefact.manifest["kind"] == "collection" and role.startswith(("corpus", "split.")):
+                only_own_files(role, artefact)
         return job
 
     def finish(self, job, facts=None):
@@ -55,3 +114,16 @@ class Stages:
         """Run a stage function and finish it; returns the job. Its facts are in the manifest."""
         job = self.make(kind, settings, inputs, threads, loads=loads, origins=origins)
         return self.finish(job, function(job))
+
+    def collection(self, source, inputs=None, **pinned):
+        """The finished stages of the corpus and of all splits of a source (JSON), a `Collection`. pinned: versions and
+        files of their settings"""
+        source = form(source["source"]).Settings.model_validate(source)
+        loads, pinned = {"form": FORMS[source.source]}, {"versions": {}, "files": {}} | pinned
+        settings = CorpusSettings(source=source.of_corpus(), **pinned)
+        made = Collection(corpus=self.run(corpus.run, "corpus", settings, inputs, loads=loads))
+        for name in source.split_names():
+            settings = SplitSettings(source=source.of_split(name), split=name, **pinned)
+            read = {"corpus": made["corpus"]} | (inputs or {})
+            made[f"split.{name}"] = self.run(split.run, "split", settings, read, loads=loads)
+        return made

@@ -117,7 +117,7 @@ def minimal(name):
     [
         (lambda own: own.scores("dev"), ["mine/tuned", "evaluate-dev", "plan.tsv"]),
         (lambda own: own.scores("test", 2), ["evaluate-test of episode 2"]),
-        (lambda own: own.vectors("dev"), ["queries.dev.parquet"]),
+        (lambda own: own.vectors("dev"), ["encode-queries.dev", "plan.tsv"]),
         (lambda own: compare(own, own, "test", "nDCG@3"), ["'nDCG@3'", "RR@10"]),
     ],
 )

@@ -9,6 +9,7 @@ import torch
 from transformers import BertConfig, BertModel, BertTokenizer, Qwen3Config, Qwen3Model
 
 import collection_world
+from stages import Parts
 from teleport.arrays import Ragged, offsets_of, save_array
 from teleport.collection.reader import read_positives
 from teleport.encoder import encode
@@ -112,14 +113,17 @@ def make_collection(stages):
 
 
 def make_tokens(stages, lower_case=None, **prefixes):
-    """Token maps as the stage `tokens` writes them."""
-    settings = {"title": "sep", "lower_case": lower_case, "query_prefix": "", "passage_prefix": ""}
-    job = stages.make("tokens", settings | prefixes)
+    """Token maps as the stages `tokens` write them, `Parts`; prefixes: query_prefix, passage_prefix."""
+    made = Parts()
     for name, lists in zip(("queries.train", "passages", "queries.dev"), (*texts(), dev_texts()), strict=True):
+        prefix = prefixes.get("passage_prefix" if name == "passages" else "query_prefix", "")
+        settings = {"of": name, "lower_case": lower_case, "prefix": prefix}
+        job = stages.make("tokens", settings | ({"title": "sep"} if name == "passages" else {}))
         save_array(job.output(f"{name}.ids.npy"), np.concatenate(lists).astype(np.uint16))
         save_array(job.output(f"{name}.offsets.npy"), offsets_of([len(ids) for ids in lists]))
-    job.output("special.json").write_text(json.dumps(SPECIAL))
-    return stages.finish(job)
+        job.output("special.json").write_text(json.dumps(SPECIAL))
+        made[f"tokens.{name}"] = stages.finish(job)
+    return made
 
 
 def make_negatives(stages, sizes=None, first=40):
@@ -191,11 +195,10 @@ def make_pretrained(stages, dropout=0.1, tied=True, model=tiny_bert, pooling="me
     return stages.finish(job, facts)
 
 
-def make_vectors(stages, checkpoint, collection, tokens, side):
-    """A finished encode stage of one side of a checkpoint."""
-    settings = {"sides": [side], "max_query_tokens": 8, "max_passage_tokens": 24, "precision": "fp32"}
-    inputs = {"collection": collection, "tokens": tokens, "checkpoint": checkpoint}
-    return stages.run(encode.run, "encode", settings, inputs)
+def make_vectors(stages, checkpoint, tokens, of):
+    """A finished encode stage of "passages" or "queries.SPLIT" under a checkpoint."""
+    settings = {"of": of, "max_query_tokens": 8, "max_passage_tokens": 24, "precision": "fp32"}
+    return stages.run(encode.run, "encode", settings, {"tokens": tokens, "checkpoint": checkpoint})
 
 
 class World:
@@ -223,8 +226,11 @@ class World:
     def frozen(self, side, checkpoint=None):
         """The inputs of a job in which a side is frozen: {role: the encode stage of its vectors}."""
         checkpoint = checkpoint or self.inputs["checkpoint"]
-        made = make_vectors(self.stages, checkpoint, self.inputs["collection"], self.inputs["tokens"], side)
-        return {{"query": "queries", "passage": "passages"}[side]: made, "checkpoint": checkpoint}
+        roles = (
+            {"queries": "queries.train", "dev_queries": "queries.dev"} if side == "query" else {"passages": "passages"}
+        )
+        made = {role: make_vectors(self.stages, checkpoint, self.inputs["tokens"], of) for role, of in roles.items()}
+        return made | {"checkpoint": checkpoint}
 
     def live(self, search=None, **options):
         """Arguments of `job` for a training that searches at every step. search: settings of negatives.live."""

@@ -267,6 +267,8 @@ def mine(arguments):
     argument("--most", type=at_least_one, help="at most so many negatives of a query"),
     argument("--scores", action="store_true", help="with scores, and ranks, sources, episodes where the form has room"),
     argument("--examples", action="store_true", help="quote a query and passages of the collection in a model's card"),
+    argument("--license", metavar="ID", help="for the head of the card of a checkpoint: an id of the hub, such as mit"),
+    argument("--language", metavar="CODE", help="for the head of the card, such as en"),
 )
 def export(arguments):
     """Write a stage for others: negatives as training data, a run with its judgments, a checkpoint, or vectors.
@@ -281,7 +283,44 @@ def export(arguments):
 
     wanted = {"form": arguments.form, "most": arguments.most, "scores": arguments.scores}
     wanted["hardest"] = arguments.order == "hardest"
-    print(export(arguments.stage_folder, arguments.output, arguments.examples, **wanted))
+    wanted |= {name: getattr(arguments, name) for name in ("examples", "license", "language")}
+    print(export(arguments.stage_folder, arguments.output, **wanted))
+
+
+@command(
+    argument("names", nargs="+", metavar="EXPERIMENT|STAGE", help="or the files of a configuration: all of its stages"),
+    argument("--to", required=True, metavar="PLACE", help="a new folder, NAME.tar, or hub:OWNER/NAME"),
+    argument("--without", choices=("vectors",), help="leave out vectors and the indexes over them"),
+)
+def share(arguments):
+    """Write finished stages for others, with all that they were made from, their manifests and digests.
+
+    EXPERIMENT is a name or folder below results/experiments; what a table beside it shows goes along. STAGE is a link
+    there, or a key. `teleport fetch PLACE` takes them, elsewhere; a configuration may name PLACE under `artefacts`.
+    """
+    from commands.share import share, stages_at
+
+    files = [name for name in arguments.names if name.endswith((".yaml", ".yml"))]
+    named = [stages_at(name) for name in arguments.names if name not in files]
+    names = set(plan_of(files).stages if files else ()).union(*named)
+    print(share(names, arguments.to, vectors=arguments.without is None))
+
+
+@command(
+    argument("place", metavar="PLACE", help="what `share` has written, a folder `results`, or hub:OWNER/NAME@COMMIT"),
+    files(nargs="*"),
+)
+def fetch(arguments):
+    """Take finished stages of others, so that the workflow does not make them: of a configuration, or all.
+
+    Every file is compared with the SHA-256 of its manifest while it is copied. A stage is taken where this checkout's
+    code would make it from what is here; how many stay out is said.
+    """
+    from commands.share import fetch
+    from teleport.running.log import configure_logging
+
+    configure_logging()
+    print(*fetch(arguments.place, plan_of(arguments.files) if arguments.files else None), sep="\n")
 
 
 @command(

@@ -29,6 +29,7 @@ from teleport.running.job import Job
 from teleport.running.launch import PROCESSES, RANK, end_with_parent, launch
 from teleport.running.locks import sole_process
 from teleport.running.log import configure_logging, log
+from teleport.running.places import arrives
 from teleport.running.run import (
     IS_HELPER,
     clean_up_after_refusal,
@@ -64,6 +65,7 @@ def parse_arguments():
     add("--code", required=True, help="digest of the code that runs, for the manifest and resume state")
     add("--files", help="digest of all files of the code then; where it holds, --code is believed")
     add("--anew", action="store_true", help="make the stage also where its finished result is unchanged (--forcerun)")
+    add("--artefacts", action="append", default=[], help="a place that may have the stage finished")
     add("--shard", help="make only this shard of the stage, for example 2-of-4")
     add("--shards", type=int, default=1, help="number of shards that the stage joins; 1: none")
     add("--gpus", type=int, default=0, help="CUDA devices that the stage may use, where there are some")
@@ -91,7 +93,7 @@ def run_alone(job, arguments, processes):
                 if not job.shard:  # whose folder is the one of its saved work
                     discard(job)
                 return
-            if not (arguments.anew and arguments.attempt < 2) and take(job):
+            if not (arguments.anew and arguments.attempt < 2) and (take(job) or arrives(job, arguments.artefacts)):
                 return
             held.enter_context(lease_devices(arguments.gpus))  # before torch is loaded: it looks for devices once
             if processes > 1:

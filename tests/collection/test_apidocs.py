@@ -9,7 +9,6 @@ from importlib import metadata
 import pyarrow.parquet as pq
 import pytest
 
-from teleport.collection import build
 from teleport.collection.forms import apidocs
 from teleport.collection.records import split_of
 
@@ -199,17 +198,18 @@ def test_splits_have_their_shares_and_never_change():
 def test_collection_of_numpy(stages):
     """Real documentation: every query has its one positive, texts are clean, two harvests are equal."""
     source = {"source": "apidocs", "packages": ["numpy"]}
-    settings = {"source": source, "versions": {"numpy": metadata.version("numpy")}}
-    jobs = [stages.run(build.run, "collection", settings) for _ in range(2)]
-    first, second = (json.loads((job.folder / "manifest.json").read_text()) for job in jobs)
-    assert first["facts"] == second["facts"] and first["files"] == second["files"]
-    assert first["facts"]["versions"] == settings["versions"]
-    num_passages = first["facts"]["num_passages"]
-    splits = first["facts"]["splits"]
+    versions = {"numpy": metadata.version("numpy")}
+    jobs = [stages.collection(source, versions=versions) for _ in range(2)]
+    assert jobs[0].facts == jobs[1].facts and jobs[0].facts["versions"] == versions
+    first, second = (
+        [json.loads((job.folder / "manifest.json").read_text())["files"] for job in made.values()] for made in jobs
+    )
+    assert first == second
+    num_passages, splits = jobs[0].facts["num_passages"], jobs[0].facts["splits"]
     assert num_passages > 500 and sum(split["queries"] for split in splits.values()) == num_passages
     assert all(s["queries"] == s["judgments"] == s["positives"] and s["dropped"] == 0 for s in splits.values())
 
-    corpus = pq.read_table(jobs[0].folder / "corpus.parquet").to_pylist()
+    corpus = pq.read_table(jobs[0].files["corpus.parquet"]).to_pylist()
     names = [row["doc_id"] for row in corpus]
     assert names == sorted(names) and "numpy._core.fromnumeric.sum" in names
     assert all(row["title"] == row["doc_id"] and row["text"] == " ".join(row["text"].split()) for row in corpus)
@@ -217,10 +217,9 @@ def test_collection_of_numpy(stages):
     queries = {}
     for split in splits:
         queries |= {
-            row["query_id"]: row["text"]
-            for row in pq.read_table(jobs[0].folder / f"queries.{split}.parquet").to_pylist()
+            row["query_id"]: row["text"] for row in pq.read_table(jobs[0].files[f"queries.{split}.parquet"]).to_pylist()
         }
-        for row in pq.read_table(jobs[0].folder / f"qrels.{split}.parquet").to_pylist():
+        for row in pq.read_table(jobs[0].files[f"qrels.{split}.parquet"]).to_pylist():
             assert row["query_id"] == f"query:{row['doc_id']}" and row["doc_id"] == names[row["passage"]]
     assert queries["query:numpy._core.fromnumeric.sum"] == "Sum of array elements over a given axis."
     assert len({text.casefold() for text in queries.values()}) == num_passages
@@ -229,7 +228,7 @@ def test_collection_of_numpy(stages):
 def test_neither_the_packages_nor_heavy_libraries_are_imported(tmp_path):
     script = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
-        "from teleport.collection import build, reader\nfrom teleport.collection.forms import apidocs\n"
+        "from teleport.collection import corpus, reader, split\nfrom teleport.collection.forms import apidocs\n"
         "assert apidocs.harvest({'sklearn': apidocs.package_version('sklearn')}, 400)\n"
         "print(sorted({'torch', 'pandas', 'scipy', 'sklearn', 'transformers'} & set(sys.modules)))"
     )

@@ -6,10 +6,9 @@ import json
 import pyarrow.parquet as pq
 import pytest
 
-from teleport.collection import build
 from teleport.collection.forms import cloud
 from teleport.collection.records import split_of
-from teleport.plan.identity import identify_source
+from teleport.plan.identity import identify_corpus
 from teleport.refusal import Refusal
 
 REST = " ".join(f"And this is part {number} of a text about {{what}}" for number in range(3))
@@ -129,16 +128,16 @@ def test_versions_of_an_api_are_one_passage_the_newest_stable_one(packages):
 
 
 def test_the_collection(packages, stages):
-    """The stage: splits by names, one positive a query, versions in the facts and in the key."""
-    settings = identify_source(cloud.Settings(source="cloud"))
-    assert settings.versions == VERSIONS
-    job = stages.run(build.run, "collection", settings.model_dump(mode="json"))
-    facts = json.loads((job.folder / "manifest.json").read_text())["facts"]
-    names = pq.read_table(job.folder / "corpus.parquet")["doc_id"].to_pylist()
-    assert facts["versions"] == VERSIONS and facts["num_passages"] == len(names) == 8
+    """The stages: splits by names, one positive a query, versions in the key."""
+    settings = identify_corpus(cloud.Settings(source="cloud"))
+    assert settings.versions == VERSIONS and settings.identity()["versions"] == VERSIONS
+    made = stages.collection({"source": "cloud"}, versions=VERSIONS)
+    facts, files = made.facts, made.files
+    names = pq.read_table(files["corpus.parquet"])["doc_id"].to_pylist()
+    assert facts["num_passages"] == len(names) == 8
     judged = {}
     for split in facts["splits"]:
-        for row in pq.read_table(job.folder / f"qrels.{split}.parquet").to_pylist():
+        for row in pq.read_table(files[f"qrels.{split}.parquet"]).to_pylist():
             assert row["query_id"] == f"query:{row['doc_id']}" and split_of(row["doc_id"]) == split
             judged[row["doc_id"]] = split
     assert len(judged) == 5 and "train" in judged.values()

@@ -10,7 +10,6 @@ import pyarrow.parquet as pq
 import pytest
 from test_collection_official import NQ, PSGS, tar_bytes
 
-from teleport.collection.build import run
 from teleport.collection.forms import ir_datasets as ir
 
 MARCO = {
@@ -34,20 +33,20 @@ import json, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 from stages import Stages
-from teleport.collection.build import run
 from teleport.running.log import configure_logging
 configure_logging()
-print(Stages(Path()).run(run, "collection", json.loads(sys.argv[2])).folder)
+made = Stages(Path()).collection(json.loads(sys.argv[2]))
+print(json.dumps({name: str(path) for name, path in made.files.items()}))
 """
 
 
 def run_stage(folder, source):
-    """Run the collection stage in a process of its own: ir_datasets reads its home only once."""
-    command = [sys.executable, "-c", SCRIPT, str(Path(__file__).parents[1]), json.dumps({"source": source})]
+    """Run the stages of a collection in a process of its own: ir_datasets reads its home only once."""
+    command = [sys.executable, "-c", SCRIPT, str(Path(__file__).parents[1]), json.dumps(source)]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    stage = folder / done.stdout.strip()
-    return {p.name.removesuffix(".parquet"): pq.read_table(p).to_pylist() for p in stage.glob("*.parquet")}, done.stderr
+    files = {name: folder / path for name, path in json.loads(done.stdout).items() if name.endswith(".parquet")}
+    return {name.removesuffix(".parquet"): pq.read_table(p).to_pylist() for name, p in files.items()}, done.stderr
 
 
 def place(folder, name, files):
@@ -131,13 +130,13 @@ def test_documents_with_a_title_a_body_or_only_fields(registry, stages):
     registry["toy"] = make_set(docs)
     registry["toy/train"] = make_set(docs, [GenericQuery("q1", "what")], qrels)
     source = {"source": "ir_datasets", "corpus": "toy", "splits": {"train": "toy/train"}}
-    folder = stages.run(run, "collection", {"source": source}).folder
-    assert pq.read_table(folder / "corpus.parquet").to_pylist() == [
+    files = stages.collection(source).files
+    assert pq.read_table(files["corpus.parquet"]).to_pylist() == [
         {"doc_id": "D1", "title": "Title", "text": "Body."},
         {"doc_id": "D2", "title": "", "text": "Other."},
         {"doc_id": "D3", "title": "", "text": "Untitled."},
     ]
-    rows = pq.read_table(folder / "qrels.train.parquet").to_pylist()
+    rows = pq.read_table(files["qrels.train.parquet"]).to_pylist()
     assert [(row["doc_id"], row["grade"]) for row in rows] == [("D2", 2), ("D1", 0)], "a repetition is read once"
 
 
@@ -145,11 +144,14 @@ def test_documents_with_a_title_a_body_or_only_fields(registry, stages):
     ("corpus", "split", "message"),
     [
         ("beir/scifact/tset", "toy", "collection.corpus: .*'beir/scifact/tset'. Did you mean beir/scifact/test"),
-        ("msmarco-document", "nothing like it", "collection.splits.test: .*ids are listed at"),
-        ("msmarco-document", "msmarco-document", "collection.splits.test: 'msmarco-document' of .* has no queries"),
+        ("toy", "nothing like it", "collection.splits.test: .*ids are listed at"),
+        ("toy", "msmarco-document", "collection.splits.test: 'msmarco-document' of .* has no queries"),
     ],
 )
 def test_wrong_ids_are_named_with_their_setting(registry, stages, corpus, split, message):
+    from ir_datasets.datasets.msmarco_document import MsMarcoDocument
+
+    registry["toy"] = make_set([MsMarcoDocument("D1", "http://x", "Title", "Body.")])
     source = {"source": "ir_datasets", "corpus": corpus, "splits": {"test": split}}
     with pytest.raises(ValueError, match=message):
-        run(stages.make("collection", {"source": source}))
+        stages.collection(source)

@@ -4,14 +4,14 @@ import gzip
 import io
 import json
 import tarfile
+from types import SimpleNamespace
 
 import pyarrow.parquet as pq
 import pytest
 
-from teleport.collection import build as build_module
+from teleport.collection import corpus as corpus_stage
 from teleport.collection import dpr as dpr_json
 from teleport.collection import records
-from teleport.collection.build import run
 from teleport.collection.forms import downloads as official
 from teleport.collection.forms.downloads import OfficialSplit
 
@@ -34,7 +34,7 @@ def tar_bytes(members):
 
 
 def build(stages, folder, corpus, splits):
-    """Run the collection stage over the files in `folder`; returns ({name: rows of each Parquet file}, facts).
+    """Run the stages of a collection over the files in `folder`; returns ({name: rows of each Parquet file}, facts).
 
     Without `splits` there is one without queries.
     """
@@ -43,9 +43,9 @@ def build(stages, folder, corpus, splits):
     files = {p.name: {"path": str(p), "bytes": p.stat().st_size} for p in folder.iterdir()}
     fetched = stages.finish(stages.make("download"), {"files": files})
     source = {"source": "downloads", "files": dict.fromkeys(files, {}), "corpus": corpus, "splits": splits}
-    job = stages.run(run, "collection", {"source": source}, {"download": fetched})
-    tables = {p.name.removesuffix(".parquet"): pq.read_table(p).to_pylist() for p in job.folder.glob("*.parquet")}
-    return tables, json.loads((job.folder / "manifest.json").read_text())["facts"]
+    made = stages.collection(source, {"download": fetched})
+    tables = {name.removesuffix(".parquet"): path for name, path in made.files.items() if path.suffix == ".parquet"}
+    return {name: pq.read_table(path).to_pylist() for name, path in tables.items()}, made.facts
 
 
 @pytest.fixture
@@ -109,9 +109,9 @@ def test_judgments_alone_may_be_fetched(stages, files):
     download = stages.finish(stages.make("download"), {"files": fetched})
     splits = {"dl19": {"qrels": "qrels.txt"}, "own": {"qrels": str(own)}}
     source = {"source": "judgments", "files": {"qrels.txt": {}}, "splits": splits}
-    job = stages.run(run, "collection", {"source": source}, {"download": download})
-    corpus = pq.read_table(job.folder / "corpus.parquet")["doc_id"].to_pylist()
-    qrels = pq.read_table(job.folder / "qrels.dl19.parquet").to_pylist()
+    job = stages.collection(source, {"download": download})
+    corpus = pq.read_table(job.files["corpus.parquet"])["doc_id"].to_pylist()
+    qrels = pq.read_table(job.files["qrels.dl19.parquet"]).to_pylist()
     assert corpus == ["a", "b"] and [(row["doc_id"], row["grade"]) for row in qrels] == [("a", 1), ("b", 0)]
 
 
@@ -134,15 +134,15 @@ def test_ms_marco_documents(stages, files):
 
 def test_long_texts_are_written_in_smaller_groups(stages, files, monkeypatch):
     """What is held in memory is bounded by characters too; the content is the same."""
-    monkeypatch.setattr(build_module, "ROW_GROUP_CHARACTERS", 25)
-    monkeypatch.setattr(build_module, "ROW_GROUP", 3)
+    monkeypatch.setattr(corpus_stage, "ROW_GROUP_CHARACTERS", 25)
+    monkeypatch.setattr(corpus_stage, "ROW_GROUP", 3)
     texts = ["x" * size for size in (5, 19, 2, 40, 1, 1, 1, 1)]
     put(files, "corpus.tsv", "".join(f"d{i}\t{text}\n" for i, text in enumerate(texts)))
     tables, _ = build(stages, files, {"file": "corpus.tsv"}, {})
     assert [row["text"] for row in tables["corpus"]] == texts
     rows = [(i, f"d{i}", "", text) for i, text in enumerate(texts)]
-    assert [len(block) for block in build_module.blocks(rows)] == [3, 1, 3, 1]
-    assert list(build_module.blocks([])) == []
+    assert [len(block) for block in corpus_stage.blocks(rows)] == [3, 1, 3, 1]
+    assert list(corpus_stage.blocks([])) == []
 
 
 PSGS = 'id\ttext\ttitle\n1\t"Aaron is a ""prophet"", they say"\tAaron\n2\tno quotes\t"The ""End"""\n3\tthird\tT\n'
@@ -208,7 +208,8 @@ def test_questions_that_the_training_file_lacks_come_without_contexts(files):
     put(files, "nq-train.qa.csv", "who is aaron\t['a prophet']\nwho else\t['nobody']\n")
     facts = {p.name: {"path": str(p), "bytes": p.stat().st_size} for p in files.iterdir()}
     form = OfficialSplit(form="dpr", queries="biencoder-nq-train.json.gz", all_questions="nq-train.qa.csv")
-    found = official.split(form, facts)
+    job = SimpleNamespace(inputs={"download": None}, facts=lambda role: {"files": facts})
+    found = official.split(SimpleNamespace(splits={"train": form}), "train", job)
     ids = [(query_id, text) for _, query_id, text in found.queries]
     assert ids == [("0", "who is aaron"), ("1", "no context"), ("2", "who else")]
     assert {query_id for _, query_id, _, _ in found.qrels} == {"0"}

@@ -7,9 +7,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from teleport.collection.build import run
 from teleport.collection.reader import read_positives
-from teleport.running.artefact import Artefact
 from teleport.running.files import sha256_file
 
 # Quotes, a lone quote, a line separator and spaces at the ends are text and must survive.
@@ -75,19 +73,15 @@ def beir(root):
 
 
 def tables(job):
-    return {p.name: pq.read_table(p).to_pylist() for p in sorted(job.folder.glob("*.parquet"))}
+    return {name: pq.read_table(path).to_pylist() for name, path in job.files.items() if path.suffix == ".parquet"}
 
 
 def build(stages, source):
-    return stages.run(run, "collection", {"source": source})
+    return stages.collection(source)
 
 
-def manifest(job):
-    return json.loads((job.folder / "manifest.json").read_text())
-
-
-def facts(job):
-    return manifest(job)["facts"]
+def facts(made):
+    return made.facts
 
 
 @pytest.mark.parametrize("form", [folder, folder_with_queries_apart, tsv, beir])
@@ -132,8 +126,9 @@ def test_corpus_digest_depends_on_the_corpus_alone(stages, tmp_path):
 
 def test_two_builds_give_the_same_bytes(stages, tmp_path):
     settings = folder(tmp_path / "data")
-    files = [manifest(build(stages, settings))["files"] for _ in range(2)]
-    assert files[0] == files[1] and len(files[0]) == 8
+    made = [build(stages, settings).values() for _ in range(2)]
+    files = [[json.loads((job.folder / "manifest.json").read_text())["files"] for job in jobs] for jobs in made]
+    assert files[0] == files[1] and [len(each) for each in files[0]] == [3, 4, 4]
 
 
 def test_corpus_of_two_columns_has_empty_titles(stages, tmp_path):
@@ -230,7 +225,7 @@ def test_training_questions_with_answers_stay_where_positives_are_found_by_them(
 
 def test_reader(stages, tmp_path):
     built = build(stages, folder(tmp_path / "data"))
-    positives = read_positives(Artefact(built.folder), "train")
+    positives = read_positives(built.split("train"), "train")
     assert (positives.offsets.dtype, positives.values.dtype) == (np.int64, np.int32)
     assert positives.offsets.tolist() == [0, 2, 3] and positives.values.tolist() == [
         2,
@@ -254,14 +249,14 @@ def test_positives_keep_the_order_of_the_judgments(stages, tmp_path):
         if grade:
             expected[query].append(passage)
     built = build(stages, settings)
-    assert [one.tolist() for one in read_positives(Artefact(built.folder), "train")] == expected
+    assert [one.tolist() for one in read_positives(built.split("train"), "train")] == expected
 
 
 def test_reader_of_queries_without_positives(stages, tmp_path):
     built = build(stages, folder(tmp_path / "data") | {"positive_grade": 2})
-    positives = read_positives(Artefact(built.folder), "test")
+    positives = read_positives(built.split("test"), "test")
     assert positives.offsets.tolist() == [0, 0] and positives.values.tolist() == []
-    assert read_positives(Artefact(built.folder), "test", grade=1)[0].tolist() == [1], "a lower grade than positives"
+    assert read_positives(built.split("test"), "test", grade=1)[0].tolist() == [1], "a lower grade than positives"
 
 
 # (queries, judgments) of train, dev, test as the README of each collection states them, and its number of passages.
@@ -292,18 +287,18 @@ def test_real_collections(stages, shared, name):
     }
     assert found == {split: (queries, judgments, judgments, 0) for split, (queries, judgments) in counts.items()}
     for split, (queries, judgments) in counts.items():
-        positives = read_positives(Artefact(job.folder), split)
+        positives = read_positives(job.split(split), split)
         assert len(positives) == queries and positives.lengths.min() > 0
         assert positives.offsets[-1] == len(positives.values) == judgments
         if name != "nfcorpus":
-            assert pq.read_metadata(job.folder / f"answers.{split}.parquet").num_rows == queries
+            assert pq.read_metadata(job.files[f"answers.{split}.parquet"]).num_rows == queries
 
 
 def test_a_file_that_has_changed_since_it_was_planned_is_refused(stages, tmp_path):
     """Else its content would be kept under the digest of another one."""
     source = folder(tmp_path)
     files = {str(path): sha256_file(path) for path in tmp_path.glob("q*.tsv")}
-    run(stages.make("collection", {"source": source, "files": files}))
+    stages.collection(source, files=files)
     write(tmp_path / "queries.test.tsv", ["q4\tanother text"])
     with pytest.raises(ValueError, match="queries.test.tsv has changed since it was planned"):
-        run(stages.make("collection", {"source": source, "files": files}))
+        stages.collection(source, files=files)

@@ -129,8 +129,6 @@ def world_of_pool(stages):
     import pyarrow.parquet as pq
 
     from teleport.negatives.pool import Items, PoolWriter
-    from teleport.running.artefact import MANIFEST
-    from teleport.running.files import write_json
 
     corpus = stages.make("collection")
     pq.write_table(
@@ -148,6 +146,4 @@ def world_of_pool(stages):
     writer.append(np.array([2, 1]), Items(np.array([2, 3, 2]), ones, ones, ones, np.array([0.5, 0.25, np.nan])))
     writer.close()
     stages.finish(pool)
-    path = pool.folder / MANIFEST
-    write_json(path, json.loads(path.read_text()) | {"inputs": {"collection": f"collection/{corpus.key}"}})
     return pool.folder

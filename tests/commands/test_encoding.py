@@ -8,6 +8,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from commands.encoding import cut_of_rows, encodings_said
+from commands.forecast.counts import token_maps
 from encoder_world import source_folder
 from teleport.plan.plan import Plan
 from teleport.running.artefact import MANIFEST, signed
@@ -49,7 +50,7 @@ def test_what_the_configuration_leaves_out_is_told_once(said):
 def test_once_there_are_tokens_it_is_told_how_many_passages_are_cut(said):
     """64 tokens with the special ones: 62 of a text."""
     left_out = {"pooling": "cls"}
-    (stage,) = (stage for stage in said(left_out)[1].stages.values() if stage.kind == "tokens")
+    (stage,) = token_maps(said(left_out)[1])
     folder = Path("results/stages", stage.name)
     folder.mkdir(parents=True)
     path = folder / "passages.offsets.npy"

@@ -7,6 +7,7 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import huggingface_hub
 import huggingface_hub.constants
 import pytest
 
@@ -22,14 +23,16 @@ def train(stages, tmp_path, monkeypatch):
     monkeypatch.setattr(export, "example_text", lambda folder: "## An example\nsecret <b>text</b>\n\n")
     home = tmp_path / "results/experiments/tele"
     (home / "episode-1").mkdir(parents=True)
+    corpus = stages.finish(stages.make("corpus", {"source": {"source": "folder"}}))
     for folder, mean in ((home, 0.25), (home / "episode-1", 0.5)):
-        job = stages.finish(stages.make("evaluate", {"measures": ["RR@10"]}), {"means": {"RR@10": mean}})
+        job = stages.make("evaluate", {"measures": ["RR@10"]}, {"corpus": corpus})
+        stages.finish(job, {"means": {"RR@10": mean}})
         (folder / "evaluate-test").symlink_to(job.folder)
     job = stages.make("train")
     checkpoint = job.output("checkpoint")
     checkpoint.mkdir()
     (checkpoint / "config.json").write_text(json.dumps({}))
-    (checkpoint / "README.md").write_text("# A model\n\n## Settings\n")
+    (checkpoint / "README.md").write_text("---\ntags: [dense-retrieval]\n---\n\n# A model\n\n## Settings\n")
     stages.finish(job)
     (home / "episode-1/train").symlink_to(job.folder)
     return home / "episode-1/train"
@@ -39,7 +42,7 @@ def test_a_folder_beside_the_episodes_is_none(train, tmp_path):
     train.parent.with_name("episode-2b").mkdir()
     export.export(train, tmp_path / "new/model")
     card = (tmp_path / "new/model/README.md").read_text()
-    assert [line for line in card.splitlines() if "test" in line] == ["| 0 | test | 0.250 |", "| 1 | test | 0.500 |"]
+    assert [line for line in card.splitlines() if "| test" in line] == ["| 0 | test | 0.250 |", "| 1 | test | 0.500 |"]
     with pytest.raises(Refusal, match="model is there already"):
         export.export(train, tmp_path / "new/model")
 
@@ -48,7 +51,7 @@ def test_the_scores_are_of_their_episodes_also_where_one_stands_beside_the_check
     monkeypatch.chdir(train.parent)
     export.export(Path(train.name), tmp_path / "model")
     card = (tmp_path / "model/README.md").read_text()
-    assert [line for line in card.splitlines() if "test" in line] == ["| 0 | test | 0.250 |", "| 1 | test | 0.500 |"]
+    assert [line for line in card.splitlines() if "| test" in line] == ["| 0 | test | 0.250 |", "| 1 | test | 0.500 |"]
 
 
 def test_an_export_that_fails_leaves_nothing_and_may_be_repeated(train, tmp_path, monkeypatch):
@@ -70,7 +73,8 @@ def test_an_export_without_scores_says_so(train, tmp_path):
 
 
 def test_splits_with_other_measures_have_columns_of_their_own(train, stages, tmp_path):
-    job = stages.make("evaluate", {"measures": ["R@5", "RR@10"]})
+    corpus = stages.finish(stages.make("corpus", {"source": {"source": "folder"}}))
+    job = stages.make("evaluate", {"measures": ["R@5", "RR@10"]}, {"corpus": corpus})
     stages.finish(job, {"means": {"R@5": 0.75, "RR@10": 0.125}})
     (train.parent / "evaluate-dev").symlink_to(job.folder)
     export.export(train, tmp_path / "model")
@@ -101,8 +105,24 @@ def test_a_card_quotes_texts_of_the_collection_only_where_it_is_asked_to(train, 
     export.export(train, tmp_path / "quoting", examples=True)
     cards = [(tmp_path / name / "README.md").read_text() for name in ("model", "quoting")]
     assert ["secret" in card for card in cards] == [False, True]
-    with pytest.raises(Refusal, match="is a stage of kind evaluate: --examples go into the card of a checkpoint"):
+    with pytest.raises(Refusal, match="is a stage of kind evaluate, and --examples is of a checkpoint's card"):
         export.export(train.parent / "evaluate-test", tmp_path / "run", examples=True)
+
+
+def test_the_head_of_a_card_is_what_the_hub_reads(train, tmp_path):
+    """By the library of the hub: its own scores alone, and what the tags were."""
+    export.export(train, tmp_path / "model", license="mit", language="en")
+    data = huggingface_hub.ModelCard.load(tmp_path / "model/README.md").data
+    (result,) = data.eval_results
+    assert (data.license, data.language, data.datasets, data.tags) == ("mit", "en", ["folder"], ["dense-retrieval"])
+    assert (data.model_name, result.dataset_split, result.metric_type, result.metric_value) == (
+        "tele", "test", "RR@10", 0.5,
+    )  # fmt: skip
+    export.export(train, tmp_path / "plain")
+    data = huggingface_hub.ModelCard.load(tmp_path / "plain/README.md").data
+    assert data.license is None and data.language is None
+    with pytest.raises(Refusal, match="is a stage of kind evaluate, and --license is of a checkpoint's card"):
+        export.export(train.parent / "evaluate-test", tmp_path / "run", license="mit")
 
 
 @pytest.mark.parametrize("text", ["<script>a</script> & [x](y)", "# `a` *b* _c_ | ~~d~~\n\n![i](j)", "a\\b"])

@@ -94,8 +94,8 @@ def test_finished_experiments_of_other_configurations_stay(index):
 def test_what_a_table_shows_stays_with_all_it_was_made_from():
     """BM25 belongs to no experiment: only the table shows it."""
     make_plan("mine")
-    finish("collection/111111111111")
-    finish("bm25/111111111111", {"collection": "collection/111111111111"})
+    finish("corpus/111111111111")
+    finish("bm25/111111111111", {"corpus": "corpus/111111111111"})
     finish("evaluate/111111111111", {"run": "bm25/111111111111"})
     sources = Path("results/tables/other/main.sources.csv")
     sources.parent.mkdir(parents=True)

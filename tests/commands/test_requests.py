@@ -20,7 +20,6 @@ from commands.forecast.requests import (
     MEMORY_MARGIN,
     STARTING,
     Requests,
-    encoding,
     group_of,
 )
 from paths import REPOSITORY
@@ -73,7 +72,14 @@ CONFIGURATIONS += ["marco variants/marco-ance variants/marco-star-adore", "apido
 @pytest.mark.parametrize("names", CONFIGURATIONS)
 def test_no_job_of_several_stages_waits_for_one_that_waits_for_it(names):
     """Also where passages are frozen, and each checkpoint encodes queries alone (ADORE)."""
-    plan = Plan(*load_files([REPOSITORY / f"config/{name}.yaml" for name in names.split()]))
+    require_no_circle(Plan(*load_files([REPOSITORY / f"config/{name}.yaml" for name in names.split()])))
+
+
+def test_searches_of_queries_that_stay_are_in_the_job_of_the_passages_that_were_trained():
+    require_no_circle(marco(training={"trains": ["passage"], "start_from": "previous"}))
+
+
+def require_no_circle(plan):
     job_of = {stage.name: group_of(stage) or stage.name for stage in plan.stages.values()}
     waits = {(job_of[s.name], job_of[read.name]) for s in plan.stages.values() for read in s.inputs.values()}
     assert networkx.is_directed_acyclic_graph(networkx.DiGraph(edge for edge in waits if len(set(edge)) > 1))
@@ -87,7 +93,8 @@ def test_every_stage_asks_for_its_own_forecast_and_twice_as_much_at_each_attempt
     for stage in plan.stages.values():
         cost, seconds = forecast.cost(stage)
         first, second, third = (requests.of(stage, attempt) for attempt in (1, 2, 3))
-        starting = 0 if stage.kind in FOLLOWING else STARTING
+        follows = stage.kind in FOLLOWING or stage.kind == "encode" and stage.settings.of != "passages"
+        starting = 0 if follows else STARTING
         assert first.minutes == max(1, round(MARGIN * seconds / 60)) + starting or cost.lacks
         assert first.mem_mb == max(LEAST_MB, math.ceil(MEMORY_MARGIN * cost.memory / 1e6)) or cost.lacks
         assert (second.minutes, third.mem_mb) == (2 * first.minutes, 4 * first.mem_mb)
@@ -136,12 +143,12 @@ def test_once_the_collection_is_built_whose_size_nobody_said_stages_ask_by_their
         Requests(plan, {"hardware": "h200"}),
         [s for s in plan.stages.values() if s.kind == "encode"],
     )
-    before, folder = requests.of(encode), STAGES / plan.collection.name
-    folder.mkdir(parents=True)
-    splits = {split: {"queries": 9, "positives": 9} for split in ("train", "dev", "dl19", "dl20")}
-    facts = {"num_passages": 9, "splits": splits}
-    manifest = {"kind": "collection", "key": plan.collection.key, "facts": facts, "files": {}, "provenance": {}}
-    (folder / MANIFEST).write_text(json.dumps(manifest))
+    before = requests.of(encode)
+    for stage in (plan.corpus, *plan.collection["splits"].values()):
+        facts = {"num_passages": 9} if stage.kind == "corpus" else {"queries": 9, "positives": 9}
+        (STAGES / stage.name).mkdir(parents=True)
+        manifest = {"kind": stage.kind, "key": stage.key, "facts": facts, "files": {}, "provenance": {}}
+        (STAGES / stage.name / MANIFEST).write_text(json.dumps(manifest))
     assert before == (needs(encode).minutes, needs(encode).mem_mb)
     assert requests.of(encode).mem_mb < before.mem_mb and requests.of(encode).minutes < before.minutes
 
@@ -160,7 +167,7 @@ def test_a_mistake_in_the_profile_is_one_sentence():
 
 
 def test_what_needs_a_network_runs_where_snakemake_does():
-    """`collection` needs one with ir_datasets alone."""
+    """`corpus` and `split` need one with ir_datasets alone."""
     rules = (REPOSITORY / "rules/stages.smk").read_text()
     local = rules.partition("localrules:")[2].partition("rule ")[0]
     assert {kind for kind, row in KINDS.items() if row.network and f"    {kind},\n" in local} == {
@@ -168,17 +175,25 @@ def test_what_needs_a_network_runs_where_snakemake_does():
         "pretrained",
         "ranker",
     }
-    assert {kind for kind, row in KINDS.items() if row.network} == {"download", "pretrained", "ranker", "collection"}
+    assert {kind for kind, row in KINDS.items() if row.network} == {
+        "download",
+        "pretrained",
+        "ranker",
+        "corpus",
+        "split",
+    }
 
 
 def test_a_search_whose_vectors_are_there_starts_a_job_of_its_own():
     plan = marco()
     requests = Requests(plan, {"hardware": "a100"})
     search = next(stage for stage in plan.stages.values() if stage.kind == "retrieve")
-    before, vectors = requests.of(search).minutes, encoding(search)
-    assert vectors.kind == "encode" and before >= 1
-    (STAGES / vectors.name).mkdir(parents=True)
-    (STAGES / vectors.name / MANIFEST).touch()
+    before, read = requests.of(search).minutes, [search.inputs[role] for role in ("queries", "passages", "index")]
+    assert before >= 1
+    for stage in read:
+        assert requests.of(search).minutes == before
+        (STAGES / stage.name).mkdir(parents=True)
+        (STAGES / stage.name / MANIFEST).touch()
     assert requests.of(search).minutes == before + STARTING
 
 

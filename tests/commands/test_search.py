@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import faiss
 import numpy as np
@@ -15,6 +16,7 @@ from commands.search import search
 from experiment_world import ExperimentWorld, made, world  # noqa: F401 (fixtures)
 from paths import REPOSITORY
 from teleport.api import open_results
+from teleport.encoder.new_queries import encode_queries
 from teleport.refusal import Refusal
 from untouched import untouched
 
@@ -68,6 +70,18 @@ def test_an_experiment_that_is_not_there_is_refused(world, what, said):  # noqa:
         list(search(what, ["a"], None, 3, False))
     with pytest.raises(Refusal, match="there is no query"):
         list(search("mine/tuned", [], None, 3, False))
+
+
+def test_new_queries_have_as_many_components_as_those_of_the_stage(world):  # noqa: F811
+    experiment = open_results()["mine/tuned"]
+    stage = experiment.stage("encode-queries.test")
+    tokens, whole = experiment.input(stage, "tokens.queries.test"), experiment.encode(world.queries[:3])
+    cut = SimpleNamespace(manifest={"settings": stage.manifest["settings"] | {"truncate_dim": 8}})
+    read = experiment.input(stage, "checkpoint"), tokens, experiment.input(tokens, "pretrained")
+    vectors = encode_queries(world.queries[:3], cut, *read)
+    directions = [each / np.linalg.norm(each, axis=1, keepdims=True) for each in (vectors, whole[:, :8])]
+    assert vectors.shape == (3, 8) and whole.shape == (3, 32)
+    np.testing.assert_allclose(*directions, rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("chunks", [1, 2])

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from encoder_world import PASSAGES, make_collection, make_pretrained, make_tokens, source_folder
+from stages import roles_of
 from teleport.encoder import encode
 from teleport.encoder.model import Encoder
 from teleport.running import shards
@@ -16,7 +17,7 @@ from teleport.running.job import Job
 from teleport.running.run import run, run_shard
 from teleport.running.shards import shard_rows
 
-SETTINGS = {"sides": ["query", "passage"], "max_query_tokens": 16, "max_passage_tokens": 48, "precision": "fp32"}
+SETTINGS = {"of": "passages", "max_query_tokens": 16, "max_passage_tokens": 48, "precision": "fp32"}
 BLOCK = 4
 
 
@@ -37,7 +38,7 @@ def world(stages, tmp_path):
 
 
 def spec_of(world, **changes):
-    inputs = {role: f"{job.kind}/{job.key}" for role, job in world.items()}
+    inputs = {role: f"{job.kind}/{job.key}" for role, job in roles_of(world).items()}
     return {"kind": "encode", "key": "e" * 12, "code": "test", "settings": SETTINGS, "inputs": inputs} | changes
 
 
@@ -109,23 +110,14 @@ def test_joined_is_whole(world, tmp_path, monkeypatch, count):
     with monkeypatch.context() as patch:
         seen = counted(patch)
         folder, joined = join(world, tmp_path, count)
-        assert sum(seen) == 2 + 1  # queries only: the passages are the shards'
-    assert files(joined) == files(whole) and len(files(joined)) == 3
+        assert not seen, "all passages are the shards'"
+    assert files(joined) == files(whole) and len(files(joined)) == 1
     assert not (tmp_path / "results/shards/encode" / ("e" * 12)).exists()
     assert [shard["rows"] for shard in joined["facts"]["shards"]] == [
         list(shard_rows(18, BLOCK, name)) for name in names(count)
     ]
     counts = ("texts", "real_tokens", "dim", "dtype")
     assert [joined["facts"][key] for key in counts] == [whole["facts"][key] for key in counts]
-
-
-def test_a_stage_of_passages_alone_is_joined_too(world, tmp_path):
-    alone = {"settings": SETTINGS | {"sides": ["passage"]}}
-    whole = files(join(world, tmp_path, 1)[1])
-    for name in names(2):
-        make_shard(world, tmp_path, name, **alone)
-    manifest = join(world, tmp_path, 2, **alone)[1]
-    assert files(manifest) == {"passages.npy": whole["passages.npy"]}
 
 
 def test_time_is_that_of_all_shards(world, tmp_path, monkeypatch):
@@ -135,9 +127,8 @@ def test_time_is_that_of_all_shards(world, tmp_path, monkeypatch):
         make_shard(world, tmp_path, name)
     facts = join(world, tmp_path, 2)[1]["facts"]
     by_shard = [shard["encode_seconds"] for shard in facts["shards"]]
-    assert facts["earlier_seconds"] == sum(by_shard) > 0
-    assert facts["encode_seconds"] > sum(by_shard)  # and the queries
-    assert facts["passages_per_second"] == round(18 / sum(by_shard), 1)
+    assert facts["earlier_seconds"] == facts["encode_seconds"] == sum(by_shard) > 0
+    assert facts["texts_per_second"] == round(18 / sum(by_shard), 1)
 
 
 def test_a_killed_shard_continues_and_a_finished_one_is_not_encoded_again(world, tmp_path, monkeypatch):
@@ -177,7 +168,7 @@ def test_a_killed_join_goes_on_at_its_shard_without_the_disk_twice(world, tmp_pa
     assert [(folder / "passages.npy").exists() for folder in folders] == [False, True, True]
     seen = counted(monkeypatch)
     assert files(join(world, tmp_path, 3)[1]) == whole
-    assert sum(seen) == 2 + 1 and [path.parent.name for path in checks] == ["1-of-3", "2-of-3", "2-of-3", "3-of-3"]
+    assert not seen and [path.parent.name for path in checks] == ["1-of-3", "2-of-3", "2-of-3", "3-of-3"]
 
 
 def test_a_disk_that_is_full_when_shards_are_joined_is_an_error_and_loses_nothing(world, tmp_path, monkeypatch):

@@ -47,9 +47,10 @@ def test_the_checkpoint_as_a_source_gives_the_same_tokens(stages, tmp_path, fami
     jobs = [make_tokens(stages, collection, pretrained, lower_case=family != "bert")]
     again = make_pretrained(stages, trained)
     jobs += [make_tokens(stages, collection, again, lower_case=rule) for rule in (None, family != "bert")]
-    ids = [np.load(job.folder / "passages.ids.npy").tolist() for job in jobs]
+    ids = [np.load(job["tokens.passages"].folder / "passages.ids.npy").tolist() for job in jobs]
     assert ids[0] == ids[1] == ids[2]
-    assert ids[0] != np.load(make_tokens(stages, collection, pretrained).folder / "passages.ids.npy").tolist()
+    without = make_tokens(stages, collection, pretrained)["tokens.passages"]
+    assert ids[0] != np.load(without.folder / "passages.ids.npy").tolist()
 
 
 @pytest.mark.parametrize("lower_case", [None, False])

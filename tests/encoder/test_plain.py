@@ -5,7 +5,7 @@ import pytest
 import torch
 import transformers
 
-from encoder_world import PASSAGES, make_collection, make_pretrained, make_tokens, source_folder
+from encoder_world import PASSAGES, encode_all, make_collection, make_pretrained, make_tokens, source_folder
 from teleport.arrays import Ragged
 from teleport.encoder import encode
 from teleport.encoder.load import load_backbone, load_encoders, save_encoders
@@ -13,7 +13,7 @@ from teleport.encoder.model import Encoder
 from teleport.encoder.side import Side
 from training_world import World, losses_of, tiny_bert
 
-SETTINGS = {"sides": ["query", "passage"], "max_query_tokens": 16, "max_passage_tokens": 48, "precision": "fp32"}
+SETTINGS = {"max_query_tokens": 16, "max_passage_tokens": 48, "precision": "fp32"}
 
 
 @pytest.mark.parametrize(("family", "sep"), [("mpnet", "</s>"), ("distilbert", "[SEP]")])
@@ -26,7 +26,7 @@ def test_vectors_are_those_of_transformers_one_text_at_a_time(stages, tmp_path, 
     collection = make_collection(stages)
     tokens = make_tokens(stages, collection, checkpoint)
     inputs = {"collection": collection, "tokens": tokens, "checkpoint": checkpoint}
-    found = np.load(stages.run(encode.run, "encode", SETTINGS, inputs).folder / "passages.npy")
+    found = np.load(encode_all(stages, SETTINGS, inputs).files["passages.npy"])
     tokenizer = transformers.AutoTokenizer.from_pretrained(source)
     model = transformers.AutoModel.from_pretrained(source).eval()
     for (title, text), vector in zip(PASSAGES, found, strict=True):

@@ -22,7 +22,7 @@ PREFIXES = {"query_prefix": "query: ", "passage_prefix": "The passage: "}
 def ids_of(stages, job, name, max_tokens):
     """The encoder's input of every text, as lists."""
     tokens = open_tokens(stages.make("encode", inputs={"tokens": job}), name)
-    special = json.loads((job.folder / "special.json").read_text())
+    special = json.loads((job["tokens.passages"].folder / "special.json").read_text())
     ids, lengths = Chunks(tokens, max_tokens, special).packed(np.arange(len(tokens)))
     return [text.tolist() for text in np.split(ids, np.cumsum(lengths)[:-1])]
 
@@ -50,6 +50,11 @@ def test_a_prefix_is_lower_cased_with_its_text(stages, tmp_path):
     assert ids_of(stages, jobs[0], "passages", 64) == ids_of(stages, jobs[1], "passages", 64)
 
 
+def label(stage):
+    """The kind of a stage, and of tokens and vectors what they are of."""
+    return f"{stage.kind} of {stage.settings.of}" if stage.kind in ("tokens", "encode") else stage.kind
+
+
 def test_a_prefix_decides_the_tokens_and_what_reads_them():
     raw = yaml.safe_load(
         """
@@ -62,9 +67,10 @@ def test_a_prefix_decides_the_tokens_and_what_reads_them():
     )
     plain = Plan(*read.load(raw)).stages
     prefixed = Plan(*read.load(read.merged(raw, {"encoder": {"query_prefix": "query: "}}))).stages
-    kept = {stage.kind for name, stage in prefixed.items() if name in plain}
+    kept = {row for row in (label(stage) for name, stage in prefixed.items() if name in plain)}
     without_prefix = {"lexical_index", "bm25", "evaluate"}
-    assert kept == {"collection", "pretrained", "check"} | without_prefix
+    of_passages = {"tokens of passages", "encode of passages", "index"}  # of the start
+    assert kept == {"corpus", "split", "pretrained", "check"} | without_prefix | of_passages
 
 
 @pytest.mark.parametrize("tied", [True, False])

@@ -45,7 +45,7 @@ def vectors(stages, job, side="query", texts=TEXTS, max_tokens=512, **text_setti
     """Vectors of texts by the stages' own way: tokens once, packed, the encoder of one side."""
     made = make_tokens(stages, make_collection(stages, [], {"test": texts}), job, **text_settings)
     token_map = open_tokens(stages.make("encode", inputs={"tokens": made}), "queries.test")
-    special = json.loads((made.folder / "special.json").read_text())
+    special = json.loads((made["tokens.queries.test"].folder / "special.json").read_text())
     encoder = load_encoders(job.folder / "checkpoint")[side == "passage"]
     with torch.inference_mode():
         return encoder(*Chunks(token_map, max_tokens, special).packed(np.arange(len(texts))))

@@ -8,7 +8,7 @@ import pytest
 import torch
 from sentence_transformers import SentenceTransformer
 
-from encoder_world import PASSAGES, QUERIES, make_collection, make_pretrained, make_tokens, source_folder
+from encoder_world import PASSAGES, QUERIES, encode_all, make_collection, make_pretrained, make_tokens, source_folder
 from teleport.encoder import encode
 from teleport.encoder.completed import completed
 from teleport.encoder.own_settings import own_settings
@@ -61,7 +61,7 @@ def edit(path, **changes):
     write(path, json.loads(path.read_text()) | changes)
 
 
-def ours(stages, folder, projection=None):
+def ours(stages, folder, projection=None, truncate_dim=None):
     """(vectors of queries, of passages) of a checkpoint of which the configuration says nothing but a head's width."""
     encoder = completed(Encoder(checkpoint={"folder": str(folder)}, title="space", projection=projection))
     said = {name: getattr(encoder, name) for name in ("pooling", "normalize", "projection")}
@@ -70,10 +70,10 @@ def ours(stages, folder, projection=None):
     prefixes = {"query_prefix": encoder.query_prefix, "passage_prefix": encoder.passage_prefix}
     tokens = make_tokens(stages, collection, checkpoint, "space", encoder.lower_case, **prefixes)
     settings = {name: getattr(encoder, name) for name in ("max_query_tokens", "max_passage_tokens")}
-    settings |= {"sides": ["query", "passage"], "precision": "fp32"}
+    settings |= {"precision": "fp32", "truncate_dim": truncate_dim}
     inputs = {"collection": collection, "tokens": tokens, "checkpoint": checkpoint}
-    job = stages.run(encode.run, "encode", settings, inputs)
-    return [np.load(job.folder / f"{name}.npy") for name in ("queries.train", "passages")]
+    job = encode_all(stages, settings, inputs)
+    return [np.load(job.files[f"{name}.npy"]) for name in ("queries.train", "passages")]
 
 
 def theirs(folder):
@@ -94,6 +94,23 @@ def test_its_vectors_are_ours(stages, tmp_path, version, pooling, normalize, pro
         np.testing.assert_allclose(mine, its, rtol=0, atol=1e-5)
     wider = in_version_5(shutil.copytree(folder, tmp_path / "wider"), 64)
     assert np.abs(theirs(folder)[1] - theirs(wider)[1]).max() > 1e-3, "no text is cut: the length shows nowhere"
+
+
+@pytest.mark.parametrize("normalize", [True, False])
+def test_the_first_components_are_those_of_its_truncate_dim(stages, tmp_path, normalize):
+    folder = saved(tmp_path, "mean", normalize, PROMPTS)
+    model, passages = model_of(folder), [f"{title} {text}" if title else text for title, text in PASSAGES]
+    model.truncate_dim = 8
+    options = {"normalize_embeddings": normalize}  # it cuts behind its own Normalize
+    its = model.encode_query(QUERIES["train"], **options), model.encode_document(passages, **options)
+    cut, whole = ours(stages, folder, truncate_dim=8), ours(stages, folder)
+    for mine, theirs, wider in zip(cut, its, whole, strict=True):
+        assert mine.shape == (len(wider), 8) and wider.shape[1] == 32
+        np.testing.assert_allclose(mine, theirs, rtol=0, atol=1e-5)
+        assert np.allclose(mine, wider[:, :8], rtol=0, atol=1e-6) != normalize
+    np.testing.assert_array_equal(ours(stages, folder, truncate_dim=32)[1], whole[1])
+    with pytest.raises(Refusal, match="^encoder.truncate_dim is 33, but the checkpoint's vectors have 32 components"):
+        ours(stages, folder, truncate_dim=33)
 
 
 @pytest.mark.parametrize("version", [5, 6])

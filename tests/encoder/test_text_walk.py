@@ -7,7 +7,6 @@ import numpy as np
 
 from encoder_world import make_encoder, make_pretrained, source_folder
 from teleport.arrays import Ragged
-from teleport.collection import build
 from teleport.encoder import tokens
 from teleport.encoder.side import Side
 from walk import files_that_hold
@@ -40,12 +39,12 @@ def test_a_passage_passes_at_most_eight_files_from_its_line_to_a_batch(stages, t
     checkpoint, made = make_pretrained(stages, source_folder(tmp_path / "source")), SimpleNamespace()
 
     def collect_and_tokenise():
-        made.collection = stages.run(build.run, "collection", {"source": source})
+        made.collection = stages.collection(source)
         inputs = {"collection": made.collection, "pretrained": checkpoint}
-        made.tokens = stages.run(tokens.run, "tokens", {"query_prefix": "", "passage_prefix": ""}, inputs)
+        made.tokens = stages.run(tokens.run, "tokens", {"of": "passages"}, inputs)
 
     seen = files_that_hold(partial(has_text, ids=None), collect_and_tokenise)
-    job = stages.make("encode", {}, {"tokens": made.tokens})
+    job = stages.make("encode", {}, {"tokens.passages": made.tokens})
     tokenizer, special = tokens.load_tokenizer(tmp_path / "source", None)
     ids = np.unique(tokenizer.encode(MARK, add_special_tokens=False).ids)
     token_map = tokens.open_tokens(job, "passages")

@@ -44,7 +44,7 @@ def ragged(*lists):
 
 
 def special_of(job):
-    return json.loads((job.folder / "special.json").read_text())
+    return json.loads((job["tokens.passages"].folder / "special.json").read_text())
 
 
 def real_ids(stages, job, name, max_tokens):
@@ -109,10 +109,11 @@ def test_ids_lengths_and_facts_of_a_small_collection(stages, tmp_path):
     assert len(passages) == 2 and len(queries) == 1
     assert passages.values.dtype == np.uint16 and passages.offsets.tolist() == [0, 5, 8]
     assert special_of(job) == {"before": [2], "after": [3], "sep": 3, "pad": 0, "unk": 1, "vocab_size": len(vocabulary)}
-    facts = job_facts(job)
-    assert facts["splits"]["test"]["unknown"] == 0 and facts["passages"].pop("unknown") == 1 / 8
-    assert facts["passages"] == {"num": 2, "tokens": 8, "mean": 4.0, "p50": 4, "p90": 5, "p99": 5, "p100": 5}
-    assert facts["splits"]["test"]["num"] == 1 and facts["vocab_size"] == len(vocabulary)
+    facts = {name: job_facts(part) for name, part in job.items()}
+    assert facts["tokens.queries.test"]["unknown"] == 0 and facts["tokens.passages"].pop("unknown") == 1 / 8
+    lengths = {"num": 2, "tokens": 8, "mean": 4.0, "p50": 4, "p90": 5, "p99": 5, "p100": 5}
+    assert facts["tokens.passages"] == lengths | {"vocab_size": len(vocabulary)}
+    assert facts["tokens.queries.test"]["num"] == 1
 
 
 def test_a_script_that_the_vocabulary_lacks_is_said(stages, tmp_path, caplog):
@@ -122,8 +123,8 @@ def test_a_script_that_the_vocabulary_lacks_is_said(stages, tmp_path, caplog):
     for texts, share in (([khmer, khmer], 1), ([word * 10, f"{word * 10} {khmer}"], 1 / 81), ([word], 0)):
         caplog.clear()
         collection = make_collection(stages, [("", text) for text in texts], {"test": ["the"]})
-        facts = job_facts(make_tokens(stages, collection, checkpoint))
-        assert facts["passages"]["unknown"] == pytest.approx(share)
+        facts = job_facts(make_tokens(stages, collection, checkpoint)["tokens.passages"])
+        assert facts["unknown"] == pytest.approx(share)
         said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
         assert len(said) == (share == 1)
         assert all(text.startswith("100 % of the tokens of passages are unknown to the tokenizer") for text in said)
@@ -136,9 +137,7 @@ def test_fields_of_a_title_are_joined_and_the_whole_is_cut(stages, tmp_path):
     collection = make_collection(stages, passages, {"test": ["the was a b c d e f"]})
     names, ids = {i: name for name, i in bert_tokenizer().get_vocab().items()}, {}
     for most in (None, 22, 9):
-        inputs = {"collection": collection, "pretrained": checkpoint}
-        settings = {"query_prefix": "", "passage_prefix": "", "max_characters": most}
-        job = stages.run(tokens.run, "tokens", settings, inputs)
+        job = make_tokens(stages, collection, checkpoint, max_characters=most)
         ids[most] = [" ".join(names[i] for i in text) for text in tokens_of(stages, job)]
         assert len(tokens_of(stages, job, "queries.test")[0]) == 8, "queries are not cut"
     assert ids[None] == ["the [SEP] word [SEP] was a b c", "the [SEP] [SEP] was", "the was"]
@@ -196,8 +195,9 @@ def test_chunks_leave_no_trace(stages, tmp_path, monkeypatch):
     whole = make_tokens(stages, collection, checkpoint)
     monkeypatch.setattr(tokens, "CHUNK_TEXTS", 2)
     in_chunks = make_tokens(stages, collection, checkpoint)
-    for name in ("passages.ids.npy", "passages.offsets.npy", "queries.train.ids.npy", "special.json"):
-        assert (whole.folder / name).read_bytes() == (in_chunks.folder / name).read_bytes()
+    assert special_of(whole) == special_of(in_chunks) and {"passages.ids.npy", "queries.train.ids.npy"} < {*whole.files}
+    for name, path in whole.files.items():
+        assert path.read_bytes() == in_chunks.files[name].read_bytes()
 
 
 def test_a_large_vocabulary_takes_32_bits(stages, tmp_path):

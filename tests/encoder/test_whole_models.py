@@ -12,8 +12,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
 
 import collection_world
-from encoder_world import SIZE, make_pretrained, make_tokens, source_folder
-from teleport.encoder import encode
+from encoder_world import SIZE, encode_all, make_pretrained, make_tokens, source_folder
 from teleport.encoder.completed import completed
 from teleport.encoder.load import load_encoders
 from teleport.negatives import merge
@@ -58,8 +57,8 @@ def published(tmp_path, family, pooling):
 
 def mine(stages, vectors, collection):
     """(the retrieval of each query's neighbours, a pool of four of them without its positive)."""
-    made = {"collection": collection, "passages": vectors, "queries": vectors}
-    made["index"] = stages.run(index.run, "index", {}, {"passages": vectors})
+    made = {"collection": collection, "passages": vectors["passages"], "queries": vectors["queries.train"]}
+    made["index"] = stages.run(index.run, "index", {}, {"passages": vectors["passages"]})
     found = stages.run(retrieve.run, "retrieve", {"of": "queries", "split": "train", "depth": 6}, made)
     draw = Draw(count=4, place=0, draw=Negatives().draw_of("query"), scored=SOURCES["query"].scored)
     pool = Negatives().of_pool(seed=1, episode=1, sources={"query": draw})
@@ -82,22 +81,20 @@ def test_a_model_is_encoded_mined_with_and_trained_as_the_library_computes_it(st
         stages, texts, {"train": queries}, {"train": judged}, settings={"source": {"source": "tsv"}}, corpus_digest="c0"
     )
     tokens = make_tokens(stages, collection, checkpoint, "none", query_prefix=INSTRUCTION)
-    special = json.loads((tokens.folder / "special.json").read_text())
+    special = json.loads((tokens["tokens.passages"].folder / "special.json").read_text())
     tokenizer = library(folder).tokenizer
     assert [tokenizer.convert_ids_to_tokens(special[side]) for side in ("before", "after")] == [before, after]
     assert max(map(len, tokenizer(PASSAGES).input_ids)) > 30, "no text is cut: the length shows nowhere"
 
     def encoded(stage):
-        inputs = {"collection": collection, "tokens": tokens, "checkpoint": stage}
-        made = lengths | {"sides": ["query", "passage"], "precision": "fp32"}
-        return stages.run(encode.run, "encode", made, inputs)
+        return encode_all(stages, lengths | {"precision": "fp32"}, {"tokens": tokens, "checkpoint": stage})
 
-    def require_equal(job, folder):
-        """The vectors of a stage `encode` are the library's; returns those of the library."""
+    def require_equal(made, folder):
+        """The vectors of the stages `encode` are the library's; returns those of the library."""
         model = library(folder)
         theirs = model.encode_query(QUERIES), model.encode_document(PASSAGES)
         for name, expected in zip(("queries.train", "passages"), theirs, strict=True):
-            np.testing.assert_allclose(np.load(job.folder / f"{name}.npy"), expected, rtol=0, atol=1e-5)
+            np.testing.assert_allclose(np.load(made[name].folder / f"{name}.npy"), expected, rtol=0, atol=1e-5)
         return theirs
 
     vectors = encoded(checkpoint)

@@ -4,17 +4,31 @@ import json
 
 import pytest
 
+from teleport.arrays import save_array
+from teleport.collection.equal import digests_of
 from teleport.evaluation.check import run
 
 FACTS = {"num_passages": 400, "splits": {"train": {"queries": 60}, "dev": {"queries": 0}, "test": {"queries": 20}}}
 SETTINGS = {"mining_depth": 200, "evaluation_depth": 400, "splits": ["test"], "measures": ["RR@10"], "trains": True}
 SETTINGS |= {"live_depth": 0, "batch_queries": 1, "remove": "judged", "dev_splits": []}
 SETTINGS |= {"batch_queries": 8}
+QUERIES = {"train": ["what is it", "and this"], "test": ["What  is it", "another"]}
 
 
 def check(stages, settings, facts=FACTS):
-    collection = stages.finish(stages.make("collection"), facts)
-    return stages.run(run, "check", SETTINGS | settings, {"collection": collection})
+    grade = {"positive_grade": facts["positive_grade"]} if "positive_grade" in facts else {}
+    inputs = {"corpus": stages.finish(stages.make("corpus"), {"num_passages": facts["num_passages"]})}
+    for name, counts in facts["splits"].items():
+        job = stages.make("split")
+        save_array(job.output("digests.npy"), digests_of(QUERIES.get(name, [])))
+        inputs[f"split.{name}"] = stages.finish(job, counts | grade)
+    return stages.run(run, "check", SETTINGS | settings, inputs)
+
+
+def test_queries_that_are_trained_on_too_are_told(stages, caplog):
+    check(stages, {})
+    assert "Of the test queries 1 are training queries, too." in caplog.text
+    assert "dev queries" not in caplog.text
 
 
 def test_reports_what_it_compared(stages):

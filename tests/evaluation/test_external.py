@@ -9,7 +9,6 @@ import pyarrow.parquet as pq
 import pytest
 
 import collection_world
-from teleport.collection import build
 from teleport.evaluation import evaluate, external
 from teleport.running.artefact import Artefact
 from teleport.running.files import sha256_file
@@ -225,8 +224,8 @@ def test_official_runs_have_their_published_scores_without_a_collection(stages, 
     """Judgments alone: most passages of a run are in no file but the run."""
     qrels = shared / "judgments/trec-dl/qrels.dl19-passage.txt"
     source = {"source": "judgments", "splits": {"test": {"qrels": str(qrels)}}}
-    collection = stages.run(build.run, "collection", {"source": source})
-    facts = Artefact(collection.folder).facts
+    collection = stages.collection(source)
+    facts = collection.facts
     assert facts["judged_only"] and facts["num_passages"] == 9139
     counts = {"queries": 43, "judgments": 9260, "positives": 4102, "dropped": 0}
     assert facts["splits"]["test"] == counts

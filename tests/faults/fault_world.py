@@ -229,7 +229,13 @@ class FaultWorld:
         else:
             shutil.rmtree(self.place(stage), ignore_errors=True)
         if stage.kind == "download":
-            shutil.rmtree(self.folder / "data/downloads", ignore_errors=True)
+            fetched, recorded = self.folder / "data/downloads", self.folder / "data/downloads/digests.json"
+            for path in (path for name in stage.settings.files for path in fetched.glob(f"*{name}*")):
+                path.unlink()
+            if recorded.exists():  # others' digests stay
+                digests = json.loads(recorded.read_text())
+                own = [name for name in digests if Path(name).name in stage.settings.files]
+                recorded.write_text(json.dumps({name: digests[name] for name in digests if name not in own}))
 
     def restore(self, stage):
         """Make a stage anew, whatever a disturbance has left of it."""

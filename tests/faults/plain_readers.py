@@ -44,15 +44,15 @@ def collection(folder):
     return passages(path), kept, judged, answers and {name: answers[name] for name in kept if name in answers}
 
 
-def made_collection(folder, split="train"):
-    """The same of a finished stage `collection`."""
+def made_collection(made, split="train"):
+    """The same of the finished stages of a corpus and its splits (`stages.Collection`)."""
 
     def rows(name):
-        return pq.read_table(folder / f"{name}.parquet").to_pylist()
+        return pq.read_table(made.files[f"{name}.parquet"]).to_pylist()
 
     judged = {(row["query_id"], row["doc_id"]): row["grade"] for row in rows(f"qrels.{split}")}
     queries, answers = {row["query_id"]: row["text"] for row in rows(f"queries.{split}")}, None
-    if (folder / f"answers.{split}.parquet").exists():
+    if f"answers.{split}.parquet" in made.files:
         answers = {row["query_id"]: row["answers"] for row in rows(f"answers.{split}")}
     return [(row["doc_id"], row["title"], row["text"]) for row in rows("corpus")], queries, judged, answers
 

@@ -17,7 +17,6 @@ from bad_inputs import each_case, json_lines
 
 from collection_world import make_collection
 from encoder_world import source_folder
-from teleport.collection import build
 from teleport.collection.forms.downloads import dpr_passages, dpr_questions, qa_questions, tevatron_questions
 from teleport.evaluation import external
 from teleport.negatives import file as negatives_file
@@ -94,10 +93,10 @@ def test_a_collection(stages, tmp_path, campaign, source, files, way):
         settings = {"source": {"source": source, "path": str(case.folder)}}
 
         def misread(job):
-            found, held = plain_readers.made_collection(job.folder), plain_readers.collection(case.folder)
+            found, held = plain_readers.made_collection(job), plain_readers.collection(case.folder)
             return [one for one, other in zip(found, held, strict=True) if one != other]
 
-        case.read(lambda: stages.run(build.run, "collection", settings), misread)
+        case.read(lambda: stages.collection(settings["source"]), misread)
 
     each_case(campaign, tmp_path, f"{source}, {way}", one)
 
@@ -158,10 +157,10 @@ def test_judgments_alone(stages, tmp_path, campaign):
         settings = {"source": {"source": "judgments", "splits": {"test": {"qrels": str(path)}}}}
 
         def misread(job):
-            found = plain_readers.made_collection(job.folder, "test")[2]
+            found = plain_readers.made_collection(job, "test")[2]
             return found != plain_readers.judgments(path) and found
 
-        case.read(lambda: stages.run(build.run, "collection", settings), misread)
+        case.read(lambda: stages.collection(settings["source"]), misread)
 
     each_case(campaign, tmp_path, "judgments", one)
 

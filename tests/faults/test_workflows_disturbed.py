@@ -185,8 +185,8 @@ def test_a_folder_that_snakemake_cannot_read_is_named(tmp_path):
     assert "a {x} has braces, which Snakemake takes for names of wildcards." in text and "Traceback" not in text
 
 
-KINDS = ["collection", "check", "pretrained", "tokens", "lexical_index", "bm25", "encode", "index", "retrieve", "merge"]
-KINDS += ["train", "evaluate"]
+KINDS = ["corpus", "split", "check", "pretrained", "tokens", "lexical_index", "bm25", "encode", "index", "retrieve"]
+KINDS += ["merge", "train", "evaluate"]
 
 
 @pytest.mark.parametrize(("kind", "way"), list(zip(KINDS, itertools.cycle(WAYS))))

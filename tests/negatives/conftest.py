@@ -33,7 +33,9 @@ class World:
         if "answers" in columns:
             answers = {"query_id": query_ids, "answers": columns["answers"]}
             pq.write_table(pa.table(answers), job.output("answers.train.parquet"))
-        return self.stages.finish(job, {"positive_grade": positive_grade, "num_passages": len(numbers)})
+        return self.stages.finish(
+            job, {"positive_grade": positive_grade, "num_passages": len(numbers), "queries": len(query_ids)}
+        )
 
     def retrieval(self, ids, rows=None, scores=None):
         """A retrieve stage with lists `ids` [L, D]; scores fall with the rank and differ between lists, where none are

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from commands.export import export
+from stages import roles_of
 from teleport.arrays import Run
 from teleport.negatives import file, forms
 from teleport.negatives.export import Wanted, export_pool
@@ -41,7 +42,7 @@ def pool(world):
 def named(job, inputs):
     """Name in a job's manifest what it read, as the runner does."""
     path = job.folder / MANIFEST
-    inputs = {role: f"{read.kind}/{read.key}" for role, read in inputs.items()}
+    inputs = {role: f"{read.kind}/{read.key}" for role, read in roles_of(inputs).items()}
     write_json(path, json.loads(path.read_text()) | {"inputs": inputs})
 
 
@@ -177,7 +178,8 @@ def test_an_export_without_any_query_is_refused(pool, world, tmp_path):
     merged = world.merge(pool[0], {"query": 1}, {"query": world.retrieval([[0], [2], [3]])})
     named(merged, {"collection": pool[0]})
     with pytest.raises(Refusal, match="no query has both a positive and a negative"):
-        export_pool(Artefact(merged.folder), Artefact(pool[0].folder), tmp_path, Wanted())
+        collection = Artefact(pool[0].folder)
+        export_pool(Artefact(merged.folder), collection, collection, tmp_path, Wanted())
 
 
 WRONG = [

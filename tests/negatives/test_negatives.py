@@ -86,7 +86,11 @@ def merged(stages, world):
     writer.close()
     stages.finish(negatives)
     path = negatives.folder / MANIFEST
-    write_json(path, json.loads(path.read_text()) | {"inputs": {"collection": f"collection/{collection.key}"}})
+    write_json(
+        path,
+        json.loads(path.read_text())
+        | {"inputs": dict.fromkeys(("corpus", "split.train"), f"collection/{collection.key}")},
+    )
     return collection, negatives
 
 
@@ -134,4 +138,6 @@ def test_export_command(merged, tmp_path):
     command[3] = str(collection.folder)
     refused = subprocess.run(command, capture_output=True, text=True)
     assert (refused.returncode, refused.stdout) == (1, "")
-    assert refused.stderr.endswith("is a stage of kind collection: give one of merge, evaluate, train, encode.\n")
+    assert refused.stderr.endswith(
+        "is a stage of kind collection: give one of merge, relabel, evaluate, train, encode.\n"
+    )

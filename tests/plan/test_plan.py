@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections import Counter
 
 import pytest
 import yaml
@@ -13,7 +14,7 @@ from teleport.report.links import experiment_folders
 from teleport.report.rows import measured_tables
 from teleport.settings import read as config
 from teleport.settings import registry
-from teleport.settings.collection import CollectionSettings
+from teleport.settings.collection import CorpusSettings
 from teleport.settings.encoder import PretrainedSettings
 from teleport.settings.section import Section, in_one_spelling
 
@@ -34,8 +35,26 @@ def plan(**changes):
 
 def new_stages(before, after):
     """The kinds of the stages that `after` has and `before` lacks, counted."""
-    names = sorted(set(after.stages) - set(before.stages))
-    return {kind: sum(name.split("/")[0] == kind for name in names) for kind in {name.split("/")[0] for name in names}}
+    return counted(stage for name, stage in after.stages.items() if name not in before.stages)
+
+
+def counted(stages):
+    """{kind: number of stages}; tokens and vectors of queries are apart from those of passages."""
+
+    def kind(stage):
+        of_queries = stage.kind in ("tokens", "encode") and stage.settings.of != "passages"
+        return f"{stage.kind} queries" if of_queries else stage.kind
+
+    return dict(Counter(map(kind, stages)))
+
+
+def test_one_more_evaluation_split_trains_nothing_and_encodes_no_passages():
+    """Only what belongs to it is new, and the check of all splits."""
+    base, more = plan(), plan(evaluation={"splits": ["test", "dev"]})
+    assert new_stages(base, more) == {
+        "split": 1, "check": 1, "tokens queries": 1, "encode queries": 4, "retrieve": 4, "bm25": 1, "evaluate": 5
+    }  # fmt: skip
+    assert {name.split("/")[0] for name in set(base.stages) - set(more.stages)} == {"check"}
 
 
 class Settings(Section):
@@ -51,30 +70,35 @@ def test_the_key_is_a_digest_of_kind_settings_and_inputs():
 
 
 def test_three_episodes_have_these_stages():
-    counts = {}
-    for stage in plan().stages.values():
-        counts[stage.kind] = counts.get(stage.kind, 0) + 1
-    assert counts == {
-        "collection": 1, "check": 1, "pretrained": 1, "tokens": 1, "lexical_index": 1, "bm25": 1,
-        "encode": 4, "index": 4,
+    assert counted(plan().stages.values()) == {
+        "corpus": 1, "split": 2, "check": 1, "pretrained": 1, "tokens": 1, "tokens queries": 2, "lexical_index": 1,
+        "bm25": 1, "encode": 4, "encode queries": 4 * 2, "index": 4,
         "retrieve": 3 * 2 + 4, "merge": 3, "train": 3, "evaluate": 5,
     }  # fmt: skip
 
 
 def test_alpha_decides_nothing_before_episode_2s_merge():
     new = new_stages(plan(), plan(negatives={"alpha": 0.4}))
-    assert new == {"merge": 2, "train": 2, "encode": 2, "index": 2, "retrieve": 4, "evaluate": 2}
+    assert new == {"merge": 2, "train": 2, "encode": 2, "encode queries": 4} | {
+        "index": 2,
+        "retrieve": 4,
+        "evaluate": 2,
+    }
 
 
 def test_beta_decides_from_episode_1s_merge():
     new = new_stages(plan(), plan(negatives={"beta": 0.4}))
-    assert new == {"merge": 3, "train": 3, "encode": 3, "index": 3, "retrieve": 7, "evaluate": 3}
+    assert new == {"merge": 3, "train": 3, "encode": 3, "encode queries": 6} | {
+        "index": 3,
+        "retrieve": 7,
+        "evaluate": 3,
+    }
 
 
 def test_what_is_cut_or_drawn_is_in_keys_only_where_it_is_chosen():
     for read, raw, name, given in (
         (
-            lambda raw: CollectionSettings(source=Folder.model_validate(raw)),
+            lambda raw: CorpusSettings(source=Folder.model_validate(raw)),
             {"source": "folder", "path": "numpy"},
             "train_queries",
             {"count": 9, "seed": 0},
@@ -123,7 +147,7 @@ def test_the_same_content_at_another_path_changes_no_key(tmp_path, monkeypatch, 
         return [list(Plan(*config.load(config.merged(each, changes))).stages) for each in raw]
 
     assert stages(spelling) == stages("{}")
-    assert stages("{}")[0][0].startswith("collection/") and "pretrained" in stages("{}")[0][1]
+    assert stages("{}")[0][0].startswith("corpus/") and stages("{}")[0][3].startswith("pretrained/")
     kinds = {name.split("/")[0] for name in stages("{}")[0]}
     assert {"external", "negatives_file"} <= kinds
     before = stages(spelling)
@@ -191,8 +215,8 @@ def test_modes_become_counts_per_source():
         {"query": 15, "lookahead": 15, "momentum": 30},
         {"query": 15, "lookahead": 15, "momentum": 30},
     ]
-    assert sorted(first.inputs) == ["collection", "lookahead", "query"]
-    assert sorted(second.inputs) == ["collection", "lookahead", "momentum", "query"]
+    assert sorted(first.inputs) == ["corpus", "lookahead", "query", "split.train"]
+    assert sorted(second.inputs) == ["corpus", "lookahead", "momentum", "query", "split.train"]
     assert "mode" not in first.raw_settings and "alpha" not in first.raw_settings
     assert counts(merges(negatives={"mode": "released_code", "per_source": 80})) == [
         {"query": 80, "lookahead": 80},
@@ -224,7 +248,10 @@ def test_a_source_brings_what_it_needs_and_no_more():
     assert "retrieve" in kinds  # of the evaluation
     (merge, *_) = merges(negatives={"counts": {"random": 5}})
     random, uniform = "teleport.negatives.sources.random", "teleport.negatives.draws.uniform"
-    assert list(merge.inputs) == ["collection"] and merge.loads == {"random": random, "draws.uniform": uniform}
+    assert list(merge.inputs) == ["corpus", "split.train"] and merge.loads == {
+        "random": random,
+        "draws.uniform": uniform,
+    }
     (merge, *_) = merges(negatives={"counts": {"bm25": 5}})
     run = merge.inputs["bm25"]
     assert run.kind == "bm25" and run.settings.split == "train"
@@ -237,7 +264,7 @@ def test_scores_are_a_stage_where_something_compares_what_no_retrieval_knows():
     first, second, _ = merges(negatives=filtered)
     score = first.inputs["scores.miner"]
     assert score.kind == "score" and list(score.settings.sources) == ["lookahead"]
-    assert sorted(score.inputs) == ["collection", "lookahead", "passages", "queries"]
+    assert sorted(score.inputs) == ["corpus", "lookahead", "passages", "queries", "split.train"]
     assert list(second.inputs["scores.miner"].settings.sources) == ["lookahead", "momentum"]
     assert second.inputs["scores.miner"].inputs["momentum"] is first
 
@@ -330,7 +357,7 @@ def test_any_planned_checkpoint_may_mine():
         assert searched.inputs["queries"].inputs["checkpoint"].name == trained.name == train.inputs["miner"].name
         assert not [role for role in train.inputs if role.startswith("since-")]
     links = [row.link for row in other.rows]
-    assert "episode-1/encode-miner" in links and len(links) == len(set(links))
+    assert "episode-1/encode-passages-miner" in links and len(links) == len(set(links))
 
 
 @pytest.mark.parametrize(
@@ -508,7 +535,7 @@ def test_what_counts_do_not_read_is_refused_where_it_is_changed():
 def test_seeds_share_the_tokens_also_where_each_draws_a_projection():
     several, turned = (plan(encoder={"projection": 16}, seeds=seeds) for seeds in ([1, 2, 3], [3, 1]))
     kinds = [name.split("/")[0] for name in several.stages]
-    assert (kinds.count("pretrained"), kinds.count("tokens")) == (3 + 1, 1)
+    assert (kinds.count("pretrained"), kinds.count("tokens")) == (3 + 1, 3)
     assert set(turned.stages) < set(several.stages)  # whatever their order
     made = [stage.settings for stage in several.stages.values() if stage.kind == "pretrained"]
     assert sorted(settings.seed for settings in made) == [0, 1, 2, 3]  # each draws its projection, also that of tokens
@@ -643,7 +670,8 @@ def test_moments_may_go_on_without_the_schedule():
 def test_a_frozen_side_keeps_its_vectors_and_its_index():
     trajectory = plan(training={"trains": ["query"], "start_from": "previous"}).trajectories["tele"][0]
     encodings = {row.stage.name: row.stage for row in trajectory.rows if row.stage.kind == "encode"}
-    assert [stage.settings.sides for stage in encodings.values()] == [["query", "passage"]] + 3 * [["query"]]
+    of = Counter(stage.settings.of for stage in encodings.values())
+    assert of == {"passages": 1, "queries.train": 4, "queries.test": 4}
     assert len({row.stage.name for row in trajectory.rows if row.stage.kind == "index"}) == 1
     first = trajectory.episodes[0].vectors.passages
     assert all(
@@ -679,9 +707,9 @@ def test_an_experiment_starts_from_the_checkpoint_of_another():
     with pytest.raises(ValueError, match="tele has other settings of `encoder`"):
         star_with({"experiment": "tele"}, encoder={"scale": 2})
     spaced = star_with({"experiment": "tele"}, encoder={"query_prefix": " "}).trajectories["star"][0]
-    vectors = spaced.episodes[0].vectors.queries  # of the other's checkpoint, and of its own texts
+    vectors = spaced.episodes[0].vectors.queries("test")  # of the other's checkpoint, and of its own texts
     assert vectors.inputs["checkpoint"].name == tele.trains[-1].name
-    assert vectors.inputs["tokens"].settings.query_prefix == " "
+    assert vectors.inputs["tokens.queries.test"].settings.prefix == " "
 
 
 def test_training_starts_from_the_pretrained_checkpoint_or_the_last_one():
@@ -696,7 +724,11 @@ def test_training_starts_from_the_pretrained_checkpoint_or_the_last_one():
 def test_a_seed_changes_nothing_before_the_first_merge():
     base = plan()
     new = new_stages(base, plan(seeds=[42, 43]))
-    assert new == {"merge": 3, "train": 3, "encode": 3, "index": 3, "retrieve": 7, "evaluate": 3}
+    assert new == {"merge": 3, "train": 3, "encode": 3, "encode queries": 6} | {
+        "index": 3,
+        "retrieve": 7,
+        "evaluate": 3,
+    }
     rows = plan(seeds=[42, 43]).trajectories["tele"]
     assert [trajectory.rows[-1].link for trajectory in rows] == [f"seed-{s}/episode-3/evaluate-test" for s in (42, 43)]
 

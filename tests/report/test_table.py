@@ -12,6 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 from scipy.stats import ttest_rel
 
+from teleport.arrays import save_array
+from teleport.collection.equal import digests_of
 from teleport.evaluation.significance import Scores, crossed_p_value, holm, paired_p_value
 from teleport.refusal import Refusal
 from teleport.report import table
@@ -32,7 +34,7 @@ class World:
         self.stages, self.rows, self.seeds = stages, [], {}
         facts = {"corpus_digest": "0123456789abcdef" * 4, "num_passages": 9660}
         facts["versions"] = {"numpy": "2.4.6", "scipy": "1.17.0"}
-        self.collection = self.stage("collection", {}, {}, facts)
+        self.collection = self.stage("corpus", {}, {}, facts)
 
     def stage(self, kind, settings, inputs, facts=None, frame=None):
         job = self.stages.make(kind, settings, inputs)
@@ -47,7 +49,7 @@ class World:
 
     def evaluation(self, scores, split="test", seed=None, kind="retrieve", queries=QUERIES, **facts):
         """An evaluate stage whose `queries` have `scores` {measure: [value per query]}, with all that is upstream."""
-        inputs = {"collection": self.collection}
+        inputs = {"corpus": self.collection}
         if kind == "retrieve":
             settings = {} if seed is None else {"seed": seed}
             checkpoint = self.stage("pretrained" if seed is None else "train", settings, {})
@@ -59,7 +61,7 @@ class World:
             "value": np.concatenate(list(scores.values())).astype(float),
         }
         facts = {"num_queries": len(queries)} | facts
-        inputs = {"collection": self.collection, "run": run}
+        inputs = {"corpus": self.collection, "run": run}
         job = self.stage("evaluate", {"split": split}, inputs, facts, frame)
         if seed is not None:
             self.seeds[job.key] = seed
@@ -80,7 +82,7 @@ class World:
             "splits": list(splits),
             "significance": {"baseline": "Zero-shot", "test": "permutation", "resamples": 9999, "level": 0.05}
             | significance,
-            "collection": f"collection/{self.collection.key}",
+            "collection": {"corpus": f"corpus/{self.collection.key}", "splits": {}},
             "rows": self.rows,
         }
 
@@ -357,8 +359,8 @@ def test_latex_escapes_every_text(small):
 
 
 def test_a_table_without_its_collection_is_refused_with_the_file(small, tmp_path):
-    (small.stages.root / "results/stages" / small.spec()["collection"] / MANIFEST).unlink()
-    with pytest.raises(Refusal, match=f"results/stages/collection/{small.collection.key}/manifest.json"):
+    (small.stages.root / "results/stages" / small.spec()["collection"]["corpus"] / MANIFEST).unlink()
+    with pytest.raises(Refusal, match=f"results/stages/corpus/{small.collection.key}/manifest.json"):
         write_table(small.spec(), tmp_path, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
@@ -380,17 +382,17 @@ def test_the_footer_counts_what_the_figures_are_means_of(world, measures, counte
 
 def test_the_footer_tells_queries_that_are_trained_on_too(world):
     """By id and text; a collection without training leaves nothing to tell, nor does a table of untrained systems."""
-    collection = world.stages.make("collection", {"with": "queries"}, {})
+    splits = {}
     texts = {"train": ["a", "b", "c"], "test": ["a", "b", "other"], "dev": ["new", "b of dev", "c of dev"]}
     for split, of_split in texts.items():
-        frame = pa.table({"query_id": ["q0", "q1", "q2"], "text": of_split})
-        pq.write_table(frame, collection.output(f"queries.{split}.parquet"))
-    facts = {"corpus_digest": "0123456789abcdef" * 4, "num_passages": 9660}
-    world.stages.finish(collection, facts)
+        job = world.stages.make("split", {"split": split}, {})
+        save_array(job.output("digests.npy"), digests_of(of_split))
+        splits[split] = f"split/{world.stages.finish(job).key}"
     scores = {"RR@10": np.zeros(len(QUERIES))}
     runs = {split: [world.evaluation(scores, split, kind="bm25")] for split in ("test", "dev")}
     world.row("BM25", 0, **runs)
-    spec = world.spec(("test", "dev"), ["RR@10"]) | {"significance": None, "collection": f"collection/{collection.key}"}
+    spec = world.spec(("test", "dev"), ["RR@10"]) | {"significance": None}
+    spec["collection"] = spec["collection"] | {"splits": splits}
     assert "training queries" not in world.write(spec)["md"]
     world.row("A", 1, **{split: [world.evaluation(scores, split, seed=1)] for split in runs})
     said = world.write(spec)["md"]

@@ -23,12 +23,12 @@ def device(request):
     return request.param
 
 
-def encoded(stages, world, device, monkeypatch, **settings):
+def encoded(stages, world, device, monkeypatch, of, **settings):
     """A finished encode stage of the world, whose blocks have 16 texts, and its facts."""
     monkeypatch.setattr(encode, "pick_device", lambda: torch.device(device))
     monkeypatch.setitem(encode.BLOCK_TEXTS, device, 16)
-    lengths = {"sides": ["query", "passage"], "max_query_tokens": 8, "max_passage_tokens": 24, "precision": "fp32"}
-    inputs = {role: world.inputs[role] for role in ("collection", "tokens", "checkpoint")}
+    lengths = {"of": of, "max_query_tokens": 8, "max_passage_tokens": 24, "precision": "fp32"}
+    inputs = {role: world.inputs[role] for role in ("tokens", "checkpoint")}
     job = stages.run(encode.run, "encode", lengths | settings, inputs)
     return job, json.loads((job.folder / "manifest.json").read_text())["facts"]
 
@@ -38,10 +38,10 @@ def encoded(stages, world, device, monkeypatch, **settings):
 )
 def test_encode_gives_the_vectors_of_the_cpu(stages, monkeypatch, device, precision, vectors, most):
     world = World(stages)
-    exact, _ = encoded(stages, world, "cpu", monkeypatch)
-    job, facts = encoded(stages, world, device, monkeypatch, precision=precision, vectors=vectors)
-    assert (facts["device"], facts["dtype"]) == (device, {"fp32": "float32", "bf16": "bfloat16"}[precision])
     for name in NAMES:
+        exact, _ = encoded(stages, world, "cpu", monkeypatch, name)
+        job, facts = encoded(stages, world, device, monkeypatch, name, precision=precision, vectors=vectors)
+        assert (facts["device"], facts["dtype"]) == (device, {"fp32": "float32", "bf16": "bfloat16"}[precision])
         expected, found = (np.load(each.folder / f"{name}.npy").astype(np.float64) for each in (exact, job))
         assert found.shape == expected.shape
         errors = np.linalg.norm(found - expected, axis=1) / np.linalg.norm(expected, axis=1)
@@ -50,7 +50,7 @@ def test_encode_gives_the_vectors_of_the_cpu(stages, monkeypatch, device, precis
 
 def test_a_killed_encode_goes_on_at_its_block(stages, monkeypatch, device):
     world, seen, store = World(stages), [], encode.store
-    whole, facts = encoded(stages, world, device, monkeypatch)
+    whole, facts = encoded(stages, world, device, monkeypatch, "passages")
 
     def dying(*arguments):
         seen.append(len(arguments[0]))
@@ -60,17 +60,14 @@ def test_a_killed_encode_goes_on_at_its_block(stages, monkeypatch, device):
 
     with monkeypatch.context() as patch:
         patch.setattr(encode, "store", dying)
-        job = stages.make(
-            "encode", whole.raw_settings, {role: world.inputs[role] for role in whole.inputs}, save_every=0
-        )
+        inputs = {role: world.inputs[role] for role in ("tokens", "checkpoint")}
+        job = stages.make("encode", whole.raw_settings, inputs, save_every=0)
         with pytest.raises(KeyboardInterrupt):
             encode.run(job)
     resumed = stages.finish(job, encode.run(job))
     assert json.loads((resumed.folder / "manifest.json").read_text())["facts"]["texts"] == facts["texts"]
-    for name in NAMES:
-        np.testing.assert_allclose(
-            *(np.load(each.folder / f"{name}.npy") for each in (resumed, whole)), rtol=1e-5, atol=1e-6
-        )
+    vectors = (np.load(each.folder / "passages.npy") for each in (resumed, whole))
+    np.testing.assert_allclose(*vectors, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("room", [None, 0])

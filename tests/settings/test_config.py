@@ -609,8 +609,8 @@ def test_loading_imports_what_is_chosen_from_and_nothing_heavy(tmp_path):
     done = subprocess.run([sys.executable, "-c", code, path], cwd=scripts, capture_output=True, text=True, check=True)
     modules, heavy = (set(line.split()) for line in done.stdout.splitlines())
     assert {name for name in modules if name.count(".") == 2 and ".settings." not in name} == {
-        "teleport.negatives.draws", "teleport.negatives.filters", "teleport.training.losses", "teleport.training.masks",
-            "teleport.training.seen",
+        "teleport.negatives.draws", "teleport.negatives.filters", "teleport.negatives.relabelling",
+        "teleport.training.losses", "teleport.training.masks", "teleport.training.seen",
         "teleport.collection.forms", "teleport.collection.records", "teleport.collection.dpr", "teleport.running.log",
         "teleport.running.files",
     }  # fmt: skip

@@ -64,7 +64,7 @@ def failing_group(opened, mined):
         if manifest.parts[-3] in ("encode", "index", "retrieve"):
             manifest.unlink()
             targets.append(str(manifest.relative_to(world.folder)))
-    (path,) = (world.folder / "results/stages/collection").glob("*/qrels.train.parquet")
+    (path,) = (world.folder / "results/stages/split").glob("*/qrels.train.parquet")
     path.write_bytes(path.read_bytes()[:-4])
     world.submit("--retries", "1", "--", *targets)
     return world
@@ -80,8 +80,9 @@ def sharded(opened, mined):
 
 
 def encoding(world):
-    """The manifest of the world's only encoding."""
-    (name,) = [name for name in world.manifests() if name.startswith("encode/")]
+    """The manifest of the world's only encoding of passages."""
+    made = world.manifests().items()
+    (name,) = [name for name, m in made if m["kind"] == "encode" and m["settings"]["of"] == "passages"]
     return f"results/stages/{name}/manifest.json"
 
 
@@ -140,7 +141,7 @@ def test_a_training_that_reaches_its_time_limit_is_ended_by_slurm_and_continues(
 def test_the_workflow_passes_and_every_stage_without_a_network_was_in_a_slurm_job(submitted):
     assert "ANCE-Tele" in (submitted.folder / "results/tables/main.md").read_text()
     kinds = {name.split("/")[0] for name in submitted.world.manifests()}
-    assert len(kinds) == 10 and {rule for job in submitted.jobs() for rule in rules(job)} == kinds - {"pretrained"}
+    assert len(kinds) == 11 and {rule for job in submitted.jobs() for rule in rules(job)} == kinds - {"pretrained"}
     assert {job["JobState"] for job in submitted.jobs()} == {"COMPLETED"}
 
 

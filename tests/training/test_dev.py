@@ -126,11 +126,18 @@ def test_the_gap_of_negatives_counts_the_steps_that_were_kept(select):
     assert train.gap(job) == (12 if select == "dev" else 24)
 
 
+def test_the_gap_of_a_relabelled_pool_is_that_of_the_pool(stages):
+    for found, gap in (("retrieve", 0), ("bm25", None)):
+        pool = stages.finish(stages.make("merge", inputs={"query": stages.finish(stages.make(found))}))
+        relabelled = stages.finish(stages.make("relabel", inputs={"negatives": pool}))
+        assert [train.gap(stages.make("train", inputs={"negatives": each})) for each in (pool, relabelled)] == [gap] * 2
+
+
 # The curve.
 def test_scores_by_a_plain_loop_over_the_vectors_of_the_checkpoint(world):
     dev = opened(world, dev={"queries": 6})
-    both = [training_world.make_vectors(world.stages, world.inputs["checkpoint"], world.inputs["collection"],
-                                        world.inputs["tokens"], side) for side in ("query", "passage")]  # fmt: skip
+    read = world.stages, world.inputs["checkpoint"], world.inputs["tokens"]
+    both = [training_world.make_vectors(*read, of) for of in ("queries.dev", "passages")]
     queries, passages = np.load(both[0].folder / "queries.dev.npy"), np.load(both[1].folder / "passages.npy")
     values = []
     for query in dev.rows_Q.tolist():

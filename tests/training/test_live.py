@@ -112,8 +112,8 @@ def noisy_vectors(trainer, batch):
 def plain_lists(job, trainer, batch, queries, depth):
     """By sorting all products: per query [(passage, sign)], appended positives included."""
     passages = np.load(job.input("passages", "passages.npy"))
-    collection = job.inputs["collection"]
-    positives, relevant = (read_positives(collection, "train", grade) for grade in (None, job.settings.relevant_grade))
+    split = job.inputs["split.train"]
+    positives, relevant = (read_positives(split, "train", grade) for grade in (None, job.settings.relevant_grade))
     found = []
     for row, query in zip(batch.queries_Q, queries.detach().numpy().astype(np.float64), strict=True):
         products = (passages.astype(np.float64) @ query).astype(np.float32)

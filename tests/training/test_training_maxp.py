@@ -103,8 +103,8 @@ def test_known_positives_are_masked_by_passage(stages):
 
 def test_a_frozen_passage_side_gives_the_same_gradients(stages):
     world = World(stages, dropout=0.0, tied=False)
-    settings = {"sides": ["passage"], "max_query_tokens": 8, "precision": "fp32", **CHUNKED}
-    inputs = {role: world.inputs[role] for role in ("collection", "tokens", "checkpoint")}
+    settings = {"of": "passages", "max_query_tokens": 8, "precision": "fp32", **CHUNKED}
+    inputs = {role: world.inputs[role] for role in ("tokens", "checkpoint")}
     vectors = stages.run(encode.run, "encode", settings, inputs)
     both = world.job(**CHUNKED)
     half = world.job({"trains": ["query"]}, inputs={"passages": vectors}, **CHUNKED)

@@ -24,6 +24,11 @@ VARIANTS = {
     "two micro-batches": ({"accumulate": 2}, {}),
     "micro-batches with gradient caching": ({"accumulate": 2, "gradient_caching": True}, {}),
     "cosine": ({}, {"scale": 20.0}),
+    "all positives": ({"batch_queries": 10, "positive": "all"}, {}),
+    "all positives in chunks": (
+        {"batch_queries": 10, "positive": "all", "accumulate": 5, "gradient_caching": True},
+        {"max_passage_tokens": 8, "chunks": 3},
+    ),
     "untied": ({}, {}),
     "ranknet": ({"loss": "ranknet"}, {}),
     "nll": ({"loss": "nll"}, {}),

@@ -74,7 +74,7 @@ def test_query_order_is_a_permutation_of_its_own_in_every_epoch():
 def distinct(positives, size, order=None):
     """`distinct_order` of queries that bring their first positive. positives: {query: all of its positives}"""
     order = np.array(list(positives) if order is None else order)
-    return distinct_order(order, lambda q: positives[q][0], lambda q: np.array(positives[q]), size).tolist()
+    return distinct_order(order, lambda q: positives[q][:1], lambda q: np.array(positives[q]), size).tolist()
 
 
 def test_distinct_order_literally():

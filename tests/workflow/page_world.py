@@ -71,8 +71,8 @@ def pools(world):
 
 def positives(world):
     """{training query: its positives}"""
-    collection = world.folder / "results/experiments/tele/collection"
-    lines = pq.read_table(collection / "qrels.train.parquet").to_pylist()
+    split = world.folder / "results/experiments/tele/split-train"
+    lines = pq.read_table(split / "qrels.train.parquet").to_pylist()
     found = {}
     for line in lines:
         found.setdefault(line["query"], []).append(line["passage"])

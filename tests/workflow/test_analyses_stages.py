@@ -77,7 +77,7 @@ def test_a_run_and_judgments_alone_give_a_table(tmp_path):
     (row,) = read_table(world.folder / "results/tables/main.csv")
     assert (row["system"], row["RR@10"], row["Hole@10"]) == ("A", "0.475", "0.5")
     assert ": 20 judged passages, 20 test queries." in (world.folder / "results/tables/main.md").read_text()
-    assert {name.split("/")[0] for name in world.manifests()} == {"collection", "external", "evaluate"}
+    assert {name.split("/")[0] for name in world.manifests()} == {"corpus", "split", "external", "evaluate"}
     pages = list((world.folder / "results/report/_page").glob("query-test-*.html"))
     assert len(pages) == 20 and not list(pages[0].parent.glob("experiment*"))
     without_text = ['<span class="id">x</span>\n<p dir="auto"></p>' in page.read_text() for page in pages]

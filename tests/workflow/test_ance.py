@@ -87,14 +87,14 @@ def device_of(world, manifest):
 def test_training_and_mining_overlap_on_a_device_each(ance):
     """While segment e trains, the checkpoint of segment e - 1 is encoded and mined with, for segment e + 1."""
     trains = [stage_of(ance, f"episode-{number}/train") for number in range(2, SEGMENTS + 2)]
-    mining = [stage_of(ance, f"episode-{number}/encode") for number in range(2, SEGMENTS + 1)]
+    mining = [stage_of(ance, f"episode-{number}/encode-passages") for number in range(2, SEGMENTS + 1)]
     together = []
     for train, encode in zip(trains[1:], mining, strict=True):
         together.append(overlap(train, encode))
         assert device_of(ance, train) != device_of(ance, encode)
     assert min(together) > 1, together  # the second of the clock that a manifest leaves out
     for encode, number in zip(mining[:-1], range(4, SEGMENTS + 2), strict=True):
-        mined = stage_of(ance, f"episode-{number}/retrieve-queries")["inputs"]["queries"]
+        mined = stage_of(ance, f"episode-{number}/retrieve-queries")["inputs"]["passages"]
         assert mined == f"encode/{encode['key']}"
 
 

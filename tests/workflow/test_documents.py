@@ -48,7 +48,8 @@ def test_runs_are_the_best_chunks_of_documents(world):
         if not (encoded / "passages.offsets.npy").exists():
             continue
         vectors, offsets = (np.load(encoded / f"passages.{name}").astype(np.float64) for name in ("npy", "offsets.npy"))
-        queries = np.load(encoded / "queries.dl19.npy").astype(np.float64)
+        asked = world.folder / "results/stages" / manifest["inputs"]["queries"]
+        queries = np.load(asked / "queries.dl19.npy").astype(np.float64)
         offsets = offsets.astype(int)
         assert len(offsets) == NUM_PASSAGES + 1 and set(np.diff(offsets)) == {2, 3, 4}
         scores = np.maximum.reduceat(queries @ vectors.T, offsets[:-1], axis=1)
@@ -79,7 +80,8 @@ def test_chunks_count_once_in_the_table_and_share_what_they_can(world):
     systems = Counter(row["system"] for row in rows)
     assert systems["ANCE (MaxP)"] == 2 and systems["BM25"] == 1
     assert all(0 <= float(row[column]) <= 1 for row in rows for column in ("nDCG@10", "R@100", "Hole@10"))
-    assert len(stages(world, "tokens")) == len(stages(world, "pretrained")) == len(stages(world, "collection")) == 1
+    assert len(stages(world, "tokens", of="passages")) == len(stages(world, "corpus")) == 1
+    assert len(stages(world, "pretrained")) == 1
     assert sorted(m["settings"]["chunks"] for _, m in stages(world, "train")) == [1, 4, 4]
     pools = [m["facts"]["first_episodes"] for _, m in stages(world, "merge")]
     assert len(pools) == 3 and all(sum(pool.values()) > 0 for pool in pools)

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+from teleport.arrays import Ragged
 from teleport.negatives.pool import read_pool
 from teleport.running.artefact import STAGES
 
@@ -19,8 +20,11 @@ def test_top_after_a_percentage_of_the_positive_is_the_k_highest_that_the_filter
         "negatives": {"counts": {"query": 5, "bm25": 5}, "draw": "top", "filters": {"percentage": SHARE}},
         "episodes": [{}],
     }
+    relabelled = {"label": "Relabelled", "negatives": world.config["experiments"]["percpos"]["negatives"].copy()}
+    relabelled["negatives"]["relabel"] = {"kind": "rlhn", "most": 3}
+    world.config["experiments"]["relabelled"] = relabelled | {"episodes": [{}]}
     counts, _ = world.would_run()
-    assert (counts["score"], counts["merge"], counts["train"]) == (1, 1, 1)
+    assert (counts["score"], counts["merge"], counts["relabel"], counts["train"]) == (2, 1, 1, 2), "they share the pool"
     world.snakemake()
     merge = (world.folder / "results/experiments/percpos/episode-1/merge").resolve()
     manifest = json.loads((merge / "manifest.json").read_text())
@@ -46,3 +50,26 @@ def test_top_after_a_percentage_of_the_positive_is_the_k_highest_that_the_filter
     facts = manifest["facts"]["filters"]["dropped"]
     assert sum(of["percentage"] for of in facts.values()) == dropped > 100 and short < 80, "not vacuous"
     assert "| TopK-PercPos | 1 |" in (world.folder / "results/tables/main.md").read_text()
+
+    # What scores above the positive is one; a query with four such negatives is left out.
+    made = {
+        kind: (world.folder / f"results/experiments/relabelled/episode-1/{kind}").resolve()
+        for kind in ("relabel", "train")
+    }
+    facts = {kind: json.loads((folder / "manifest.json").read_text())["facts"] for kind, folder in made.items()}
+    false = [
+        {
+            p
+            for p in pool.items.passages[pool.offsets[row] : pool.offsets[row + 1]].tolist()
+            if products[row, p] > products[row, row]
+        }
+        for row in range(80)
+    ]
+    positives = Ragged.open(*(made["relabel"] / f"positives.{name}.npy" for name in ("offsets", "passages")))
+    assert [set(positives[row].tolist()) for row in range(80)] == [
+        {row} | (own if len(own) <= 3 else set()) for row, own in enumerate(false)
+    ]
+    dropped = sum(len(own) > 3 for own in false)
+    assert facts["relabel"]["dropped_queries"] == dropped > 5 and facts["relabel"]["relabelled"]["positive"] > 5
+    assert facts["train"]["queries"] == 80 - dropped - facts["relabel"]["empty_queries"] and facts["train"]["gap"] == 0
+    assert "| Relabelled | 1 |" in (world.folder / "results/tables/main.md").read_text()

@@ -1,4 +1,4 @@
-"""New sources, draws, filters, masks and losses: one file and one line of the registry each; nothing finished reruns.
+"""New sources, draws, filters, relabellings, masks, losses: one file and one line of the registry each; nothing reruns.
 
 The files and lines are those that docs/extending.md shows, so that the page cannot promise more than the code keeps.
 """
@@ -15,6 +15,7 @@ FILES = [
     ("negatives/sources/following.py", "settings/registry.py", "SOURCES"),
     ("negatives/draws/boltzmann.py", "settings/registry.py", "DRAWS"),
     ("negatives/filters/far_below.py", "settings/registry.py", "FILTERS"),
+    ("negatives/relabelling/highest.py", "settings/registry.py", "RELABELLINGS"),
     ("training/masks/other_positives.py", "settings/registry.py", "MASKS"),
     ("training/losses/hinge.py", "settings/registry.py", "LOSSES"),
     ("negatives/hubs.py", "plan/kinds.py", "KINDS"),
@@ -61,6 +62,7 @@ def test_each_is_one_file_and_one_line(world):
             "counts": {"query": 4, "following": {"count": 3, "window": 5}, "hubs": 2},
             "draws": {"query": {"kind": "boltzmann", "temperature": 0.1}},
             "filters": {"far_below": 1e9},
+            "relabel": "highest",
         },
         "training": {
             "loss": {"kind": "hinge", "margin": 0.5},
@@ -87,6 +89,8 @@ def test_each_is_one_file_and_one_line(world):
     assert merge["facts"]["drawn"] == {"query": 4 * 80, "following": 3 * 80, "hubs": 2 * 80}
     assert merge["settings"]["sources"]["following"]["window"] == 5
     assert merge["facts"]["filters"]["dropped"] == {name: {"far_below": 0} for name in ("query", "following", "hubs")}
+    relabelled, _ = of("ours", "relabel")
+    assert relabelled["facts"]["relabelled"]["dropped"] == 80 and relabelled["inputs"]["negatives"].startswith("merge/")
     train, _ = of("ours", "train")
     assert train["settings"]["training"]["loss"] == {"kind": "hinge", "margin": 0.5} and train["facts"]["steps"] == 6
     assert "| Ours | 1 |" in (world.folder / "results/tables/main.md").read_text()

@@ -3,7 +3,7 @@
 import subprocess
 import sys
 from datetime import datetime
-from itertools import pairwise
+from itertools import chain, pairwise
 
 import pytest
 from toy import World
@@ -21,9 +21,9 @@ def deleted(finished, tmp_path_factory):
 
 
 def encodes(world):
-    """{episode: folder of the encode stage of its checkpoint}."""
-    episodes = world.folder / "results/experiments/tele"
-    return {number: (episodes / f"episode-{number}/encode").resolve() for number in (1, 2, 3)}
+    """{episode: folders of the encode stages of its checkpoint, that of the passages first}."""
+    episodes, texts = world.folder / "results/experiments/tele", ("passages", "queries.train", "queries.test")
+    return {n: [(episodes / f"episode-{n}/encode-{of}").resolve() for of in texts] for n in (1, 2, 3)}
 
 
 def manage(world, *arguments):
@@ -33,8 +33,8 @@ def manage(world, *arguments):
 
 def test_the_last_checkpoint_keeps_its_vectors_and_nothing_is_left_to_do(finished, deleted):
     kept = [{path.parent for path in (w.folder / "results/stages/encode").rglob("*.npy")} for w in (finished, deleted)]
-    assert set(encodes(finished).values()) < kept[0] and len(kept[0]) == 4
-    assert kept[1] == {encodes(deleted)[3]}
+    assert set(chain(*encodes(finished).values())) < kept[0] and len(kept[0]) == 4 * 3
+    assert kept[1] == set(encodes(deleted)[3])
     assert deleted.digests() == finished.digests()
     assert deleted.would_run()[0] == {}
 
@@ -42,7 +42,7 @@ def test_the_last_checkpoint_keeps_its_vectors_and_nothing_is_left_to_do(finishe
 def test_what_was_deleted_is_sound_and_what_reads_it_says_so(deleted, tmp_path):
     assert manage(deleted, "verify").returncode == 0
     world = deleted.copy(tmp_path / "world")
-    name = f"encode/{encodes(world)[1].name}"
+    name = f"encode/{encodes(world)[1][0].name}"
     index = next(i for i, m in world.manifests().items() if i.startswith("index/") and name in m["inputs"].values())
     (world.folder / "results/stages" / index / "manifest.json").unlink()
     world.snakemake(f"results/stages/{index}/manifest.json", check=False)
@@ -53,10 +53,10 @@ def test_what_was_deleted_is_sound_and_what_reads_it_says_so(deleted, tmp_path):
 @pytest.mark.slow
 def test_forced_it_is_made_again(finished, deleted, tmp_path):
     world = deleted.copy(tmp_path / "world")
-    target = f"results/stages/encode/{encodes(world)[2].name}/manifest.json"
-    assert not list(encodes(world)[2].glob("*.npy"))
+    target = f"results/stages/encode/{encodes(world)[2][0].name}/manifest.json"
+    assert not list(encodes(world)[2][0].glob("*.npy"))
     world.snakemake(target, "--forcerun", target)
-    assert list(encodes(world)[2].glob("*.npy")) and world.digests() == finished.digests()
+    assert list(encodes(world)[2][0].glob("*.npy")) and world.digests() == finished.digests()
 
 
 @pytest.mark.slow
@@ -66,7 +66,7 @@ def test_one_after_another_vectors_are_made_read_and_removed(tmp_path):
     world.config |= {"keep_vectors": "none", "experiments": {"tele": {"seeds": [1, 2]}}}
     world.snakemake()
     manifests, lives = world.manifests(), []
-    for name in (name for name in manifests if name.startswith("encode/")):
+    for name in (n for n, m in manifests.items() if m["kind"] == "encode" and m["settings"]["of"] == "passages"):
         made = datetime.fromisoformat(manifests[name]["provenance"]["started"]).timestamp()
         lives.append((made, (world.folder / "results/stages" / name / "deleted.json").stat().st_mtime))
     assert len(lives) == 1 + 2 * 3

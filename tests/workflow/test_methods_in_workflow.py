@@ -95,10 +95,10 @@ def test_a_frozen_side_and_live_search(world):
     train = manifest("query-side/episode-1/train")
     assert weights("query-side/episode-1/train", "passage/") == weights("warm-up/episode-1/train", "")
     assert weights("query-side/episode-1/train", "query/") != weights("warm-up/episode-1/train", "")
-    assert sorted(manifest("query-side/episode-1/encode-query")["files"]) == [
-        f"queries.{split}.npy" for split in ("dev", "test", "train")
-    ]
-    warm_up = manifest("warm-up/episode-1/encode")
+    asked = manifest("query-side/episode-1/encode-queries.train")["inputs"]["checkpoint"]
+    assert asked == f"train/{train['key']}"
+    warm_up = manifest("warm-up/episode-1/encode-passages")
+    assert manifest("query-side/episode-1/encode-passages")["key"] == warm_up["key"]
     assert train["inputs"]["passages"] == f"encode/{warm_up['key']}"
     assert manifest("query-side/episode-1/index")["key"] == manifest("warm-up/episode-1/index")["key"]
     assert sum(manifest("query-side/episode-1/merge")["facts"]["filters"]["dropped"]["query"].values()) > 0
@@ -129,9 +129,9 @@ def test_segments_files_and_a_dev_set(world):
     mined = [manifest(f"ance/episode-{number}/retrieve-queries")["inputs"]["queries"] for number in (1, 2, 3)]
     assert mined[0] == mined[1] != mined[2]
 
-    halves = manifest("ance/episode-1/encode")["facts"]
+    halves = manifest("ance/episode-1/encode-passages")["facts"]
     assert 0.99 < halves["overlap"] <= 1 and halves["overlap_passages"] > 200
-    kept = np.load(experiments / "ance/episode-1/encode/passages.npy", mmap_mode="r")
+    kept = np.load(experiments / "ance/episode-1/encode-passages/passages.npy", mmap_mode="r")
     assert kept.dtype == np.float16
 
     # In-batch negatives, watched by the dev queries, whose neighbours the checkpoint before the episode has found.

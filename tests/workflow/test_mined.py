@@ -44,7 +44,7 @@ def run(tmp_path_factory):
 
 def test_nothing_is_trained_or_evaluated(run):
     kinds = set(re.findall(r"^(\w+) +\d+$", run("-m", "snakemake", "-n", *COMMAND), re.M)) - {"total"}
-    assert kinds == {"collection", "pretrained", "tokens", "encode", "index", "retrieve", "merge", "mined"}
+    assert kinds == {"corpus", "split", "pretrained", "tokens", "encode", "index", "retrieve", "merge", "mined"}
 
 
 def test_an_experiment_that_mines_nothing_names_the_file_that_does(run):

@@ -28,6 +28,12 @@ def facts(world, kind):
     return [m["facts"] for stage, m in world.manifests().items() if stage.startswith(f"{kind}/")]
 
 
+def splits(world):
+    """{split: facts of its stage}."""
+    manifests = world.manifests().items()
+    return {m["settings"]["split"]: m["facts"] for stage, m in manifests if stage.startswith("split/")}
+
+
 def systems(rows):
     return [(row["system"], row["episode"]) for row in rows]
 
@@ -40,9 +46,9 @@ def test_nq_in_one_episode(tmp_path):
     assert systems(rows) == [("BM25", "0"), ("Zero-shot", "0"), ("ANCE-Tele", "1"), *released]
     assert {"Cov@5", "Cov@20", "Cov@100"} <= set(rows[0])
     assert 0 < float(rows[0]["Cov@20"]) <= float(rows[0]["Cov@100"]) <= 1
-    (collection,) = facts(world, "collection")
-    assert collection["num_passages"] == NUM_PASSAGES
-    assert collection["splits"]["train"] == collection["splits"]["train"] | {"queries": 40, "positives": 30}
+    (corpus,), train = facts(world, "corpus"), splits(world)["train"]
+    assert corpus["num_passages"] == NUM_PASSAGES
+    assert (train["queries"], train["positives"]) == (40, 30)
     assert facts(world, "positives")[0]["given"] == 30
     recorded = json.loads((world.folder / "data/downloads/digests.json").read_text())
     assert set(recorded) == {"data/downloads/nq-train.qa.csv", "data/downloads/nq-test.qa.csv"}
@@ -76,10 +82,9 @@ def test_marco_and_trec_dl(tmp_path):
     for row in rows:
         assert all(0 <= float(row[column]) <= 1 for column in columns)
         assert [row[f"dl19 {m}"] for m in dl] == [row[f"dl20 {m}"] for m in dl], "the same judgments in two forms"
-    (collection,) = facts(world, "collection")
-    counts = {name: (split["queries"], split["dropped"]) for name, split in collection["splits"].items()}
+    counts = {name: (split["queries"], split["dropped"]) for name, split in splits(world).items()}
     assert counts == {"train": (40, 1), "dev": (10, 0), "dl19": (8, 2), "dl20": (8, 2)}
-    corpus = pq.read_table(next((world.folder / "results/stages/collection").glob("*/corpus.parquet")))
+    corpus = pq.read_table(next((world.folder / "results/stages/corpus").glob("*/corpus.parquet")))
     titles = corpus["title"].to_pylist()
     assert titles[0].startswith("word") and titles[1] == ""
     assert sorted(f["steps"] for f in facts(world, "train")) == [4, 4, 6]

@@ -70,8 +70,8 @@ def lists_of(offsets, values):
 
 def read_split(world, split):
     """The passages' tokens, and the tokens of the answers of all questions of a split."""
-    corpus = pq.read_table(artefact(world, "collection", "corpus.parquet"))["text"].to_pylist()
-    answers = pq.read_table(artefact(world, "collection", f"answers.{split}.parquet"))["answers"].to_pylist()
+    corpus = pq.read_table(artefact(world, "corpus", "corpus.parquet"))["text"].to_pylist()
+    answers = pq.read_table(artefact(world, f"split-{split}", f"answers.{split}.parquet"))["answers"].to_pylist()
     return [plain_tokens(text) for text in corpus], [[plain_tokens(a) for a in some] for some in answers]
 
 
@@ -120,7 +120,7 @@ def test_no_negative_has_an_answer_and_episodes_are_concatenated(asked):
 
 def test_coverage_of_every_system_is_that_of_its_run(asked):
     passages, answers = read_split(asked, "test")
-    doc_ids = pq.read_table(artefact(asked, "collection", "corpus.parquet"))["doc_id"].to_pylist()
+    doc_ids = pq.read_table(artefact(asked, "corpus", "corpus.parquet"))["doc_id"].to_pylist()
     rows = {doc_id: row for row, doc_id in enumerate(doc_ids)}
     table = list(csv.DictReader((asked.folder / "results/tables/main.csv").open()))
     assert [(row["system"], row["episode"]) for row in table] == [

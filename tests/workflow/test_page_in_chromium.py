@@ -21,8 +21,10 @@ MOST_CLICKS = 3  # from the first page to an answer
 def marked(finished, tmp_path_factory):
     """A world whose passages and first query hold markup, with every query in full, as a folder and as one file."""
     world = finished.copy(tmp_path_factory.mktemp("page") / "world")
-    folder = (world.folder / "results/experiments/tele/collection").resolve()
-    for name, texts in {"corpus.parquet": MARKUP, "queries.train.parquet": {0: MARKUP[0]}}.items():
+    marked = {"corpus/corpus.parquet": MARKUP, "split-train/queries.train.parquet": {0: MARKUP[0]}}
+    for path, texts in marked.items():
+        link, name = path.split("/")
+        folder = (world.folder / "results/experiments/tele" / link).resolve()
         table = pq.read_table(folder / name)
         column = [texts.get(row, text) for row, text in enumerate(table["text"].to_pylist())]
         table = table.set_column(table.schema.get_field_index("text"), "text", pa.array(column, pa.string()))

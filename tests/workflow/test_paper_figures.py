@@ -182,10 +182,20 @@ def test_a_map_of_a_training_query_has_the_negatives_of_several_experiments(draw
     assert sum("Random" in row["what"] for row in points) == 4  # its pool
 
 
+def made_by(encoded):
+    """The checkpoint's stage of an encode stage, by its folder."""
+    return json.loads((encoded / "manifest.json").read_text())["inputs"]["checkpoint"]
+
+
 def test_scores_are_less_the_mean_of_all_passages(drawn):
-    tele = experiment(drawn, "tele")
-    encoded = stage(drawn, tele["vectors"]["3"][1])
-    queries, passages = (np.load(encoded / f"{name}.npy").astype(np.float64) for name in ("queries.test", "passages"))
+    of_passages = stage(drawn, experiment(drawn, "tele")["vectors"]["3"][1])
+    (of_queries,) = (
+        path.parent
+        for path in of_passages.parent.glob("*/queries.test.npy")
+        if made_by(path.parent) == made_by(of_passages)
+    )
+    queries, passages = np.load(of_queries / "queries.test.npy"), np.load(of_passages / "passages.npy")
+    queries, passages = queries.astype(np.float64), passages.astype(np.float64)
     by_query = {}
     for row in rows(drawn, "sorted-ance-tele"):
         by_query.setdefault(row["query"], []).append(float(row["score"]))

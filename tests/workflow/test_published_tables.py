@@ -51,7 +51,7 @@ def test_from_nothing_run_to_one_row_run(world):
     assert "0 of 2 figures were run." in text
     world.snakemake("tables")
     kinds = {name.split("/")[0] for name in world.manifests()}
-    assert kinds == {"collection", "lexical_index", "bm25", "external", "evaluate"}  # no checkpoint, no training
+    assert kinds == {"corpus", "split", "lexical_index", "bm25", "external", "evaluate"}  # no checkpoint, no training
     table, text = rows(world)
     assert table["BM25"][1:6] == ["100.0", "95.0", "100.0", "+0.0", "exact"]
     assert table["ANCE-Tele"][1:] == ["39.1", "–", "–", "–", "not run", "tele, last episode"]

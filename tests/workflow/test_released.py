@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from official_world import OfficialWorld, marco_files, nq_files, read_config
 
-LIGHT = {"download", "collection", "pretrained", "tokens", "encode", "index", "retrieve", "evaluate"}
+LIGHT = {"download", "corpus", "split", "pretrained", "tokens", "encode", "index", "retrieve", "evaluate"}
 
 
 def check_released(tmp_path, name, files):
@@ -25,9 +25,9 @@ def check_released(tmp_path, name, files):
 
 
 def column(world, name, *columns):
-    """Columns of a file of the collection stage, as lists."""
-    (folder,) = (world.folder / "results/stages/collection").iterdir()
-    table = pq.read_table(folder / name)
+    """Columns of a file of the corpus, or of a split, as lists."""
+    (path,) = (world.folder / "results/stages").glob(f"*/*/{name}")
+    table = pq.read_table(path)
     return [table[column].to_pylist() for column in columns]
 
 
@@ -44,7 +44,8 @@ def assert_vectors_are_those_of_transformers(world):
     """Of every entry of `external`, by the manifests that lead from its hub id to its encode stage."""
     manifests = world.manifests()
     pretrained = {name: m for name, m in manifests.items() if name.startswith("pretrained/")}
-    encodes = {m["inputs"]["checkpoint"]: name for name, m in manifests.items() if name.startswith("encode/")}
+    made = {name: m for name, m in manifests.items() if name.startswith("encode/")}
+    encodes = {(m["inputs"]["checkpoint"], f"{m['settings']['of']}.npy"): name for name, m in made.items()}
     for entry in read_config(world.name)["external"].values():
         encoder = entry["encoder"]
         hub_ids = [encoder[side]["hub"] for side in ("checkpoint", "query_checkpoint") if side in encoder]
@@ -55,7 +56,7 @@ def assert_vectors_are_those_of_transformers(world):
             longest = encoder.get(f"max_{side}_tokens", world.config["encoder"][f"max_{side}_tokens"])
             hub_id = hub_ids[-1] if side == "query" else hub_ids[0]
             expected = world.released[hub_id].encode(wanted, longest)
-            found = np.load(world.folder / "results/stages" / encodes[stage] / file)
+            found = np.load(world.folder / "results/stages" / encodes[stage, file] / file)
             np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-3, err_msg=f"{hub_id} {file}")
 
 

@@ -85,8 +85,8 @@ def test_sources_ranks_and_suspects_equal_plain_loops(finished, said):
             if name != "momentum":
                 bins.setdefault(name, [0] * 2)[(rank - 1) // 10] += 1
         assert pool["sources"] == expected and pool["ranks"] == bins
-        before = "results/experiments/tele/" + ("" if number == 1 else f"episode-{number - 1}/") + "encode"
-        queries, vectors = (np.load(finished.folder / before / f"{n}.npy") for n in ("queries.train", "passages"))
+        before = finished.folder / "results/experiments/tele" / ("" if number == 1 else f"episode-{number - 1}")
+        queries, vectors = (np.load(before / f"encode-{n}" / f"{n}.npy") for n in ("queries.train", "passages"))
         known, suspects = positives(finished), 0
         for query in range(len(offsets) - 1):
             positive = float(vectors[known[query][0]] @ queries[query])
@@ -109,7 +109,7 @@ def test_forgetting_equals_plain_loops(finished, monkeypatch):
         values.append([0 if rank is None else 1 / rank for rank in ranks])
     dropped = [sum(a < b for a, b in zip(values[c + 1], values[c], strict=True)) / 80 for c in (0, 1)]
     assert sets["train"]["rates"][:2] == pytest.approx(dropped, abs=1e-6) and max(dropped) > 0
-    there = (episode(finished, 3, "encode") / "queries.train.npy").exists()
+    there = (episode(finished, 3, "encode-queries.train") / "queries.train.npy").exists()
     assert sets["train"]["checkpoints"] == ([0, 1, 2, 3] if there else [0, 1, 2])
     back = sum(before < after <= first for first, before, after in zip(*values, strict=True))
     assert sets["train"]["states"][1]["swung back"] == back
@@ -182,7 +182,7 @@ def test_the_report_of_snakemake_holds_tables_and_page(world):
 @pytest.mark.slow
 def test_an_unfinished_run_has_a_page(world):
     (world.folder / "results/tables/main.csv").unlink()
-    for stage in ("train", "encode", "evaluate-test"):
+    for stage in ("train", "encode-passages", "evaluate-test"):
         (episode(world, 3, stage).resolve() / MANIFEST).unlink()
     report(world)
     index, stages = (

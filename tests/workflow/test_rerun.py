@@ -11,8 +11,8 @@ import yaml
 from toy import World
 
 # What follows a new checkpoint of one episode, when another episode comes after it.
-LATER = {"encode": 1, "index": 1, "retrieve": 3, "evaluate": 1}
-LAST = {"encode": 1, "index": 1, "retrieve": 1, "evaluate": 1}
+LATER = {"encode": 3, "index": 1, "retrieve": 3, "evaluate": 1}
+LAST = {"encode": 3, "index": 1, "retrieve": 1, "evaluate": 1}
 WRITTEN = {"tables": 1, "report_page": 1, "all": 1}
 # What is written again when the configuration, as it is written down, is another one.
 REPORT = {"configuration": 1, "experiments": 1} | WRITTEN
@@ -82,14 +82,14 @@ def edit_sentences(world):
     )
     rules = world.folder / "rules" / "stages.smk"
     rules.write_text(rules.read_text().replace("Tokenise every text once", "Every text is tokenised once"))
-    edit(world, "collection/build.py", "%d passages, corpus digest", "%d passages, digest")
+    edit(world, "collection/corpus.py", "%d passages, corpus digest", "%d passages, digest")
 
 
 NOTHING = {}
 # All that follows from the draws of the root seed: not the collection, its check, and BM25.
 DRAWN = {
-    "collection": 1, "check": 1, "lexical_index": 1, "bm25": 1, "pretrained": 1, "tokens": 1,
-    "encode": 4, "index": 4, "retrieve": 10, "merge": 3, "train": 3, "evaluate": 5,
+    "split": 2, "check": 1, "bm25": 1, "pretrained": 1, "tokens": 3,
+    "encode": 4 * 3, "index": 4, "retrieve": 10, "merge": 3, "train": 3, "evaluate": 5,
 }  # fmt: skip
 
 
@@ -184,17 +184,35 @@ def outcomes(world):
     return {name: "unchanged" if "is unchanged" in text else "made" for name, text in texts.items() if name in made}
 
 
-def test_an_inert_edit_of_a_collection_makes_the_collection_alone(world):
+def test_an_inert_edit_of_all_that_reads_a_collection_makes_corpus_and_splits_alone(world):
     """What follows is planned, and taken: its code and the content of what it reads are the same."""
     shutil.rmtree(world.folder / "results/logs")
     before = world.digests()
-    add_code(world, "collection/build.py")
+    for name in ("corpus", "split", "equal", "records", "forms/folder"):
+        add_code(world, f"collection/{name}.py")
     world.snakemake()
     seen = outcomes(world)
     assert len(seen) > 20 and [name for name in seen if seen[name] == "made"] == [
-        name for name in seen if name.startswith("collection/")
+        name for name in seen if name.startswith(("corpus/", "split/"))
     ]
     assert world.digests() == before and world.would_run()[0] == NOTHING
+
+
+def test_one_more_evaluation_split_runs_no_training_and_encodes_no_passages(world):
+    world.config["evaluation"]["splits"] = ["test", "dev"]
+    counts, messages = world.would_run()
+    own = {"split": 1, "check": 1, "tokens": 1, "encode": 4, "retrieve": 4, "bm25": 1, "evaluate": 5}
+    assert counts == own | REPORT
+    assert all("queries.dev" in message for message in messages if message.startswith(("encode", "tokens")))
+
+
+def test_more_passages_rerun_what_reads_the_corpus(world):
+    """All but the pretrained checkpoint: a search may find a new passage, so pools and trainings are others."""
+    with open(world.folder / "data/toy/corpus.tsv", "a") as file:
+        file.write("new\ttitle\tword1 word2\n")
+    counts, _ = world.would_run()
+    assert counts["train"] == counts["merge"] == 3 and counts["corpus"] == 1 and counts["split"] == 2
+    assert "pretrained" not in counts
 
 
 def test_a_corpus_and_a_checkpoint_under_another_path_rerun_nothing(world, tmp_path):
@@ -231,10 +249,10 @@ def test_what_is_encoded_anew_is_encoded_in_shards(world):
     """After an edit each stage follows the number of shards in force, also where only an upstream stage was edited."""
     add_code(world, "training/train.py")
     counts = world.would_run(arguments=["--set-scatter", "encode=3"])[0]
-    assert (counts["encode_shard"], counts["encode"]) == (3 * 3, 3)  # not the pretrained model's
+    assert (counts["encode_shard"], counts["encode"]) == (3 * 3, 3 * 3)  # not the pretrained model's
     add_code(world, "encoder/encode.py")
     counts = world.would_run(arguments=["--set-scatter", "encode=3"])[0]
-    assert (counts["encode_shard"], counts["encode"]) == (3 * 4, 4)
+    assert (counts["encode_shard"], counts["encode"]) == (3 * 4, 4 * 3)
     assert "encode_shard" not in world.would_run()[0]
 
 
@@ -279,7 +297,7 @@ def test_an_ablation_file_ablates_the_configuration(world):
     """The rows of Table 3 share Episode 1's mining, and the row that equals the configuration shares everything."""
     counts, messages = world.would_run(["config/ablations/negatives.yaml"])
     # Q-Neg: 3 episodes; Q-Neg w/ Mom-Neg: Episodes 2, 3; Q-Neg w/ LA-Neg: Episodes 2, 3.
-    assert counts["train"] == counts["merge"] == counts["encode"] == 7
+    assert counts["train"] == counts["merge"] == counts["encode"] / 3 == 7
     assert not [m for m in messages if m.startswith("retrieve") and "episode 1" in m]
     assert counts["tables"] == counts["experiments"] == 1
 

@@ -56,7 +56,7 @@ def test_commands_run_under_the_interpreter_of_the_workflow(world, tmp_path, mon
     """Also where the workflow's environment is not activated, and another Python is the first on the path; what
     --sdm conda activates comes later, and so before it."""
     found = commands(world)[1]
-    assert {"collection", "encode", "train"} <= {kind for _, _, kind, _ in found}
+    assert {"corpus", "encode", "train"} <= {kind for _, _, kind, _ in found}
     assert {interpreter for interpreter, *_ in found} == {"python3"}
     (tmp_path / "python3").write_text("#!/bin/sh\nexit 9\n")
     (tmp_path / "python3").chmod(0o755)
@@ -84,8 +84,9 @@ def test_an_encoding_of_queries_alone_has_no_shards(world, monkeypatch):
     """As after a training of the query side: the passages' vectors stay those of the checkpoint it started from."""
     training = {"trains": ["query"], "start_from": {"experiment": "nll", "episode": "last"}}
     monkeypatch.setitem(world.config["experiments"], "adore", {"training": training, "episodes": [{}]})
-    whole, sharded = (world.would_run(arguments=["--set-scatter", f"encode={count}"])[0] for count in (1, 2))
-    assert sharded - whole == {"encode_shard": 2 * (whole["encode"] - 1)} and whole["encode"] > 2
+    whole, sharded = (world.would_run(arguments=["--set-scatter", f"encode={n}"])[0] for n in (1, 2))
+    of_passages = whole["index"]  # one over the passages of each encoding
+    assert sharded - whole == {"encode_shard": 2 * of_passages} and whole["encode"] > of_passages > 2
 
 
 @pytest.mark.slow
@@ -158,9 +159,9 @@ def test_a_stage_that_was_killed_says_what_helps(world, tmp_path, monkeypatch, c
     text = launch.read_text()
     assert 'Path("/proc/vmstat")' in text
     launch.write_text(text if counted else text.replace('Path("/proc/vmstat")', 'Path("/proc/of another system")'))
-    said = world.snakemake("--until", "collection", check=False)
+    said = world.snakemake("--until", "corpus", check=False)
     launch.write_text(text)
-    log = next((world.folder / "results/logs/collection").iterdir()).read_text()
+    log = next((world.folder / "results/logs/corpus").iterdir()).read_text()
     assert "error: the process was killed by signal 9" in log and "killed by signal 9" in said
     assert ("SIGKILL: by you, a scheduler or another program, not by the kernel." in log) == counted
-    assert ("(--set-resources collection:mem_mb=N); `teleport forecast` says" in log) == (not counted)
+    assert ("(--set-resources corpus:mem_mb=N); `teleport forecast` says" in log) == (not counted)

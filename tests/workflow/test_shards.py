@@ -25,8 +25,8 @@ def small_blocks(world):
 @pytest.fixture(scope="module")
 def target(finished):
     """The manifest of the encoding by the pretrained model."""
-    names = [name for name, m in finished.manifests().items() if m["inputs"].get("checkpoint", "").startswith("pretr")]
-    (name,) = [name for name in names if name.startswith("encode/")]
+    made = {name: m for name, m in finished.manifests().items() if m["settings"].get("of") == "passages"}
+    (name,) = [name for name, m in made.items() if m["inputs"].get("checkpoint", "").startswith("pretr")]
     return f"results/stages/{name}/manifest.json"
 
 

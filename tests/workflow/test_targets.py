@@ -11,10 +11,10 @@ HOME = "results/experiments/tele"
 @pytest.mark.parametrize(
     ("name", "stages"),
     [
-        ("episode-2/encode", {"encode": 1}),
-        ("episode-2/encode/manifest.json", {"encode": 1}),
+        ("episode-2/encode-passages", {"encode": 1}),
+        ("episode-2/encode-queries.test/manifest.json", {"encode": 1}),
         ("./results/experiments/tele/episode-3/merge/", {"merge": 1}),
-        ("episode-3", {"merge": 1, "train": 1, "encode": 1, "index": 1, "retrieve": 3, "evaluate": 1}),
+        ("episode-3", {"merge": 1, "train": 1, "encode": 3, "index": 1, "retrieve": 3, "evaluate": 1}),
     ],
 )
 def test_a_link_means_its_stages(world, name, stages):
@@ -31,7 +31,7 @@ def test_a_link_means_its_stages(world, name, stages):
 
 def test_to_force_a_stage_its_file_is_named(finished):
     """A link that is forced would run nothing: the rule with its name has no command."""
-    link = f"{HOME}/episode-2/encode"
+    link = f"{HOME}/episode-2/encode-passages"
     text = finished.snakemake("-n", link, "--forcerun", link, check=False)
     manifest = re.search(r"can be forced. Name a rule, or its file: (results/stages/encode/\w+/manifest.json)", text)
     assert finished.would_run(arguments=[link, "--forcerun", manifest[1]])[0]["encode"] == 1
@@ -55,11 +55,12 @@ def test_a_stage_is_made_by_its_link_and_the_links_too(world):
 def test_an_experiment_is_asked_for_as_a_whole(finished):
     for path in (HOME, f"{HOME}/plan.tsv"):
         assert finished.would_run(arguments=[path])[0] == {}
-    counts = finished.would_run(arguments=[HOME, "--forcerun", "collection"])[0]
-    assert counts["encode"] == 4 and "tables" not in counts
+    counts = finished.would_run(arguments=[HOME, "--forcerun", "corpus"])[0]
+    assert counts["encode"] == 12 and "tables" not in counts
 
 
 def test_a_name_that_is_no_stage_is_refused_with_what_there_is(finished):
-    text = finished.snakemake("-n", f"{HOME}/episode-9/encode", check=False)
-    assert f"{HOME}/episode-9/encode is no stage of this configuration. {HOME} has check, collection, encode, " in text
+    wrong = f"{HOME}/episode-9/encode-passages"
+    text = finished.snakemake("-n", wrong, check=False)
+    assert f"{wrong} is no stage of this configuration. {HOME} has check, corpus, encode-passages, " in text
     assert "episode-3" in text and "Traceback" not in text

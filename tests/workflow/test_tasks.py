@@ -64,7 +64,7 @@ def rows(folder, table):
 
 
 def test_every_section_has_one_command():
-    assert len(TASKS) == 12 and all(len(commands) == 1 for commands, _ in TASKS.values())
+    assert len(TASKS) == 14 and all(len(commands) == 1 for commands, _ in TASKS.values())
 
 
 def test_what_is_asked_of_finished_results(tasks):
@@ -78,6 +78,7 @@ def test_what_is_asked_of_finished_results(tasks):
     assert "my-run/test.run.gz and 20 judgments" in tasks("Give a run to other tools")
     judgments = [line.split() for line in (tasks.folder / "my-run/test.qrels.txt").read_text().splitlines()]
     assert len(judgments) == 20 and judgments[0] == ["q100", "0", "d100", "1"]
+    assert "teleport fetch ance-tele.tar" in tasks("Hand finished work to a colleague")
 
 
 @pytest.mark.slow
@@ -110,5 +111,7 @@ def test_what_runs_the_workflow(tasks):
     assert [row["system"] for row in rows(tasks.folder, "bm25")] == ["BM25"]
     tasks("More episodes")
     assert [row["episode"] for row in rows(tasks.folder, "")] == ["0", "0", "1", "2", "3", "4"]
+    tasks("One more evaluation split")
+    assert {"test RR@10", "dev RR@10"} <= rows(tasks.folder, "")[0].keys()
     tasks("Evaluate a checkpoint of mine")
     assert [row["system"] for row in rows(tasks.folder, "evaluate")] == ["BM25", "all-MiniLM-L6-v2", "Mine"]

@@ -64,9 +64,9 @@ class Run:
 
 @pytest.fixture(scope="module")
 def begun(tmp_path_factory):
-    """A world whose collection is made."""
+    """A world whose corpus and splits are made."""
     world = World.create(tmp_path_factory.mktemp("begun") / "world")
-    world.snakemake("--until", "collection")
+    world.snakemake("--until", "split")
     return world
 
 
@@ -133,7 +133,7 @@ def read_only(world):
 
 
 def damaged_artefact(world):
-    (path,) = world.folder.glob("results/stages/collection/*/corpus.parquet")
+    (path,) = world.folder.glob("results/stages/corpus/*/corpus.parquet")
     path.write_bytes(path.read_bytes()[:-100])
     return begin(world)
 
@@ -180,12 +180,12 @@ LOG = rf"more in results/logs/{KIND}/\w+\.log"
 CAUSES = {
     killed: (rf"{FAILED}the process was killed by signal 9, SIGKILL: .* not by the kernel\.\n +{LOG}\n", AGAIN),
     interrupted: ("interrupted: stages save their work and end", AGAIN),
-    bad_line: (r"failed: collection .*: data/toy/corpus.tsv, line 241: column count 1, expected 3", AGAIN),
+    bad_line: (r"failed: corpus .*: data/toy/corpus.tsv, line 241: column count 1, expected 3", AGAIN),
     ended: (rf"{FAILED}the process was ended by signal 15, SIGTERM: .*\n +{LOG}\n", AGAIN),
     locked: (f"BM25 waits: another process makes {KIND}/.*; end it, or let it finish", AGAIN),
     full_disk: (rf"{FAILED}no room left on the disk \(.*free some space \(.*\n +{LOG}\n", AGAIN),
     read_only: (r"Permission denied: 'results/stages", "error: access is refused; have what is named readable"),
-    damaged_artefact: (rf"{FAILED}.*corpus.parquet has \d+ bytes, .* torn or edited", "--forcerun results/stages/coll"),
+    damaged_artefact: (rf"{FAILED}.*corpus.parquet has \d+ bytes, .* torn or edited", "--forcerun results/stages/corp"),
     missing_file: (r"\nerror: collection.path: data/toy has no corpus.tsv", "Name the corpus's folder."),
     no_checkpoint: (
         r"\nerror: encoder.checkpoint.folder: there is no folder data/none",

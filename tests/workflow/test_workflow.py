@@ -36,7 +36,7 @@ def test_the_index_of_an_experiment_leads_to_its_stages(finished):
     folder = finished.folder / "results/experiments/tele"
     with open(folder / "plan.tsv", newline="") as file:
         rows = list(csv.DictReader(file, delimiter="\t"))
-    assert len(rows) == 4 + 3 * 2 + 3 * 2 + 4 * 4
+    assert len(rows) == 8 + 3 * 2 + 3 * 2 + 4 * 6
     assert all((finished.folder / row["folder"] / "manifest.json").is_file() for row in rows)
     assert (folder / "episode-3" / "train" / "checkpoint" / "model.safetensors").is_file()
 
@@ -61,15 +61,17 @@ def test_jobs_that_only_move_arrays_or_write_tables_do_not_load_torch(finished):
 
 
 def test_messages_name_stage_episode_and_experiments(finished):
-    for message in ("train, episode 2 · tele", "retrieve-positives, episode 1 · tele", "collection · tele", "bm25"):
+    for message in ("train, episode 2 · tele", "retrieve-positives, episode 1 · tele", "corpus · tele", "bm25"):
         assert message in finished.log
 
 
 def test_a_run_says_a_line_per_job_and_each_episode_s_score(finished):
-    """A third of the 21,454 bytes that Snakemake has for the same jobs, and no control characters."""
+    """A third of the 560 bytes a job that Snakemake has, and no control characters."""
     lines = [line for line in finished.log.splitlines() if " so far" not in line]  # said of long jobs on slow machines
-    assert len("\n".join(lines).encode()) < 21_454 / 3 and re.findall(r"[^\n\x20-\x7e·]", finished.log) == []
     manifests = finished.manifests()
+    assert (
+        len("\n".join(lines).encode()) < 560 / 3 * len(manifests) and re.findall(r"[^\n\x20-\x7e·]", finished.log) == []
+    )
     for name in manifests:
         (line,) = [line for line in lines if line.endswith(f"  results/logs/{name}.log")]
         assert line.startswith(("retrieve-", "search-") if name.startswith("retrieve") else name.split("/")[0])
@@ -107,11 +109,11 @@ def test_prune_lists_what_no_experiment_uses(world):
         ).stdout
 
     before = set(world.manifests())
-    assert "0 of 35 stages" in prune("--delete")  # the experiment and the table still show what was made
+    assert "0 of 47 stages" in prune("--delete")  # the experiment and the table still show what was made
     for folder in ("experiments", "tables"):
         shutil.rmtree(world.folder / "results" / folder)
     listed = prune()
-    assert "22 of 35 stages" in listed and "would be removed" in listed
+    assert "28 of 47 stages" in listed and "would be removed" in listed
     assert set(world.manifests()) == before
     prune("--delete")
     left = set(world.manifests())
@@ -123,7 +125,7 @@ def test_prune_lists_what_no_experiment_uses(world):
         "retrieve",
         "evaluate",
     }
-    assert len(before - left) == 22 and "0 of 13 stages" in prune()
+    assert len(before - left) == 28 and "0 of 19 stages" in prune()
 
 
 def failing(world, *arguments):
@@ -199,7 +201,7 @@ def test_a_collection_that_does_not_suit_is_refused_before_encoding(world, targe
     change(world.config)
     text = failing(world, target)
     assert all(message in text for message in messages), text[-3000:]
-    assert re.search(r"^\d+ jobs: .*, \d encode,", text, re.MULTILINE)
+    assert re.search(r"^\d+ jobs: .*, \d+ encode,", text, re.MULTILINE)
     begun = set(re.findall(r"^(\w+).* results/logs/", text, re.MULTILINE))
     assert "check" in begun and "encode" not in begun
 

@@ -8,7 +8,7 @@ import math
 from collections import Counter, defaultdict
 from tempfile import TemporaryDirectory
 
-from commands.export import collection_of, stage_at
+from commands.export import input_of, stage_at
 from teleport.collection.records import lines
 from teleport.negatives.forms import FORMS, whole
 from teleport.refusal import Refusal
@@ -39,7 +39,7 @@ COLUMNS = {
 
 
 def audit(path):
-    """The audit of a merge stage (its folder, or the link to it) or of a file (dict).
+    """The audit of a merge or relabel stage (its folder, or the link to it) or of a file (dict).
 
     queries: with negatives; by source, and of `all`, the figures of COLUMNS, None where nothing is known:
     scored: share with a score, as the query's positives have one; hardness: mean of score minus s+, the lowest of the
@@ -51,10 +51,10 @@ def audit(path):
         from teleport.negatives.export import Pools
 
         stage = stage_at(path, "merge")
-        if (kind := stage.manifest["kind"]) != "merge":
-            raise Refusal(f"{path} is a stage of kind {kind}. Give a merge stage, or a file of negatives.")
+        if (kind := stage.manifest["kind"]) not in ("merge", "relabel"):
+            raise Refusal(f"{path} is a stage of kind {kind}. Give a merge or relabel stage, or a file of negatives.")
         with TemporaryDirectory() as folder:
-            return audited(Pools(stage, collection_of(stage), folder).mined())
+            return audited(Pools(stage, input_of(stage, "corpus"), input_of(stage, "split.train"), folder).mined())
     return audited(FORMS[form_of(path)].read(path))
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from commands.export import collection_of, passage_texts, run_lines, split_of, stage_at
+from commands.export import input_of, passage_texts, queries_of, run_lines, split_of, stage_at
 from teleport.evaluation.names import Documents
 from teleport.evaluation.significance import Scores
 from teleport.evaluation.significance import compare as test
@@ -30,19 +30,18 @@ def compare(first, second, measure, query, most):
     for path, stages in zip((first, second), systems, strict=True):
         if (kind := stages[0].manifest["kind"]) != "evaluate":
             raise Refusal(f"{path} is a {kind} stage: give evaluate stages, such as evaluate-test.")
-    if len({(stage.manifest["inputs"]["collection"], split_of(stage)) for stage in chain(*systems)}) > 1:
+    if len({(stage.manifest["inputs"][f"split.{split_of(stage)}"], split_of(stage)) for stage in chain(*systems)}) > 1:
         raise Refusal(f"{first} and {second} are of two collections or splits: their queries differ.")
     if len({documents_of(stage) for stage in chain(*systems)}) > 1:
         raise Refusal(f"{first} and {second} score documents and passages, or documents by other separators.")
     one = systems[0][0]
-    collection, split = collection_of(one), split_of(one)
-    queries = pq.read_table(collection.path(f"queries.{split}.parquet")).to_pylist()
+    queries = pq.read_table(queries_of(one).path(f"queries.{split_of(one)}.parquet")).to_pylist()
     texts = {row["query_id"]: row["text"] for row in queries}
     if query is None:
         return of_all(systems, measure or one.manifest["settings"]["measures"][0], texts, most)
     if query not in texts:
         raise Refusal(f"the split has no query {query!r}. Its first is {next(iter(texts))!r}.")
-    return of_query([stages[0] for stages in systems], collection, split, query, texts[query])
+    return of_query([stages[0] for stages in systems], query, texts[query])
 
 
 def documents_of(stage):
@@ -111,9 +110,10 @@ def how_tested(found, seeds_of_a, seeds_of_b):
     return text + ("; of these checkpoints: another seed may turn it" if found.checkpoints else "")
 
 
-def of_query(stages, collection, split, query, text):
+def of_query(stages, query, text):
     """The first passages of both systems for a query, those judged relevant marked by their grade."""
-    qrels = pq.read_table(collection.path(f"qrels.{split}.parquet"), filters=[("query_id", "=", query)]).to_pylist()
+    path = queries_of(stages[0]).path(f"qrels.{split_of(stages[0])}.parquet")
+    qrels = pq.read_table(path, filters=[("query_id", "=", query)]).to_pylist()
     names, grades = pa.array([row["doc_id"] for row in qrels], pa.string()), {}
     if separator := documents_of(stages[0]):
         documents = Documents(names, separator)
@@ -125,7 +125,7 @@ def of_query(stages, collection, split, query, text):
         measures = stage.manifest["settings"]["measures"]
         lines += ["", f"{system}: {', '.join(f'{name} {scores(stage, name).get(query, 0):.3f}' for name in measures)}"]
         ids = list(islice((line[2] for line in run_lines(stage) if line[0] == query), PASSAGES))
-        passages = passage_texts(collection, ids)
+        passages = passage_texts(input_of(stage, "corpus"), ids)
         lines += [] if ids else ["nothing found"]
         for rank, name in enumerate(ids, 1):
             lines.append(f"{rank:3} {grades.get(name, '-'):>2}  {name}  {passages.get(name, '')[:CHARACTERS]}")

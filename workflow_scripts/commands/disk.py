@@ -2,7 +2,6 @@
 
 import csv
 import os
-import re
 import shutil
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from itertools import chain
@@ -10,13 +9,12 @@ from pathlib import Path
 
 from teleport.refusal import Refusal
 from teleport.report.links import stage_links
-from teleport.running.artefact import MANIFEST, STAGES, Artefact, is_finished, remake
+from teleport.running.artefact import MANIFEST, STAGE, STAGES, Artefact, is_finished, remake
 from teleport.running.files import files_below
 from teleport.running.job import RESUME, SHARDS
 from teleport.running.log import Progress
 
 EXPERIMENTS, TABLES, BENCHMARKS = (Path("results", name) for name in ("experiments", "tables", "benchmarks"))
-STAGE = re.compile("[a-z][a-z0-9_]*/[0-9a-f]{12}")
 MB = 10**6
 HASHING = 8  # threads at most: by then the disk is what takes the time
 OTHERS = "Unfinished experiments of other configurations are not known here: name those configurations after --also."

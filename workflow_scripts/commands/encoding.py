@@ -4,6 +4,7 @@ from itertools import islice
 
 import numpy as np
 
+from commands.forecast.counts import token_maps
 from teleport.encoder.source import locate
 from teleport.refusal import Refusal
 from teleport.running.artefact import STAGES, Artefact, is_finished
@@ -42,8 +43,8 @@ def sentence(encoder):
 def cut_of_tokens(encoder, plan, name):
     """How many passages are cut, by the finished stage `tokens` of an experiment; "" before, and where that is damaged:
     whoever reads it says so, and the workflow that makes it anew begins here."""
-    for stage in plan.stages.values():
-        if stage.kind == "tokens" and name in plan.users[stage.name] and is_finished(stage.name):
+    for stage in token_maps(plan):
+        if name in plan.users[stage.name] and is_finished(stage.name):
             try:
                 offsets = np.load(Artefact(STAGES / stage.name).path("passages.offsets.npy"), mmap_mode="r")
             except Refusal:

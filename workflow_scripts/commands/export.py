@@ -21,31 +21,34 @@ KEY = re.compile("[0-9a-f]{12}")
 EXAMPLE_PASSAGES, EXAMPLE_CHARACTERS = 3, 120
 
 
-def export(link, output, examples=False, **wanted):
+def export(link, output, examples=False, license=None, language=None, **wanted):
     """Write what a stage (its folder, or the link to it) has for others to `output`; returns a sentence on it.
 
-    merge: negatives in a form, as `wanted` says (`negatives.export.Wanted`); evaluate: a folder of the run and its
-    judgments, in TREC's forms; train: a folder of the checkpoint, its card with scores; encode: vectors, by the ending
-    of `output`. examples: whether the card quotes a query and passages of the collection, which whoever reads the card
-    then reads. All is made beside `output` and renamed at the end.
+    merge, relabel: negatives in a form, as `wanted` says (`negatives.export.Wanted`); evaluate: a folder of the run and
+    its judgments, in TREC's forms; train: a folder of the checkpoint, its card with scores; encode: vectors, by the
+    ending of `output`. examples: whether the card quotes a query and passages of the collection, which whoever reads
+    the card then reads; license, language: what its head says, for the hub. All is made beside `output` and renamed at
+    the end.
     """
     from commands.vectors import export_vectors  # which imports this module
 
     stage = stage_at(link)
     exporters = {
         "merge": export_negatives,
+        "relabel": export_negatives,
         "evaluate": export_run,
         "train": export_checkpoint,
         "encode": export_vectors,
     }
     if (kind := stage.manifest["kind"]) not in exporters:
         raise Refusal(f"{link} is a stage of kind {kind}: give one of {', '.join(exporters)}.")
-    if kind != "merge" and any(wanted.values()):
+    if exporters[kind] is not export_negatives and any(wanted.values()):
         raise Refusal(f"{link} is a stage of kind {kind}, and --form, --order, --most, --scores are of negatives.")
-    if examples and kind != "train":
-        raise Refusal(f"{link} is a stage of kind {kind}: --examples go into the card of a checkpoint. Leave them out.")
+    of_card = {"examples": examples, "license": license, "language": language}
+    if kind != "train" and (given := [f"--{name}" for name, value in of_card.items() if value]):
+        raise Refusal(f"{link} is a stage of kind {kind}, and {given[0]} is of a checkpoint's card: leave it out.")
     require_output(output, folder=kind in ("evaluate", "train"))
-    asked = {key: value for key, value in (wanted | {"examples": examples}).items() if value}
+    asked = {key: value for key, value in (wanted | of_card).items() if value}
     try:
         with part_of(output.parent / "export") as folder:
             folder.mkdir()
@@ -63,14 +66,19 @@ def stage_at(path, example="train"):
     return Artefact(path.resolve())
 
 
-def collection_of(stage):
-    """The collection (`Artefact`) that a stage (`Artefact`) was made with."""
-    return Artefact(stage.folder.parents[1] / stage.manifest["inputs"]["collection"])
+def input_of(stage, role):
+    """The `Artefact` that a stage (`Artefact`) has read in a role: "corpus", or "split.NAME"."""
+    return Artefact(stage.folder.parents[1] / stage.manifest["inputs"][role])
 
 
-def passage_texts(collection, ids):
+def queries_of(stage):
+    """The `Artefact` of the split whose queries a stage (`Artefact`) evaluates."""
+    return input_of(stage, f"split.{split_of(stage)}")
+
+
+def passage_texts(corpus, ids):
     """{id: title and text in one line} of some passages (list of ids); those of elsewhere are not there."""
-    lines = lines_of_ids(collection.path("corpus.parquet"), "doc_id", ids)
+    lines = lines_of_ids(corpus.path("corpus.parquet"), "doc_id", ids)
     return {doc_id: " ".join(f"{line['title']} {line['text']}".split()) for doc_id, line in lines.items()}
 
 
@@ -86,10 +94,11 @@ def run_lines(stage):
 
 
 def export_negatives(link, stage, output, folder, **wanted):
-    """The pool of a merge stage as the file `output`; returns a sentence."""
+    """The pool of a merge or relabel stage as the file `output`; returns a sentence."""
     from teleport.negatives.export import Wanted, export_pool
 
-    written = export_pool(stage, collection_of(stage), folder, Wanted(**wanted))
+    corpus, train = input_of(stage, "corpus"), input_of(stage, "split.train")
+    written = export_pool(stage, corpus, train, folder, Wanted(**wanted))
     os.replace(folder / "lines", output)
     return f"{written} in {output}"
 
@@ -101,7 +110,7 @@ def export_run(link, stage, output, folder):
         raise Refusal(f"{link} scores documents, and the collection has judgments of passages. Give another stage.")
     run, qrels = f"{split}.run.gz", f"{split}.qrels.txt"
     shutil.copyfile(stage.path(run, full=True), folder / run)
-    rows = pq.read_table(collection_of(stage).path(f"qrels.{split}.parquet")).to_pylist()
+    rows = pq.read_table(queries_of(stage).path(f"qrels.{split}.parquet")).to_pylist()
     lines = (f"{row['query_id']} 0 {row['doc_id']} {row['grade']}\n" for row in rows)
     write_text(folder / qrels, "".join(lines))
     output.mkdir(exist_ok=True)
@@ -110,7 +119,7 @@ def export_run(link, stage, output, folder):
     return f"{output}/{run} and {len(rows)} judgments in {output}/{qrels}"
 
 
-def export_checkpoint(link, stage, output, folder, examples=False):
+def export_checkpoint(link, stage, output, folder, examples=False, license=None, language=None):
     """The checkpoint as other libraries load it without a warning, its card with what the experiment's folder tells."""
     from teleport.encoder.checkpoint import sides
 
@@ -126,13 +135,35 @@ def export_checkpoint(link, stage, output, folder, examples=False):
         add_pooler(side)
         card = side / "README.md"
         text = card.read_text(encoding="utf-8")
-        write_text(card, text.replace("\n## Settings\n", f"\n{results}## Settings\n", 1))
+        text = with_head(text.replace("\n## Settings\n", f"\n{results}## Settings\n", 1), episode, license, language)
+        write_text(card, text)
     os.rename(checkpoint, output)
     evaluated = sorted([*episode.parent.glob("evaluate-*"), *episode.parent.glob("episode-*/evaluate-*")])
     lacks = ", ".join(str(each.relative_to(episode.parent)) for each in evaluated if not (each / MANIFEST).is_file())
     why = f", without scores of {lacks}, which are not finished: run the workflow, and export again" if lacks else ""
     said = f"{output}: a checkpoint for sentence-transformers and transformers; its card is {output}/README.md"
     return said + (why or ("" if results else ", without scores: only a link below results/experiments leads to them"))
+
+
+def with_head(text, episode, license, language):
+    """The text of a card whose YAML head also has what the hub reads: license, language, data, and as its model index
+    the means of the evaluations that are linked in the folder of an episode."""
+    from huggingface_hub import EvalResult, ModelCard
+
+    card, results = ModelCard(text), []
+    for split, stage in evaluations(episode).items():
+        name = input_of(stage, "corpus").manifest["settings"]["source"]["source"]
+        results += [
+            EvalResult("text-retrieval", name, name, measure, stage.facts["means"][measure], dataset_split=split)
+            for measure in stage.manifest["settings"]["measures"]
+        ]
+    said = {"license": license, "language": language, "datasets": sorted({result.dataset_name for result in results})}
+    for key, value in said.items():
+        if value:
+            card.data[key] = value
+    if results:
+        card.data.model_name, card.data.eval_results = episode.parent.name, results
+    return str(card)
 
 
 WITH_POOLER = {"bert", "roberta", "xlm-roberta", "mpnet"}  # transformers' classes that have one
@@ -178,11 +209,11 @@ def example_text(folder):
     """A query of the first split that is evaluated in the folder of an episode, and the passages that the checkpoint
     ranks first for it, or ""."""
     for stage in evaluations(folder).values():
-        collection, split = collection_of(stage), split_of(stage)
+        corpus, split = input_of(stage, "corpus"), split_of(stage)
         run = list(islice(run_lines(stage), EXAMPLE_PASSAGES))
         query, ids = run[0][0], [line[2] for line in run if line[0] == run[0][0]]
-        queries = pq.read_table(collection.path(f"queries.{split}.parquet"), filters=[("query_id", "=", query)])
-        texts = passage_texts(collection, ids)
+        queries = pq.read_table(queries_of(stage).path(f"queries.{split}.parquet"), filters=[("query_id", "=", query)])
+        texts = passage_texts(corpus, ids)
         lines = [
             f"{rank}. `{name}` {plain(texts.get(name, '')[:EXAMPLE_CHARACTERS])}" for rank, name in enumerate(ids, 1)
         ]

@@ -94,9 +94,9 @@ def cost_said(plan):
         return []
     stages, pools = Forecast(plan, hardware).stages, [train.inputs.get("negatives") for train in trains]
     pools = list({pool.name: pool for pool in pools if pool}.values())
-    mining = {stage.name for stage in (*pools, *mining_stages(pools))}
+    mining = {stage.name: stage for stage in (*pools, *mining_stages(pools))}
     spent = [sum(stages[name].seconds for name in names) / 60 for names in (mining, {train.name for train in trains})]
-    encoded = sum(name.startswith("encode/") for name in mining)
+    encoded = sum(stage.kind == "encode" and stage.settings.of == "passages" for stage in mining.values())
     collection = f", which encodes the collection {encoded} times" if encoded > 1 else ""
     mined = f"{spent[0]:,.0f} minutes of mining{collection}" if pools else "nothing is mined"
     return [f"Training takes about {spent[1]:,.0f} minutes on {line}, with its ranking of dev; {mined}."]

@@ -62,8 +62,10 @@ def pool_text(episode, trajectory):
     counted = [f"ranks after {pool.ranks_after}"] if pool.ranks_after != "removals" else []
     compared = [f"s+ {pool.positive_score}"] if pool.positive_score else []
     miners = {read.inputs["queries"].name for read in episode.pool.inputs.values() if read.kind == "retrieve"}
-    mined = [f"mined by checkpoint {n.number}" for n in trajectory.episodes if n.vectors.queries.name in miners]
-    return ", ".join([" + ".join(sources), *filters, *compared, *counted, *mined[:1]])
+    own = {n.number: n.vectors.queries("train").name for n in trajectory.episodes}
+    mined = [f"mined by checkpoint {number}" for number, name in own.items() if name in miners]
+    relabelled = [f"relabelled by {chosen_text(relabel)}"] if (relabel := episode.settings.negatives.relabel) else []
+    return ", ".join([" + ".join(sources), *filters, *compared, *relabelled, *counted, *mined[:1]])
 
 
 def training_text(episode):
@@ -71,6 +73,7 @@ def training_text(episode):
     training, start = episode.train.settings.training, episode.settings.training.start_from
     words = [chosen_text(training.loss)]
     words += [f"{training.negatives_per_query} own"] if training.negatives_per_query else []
+    words += [f"up to {training.max_positives} positives"] if training.positive == "all" else []
     words += [mask.kind for mask in training.masks]
     words += [name for name in ("triples", "distinct_positives") if getattr(training, name)]
     words += [f"{' and '.join(training.trains)} alone"] if len(training.trains) == 1 else []

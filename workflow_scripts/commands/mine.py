@@ -4,7 +4,6 @@ from pathlib import Path
 
 import numpy as np
 
-from commands.export import collection_of
 from teleport.collection.reader import positives_of
 from teleport.negatives.export import scorer_of
 from teleport.negatives.pool import read_pool
@@ -48,7 +47,9 @@ def summary(pool_stage):
     said = [f"{number:,} negatives ({sources}) of {told:,} training queries, {number / max(1, told):.1f} a query."]
     searches = retrievals(stages, pool_stage)
     if scorer := scorer_of(pool_stage, len(lengths)):
-        positives = positives_of(collection_of(pool_stage), input_of(stages, pool_stage, "positives"), "train")
+        positives = positives_of(
+            *(input_of(stages, pool_stage, role) for role in ("split.train", "positives")), "train"
+        )
         above = scorer.score(positives.rows, positives.values)
         rows = np.repeat(np.arange(len(lengths)), lengths)
         below = scorer.score(rows, np.asarray(pool.items.passages))

@@ -17,7 +17,9 @@ from commands.encoding import cut_of_rows, sentence
 from commands.methods import METHODS, episodes_text
 from commands.pairs.convert import convert
 from commands.pairs.find import SUFFIXES, tables_of
-from teleport.collection import build, records
+from teleport.collection import corpus as corpus_stage
+from teleport.collection import records
+from teleport.collection import split as split_stage
 from teleport.collection.forms.beir import HEADER, Beir
 from teleport.collection.forms.tsv import Tsv
 from teleport.collection.overlap import trained_too
@@ -25,7 +27,7 @@ from teleport.plan.plan import Plan
 from teleport.refusal import Refusal
 from teleport.running.files import part_of, remove, require_output, write_text
 from teleport.seed import derive_seed
-from teleport.settings.collection import CollectionSettings
+from teleport.settings.collection import CorpusSettings, SplitSettings
 from teleport.settings.evaluation import Evaluation
 from teleport.settings.forms import form
 from teleport.settings.measures import measure_cutoffs
@@ -136,18 +138,26 @@ def checked_counts(source, given):
 
 def counts_of(source):
     """What `checked_counts` gives. Raises Refusal for what is wrong in the files of the collection."""
+    names = source.split_names()
     with TemporaryDirectory() as folder:
-        settings = CollectionSettings(source=source)
-        outputs = {"output": lambda name: Path(folder, name), "progress": lambda *said: None}
-        outputs["load"] = lambda _: form(source.source)
-        facts = build.run(SimpleNamespace(settings=settings, **outputs))
-        shared = trained_too({split: Path(folder, f"queries.{split}.parquet") for split in facts["splits"]})
-        tokens = {"passage_tokens": mean_tokens(Path(folder, "corpus.parquet"), ["title", "text"])}
-        first = next(iter(facts["splits"]))
-        tokens["query_tokens"] = mean_tokens(Path(folder, f"queries.{first}.parquet"), ["text"])
-    splits = facts["splits"].items()
-    counts = {what: {name: split[what] for name, split in splits} for what in ("queries", "positives")}
-    return {"passages": facts["num_passages"]} | counts | tokens, shared
+        corpus = job_in(folder, "corpus", source, CorpusSettings(source=source.of_corpus()))
+        num_passages = corpus_stage.run(corpus)["num_passages"]
+        jobs = {name: SplitSettings(source=source.of_split(name), split=name) for name in names}
+        jobs = {name: job_in(folder, f"split.{name}", source, settings) for name, settings in jobs.items()}
+        splits = {name: split_stage.run(job) for name, job in jobs.items()}
+        shared = trained_too(jobs)
+        tokens = {"passage_tokens": mean_tokens(corpus.path("corpus.parquet"), ["title", "text"])}
+        tokens["query_tokens"] = mean_tokens(jobs[names[0]].path(f"queries.{names[0]}.parquet"), ["text"])
+    counts = {what: {name: facts[what] for name, facts in splits.items()} for what in ("queries", "positives")}
+    return {"passages": num_passages} | counts | tokens, shared
+
+
+def job_in(folder, role, source, settings):
+    """What a stage in a role takes for its job, where it writes below a folder and no artefact is kept."""
+    Path(folder, role).mkdir()
+    path = partial(Path, folder, role)
+    others = {"inputs": {}, "load": lambda _: form(source.source), "progress": lambda *said: None}
+    return SimpleNamespace(settings=settings, path=path, output=path, input=partial(Path, folder), **others)
 
 
 def mean_tokens(path, columns):
@@ -159,7 +169,7 @@ def mean_tokens(path, columns):
 
 def encoding_said(encoder, source):
     """How a settings.Encoder takes texts, and how many of the first passages it cuts (text)."""
-    rows = form(source.source).read(source).corpus
+    rows = form(source.source).corpus(source)
     said = sentence(encoder)
     return f"The encoder has {said}{cut_of_rows(encoder, rows)}."
 

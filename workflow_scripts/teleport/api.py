@@ -82,7 +82,7 @@ class Experiment:
         return frame.assign(name=names, finished=[self.stages.finished(name) for name in names])
 
     def stage(self, *links: str, episode: int | None = None, seed: int | None = None) -> Artefact:
-        """The finished stage that has one of the names `links`, such as "encode", with its manifest and files. Raises
+        """The finished stage that has one of the names `links`, such as "merge", with its manifest and files. Raises
         Refusal where none is finished."""
         rows = self.index[self.index["stage"].isin(links)]
         for key, value in (("episode", episode), ("seed", seed)):
@@ -115,9 +115,9 @@ class Experiment:
         """The negatives of an episode: query_id, doc_id, sources (list of names), first_episode, rank, score (q·d under
         the checkpoint that mined; NaN where nothing has asked for it)."""
         stage = self.stage("merge", episode=episode, seed=seed)
-        pool, collection = read_pool(stage.path), self.input(stage, "collection")
-        ids = [pq.read_table(collection.path(f"{file}.parquet"), columns=[column])[column].combine_chunks()
-               for file, column in (("queries.train", "query_id"), ("corpus", "doc_id"))]  # fmt: skip
+        pool = read_pool(stage.path)
+        ids = [pq.read_table(texts_read(self, stage, of), columns=[key])[key].combine_chunks()
+               for of, key in (("queries.train", "query_id"), ("passages", "doc_id"))]  # fmt: skip
         rows = np.repeat(np.arange(len(pool.offsets) - 1), np.diff(pool.offsets))
         sources = [[name for name, bit in pool.bits.items() if bits & bit] for bits in np.asarray(pool.items.sources)]
         columns = {"query_id": ids[0].take(rows), "doc_id": ids[1].take(np.asarray(pool.items.passages))}
@@ -130,20 +130,20 @@ class Experiment:
 
     def vectors(self, of: str = "passages", episode: int | None = None, seed: int | None = None) -> Vectors:
         """The `Vectors` of "passages", or of the queries of a split. Raises Refusal where they were deleted."""
-        side, file = ("passage", "passages") if of == "passages" else ("query", f"queries.{of}")
-        stage = self.stage("encode", f"encode-{side}", episode=episode, seed=seed)
-        name, key = ("corpus", "doc_id") if of == "passages" else (file, "query_id")
-        ids = pq.read_table(self.input(stage, "collection").path(f"{name}.parquet"), columns=[key])[key].to_pylist()
+        name, key = ("passages", "doc_id") if of == "passages" else (f"queries.{of}", "query_id")
+        stage = self.stage(f"encode-{name}", episode=episode, seed=seed)
+        ids = pq.read_table(texts_read(self, self.input(stage, f"tokens.{name}"), name), columns=[key])[key].to_pylist()
         chunked = of == "passages" and CHUNK_OFFSETS in stage.manifest["files"]
         offsets = np.load(stage.path(CHUNK_OFFSETS)) if chunked else None
-        return Vectors(ids, np.load(stage.path(f"{file}.npy"), mmap_mode="r"), offsets)
+        return Vectors(ids, np.load(stage.path(f"{name}.npy"), mmap_mode="r"), offsets)
 
     def encode(self, queries: list[str], episode: int | None = None, seed: int | None = None) -> np.ndarray:
         """The vectors of new queries, float32 [Q, D], with prefix, case and length as in the experiment."""
         from teleport.encoder.new_queries import encode_queries
 
-        stage = self.stage("encode", "encode-query", episode=episode, seed=seed)
-        tokens = self.input(stage, "tokens")
+        links = {link for link in self.index["stage"] if link.startswith("encode-queries.")}  # of any split
+        stage = self.stage(*sorted(links), episode=episode, seed=seed)
+        tokens = self.input(stage, f"tokens.{stage.manifest['settings']['of']}")
         return encode_queries(queries, stage, self.input(stage, "checkpoint"), tokens, self.input(tokens, "pretrained"))
 
     def search(self, queries: list[str], depth: int = 10, episode: int | None = None,
@@ -156,8 +156,9 @@ class Experiment:
         ids, array, offsets = self.vectors(episode=episode, seed=seed)
         index = Exact(array) if offsets is None else MaxP(Exact(array), offsets)
         rows_QK, scores_QK = index.search(self.encode(queries, episode, seed), min(depth, len(ids)))
-        encode = self.stage("encode", "encode-passage", episode=episode, seed=seed)
-        corpus, rows = self.input(encode, "collection").path("corpus.parquet"), np.unique(rows_QK).astype(np.int64)
+        encode = self.stage("encode-passages", episode=episode, seed=seed)
+        corpus = texts_read(self, self.input(encode, "tokens.passages"), "passages")
+        rows = np.unique(rows_QK).astype(np.int64)
         texts = dict(zip(rows.tolist(), read_passages(corpus, rows, ["title", "text"]), strict=True))
         return [
             [
@@ -166,6 +167,13 @@ class Experiment:
             ]
             for line in zip(rows_QK.tolist(), scores_QK.tolist(), strict=True)
         ]
+
+
+def texts_read(experiment, stage, of):
+    """The Parquet file of "passages" or "queries.SPLIT" that a stage has read."""
+    if of == "passages":
+        return experiment.input(stage, "corpus").path("corpus.parquet")
+    return experiment.input(stage, f"split.{of.removeprefix('queries.')}").path(f"{of}.parquet")
 
 
 def compare(one: Experiment, other: Experiment, split: str, measure: str | None = None,

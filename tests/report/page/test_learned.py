@@ -59,8 +59,8 @@ def test_ranks_of_positives_equal_a_sort():
         ranks = [order.index(passage) + 1 for passage in known]
         expected.append(1 / min(ranks) if ranks and min(ranks) <= 100 else 0)
     reader = SimpleNamespace(
-        collection="",
-        artefact=lambda _: SimpleNamespace(manifest={"files": ["queries.train.parquet"]}),
+        splits={"train": "split/train"},
+        finished=lambda name: name == "split/train",
         queries=lambda split: queries_QD,
         positives=lambda: positives,
         scorer=lambda *_: PairScorer(queries_QD, passages_PD, None),

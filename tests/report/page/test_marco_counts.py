@@ -35,27 +35,27 @@ def name_of(job):
 
 
 def collection(stages, rng):
-    """A finished collection with as many queries as MS MARCO, of its lengths."""
-    job = stages.make("collection")
+    """A finished corpus and splits with as many queries as MS MARCO, of its lengths, as the plan says them."""
+    job = stages.make("corpus")
     texts = [text(rng, 50) for _ in range(2_000)]
     corpus = {"doc_id": [str(8_800_000 + row) for row in range(PASSAGES)], "title": [text(rng, 4)] * PASSAGES}
     pq.write_table(
         pa.table(corpus | {"text": [texts[row % 2_000] for row in range(PASSAGES)]}), job.output("corpus.parquet")
     )
-    for split, number in QUERIES.items():
-        queries = {
-            "query_id": [str(1_000_000 + row) for row in range(number)],
-            "text": [text(rng, 6) for _ in range(number)],
-        }
-        pq.write_table(pa.table(queries), job.output(f"queries.{split}.parquet"))
-        qrels = {
-            "query": np.arange(number),
-            "passage": rng.integers(0, PASSAGES, number),
-            "grade": np.ones(number, int),
-        }
-        pq.write_table(pa.table(qrels), job.output(f"qrels.{split}.parquet"))
-    splits = {split: {"queries": number} for split, number in QUERIES.items()}
-    return stages.finish(job, {"num_passages": PASSAGES, "positive_grade": 1, "splits": splits})
+    corpus = name_of(stages.finish(job, {"num_passages": PASSAGES}))
+    return {"corpus": corpus, "splits": {split: queries_of(stages, rng, split) for split in QUERIES}}
+
+
+def queries_of(stages, rng, split):
+    """The name of a finished split."""
+    job, number = stages.make("split"), QUERIES[split]
+    ids = [str(1_000_000 + row) for row in range(number)]
+    queries = {"query_id": ids, "text": [text(rng, 6) for _ in range(number)]}
+    pq.write_table(pa.table(queries), job.output(f"queries.{split}.parquet"))
+    passages = rng.integers(0, PASSAGES, number)
+    qrels = {"query": np.arange(number), "passage": passages, "grade": np.ones(number, int)}
+    pq.write_table(pa.table(qrels), job.output(f"qrels.{split}.parquet"))
+    return name_of(stages.finish(job, {"queries": number, "positive_grade": 1}))
 
 
 def search(stages, rng, number):
@@ -115,7 +115,7 @@ def spec(stages):
         for (system, episode), of in zip(named, runs[EPISODES + 1 :] + runs[: EPISODES + 1], strict=True)
     ]
     table = {"name": "main", "title": "Every system", "splits": splits, "measures": dict.fromkeys(splits, MEASURES)}
-    table |= {"columns": [], "significance": None, "rows": rows, "collection": name_of(collected)}
+    table |= {"columns": [], "significance": None, "rows": rows, "collection": collected}
     experiment = {
         "name": "ance-tele",
         "system": "ANCE-Tele",
@@ -133,7 +133,7 @@ def spec(stages):
     content = {
         "name": "marco",
         "configuration": ["config/marco.yaml"],
-        "collection": name_of(collected),
+        "collection": collected,
         "sources": SOURCES,
     }
     content |= {

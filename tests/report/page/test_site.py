@@ -41,7 +41,7 @@ def reader_of(stages, texts, row_group_size=None):
     columns = {"doc_id": [f"d{n}" for n in range(len(texts))], "title": [None] * len(texts), "text": texts}
     table = pa.table(columns, schema=pa.schema([(name, pa.string()) for name in columns]))
     pq.write_table(table, job.output("corpus.parquet"), row_group_size=row_group_size, use_dictionary=False)
-    return Reader(stages.root, f"collection/{stages.finish(job).key}")
+    return Reader(stages.root, {"corpus": f"collection/{stages.finish(job).key}", "splits": {}})
 
 
 def test_a_page_has_the_passages_that_it_shows_and_those_that_no_collection_has(stages):
@@ -172,7 +172,5 @@ def test_long_curves_are_thinned_with_their_ends(tmp_path):
 
 
 def test_a_page_of_what_was_never_run_says_to_run_it(tmp_path):
-    with pytest.raises(
-        Refusal, match="results/stages/collection/0123456789ab is not there yet: run the workflow first"
-    ):
-        Reader(tmp_path, "collection/0123456789ab")
+    with pytest.raises(Refusal, match="results/stages/corpus/0123456789ab is not there yet: run the workflow first"):
+        Reader(tmp_path, {"corpus": "corpus/0123456789ab", "splits": {}})

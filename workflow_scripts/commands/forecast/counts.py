@@ -29,6 +29,11 @@ def of_kind(plan, kind):
     return [stage for stage in plan.stages.values() if stage.kind == kind]
 
 
+def token_maps(plan):
+    """The stages `tokens` of a plan's passages (list)."""
+    return [stage for stage in of_kind(plan, "tokens") if stage.settings.of == "passages"]
+
+
 class Counts:
     """Sizes of a plan's collection, and what follows from them for its stages.
 
@@ -37,23 +42,25 @@ class Counts:
     """
 
     def __init__(self, plan):
-        self.plan, self.expected, built = plan, plan.config.counts, artefact_of(plan.collection)
+        self.plan, self.expected = plan, plan.config.counts
         self.download_bytes = self.expected and self.expected.download_bytes
-        if built is not None:
-            splits = built.facts["splits"]
-            self.passages, self.source = built.facts["num_passages"], f"the built {plan.collection.name}"
-            self.queries = Counter({split: counts["queries"] for split, counts in splits.items()})
-            self.positives = Counter({split: counts["positives"] for split, counts in splits.items()})
-        elif self.expected is not None:
-            self.passages, self.queries = self.expected.passages, Counter(self.expected.queries)
-            self.positives = Counter({**self.queries, **self.expected.positives})
-            self.source = "`counts` of the configuration"
-        else:
+        stages = {"corpus": plan.corpus} | plan.collection["splits"]
+        built = {name: artefact_of(stage) for name, stage in stages.items()}
+        missing = [stages[name].name for name, artefact in built.items() if artefact is None]
+        if missing and self.expected is None:
             raise Refusal(
-                f"the size of the collection is unknown: {plan.collection.name} is not built and the configuration has "
-                "no `counts`. Add `counts: {passages: …, queries: {train: …, test: …}}`, or build it first: run the "
-                "workflow with these files after --configfile and `--until tokens`."
+                f"the size of the collection is unknown: {missing[0]} is not built and the configuration has no "
+                "`counts`. Add `counts: {passages: …, queries: {train: …, test: …}}`, or build it first: run the "
+                "workflow with these files after --configfile and `--until corpus split`."
             )
+        self.source = "`counts` of the configuration" if missing else f"the built {plan.corpus.name} and its splits"
+        corpus, expected = built.pop("corpus"), self.expected
+        self.passages = corpus.facts["num_passages"] if corpus else expected.passages
+        self.queries = Counter(expected.queries if expected else {})
+        self.positives = Counter({**self.queries, **(expected.positives if expected else {})})
+        for split, artefact in built.items():
+            if artefact:
+                self.queries[split], self.positives[split] = (artefact.facts[n] for n in ("queries", "positives"))
 
     @staticmethod
     def in_part(number, part):
@@ -90,33 +97,37 @@ class Counts:
             return mean_length(artefact.folder.resolve(), "passages", most, limit) or 1.0
         return min(most, self.tokens_per_text(tokens, "passages", most * limit) / limit + 0.5)
 
+    def texts(self, of):
+        """How many texts "passages" or "queries.SPLIT" are."""
+        return self.passages if of == "passages" else self.queries[of.removeprefix("queries.")]
+
     def chunks(self, stage):
         """Mean vectors per passage of a stage that encodes or trains, and tokens of each: (chunks, tokens)."""
-        settings, tokens = stage.settings, stage.inputs["tokens"]
+        settings, tokens = stage.settings, stage.inputs["tokens.passages"]
         chunks = self.chunks_per_passage(tokens, settings.max_passage_tokens, settings.chunks)
         return chunks, self.tokens_per_text(tokens, "passages", settings.chunks * settings.max_passage_tokens) / chunks
 
     def text_tokens(self, tokens, limit):
         """Mean tokens per passage without cut and special tokens; a lower bound before the `tokens` stage is made."""
         if (artefact := artefact_of(tokens)) is not None:
-            return artefact.facts["passages"].get("mean", 0.0)
+            return artefact.facts.get("mean", 0.0)
         return (getattr(self.expected, "passage_tokens", None) or limit) - SPECIAL_TOKENS
 
     @functools.cached_property
     def corpus_tokens(self):
         """Tokens of all passages, without special tokens and not cut."""
         limit = self.plan.encoder.max_passage_tokens if self.plan.encoder else NO_ENCODER_TOKENS
-        tokens = of_kind(self.plan, "tokens")
+        tokens = token_maps(self.plan)
         return self.passages * (self.text_tokens(tokens[0], limit) if tokens else limit)
 
     def encoder(self, stage):
         """(Shape, dimension of its vectors, number of encoders) of the encoder that a stage makes or uses."""
-        two = False
+        two, kept = False, getattr(stage.settings, "truncate_dim", None)
         while stage.kind != "pretrained":  # training one side alone makes two encoders of one
             two |= stage.kind == "train" and len(stage.settings.training.trains) == 1
             stage = stage.inputs["checkpoint"]
         shape, _ = encoder_shape(stage)
-        return shape, stage.settings.projection or shape.hidden_size, 2 if two or not stage.settings.tied else 1
+        return shape, kept or stage.settings.projection or shape.hidden_size, 2 if two or not stage.settings.tied else 1
 
     def vectors(self, encode):
         """(number, dimension, bytes on the disk) of the passage vectors that a stage `encode` makes."""

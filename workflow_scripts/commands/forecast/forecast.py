@@ -1,6 +1,7 @@
 """The forecast of a plan: what every stage costs, by the `costs.py` of its room, and what all take on a machine."""
 
 import importlib
+from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.util import find_spec
@@ -132,5 +133,7 @@ class Forecast:
     def bytes_to_come(self):
         """The most bytes at a time beside those that are on the disk now. Of vectors that go once they are read
         (keep_vectors), those of one checkpoint lie there while the next are made."""
-        passing = sorted(self.left[name].bytes for name in self.plan.deleted_vectors if name in self.left)
-        return total("bytes", self.left.values()) - sum(passing[:-2])
+        passing = Counter()
+        for name in self.plan.deleted_vectors.keys() & self.left.keys():
+            passing[self.plan.stages[name].inputs["checkpoint"].name] += self.left[name].bytes
+        return total("bytes", self.left.values()) - sum(sorted(passing.values())[:-2])

@@ -6,7 +6,7 @@ from collections import Counter
 from functools import lru_cache
 
 from commands.edited import edited_said
-from commands.forecast.counts import encoder_shape, of_kind
+from commands.forecast.counts import encoder_shape, of_kind, token_maps
 from commands.forecast.forecast import Forecast, total
 from commands.forecast.hardware import UNMEASURED, is_unmeasured, read_hardware
 from commands.status import columns, duration
@@ -103,7 +103,7 @@ def heading(forecast, name):
     plan, counts = forecast.plan, forecast.counts
     queries = ", ".join(f"{num:,} {split}" for split, num in counts.queries.items())
     text = [f"collection: {counts.passages:,} passages; queries: {queries} (from {counts.source})"]
-    if tokens := of_kind(plan, "tokens"):
+    if tokens := token_maps(plan):
         limit = plan.encoder.chunks * plan.encoder.max_passage_tokens
         mean = counts.tokens_per_text(tokens[0], "passages", limit)
         text.append(f"tokens: {mean:.1f} a passage, cut at {limit}")

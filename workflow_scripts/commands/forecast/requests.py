@@ -19,7 +19,7 @@ from teleport.settings.yaml_mapping import Locations
 # Times the forecast, which is right within a factor 2 of hours and 1.25 of memory; each further attempt asks for twice
 # as much.
 MARGIN, MEMORY_MARGIN = 2, 1.5
-STARTING = 2  # minutes besides, but for
+STARTING = 2  # minutes besides, of what begins a job
 FOLLOWING = ("index", "retrieve", "positives")  # what follows an encoding in its job, `group_of`
 LEAST_MB = 4000  # the libraries of CUDA alone are 3 GB in memory
 
@@ -59,9 +59,16 @@ class Requests:
 
     def minutes(self, stage, seconds):
         """What a job asks for that takes so many seconds by the forecast."""
-        before = encoding(stage) if stage.kind in FOLLOWING else None
-        starting = 0 if before and not is_finished(before.name) else STARTING  # else it begins a job of its own
-        return max(1, round(MARGIN * seconds / 60)) + starting
+        return max(1, round(MARGIN * seconds / 60)) + STARTING * self.begins(stage)
+
+    def begins(self, stage):
+        """Whether a stage begins a job: it follows no other of its job that is left."""
+        job = self.groups.get(stage.name, [])
+        if stage.kind == "encode" and stage.settings.of != "passages":  # both are what a search of the job waits for
+            before = [other for other in job if other.kind == "encode" and other.settings.of == "passages"]
+        else:
+            before = [read for read in stage.inputs.values() if read in job]
+        return all(is_finished(other.name) for other in before)
 
     def asked(self, stage, shards=1):
         """The `Request` of a first attempt, without limits."""
@@ -87,7 +94,7 @@ class Requests:
 
     @cached_property
     def groups(self):
-        """{stage: [the stages of its job]} of encodings and what follows them."""
+        """{stage: [the stages of its job]} of encodings and what follows them, in the order of the plan."""
         jobs = {}
         for stage in self.plan.stages.values():
             if name := group_of(stage):
@@ -95,16 +102,23 @@ class Requests:
         return {stage.name: job for job in jobs.values() for stage in job}
 
 
-def encoding(stage):
-    """The stage `encode` in whose job a stage is: that of its queries, which is of a later checkpoint than that of the
-    passages where these are frozen (ADORE); None where it reads a run of words (BM25)."""
-    while stage and stage.kind != "encode":
-        stage = stage.inputs.get("queries") or stage.inputs.get("passages")
-    return stage
+def checkpoint_of(stage):
+    """The stage that made the checkpoint of the vectors that a stage makes or reads: the later one where queries and
+    passages have one each, as one side is frozen (ADORE); None where it reads a run of words (BM25)."""
+    if stage.kind == "encode":
+        return stage.inputs["checkpoint"]
+    read = [checkpoint_of(stage.inputs[role]) for role in ("queries", "passages") if role in stage.inputs]
+    return max(filter(None, read), key=trainings, default=None)
+
+
+def trainings(checkpoint):
+    """How many trainings lead to a checkpoint."""
+    return 1 + trainings(checkpoint.inputs["checkpoint"]) if checkpoint.kind == "train" else 0
 
 
 def group_of(stage):
-    """The name of the job that a stage shares on a cluster with what else is made of an encoding; None for one of its
-    own. Never `merge`: it follows the pool of the episode before, and the jobs of all episodes would become one."""
-    first = encoding(stage) if stage.kind in ("encode", *FOLLOWING) else None
-    return first and f"mining_{first.key}"
+    """The name of the job that a stage shares on a cluster with what else is made of a checkpoint's vectors; None for
+    one of its own. Never `merge`: it follows the pool of the episode before, and the jobs of all episodes would become
+    one."""
+    made = checkpoint_of(stage) if stage.kind in ("encode", *FOLLOWING) else None
+    return made and f"mining_{made.key}"

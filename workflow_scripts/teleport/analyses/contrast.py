@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 from teleport.arrays import Run
 from teleport.evaluation.evaluate import read_judgments
 from teleport.evaluation.measures import lines_of, score_run
-from teleport.evaluation.names import Documents, joint_numbers, read_column
+from teleport.evaluation.names import Documents, joint_numbers, read_query_ids
 from teleport.settings.scoring import ContrastSettings as Settings  # noqa: F401
 
 SAME = 1e-9  # scores of a query that differ by less are a tie: 1/3 is not 1 - 2/3 in binary numbers
@@ -40,7 +40,7 @@ def run(job):
     lists = [lists_of(run, judged) for run in (ours, theirs)]
     first = ([ids[: settings.depth][ids[: settings.depth] >= 0] for ids in pair] for pair in zip(*lists, strict=True))
     overlaps = np.array([len(np.intersect1d(*pair)) for pair in first]) / settings.depth
-    query_ids = read_column(job, f"queries.{split}.parquet", "query_id").take(pa.array(judged))
+    query_ids = read_query_ids(job, split).take(pa.array(judged))
     table = {"query_id": query_ids, "overlap": overlaps, "value": values[0], "reference_value": values[1]}
     pq.write_table(pa.table(table | parting(lists, judged, judgments, doc_ids)), job.output("contrast.parquet"))
     won, lost = (int(np.count_nonzero(sign * (values[0] - values[1]) > SAME)) for sign in (1, -1))

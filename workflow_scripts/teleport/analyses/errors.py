@@ -31,7 +31,7 @@ def run(job):
     """
     split = job.settings.split
     scorer = PairScorer.of_job(job, split)
-    positives = read_positives(job.inputs["collection"], split)
+    positives = read_positives(job.inputs[f"split.{split}"], split)
     rows_J, ids_J = positives.rows.astype(np.int32), positives.values.astype(np.int32)
     if not len(rows_J):
         raise Refusal(f"evaluation.analyses: no query of the split {split!r} has a positive. Name another split.")

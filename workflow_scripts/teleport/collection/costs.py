@@ -8,37 +8,60 @@ from teleport.costs import BASE, ID_BYTES, Cost
 
 BYTES_PER_TOKEN = 2.0  # of text in the compressed corpus.parquet: 4.5 characters of English, compressed 2.2 times
 GROUP_BYTES = 450e6  # the texts of a row group as strings and as columns, at most
-TOKEN_MEMORY, GROUP_PASSAGES = 40, 65_536  # bytes of a token of them; collection.build.ROW_GROUP
+TOKEN_MEMORY, GROUP_PASSAGES = 40, 65_536  # bytes of a token of them; collection.corpus.ROW_GROUP
 APIDOCS_TEXTS = 20  # packages are parsed (apidocs, cloud): a passage takes as long as so many lines of a file
+PARSED = ("apidocs", "cloud")
 OF_LENGTH, USUAL_TOKENS = 0.4, 76  # the part of the work on a text as long as MS MARCO's that grows with its length
 ANSWER_COST = 0.25  # of a further question of a passage, in passages that are looked through for the answers of one
 PROCESSES, PASSAGES, PROCESS_MEMORY = 8, 50_000, 0.45e9  # look for answers, in so many passages each
 READ_AGAIN = 0.09  # of what reading a file, checking and writing a passage takes: reading it from corpus.parquet
+DIGEST_BYTES, READ_IDS = 20, 0.01  # of a passage: its digests and the first of its text; reading its id alone
 QUESTION_BYTES, QUESTION_MEMORY = 40, 700  # with its judgments, and those that are dropped
 
 
 def download(stage, counts, place):
-    """What is there already is only hashed. Files of unknown size are what `counts.download_bytes` leaves for them."""
-    files, local = stage.settings.files, stage.origins.get("local")  # in the place of all downloads
-    paths = {name: Path(local or FOLDER) / name for name in files}
-    there = sum(path.stat().st_size for path in paths.values() if path.is_file())
-    missing = [] if local else [name for name, path in paths.items() if not path.is_file()]
-    known, unsized = sum(files[name].bytes or 0 for name in missing), [n for n in missing if not files[n].bytes]
-    fetched = max(known, (counts.download_bytes or 0) - there) if missing else 0
-    lacks = f"{', '.join(unsized)}, because their sizes are unknown (counts.download_bytes)" if unsized else ""
-    work = {"network": fetched, "disk": there}
-    return Cost(fetched, work=work, lacks="" if counts.download_bytes else lacks)
+    """What is there already is only hashed. Files of unknown size share what `counts.download_bytes` leaves."""
+    local, source, (name,) = stage.origins.get("local"), counts.plan.config.collection, stage.settings.files
+    sizes = {name: file.bytes or on_disk(name, local) for name, file in source.files.items()}
+    unsized = [name for name, size in sizes.items() if not size]
+    rest = (counts.download_bytes or 0) - sum(filter(None, sizes.values()))
+    there = on_disk(name, local)
+    fetched = 0 if there or local else sizes[name] or max(0, rest) / len(unsized)
+    unknown = not (there or local or sizes[name] or counts.download_bytes)
+    lacks = f"{name}, because its size is unknown (counts.download_bytes)" if unknown else ""
+    return Cost(fetched, work={"network": fetched, "disk": there}, lacks=lacks)
 
 
-def collection(stage, counts, place):
-    """Passages are read, checked and written; their ids are in memory, then the questions of one split."""
-    form, tokens = stage.settings.source.source, counts.corpus_tokens / max(1, counts.passages)
-    texts = counts.passages * (APIDOCS_TEXTS if form in ("apidocs", "cloud") else 1)
-    texts *= 1 - OF_LENGTH + OF_LENGTH * tokens / USUAL_TOKENS
-    questions = counts.queries.values()
-    memory = BASE + group_bytes(counts) + counts.passages * ID_BYTES + max(questions, default=0) * QUESTION_MEMORY
-    size = counts.corpus_tokens * BYTES_PER_TOKEN + sum(questions) * QUESTION_BYTES
+def on_disk(name, local):
+    """The size of a file that was fetched, or lies in a local folder; 0 where it is not there."""
+    path = Path(local or FOLDER) / name  # in the place of all downloads
+    return path.stat().st_size if path.is_file() else 0
+
+
+def corpus(stage, counts, place):
+    """Passages are read, checked and written; their ids and digests are in memory."""
+    texts = counts.passages * work_of_text(stage, counts)
+    memory = BASE + group_bytes(counts) + counts.passages * (ID_BYTES + DIGEST_BYTES)
+    size = counts.corpus_tokens * BYTES_PER_TOKEN + counts.passages * DIGEST_BYTES
+    form = stage.settings.source.source
     return Cost(size, memory=memory, work={"texts": texts}, lacks="ir_datasets' downloads" * (form == "ir_datasets"))
+
+
+def work_of_text(stage, counts):
+    """How many lines of a file reading a passage of a form takes as long as."""
+    tokens = counts.corpus_tokens / max(1, counts.passages)
+    length = 1 - OF_LENGTH + OF_LENGTH * tokens / USUAL_TOKENS
+    return length * (APIDOCS_TEXTS if stage.settings.source.source in PARSED else 1)
+
+
+def split(stage, counts, place):
+    """Questions and judgments are read, checked and written, and the ids of all passages are looked through."""
+    questions = counts.queries[stage.settings.split]
+    memory = BASE + counts.passages * DIGEST_BYTES + questions * QUESTION_MEMORY
+    read = READ_IDS * counts.passages + questions
+    if stage.settings.source.source in PARSED:  # which are parsed once more
+        read += counts.passages * work_of_text(stage, counts)
+    return Cost(questions * QUESTION_BYTES, memory=memory, work={"texts": read})
 
 
 def group_bytes(counts):

@@ -1,6 +1,8 @@
-"""A finished collection as other stages read it: positives of each query as flat arrays of row numbers, and answers.
+"""A finished corpus and its splits as other stages read them: positives of each query as flat arrays of row numbers,
+and answers.
 
-Apart from `build`, so that an edit to the validation of files reruns only the collection, not what reads it.
+The stage of a split has the role `split.NAME` in those that read it, that of the passages the role `corpus`. Apart from
+these two stages, so that an edit to the validation of files reruns only them, not what reads them.
 """
 
 from itertools import accumulate, pairwise
@@ -13,12 +15,14 @@ import pyarrow.parquet as pq
 from teleport.arrays import Ragged, places_of
 from teleport.refusal import Refusal
 
+OWN_POSITIVES = "positives."  # how their files begin in a stage that has a pool too
+
 
 def read_positives(collection, split, grade=None):
-    """The positives of all queries of a split, from the Artefact of a collection stage.
+    """The positives of all queries of a split, from the Artefact of its stage.
 
     A `Ragged` of passage rows (int32), a list per query row, in the order of the judgments: those judged `grade` or
-    higher, or as high as the collection's positives.
+    higher, or as high as the split's positives.
     """
     num_queries = pq.read_metadata(collection.path(f"queries.{split}.parquet")).num_rows
     columns = ["query", "passage", "grade"]
@@ -28,12 +32,13 @@ def read_positives(collection, split, grade=None):
     return Ragged.grouped(query[positive], passage[positive], num_queries)
 
 
-def with_same_text(collection, split, known):
+def with_same_text(corpus, queries, split, known):
     """`known` passages of each query of a split (`Ragged`) and all passages that have the text of one of them, or of
-    the query itself, under other ids: `Ragged`, ascending, each once."""
-    first_P = np.load(collection.path("same_text.npy"))  # of each passage the first one with its text
+    the query itself, under other ids: `Ragged`, ascending, each once. corpus, queries: the Artefacts of the corpus and
+    of the split"""
+    first_P = np.load(corpus.path("same_text.npy"))  # of each passage the first one with its text
     copies = Ragged.grouped(first_P, np.arange(len(first_P)), len(first_P))
-    texts, own = first_P[known.values], pq.read_table(collection.path(f"same_text.{split}.parquet"))
+    texts, own = first_P[known.values], pq.read_table(queries.path(f"same_text.{split}.parquet"))
     rows = np.concatenate([np.repeat(known.rows, copies.lengths[texts]), own["query"].to_numpy()]).astype(np.int64)
     equal = np.concatenate([copies.values[places_of(copies.offsets, texts)], own["passage"].to_numpy()])
     keys = np.unique(rows << 32 | equal)
@@ -41,15 +46,16 @@ def with_same_text(collection, split, known):
 
 
 def positives_of(collection, found, split):
-    """As `read_positives`; those of a stage `positives` (by answers) where its Artefact `found` is given."""
+    """As `read_positives`; those of a stage `positives` (by answers) or `relabel`, where its Artefact is `found`."""
     if found:
-        return Ragged.open(found.path("offsets.npy"), found.path("passages.npy"))
+        own = OWN_POSITIVES if f"{OWN_POSITIVES}offsets.npy" in found.manifest["files"] else ""
+        return Ragged.open(found.path(f"{own}offsets.npy"), found.path(f"{own}passages.npy"))
     return read_positives(collection, split)
 
 
 def positives_of_job(job, split):
     """As `positives_of`, by the stages that a job reads."""
-    return positives_of(job.inputs["collection"], job.inputs.get("positives"), split)
+    return positives_of(job.inputs[f"split.{split}"], job.inputs.get("positives"), split)
 
 
 def row_group_bounds(file):
@@ -71,6 +77,17 @@ def read_passages(corpus, rows, columns):
         if len(wanted):
             passages = file.read_row_group(group, columns=columns).take(wanted - first)
             yield from zip(*(passages[name].to_pylist() for name in columns), strict=True)
+
+
+def rows_of_ids(corpus, ids):
+    """{id: row} of the passages of the path of a corpus.parquet that have these `ids` (set of text), a row group at a
+    time; others are not there."""
+    file, wanted, rows = pq.ParquetFile(corpus), pa.array(sorted(ids), pa.string()), {}
+    for group, first in enumerate(row_group_bounds(file)[:-1]):
+        names = file.read_row_group(group, ["doc_id"])["doc_id"]
+        there = np.flatnonzero(pc.is_in(names, wanted).to_numpy())
+        rows |= zip(names.take(there).to_pylist(), (first + there).tolist(), strict=True)
+    return rows
 
 
 def lines_of_ids(path, key, ids):

@@ -111,12 +111,27 @@ class Split(NamedTuple):
     answers: Rows | None = None
 
 
-class Source(NamedTuple):
-    """A collection before it is checked. Fields of corpus: (id, title, text); `facts` go into the stage's facts."""
+def checked(rows, ids, faults):
+    """Pass on the sound ones of `rows` of (line, id, text) or (line, id, title, text), and number their ids in `ids`;
+    the others are in `faults`."""
 
-    corpus: Rows
-    splits: dict[str, Split]
-    facts: dict = {}
+    def duplicate(name):
+        first = next(other[0] for other in rows.read(rows.place, wrong=lambda *fault: None) if other[1] == name)
+        return Remedy(f"duplicate id {name!r}, first on line {first}. Remove one of them.")
+
+    for row in rows.checked(faults):
+        line, name, title, text = row[0], row[1], row[2], row[-1]  # of a query, both are its text
+        if name in ids:
+            faults.note("repeated", line, lambda name=name: duplicate(name))
+        elif name.split() != [name]:
+            separates = "which separates columns in runs and judgments"
+            faults.note(None, line, Remedy(f"the id {name!r} is empty or has white space, {separates}. Rename it."))
+        # A title is text enough: BEIR's collections have passages of a title alone.
+        elif (not text or text.isspace()) and (not title or title.isspace()):
+            faults.note("empty", line, Remedy(f"the text of {name!r} is empty. Give it a text or remove the line."))
+        else:
+            ids[name] = len(ids)
+            yield row
 
 
 def wrong_row(place, line, problem):
@@ -191,6 +206,12 @@ def existing(path, key):
 def found(path):
     """`path` or `path`.gz, whichever is there; None without either."""
     return next((place for place in (Path(path), Path(f"{path}.gz")) if place.is_file()), None)
+
+
+def fetched(job):
+    """{file name: {path, bytes, sha256}} of the files that the stages `download` of a job have verified."""
+    roles = [role for role in job.inputs if role.startswith("download")] if job else []
+    return {name: file for role in roles for name, file in job.facts(role)["files"].items()}
 
 
 def located(name, files):
@@ -318,27 +339,26 @@ def json_objects(path, wrong=refuse):
         yield number, record
 
 
-# Of packages' documentation: a split has the names below its percentage.
+# Of packages' documentation: percent of the names by their hash, cumulated. An added name moves no other one to
+# another split.
 SPLIT_BELOW = {"train": 80, "dev": 85, "test": 100}
 
 
-def documentation(place, docs, versions):
-    """The Source of documented names of installed packages: docs, (name, query or "", text), sorted by name.
+def documented_passages(place, docs):
+    """The passages (`Rows`) of documented names of installed packages; a name is id and title.
 
-    A name is id and title of its passage. Query `query:NAME` has the one positive `NAME` of grade 1, and its split
-    follows from the name.
+    place: where the texts are from; docs: [(name, query or "", text)], sorted by name
     """
-    docs = list(enumerate(docs, 1))
+    return Rows(place, lambda place, wrong: ((row, name, name, text) for row, (name, _, text) in enumerate(docs, 1)))
 
-    def split(wanted):
-        members = [(row, f"query:{name}", name, query) for row, (name, query, _) in docs if query]
-        members = [member for member in members if split_of(member[2]) == wanted]
-        queries = Rows(place, lambda place, wrong: ((row, query_id, query) for row, query_id, _, query in members))
-        judged = [(row, query_id, name, "1") for row, query_id, name, _ in members]
-        return Split(queries, Rows(place, lambda place, wrong: iter(judged)))
 
-    corpus = Rows(place, lambda place, wrong: ((row, name, name, text) for row, (name, _, text) in docs))
-    return Source(corpus, {name: split(name) for name in SPLIT_BELOW}, facts={"versions": versions})
+def documented_split(place, docs, wanted):
+    """The `Split` called `wanted` of documented names, as `documented_passages` takes them. Query `query:NAME` has the
+    one positive `NAME` of grade 1, and its split follows from the name."""
+    members = [(row, name, query) for row, (name, query, _) in enumerate(docs, 1) if query and split_of(name) == wanted]
+    queries = Rows(place, lambda place, wrong: ((row, f"query:{name}", query) for row, name, query in members))
+    judged = Rows(place, lambda place, wrong: ((row, f"query:{name}", name, "1") for row, name, _ in members))
+    return Split(queries, judged)
 
 
 def split_of(name):

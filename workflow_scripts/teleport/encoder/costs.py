@@ -71,38 +71,37 @@ def ranker(stage, counts, place):
 
 
 def tokens(stage, counts, place):
-    """All texts are tokenised: 2 or 4 bytes a token, and offsets of 8 bytes a text."""
-    shape, encoder = counts.shape(stage.inputs["pretrained"]), counts.plan.encoder
-    total = counts.passages * counts.text_tokens(stage, encoder.max_passage_tokens)
-    for split, num in counts.queries.items():
-        total += num * (counts.tokens_per_text(stage, f"queries.{split}", encoder.max_query_tokens) - 2)
-    texts = counts.passages + sum(counts.queries.values())
-    size = total * (2 if shape.vocab_size <= 2**16 else 4) + 8 * (texts + 1 + len(counts.queries))
+    """All texts are tokenised: 2 or 4 bytes a token, and an offset of 8 bytes a text."""
+    shape, encoder, of = counts.shape(stage.inputs["pretrained"]), counts.plan.encoder, stage.settings.of
+    texts = counts.texts(of)
+    if of == "passages":
+        total = texts * counts.text_tokens(stage, encoder.max_passage_tokens)
+    else:
+        total = texts * (counts.tokens_per_text(stage, of, encoder.max_query_tokens) - 2)
+    size = total * (2 if shape.vocab_size <= 2**16 else 4) + 8 * (texts + 1)
     at_once = TOKENISED_BYTES * min(TOKENISED, texts) * total / max(1, texts)
-    return Cost(size, memory=2 * BASE + 16 * counts.passages + at_once, work={"tokens": total})
+    return Cost(size, memory=2 * BASE + 16 * texts + at_once, work={"tokens": total})
 
 
 def encode(stage, counts, place):
     """A forward pass of every text; token maps and vectors are memory-mapped."""
-    shape, dim, encoders = counts.encoder(stage)
-    settings, queries, flop = stage.settings, counts.queries if "query" in stage.settings.sides else {}, 0.0
-    for split, num in queries.items():
-        length = counts.tokens_per_text(stage.inputs["tokens"], f"queries.{split}", settings.max_query_tokens)
-        flop += num * forward_flop(shape, length)
-    size = vector_bytes(sum(queries.values()), dim)
-    if "passage" in settings.sides:
-        passages, _, stored = counts.vectors(stage)
-        size += stored
-        flop += passages * forward_flop(shape, counts.chunks(stage)[1])
+    (shape, dim, _), of = counts.encoder(stage), stage.settings.of
+    token_map = stage.inputs[f"tokens.{of}"]
+    if of == "passages":
+        texts, _, size = counts.vectors(stage)
+        length = counts.chunks(stage)[1]
+    else:
+        texts = counts.texts(of)
+        size, length = vector_bytes(texts, dim), counts.tokens_per_text(token_map, of, stage.settings.max_query_tokens)
     weights = 4 * shape.parameters
-    computing = 1.5 * weights * min(encoders, len(settings.sides))
+    computing = 1.5 * weights
     batches = place.threads * TOKEN_BYTES * TOKEN_BUDGET["encode"]["cpu"] * shape.hidden_size
     return Cost(
         size,
-        memory=TORCH_BASE + 16 * counts.passages + weights * encoders + (0 if place.gpus else computing + batches),
-        mapped=tokens(stage.inputs["tokens"], counts, place).bytes + size,
+        memory=TORCH_BASE + 16 * texts + weights + (0 if place.gpus else computing + batches),
+        mapped=tokens(token_map, counts, place).bytes + size,
         device_memory=computing if place.gpus else 0.0,
-        work={"encode_flop": flop},
+        work={"encode_flop": texts * forward_flop(shape, length)},
         model=True,
     )
 

@@ -1,7 +1,6 @@
-"""Stage `encode`: the vectors of all passages, of the queries of every split, or of both, from the token maps."""
+"""Stage `encode`: the vectors of all passages, or of the queries of a split, from their token map."""
 
 import time
-from collections import Counter
 from dataclasses import replace
 from functools import partial
 
@@ -10,7 +9,8 @@ import torch
 
 from teleport.arrays import CHUNK_OFFSETS, save_array
 from teleport.encoder.budget import TOKEN_BUDGET
-from teleport.encoder.load import load_encoders
+from teleport.encoder.checkpoint import sides
+from teleport.encoder.load import load_encoder
 from teleport.encoder.model import prepare
 from teleport.encoder.overlap import QUERIES, Overlap
 from teleport.encoder.precision import compiles, computed_in, pick_device, resolve_precision
@@ -31,45 +31,38 @@ LARGEST = float(np.finfo(np.float16).max)
 
 @out_of_memory(LARGER["encode"])
 def run(job):
-    """Encode the texts of `settings.sides`: passages with the passage encoder, queries with the query encoder.
+    """Encode the texts `settings.of`: passages with the passage encoder, queries with the query encoder.
 
-    Writes passages.npy and queries.SPLIT.npy, float32 [n, dim]; passages in float16 with settings.vectors "fp16", or
+    Writes passages.npy or queries.SPLIT.npy, float32 [n, dim]; passages in float16 with settings.vectors "fp16", or
     joined from the job's shards. A killed run continues at its block, with the same bits on a CPU. With settings.chunks
     above 1 the rows of passages.npy are chunks of passages (`batches.Chunks`), which count as texts below, and
     passages.offsets.npy, int64 [passages + 1], says which are whose.
 
     Facts: dim, dtype, device, compiled; of all jobs and attempts texts, real_tokens, encode_seconds, and
-    passages_per_second of one device; earlier_seconds, those of encode_seconds before this process; a summary of each
+    texts_per_second of one device; earlier_seconds, those of encode_seconds before this process; a summary of each
     shard, or of fp16 those of `Overlap`.
     """
-    sides, facts = open_sides(job)
-    rows = {name: len(side.lengths) for name, side in sides.items()}
-    shards = read_shards(job, rows["passages"], computed, facts) if job.shards > 1 else []
-    total, totals, before = sum(rows.values()), Counter(), 0
+    name, (side, facts) = job.settings.of, open_texts(job)
+    rows = texts = len(side.lengths)
+    shards = read_shards(job, texts, computed, facts) if job.shards > 1 else []
     if apart := [shard.rows for shard in shards if all(path.is_file() for path in shard.files.values())]:
         # Shards are deleted as they are joined, so the disk needs room for the largest one only.
         sizes = [last - first for first, last in apart]
-        rows["passages"] += max(sizes) - sum(sizes)
-    job.require_room(sum(vector_bytes(job, *of_side, facts) for of_side in rows.items()))
-    progress = partial(job.progress, total=total, unit="texts")
+        rows += max(sizes) - sum(sizes)
+    job.require_room(vector_bytes(job, rows, facts))
     with torch.inference_mode(), batches_at_once(job.threads) as parallel_map:
-        overlap = None if shards else open_overlap(job, sides)
-        for name, side in sides.items():
-            blocks = open_blocks(job, name, side, facts, len(side.lengths))
-            if name == "passages":
-                join(blocks, shards)
-            totals["earlier"] += blocks.totals["seconds"]
-            encode_texts(blocks, name, side, parallel_map, lambda done, b=before: progress(b + done), overlap=overlap)
-            blocks.publish()
-            if name == "passages":
-                seconds = blocks.totals["seconds"]
-                facts["passages_per_second"] = round(blocks.totals["texts"] / seconds, 1) if seconds else 0.0
-            if side.offsets is not None:
-                save_array(job.output(CHUNK_OFFSETS), side.offsets)
-            totals.update(blocks.totals)
-            before += len(side.lengths)
-    facts |= {key: totals[key] for key in ("texts", "real_tokens")}
-    facts |= {"encode_seconds": round(totals["seconds"], 3), "earlier_seconds": round(totals["earlier"], 3)}
+        overlap = None if shards else open_overlap(job, side)
+        blocks = open_blocks(job, side, facts, texts)
+        join(blocks, shards)
+        earlier = blocks.totals["seconds"]
+        progress = partial(job.progress, total=texts, unit="texts")
+        encode_texts(blocks, name, side, parallel_map, progress, overlap=overlap)
+        blocks.publish()
+    if side.offsets is not None:
+        save_array(job.output(CHUNK_OFFSETS), side.offsets)
+    facts |= {key: blocks.totals[key] for key in ("texts", "real_tokens")}
+    facts |= {"encode_seconds": round(seconds := blocks.totals["seconds"], 3), "earlier_seconds": round(earlier, 3)}
+    facts["texts_per_second"] = round(facts["texts"] / seconds, 1) if seconds else 0.0
     facts |= overlap.facts() if overlap else {}
     return facts | ({"shards": [shard.summary("encode_seconds") for shard in shards]} if shards else {})
 
@@ -81,36 +74,34 @@ def run_shard(job):
     Facts: rows (the first and the one after the last, of passages or their chunks), block_texts, totals over all
     attempts, encode_seconds, dim, dtype, device, compiled; of fp16 those of `Overlap`.
     """
-    sides, facts = open_sides(job)
-    side, block_texts = sides["passages"], BLOCK_TEXTS[sides["passages"].device.type]
+    side, facts = open_texts(job)
+    block_texts = BLOCK_TEXTS[side.device.type]
     first, last = shard_rows(len(side.lengths), block_texts, job.shard)
-    job.require_room(vector_bytes(job, "passages", last - first, facts))
-    blocks = open_blocks(job, "passages", side, facts, last - first)
+    job.require_room(vector_bytes(job, last - first, facts))
+    blocks = open_blocks(job, side, facts, last - first)
     with torch.inference_mode(), batches_at_once(job.threads) as parallel_map:
-        overlap = open_overlap(job, sides)
+        overlap = open_overlap(job, side)
         progress = partial(job.progress, total=last - first, unit="texts")
-        encode_texts(blocks, "passages", side, parallel_map, progress, first, overlap)
+        encode_texts(blocks, job.settings.of, side, parallel_map, progress, first, overlap)
     facts |= overlap.facts() if overlap else {}
     facts |= {"rows": [first, last], "block_texts": block_texts, "totals": blocks.totals}
     return facts | {"encode_seconds": round(blocks.totals["seconds"], 3)}
 
 
-def open_sides(job):
-    """({"passages" or "queries.SPLIT": Side} of the texts to encode, facts {dim, dtype, device, compiled})."""
+def open_texts(job):
+    """(the `Side` of the texts to encode, facts {dim, dtype, device, compiled})."""
     torch.set_num_threads(job.threads)
     settings, device = job.settings, pick_device()
     dtype = resolve_precision(settings.precision, device)
-    query_encoder, passage_encoder = load_encoders(job.input("checkpoint", "checkpoint"))
-    encoders = {"passages": passage_encoder} if "passage" in settings.sides else {}
-    if "query" in settings.sides:
-        encoders |= {f"queries.{split}": query_encoder for split in job.facts("collection")["splits"]}
-    sides = {name: open_side(job, name, each.to(device), dtype) for name, each in encoders.items()}
-    compiled = compiles(job.compile, device, sum(int(side.lengths.sum()) for side in sides.values()))
-    with torch.inference_mode():  # a tied one is prepared once
-        prepared = {each: prepare(each, dtype, compiled) for each in set(encoders.values())}
-    sides = {name: replace(side, compiled=compiled, prepared=prepared[side.encoder]) for name, side in sides.items()}
-    facts = {"dim": passage_encoder.dim, "dtype": "float32" if dtype is None else "bfloat16", "device": device.type}
-    return sides, facts | {"compiled": compiled}
+    query, passage = sides(job.input("checkpoint", "checkpoint"))
+    encoder = load_encoder(passage if settings.of == "passages" else query).to(device)
+    encoder.truncate(settings.truncate_dim)
+    side = open_side(job, settings.of, encoder, dtype)
+    compiled = compiles(job.compile, device, int(side.lengths.sum()))
+    with torch.inference_mode():
+        side = replace(side, compiled=compiled, prepared=prepare(encoder, dtype, compiled))
+    facts = {"dim": encoder.dim, "dtype": "float32" if dtype is None else "bfloat16", "device": device.type}
+    return side, facts | {"compiled": compiled}
 
 
 def computed(facts):
@@ -118,29 +109,27 @@ def computed(facts):
     return computed_in(*(facts[name] for name in MADE_BY))
 
 
-def open_blocks(job, name, side, facts, rows):
-    """So many vectors of one side as NAME.npy in the job's resume folder, with what earlier attempts on this kind of
-    device and in this precision (`facts`) did of them."""
-    array, made = (dtype_of(job, name), (rows, facts["dim"])), {name: facts[name] for name in MADE_BY}
-    return RowBlocks(job, {f"{name}.npy": array}, BLOCK_TEXTS[side.device.type], made)
+def open_blocks(job, side, facts, rows):
+    """So many vectors as NAME.npy in the job's resume folder, with what earlier attempts on this kind of device and in
+    this precision (`facts`) did of them."""
+    array, made = (dtype_of(job), (rows, facts["dim"])), {name: facts[name] for name in MADE_BY}
+    return RowBlocks(job, {f"{job.settings.of}.npy": array}, BLOCK_TEXTS[side.device.type], made)
 
 
-def dtype_of(job, name):
-    """The numpy type in which the vectors of one side are kept."""
-    return DTYPES[job.settings.vectors] if name == "passages" else np.float32
+def dtype_of(job):
+    """The numpy type in which the vectors are kept."""
+    return DTYPES[job.settings.vectors] if job.settings.of == "passages" else np.float32
 
 
-def vector_bytes(job, name, rows, facts):
-    """Bytes of so many vectors of one side on the disk."""
-    return rows * facts["dim"] * np.dtype(dtype_of(job, name)).itemsize
+def vector_bytes(job, rows, facts):
+    """Bytes of so many vectors on the disk."""
+    return rows * facts["dim"] * np.dtype(dtype_of(job)).itemsize
 
 
-def open_overlap(job, sides):
-    """The `Overlap` of a job whose passages are kept in float16, else None."""
-    filled = [side for side in sides.values() if len(side.lengths)]
-    if job.settings.vectors == "fp32" or "passages" not in sides or not filled:
+def open_overlap(job, side):
+    """The `Overlap` of the first passages with all, of a job whose passages are kept in float16, else None."""
+    if job.settings.vectors == "fp32" or job.settings.of != "passages" or not len(side.lengths):
         return None
-    side = filled[:2][-1]  # passages come first; without queries they are compared with one another
     rows = np.arange(min(QUERIES, len(side.lengths)))
     return Overlap(side.vectors(rows, TOKEN_BUDGET["encode"][side.device.type]).cpu().numpy())
 
@@ -149,7 +138,6 @@ def encode_texts(blocks, name, side, parallel_map, progress, first=0, overlap=No
     """Encode the texts that `blocks` lacks of one side's from row `first` on; `blocks.totals` sums what was done.
     parallel_map: as `Encoded.vectors` takes it; progress: is told the texts that are done"""
     stored, budget = blocks[f"{name}.npy"], TOKEN_BUDGET["encode"][side.device.type]
-    overlap = overlap if name == "passages" else None
     if overlap and "overlap" in blocks.notes:
         overlap.restore(blocks.notes["overlap"])
     progress(blocks.done)  # from here on a rate is measured

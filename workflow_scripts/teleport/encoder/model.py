@@ -11,6 +11,7 @@ from teleport.arrays import in_slots, slots_within
 from teleport.encoder.attention import PACKED, Packing
 from teleport.encoder.own_settings import AFTER_PADDING, most_tokens
 from teleport.encoder.precision import autocast, to_device
+from teleport.refusal import Refusal
 
 HEAD_STD = 0.02  # of the head's initial weights: ANCE's released code, the value that BERT itself was initialised with
 HEAD = ("Dense", "linear."), ("LayerNorm", "norm.")  # each module's folder (`read_modules`) and prefix of its weights
@@ -38,7 +39,10 @@ POOLINGS = {
 
 class Encoder(nn.Module):
     """One encoder. backbone: a model of transformers without a pooler; pooling: a name of POOLINGS; projection: width
-    of the head (linear, then LayerNorm: ANCE, released code), or None; normalize: whether vectors get length 1"""
+    of the head (linear, then LayerNorm: ANCE, released code), or None; normalize: whether vectors get length 1;
+    truncate_dim: how many of their components are kept, None for all, which is no part of a checkpoint"""
+
+    truncate_dim = None
 
     def __init__(self, backbone, pooling, projection=None, normalize=False):
         super().__init__()
@@ -57,7 +61,7 @@ class Encoder(nn.Module):
 
     @property
     def dim(self):
-        return self.projection or self.backbone.config.hidden_size
+        return self.truncate_dim or self.projection or self.backbone.config.hidden_size
 
     @property
     def device(self):
@@ -68,6 +72,12 @@ class Encoder(nn.Module):
         """The longest input, special tokens included."""
         config = self.backbone.config
         return most_tokens(config.model_type, config.max_position_embeddings, config.pad_token_id)
+
+    def truncate(self, dim):
+        """Keep the first `dim` components of every vector; None: all. Raises Refusal where there are fewer."""
+        if dim and dim > self.dim:
+            raise Refusal(f"encoder.truncate_dim is {dim}, but the checkpoint's vectors have {self.dim} components.")
+        self.truncate_dim = dim
 
     def init_head(self, generator):
         """Draw the head's weights from N(0, 0.02) with a torch.Generator; its bias is 0."""
@@ -105,6 +115,8 @@ class Encoder(nn.Module):
         """Pooling, head and normalisation, in float32 also under autocast: [T, H] -> [B, D]."""
         with autocast(hidden_TH.device, None):
             vectors_BD = self.head(POOLINGS[self.pooling](hidden_TH, packing.offsets.long()))
+            if self.truncate_dim:
+                vectors_BD = vectors_BD[:, : self.truncate_dim]
             return functional.normalize(vectors_BD, dim=-1) if self.normalize else vectors_BD
 
 

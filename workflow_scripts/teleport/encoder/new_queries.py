@@ -6,7 +6,7 @@ import torch
 from teleport.arrays import Ragged, offsets_of
 from teleport.encoder.budget import TOKEN_BUDGET
 from teleport.encoder.checkpoint import sides
-from teleport.encoder.load import load_encoders
+from teleport.encoder.load import load_encoder
 from teleport.encoder.model import prepare
 from teleport.encoder.precision import pick_device, resolve_precision
 from teleport.encoder.side import Side
@@ -22,10 +22,11 @@ def encode_queries(texts, encode, checkpoint, tokens, pretrained):
     device = pick_device()
     dtype = resolve_precision(settings["precision"], device)
     tokenizer, special = load_tokenizer(sides(pretrained.path("checkpoint"))[1], how["lower_case"])
-    prefixed = [f"{how['query_prefix'] or ''}{text}" for text in texts]
+    prefixed = [f"{how['prefix']}{text}" for text in texts]
     ids = [encoding.ids for encoding in tokenizer.encode_batch_fast(prefixed, add_special_tokens=False)]
     flat = np.array([token for own in ids for token in own], np.uint32)
-    encoder = load_encoders(checkpoint.path("checkpoint"))[0].to(device)
+    encoder = load_encoder(sides(checkpoint.path("checkpoint"))[0]).to(device)
+    encoder.truncate(settings.get("truncate_dim"))
     with torch.inference_mode():
         own = Ragged(offsets_of([len(each) for each in ids]), flat)
         side = Side(encoder, own, settings["max_query_tokens"], special, dtype, prepared=prepare(encoder, dtype))

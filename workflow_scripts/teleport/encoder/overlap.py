@@ -6,7 +6,7 @@ QUERIES, DEPTH = 32, 200  # whose nearest passages are compared, and how many
 
 
 class Overlap:
-    """The nearest passages of some queries (float32 [Q, D]) by exact and by float16 vectors, block by block."""
+    """The nearest passages of some texts (float32 [Q, D]) by exact and by float16 vectors, block by block."""
 
     def __init__(self, queries_QD):
         self.queries_QD, self.passages = queries_QD, 0

@@ -98,7 +98,7 @@ class Side:
 def open_side(job, name, encoder, dtype):
     """The `Side` of "passages" or "queries.SPLIT" from the token maps of a job, whose settings have both lengths.
     Raises Refusal for texts that may be longer than the encoder has positions for."""
-    settings, special = job.settings, json.loads(job.input("tokens", "special.json").read_text())
+    settings, special = job.settings, json.loads(job.input(f"tokens.{name}", "special.json").read_text())
     key, chunks = ("max_passage_tokens", settings.chunks) if name == "passages" else ("max_query_tokens", 1)
     if (length := getattr(settings, key)) > (most := encoder.max_tokens):
         said = f"encoder.{key} is {length}, but the checkpoint has {most} positions"

@@ -1,11 +1,12 @@
-"""Stage `tokens`: every text of a collection as token ids, once; no later stage calls a tokenizer.
+"""Stage `tokens`: every text of a corpus or of a split as token ids, once; no later stage calls a tokenizer.
 
-Ids lie flat in one array per set of texts, without special tokens and not truncated, so that every maximum length
+Ids lie flat in one array, without special tokens and not truncated, so that every maximum length
 and every episode reads the same files. The encoder's input is made from them by `batches.packed`.
 """
 
 import json
 import os
+from functools import partial
 from itertools import chain
 from pathlib import Path
 
@@ -27,13 +28,14 @@ FIELD_END = "\t"  # between the fields of a title, where a collection has more t
 
 
 def open_tokens(job, name):
-    """The token ids of `passages` or `queries.SPLIT`: `Ragged`, without special tokens and not truncated."""
-    return Ragged.open(job.input("tokens", f"{name}.offsets.npy"), job.input("tokens", f"{name}.ids.npy"))
+    """The token ids of "passages" or "queries.SPLIT", from the role `tokens.NAME`: `Ragged`, without special tokens and
+    not truncated."""
+    return Ragged.open(*(job.input(f"tokens.{name}", f"{name}.{what}.npy") for what in ("offsets", "ids")))
 
 
 def run(job):
-    """Tokenise passages and the queries of every split with the tokenizer of the pretrained checkpoint, each prefix as
-    one with its text. Writes passages.{ids,offsets}.npy, queries.SPLIT.{ids,offsets}.npy and special.json (`before` and
+    """Tokenise passages, or the queries of a split, with the tokenizer of the pretrained checkpoint, the prefix as one
+    with its text. Writes NAME.ids.npy and NAME.offsets.npy, where NAME is `settings.of`, and special.json (`before` and
     `after`, lists of the ids that are put around a text; ids of sep, pad and unk, or null; vocab_size). Facts:
     vocab_size, and those of `write_tokens`."""
     # Read by the tokenizer's thread pool when it starts; it would take every core otherwise.
@@ -50,29 +52,20 @@ def run(job):
             )
         separator = f" {tokenizer.id_to_token(special['sep'])} "
 
-    collection, before = job.facts("collection"), 0
-    total = collection["num_passages"] + sum(counts["queries"] for counts in collection["splits"].values())
-
-    def tokenise(name, parquet, *how):
-        nonlocal before
-        texts = read_texts(job.input("collection", parquet), *how)
-        paths = job.output(f"{name}.ids.npy"), job.output(f"{name}.offsets.npy")
-        facts = write_tokens(
-            tokenizer, dtype, texts, *paths, lambda done: job.progress(before + done, total, "texts"), special["unk"]
+    name = job.settings.of
+    split = name.removeprefix("queries.")
+    path = job.input(*(("corpus", "corpus.parquet") if name == "passages" else (f"split.{split}", f"{name}.parquet")))
+    texts = read_texts(path, separator, job.settings.prefix, job.settings.max_characters)
+    total, paths = pq.read_metadata(path).num_rows, (job.output(f"{name}.ids.npy"), job.output(f"{name}.offsets.npy"))
+    progress = partial(job.progress, total=total, unit="texts")
+    facts = write_tokens(tokenizer, dtype, texts, *paths, progress, special["unk"])
+    if facts["unknown"] > MANY_UNKNOWN:
+        log.warning(
+            "%.0f %% of the tokens of %s are unknown to the tokenizer of the checkpoint, to which such texts look "
+            "alike: it lacks their script. Take a checkpoint of their language.",
+            *(100 * facts["unknown"], name),
         )
-        before += facts["num"]
-        if facts["unknown"] > MANY_UNKNOWN:
-            log.warning(
-                "%.0f %% of the tokens of %s are unknown to the tokenizer of the checkpoint, to which such texts look "
-                "alike: it lacks their script. Take a checkpoint of their language.",
-                *(100 * facts["unknown"], name),
-            )
-        return facts
-
-    how = separator, job.settings.passage_prefix, job.settings.max_characters
-    passages, queries = tokenise("passages", "corpus.parquet", *how), (None, job.settings.query_prefix)
-    splits = {s: tokenise(f"queries.{s}", f"queries.{s}.parquet", *queries) for s in collection["splits"]}
-    return {"vocab_size": special["vocab_size"], "passages": passages, "splits": splits}
+    return {"vocab_size": special["vocab_size"]} | facts
 
 
 def read_texts(path, separator=None, prefix="", max_characters=None):

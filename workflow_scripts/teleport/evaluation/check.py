@@ -1,19 +1,27 @@
 """Stage `check`: does the collection suit the experiments? Asked before any vector is computed."""
 
 from teleport.refusal import Refusal
+from teleport.running.log import log
 from teleport.settings.measures import coverage_cutoffs
 from teleport.settings.scoring import CheckSettings as Settings  # noqa: F401
 
 
 def run(job):
-    """Compare the collection's counts with the configuration; returns the counts compared."""
-    settings, facts = job.settings, job.facts("collection")
-    depths = check_depths(settings, facts["num_passages"])
-    queries = check_splits(settings, facts["splits"])
+    """Compare the counts of the corpus (`corpus`) and of the splits (`split.NAME`) with the configuration, and warn of
+    queries that are trained on, too. Returns the counts compared."""
+    from teleport.collection.overlap import trained_too  # numpy, which a plan does without
+
+    settings, num_passages = job.settings, job.facts("corpus")["num_passages"]
+    inputs = {role.partition(".")[2]: artefact for role, artefact in job.inputs.items() if role != "corpus"}
+    splits = {name: artefact.facts for name, artefact in inputs.items()}
+    depths = check_depths(settings, num_passages)
+    queries = check_splits(settings, splits)
     for name in settings.splits:
-        check_measures(settings, name, facts["splits"][name], facts.get("positive_grade") == 1)
-    check_training(settings, facts["splits"])
-    return {"num_passages": facts["num_passages"], "depths": depths, "queries": queries}
+        check_measures(settings, name, splits[name], splits[name].get("positive_grade") == 1)
+    check_training(settings, splits)
+    for said in trained_too(inputs):
+        log.warning("%s", said)
+    return {"num_passages": num_passages, "depths": depths, "queries": queries}
 
 
 def check_depths(settings, num_passages):
@@ -39,7 +47,7 @@ def needed_splits(evaluated, watched, trains):
 
 
 def check_splits(settings, splits):
-    """Queries of each split that is needed ({name: number}), checked; `splits` are the collection's facts."""
+    """Queries of each split that is needed ({name: number}), checked; `splits` are the facts of each."""
     queries = {name: split["queries"] for name, split in splits.items()}
     needed = needed_splits(settings.splits, settings.dev_splits, settings.trains)
     for name, reason in needed.items():

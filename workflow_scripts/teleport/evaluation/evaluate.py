@@ -11,7 +11,7 @@ from teleport.arrays import Run
 from teleport.collection.answers import find_answers
 from teleport.collection.reader import read_answers
 from teleport.evaluation.measures import Judgments, score_run
-from teleport.evaluation.names import Documents, read_column, read_doc_ids
+from teleport.evaluation.names import Documents, read_doc_ids, read_query_ids
 from teleport.settings.measures import coverage_cutoffs
 from teleport.settings.scoring import EvaluateSettings as Settings  # noqa: F401
 
@@ -34,7 +34,7 @@ def run(job):
     """
     split, names = job.settings.split, job.settings.measures
     ids_QK, scores_QK, rows = Run.read(job, "run")
-    query_ids = read_column(job, f"queries.{split}.parquet", "query_id")
+    query_ids = read_query_ids(job, split)
     doc_ids, judgments = read_doc_ids(job, "run"), read_judgments(job, split)
     if job.settings.ignore_own_text:
         ids_QK, scores_QK = without_own_text(job, Run(ids_QK, scores_QK, rows), query_ids, doc_ids)
@@ -47,7 +47,7 @@ def run(job):
     judged, values = score_run(ids_QK, rows, judgments, [name for name in names if name not in cutoffs])
     queries, facts = dict.fromkeys(values, judged), {}
     if cutoffs:
-        covered, answered = score_coverage(job.inputs["collection"], split, passages_QK, rows, cutoffs)
+        covered, answered = score_coverage(job, split, passages_QK, rows, cutoffs)
         values, queries = values | covered, queries | dict.fromkeys(covered, answered)
         facts["num_questions"] = len(answered)
     write_run(job, query_ids, doc_ids, Run(ids_QK, scores_QK, rows))
@@ -63,11 +63,12 @@ def run(job):
 
 def read_judgments(job, split):
     """The `Judgments` of a split; passages that the corpus lacks are numbered -1, -2, …"""
-    table = pq.read_table(job.input("collection", f"qrels.{split}.parquet"), columns=["query", "passage", "grade"])
+    role = f"split.{split}"
+    table = pq.read_table(job.input(role, f"qrels.{split}.parquet"), columns=["query", "passage", "grade"])
     judgments = Judgments(*(column.to_numpy() for column in table.columns))
-    if f"missing.{split}.parquet" not in job.inputs["collection"].manifest["files"]:
+    if f"missing.{split}.parquet" not in job.inputs[role].manifest["files"]:
         return judgments
-    missing = pq.read_table(job.input("collection", f"missing.{split}.parquet"))
+    missing = pq.read_table(job.input(role, f"missing.{split}.parquet"))
     lacking = missing["query"].to_numpy(), -1 - np.arange(len(missing), dtype=np.int32), missing["grade"].to_numpy()
     return Judgments(*map(np.concatenate, zip(judgments, lacking, strict=True)))
 
@@ -75,7 +76,8 @@ def read_judgments(job, split):
 def without_own_text(job, retrieved, query_ids, doc_ids):
     """(ids, scores) of a `Run` without what is a query's own text: the passage of its id (BEIR's ignore_identical_ids),
     and passages of its text (`collection.equal`). Those behind move up, and empty slots come last."""
-    same = pq.read_table(job.input("collection", f"same_text.{job.settings.split}.parquet"))
+    split = job.settings.split
+    same = pq.read_table(job.input(f"split.{split}", f"same_text.{split}.parquet"))
     by_id = pc.index_in(query_ids, value_set=doc_ids)
     named = np.flatnonzero(by_id.is_valid())
     queries = np.concatenate([same["query"].to_numpy(), named])
@@ -87,13 +89,13 @@ def without_own_text(job, retrieved, query_ids, doc_ids):
     return [np.take_along_axis(np.where(own_QK, empty, values), order_QK, 1) for values, empty in emptied]
 
 
-def score_coverage(collection, split, ids_QK, rows, cutoffs):
+def score_coverage(job, split, ids_QK, rows, cutoffs):
     """Answer coverage of a run: ({name: float64 [A] of 0 and 1}, query rows int64 [A]), A questions of the split that
-    have answers, judged or not; what DPR calls top-k accuracy and ANCE-Tele R@k. collection: the Artefact of its stage;
-    ids_QK, rows: of a `Run`; cutoffs: {name: k}. A question that the run lacks scores 0."""
-    answers_Q = read_answers(collection, split)
+    have answers, judged or not; what DPR calls top-k accuracy and ANCE-Tele R@k. ids_QK, rows: of a `Run`; cutoffs:
+    {name: k}. A question that the run lacks scores 0."""
+    answers_Q = read_answers(job.inputs[f"split.{split}"], split)
     ids_QK = ids_QK[:, : max(cutoffs.values())]
-    hit_QK = find_answers(collection.path("corpus.parquet"), ids_QK, [answers_Q[row] for row in rows])
+    hit_QK = find_answers(job.input("corpus", "corpus.parquet"), ids_QK, [answers_Q[row] for row in rows])
     answered, covered_Q = np.flatnonzero([bool(answers) for answers in answers_Q]), np.zeros(len(answers_Q))
     covered = {}
     for name, k in cutoffs.items():

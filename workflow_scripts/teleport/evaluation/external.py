@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 from teleport.arrays import Run, in_slots
 from teleport.collection import records
-from teleport.evaluation.names import OWN_PASSAGES, read_column
+from teleport.evaluation.names import OWN_PASSAGES, read_column, read_query_ids
 from teleport.refusal import Refusal
 from teleport.running.files import require_planned
 from teleport.settings.scoring import ExternalSettings as Settings  # noqa: F401
@@ -29,9 +29,10 @@ def run(job):
     have their query, or the collection not their passage.
     """
     settings, split = job.settings, job.settings.split
-    file = records.located(settings.file, job.facts("download")["files"]) if "download" in job.inputs else settings.file
+    files = records.fetched(job)
+    file = records.located(settings.file, files) if files else settings.file
     require_planned({file: settings.sha256} if settings.sha256 else {})
-    query_ids = read_column(job, f"queries.{split}.parquet", "query_id").to_pylist()
+    query_ids = read_query_ids(job, split).to_pylist()
     row_of = {query_id: row for row, query_id in enumerate(query_ids)}
     lines, dropped = read_lines(file, settings.form, row_of, settings.unknown_queries == "drop")
     if not len(lines):

@@ -16,7 +16,12 @@ from teleport.maxp import first_of_passages
 OWN_PASSAGES = "passages.parquet"  # of a stage `external`, where passages that the collection lacks are kept
 
 
-def read_column(job, file_name, column, role="collection"):
+def read_query_ids(job, split):
+    """The ids (Arrow strings) of the queries of a split, by row."""
+    return read_column(job, f"queries.{split}.parquet", "query_id", f"split.{split}")
+
+
+def read_column(job, file_name, column, role="corpus"):
     """One text column of a Parquet file of the stage in `role`, as one Arrow array."""
     return pq.read_table(job.input(role, file_name), columns=[column])[column].combine_chunks()
 

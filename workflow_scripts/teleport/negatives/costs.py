@@ -96,6 +96,20 @@ def merge(stage, counts, place):
     return Cost(size, memory=BASE + MERGE_BUFFERS + mapped + queries * ID_BYTES, work=work)
 
 
+def relabel(stage, counts, place):
+    """At most as large as the pool; beside it the scores of each judge, or looking for answers."""
+    pool, rule = stage.inputs["negatives"], stage.settings.relabel
+    number = counts.in_part(counts.queries["train"], pool.settings.part) * pool_size(pool)
+    tables = sum(role.startswith("scores.") for role in stage.inputs)
+    work, memory = {"rows": MERGED * number * (1 + tables)}, 0
+    if rule.kind == "answers" or rule.own.get("answers", "") is None:
+        looked, memory = looking_for_answers(number, counts, place.threads)
+        work |= looked
+    size = number * POOL_BYTES + counts.queries["train"] * 16
+    memory += BASE + MERGE_BUFFERS + 16 * counts.passages
+    return Cost(size, memory=memory, mapped=number * (POOL_BYTES + tables * SCORE_BYTES), work=work)
+
+
 def negatives_overlap(stage, counts, place):
     """The lists of a run beside the pool."""
     lines, depth = counts.run(stage.inputs["queries"])

@@ -32,7 +32,7 @@ def run(job):
     torch.set_num_threads(job.threads)
     settings, device = job.settings, pick_device()
     dtype = resolve_precision(settings.precision, device)
-    queries = pq.read_table(job.input("collection", "queries.train.parquet"), columns=["text"])["text"].to_pylist()
+    queries = pq.read_table(job.input("split.train", "queries.train.parquet"), columns=["text"])["text"].to_pylist()
     found = pairs_of_job(job, positives_of_job(job, "train"))
     keys = np.concatenate([np.zeros(0, np.int64), *(pairs for *_, pairs in found)])
     rows, passages = keys >> 32, (keys & (2**32 - 1)).astype(np.int32)
@@ -63,7 +63,7 @@ def texts_of(job, queries, rows, passages):
     """[(query, passage)] of the texts of pairs whose passages (int) ascend."""
     wanted, places = np.unique(passages, return_inverse=True)
     columns = ("title", "text") if job.settings.title == "space" else ("text",)
-    read = read_passages(job.input("collection", "corpus.parquet"), wanted.astype(np.int64), list(columns))
+    read = read_passages(job.input("corpus", "corpus.parquet"), wanted.astype(np.int64), list(columns))
     texts = [" ".join(field for field in fields if field) for fields in read]
     return [(queries[row], texts[place]) for row, place in zip(rows, places, strict=True)]
 

@@ -23,7 +23,7 @@ def hash_ids(query_ids):
 
 def hashes_of_job(job):
     """The hashes of the ids of all training queries, uint64 [Q]."""
-    table = pq.read_table(job.input("collection", "queries.train.parquet"), columns=["query_id"])
+    table = pq.read_table(job.input("split.train", "queries.train.parquet"), columns=["query_id"])
     return hash_ids(table["query_id"].to_pylist())
 
 

@@ -98,13 +98,13 @@ def rows_by(keys):
 
 def queries_by(job, column):
     """{value: rows} of a column of the training queries."""
-    return rows_by(pq.read_table(job.input("collection", "queries.train.parquet"))[column].to_pylist())
+    return rows_by(pq.read_table(job.input("split.train", "queries.train.parquet"))[column].to_pylist())
 
 
 def passages_by(job, *columns, join="\0".join):
     """The `Lookup` of the corpus by columns of it. join: function of a row of them -> text"""
     # Buffered ahead, what was read of a file would stay in memory until its end.
-    corpus = pq.ParquetFile(job.input("collection", "corpus.parquet"), pre_buffer=False)
+    corpus = pq.ParquetFile(job.input("corpus", "corpus.parquet"), pre_buffer=False)
     chunks = (chunk.columns for chunk in corpus.iter_batches(CHUNK_TEXTS, columns=list(columns)))
     texts = (map(join, zip(*(column.to_pylist() for column in chunk), strict=True)) for chunk in chunks)
     return Lookup(np.concatenate([hash_ids(chunk) for chunk in texts]))
@@ -164,7 +164,9 @@ def token_ids(job):
     were cut at one length, that of the longest one in the file, so passages are compared up to there, as bytes. A
     passage without a title begins with [SEP] in the file, not in the stage `tokens`."""
     queries, passages = (open_tokens(job, name) for name in ("queries.train", "passages"))
-    sep = array("I", [json.loads(job.input("tokens", "special.json").read_text(encoding="utf-8"))["sep"]]).tobytes()
+    sep = array(
+        "I", [json.loads(job.input("tokens.passages", "special.json").read_text(encoding="utf-8"))["sep"]]
+    ).tobytes()
     longest_query = longest = 0
     for _, query, negatives in token_records(job.settings.path):
         longest_query, longest = max(longest_query, len(query)), max([longest, *map(len, negatives)])

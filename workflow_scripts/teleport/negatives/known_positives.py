@@ -16,10 +16,12 @@ def known_passages(job):
     trained_on = positives_of_job(job, "train")
     if job.settings.remove == "answers":
         return Ragged(np.zeros_like(trained_on.offsets), np.zeros(0, np.int32))
-    judged = read_positives(job.inputs["collection"], "train", job.settings.relevant_grade)
+    judged = read_positives(job.inputs["split.train"], "train", job.settings.relevant_grade)
     keys = np.unique(np.concatenate([part.rows << 32 | part.values for part in (judged, trained_on)]))
     known = Ragged.grouped(keys >> 32, (keys & (2**32 - 1)).astype(np.int32), len(judged))
-    return with_same_text(job.inputs["collection"], "train", known) if job.settings.same_text else known
+    if job.settings.same_text:
+        return with_same_text(job.inputs["corpus"], job.inputs["split.train"], "train", known)
+    return known
 
 
 def are_known(passages_LK, rows_L, known):
@@ -34,7 +36,7 @@ def are_known(passages_LK, rows_L, known):
 
 def have_answers(job, passages_LK, rows_L):
     """bool [L, K]: the text of the passage has an answer of the question in the query row of its line."""
-    answers_Q = read_answers(job.inputs["collection"], "train")
-    corpus = job.input("collection", "corpus.parquet")
+    answers_Q = read_answers(job.inputs["split.train"], "train")
+    corpus = job.input("corpus", "corpus.parquet")
     answers_L, progress = [answers_Q[row] for row in rows_L], Progress(job.progress.path)  # a rate of its own
     return find_answers(corpus, passages_LK, answers_L, job.threads, progress)

@@ -18,13 +18,14 @@ from teleport.refusal import Refusal
 @dataclass(frozen=True)
 class PairTable:
     """Scores of some pairs: query q has the passages[offsets[q] : offsets[q + 1]], ascending, each once, and `scores`
-    (float32) beside them. name: of what made it, for messages; collection: its Artefact, whose ids messages name"""
+    (float32) beside them. name: of what made it, for messages; ids: {"query", "passage": the
+    Artefact that has their ids}, which messages name"""
 
     name: str
     offsets: np.ndarray
     passages: np.ndarray
     scores: np.ndarray
-    collection: object = None
+    ids: dict | None = None
 
     @classmethod
     def open(cls, job, role, num_queries):
@@ -34,7 +35,8 @@ class PairTable:
         if "offsets.npy" not in artefact.manifest["files"]:
             return cls.of_run(name, Run.read(job, role), num_queries)
         fields = (np.load(job.input(role, f"{field}.npy"), mmap_mode="r") for field in ("passages", "scores"))
-        return cls(name, np.load(job.input(role, "offsets.npy")), *fields, job.inputs.get("collection"))
+        parts = {"query": job.inputs.get("split.train"), "passage": job.inputs.get("corpus")}
+        return cls(name, np.load(job.input(role, "offsets.npy")), *fields, parts if all(parts.values()) else None)
 
     @classmethod
     def of_run(cls, name, run, num_queries):
@@ -69,10 +71,10 @@ class PairTable:
 
     def named(self, what, row):
         """How a message calls the query or the passage in a row."""
-        if self.collection is None:
+        if self.ids is None:
             return f"in row {row}"
         file, column = {"query": ("queries.train.parquet", "query_id"), "passage": ("corpus.parquet", "doc_id")}[what]
-        return f"{pq.read_table(self.collection.path(file), columns=[column])[column][int(row)].as_py()!r} (row {row})"
+        return f"{pq.read_table(self.ids[what].path(file), columns=[column])[column][int(row)].as_py()!r} (row {row})"
 
 
 def write_table(job, rows, passages, scores, num_queries):

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from teleport.collection.records import json_rows, tab_rows, wrong_row
-from teleport.evaluation.names import read_column
+from teleport.evaluation.names import read_column, read_query_ids
 from teleport.negatives.scores import require_informative, write_table
 from teleport.refusal import Refusal
 from teleport.running.files import require_planned
@@ -28,7 +28,7 @@ def run(job):
     if not lines:
         raise Refusal(f"{path} has no line. Give a line for each pair: query id, passage id, score.")
     numbers, queries, passages, scores = zip(*lines, strict=True)
-    query_ids = read_column(job, "queries.train.parquet", "query_id")
+    query_ids = read_query_ids(job, "train")
     columns = [(queries, query_ids, "query is not in the training split")]
     columns += [(passages, read_column(job, "corpus.parquet", "doc_id"), "passage is not in the corpus")]
     found = []

@@ -17,7 +17,7 @@ def reranked(split):
 def rerank(trajectory, episode, split):
     """The evaluation of the candidates of a split in the order of an episode's checkpoint (ANCE, Table 1)."""
     plan, vectors, number = trajectory.plan, episode.vectors, episode.number
-    inputs = {"candidates": candidates(plan, split), "queries": vectors.queries, "passages": vectors.passages}
+    inputs = {"candidates": candidates(plan, split)} | vectors.of_split(split)
     if number == 0:
         trajectory.link(inputs["candidates"], 0, f"candidates-{split}")
     run = trajectory.link(Stage("rerank", scoring.RerankSettings(split=split), inputs), number, f"rerank-{split}")
@@ -30,9 +30,9 @@ def candidates(plan, split):
     named, source = plan.config.evaluation.rerank[split], plan.config.collection
     if named.bm25:
         return plan.bm25(split, named.bm25, plan.title)
-    inputs, digest = {"collection": plan.collection}, None
-    if source.source == "downloads" and named.file.partition("!")[0] in source.files:
-        inputs |= plan.collection.inputs
+    inputs, digest, archive = plan.parts(split), None, named.file.partition("!")[0]
+    if source.source == "downloads" and archive in source.files:
+        inputs |= plan.downloads(source.model_copy(update={"files": {archive: source.files[archive]}}))
     else:
         digest = identify_file(archive_and_member(named.file)[0], f"evaluation.rerank.{split}.file")
     dropped = {"unknown_queries": "drop", "unknown_passages": "drop"}
@@ -43,28 +43,29 @@ def candidates(plan, split):
 def analyse(trajectory, episode):
     """{name: stage} of what is asked for of an episode: errors, contrast, negatives, forgetting."""
     number, vectors, pool, analyses = episode.number, episode.vectors, episode.pool, {}
-    evaluation, collection = trajectory.evaluation, {"collection": trajectory.collection}
+    plan, evaluation = trajectory.plan, trajectory.evaluation
     if not (asked := evaluation.analyses):
         return analyses
     if asked.errors:
-        inputs = collection | {"queries": vectors.queries, "passages": vectors.passages}
+        inputs = {f"split.{asked.errors}": plan.split(asked.errors)} | vectors.of_split(asked.errors)
         stage = Stage("errors", scoring.ErrorsSettings(split=asked.errors), inputs)
         analyses["errors"] = trajectory.link(stage, number)
     if asked.against:
-        analyses["contrast"] = contrast(trajectory.plan, episode.runs[evaluation.contrast_split].inputs["run"])
+        analyses["contrast"] = contrast(plan, episode.runs[evaluation.contrast_split].inputs["run"])
         if number == 0:
             trajectory.link(analyses["contrast"].inputs["reference"], 0, "reference")
         trajectory.link(analyses["contrast"], number)
+    train = {"split.train": plan.split("train")} if asked.negatives or asked.forgetting else {}
     if pool and "positives" in pool.inputs:
-        collection["positives"] = pool.inputs["positives"]
+        train["positives"] = pool.inputs["positives"]
     if asked.negatives and pool:
-        inputs = collection | {"negatives": pool, "queries": search_train(trajectory, episode)}
+        inputs = train | {"negatives": pool, "queries": search_train(trajectory, episode)}
         stage = Stage("negatives_overlap", scoring.NegativesOverlapSettings(), inputs)
         analyses["negatives"] = trajectory.link(stage, number)
     if asked.forgetting and number:
         before = trajectory.episodes[number - 1]
         inputs = {"before": search_train(trajectory, before), "after": search_train(trajectory, episode)}
-        stage = Stage("forgetting", NoSettings(), collection | inputs)
+        stage = Stage("forgetting", NoSettings(), train | inputs)
         analyses["forgetting"] = trajectory.link(stage, number)
     return analyses
 
@@ -86,7 +87,7 @@ def contrast(plan, run):
     """A run of the split of `analyses.against` beside the reference run."""
     split, measure = plan.config.evaluation.contrast_split, plan.config.evaluation.contrast_measure
     settings = scoring.ContrastSettings.taken_from(plan.collapse, split=split, measure=measure)
-    return Stage("contrast", settings, {"collection": plan.collection, "run": run, "reference": reference(plan)})
+    return Stage("contrast", settings, plan.parts(split) | {"run": run, "reference": reference(plan)})
 
 
 def reference(plan):

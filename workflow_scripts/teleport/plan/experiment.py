@@ -7,12 +7,13 @@ an episode is planned in `mining.py`, what only compares and analyses in `analys
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from teleport.evaluation.check import needed_splits
 from teleport.plan.analyses import analyse, rerank, reranked
+from teleport.plan.encodings import encode_stage, tokens_stage
 from teleport.plan.identity import pretrained_settings
 from teleport.plan.mining import SIDES, Mining
 from teleport.plan.stage import Stage
 from teleport.refusal import Refusal
-from teleport.settings.encoder import EncodeSettings, TokensSettings
 from teleport.settings.experiment import Start
 from teleport.settings.scoring import CheckSettings
 from teleport.settings.search import IndexSettings, RetrieveSettings
@@ -36,12 +37,39 @@ class Checkpoint(NamedTuple):
     passage: Stage
 
 
-class Vectors(NamedTuple):
-    """The encode stages of queries and passages under a checkpoint, and the exact index."""
+class Vectors:
+    """The encode stages of passages and queries under a checkpoint, and the exact index. The queries of a split are
+    planned when somebody asks for them.
 
-    queries: Stage
-    passages: Stage
-    index: Stage
+    number: of the episode in whose folder they are linked, with a suffix; encoded: {texts: encode stage}
+    """
+
+    def __init__(self, trajectory, checkpoint, number, suffix=""):
+        self.trajectory, self.checkpoint, self.number, self.suffix = trajectory, checkpoint, number, suffix
+        self.encoded = {}
+        self.passages = self.encoding("passages", checkpoint.passage)
+        self.index = trajectory.link(
+            Stage("index", IndexSettings(), {"passages": self.passages}), number, f"index{suffix}"
+        )
+
+    def queries(self, split):
+        """The encode stage of the queries of a split."""
+        return self.encoding(f"queries.{split}", self.checkpoint.query)
+
+    def encoding(self, texts, made):
+        """The encode stage of "passages" or "queries.SPLIT" under what the stage `made` has written."""
+        if texts not in self.encoded:
+            stage = self.trajectory.encoding_of(made, texts)
+            self.encoded[texts] = self.trajectory.link(stage, self.number, f"encode-{texts}{self.suffix}")
+        return self.encoded[texts]
+
+    def of_split(self, split):
+        """{role: encode stage} as a search of the queries of a split reads them."""
+        return {"queries": self.queries(split), "passages": self.passages}
+
+    @property
+    def stages(self):
+        return [*self.encoded.values(), self.index]
 
 
 @dataclass
@@ -77,29 +105,27 @@ class Trajectory:
 
     def __init__(self, plan, name, seed):
         self.plan, self.name, self.seed = plan, name, seed
-        self.experiment, self.collection = plan.experiments[name], plan.collection
-        self.evaluation = plan.config.evaluation
-        self.rows, self.episodes, self.warnings, self.keys_read = [], [], [], set()
+        self.experiment, self.evaluation = plan.experiments[name], plan.config.evaluation
+        self.rows, self.episodes, self.warnings, self.keys_read, self.tokenised = [], [], [], set(), {}
         self.prefix = f"seed-{seed}/" if len(self.experiment.seeds) > 1 else ""
         self.build()
 
     def build(self):
         """Evaluate the start, then in every episode: mine, merge, train, evaluate."""
-        encoder, method, collection = self.experiment.encoder, self.experiment.method, {"collection": self.collection}
-        for stage in (*self.collection.inputs.values(), self.collection):
-            self.link(stage, 0)
+        encoder, method = self.experiment.encoder, self.experiment.method
+        check = check_settings(self.evaluation, method)
+        splits = needed_splits(check.splits, check.dev_splits, check.trains)
+        self.link_collection(splits)
         self.pretrained = self.link(Stage("pretrained", pretrained_settings(encoder, self.seed), {}), 0)
         # No seed decides a token: where seeds draw a projection each, all read the tokenizer beside that of seed 0.
-        source = Stage("pretrained", pretrained_settings(encoder, 0), {})
-        if source.name != self.pretrained.name:
-            self.link(source, 0, "pretrained-tokenizer")
-        tokens = Stage("tokens", TokensSettings.taken_from(encoder), collection | {"pretrained": source})
-        self.tokens = self.link(tokens, 0)
-        self.link(Stage("check", check_settings(self.evaluation, method), collection), 0)
+        self.tokenizer = Stage("pretrained", pretrained_settings(encoder, 0), {})
+        if self.tokenizer.name != self.pretrained.name:
+            self.link(self.tokenizer, 0, "pretrained-tokenizer")
+        self.link(Stage("check", check, self.plan.parts(*splits)), 0)
         start_from = method[0].training.start_from if method else "pretrained"
         self.from_pretrained = not isinstance(start_from, Start)
         start = self.start(start_from)
-        self.evaluate(Episode(0, start, self.encode(start, 0)))
+        self.evaluate(Episode(0, start, Vectors(self, start, 0)))
         for number, settings in enumerate(method, 1):
             mining = Mining(self, number, settings, self.miner(number, settings))
             pool = mining.pool
@@ -108,7 +134,7 @@ class Trajectory:
             train = mining.train()
             kept = {side: getattr(mining.start, side) for side in SIDES if side not in settings.training.trains}
             checkpoint = Checkpoint(train, **dict.fromkeys(SIDES, train) | kept)
-            vectors = self.encode(checkpoint, number)
+            vectors = Vectors(self, checkpoint, number)
             self.evaluate(Episode(number, checkpoint, vectors, settings, pool, train, lookahead=near))
 
     def link(self, stage, episode, name=None):
@@ -116,6 +142,15 @@ class Trajectory:
         folder = f"episode-{episode}/" if episode else ""
         self.rows.append(Row(stage, self.seed, episode, f"{self.prefix}{folder}{name or stage.kind}"))
         return stage
+
+    def link_collection(self, splits):
+        """Link the corpus and the splits of these names, and the downloads that they are made from."""
+        parts = {"corpus": self.plan.corpus} | {f"split-{name}": self.plan.split(name) for name in splits}
+        for name, stage in parts.items():
+            for role, read in stage.inputs.items():
+                if read.kind == "download":
+                    self.link(read, 0, role.replace(".", "-", 1))
+            self.link(stage, 0, name)
 
     def start(self, start_from):
         """The `Checkpoint` that the next episode starts from; start_from: as in the settings of training"""
@@ -141,29 +176,29 @@ class Trajectory:
         pretrained = Checkpoint(self.pretrained, self.pretrained, self.pretrained)
         checkpoint = pretrained if named == "pretrained" else self.plan.checkpoint_of(named, self, "mining.checkpoint")
         same = [each for each in self.episodes if each.checkpoint == checkpoint]
-        return same[0] if same else Episode(None, checkpoint, self.encode(checkpoint, number, "-miner"))
+        return same[0] if same else Episode(None, checkpoint, Vectors(self, checkpoint, number, "-miner"))
 
-    def encode(self, checkpoint, number, suffix=""):
-        """The `Vectors` of a checkpoint, linked with a suffix. A frozen side was encoded in an earlier episode."""
-        queries, passages = self.encoding_of(checkpoint.query), self.encoding_of(checkpoint.passage)
-        for stage in {stage.name: stage for stage in (queries, passages)}.values():
-            sides = stage.settings.sides
-            self.link(stage, number, ("encode" if len(sides) > 1 else f"encode-{sides[0]}") + suffix)
-        index = self.link(Stage("index", IndexSettings(), {"passages": passages}), number, f"index{suffix}")
-        return Vectors(queries, passages, index)
+    def tokens(self, *texts):
+        """{role: tokens stage} of "passages" or "queries.SPLIT", each linked once."""
+        return {f"tokens.{of}": self.tokens_of(of) for of in texts}
 
-    def encoding_of(self, stage):
-        """The encode stage of the sides that a checkpoint's stage has made."""
-        sides = stage.settings.training.trains if stage.kind == "train" else SIDES
+    def tokens_of(self, texts):
+        if texts not in self.tokenised:
+            stage = tokens_stage(self.plan, self.experiment.encoder, texts, self.tokenizer)
+            self.tokenised[texts] = self.link(stage, 0, f"tokens-{texts}")
+        return self.tokenised[texts]
+
+    def encoding_of(self, stage, texts):
+        """The encode stage of "passages" or "queries.SPLIT" under what a checkpoint's stage has made."""
         encoder, training = self.experiment.encoder, self.experiment.training
         precision = encoder.precision or (training.precision if training else "auto")
-        sides = [side for side in SIDES if side in sides]
-        settings = EncodeSettings.taken_from(encoder, sides=sides, precision=precision)
-        return Stage("encode", settings, {"collection": self.collection, "tokens": self.tokens, "checkpoint": stage})
+        return encode_stage(encoder, texts, precision, self.tokens_of(texts), stage)
 
     def evaluate(self, episode):
         """Append an episode whose checkpoint is encoded: search and evaluate every split, and analyse it."""
         self.episodes.append(episode)
+        if self.experiment.method:
+            episode.vectors.queries("train")  # in which the report looks for what is learned and forgotten
         number, vectors, index, scores = episode.number, episode.vectors, episode.vectors.index, "full"
         if self.experiment.search_index.kind != "flat":
             settings, scores = IndexSettings(index=self.experiment.search_index), "compressed"
@@ -177,9 +212,8 @@ class Trajectory:
         episode.analyses = analyse(self, episode)
 
     def retrieve(self, vectors, index, settings, episode, name, inputs=None):
-        """A retrieve stage over an index; inputs: what it reads besides the index, its vectors and the collection."""
-        searched = {"index": index, "passages": vectors.passages, "queries": vectors.queries}
-        inputs = searched | {"collection": self.collection} | (inputs or {})
+        """A retrieve stage over an index; inputs: what it reads besides the index and the vectors."""
+        inputs = {"index": index} | vectors.of_split(settings.split) | (inputs or {})
         return self.link(Stage("retrieve", settings, inputs), episode, name)
 
     @property

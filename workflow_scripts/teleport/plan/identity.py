@@ -4,6 +4,7 @@ A changed file or package is another collection, with its own stages; results of
 """
 
 import hashlib
+import os
 import re
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from teleport.collection.forms.apidocs import package_version
 from teleport.encoder.source import digest_of_weights, find_weights, require_digest
 from teleport.refusal import Refusal
 from teleport.running.files import read_saved, sha256_file, write_json
-from teleport.settings.collection import CollectionSettings, Download, DownloadSettings, Expected, Fetched
+from teleport.settings.collection import CorpusSettings, Download, DownloadSettings, Expected, Fetched, SplitSettings
 from teleport.settings.encoder import Identified, PretrainedSettings
 from teleport.settings.section import Local, Section
 
@@ -20,37 +21,51 @@ REMEMBER_FROM_BYTES = 8 * 2**20  # smaller files are hashed faster than they are
 UNREAD = re.compile(r"(^|/)\.|\.md$")  # of a checkpoint's folder: .git and a model card decide nothing
 
 
-def identify_source(source):
-    """The `CollectionSettings` of a source, with what pins its content."""
+def identify_corpus(source):
+    """The `CorpusSettings` of a source, with what pins the content of its passages."""
+    return CorpusSettings(**pinned(source.of_corpus()))
+
+
+def identify_split(source, name):
+    """The `SplitSettings` of a split of a source, with what pins its content."""
+    return SplitSettings(split=name, **pinned(source.of_split(name), name))
+
+
+def pinned(source, split=None):
+    """What pins the content of a part of a source: the fields of `CorpusSettings` (dict)."""
     versions = source.versions() if hasattr(source, "versions") else {}
-    digests = source_digests(source)  # none for ids of ir_datasets, which verifies what they stand for
-    if isinstance(source, Fetched):  # its files are those of the download stage, wherever they come from
+    digests = source_digests(source, split)  # none for ids of ir_datasets, which verifies what they stand for
+    if isinstance(source, Fetched):  # its files are those of the download stages, wherever they come from
         unplaced = {"files": dict.fromkeys(source.files, Download()), "local": None, "licences": {}}
         source = source.model_copy(update=unplaced)
-    return CollectionSettings(source=source, versions=versions, files=digests)
+    return {"source": source, "versions": versions, "files": digests}
 
 
-def identify_downloads(source):
-    """What the download stage fetches (`DownloadSettings`), and from where ({mirrors, local, licences}; in no key)."""
-    files = {name: Expected.taken_from(file) for name, file in source.files.items()}
-    mirrors = {name: file.mirrors for name, file in source.files.items()}
-    return DownloadSettings(files=files), {"mirrors": mirrors, "local": source.local, "licences": source.licences}
+def identify_download(source, name):
+    """What a download stage fetches, one of the `files` of a source (`DownloadSettings`), and from where ({mirrors,
+    local, licences}; in no key)."""
+    file = source.files[name]
+    origins = {"mirrors": {name: file.mirrors}, "local": source.local, "licences": source.licences}
+    return DownloadSettings(files={name: Expected.taken_from(file)}), origins
 
 
-def source_digests(source):
-    """{path: SHA-256} of the local files of a collection."""
+def source_digests(source, split=None):
+    """{path: SHA-256} of the local files of the passages of a source, and of a split where one is named: its rows are
+    those of the passages, so it has their files in its key anyway."""
     if not source.patterns:
         fetched = source.files if isinstance(source, Fetched) else ()
         named = named_files(source, "collection")
         return {path: identify_file(path, key) for key, path in named.items() if path not in fetched}
     files, (corpus, *others) = {}, source.patterns
+    others = [pattern.replace("*", split) for pattern in others] if split else []
     apart = "queries" if getattr(source, "queries", None) else "path"  # the folder of all but the corpus
     for key, patterns in (("path", [corpus]), (apart, others)):
         folder = Path(getattr(source, key))
         if not folder.is_dir():
             raise Refusal(f"collection.{key}: there is no folder {folder}. Give the path of an existing folder.")
         names = [pattern + ending for pattern in patterns for ending in ("", ".gz")]
-        files |= {path: f"collection.{key}" for name in names for path in folder.glob(name)}
+        there = [folder / name for name in names if os.path.lexists(folder / name)]
+        files |= dict.fromkeys(there, f"collection.{key}")
         if not files:  # the corpus comes first
             raise Refusal(f"collection.path: {source.path} has no {corpus}, plain or .gz. Name the corpus's folder.")
     for path, key in files.items():

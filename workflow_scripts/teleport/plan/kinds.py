@@ -25,10 +25,12 @@ class Kind(NamedTuple):
 
 
 # Stages that read vectors (10) run before stages that make more: few are on the disk at a time (keep_vectors). What a
-# person waits for (20) goes before a training, which takes hours.
+# person waits for (20), such as an evaluation and the few vectors of its queries, goes before a training, which takes
+# hours.
 KINDS = {
     "download": Kind("teleport.collection.download", mem_mb=1000, minutes=1440, network=True),
-    "collection": Kind("teleport.collection.build", minutes=240, network=True),  # with `source: ir_datasets`
+    "corpus": Kind("teleport.collection.corpus", minutes=240, network=True),  # with `source: ir_datasets`
+    "split": Kind("teleport.collection.split", minutes=60, network=True),
     "check": Kind("teleport.evaluation.check", mem_mb=1000, minutes=10, priority=100),
     "pretrained": Kind("teleport.encoder.pretrained", priority=50, network=True),
     "tokens": Kind("teleport.encoder.tokens", threads=8, minutes=240, priority=50),
@@ -44,6 +46,7 @@ KINDS = {
     "ranker": Kind("teleport.encoder.ranker", priority=50, network=True),
     "cross_score": Kind("teleport.negatives.cross_score", 8, mem_mb=32000, minutes=1440, gpus=1, priority=10),
     "merge": Kind("teleport.negatives.merge", priority=10),
+    "relabel": Kind("teleport.negatives.relabel", threads=8, priority=10),
     "train": Kind("teleport.training.train", 8, mem_mb=32000, minutes=2880, gpus=1, priority=10),
     "evaluate": Kind("teleport.evaluation.evaluate", priority=20),
     "external": Kind("teleport.evaluation.external"),
@@ -65,6 +68,8 @@ def needs(stage, deleted_vectors=()):
         kind = kind._replace(gpus=int(stage.inputs["passages"].name in deleted_vectors))
         trained = stage.settings.index.kind != "flat"
         return kind._replace(threads=8, mem_mb=64000, minutes=720) if trained else kind
+    if stage.kind == "encode" and stage.settings.of != "passages":
+        return kind._replace(priority=KINDS["retrieve"].priority)
     if stage.kind in ("score", "cross_score", "merge") and stage.settings.remove == "answers":
         return kind._replace(threads=8)
     return kind
@@ -72,4 +77,4 @@ def needs(stage, deleted_vectors=()):
 
 def is_scattered(stage):
     """Whether `set-scatter` has a stage made in parts: the passages of an encoding, the lines of a search."""
-    return stage.kind == "retrieve" or (stage.kind == "encode" and "passage" in stage.settings.sides)
+    return stage.kind == "retrieve" or (stage.kind == "encode" and stage.settings.of == "passages")

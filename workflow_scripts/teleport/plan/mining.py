@@ -1,19 +1,21 @@
 """What is planned of an episode until it has trained: who mines, what every source needs, `merge` and `train`."""
 
-from functools import cached_property
+from functools import cache, cached_property
 
 from teleport.plan.counts import keys_read, pool_warnings, resolve_draws
 from teleport.plan.identity import identify_file
 from teleport.plan.stage import Stage
 from teleport.plan.teachers import scores_of_cross_encoder, scores_of_file, vectors_of_teacher
 from teleport.refusal import Refusal
-from teleport.settings.pool import Draw, NegativesFileSettings, ScoreSettings
+from teleport.settings.pool import Draw, NegativesFileSettings, RelabelSettings, ScoreSettings
 from teleport.settings.registry import (
     ANCHORS,
     CANDIDATES,
     POSITIVES,
+    RELABELLINGS,
     SOURCES,
     compared,
+    judges,
     merge_loads,
     score_loads,
     train_loads,
@@ -27,6 +29,7 @@ from teleport.training.seen import SCORES, VECTORS
 
 DRAWING = {"count", "draw", "ranks", "scored"}  # settings of a source that choose among its candidates
 SIDES = {"query": "queries", "passage": "passages"}  # side → the role of its vectors, read where it is frozen
+OF_SIDE = {"query": "queries.train", "passage": "passages"}  # side → the texts of it that are trained on
 
 
 class Mining:
@@ -40,6 +43,7 @@ class Mining:
         self.trajectory, self.experiment, self.seed = trajectory, trajectory.experiment, trajectory.seed
         self.number, self.settings, self.miner, self.vectors = number, settings, miner, miner.vectors
         self.place = f"experiment {trajectory.name}, episode {number}"
+        self.score_of_pool = cache(self.score_pool)  # for a relabelling, and for what a loss or a mask sees
 
     @property
     def last_pool(self):
@@ -60,7 +64,7 @@ class Mining:
         if mining.index.kind == "flat":
             return self.vectors.index
         settings = IndexSettings(index=mining.index, depth=mining.depth)
-        inputs = {"passages": self.vectors.passages, "queries": self.vectors.queries}
+        inputs = {"passages": self.vectors.passages, "queries": self.vectors.queries("train")}
         return self.trajectory.link(Stage("index", settings, inputs), self.number, "index-mining")
 
     @cached_property
@@ -70,7 +74,8 @@ class Mining:
     @cached_property
     def lookahead(self):
         """The retrieval of the positives of the training queries (ANCE-Tele §4, Eq. 6)."""
-        return self.retrieve("positives", "retrieve-positives", self.positives, anchor=self.settings.mining.anchor)
+        inputs = {"split.train": self.trajectory.plan.split("train")} | self.positives
+        return self.retrieve("positives", "retrieve-positives", inputs, anchor=self.settings.mining.anchor)
 
     def retrieve(self, of, link, inputs=None, **anchor):
         """The retrieve stage of neighbours of queries or positives (`of`), linked as `link`; inputs: see
@@ -92,9 +97,9 @@ class Mining:
     @cached_property
     def positives(self):
         """{"positives": stage} of positives by answer match, anew in every episode; {} where judged."""
-        if self.trajectory.collection.settings.source.positives == "given":
+        if self.trajectory.plan.config.collection.positives == "given":
             return {}
-        inputs = {"collection": self.trajectory.collection, "queries": self.queries}
+        inputs = self.trajectory.plan.parts("train") | {"queries": self.queries}
         return {"positives": self.trajectory.link(Stage("positives", NoSettings(), inputs), self.number)}
 
     @property
@@ -105,10 +110,10 @@ class Mining:
     @property
     def file(self):
         """The negatives of a file from elsewhere, in the form of a retrieval."""
-        file, inputs = self.settings.negatives.file, {"collection": self.trajectory.collection}
+        file, inputs = self.settings.negatives.file, self.trajectory.plan.parts("train")
         settings = NegativesFileSettings.taken_from(file, sha256=identify_file(file.path, "negatives.file.path"))
         if file.form == "token-ids":
-            inputs["tokens"] = self.trajectory.tokens
+            inputs |= self.trajectory.tokens("passages", "queries.train")
         return self.trajectory.link(Stage("negatives_file", settings, inputs), self.number, "negatives-file")
 
     @cached_property
@@ -128,12 +133,26 @@ class Mining:
             said = "momentum draws from the last pool, which has a part of the queries (mining.parts)"
             raise Refusal(f"{self.place}: {said}. Leave momentum out, or set mining.parts to 1.")
         settings = negatives.of_pool(episode=self.number, seed=self.seed, sources=draws, part=self.part)
-        inputs = {"collection": self.trajectory.collection} | self.positives
+        inputs = self.trajectory.plan.parts("train") | self.positives
         for name in draws:
             if needs := SOURCES[name].needs:
                 inputs[name] = getattr(self, needs)
         inputs |= self.scores_of_candidates(settings, inputs)
         return self.trajectory.link(Stage("merge", settings, inputs, merge_loads(settings)), self.number)
+
+    @cached_property
+    def relabelled(self):
+        """The relabel stage of its pool, whose negatives and positives are trained on; None where none is asked for."""
+        if not (relabel := self.settings.negatives.relabel):
+            return None
+        inputs = self.trajectory.plan.parts("train") | {"negatives": self.pool} | self.positives
+        inputs |= {f"scores.{whose}": self.score_of_pool(whose) for whose in judges(relabel).values()}
+        loads = {"relabel": RELABELLINGS[relabel.kind].module}
+        return self.trajectory.link(Stage("relabel", RelabelSettings(relabel=relabel), inputs, loads), self.number)
+
+    def score_pool(self, whose):
+        """The stage with the scores by `whose` of the positives and of the pool's negatives."""
+        return self.score(whose, self.pool.settings, {"negatives": self.pool} | self.positives)
 
     def scores_of_candidates(self, settings, inputs):
         """{role: score stage} of what draws and filters compare and no retrieval knows. settings: the pool's; inputs:
@@ -166,7 +185,7 @@ class Mining:
             if name in names
         }
         read = {name: inputs[name] for name in ("negatives", "positives", *names) if name in inputs}
-        read["collection"] = self.trajectory.collection
+        read |= self.trajectory.plan.parts("train")
         settings = ScoreSettings.taken_from(settings, keep_duplicates=True, sources=sources, of=of)
         link = "score" if of == "queries" and "negatives" not in inputs else f"score-{'pool' if names == () else of}"
         link += "" if whose == MINER else f"-{whose}"
@@ -178,7 +197,7 @@ class Mining:
     def vectors_of(self, whose):
         """(encode stage of the queries, of the passages) under the checkpoint that a name in `scores` means."""
         if whose == MINER:
-            return self.vectors.queries, self.vectors.passages
+            return self.vectors.queries("train"), self.vectors.passages
         return vectors_of_teacher(self, whose)
 
     @cached_property
@@ -192,10 +211,16 @@ class Mining:
         settings, continued = self.train_settings(), self.continued
         if (steps := training.steps) and (stop := training.stop_after_steps or 0) > steps:
             trajectory.warnings.append(f"{self.place}: training.stop_after_steps {stop} is after all {steps} steps.")
-        inputs = {"collection": trajectory.collection, "tokens": trajectory.tokens, "checkpoint": self.start.stage}
+        inputs = trajectory.plan.parts("train") | trajectory.tokens("passages", "queries.train")
+        inputs["checkpoint"] = self.start.stage
         inputs |= {"pretrained": trajectory.pretrained, "negatives": pool, "continued": continued}
         inputs |= self.positives | self.dev
+        if relabelled := self.relabelled:
+            inputs |= {"negatives": relabelled, "positives": relabelled}
         inputs |= self.teaching(training, pool)
+        if dev := self.settings.watched_by:
+            inputs |= {f"split.{dev.split}": trajectory.plan.split(dev.split)}
+            inputs |= trajectory.tokens(f"queries.{dev.split}")
         if pool and is_mined(pool):  # what was trained since: the gap is counted in its steps
             if self.miner.number is None:  # of another trajectory, whose steps are not counted here
                 inputs["miner"] = self.miner.checkpoint.stage
@@ -203,8 +228,11 @@ class Mining:
                 since = trajectory.episodes[self.miner.number + 1 :]
                 inputs |= {f"since-{count}": episode.train for count, episode in enumerate(since, 1)}
         for side in set(SIDES) - set(training.trains):
-            frozen = trajectory.encoding_of(getattr(self.start, side))
-            inputs[SIDES[side]] = trajectory.link(frozen, self.number, f"frozen-{SIDES[side]}")
+            made, texts = getattr(self.start, side), {SIDES[side]: OF_SIDE[side]}
+            if side == "query" and dev:
+                texts["dev_queries"] = f"queries.{dev.split}"
+            for role, of in texts.items():
+                inputs[role] = trajectory.link(trajectory.encoding_of(made, of), self.number, f"frozen-{of}")
         if live:
             index = Stage("index", IndexSettings(index=live.index), {"passages": inputs["passages"]})
             inputs["index"] = trajectory.link(index, self.number, "index-live")
@@ -220,7 +248,7 @@ class Mining:
                 several = "training compares scores of a pool's pairs, and negatives_per_query is 0"
                 raise Refusal(f"{self.place}: {several}. Raise it, or take another loss or mask.")
             if SCORES in needed:
-                inputs[f"scores.{whose}"] = self.score(whose, pool.settings, {"negatives": pool} | self.positives)
+                inputs[f"scores.{whose}"] = self.score_of_pool(whose)
             if VECTORS in needed:
                 roles = f"vectors.{whose}.queries", f"vectors.{whose}.passages"
                 inputs |= dict(zip(roles, self.vectors_of(whose), strict=True))

@@ -1,6 +1,6 @@
 """From a configuration to stages: which exist, under which key, and who uses them."""
 
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import chain
 
 from teleport.encoder.completed import completed
@@ -8,9 +8,16 @@ from teleport.evaluation.check import needed_splits
 from teleport.plan.analyses import contrast
 from teleport.plan.counts import unread_warnings
 from teleport.plan.experiment import Trajectory
-from teleport.plan.identity import identify_downloads, identify_file, identify_source, pretrained_settings
+from teleport.plan.identity import (
+    identify_corpus,
+    identify_download,
+    identify_file,
+    identify_split,
+    pretrained_settings,
+)
 from teleport.plan.stage import Stage
 from teleport.refusal import Refusal
+from teleport.running.places import require_place
 from teleport.settings.collection import Fetched
 from teleport.settings.forms import FORMS
 from teleport.settings.scoring import Collapse, EvaluateSettings, ExternalSettings
@@ -66,12 +73,12 @@ class Plan:
     """
 
     def __init__(self, config, experiments):
-        self.config, fetched = config, {}
-        if isinstance(config.collection, Fetched) and config.collection.files:
-            settings, origins = identify_downloads(config.collection)
-            fetched["download"] = Stage("download", settings, {}, origins=origins)
-        loads = {"form": FORMS[config.collection.source]}
-        self.collection = Stage("collection", identify_source(config.collection), fetched, loads)
+        self.config, self.split = config, cache(self.split)
+        for place in config.artefacts:
+            require_place(place, "artefacts: ")
+        self.loads = {"form": FORMS[config.collection.source]}
+        settings = identify_corpus(config.collection)
+        self.corpus = Stage("corpus", settings, self.downloads(settings.source), self.loads)
         require_splits(config, experiments)
         self.experiments = {}
         for name, experiment in experiments.items():  # with encoders that say everything, also what checkpoints say
@@ -98,11 +105,31 @@ class Plan:
             self.bm25_runs = self.add_runs({split: self.bm25(split, depth, self.title) for split in splits}, "BM25")
         for name, external in config.external.items():
             if external.runs:
-                for stage in (*self.collection.inputs.values(), self.collection):
-                    self.add(stage, name, stage.kind)
                 runs = {split: self.external(name, split) for split in external.runs}
                 self.external_runs[name] = self.add_runs(runs, name)
         require_passages(config.counts, self.stages.values())
+
+    def downloads(self, source):
+        """{role: download stage} of the files that a part of the source names, each a stage of its own."""
+        names = source.files if isinstance(source, Fetched) else ()
+        made = {name: identify_download(self.config.collection, name) for name in names}
+        return {f"download.{n}": Stage("download", settings, {}, origins=of) for n, (settings, of) in made.items()}
+
+    def split(self, name):
+        """The stage of a split."""
+        settings = identify_split(self.config.collection, name)
+        inputs = {"corpus": self.corpus} | self.downloads(settings.source)
+        return Stage("split", settings, inputs, self.loads)
+
+    def parts(self, *splits):
+        """{role: stage} of the corpus and of splits by their names."""
+        return {"corpus": self.corpus} | {f"split.{name}": self.split(name) for name in splits}
+
+    @property
+    def collection(self):
+        """The corpus and the splits that are planned: {"corpus": Stage, "splits": {name: Stage}}."""
+        splits = [stage for stage in self.stages.values() if stage.kind == "split"]
+        return {"corpus": self.corpus, "splits": {stage.settings.split: stage for stage in splits}}
 
     @cached_property
     def deleted_vectors(self):
@@ -110,7 +137,7 @@ class Plan:
         if (keep := self.config.keep_vectors) == "all":
             return {}
         trajectories = chain.from_iterable(self.trajectories.values()) if keep == "last" else []
-        kept = {stage.name for t in trajectories for stage in t.episodes[-1].vectors}
+        kept = {stage.name for t in trajectories for stage in t.episodes[-1].vectors.stages}
         readers = {name: [] for name, stage in self.stages.items() if stage.kind == "encode" and name not in kept}
         for stage in self.stages.values():
             for name in {read.name for read in stage.inputs.values()} & readers.keys():
@@ -162,8 +189,8 @@ class Plan:
         """The BM25 run of a split, by the configuration's parameters, or the default ones where its row is left out."""
         parameters = self.config.bm25 or Bm25()
         settings = LexicalIndexSettings.taken_from(parameters, title=title)
-        index = Stage("lexical_index", settings, {"collection": self.collection})
-        inputs = {"collection": self.collection, "index": index}
+        index = Stage("lexical_index", settings, {"corpus": self.corpus})
+        inputs = {f"split.{split}": self.split(split), "index": index}
         return Stage("bm25", Bm25Settings(split=split, depth=depth), inputs)
 
     @property
@@ -188,7 +215,7 @@ class Plan:
         measures = measures or self.config.evaluation.measures_of(split)
         own = self.config.evaluation.ignore_own_text
         settings = EvaluateSettings.taken_from(self.collapse, split=split, measures=measures, ignore_own_text=own)
-        return Stage("evaluate", settings, {"collection": self.collection, "run": run})
+        return Stage("evaluate", settings, self.parts(split) | {"run": run})
 
     def add_runs(self, runs, user):
         """{split: evaluate stage} of runs ({split: stage}) of BM25 or from elsewhere, added with what analyses them."""
@@ -208,7 +235,7 @@ class Plan:
         run = {"file": external.runs[split], "form": "trec", "split": split}
         run |= {"sha256": identify_file(run["file"], f"external.{name}.runs.{split}")}
         settings = ExternalSettings.taken_from(external, unknown_passages="keep" if judgments else "error", **run)
-        return Stage("external", settings, {"collection": self.collection})
+        return Stage("external", settings, self.parts(split))
 
     def label(self, name):
         """How messages call a stage: kind, episode, experiments that use it; its seed if there are others."""

@@ -1,10 +1,10 @@
 """The stages of a teacher: the vectors of a dual encoder, or the scores of a file or of a cross-encoder."""
 
 from teleport.encoder.completed import completed
+from teleport.plan.encodings import encode_stage, tokens_stage
 from teleport.plan.identity import identify_checkpoint, identify_file, pretrained_settings
 from teleport.plan.stage import Stage
 from teleport.refusal import Refusal
-from teleport.settings.encoder import EncodeSettings, TokensSettings
 from teleport.settings.registry import score_loads
 from teleport.settings.teachers import CrossScoreSettings, RankerSettings, Reads, ScoresFileSettings
 
@@ -16,7 +16,7 @@ def vectors_of_teacher(mining, name):
     trajectory, teacher = mining.trajectory, mining.experiment.teachers[name]
     if teacher.experiment:
         vectors = episode_of(mining, name, teacher).vectors
-        return vectors.queries, vectors.passages
+        return vectors.queries("train"), vectors.passages
     if not teacher.encoder:
         raise Refusal(
             f"{mining.place}: the teacher {name} has no vectors, only scores of pairs of a query and a passage, and "
@@ -24,13 +24,14 @@ def vectors_of_teacher(mining, name):
         )
     encoder = completed(teacher.encoder)
     source = Stage("pretrained", pretrained_settings(encoder, 0, f"teachers.{name}.encoder"), {})
-    collection = {"collection": trajectory.collection}
-    tokens = Stage("tokens", TokensSettings.taken_from(encoder), collection | {"pretrained": source})
-    settings = EncodeSettings.taken_from(encoder, sides=["query", "passage"], precision=encoder.precision or "auto")
-    encode = Stage("encode", settings, collection | {"tokens": tokens, "checkpoint": source})
-    for stage in (source, tokens, encode):
-        trajectory.link(stage, mining.number, f"{stage.kind}-{name}")
-    return encode, encode
+    trajectory.link(source, mining.number, f"pretrained-{name}")
+    encoded = []
+    for texts in ("queries.train", "passages"):
+        tokens = tokens_stage(trajectory.plan, encoder, texts, source)
+        encode = encode_stage(encoder, texts, encoder.precision or "auto", tokens, source)
+        trajectory.link(tokens, mining.number, f"tokens-{texts}-{name}")
+        encoded.append(trajectory.link(encode, mining.number, f"encode-{texts}-{name}"))
+    return tuple(encoded)
 
 
 def episode_of(mining, name, teacher):
@@ -55,7 +56,7 @@ def scores_of_file(mining, name):
     """The scores_file stage of a teacher that is a file."""
     path = mining.experiment.teachers[name].file
     settings = ScoresFileSettings(path=path, sha256=identify_file(path, f"teachers.{name}.file"))
-    stage = Stage("scores_file", settings, {"collection": mining.trajectory.collection})
+    stage = Stage("scores_file", settings, mining.trajectory.plan.parts("train"))
     return mining.trajectory.link(stage, mining.number, f"scores-{name}")
 
 

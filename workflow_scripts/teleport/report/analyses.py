@@ -2,7 +2,8 @@
 
 A table as the plan says it (rows.py):
 
-    {"name": "analyses", "title": "...", "collection": "collection/KEY", "errors of": "dev", "against": "BM25",
+    {"name": "analyses", "title": "...", "collection": {"corpus": "corpus/KEY", …}, "errors of": "dev",
+     "against": "BM25",
      "significance": {...},
      "rows": [{"system": "ANCE", "episode": 1, "seeds": [1], "analyses": {"errors": ["errors/KEY", one per seed],
                "contrast": ["contrast/KEY", ...], "negatives": ["negatives_overlap/KEY", ...]}}]}
@@ -113,7 +114,7 @@ def cells(spec, table, figures):
 
 def footer(spec, table, rows, stages):
     """What a reader must know beside the figures: a list of sentences."""
-    notes = [f"Collection {collection_text(stages.facts(spec['collection']))}"]
+    notes = [f"Collection {collection_text(stages.facts(spec['collection']['corpus']))}"]
     if not table.deviations.empty:
         notes.append(SEVERAL_SEEDS)
     asked = {analysis: row[analysis][0].facts for row in rows for analysis in row}

@@ -26,7 +26,7 @@ def link_experiments(plan):
 def link_experiment(rows, folder):
     """Make `folder` show exactly the stages in `rows`: relative symlinks, and plan.tsv with a line per row.
 
-    A row has a `link` (path below folder, for example "episode-1/encode"), its `stage`, `seed` and `episode`; in
+    A row has a `link` (path below folder, for example "episode-1/train"), its `stage`, `seed` and `episode`; in
     plan.tsv a stage has the name of its link. Links of an earlier plan are removed; other links, real files, and
     experiments in folders below never are.
     """

@@ -300,12 +300,12 @@ def costs_of(trajectory, episode, figure, split):
     """The stages of a figure of the kind `costs`, None when one is not planned; split: None for the first."""
     vectors, pool, train = episode.vectors, episode.pool, episode.train
     mining = [stage for stage in mining_stages([pool]) if stage.kind == "retrieve"] + [pool] if pool else [None]
+    search = episode.runs[split or next(iter(episode.runs))].inputs["run"]
     stages = {
-        "collection": [trajectory.collection],
         "passages": [vectors.passages],
-        "queries": [vectors.queries],
+        "queries": [search.inputs["queries"]],
         "index": [train and train.inputs.get("index") or vectors.index],
-        "search": [episode.runs[split or next(iter(episode.runs))].inputs["run"]],
+        "search": [search],
         "train": [train],
         "mining": mining,
     }

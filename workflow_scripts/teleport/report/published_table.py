@@ -3,7 +3,7 @@
 A table as the plan says it (published.py):
 
     {"name": "ance-tele-table-3", "file": "config/published/ance-tele-table-3.yaml",
-     "collections": {"marco": "collection/KEY"},
+     "collections": {"marco": {"corpus": "corpus/KEY", "splits": {"dev": "split/KEY"}}},
      "lines": [{"row": 0, "column": 0, "ours": [{"evaluate": ["evaluate/KEY"]} per seed], "released": […]}]}
 
 `collections` has the configurations that fill the table, `lines` only what they can fill.
@@ -207,11 +207,12 @@ def footer(table, spec, lines, stages):
 
 def on_collection(name, spec, lines, stages):
     """What the figures of a configuration were measured on; its name is said where there are several."""
-    facts, of = stages.facts(spec["collections"][name]), f" of {name}" if len(spec["collections"]) > 1 else ""
+    collection, of = spec["collections"][name], f" of {name}" if len(spec["collections"]) > 1 else ""
     here = lines[lines["configuration"] == name]
-    splits = sorted(set(here["split"].fillna("train")) & set(facts["splits"]))
-    queries = (f"{facts['splits'][split]['queries']:,} {split} queries" for split in splits)
-    return f"Ours{of} on collection {collection_text(facts, *queries)}"
+    counts = stages.query_counts(collection["splits"])
+    splits = sorted(set(here["split"].fillna("train")) & set(counts))
+    queries = (f"{counts[split]:,} {split} queries" for split in splits)
+    return f"Ours{of} on collection {collection_text(stages.facts(collection['corpus']), *queries)}"
 
 
 def count_verdicts(lines):

@@ -16,7 +16,7 @@ from teleport.settings.section import ANALYSES_TABLE, MAIN_TABLE
 MAIN_TITLE = "Every system and episode"
 # kinds of stages whose results become negatives
 MINING = ("encode", "index", "retrieve", "lexical_index", "bm25", "negatives_file", "positives", "scores_file", "score")
-MINING += ("cross_score", "merge")
+MINING += ("cross_score", "merge", "relabel")
 
 
 def in_folder(kind, config):
@@ -232,7 +232,8 @@ def negatives_text(train):
         return f"live {live.depth}{compressed}{', compressed scores' if live.scores == 'compressed' else ''}"
     if pool is None:
         return "in batch"
-    sources = []
+    relabelled = [f"relabelled by {pool.settings.relabel.kind}"] if pool.kind == "relabel" else []
+    pool, sources = pool.inputs["negatives"] if relabelled else pool, []
     for name, draw in pool.settings.sources.items():
         ranks = ", ".join(f"{first}-{last}" for first, last in draw.ranks or ())
         how = "" if draw.draw.kind == "uniform" else f" {draw.draw.kind}"
@@ -240,7 +241,7 @@ def negatives_text(train):
     rule = pool.settings.positive_score
     changed = pool.settings.filters | ({"positive_score": rule} if rule not in (None, "lowest") else {})
     filters = [name.replace("_", " ") + ("" if value is True else f" {value}") for name, value in changed.items()]
-    return "; ".join([", ".join(sources), *filters])
+    return "; ".join([", ".join(sources), *filters, *relabelled])
 
 
 def index_text(index):

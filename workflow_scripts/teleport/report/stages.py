@@ -31,6 +31,10 @@ class Stages:
         """Whether a stage (None: there is none) is finished."""
         return name is not None and is_finished(name, self.root)
 
+    def query_counts(self, splits):
+        """{split: its queries} of the splits {name: stage} that are finished."""
+        return {split: self.facts(name)["queries"] for split, name in splits.items() if self.finished(name)}
+
     def artefact(self, name):
         return Artefact(self.root / STAGES / name)
 
@@ -49,16 +53,17 @@ class Stages:
 
 
 class Reader(Stages):
-    """The stages of a configuration; collection: the name of its collection's stage. Raises Refusal without that."""
+    """The stages of a configuration. collection: {"corpus": stage, "splits": {name: stage}}; raises Refusal without the
+    corpus."""
 
     cached = (*Stages.cached, "pool", "search", "names", "positives", "scorer", "queries", "scores")
 
     def __init__(self, root, collection):
         super().__init__(root)
-        self.collection = collection
-        if not self.finished(collection):
-            again = remake(*collection.split("/"))
-            raise Refusal(f"{STAGES / collection} is not there yet: run the workflow first. If it was there: {again}")
+        self.corpus, self.splits = collection["corpus"], collection["splits"]
+        if not self.finished(self.corpus):
+            again = remake(*self.corpus.split("/"))
+            raise Refusal(f"{STAGES / self.corpus} is not there yet: run the workflow first. If it was there: {again}")
 
     def pool(self, name):
         """The `Pool` of a merge stage, memory-mapped."""
@@ -81,7 +86,7 @@ class Reader(Stages):
         if OWN_PASSAGES not in artefact.manifest["files"]:
             return {}
         own = pq.read_table(artefact.path(OWN_PASSAGES))["doc_id"].to_pylist()
-        return dict(enumerate(own, self.facts(self.collection)["num_passages"]))
+        return dict(enumerate(own, self.facts(self.corpus)["num_passages"]))
 
     def vectors(self, name, file):
         """float [texts, dim] of an encode stage, memory-mapped; None when it has no such file, or it was deleted."""
@@ -94,21 +99,21 @@ class Reader(Stages):
         and where passages have several."""
         of_queries, of_passages = self.vectors(queries, f"queries.{split}.npy"), self.vectors(passages, "passages.npy")
         there = of_queries is not None and of_passages is not None
-        whole = there and len(of_passages) == self.facts(self.collection)["num_passages"]
+        whole = there and len(of_passages) == self.facts(self.corpus)["num_passages"]
         return PairScorer(of_queries, of_passages, None) if whole else None
 
     def positives(self, stage=None, split="train"):
         """`Ragged`: the positives of the queries of a split, or those of training queries that `stage` has found."""
-        return positives_of(self.artefact(self.collection), stage and self.artefact(stage), split)
+        return positives_of(self.artefact(self.splits[split]), stage and self.artefact(stage), split)
 
     def queries(self, split, column="text"):
         """A column of the queries of a split (Arrow array)."""
-        path = self.artefact(self.collection).path(f"queries.{split}.parquet")
+        path = self.artefact(self.splits[split]).path(f"queries.{split}.parquet")
         return pq.read_table(path, columns=[column])[column].combine_chunks()
 
     def passages(self, rows, columns=("doc_id", "title", "text")):
         """{row: [doc id, title, text]} of some passages of the collection, or other columns."""
-        corpus, rows = self.artefact(self.collection).path("corpus.parquet"), np.sort(np.fromiter(rows, np.int64))
+        corpus, rows = self.artefact(self.corpus).path("corpus.parquet"), np.sort(np.fromiter(rows, np.int64))
         texts = read_passages(corpus, rows, list(columns))
         return {row: [text or "" for text in each] for row, each in zip(rows.tolist(), texts, strict=True)}
 

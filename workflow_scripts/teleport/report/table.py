@@ -2,7 +2,7 @@
 
 A table as the plan says it (rows.py):
 
-    {"name": "main", "title": "...", "collection": "collection/KEY",
+    {"name": "main", "title": "...", "collection": {"corpus": "corpus/KEY", "splits": {"test": "split/KEY"}},
      "splits": ["test"], "measures": {"test": ["RR@10"]}, "columns": ["negatives", "episodes", "seconds"],
      "significance": {"baseline": "Zero-shot", "test": "permutation", "resamples": 9999, "level": 0.05},
      "rows": [{"system": "ANCE-Tele", "episode": 3, "runs": {"test": ["evaluate/KEY", one per seed]}, "seeds": [1, 2],
@@ -271,7 +271,7 @@ def marks_of(table, column, significance, split):
 
 def footer(spec, table, stages):
     """What a reader must know beside the figures: a list of sentences."""
-    facts, test = stages.facts(spec["collection"]), spec["significance"]
+    facts, test = stages.facts(spec["collection"]["corpus"]), spec["significance"]
     notes = [f"Collection {collection_text(facts, *count_queries(spec, stages))}", *overlaps(spec, stages)]
     if "versions" in facts:
         notes.append(f"Made from {', '.join(f'{name} {version}' for name, version in facts['versions'].items())}.")
@@ -293,11 +293,10 @@ def footer(spec, table, stages):
 
 def overlaps(spec, stages):
     """A sentence for each split with queries that are trained on, too (list)."""
-    collection = stages.artefact(spec["collection"])
-    files = {split: f"queries.{split}.parquet" for split in ("train", *spec["splits"])}
-    if not any(row.get("seeds") for row in spec["rows"]) or not {*files.values()} <= {*collection.manifest["files"]}:
+    names = {split: spec["collection"]["splits"].get(split) for split in ("train", *spec["splits"])}
+    if not any(row.get("seeds") for row in spec["rows"]) or not all(map(stages.finished, names.values())):
         return []
-    return trained_too({split: collection.path(file) for split, file in files.items()})
+    return trained_too({split: stages.artefact(name) for split, name in names.items()})
 
 
 def count_queries(spec, stages):

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 from functools import cached_property
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from teleport.refusal import Refusal
 from teleport.running.files import read_saved, sha256_file, sync, write_json
 
 STAGES = Path("results/stages")
+STAGE = re.compile("[a-z][a-z0-9_]*/[0-9a-f]{12}")  # the name of a stage, its folder below STAGES
 MANIFEST, DELETED = "manifest.json", "deleted.json"
 SPEC = "stage.json"  # beside the manifest: what the plan says of the stage, which its job reads
 HISTORY, PROGRESS = "history.log", "progress.json"  # in a resume folder: a line per attempt; the last report
@@ -23,8 +25,13 @@ def read_manifest(folder, missing, remedy):
     path = folder / MANIFEST
     if not path.is_file():  # or a pipe, at which a reader would wait
         raise Refusal(f"{path} is missing: {missing}")
+    return parse_manifest(path.read_bytes(), path, remedy)
+
+
+def parse_manifest(content, path, remedy):
+    """The manifest (dict) in bytes from a path."""
     try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
+        manifest = json.loads(content.decode("utf-8"))
     except (ValueError, RecursionError) as error:  # ValueError: no JSON, or not in UTF-8
         raise Refusal(f"{path} is not valid JSON ({error}): torn or edited. {remedy}") from None
     if not isinstance(manifest, dict) or manifest.get("sha256") not in (None, content_digest(manifest)):

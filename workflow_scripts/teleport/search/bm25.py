@@ -36,7 +36,7 @@ def run(job):
     is in the index), queries_per_second of this run.
     """
     settings = job.settings
-    path = job.input("collection", f"queries.{settings.split}.parquet")
+    path = job.input(f"split.{settings.split}", f"queries.{settings.split}.parquet")
     queries = query_terms(job, pq.read_table(path, columns=["text"])["text"].to_pylist())
     without_terms = sum(not query for query in queries) / max(len(queries), 1)
     if without_terms > MANY_WITHOUT_TERMS:

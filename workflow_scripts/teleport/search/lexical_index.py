@@ -30,9 +30,9 @@ def run(job):
     Facts: num_passages, vocabulary (terms), postings (pairs of a term and a passage), mean_terms (of a passage, with
     repeats).
     """
-    settings, num_passages = job.settings, job.facts("collection")["num_passages"]
+    settings, num_passages = job.settings, job.facts("corpus")["num_passages"]
     splitter, terms = tokenizer(settings), Terms()
-    for texts in read_batches(job.input("collection", "corpus.parquet"), settings.title):
+    for texts in read_batches(job.input("corpus", "corpus.parquet"), settings.title):
         terms.extend(splitter.streaming_tokenize(texts, allow_empty=False))
         job.progress(len(terms), num_passages, "passages")
     names = list(splitter.stem_to_sid or splitter.word_to_id)

@@ -18,9 +18,11 @@ class TrainQueries(Section):
 
 
 class Judged(Section):
-    """What every form has. patterns: of a form that is a folder, what its files are called, the corpus first."""
+    """What every form has. patterns: of a form that is a folder, what its files are called, the corpus first;
+    has_texts: whether passages and queries have texts, not ids alone."""
 
     patterns: ClassVar = ()
+    has_texts: ClassVar = True
 
     positive_grade: Natural = Field(1, lt=2**31, description="Lowest grade trained on; see negatives.relevant_grade.")
     positives: Literal["given", "answers"] = Field(
@@ -38,6 +40,22 @@ class Judged(Section):
     def split_names(self):
         """The names of the splits (list); a form that does not list them looks into its files."""
         return list(self.splits)
+
+    def of_corpus(self):
+        """These settings without what passages do not depend on: those of the stage `corpus`."""
+        drop = [kind for kind in self.drop or () if kind != "dangling"] or None
+        return self.at_defaults("positive_grade", "positives", "train_queries", drop=drop, splits={})
+
+    def of_split(self, name):
+        """These settings without what other splits alone depend on: those of the stage `split` of this name."""
+        own = {"splits": {name: self.splits[name]}} if "splits" in type(self).model_fields else {}
+        return self.at_defaults(*(() if name == "train" else ("positives", "train_queries")), **own)
+
+    def at_defaults(self, *names, **others):
+        """A copy with the defaults of some settings, and other values of those in `others` that this form has."""
+        fields = type(self).model_fields
+        others = {name: value for name, value in others.items() if name in fields}
+        return self.model_copy(update={name: fields[name].get_default() for name in names} | others)
 
 
 class Expected(Section):
@@ -63,9 +81,15 @@ class Fetched(Judged):
     )
     files: dict[Annotated[str, Field(pattern=NAME)], Download] = Field({}, description="File name → origin.")
 
+    def files_of(self, *sections):
+        """{name: origin} of the `files` that the values of some sections name; a member's archive is one."""
+        values = (value for section in sections for _, value in section if isinstance(value, str))
+        used = {value.partition("!")[0] for value in values}
+        return {name: file for name, file in self.files.items() if name in used}
 
-class CollectionSettings(Section):
-    """Of the stage `collection`: the source, which the module of its form takes, and what pins its content."""
+
+class CorpusSettings(Section):
+    """Of the stage `corpus`: the source, which the module of its form takes, and what pins its content."""
 
     source: SerializeAsAny[Judged] | dict
     versions: dict[str, str] = {}
@@ -74,6 +98,15 @@ class CollectionSettings(Section):
     def identity(self):
         """Files by their content, wherever they lie."""
         return {"source": by_content(self.source.model_dump(), self.files), "versions": self.versions}
+
+
+class SplitSettings(CorpusSettings):
+    """Of the stage `split`: as of `corpus`, of the split of this name."""
+
+    split: str
+
+    def identity(self):
+        return super().identity() | {"split": self.split}
 
 
 class DownloadSettings(Section):

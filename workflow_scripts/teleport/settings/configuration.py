@@ -11,7 +11,7 @@ from teleport.settings.experiment import Defaults, Override
 from teleport.settings.figures import Figure
 from teleport.settings.forms import CollectionSource
 from teleport.settings.search import Bm25
-from teleport.settings.section import NAME, TABLE_NAME, Line, Natural, Section
+from teleport.settings.section import NAME, TABLE_NAME, Line, LocalPath, Natural, Section, Unique
 
 
 class Ablation(Section):
@@ -67,6 +67,11 @@ class Config(Defaults):
         "all",
         description="Which vectors stay when every planned stage has read them: all, those of each experiment's last "
         "checkpoint, or none. The others are removed; `--forcerun` of their `encode` makes them again.",
+    )
+    artefacts: Unique[LocalPath] = Field(
+        [],
+        description="Folders and archives of `teleport share`, or other folders `results`: each stage is taken from "
+        "there, where one of them has it, and else made. They decide no result.",
     )
     report: Report | None = Field(Report(), description="The report page; null: made only when it is asked for.")
 

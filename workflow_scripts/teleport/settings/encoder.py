@@ -80,10 +80,17 @@ class Encoded(Lengths):
         description="Numbers in which vectors of passages are kept; fp16: half the disk, and searches that find nearly "
         "the same (the manifest of `encode` says how nearly).",
     )
+    truncate_dim: IntegerOrNull = Field(
+        None,
+        ge=1,
+        exclude_if=is_none,
+        description="In a row of evaluation, the first so many components of every vector (Matryoshka), of length 1 "
+        "again with normalize; null: all.",
+    )
 
 
-class TokensSettings(Section):
-    """How texts are tokenised: the settings of a `tokens` stage."""
+class TextSettings(Section):
+    """How texts are tokenised."""
 
     title: Literal["sep", "space", "none"] = Field("sep", description="Between title and text; none: without title.")
     lower_case: bool | None = Field(None, description="Lower-case before tokenising; null: as the tokenizer does.")
@@ -127,7 +134,7 @@ class Adapted(Section):
     )
 
 
-class Encoder(TokensSettings, Encoded, Pooling, Cut, Adapted):
+class Encoder(TextSettings, Encoded, Pooling, Cut, Adapted):
     """The dual encoder: vectors of queries and passages, compared by inner product.
 
     `encoder.completed.completed` replaces every null that the checkpoint's files may fill, before stages are planned.
@@ -166,8 +173,19 @@ class PretrainedSettings(Pooling, Cut):
         return self.model_dump(mode="json", exclude={"checkpoint": {"folder"}, "query_checkpoint": {"folder"}})
 
 
-class EncodeSettings(Encoded):
-    """Of the stage `encode`. sides: what is encoded, queries and passages, or one of them"""
+class TokensSettings(Section):
+    """Of the stage `tokens`. of: "passages" or "queries.SPLIT", of which the names of files are made, too; title,
+    max_characters: of passages"""
 
-    sides: list[Literal["query", "passage"]]
+    of: str
+    lower_case: bool | None = None
+    prefix: str = ""
+    title: Literal["sep", "space", "none"] = "none"
+    max_characters: Natural | None = None
+
+
+class EncodeSettings(Encoded):
+    """Of the stage `encode`. of: as of `tokens`; lengths of the others, chunks and vectors are not set for queries"""
+
+    of: str
     precision: Precision

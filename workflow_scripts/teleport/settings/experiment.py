@@ -8,13 +8,25 @@ from teleport.refusal import Refusal
 from teleport.settings.encoder import Encoder
 from teleport.settings.measures import known_measures
 from teleport.settings.negatives import Mining, Negatives, Start
-from teleport.settings.registry import LOSSES, MASKS, SOURCES, chosen, has_function, own_settings
+from teleport.settings.registry import (
+    LOSSES,
+    MASKS,
+    SOURCES,
+    chosen,
+    has_function,
+    judges,
+    own_settings,
+    seeing_function,
+)
 from teleport.settings.search import FrozenIndex, Index
 from teleport.settings.section import NAME, Integer, Line, Natural, Section, Unique
 from teleport.settings.teachers import Teacher
 from teleport.settings.training import Dev, Training
+from teleport.training.seen import names_seen
 
 ChosenLoss, ChosenMask = chosen(LOSSES, "loss", "losses"), chosen(MASKS, "mask", "masks")
+# What a loss sees of texts of one side beside each other.
+AMONG_TEXTS = {"query_query_QQ", "passage_passage_QP", "vectors"}
 MOST_EPISODES = 255  # a pool keeps first episodes as uint8
 
 
@@ -100,12 +112,13 @@ class Episode(Section):
 
     @property
     def judges(self):
-        """[(key in the episode, whose scores are named there)] of filters, draws, masks and the loss."""
+        """[(key in the episode, whose scores are named there)] of filters, draws, a relabelling, masks and the loss."""
         training, negatives = self.training, self.negatives
         chosen = {("negatives", "draw"): negatives.draw, ("training", "loss"): training.loss}
         chosen |= {("negatives", "draws", name): draw for name, draw in negatives.draws.items()}
         chosen |= {("training", "masks", number): mask for number, mask in enumerate(training.masks)}
         named = [((*key, "scores"), each.own["scores"]) for key, each in chosen.items() if "scores" in each.own]
+        named += [(("negatives", "relabel", name), whose) for name, whose in judges(negatives.relabel).items()]
         return [*named, (("negatives", "filters", "scores"), negatives.filters.scores)]
 
     @property
@@ -127,6 +140,13 @@ class Episode(Section):
             raise Refusal(
                 f"training.triples goes with loss nll: {loss.kind} compares with the whole batch, in which the "
                 "positive of a query is repeated. Change one of them"
+            )
+        among = [name for name in names_seen(seeing_function(LOSSES[loss.kind])) if name in AMONG_TEXTS]
+        if training.positive == "all" and (among or live):
+            compares = "searches for its positives" if live else "compares texts of one side with each other"
+            raise Refusal(
+                f"training.positive all repeats a query, and loss {loss.kind} {compares}: set positive to rotate, or "
+                "take another loss"
             )
         by_scores = [mask.kind for mask in training.masks if has_function(MASKS[mask.kind], "mask_scores")]
         if by_scores and training.accumulate > 1 and has_function(LOSSES[loss.kind], "num_pairs"):
@@ -168,6 +188,11 @@ class Episode(Section):
             )
         if negatives.counts and not self.has_pool:
             raise Refusal("negatives.counts has negatives but training.negatives_per_query is 0: change one of them")
+        if negatives.relabel and not self.has_pool:
+            raise Refusal(
+                f"negatives.relabel {negatives.relabel.kind} judges the negatives of a pool, and there is none: set "
+                "training.negatives_per_query to 1 or more, without negatives.live, or negatives.relabel to null"
+            )
         if self.has_pool and not names:
             raise Refusal("negatives.counts has none: set training.negatives_per_query to 0 to train without")
         for name in set(names) & negatives.ranks.keys() if self.has_pool else ():

@@ -12,6 +12,7 @@ from teleport.settings.registry import (
     DRAWS_BY_RANK,
     FILTERS,
     POSITIVES,
+    RELABELLINGS,
     SOURCES,
     WITHOUT_RANKS,
     chosen,
@@ -26,6 +27,7 @@ from teleport.settings.training import Live
 MIXED = ("query", "lookahead", "momentum")  # what the modes mixture and released_code share out
 SourceName = Annotated[str, WithJsonSchema({"type": "string", "enum": list(SOURCES)})]
 ChosenDraw, Filters = chosen(DRAWS, "draw", "draws"), filters()
+Relabelling = chosen(RELABELLINGS, "relabelling", "relabellings")
 
 
 class Start(Section):
@@ -108,6 +110,13 @@ class Negatives(Removal):
         "s+ (SimANS); triangle: TriSampler; stratified: equally from all scores; rank-decay: high ranks more often.",
     )
     draws: dict[SourceName, ChosenDraw] = Field({}, description="Source → its draw, where it has another one.")
+
+    relabel: Relabelling | None = Field(
+        None,
+        description="What becomes of negatives of the pool that are probably positives; null: nothing. rlhn: by a "
+        "judge's scores or verdicts positives, or left out; arhn: by a judge's order and answers; answers: what has an "
+        "answer is a positive.",
+    )
 
     @field_validator("counts", "ranks", "draws")
     @classmethod

@@ -82,6 +82,12 @@ class ScoreSettings(Offer):
     of: Literal["queries", "positives"] = "queries"
 
 
+class RelabelSettings(Section):
+    """Of the stage `relabel`."""
+
+    relabel: Chosen
+
+
 # Those of negatives.forms, and ANCE-Tele's.
 FileForm = Literal[
     "tevatron", "pos-neg", "nemo", "n-tuple", "triplet", "labeled-pair", "labeled-list", "triples", "dpr", "token-ids"

@@ -80,6 +80,12 @@ def experiment_of(config, raw, overrides, place, locations):
         method += [episode] * override.repeat
     for refuse in (refuse_unread, refuse_undrawn):
         refuse(overrides, method, place, locations)
+    if method and experiment.encoder.truncate_dim:
+        where = locations.of_first((*place, "encoder", "truncate_dim"), ("encoder", "truncate_dim"))
+        raise Refusal(
+            f"{where}: encoder.truncate_dim is for rows of evaluation, and {place[-1]} has episodes, which train on "
+            "whole vectors. Set it in an entry of `external`, or beside `episodes: []`."
+        )
     return Experiment.taken_from(experiment, method=method)
 
 

@@ -1,4 +1,4 @@
-"""The names that a configuration may use for sources, draws and filters of negatives, for losses and masks.
+"""The names that a configuration may use for sources, draws, filters and relabellings of negatives, losses and masks.
 
 Each is one module and one line here. A module may declare settings of its own: the class `Settings`. No stage imports
 these tables: the plan tells a stage what it loads, so a new line changes no stage's code, and what a module declares is
@@ -76,6 +76,13 @@ FILTERS = {
     "percentage": Method("teleport.negatives.filters.percentage", (CANDIDATES, POSITIVES)),
     "max_score": Method("teleport.negatives.filters.max_score", (CANDIDATES,)),
     "min_score": Method("teleport.negatives.filters.min_score", (CANDIDATES,)),
+}
+
+# With the settings that name a judge of the pool's pairs; one may be null.
+RELABELLINGS = {
+    "rlhn": Method("teleport.negatives.relabelling.rlhn", ("scores",)),
+    "arhn": Method("teleport.negatives.relabelling.arhn", ("scores", "answers")),
+    "answers": Method("teleport.negatives.relabelling.answers"),
 }
 
 MASKS = {
@@ -185,6 +192,12 @@ def merge_loads(settings):
     return loads | {f"filters.{name}": FILTERS[name].module for name in settings.filters}
 
 
+def judges(relabel):
+    """{setting: whose scores of a pool's pairs} that a relabelling (`Chosen`, or None) reads."""
+    named = {name: relabel.own[name] for name in RELABELLINGS[relabel.kind].scores} if relabel else {}
+    return {name: whose for name, whose in named.items() if whose is not None}
+
+
 def score_loads(settings):
     """{name: module} that a score stage loads, by its settings.ScoreSettings."""
     return {name: SOURCES[name].module for name in settings.sources}
@@ -234,5 +247,5 @@ def seeing_function(entry):
 
 def registered_modules():
     """The names of all library modules that a stage may load by name (set of str)."""
-    tables = (SOURCES, DRAWS, FILTERS, MASKS, LOSSES)
+    tables = (SOURCES, DRAWS, FILTERS, RELABELLINGS, MASKS, LOSSES)
     return {entry.module for table in tables for entry in table.values()} | {DEV, LIVE} | set(FORMS.values())

@@ -25,6 +25,7 @@ WHOLE = (
     "draw",
     "draws",
     "loss",
+    "relabel",
     "start_from",
     "file",
 )

@@ -23,6 +23,7 @@ from teleport.settings.section import (
 )
 
 Side = Literal["query", "passage"]
+MOST_POSITIVES = 8
 
 
 class Training(Section):
@@ -70,7 +71,16 @@ class Training(Section):
     trains: Unique[Side] = Field(
         ["query", "passage"], min_length=1, description="Sides whose encoder is trained; the other is frozen (ADORE)."
     )
-    positive: Literal["rotate", "first"] = Field("rotate", description="Which positive an epoch uses (QA: the first).")
+    positive: Literal["rotate", "first", "all"] = Field(
+        "rotate",
+        description="Which positive an epoch uses (QA: the first). all: a query has a row for each of its positives, "
+        "where the others are left out.",
+    )
+    max_positives: Natural = Field(
+        MOST_POSITIVES,
+        exclude_if=lambda number: number == MOST_POSITIVES,
+        description="positive all: at most so many of a query in a step; of more the next ones in every epoch.",
+    )
     distinct_positives: bool = Field(
         False, description="No batch has the positive of one query that is a known positive of another."
     )
@@ -123,6 +133,12 @@ class Training(Section):
             raise Refusal(
                 "with negatives_per_query 0 a micro-batch of one query has no negative at all: lower accumulate, or "
                 "raise batch_queries or negatives_per_query"
+            )
+        if self.positive == "all" and self.triples:
+            raise Refusal("positive all has a row for each positive, triples one for each negative: change one of them")
+        if self.positive != "all" and self.max_positives != MOST_POSITIVES:
+            raise Refusal(
+                "max_positives is of positive all, and an epoch uses one: leave it out, or set positive to all"
             )
         if self.distinct_positives and self.triples:
             raise Refusal("distinct_positives is of losses over the batch, triples of nll: leave one of them out")

@@ -25,10 +25,15 @@ def train(stage, counts, place):
     shape, _, encoders = counts.encoder(stage)
     settings, training = stage.settings, stage.settings.training
     chunks, passage_tokens = counts.chunks(stage)
-    query_tokens = counts.tokens_per_text(stage.inputs["tokens"], "queries.train", settings.max_query_tokens)
+    tokens = stage.inputs["tokens.queries.train"]
+    query_tokens = counts.tokens_per_text(tokens, "queries.train", settings.max_query_tokens)
     queries = training.batch_queries * ("query" in training.trains)  # the vectors of a frozen side are read
     own = 1 if training.triples else training.negatives_per_query
-    passages = chunks * training.batch_queries * (1 + own) * ("passage" in training.trains)
+    positives, rows = 1.0, counts.queries["train"]
+    if training.positive == "all" and rows:  # a row of its own for each
+        positives = min(training.max_positives, max(1.0, counts.positives["train"] / rows))
+    queries *= positives
+    passages = chunks * training.batch_queries * (positives + own) * ("passage" in training.trains)
     first, last = train_steps(stage, counts)
     steps, processes, weights = last - first, max(place.gpus, 1), 4 * shape.parameters
 

@@ -8,7 +8,7 @@ from itertools import chain
 import numpy as np
 import pyarrow.parquet as pq
 
-from teleport.arrays import Ragged
+from teleport.arrays import Ragged, offsets_of
 from teleport.collection.reader import positives_of_job, read_positives, with_same_text
 from teleport.refusal import Refusal
 from teleport.running.log import log
@@ -18,19 +18,31 @@ from teleport.seed import derive_seed
 @dataclass(frozen=True)
 class Batch:
     """The rows of one step: Q queries, and for each in turn its positive and its N negatives, P = Q * (1 + N). With
-    triples a query comes N times, with one of its negatives each: then N is 1 here. positive_columns_Q, own_columns_QN:
-    where in `passages_P` each query's positive and its own negatives are"""
+    triples a query comes N times, with one of its negatives each: then N is 1 here. With `positive: all` it comes once
+    for each of its positives, which lie before its N negatives. positive_columns_Q, own_columns_QN: where in
+    `passages_P` the positive and the own negatives of each row are; starts: int64 [queries + 1, 2], the first row and
+    the first passage of each query, and the ends; None: all have equally many"""
 
     queries_Q: np.ndarray
     passages_P: np.ndarray
     positive_columns_Q: np.ndarray
     own_columns_QN: np.ndarray
+    starts: np.ndarray | None = None
 
     def split(self, size):
-        """`size` consecutive `Batch`es of equally many queries, and their passages; `size` must divide Q."""
-        starts = np.arange(size) * (len(self.passages_P) // size)
-        fields = zip(*(np.split(rows, size) for rows in vars(self).values()), starts, strict=True)
-        return [Batch(q, p, positive - start, own - start) for q, p, positive, own, start in fields]
+        """`size` consecutive `Batch`es of equally many queries, and their passages; `size` must divide these."""
+        starts = self.starts
+        if starts is None:
+            starts = np.outer(np.arange(size + 1), (len(self.queries_Q) // size, len(self.passages_P) // size))
+        width = (len(starts) - 1) // size
+        return [self.part(starts[n * width : (n + 1) * width + 1]) for n in range(size)]
+
+    def part(self, starts):
+        """The `Batch` of consecutive queries, by their `starts` and ends."""
+        (first, first_passage), (last, last_passage) = starts[[0, -1]]
+        rows, own = slice(first, last), None if self.starts is None else starts - starts[0]
+        columns = (each[rows] - first_passage for each in (self.positive_columns_Q, self.own_columns_QN))
+        return Batch(self.queries_Q[rows], self.passages_P[first_passage:last_passage], *columns, own)
 
 
 class TrainingSet:
@@ -78,12 +90,15 @@ class TrainingSet:
         rows = self.rows[query_order(len(self.rows), epoch, self.seed)]
         if not self.training.distinct_positives:
             return rows
-        drawn = partial(self.positive, epoch=epoch)
+        drawn = partial(self.drawn_positives, epoch=epoch)
         return distinct_order(rows, drawn, self.known_positives, self.training.batch_queries)
 
     def batch(self, step):
         """The `Batch` of step 0, 1, ..."""
         queries_Q, row_Q, epoch = self.queries(step)
+        if self.training.positive == "all":
+            own = [self.passages(query, epoch) for query in queries_Q]
+            return with_all_positives(queries_Q, own, self.training.negatives_per_query)
         passages = {query: self.passages(query, epoch) for query in dict.fromkeys(queries_Q)}
         if self.training.triples:
             rows = [passages[query][[0, 1 + row]] for query, row in zip(queries_Q, row_Q, strict=True)]
@@ -94,27 +109,55 @@ class TrainingSet:
         return Batch(queries_Q, passages_P, columns[:, 0], columns[:, 1:])
 
     def passages(self, row, epoch):
-        """The query's positive and negatives of an epoch: passage rows, int64 [1 + N]."""
+        """The query's positive, or all of them, and its negatives of an epoch: passage rows, int64 [1 + N]."""
         num_negatives, negatives = self.training.negatives_per_query, ()
         if num_negatives:
             pool = self.pools[row]
             negatives = pool[negative_window(len(pool), num_negatives, epoch, self.seed, self.query_ids[row])]
-        return np.array([self.positive(row, epoch), *negatives], np.int64)
+        return np.array([*self.drawn_positives(row, epoch), *negatives], np.int64)
 
-    def positive(self, row, epoch):
-        """The positive that a query has in an epoch: a passage row (int)."""
-        positives, rule = self.positives[row], self.training.positive
-        return int(positives[positive_index(len(positives), epoch, self.seed, self.query_ids[row], rule)])
+    def drawn_positives(self, row, epoch):
+        """The positives that a query has in an epoch: passage rows (list of int); one, or with `positive: all` up to
+        training.max_positives, of more the next ones in every epoch."""
+        positives, query_id = self.positives[row], self.query_ids[row]
+        if self.training.positive != "all":
+            return [int(positives[positive_index(len(positives), epoch, self.seed, query_id, self.training.positive)])]
+        if len(positives) > (most := self.training.max_positives):
+            first = positive_index(len(positives), epoch * most, self.seed, query_id, "rotate")
+            positives = np.take(positives, np.arange(first, first + most), mode="wrap")
+        return positives.tolist()
 
     def known_positives(self, row):
         """The passages that are no negatives of a query (rows, some maybe twice)."""
         return self.positives[row] if self.relevant is None else np.append(self.positives[row], self.relevant[row])
 
 
+def with_all_positives(queries, passages, num_negatives):
+    """The `Batch` in which each of some queries (int array) has a row for every positive. passages: of each query its
+    positives and then its negatives (list of int64 [n + N])"""
+    lengths = np.array([len(own) for own in passages])
+    starts = np.column_stack([offsets_of(lengths - num_negatives), offsets_of(lengths)])
+    number_Q = np.repeat(np.arange(len(queries)), lengths - num_negatives)  # of the query of each row
+    first_Q = starts[number_Q, 1]  # passage of the query
+    positive_columns_Q = first_Q + np.arange(len(number_Q)) - starts[number_Q, 0]
+    ends_Q1 = starts[number_Q + 1, 1][:, None]
+    own_columns_QN = ends_Q1 - num_negatives + np.arange(num_negatives)
+    return Batch(queries[number_Q], np.concatenate(passages), positive_columns_Q, own_columns_QN, starts)
+
+
+def other_positives(batch):
+    """bool [Q, P]: what of a `Batch` is another positive of the query of a row (`positive: all`): neither a negative of
+    it nor its positive."""
+    masked_QP = np.zeros((len(batch.queries_Q), len(batch.passages_P)), bool)
+    masked_QP[:, batch.positive_columns_Q] = batch.queries_Q[:, None] == batch.queries_Q
+    masked_QP[np.arange(len(masked_QP)), batch.positive_columns_Q] = False
+    return masked_QP
+
+
 def distinct_order(order, drawn, known, size):
     """The queries of an epoch in whole batches of `size`, end to end (int64), in which no query has a passage that is
-    known as a positive of another (training.distinct_positives). drawn, known: functions of a query: the positive that
-    it brings (int), and all its positives (int array)
+    known as a positive of another (training.distinct_positives). drawn, known: functions of a query: the positives that
+    it brings (list of int), and all its positives (int array)
 
     A batch takes the first queries that go together, and the others wait for the next. When those that wait do not fill
     a batch, it takes some a second time, from the beginning, and as many are left out of this epoch.
@@ -125,9 +168,9 @@ def distinct_order(order, drawn, known, size):
         batch, passages, positives, passed, first = [], set(), set(), [], len(waiting)
         for turn, query in enumerate(chain((waiting.popleft() for _ in range(first)), order)):
             own = set(known(query).tolist())
-            if drawn(query) not in positives and passages.isdisjoint(own):
+            if positives.isdisjoint(drawn(query)) and passages.isdisjoint(own):
                 batch.append(int(query))
-                passages.add(drawn(query))
+                passages.update(drawn(query))
                 positives.update(own)
             elif turn < first:
                 passed.append(query)
@@ -179,17 +222,17 @@ class QuerySet(TrainingSet):
 
 
 def read_training_set(job, seed):
-    """The `TrainingSet` of a train job, from its inputs `collection`, `positives` and `negatives`; live: a
+    """The `TrainingSet` of a train job, from its inputs `split.train`, `positives` and `negatives`; live: a
     `QuerySet`."""
-    training, collection = job.settings.training, job.inputs["collection"]
-    queries = pq.read_table(collection.path("queries.train.parquet"), columns=["query_id"])
+    training, split = job.settings.training, job.inputs["split.train"]
+    queries = pq.read_table(split.path("queries.train.parquet"), columns=["query_id"])
     pools = relevant = None
     if training.negatives_per_query:
         pools = Ragged.open(job.input("negatives", "offsets.npy"), job.input("negatives", "passages.npy"))
     if training.masks or training.distinct_positives or job.settings.live:
-        relevant = read_positives(collection, "train", job.settings.relevant_grade)
+        relevant = read_positives(split, "train", job.settings.relevant_grade)
         if job.settings.same_text:
-            relevant = with_same_text(collection, "train", relevant)
+            relevant = with_same_text(job.inputs["corpus"], split, "train", relevant)
     query_ids = queries["query_id"].to_pylist()
     positives, kind = positives_of_job(job, "train"), QuerySet if job.settings.live else TrainingSet
     return kind(query_ids, positives, pools, training, seed, relevant, job.settings.part)

@@ -91,18 +91,18 @@ def refuse_unanswerable(positives, passages_P, dev):
 
 def open_dev(job, trainer):
     """The `DevSet` of a train job: the same queries and random passages in all its episodes, by the root seed alone."""
-    dev, collection = job.settings.dev, job.inputs["collection"]
+    dev, split = job.settings.dev, job.inputs[f"split.{job.settings.dev.split}"]
     rng = np.random.default_rng(derive_seed(job.settings.seed, "dev", dev.split))
-    positives, judgments = read_positives(collection, dev.split), read_judgments(job, dev.split)
+    positives, judgments = read_positives(split, dev.split), read_judgments(job, dev.split)
     rows_Q = draw_queries(positives.lengths, dev.queries, rng)
     neighbours = Run.read(job, "dev").ids[rows_Q]
     lists = [positives[row].tolist() for row in rows_Q], neighbours.tolist()
-    passages_P = draw_pool(*lists, collection.facts["num_passages"], dev.passages, dev.random, rng)
+    passages_P = draw_pool(*lists, job.facts("corpus")["num_passages"], dev.passages, dev.random, rng)
     refuse_unanswerable(lists[0], passages_P, dev)
     judgments = Judgments(*(column[np.isin(judgments.queries, rows_Q)] for column in judgments))
     queries, passages, name = trainer.queries, trainer.passages, f"queries.{dev.split}"
     if isinstance(queries, Frozen):
-        queries = replace(queries, array=np.load(job.input("queries", f"{name}.npy"), mmap_mode="r")[rows_Q])
+        queries = replace(queries, array=np.load(job.input("dev_queries", f"{name}.npy"), mmap_mode="r")[rows_Q])
     else:
         queries = replace(queries, tokens=some_texts(open_tokens(job, name), rows_Q), compiled=False)
     if isinstance(passages, Frozen):

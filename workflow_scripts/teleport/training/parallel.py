@@ -29,12 +29,17 @@ class Processes:
     rank: int = 0
     size: int = 1
 
-    def gather(self, vectors):
-        """The vectors of all processes [size * rows, dim], in the order of their ranks; `vectors` get gradients."""
+    def gather(self, vectors, numbers=None):
+        """The vectors of all processes [rows of all, dim], in the order of their ranks; `vectors` get gradients.
+        numbers: how many rows each process has (list of int); None: all equally many"""
         if self.size == 1:
             return vectors
-        gathered = [torch.empty_like(vectors) for _ in range(self.size)]
-        distributed.all_gather(gathered, vectors.detach().contiguous())
+        numbers = numbers or [len(vectors)] * self.size
+        # An exchange is of equally many.
+        padded = torch.nn.functional.pad(vectors.detach(), (0, 0, 0, max(numbers) - len(vectors))).contiguous()
+        gathered = [torch.empty_like(padded) for _ in range(self.size)]
+        distributed.all_gather(gathered, padded)
+        gathered = [rows[:number] for rows, number in zip(gathered, numbers, strict=True)]
         gathered[self.rank] = vectors  # with its graph
         return torch.cat(gathered)
 

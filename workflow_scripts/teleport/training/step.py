@@ -15,6 +15,7 @@ from teleport.encoder.side import Frozen, Side
 from teleport.maxp import chunk_mask, pad_chunks
 from teleport.refusal import Refusal
 from teleport.seed import derive_seed
+from teleport.training.data import other_positives
 from teleport.training.optimizers import make_optimizer
 from teleport.training.parallel import ALONE
 from teleport.training.seen import Encoded, Step
@@ -45,6 +46,8 @@ class Trainer:
         self.replays = self.replays and all(map(graphs_fit, self.trained))
         self.graphs = {}
         self.masks = [] if live else objective.masks
+        if self.training.positive == "all":
+            self.masks = [other_positives, *self.masks]
         self.num_pairs = objective.num_pairs if self.masks else None
 
     def step(self, step):
@@ -72,11 +75,12 @@ class Trainer:
 
     def micro_batches(self, batch):
         """[(micro-batch, masks in it, its weight in the step's loss)], which is the mean over all terms; each has
-        passages of its own micro-batch alone. Where the loss is a mean over queries, all weigh alike. Where it is a
-        mean over pairs, of which masks leave more in one than in another, each weighs by its pairs."""
+        passages of its own micro-batch alone. Where the loss is a mean over queries, each weighs by its rows, which are
+        equally many but with `positive: all`. Where it is a mean over pairs, of which masks leave more in one than in
+        another, each weighs by its pairs."""
         micro_batches = []
         for micro in batch.split(self.training.accumulate):
-            masked, pairs = [np.asarray(mask(micro)) for mask in self.masks], 1
+            masked, pairs = [np.asarray(mask(micro)) for mask in self.masks], len(micro.queries_Q)
             if self.num_pairs:
                 kept = ~np.logical_or.reduce(masked)
                 pairs = self.num_pairs(kept, micro.positive_columns_Q, micro.own_columns_QN)
@@ -119,13 +123,15 @@ class Trainer:
 
     def encoded(self, batch):
         """The `seen.Encoded` of all processes' queries and passages. Passages in chunks are padded to equally many."""
-        own = self.own_batch(batch)
+        own, parts = self.own_batch(batch), batch.split(self.processes.size)
+        numbers = [len(part.queries_Q) for part in parts], [len(part.passages_P) for part in parts]
         if self.most_chunks == 1:
-            return Encoded(*map(self.processes.gather, self.encode(own.queries_Q, own.passages_P)))
+            return Encoded(*map(self.processes.gather, self.encode(own.queries_Q, own.passages_P), numbers))
         own_mask_C, mask_C = (chunk_mask(self.chunk_counts(b.passages_P), self.most_chunks) for b in (own, batch))
         query_vectors, chunk_vectors = self.encode(own.queries_Q, self.vector_rows(own.passages_P))
         padded = pad_chunks(chunk_vectors, self.on_device(np.flatnonzero(own_mask_C)), len(own_mask_C))
-        vectors = map(self.processes.gather, (query_vectors, padded))
+        numbers = numbers[0], [self.most_chunks * number for number in numbers[1]]
+        vectors = map(self.processes.gather, (query_vectors, padded), numbers)
         return Encoded(*vectors, self.on_device(mask_C), self.most_chunks)
 
     def vectors(self, side, rows):

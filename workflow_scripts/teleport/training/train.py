@@ -17,6 +17,7 @@ from teleport.encoder.precision import compiles, computed_in, pick_device, resol
 from teleport.encoder.side import Frozen, Side, open_side
 from teleport.encoder.tokens import save_lower_case
 from teleport.refusal import Refusal
+from teleport.running.artefact import STAGES, Artefact
 from teleport.running.devices import LARGER, out_of_memory
 from teleport.running.log import PROGRESS_SECONDS, log
 from teleport.seed import derive_seed
@@ -228,11 +229,12 @@ def write_checkpoint(job, trainer, made):
     if settings.lora:
         save_adapters(job, trainer, folder, source)
     save_encoders(trainer.queries.encoder, trainer.passages.encoder, folder, source, lengths)
-    text = TokensSettings(**job.inputs["tokens"].manifest["settings"])
-    if text.lower_case is not None:
-        save_lower_case(folder, text.lower_case)
-    if text.query_prefix or text.passage_prefix:
-        write_prompts(folder, text.query_prefix, text.passage_prefix)
+    roles = ("tokens.queries.train", "tokens.passages")
+    queries, passages = (TokensSettings(**job.inputs[role].manifest["settings"]) for role in roles)
+    if passages.lower_case is not None:
+        save_lower_case(folder, passages.lower_case)
+    if queries.prefix or passages.prefix:
+        write_prompts(folder, queries.prefix, passages.prefix)
     write_model_cards(job, folder, made)
 
 
@@ -254,7 +256,10 @@ def gap(job):
     another experiment."""
     if "negatives" not in job.inputs or "miner" in job.inputs:
         return None
-    mined = any(name.startswith("retrieve/") for name in job.inputs["negatives"].manifest["inputs"].values())
+    read = job.inputs["negatives"].manifest["inputs"]
+    if "negatives" in read:  # relabelled
+        read = Artefact(job.root / STAGES / read["negatives"]).manifest["inputs"]
+    mined = any(name.startswith("retrieve/") for name in read.values())
     since = [stage for role, stage in job.inputs.items() if role.startswith("since-")]
     return sum(map(published_step, since)) if mined else None
 

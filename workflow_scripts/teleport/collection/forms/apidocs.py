@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 
 from pydantic import Field
 
-from teleport.collection.records import SPLIT_BELOW, documentation
+from teleport.collection.records import SPLIT_BELOW, documented_passages, documented_split
 from teleport.refusal import Refusal
 from teleport.running.log import log
 from teleport.settings.collection import Judged
@@ -27,7 +27,6 @@ SKIPPED |= {"_lib", "_vendor", "vendor", "_external", "externals"}
 SUMMARY_WORDS = range(3, 26)
 # Neither are call signatures, directives, and sentences that lead over to an example.
 NOT_A_SUMMARY = re.compile(r"[\w.]+\(.*|\.\. .*|.*:")
-# Percent of the names by their hash, cumulated: an added function moves no other one to another split.
 
 DISTRIBUTIONS = {"sklearn": "scikit-learn"}  # where the name that is imported is not the name that is installed
 DEFINITIONS = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
@@ -61,14 +60,21 @@ class Doc(NamedTuple):
     body: str
 
 
-def read(settings, job):
-    """The Source of an `ApiDocs`, of the versions that the plan has pinned.
+def corpus(settings, job):
+    """The passages of an `ApiDocs`, of the versions that the plan has pinned."""
+    return documented_passages(*documents(settings, job))
 
-    Passages are sorted by name, which is id and title. Query `query:NAME` has the one positive `NAME` of grade 1.
-    """
-    versions, min_words = job.settings.versions, settings.min_words
+
+def split(settings, name, job):
+    """A split of an `ApiDocs`, whose packages are parsed once more."""
+    return documented_split(*documents(settings, job), name)
+
+
+def documents(settings, job):
+    """(where the texts are from, [Doc]) of all packages."""
+    versions = job.settings.versions
     place = "API documentation of " + ", ".join(f"{package} {version}" for package, version in versions.items())
-    return documentation(place, harvest(versions, min_words), versions)
+    return place, harvest(versions, settings.min_words)
 
 
 def harvest(versions, min_words):

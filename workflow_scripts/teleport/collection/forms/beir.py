@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from teleport.collection.records import Rows, Source, Split, existing, json_rows, judgment_rows, refuse, split_names
+from teleport.collection.records import Rows, Split, existing, json_rows, judgment_rows, refuse, split_names
 from teleport.settings.collection import Judged
 from teleport.settings.section import LocalPath
 
@@ -30,15 +30,17 @@ class Beir(Judged):
 Settings = Beir
 
 
-def read(settings, job=None):
-    """The Source of a `Beir` folder, whose files may be plain or .gz."""
+def corpus(settings, job=None):
+    """The passages of a `Beir` folder, whose files may be plain or .gz."""
+    path = existing(Path(settings.path, "corpus.jsonl"), "collection.path")
+    return Rows(path, partial(json_rows, types=PASSAGE, defaults={"title": ""}))
+
+
+def split(settings, name, job=None):
+    """A split of a `Beir` folder."""
     home, key = Path(settings.path), "collection.path"
-    corpus, queries = existing(home / "corpus.jsonl", key), existing(home / "queries.jsonl", key)
-    splits = {}
-    for name in settings.split_names():
-        qrels = Rows(existing(home / "qrels" / f"{name}.tsv", key), partial(judgment_rows, header=HEADER))
-        splits[name] = Split(Rows(queries, partial(judged_queries, qrels=qrels)), qrels)
-    return Source(Rows(corpus, partial(json_rows, types=PASSAGE, defaults={"title": ""})), splits)
+    qrels = Rows(existing(home / "qrels" / f"{name}.tsv", key), partial(judgment_rows, header=HEADER))
+    return Split(Rows(existing(home / "queries.jsonl", key), partial(judged_queries, qrels=qrels)), qrels)
 
 
 def judged_queries(path, qrels, wrong=refuse):

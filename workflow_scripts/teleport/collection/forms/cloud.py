@@ -15,7 +15,7 @@ from typing import ClassVar, Literal, NamedTuple
 
 from pydantic import Field
 
-from teleport.collection.records import SPLIT_BELOW, documentation
+from teleport.collection.records import SPLIT_BELOW, documented_passages, documented_split
 from teleport.refusal import Refusal
 from teleport.settings.collection import Judged
 from teleport.settings.section import Natural
@@ -72,15 +72,22 @@ class Doc(NamedTuple):
     text: str
 
 
-def read(settings, job):
-    """The Source of a `Cloud`, of the versions that the plan has pinned.
+def corpus(settings, job):
+    """The passages of a `Cloud`, of the versions that the plan has pinned."""
+    return documented_passages(*documents(settings, job))
 
-    Passages are sorted by name, which is id and title. Query `query:NAME` has the one positive `NAME` of grade 1. The
-    split follows from the name, in which no version is: all versions of an API are on one side.
-    """
+
+def split(settings, name, job):
+    """A split of a `Cloud`, whose packages are parsed once more. No version is in a name: all versions of an API are
+    in one split."""
+    return documented_split(*documents(settings, job), name)
+
+
+def documents(settings, job):
+    """(where the texts are from, [Doc]) of both packages."""
     versions = job.settings.versions
     place = "documentation of " + ", ".join(f"{package} {version}" for package, version in versions.items())
-    return documentation(place, harvest(versions, settings.min_words), versions)
+    return place, harvest(versions, settings.min_words)
 
 
 def installed_version(package):

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from teleport.collection import records
 from teleport.collection.dpr import dpr_records
-from teleport.collection.records import REFETCH, Rows, Source, Split, json_rows, lines, refuse, wrong_row
+from teleport.collection.records import REFETCH, Rows, Split, json_rows, lines, refuse, wrong_row
 from teleport.refusal import Refusal
 from teleport.running.log import log
 from teleport.settings.collection import Download, Fetched, SplitName
@@ -56,7 +56,7 @@ class Downloads(Fetched):
     source: Literal["downloads"]
     files: dict[Annotated[str, Field(pattern=NAME)], Download] = Field(min_length=1, description="File name → origin.")
     corpus: PassageFile = Field(description="The passages.")
-    splits: dict[SplitName, OfficialSplit] = Field(min_length=1, description="Files of train, dev, test and others.")
+    splits: dict[SplitName, OfficialSplit] = Field(description="Files of train, dev, test and others.")
 
     @model_validator(mode="after")
     def files_are_listed(self):
@@ -66,22 +66,31 @@ class Downloads(Fetched):
             raise Refusal(f"files lacks {', '.join(missing)}, which corpus or splits name")
         return self
 
+    def of_corpus(self):
+        return super().of_corpus().model_copy(update={"files": self.files_of(self.corpus)})
+
+    def of_split(self, name):
+        """With the files of the corpus, whose rows the judgments name."""
+        used = self.files_of(self.corpus, self.splits[name])
+        return super().of_split(name).model_copy(update={"files": used})
+
 
 Settings = Downloads
 
 
-def read(settings, job):
-    """The Source of a `Downloads`, whose files lie where the stage `download` says."""
-    files = job.facts("download")["files"]
-    passages = corpus = Rows(records.located(settings.corpus.file, files), PASSAGES[settings.corpus.form])
-    if settings.corpus.titles:
-        titles = records.located(settings.corpus.titles, files)
-        corpus = Rows(passages.place, lambda place, wrong: with_titles(passages.read(place, wrong=wrong), titles))
-    return Source(corpus, {name: split(form, files) for name, form in settings.splits.items()})
+def corpus(settings, job):
+    """The passages of a `Downloads`, whose files lie where the stages `download` say."""
+    files = records.fetched(job)
+    passages = Rows(records.located(settings.corpus.file, files), PASSAGES[settings.corpus.form])
+    if not settings.corpus.titles:
+        return passages
+    titles = records.located(settings.corpus.titles, files)
+    return Rows(passages.place, lambda place, wrong: with_titles(passages.read(place, wrong=wrong), titles))
 
 
-def split(form, files):
-    """The `Split` of one settings.OfficialSplit."""
+def split(settings, name, job):
+    """A split of a `Downloads`."""
+    form, files = settings.splits[name], records.fetched(job)
     path = records.located(form.queries, files)
     if form.form == "tsv":
         return Split(Rows(path, records.query_rows), Rows(records.located(form.qrels, files), records.judgment_rows))

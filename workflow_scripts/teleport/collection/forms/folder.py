@@ -8,7 +8,6 @@ from pydantic import Field
 
 from teleport.collection.records import (
     Rows,
-    Source,
     Split,
     existing,
     found,
@@ -44,15 +43,15 @@ class Folder(Judged):
 Settings = Folder
 
 
-def read(settings, job=None):
-    """The Source of a `Folder`. Every split that has queries or judgments must have both; only a split other than train
-    that has answers needs no judgments."""
-    corpus = existing(Path(settings.path, "corpus.tsv"), "collection.path")
-    splits = {name: read_split(name, *settings.home) for name in settings.split_names()}
-    return Source(Rows(corpus, passage_rows), splits)
+def corpus(settings, job=None):
+    """The passages of a `Folder`."""
+    return Rows(existing(Path(settings.path, "corpus.tsv"), "collection.path"), passage_rows)
 
 
-def read_split(name, home, key):
+def split(settings, name, job=None):
+    """A split of a `Folder`. One that has queries or judgments must have both; only a split other than train that has
+    answers needs no judgments."""
+    home, key = settings.home
     queries, qrels = existing(home / f"queries.{name}.tsv", key), home / f"qrels.{name}.tsv"
     answers = found(home / f"answers.{name}.jsonl")
     if found(qrels) or name == "train" or not answers:

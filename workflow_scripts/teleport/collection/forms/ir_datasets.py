@@ -11,7 +11,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from teleport.collection.records import Rows, Source, Split
+from teleport.collection.records import Rows, Split
 from teleport.refusal import Refusal
 from teleport.settings.collection import Judged, SplitName
 
@@ -23,22 +23,28 @@ class IrDatasets(Judged):
 
     source: Literal["ir_datasets"]
     corpus: str = Field(description="The id whose documents are the passages, for example `msmarco-passage`.")
-    splits: dict[SplitName, str] = Field(min_length=1, description="Split → its id, as `msmarco-passage/dev/small`.")
+    splits: dict[SplitName, str] = Field(description="Split → its id, as `msmarco-passage/dev/small`.")
 
 
 Settings = IrDatasets
 
 
-def read(settings, job=None):
-    """The Source of an `IrDatasets`."""
-    from teleport.collection.download import show_licences  # here: loading a configuration loads this file
+def corpus(settings, job=None):
+    """The passages of an `IrDatasets`."""
+    entry = set_with("docs", settings.corpus, "collection.corpus")
+    return rows(f"{settings.corpus} docs", entry.docs_iter, passage_fields)
 
-    registry = open_registry()
-    corpus = set_with("docs", registry, settings.corpus, "collection.corpus")
-    splits = {name: split(registry, dataset, name) for name, dataset in settings.splits.items()}
-    names = sorted({dataset.split("/")[0] for dataset in [settings.corpus, *settings.splits.values()]})
-    show_licences({f"ir_datasets-{name}": f"see https://ir-datasets.com/{name}.html." for name in names})
-    return Source(rows(f"{settings.corpus} docs", corpus.docs_iter, passage_fields), splits)
+
+def split(settings, name, job=None):
+    """A split of an `IrDatasets`: its queries, its judgments, and answers where its queries have them."""
+    dataset = settings.splits[name]
+    for entity in ("queries", "qrels"):
+        entry = set_with(entity, dataset, f"collection.splits.{name}")
+    queries, answers = rows(f"{dataset} queries", entry.queries_iter, query_fields), None
+    if "answers" in entry.queries_cls()._fields:
+        answers = rows(queries.place, entry.queries_iter, lambda query: (query.query_id, list(query.answers)))
+    qrels = rows(f"{dataset} qrels", entry.qrels_iter, lambda j: (j.query_id, j.doc_id, str(j.relevance)))
+    return Split(queries, qrels, answers)
 
 
 def rows(place, records, fields):
@@ -56,8 +62,12 @@ def open_registry():
     return ir_datasets.registry
 
 
-def set_with(entity, registry, dataset, key):
-    """The set `dataset`, which must have `entity` (docs, queries, qrels); `key` is the setting that names it."""
+def set_with(entity, dataset, key):
+    """The set `dataset`, which must have `entity` (docs, queries, qrels); `key` is the setting that names it. Its terms
+    are shown."""
+    from teleport.collection.download import show_licences  # here: loading a configuration loads this file
+
+    registry = open_registry()
     try:
         entry = registry[dataset]
     except KeyError:
@@ -66,18 +76,9 @@ def set_with(entity, registry, dataset, key):
         raise Refusal(f"{key}: ir_datasets has no {dataset!r}. {remedy}") from None
     if not getattr(entry, f"has_{entity}")():
         raise Refusal(f"{key}: {dataset!r} of ir_datasets has no {entity}. Name a set that has.")
+    name = dataset.split("/")[0]
+    show_licences({f"ir_datasets-{name}": f"see https://ir-datasets.com/{name}.html."})
     return entry
-
-
-def split(registry, dataset, name):
-    """The Split of one id: its queries, its judgments, and answers where its queries have them."""
-    for entity in ("queries", "qrels"):
-        entry = set_with(entity, registry, dataset, f"collection.splits.{name}")
-    queries, answers = rows(f"{dataset} queries", entry.queries_iter, query_fields), None
-    if "answers" in entry.queries_cls()._fields:
-        answers = rows(queries.place, entry.queries_iter, lambda query: (query.query_id, list(query.answers)))
-    qrels = rows(f"{dataset} qrels", entry.qrels_iter, lambda j: (j.query_id, j.doc_id, str(j.relevance)))
-    return Split(queries, qrels, answers)
 
 
 def passage_fields(doc):

@@ -1,10 +1,10 @@
 """Judgments alone, to score runs from elsewhere. Their queries and passages have ids alone, which are their texts."""
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from teleport.collection.records import Rows, Source, Split, existing, judgment_rows, located, refuse
+from teleport.collection.records import Rows, Split, existing, fetched, judgment_rows, located, refuse
 from teleport.settings.collection import Fetched, SplitName
 from teleport.settings.section import LocalPath, Section
 
@@ -20,27 +20,46 @@ class JudgmentFile(Section):
 class JudgmentsAlone(Fetched):
     """Judgments alone, to score runs from elsewhere (`external`): without texts nothing can be encoded or searched."""
 
+    has_texts: ClassVar = False
+
     source: Literal["judgments"]
-    splits: dict[SplitName, JudgmentFile] = Field(min_length=1, description="File of each split.")
+    splits: dict[SplitName, JudgmentFile] = Field(description="File of each split.")
+
+    def of_corpus(self):
+        """The passages are those that any split judges."""
+        used = self.files_of(*self.splits.values())
+        return super().of_corpus().model_copy(update={"splits": self.splits, "files": used})
+
+    def of_split(self, name):
+        return super().of_split(name).model_copy(update={"files": self.files_of(self.splits[name])})
 
 
 Settings = JudgmentsAlone
 
 
-def read(settings, job):
-    """The Source of a `JudgmentsAlone`."""
-    files = job.facts("download")["files"] if "download" in job.inputs else {}
-    splits, qrels = {}, []
-    for name, split in settings.splits.items():
-        fetched, key = split.qrels.partition("!")[0] in files, f"collection.splits.{name}.qrels"
-        qrels.append(place := located(split.qrels, files) if fetched else existing(split.qrels, key))
-        splits[name] = Split(Rows(place, queries), Rows(place, judgment_rows))
+def corpus(settings, job):
+    """The passages of a `JudgmentsAlone`."""
+    paths = [qrels_of(settings, name, job) for name in settings.splits]
 
     def passages(place, wrong=refuse):
-        rows = (row for path in qrels for row in judgment_rows(path, wrong=unheard))
+        rows = (row for path in paths for row in judgment_rows(path, wrong=unheard))
         return first_of_each((number, doc, "", doc) for number, _, doc, _ in rows)
 
-    return Source(Rows(", ".join(map(str, qrels)), passages), splits, {"judged_only": True})
+    return Rows(", ".join(map(str, paths)), passages)
+
+
+def split(settings, name, job):
+    """A split of a `JudgmentsAlone`."""
+    place = qrels_of(settings, name, job)
+    return Split(Rows(place, queries), Rows(place, judgment_rows))
+
+
+def qrels_of(settings, name, job):
+    """Where the judgments of a split lie."""
+    path, files = settings.splits[name].qrels, fetched(job)
+    if path.partition("!")[0] in files:
+        return located(path, files)
+    return existing(path, f"collection.splits.{name}.qrels")
 
 
 def queries(path, wrong=refuse):

@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from teleport.collection.records import Rows, Source, Split, existing, judgment_rows, passage_rows, query_rows
+from teleport.collection.records import Rows, Split, existing, judgment_rows, passage_rows, query_rows
 from teleport.settings.collection import Judged, SplitName
 from teleport.settings.section import LocalPath, Section
 
@@ -21,18 +21,21 @@ class Tsv(Judged):
 
     source: Literal["tsv"]
     corpus: LocalPath = Field(description="Tab-separated, .gz or plain: id, text; or id, title, text.")
-    splits: dict[SplitName, Files] = Field(min_length=1, description="Files of train, dev, test and others.")
+    splits: dict[SplitName, Files] = Field(description="Files of train, dev, test and others.")
 
 
 Settings = Tsv
 
 
-def read(settings, job=None):
-    """The Source of a `Tsv`."""
-    corpus = existing(settings.corpus, "collection.corpus")
-    splits = {}
-    for name, files in settings.splits.items():
-        queries = existing(files.queries, f"collection.splits.{name}.queries")
-        qrels = existing(files.qrels, f"collection.splits.{name}.qrels")
-        splits[name] = Split(Rows(queries, query_rows), Rows(qrels, judgment_rows))
-    return Source(Rows(corpus, passage_rows), splits)
+def corpus(settings, job=None):
+    """The passages of a `Tsv`."""
+    return Rows(existing(settings.corpus, "collection.corpus"), passage_rows)
+
+
+def split(settings, name, job=None):
+    """A split of a `Tsv`."""
+    queries, qrels = (
+        existing(getattr(settings.splits[name], role), f"collection.splits.{name}.{role}")
+        for role in ("queries", "qrels")
+    )
+    return Split(Rows(queries, query_rows), Rows(qrels, judgment_rows))

@@ -18,7 +18,7 @@ def open_source(job, name, known):
     """The `Random` source `name` of a job, without passages that have an answer where the settings say so."""
     settings, draw = job.settings, job.settings.sources[name]
     streams_Q = splitmix64(hashes_of_job(job) ^ np.uint64(derive_seed(settings.seed, "random", name, settings.episode)))
-    source = Random(streams_Q, job.facts("collection")["num_passages"], known, draw.count)
+    source = Random(streams_Q, job.facts("corpus")["num_passages"], known, draw.count)
     if settings.remove == "answers":
         rows = np.arange(len(streams_Q))
         source.refused = have_answers(job, source.passages(0, len(rows)), rows)

@@ -1,6 +1,7 @@
 """What the report page is made from, decided from the plan alone: tables, experiments, stages, and who uses which.
 
-    {"name": "systems", "configuration": ["config/systems.yaml"], "collection": "collection/KEY", "sources": ["query"],
+    {"name": "systems", "configuration": ["config/systems.yaml"], "sources": ["query"],
+     "collection": {"corpus": "corpus/KEY", "splits": {"test": "split/KEY"}},
      "splits": ["test"], "measures": {"test": ["RR@10"]}, "queries": 200, "tables": [as in table.py],
      "published": [as in published_table.py], "ghosts": [[label, episode, rate]: forgetting rates that a paper prints],
      "stages": {"train/KEY": {"inputs": {role: stage}, "users": [...], "label": "..."}},
@@ -107,7 +108,9 @@ def trajectory_content(trajectory):
     searches = [pool.inputs.get("query") for pool in trajectory.pools]
     searches += [episode.train_search for episode in trajectory.episodes]
     by_vectors = {(s.inputs["queries"].name, s.inputs["passages"].name): s for s in searches if s}
-    vectors = {str(e.number): (e.vectors.queries.name, e.vectors.passages.name) for e in trajectory.episodes}
+    encoded = {str(e.number): e.vectors.encoded for e in trajectory.episodes}
+    roles = ("queries.train", "passages")
+    vectors = {n: tuple(of[role].name for role in roles) for n, of in encoded.items() if roles[0] in of}
     return {
         "seed": trajectory.seed,
         "rows": [{"link": row.link, "stage": row.stage, "episode": row.episode} for row in trajectory.rows],
@@ -124,7 +127,7 @@ def episode_content(before, episode):
     checkpoint before; positives: the stage that matched answers."""
     mined = episode.pool.inputs if episode.pool else {}
     searched = mined.get("query") or mined.get("lookahead")
-    vectors = searched.inputs if searched and "passages" in searched.inputs else before.vectors._asdict()
+    vectors = searched.inputs if searched and "passages" in searched.inputs else before.vectors.of_split("train")
     roles = {role: mined.get(role) for role in ("query", "lookahead", "positives")}
     roles["lookahead"] = roles["lookahead"] or episode.lookahead
     roles |= {role: vectors[role] for role in ("queries", "passages")}

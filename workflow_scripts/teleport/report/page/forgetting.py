@@ -19,7 +19,7 @@ class Traces:
 
     def __init__(self, reader):
         self.reader = reader
-        there = "queries.train.parquet" in reader.artefact(reader.collection).manifest["files"]
+        there = reader.finished(reader.splits.get("train"))
         self.total = len(reader.queries("train")) if there else 0
         self.rows = sample(self.total, MOST_QUERIES, "negatives")
         self.searched, self.ranked = functools.cache(self.searched), functools.cache(self.ranked)

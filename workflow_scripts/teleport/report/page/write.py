@@ -95,9 +95,10 @@ class Page:
 
     def first_page(self):
         """Verdicts, methods, tables, every pair of systems, and costs."""
-        contents, stages, facts = self.contents, self.finished, self.reader.facts(self.contents["collection"])
+        contents, stages, facts = self.contents, self.finished, self.reader.facts(self.reader.corpus)
         where = machines(map(self.reader.artefact, stages)) or NONE
-        numbers = ", ".join(f"{each['queries']:,} {split}" for split, each in facts.get("splits", {}).items())
+        counts = self.reader.query_counts(self.reader.splits)
+        numbers = ", ".join(f"{count:,} {split}" for split, count in counts.items())
         about = {"Configuration": " ".join(contents["configuration"]), "Passages": f"{facts['num_passages']:,}"}
         about |= {"Queries": numbers or NONE, "Evaluated on": ", ".join(contents["splits"]), "Commit": self.commit}
         about |= {"Last stage": self.written, "Machine": where}

@@ -48,7 +48,7 @@ def found_of(reader, stage, row, number):
         passages = np.asarray(pool.items.passages[pool.offsets[row] : pool.offsets[row + 1]]).tolist()
     else:
         passages = reader.found(stage, row)
-    known = reader.facts(reader.collection)["num_passages"]
+    known = reader.facts(reader.corpus)["num_passages"]
     return [each for each in dict.fromkeys(passages) if each < known][:number]
 
 
@@ -184,10 +184,12 @@ def case_table(reader, name, figure, label, stage, against):
     frame, facts = pq.read_table(reader.artefact(stage).path("contrast.parquet")).to_pandas(), reader.facts(stage)
     frame = chosen(frame.assign(difference=frame["value"] - frame["reference_value"]), name, figure)
     split = reader.artefact(stage).manifest["settings"]["split"]
-    frame.insert(1, "query", texts_by_id(reader, f"queries.{split}.parquet", "query_id", frame["query_id"]))
+    queries = reader.artefact(reader.splits[split]).path(f"queries.{split}.parquet")
+    corpus = reader.artefact(reader.corpus).path("corpus.parquet")
+    frame.insert(1, "query", texts_by_id(queries, "query_id", frame["query_id"]))
     for side in ("", "reference_"):
         at = frame.columns.get_loc(f"{side}doc_id") + 1
-        frame.insert(at, f"{side}text", texts_by_id(reader, "corpus.parquet", "doc_id", frame[f"{side}doc_id"]))
+        frame.insert(at, f"{side}text", texts_by_id(corpus, "doc_id", frame[f"{side}doc_id"]))
     measure, cells = facts["measure"], pd.DataFrame({"Query": frame["query_id"] + ": " + frame["query"]})
     cells[f"{measure}, {label}"] = frame["value"].map("{:.2f}".format)
     cells[f"{measure}, {against}"] = frame["reference_value"].map("{:.2f}".format)
@@ -215,9 +217,9 @@ def chosen(frame, name, figure):
     return pd.concat([won[: figure["won"]], lost[: figure["lost"]]]).reset_index(drop=True)
 
 
-def texts_by_id(reader, file, key, ids):
+def texts_by_id(path, key, ids):
     """The title, or else the text, of some queries or passages by their ids (list); empty for one that is not there."""
-    lines = lines_of_ids(reader.artefact(reader.collection).path(file), key, ids.dropna().unique())
+    lines = lines_of_ids(path, key, ids.dropna().unique())
     texts = {each: " ".join((line.get("title") or line["text"]).split()) for each, line in lines.items()}
     return [texts.get(each, "") for each in ids]
 

@@ -60,10 +60,10 @@ class Named:
             raise Refusal(f"{self.place}.systems: {system} has no pool of negatives. Name another split, or system.")
         return pools[-1]
 
-    def vectors(self, system, episode=-1):
-        """The encode stages of queries and passages of a checkpoint of an experiment, by default the last."""
-        vectors = self.seeds(system)[0].episodes[episode].vectors
-        return [vectors.queries, vectors.passages]
+    def vectors(self, system, split, episode=-1):
+        """The encode stages of queries of a split and of passages of a checkpoint of an experiment, by default the
+        last."""
+        return list(self.seeds(system)[0].episodes[episode].vectors.of_split(split).values())
 
     def analysis(self, systems, name, key):
         """[[label, stage of an analysis after the last episode]] of experiments."""
@@ -81,7 +81,7 @@ def map_of(seen, figure):
         for each in figure.systems
     ]
     planes = [
-        [seen.label(each) + said, *seen.vectors(each, episode)]
+        [seen.label(each) + said, *seen.vectors(each, figure.split, episode)]
         for each in figure.vectors
         for said, episode in ((", start", 0), ("", -1))
         if figure.start or episode
@@ -91,7 +91,7 @@ def map_of(seen, figure):
 
 def scores_of(seen, figure):
     """What a settings.Scores is drawn from: a list per system."""
-    return [[seen.label(s), seen.search(s, figure.split), *seen.vectors(s)] for s in figure.systems]
+    return [[seen.label(s), seen.search(s, figure.split), *seen.vectors(s, figure.split)] for s in figure.systems]
 
 
 def curves_of(seen, figure):

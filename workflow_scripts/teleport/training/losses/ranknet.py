@@ -32,7 +32,8 @@ class Settings(Section):
                 "training.loss.star_alpha weighs own negatives against the rest of the batch: it goes with "
                 "negatives_per_query of 1 or more. Set it to null, or change that"
             )
-        if self.star_alpha is not None and training.masks and training.accumulate > 1:
+        masks = training.masks or training.positive == "all"
+        if self.star_alpha is not None and masks and training.accumulate > 1:
             raise Refusal(
                 "training.loss.star_alpha adds two means, of which masks leave unequal parts to micro-batches: set "
                 "training.accumulate to 1, masks to [], or star_alpha to null"

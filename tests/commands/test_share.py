@@ -1,0 +1,401 @@
+"""Stages that travel: what is written for others, and what is taken of others and what is refused, file by file."""
+
+import io
+import json
+import os
+import shutil
+import tarfile
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import huggingface_hub
+import huggingface_hub.constants
+import pytest
+
+from commands.share import fetch, share, stages_at
+from hub import Hub
+from teleport.refusal import Refusal
+from teleport.report.links import link_experiment
+from teleport.running import places
+from teleport.running.artefact import MANIFEST, SPEC, STAGES, Artefact, is_finished, signed
+from teleport.running.code import stage_code
+from teleport.running.files import write_bytes, write_json
+from teleport.running.job import Job
+from teleport.running.places import arrives, place_at
+from teleport.running.run import publish_manifest
+
+ENCODE, INDEX, TRAIN, EVALUATE, BM25 = (
+    f"{kind}/{number:012x}" for number, kind in enumerate(["encode", "index", "train", "evaluate", "bm25"], 1)
+)
+FILES = {
+    ENCODE: {"passages.npy": b"vectors" * 100},
+    INDEX: {"index.json": b"{}"},
+    TRAIN: {"checkpoint/model.safetensors": b"weights" * 1000, "losses.tsv": b"step\tloss\n"},
+    EVALUATE: {"per_query.parquet": b"scores"},
+    BM25: {"run.gz": b"run"},
+}
+INPUTS = {INDEX: {"passages": ENCODE}, TRAIN: {"index": INDEX}, EVALUATE: {"checkpoint": TRAIN}}
+
+
+def job_of(name, code=None, inputs=None):
+    kind, key = name.split("/")
+    spec = {"kind": kind, "key": key, "settings": {}, "inputs": INPUTS.get(name, {}) if inputs is None else inputs}
+    return Job(spec | {"loads": {}, "origins": {"mirror": "/home/me"}, "code": code or stage_code(kind, {})})
+
+
+def finish(name, code=None):
+    """A finished stage as the workflow leaves it."""
+    job = job_of(name, code)
+    write_json(job.folder / SPEC, {key: value for key, value in job.spec.items() if key != "code"})
+    for file, content in FILES[name].items():
+        top = Path(file).parts[0]
+        part = job.outputs.get(top) or job.output(top)
+        write_bytes(part / Path(*Path(file).parts[1:]) if part.name != f"{file}.part" else part, content)
+    manifest = {"kind": job.kind, "key": job.key, "stamp": job.stamp(), "settings": {}, "inputs": job.spec["inputs"]}
+    manifest |= {"facts": {}, "files": job.publish(), "provenance": {"code": job.code, "git_commit": "c0ffee"}}
+    publish_manifest(job, signed(manifest))
+
+
+@pytest.fixture
+def elsewhere(tmp_path, monkeypatch):
+    """A folder with the finished experiment `tele`, whose table shows BM25 too; the second folder is where to go."""
+    for folder in ("one", "two"):
+        (tmp_path / folder).mkdir()
+    monkeypatch.chdir(tmp_path / "one")
+    for name in FILES:
+        finish(name)
+    rows = [SimpleNamespace(link=name.split("/")[0], stage=SimpleNamespace(name=name), seed=1, episode=1)
+            for name in (ENCODE, INDEX, TRAIN, EVALUATE)]  # fmt: skip
+    link_experiment(rows, "results/experiments/tele")
+    sources = Path("results/tables/main.sources.csv")
+    write_bytes(sources, f"system,episode,stage\ntele,1,{EVALUATE}\nBM25,,{BM25}\n".encode())
+    return tmp_path / "two"
+
+
+def contents(folder):
+    """{path below results/stages: bytes} of what a manifest lists."""
+    return {
+        f"{name}/{file}": (folder / STAGES / name / file).read_bytes() for name, of in FILES.items() for file in of
+        if (folder / STAGES / name / file).exists()
+    }  # fmt: skip
+
+
+def below(folder):
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+
+
+@pytest.mark.parametrize("to", ["shared", "shared.tar"])
+def test_an_experiment_travels_with_what_its_table_shows(elsewhere, monkeypatch, to):
+    said = share(stages_at("tele"), f"../{to}", vectors=True)
+    assert said.startswith("5 stages, ") and said.endswith(f"teleport fetch ../{to}")
+    here = Path.cwd()
+    monkeypatch.chdir(elsewhere)
+    assert "/home/me" not in "".join(place_at(f"../{to}").open(f"{n}/{SPEC}").read().decode() for n in FILES)
+    (arrived,) = fetch(f"../{to}")
+    assert arrived.startswith(f"5 stages have arrived from ../{to}, ")
+    assert contents(elsewhere) == contents(here) and len(contents(here)) == 6
+    times = [(STAGES / name / MANIFEST).stat().st_mtime_ns for name in (ENCODE, INDEX, TRAIN, EVALUATE)]
+    assert times == sorted(times), "else Snakemake would make a stage anew after its input"
+    assert fetch(f"../{to}")[0].endswith("; 5 were here already.")
+    assert [Artefact(STAGES / name).verify() for name in FILES] == [None] * 5
+    assert not list(elsewhere.rglob("*.part"))
+
+
+def test_a_results_folder_is_a_place_too_and_a_stage_comes_with_what_it_was_made_from(elsewhere, monkeypatch):
+    assert stages_at("results/experiments/tele/train") == stages_at(TRAIN) == stages_at(TRAIN[6:]) == {TRAIN}
+    share({TRAIN}, "../shared", vectors=True)
+    monkeypatch.chdir(elsewhere)
+    fetch("../shared")
+    assert [is_finished(name) for name in FILES] == [True, True, True, False, False]
+    assert fetch("../one/results")[0].startswith("2 stages have arrived")
+
+
+def test_without_vectors_all_else_is_finished(elsewhere, monkeypatch):
+    share(stages_at("tele"), "../shared.tar", vectors=False)
+    monkeypatch.chdir(elsewhere)
+    fetch("../shared.tar")
+    assert all(map(is_finished, FILES)) and not (STAGES / ENCODE / "passages.npy").exists()
+    assert (STAGES / INDEX / "index.json").exists(), "an index for exact search has no vectors of its own"
+    assert (STAGES / TRAIN / "losses.tsv").exists() and [Artefact(STAGES / name).verify() for name in FILES]
+    with pytest.raises(Refusal, match="passages.npy was removed .*--forcerun"):
+        Artefact(STAGES / ENCODE).path("passages.npy")
+    assert fetch("../shared.tar")[0].endswith("; 5 were here already.")
+
+
+def test_an_archive_is_the_same_for_the_same_stages(elsewhere):
+    for to in ("../a.tar", "../b.tar"):
+        share({TRAIN}, to, vectors=True)
+    assert (elsewhere.parent / "a.tar").read_bytes() == (elsewhere.parent / "b.tar").read_bytes()
+
+
+def test_every_flipped_byte_of_a_result_is_refused_by_its_name(elsewhere, monkeypatch):
+    share(stages_at("tele"), "../shared", vectors=True)
+    monkeypatch.chdir(elsewhere)
+    shared = Path("../shared/stages")
+    tried = 0
+    for path in [path for path in sorted(shared.rglob("*")) if path.is_file()]:
+        sound = path.read_bytes()
+        at = sound.rindex(b'"') - 1 if path.suffix == ".json" and len(sound) > 2 else len(sound) // 2
+        path.write_bytes(sound[:at] + bytes([sound[at] ^ 1]) + sound[at + 1 :])
+        shutil.rmtree("results", ignore_errors=True)
+        with pytest.raises(Refusal, match=f"stages/{path.relative_to(shared)} ") as refused:
+            fetch("../shared")
+        assert "\n" not in str(refused.value)
+        stage = "/".join(path.relative_to(shared).parts[:2])
+        assert not is_finished(stage) and not list(Path().rglob("*.part"))
+        path.write_bytes(sound)
+        tried += 1
+    assert tried == 6 + 5 + 5
+    fetch("../shared")
+    assert all(map(is_finished, FILES)), "as nothing but the flipped bytes was in the way"
+
+
+def test_what_is_missing_cut_or_too_long_is_refused_by_its_name(elsewhere, monkeypatch):
+    share({TRAIN}, "../shared", vectors=True)
+    monkeypatch.chdir(elsewhere)
+    path = Path("../shared/stages", TRAIN, "checkpoint/model.safetensors")
+    sound = path.read_bytes()
+    for damage in (lambda: path.unlink(), lambda: path.write_bytes(sound[:-1]), lambda: path.write_bytes(sound + b"x")):
+        damage()
+        with pytest.raises(Refusal, match=f"stages/{TRAIN}/checkpoint/model.safetensors (is missing|does not have)"):
+            fetch("../shared")
+        assert is_finished(INDEX) and not (STAGES / TRAIN / "losses.tsv").exists()
+
+
+def test_a_stage_under_another_key_is_refused(elsewhere, monkeypatch):
+    share({ENCODE}, "../shared", vectors=True)
+    monkeypatch.chdir(elsewhere)
+    Path("../shared/stages", ENCODE).rename(Path("../shared/stages", "encode/00000000000f"))
+    with pytest.raises(Refusal, match=f"encode/00000000000f/manifest.json describes {ENCODE}"):
+        fetch("../shared")
+
+
+def archive(path, *members):
+    """A tar archive of members: (name, type, bytes)."""
+    with tarfile.open(path, "w") as tar:
+        for name, kind, content in members:
+            member = tarfile.TarInfo(name)
+            member.type, member.size, member.linkname = kind, len(content), "/etc/passwd"
+            tar.addfile(member, io.BytesIO(content))
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "said"),
+    [
+        ("/etc/passwd", tarfile.REGTYPE, "is not below stages/KIND/KEY"),
+        ("../stages/train/000000000003/x", tarfile.REGTYPE, "is not below"),
+        ("stages/train/000000000003/../../../x", tarfile.REGTYPE, "is not below"),
+        ("stages/train/x", tarfile.REGTYPE, "is not below"),
+        ("other/train/000000000003/x", tarfile.DIRTYPE, "is not below"),
+        (f"stages/{TRAIN}/x", tarfile.SYMTYPE, "is a link"),
+        (f"stages/{TRAIN}/x", tarfile.LNKTYPE, "is a link"),
+        (f"stages/{TRAIN}/x", tarfile.CHRTYPE, "is a link, a device"),
+        (f"stages/{TRAIN}/x", tarfile.FIFOTYPE, "is a link, a device"),
+        (f"stages/{TRAIN}/{MANIFEST}", tarfile.REGTYPE, "is there twice"),
+    ],
+)
+def test_members_with_names_elsewhere_links_and_devices_are_refused(elsewhere, name, kind, said):
+    sound = (f"stages/{TRAIN}/{MANIFEST}", tarfile.REGTYPE, b"{}")
+    archive("a.tar", sound, (name, kind, b""))
+    with pytest.raises(Refusal, match=f"^a.tar: its member '{name}' {said}"):
+        place_at("a.tar")
+
+
+def test_a_name_in_a_manifest_that_leads_out_of_its_stage_is_refused(elsewhere, monkeypatch):
+    share({TRAIN}, "../shared", vectors=True)
+    monkeypatch.chdir(elsewhere)
+    path = Path("../shared/stages", TRAIN, MANIFEST)
+    sound = json.loads(path.read_text())
+    for name in ("../../../../stolen", "/tmp/stolen", MANIFEST, "."):
+        files = {name: sound["files"]["losses.tsv"]}
+        write_json(path, signed(sound | {"files": files}))
+        with pytest.raises(Refusal, match=f"{TRAIN} lists '{name}', outside"):
+            fetch("../shared")
+
+
+def test_an_archive_that_is_cut_or_has_a_torn_header_is_refused(elsewhere):
+    """At a torn header tarfile ends as if the archive did."""
+    share({TRAIN}, "a.tar", vectors=True)
+    sound = Path("a.tar").read_bytes()
+    assert place_at("a.tar").names() == [ENCODE, INDEX, TRAIN]
+    second = sound.index(b"stages/", 1)
+    while second % 512:
+        second = sound.index(b"stages/", second + 1)
+    for cut in (100, second, second + 100, len(sound) // 1024 * 512 + 7):
+        Path("a.tar").write_bytes(sound[:cut].rstrip(b"\0") if cut == len(sound) else sound[:cut])
+        with pytest.raises(Refusal, match=r"^a\.tar is no tar archive, or cut or torn"):
+            place_at("a.tar")
+    Path("a.tar").write_bytes(sound[: second + 3] + b"X" + sound[second + 4 :])
+    with pytest.raises(Refusal, match=f"torn after stages/{ENCODE}/"):
+        place_at("a.tar")
+
+
+@pytest.mark.parametrize("make", [os.mkdir, os.mkfifo, lambda path: None, lambda path: os.symlink("/dev/zero", path)])
+def test_a_place_that_is_none_is_refused(elsewhere, make):
+    make("place")
+    with pytest.raises(Refusal, match="^place (has no folder `stages`|is not there, or is no regular file)"):
+        fetch("place")
+    Path("empty/stages").mkdir(parents=True)
+    with pytest.raises(Refusal, match="^empty has no stages"):
+        fetch("empty")
+
+
+def test_links_and_pipes_in_a_folder_are_refused(elsewhere, monkeypatch):
+    share({ENCODE}, "../shared", vectors=True)
+    monkeypatch.chdir(elsewhere)
+    path = Path("../shared/stages", ENCODE, "passages.npy")
+    for make in (lambda: path.symlink_to("/dev/zero"), lambda: os.mkfifo(path), lambda: path.mkdir()):
+        path.rmdir() if path.is_dir() else path.unlink()
+        make()
+        with pytest.raises(Refusal, match=f"{ENCODE}/passages.npy is a (link|pipe|folder)"):
+            fetch("../shared")
+
+
+def test_what_is_not_finished_or_not_sound_is_not_shared(elsewhere):
+    (STAGES / BM25 / MANIFEST).unlink()
+    with pytest.raises(Refusal, match=f"^1 of 5 stages are not finished, such as {BM25}: run"):
+        share(stages_at("tele"), "../shared", vectors=True)
+    finish(BM25)
+    (STAGES / TRAIN / "losses.tsv").write_text("x")
+    for to in ("../shared", "../shared.tar"):
+        with pytest.raises(Refusal, match=f"{TRAIN}/losses.tsv has 1 bytes"):
+            share(stages_at("tele"), to, vectors=True)
+    assert below(elsewhere.parent / "two") == [] and not list(elsewhere.parent.glob("shared*"))
+    with pytest.raises(Refusal, match="^other is no stage, experiment or configuration file"):
+        stages_at("other")
+
+
+def test_nothing_is_written_over(elsewhere):
+    Path("mine.tar").write_text("mine")
+    Path("mine").mkdir()
+    Path("mine/file").touch()
+    for to in ("mine.tar", "mine"):
+        with pytest.raises(Refusal, match=f"^{to} is there already"):
+            share({TRAIN}, to, vectors=True)
+    with pytest.raises(Refusal, match=r"^--to mine\.tar\.gz: archives are not compressed"):
+        share({TRAIN}, "mine.tar.gz", vectors=True)
+    assert Path("mine.tar").read_text() == "mine" and below(Path("mine")) == ["file"]
+
+
+def test_what_other_code_or_other_inputs_made_stays_out(elsewhere, monkeypatch):
+    finish(TRAIN, code="of yesterday")
+    share(stages_at("tele"), "../shared", vectors=True)
+    here = Path.cwd()
+    monkeypatch.chdir(elsewhere)
+    said = fetch("../shared")
+    assert said[0].startswith("3 stages have arrived")
+    assert said[1].startswith(f"1 were made by other code and stay out, such as {TRAIN} (commit c0ffee)")
+    assert said[2].startswith("1 stay out because what they were made from is not here") and EVALUATE in said[2]
+    monkeypatch.chdir(here)
+    monkeypatch.setitem(FILES, ENCODE, {"passages.npy": b"other bits of another processor"})
+    finish(ENCODE)
+    shutil.copytree(STAGES / ENCODE, elsewhere / "results/stages" / ENCODE, dirs_exist_ok=True)
+    shutil.rmtree(elsewhere / STAGES / INDEX)
+    monkeypatch.chdir(elsewhere)
+    said = fetch("../shared")
+    assert said[0].startswith("0 stages have arrived") and said[0].endswith("2 were here already.")
+    assert said[2].startswith("2 stay out because what they were made from") and INDEX in said[2]
+    assert not is_finished(INDEX), "it is of other vectors than those that are here"
+
+
+def test_of_a_configuration_only_its_stages_are_taken(elsewhere, monkeypatch):
+    share(stages_at("tele"), "../shared", vectors=True)
+    monkeypatch.chdir(elsewhere)
+    plan = SimpleNamespace(stages={name: SimpleNamespace(loads={}) for name in (ENCODE, INDEX, "train/00000000000f")})
+    said = fetch("../shared", plan)
+    assert said[0].startswith("2 stages have arrived") and said[-1] == (
+        "2 of 3 stages of the configuration are finished."
+    )
+    with pytest.raises(Refusal, match="has 5 stages, none of which this configuration has"):
+        fetch("../shared", SimpleNamespace(stages={}))
+
+
+def test_the_stages_of_a_job_are_looked_for_in_every_place(elsewhere, monkeypatch, caplog):
+    caplog.set_level("INFO")
+    share({INDEX}, "../shared", vectors=True)
+    share(stages_at("tele"), "../shared.tar", vectors=True)
+    monkeypatch.chdir(elsewhere)
+    given = ["../shared", "../shared.tar"]
+    assert not arrives(job_of(ENCODE), []) and not arrives(job_of("train/00000000000f", inputs={}), given)
+    assert all(arrives(job_of(name), given) for name in (ENCODE, INDEX, TRAIN)) and is_finished(TRAIN)
+    assert f"{INDEX} comes from ../shared" in caplog.messages and f"{TRAIN} comes from ../shared.tar" in caplog.messages
+    assert not arrives(job_of(EVALUATE, code="edited"), given) and not is_finished(EVALUATE)
+    assert "made by other code" in caplog.messages[-1]
+
+
+def test_a_shard_of_a_stage_that_a_place_has_makes_nothing(elsewhere, monkeypatch):
+    share({ENCODE}, "../shared", vectors=True)
+    monkeypatch.chdir(elsewhere)
+    shards = [Job(job_of(ENCODE).spec | {"shard": f"{number}-of-2"}) for number in (1, 2)]
+    assert all(arrives(shard, ["../shared"]) and (shard.resume / MANIFEST).exists() for shard in shards)
+    assert not is_finished(ENCODE), "its own job joins the shards, or takes it"
+    assert arrives(job_of(ENCODE), ["../shared"])
+
+
+def test_a_place_without_the_stage_costs_less_than_a_second(elsewhere):
+    for number in range(1000):
+        path = Path(f"big/stages/encode/{number:012x}", MANIFEST)
+        path.parent.mkdir(parents=True)
+        path.write_text("{}")
+    with tarfile.open("big.tar", "w") as tar:
+        tar.add("big/stages", "stages")
+    started = time.process_time()
+    assert not arrives(job_of(TRAIN), ["big", "big.tar"])
+    assert time.process_time() - started < 1
+
+
+def test_a_fetch_that_dies_leaves_no_stage_that_looks_finished(elsewhere, monkeypatch):
+    share({ENCODE}, "../shared", vectors=True)
+    monkeypatch.chdir(elsewhere)
+
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    for name in ("sync", "write_json"):
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(places, name, killed)
+            fetch("../shared")
+        assert not is_finished(ENCODE) and not list(Path().rglob("*.part"))
+    assert fetch("../shared")[0].startswith("1 stages have arrived")
+
+
+@pytest.fixture
+def hub(monkeypatch, tmp_path):
+    """A hub on the loopback interface, to which uploads go in memory."""
+    served = Hub({})
+
+    def create_repo(self, name, exist_ok, private):
+        assert exist_ok and private
+
+    def upload_folder(self, repo_id, folder_path):
+        folder = Path(folder_path)
+        served.repositories[repo_id] = {name: (folder / name).read_bytes() for name in below(folder)}
+        return SimpleNamespace(oid=served.commit(repo_id))
+
+    monkeypatch.setattr(huggingface_hub.HfApi, "create_repo", create_repo)
+    monkeypatch.setattr(huggingface_hub.HfApi, "upload_folder", upload_folder)
+    template = f"{served.url}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
+    monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", served.url)
+    monkeypatch.setattr(huggingface_hub.constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_DISABLE_XET", True)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    yield served
+    served.close()
+
+
+def test_a_repository_of_the_hub_is_a_place_at_one_commit(elsewhere, monkeypatch, hub):
+    where = share(stages_at("tele"), "hub:me/runs", vectors=True).split()[-1]
+    assert where == f"hub:me/runs@{hub.commit('me/runs')}" and len(hub.repositories["me/runs"]) == 16
+    here = Path.cwd()
+    monkeypatch.chdir(elsewhere)
+    assert fetch(where)[0].startswith(f"5 stages have arrived from {where}")
+    assert contents(elsewhere) == contents(here) and not list(elsewhere.rglob("*.part"))
+    for wrong in ("hub:me/runs", "hub:me/runs@main", "hub:runs"):
+        with pytest.raises(Refusal, match="give hub:OWNER/NAME@COMMIT"):
+            fetch(wrong)
+    with pytest.raises(Refusal, match="^cannot get hub:me/other@"):
+        fetch(f"hub:me/other@{'0' * 40}")
+    with pytest.raises(Refusal, match="give hub:OWNER/NAME"):
+        share({TRAIN}, "hub:me/runs@main", vectors=True)

@@ -1,0 +1,238 @@
+"""Finished stages that travel: `share` writes them for others, `fetch` takes those of others."""
+
+import io
+import json
+import os
+import re
+import shutil
+import tarfile
+from collections import defaultdict
+from contextlib import contextmanager
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+from commands.disk import EXPERIMENTS, TABLES, rows, with_upstream
+from commands.export import KEY
+from teleport.plan.kinds import KINDS
+from teleport.refusal import Refusal
+from teleport.report.links import INDEX
+from teleport.running.artefact import (
+    DELETED,
+    MANIFEST,
+    SPEC,
+    STAGE,
+    STAGES,
+    Artefact,
+    content_digest,
+    is_finished,
+    signed,
+)
+from teleport.running.code import digests_of_all, stage_code
+from teleport.running.files import gigabytes, part_of, read_saved, require_output, write_json
+from teleport.running.job import Job
+from teleport.running.locks import read_finished, sole_process
+from teleport.running.places import FOLDER, REMEDY, place_at, receive, signed_at
+from teleport.running.run import publish_manifest
+
+OF_SPEC = ("kind", "key", "settings", "inputs", "loads")  # where files are fetched from (`origins`) stays at home
+HUB = re.compile(r"hub:([^/@]+/[^/@]+)(@.*)?")
+
+
+def share(names, to, vectors):
+    """Write finished stages, with all that they were made from, to a place; returns a sentence.
+
+    names: set of "kind/key"; to: a folder, a file NAME.tar, or hub:OWNER/NAME; vectors: whether those of passages and
+    queries go along, and the indexes over them. Every file is compared with its manifest first.
+    """
+    hub, archive = HUB.fullmatch(to), to.endswith(".tar")
+    if to.startswith("hub:") and not (hub and hub[2] is None):
+        raise Refusal(f"--to {to}: give hub:OWNER/NAME.")
+    if to.endswith((".gz", ".tgz", ".zst", ".zip")):
+        raise Refusal(f"--to {to}: archives are not compressed here. Give a path that ends with .tar.")
+    if not hub:
+        require_output(to, folder=not archive)
+        if archive and os.path.lexists(to):
+            raise Refusal(f"{to} is there already. Remove it, or give another path.")
+    names = with_upstream(names)
+    if lacking := sorted(name for name in names if not is_finished(name)):
+        what = f"{len(lacking)} of {len(names)} stages are not finished, such as {lacking[0]}"
+        raise Refusal(f"{what}: run the workflow first, or name fewer.")
+    stages = {name: Artefact(STAGES / name) for name in sorted(names)}
+    for stage in stages.values():
+        stage.verify()
+    members = [member for name, stage in stages.items() for member in members_of(name, stage, vectors)]
+    if hub:
+        to = send(hub[1], members)
+    else:
+        with part_of(to) as part:
+            (write_archive if archive else write_folder)(part, members)
+            os.replace(part, to)
+    size = sum(os.path.getsize(content) for _, content in members if isinstance(content, Path))
+    return f"{len(stages)} stages, {gigabytes(size)}. To take them: teleport fetch {to}"
+
+
+def members_of(name, stage, vectors):
+    """Yield (its name in the place, its path or its bytes) of every file of a stage that travels."""
+    home, manifest = f"{FOLDER}/{name}", stage.manifest
+    stays = not vectors and (manifest["kind"] == "encode" or "index.faiss" in manifest["files"])
+    files = [file for file in manifest["files"] if not (stays or stage.is_deleted(file))]
+    notes = {MANIFEST: signed(manifest)}
+    if len(files) < len(manifest["files"]):
+        notes[DELETED] = {"files": sorted(manifest["files"]), "manifest": content_digest(manifest)}
+    if spec := read_saved(STAGES / name / SPEC):
+        notes[SPEC] = signed({key: spec[key] for key in OF_SPEC if key in spec})
+    for file, content in notes.items():
+        yield f"{home}/{file}", json.dumps(content, indent=1, sort_keys=True).encode()
+    for file in files:
+        yield f"{home}/{file}", STAGES / name / file
+
+
+def write_folder(folder, members):
+    """Write members, as `members_of` gives them, as files."""
+    for name, content in members:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        if isinstance(content, Path):
+            shutil.copyfile(content, folder / name)
+        else:
+            (folder / name).write_bytes(content)
+
+
+def write_archive(path, members):
+    """Write members as a tar archive, which is the same for the same stages."""
+    with tarfile.open(path, "w") as archive:
+        for name, content in members:
+            member = tarfile.TarInfo(name)
+            with open(content, "rb") if isinstance(content, Path) else io.BytesIO(content) as file:
+                member.size = file.seek(0, os.SEEK_END)
+                file.seek(0)
+                archive.addfile(member, file)
+
+
+def send(repository, members):
+    """Upload members to a repository of the hub, private where it is new; returns "hub:OWNER/NAME@COMMIT"."""
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HFValidationError
+
+    api = HfApi()
+    with part_of(Path("results/shared")) as folder:
+        write_folder(folder, members)
+        try:
+            api.create_repo(repository, exist_ok=True, private=True)
+            return f"hub:{repository}@{api.upload_folder(repo_id=repository, folder_path=folder).oid}"
+        except (OSError, HFValidationError) as error:
+            raise Refusal(
+                f"the hub refuses {repository} ({error}). Look at its name, and at `hf auth whoami`."
+            ) from None
+
+
+def stages_at(what):
+    """The stages (set of "kind/key") that a person names: a stage by its link, folder or key, or an experiment, or a
+    folder of several, with what is in a table beside it."""
+    path = EXPERIMENTS / what if (EXPERIMENTS / what).exists() else Path(what)
+    if KEY.fullmatch(what):
+        path = next(STAGES.glob(f"*/{what}"), path)
+    for name in (what, "/".join(path.resolve().parts[-2:])):
+        if STAGE.fullmatch(name):
+            return {name}
+    found = set()
+    for index in path.rglob(INDEX):
+        own = rows([index], "\t", "kind", "key")
+        folder = TABLES / os.path.relpath(index.parent.parent, EXPERIMENTS)
+        shown = [rows([table], ",", "stage") for table in folder.glob("*.sources.csv")]
+        found |= own.union(*(table for table in shown if table & own))
+    if not found:
+        raise Refusal(f"{what} is no stage, experiment or configuration file. Look below {EXPERIMENTS}.")
+    return found
+
+
+@contextmanager
+def opened(where):
+    """Yields the place at a path, or what hub:OWNER/NAME@COMMIT has, which is downloaded for as long."""
+    if not where.startswith("hub:"):
+        yield place_at(where)
+        return
+    hub = HUB.fullmatch(where)
+    if not (hub and re.fullmatch("@[0-9a-f]{40}", hub[2] or "")):
+        raise Refusal(f"{where}: give hub:OWNER/NAME@COMMIT, with the 40 digits that `teleport share` has printed.")
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HFValidationError, HTTPError
+
+    with part_of(Path("results/fetched")) as folder:
+        folder.mkdir()
+        try:
+            snapshot_download(hub[1], revision=hub[2][1:], local_dir=folder, allow_patterns=f"{FOLDER}/*")
+        except (OSError, HFValidationError, HTTPError) as error:
+            raise Refusal(f"cannot get {where} ({type(error).__name__}: {error}). Check its name and commit.") from None
+        yield place_at(folder)
+
+
+def fetch(where, plan=None):
+    """Take the finished stages of a place, of those that a plan has (None: all); returns sentences (list of str).
+
+    A stage is taken where the code that is here would make it from the inputs that are here; else the workflow makes
+    it. It is compared with its manifest while it is copied, and the first that differs is refused.
+    """
+    digests, came, size = digests_of_all(), defaultdict(list), 0
+    with opened(where) as place:
+        names = place.names()
+        wanted = [name for name in names if plan is None or name in plan.stages]
+        if not wanted:
+            what = f"{len(names)} stages, none of which this configuration has" if names else "no stages"
+            raise Refusal(f"{where} has {what}. Give another place, or another configuration.")
+        manifests = {name: signed_at(place, name) for name in wanted}
+        for name in in_order(manifests, where):
+            manifest = manifests[name]
+            came[outcome := arrive(place, manifest, loads_of(place, name, plan), digests)].append(name)
+            size += sum(file["bytes"] for file in manifest["files"].values()) if outcome == "arrived" else 0
+    said = [f"{len(came['arrived'])} stages have arrived from {where}, {gigabytes(size)}; "
+            f"{len(came['here'])} were here already."]  # fmt: skip
+    if other := came["code"]:
+        commit = manifests[other[0]].get("provenance", {}).get("git_commit")
+        said.append(f"{len(other)} were made by other code and stay out, such as {other[0]} (commit {commit}). Check "
+                    "that out to take them, or let the workflow make them.")  # fmt: skip
+    if other := came["inputs"]:
+        said.append(f"{len(other)} stay out because what they were made from is not here, or differs: {other[0]}.")
+    if plan:
+        done = sum(map(is_finished, plan.stages))
+        said.append(f"{done} of {len(plan.stages)} stages of the configuration are finished.")
+    return said
+
+
+def in_order(manifests, where):
+    """The stages of {name: manifest}, each after those that it was made from."""
+    inputs = {name: manifest["inputs"].values() for name, manifest in manifests.items()}
+    try:
+        return [name for name in TopologicalSorter(inputs).static_order() if name in manifests]
+    except CycleError as error:
+        raise Refusal(f"{where}: stages are made from each other ({error.args[1]}). {REMEDY}") from None
+
+
+def loads_of(place, name, plan):
+    """{name: module} that a stage loads, by the plan or by the stage.json of the place."""
+    if plan:
+        return plan.stages[name].loads
+    if "loads" not in (spec := signed_at(place, name, SPEC) or {}):
+        raise Refusal(f"{place.path} has no {SPEC} of {name}. Name the configuration: teleport fetch PLACE FILE")
+    return spec["loads"]
+
+
+def arrive(place, manifest, loads, digests):
+    """Take one stage; returns "arrived", "here" where it is finished, or why it stays out: "code", "inputs"."""
+    kind, code = manifest["kind"], None
+    if kind in KINDS and digests.keys() >= set(loads.values()):
+        code = stage_code(kind, loads, digests.__getitem__)
+    why = "inputs" if manifest["stamp"]["code"] == code else "code"
+    if not all(map(is_finished, manifest["inputs"].values())):
+        return why
+    spec = {key: manifest[key] for key in ("kind", "key", "settings", "inputs")} | {"loads": loads, "origins": {}}
+    job = Job(spec | {"code": code})
+    with sole_process(job):
+        if read_finished(job, job.folder / MANIFEST):
+            return "here"
+        if manifest["stamp"] != job.stamp():
+            return why
+        receive(place, job, manifest)
+        if not (job.folder / SPEC).exists():
+            write_json(job.folder / SPEC, spec)
+        publish_manifest(job, manifest)
+        return "arrived"

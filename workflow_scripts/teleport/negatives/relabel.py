@@ -1,0 +1,159 @@
+"""Stage `relabel`: a pool whose negatives have been judged, and the positives that training has then.
+
+A rule of `negatives.relabelling` says of each negative of a pool whether it is kept, left out, or a positive, and of
+which queries all are left out, so that nobody trains on them. What becomes a positive comes after the query's other
+positives, in the order of the pool. The pool of the stage `merge` stays as it is, and momentum draws from that one.
+"""
+
+from collections import Counter
+from functools import cache, partial
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from teleport.arrays import Ragged, save_array
+from teleport.collection.reader import OWN_POSITIVES, positives_of_job
+from teleport.evaluation.names import read_column
+from teleport.negatives import known_positives
+from teleport.negatives.candidates import blocks
+from teleport.negatives.pool import Items, PoolWriter, read_pool
+from teleport.negatives.relabelling import KEPT, NAMES, POSITIVE, WITHOUT_QUERY
+from teleport.negatives.scores import PairTable, positive_scores
+from teleport.refusal import Refusal
+from teleport.running.log import log
+from teleport.settings.pool import RelabelSettings as Settings  # noqa: F401
+
+BLOCK_NEGATIVES = 2**18  # judged at once
+
+
+def run(job):
+    """Write the pool (`pool.PoolWriter`), its positives (positives.offsets.npy int64 [Q + 1], positives.passages.npy
+    int32, a `Ragged`), and relabelled.parquet (`Listed`).
+
+    Facts: queries (that had negatives), negatives (that are left), relabelled {label: different pairs of a query and a
+    passage}, dropped_queries, empty_queries (others without a negative left).
+    """
+    pool, positives = read_pool(partial(job.input, "negatives")), positives_of_job(job, "train")
+    lengths, end = np.diff(pool.offsets), len(pool.offsets) - 1
+    roles = {role.removeprefix("scores."): role for role in job.inputs if role.startswith("scores.")}
+    tables = {name: PairTable.open(job, role, end) for name, role in roles.items()}
+    labels_of = partial(job.load("relabel").labels, **job.settings.relabel.own)
+    answering, writer = cache(partial(have_answers, job, pool)), PoolWriter(job.output, pool.names)
+    listed, found, after, dropped = Listed(job, tables), [keys_of(positives.rows, positives.values)], [], 0
+    for first, last in blocks([lengths], 0, end, BLOCK_NEGATIVES):
+        judged = Judged(pool, first, last, positives, tables, answering)
+        labels_N = labels_of(judged)
+        without_Q = judged.count(labels_N == WITHOUT_QUERY) > 0
+        labels_N[without_Q[judged.queries_N]] = WITHOUT_QUERY
+        after.append(judged.count(labels_N == KEPT))
+        writer.append(after[-1], Items(*(field[labels_N == KEPT] for field in judged.items)))
+        found.append(judged.keys_N[first_of_each(judged.keys_N, labels_N == POSITIVE)])
+        listed.append(judged, labels_N)
+        dropped += int(np.count_nonzero(without_Q))
+        job.progress(last, end, "queries")
+    writer.close()
+    listed.close()
+    keys = np.concatenate(found)
+    keys = keys[first_of_each(keys, np.ones(len(keys), bool))]  # one may be judged relevant, with remove: answers
+    after_Q = np.concatenate([np.zeros(0, int), *after])
+    relabelled = Ragged.grouped(keys >> 32, (keys & (2**32 - 1)).astype(np.int32), end)
+    save_array(job.output(f"{OWN_POSITIVES}offsets.npy"), relabelled.offsets)
+    save_array(job.output(f"{OWN_POSITIVES}passages.npy"), relabelled.values)
+    had, left = int(np.count_nonzero(lengths)), int(np.count_nonzero(after_Q))
+    if had and not left:
+        kind = job.settings.relabel.kind
+        raise Refusal(
+            f"negatives.relabel {kind} leaves no query a negative. Look at the scores that it reads, or its settings."
+        )
+    if left < had:
+        log.warning("%d of %d queries have no negative after relabelling: nobody trains on them", had - left, had)
+    facts = {"queries": had, "negatives": int(after_Q.sum()), "relabelled": dict(listed.number)}
+    return facts | {"dropped_queries": dropped, "empty_queries": had - left - dropped}
+
+
+def have_answers(job, pool):
+    """bool [all negatives]: the passage has an answer of the query. All at once, so that the corpus is read once."""
+    rows = np.repeat(np.arange(len(pool.offsets) - 1), np.diff(pool.offsets))
+    return known_positives.have_answers(job, np.asarray(pool.items.passages)[:, None], rows)[:, 0]
+
+
+def keys_of(rows, passages):
+    """A number (int64) for each pair of a query and a passage; they ascend by query."""
+    return rows.astype(np.int64) << 32 | passages
+
+
+def first_of_each(keys, marked):
+    """int64, ascending: where each different one of the marked keys is for the first time."""
+    places = np.flatnonzero(marked)
+    return places[np.sort(np.unique(keys[places], return_index=True)[1])]
+
+
+class Judged:
+    """The N negatives of a block of queries, and what judges say of them.
+
+    queries_N: int64, the query of each, from 0 on in this block, ascending; items: flat `pool.Items`; keys_N: as
+    `keys_of`, by the rows of all queries
+    """
+
+    def __init__(self, pool, first, last, positives, tables, answering):
+        self.bounds = slice(*pool.offsets[[first, last]])
+        self.items = Items(*(np.asarray(field[self.bounds]) for field in pool.items))
+        self.queries_N = np.repeat(np.arange(last - first), np.diff(pool.offsets[first : last + 1]))
+        self.first, self.number = first, last - first
+        self.keys_N = keys_of(first + self.queries_N, self.items.passages)
+        self.positives, self.tables, self.answering = positives, tables, answering
+
+    def count(self, marked_N):
+        """int64 [queries]: how many of the marked negatives each query has."""
+        return np.bincount(self.queries_N[marked_N], minlength=self.number)
+
+    def different(self, marked_N):
+        """int64 [N]: how many different marked passages the query of each negative has."""
+        firsts = first_of_each(self.keys_N, marked_N)
+        return np.bincount(self.queries_N[firsts], minlength=self.number)[self.queries_N]
+
+    def scores(self, whose):
+        """float32 [N]: the scores of the negatives by a judge."""
+        return self.tables[whose].score(self.first + self.queries_N, self.items.passages)
+
+    def positive_scores(self, whose, rule):
+        """float32 [N]: s+ of the query of each negative by a judge, NaN of one without a positive. rule: see
+        `scores.positive_scores`"""
+        offsets = self.positives.offsets[self.first : self.first + self.number + 1]
+        rows = np.repeat(np.arange(self.number), np.diff(offsets))
+        asked = np.isin(rows, self.queries_N)  # of a part of the queries the others are not scored
+        scores = np.full(len(rows), np.nan, np.float32)
+        passages = self.positives.values[offsets[0] : offsets[-1]]
+        scores[asked] = self.tables[whose].score(self.first + rows[asked], passages[asked])
+        return positive_scores(scores, offsets - offsets[0], rule)[self.queries_N]
+
+    def have_answers(self):
+        """bool [N]: the text of the passage has an answer of the query."""
+        return self.answering()[self.bounds]
+
+
+class Listed:
+    """The table relabelled.parquet, a line for each different pair that is no negative any more: query_id, doc_id,
+    label (`relabelling.NAMES`), rank in its list, and `score.NAME` by each judge. number: {label: lines}"""
+
+    def __init__(self, job, tables):
+        self.query_ids = read_column(job, "queries.train.parquet", "query_id", "split.train")
+        self.doc_ids = read_column(job, "corpus.parquet", "doc_id")
+        self.tables, self.number = tables, Counter(dict.fromkeys(NAMES.values(), 0))
+        columns = [(name, pa.string()) for name in ("query_id", "doc_id", "label")] + [("rank", pa.int32())]
+        self.schema = pa.schema(columns + [(f"score.{name}", pa.float32()) for name in tables])
+        self.writer = pq.ParquetWriter(job.output("relabelled.parquet"), self.schema)
+
+    def append(self, judged, labels_N):
+        """Add the negatives of a block that have another label than KEPT."""
+        lines = first_of_each(judged.keys_N, labels_N != KEPT)
+        rows, passages = judged.first + judged.queries_N[lines], judged.items.passages[lines]
+        names = [NAMES[label] for label in labels_N[lines].tolist()]
+        self.number.update(names)
+        scores = [table.score(rows, passages) for table in self.tables.values()]
+        columns = [self.query_ids.take(pa.array(rows)), self.doc_ids.take(pa.array(passages)), names]
+        self.writer.write_table(pa.table([*columns, judged.items.ranks[lines], *scores], schema=self.schema))
+
+    def close(self):
+        self.writer.close()

@@ -1,0 +1,28 @@
+"""What a judge ranks above the positive becomes a positive, and what ranks below it and has an answer is left out: it
+is neither (ARHN, Choi et al., arXiv 2604.11092)."""
+
+from pydantic import Field
+
+from teleport.negatives.relabelling import DROPPED, KEPT, POSITIVE
+from teleport.settings.pool import PositiveScore
+from teleport.settings.scoring import Judge, Scored
+
+
+class Settings(Scored):
+    """`scores` ranks the passages of a query: the higher a score, the better (ARHN: a language model's order)."""
+
+    positive_score: PositiveScore = Field("lowest", description="s+ with several positives.")
+    answers: Judge | None = Field(
+        None,
+        description="Whose verdicts say which passages have an answer: a score of at least 0.5; null: those whose text "
+        "has an answer of the query in the collection.",
+    )
+
+
+def labels(judged, scores, positive_score, answers):
+    """Of a query without a positive nothing is above it."""
+    import numpy as np
+
+    above_N = judged.scores(scores) > judged.positive_scores(scores, positive_score)
+    answering_N = judged.have_answers() if answers is None else judged.scores(answers) >= np.float32(0.5)
+    return np.where(above_N, POSITIVE, np.where(answering_N, DROPPED, KEPT))

@@ -1,0 +1,195 @@
+"""Places that finished stages are taken from: a folder with `stages` in it, such as another results folder, or a tar
+archive of one.
+
+A stage that arrives is read once: it is copied and compared with its own manifest at the same time, under a temporary
+name beside its folder. Only files that the manifest lists are copied, and no other name in an archive becomes a path
+here. The copy is then like a result that an earlier run has left, and is taken only where the code that is here would
+make it from the inputs that are here. So a place decides no result and no key.
+"""
+
+import hashlib
+import json
+import os
+import tarfile
+from contextlib import nullcontext, suppress
+from pathlib import Path, PurePosixPath
+
+from teleport.refusal import Refusal
+from teleport.running.artefact import DELETED, MANIFEST, SPEC, STAGE, content_digest, parse_manifest
+from teleport.running.files import kind_of, part_of, remove, require_free_space, sync, write_json
+from teleport.running.job import Job
+from teleport.running.locks import sole_process
+from teleport.running.log import log
+from teleport.running.run import FINISHED, take
+
+FOLDER = "stages"  # of a place; below it as below results/stages
+REMEDY = "Have it shared again, or leave this place out."
+BLOCK = 2**20  # bytes in memory at a time
+OURS = (MANIFEST, FINISHED, SPEC, DELETED)  # names in a stage's folder that are no results
+
+
+def require_place(path, key=""):
+    """Raise Refusal for a path at which no place is; key: "artefacts: " where a configuration names it."""
+    if not (os.path.isdir(f"{path}/{FOLDER}") or os.path.isfile(path)):
+        there = f"has no folder `{FOLDER}`" if os.path.isdir(path) else "is not there, or is no regular file"
+        raise Refusal(f"{key}{path} {there}. Give what `teleport share` has written, or a folder `results`.")
+
+
+def place_at(path):
+    """The `Folder` or `Archive` at a path."""
+    require_place(path)
+    return Archive(Path(path)) if os.path.isfile(path) else Folder(Path(path))
+
+
+class Folder:
+    """A folder whose folder `stages` is like results/stages."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def names(self):
+        """The stages ("kind/key") that are there."""
+        found = ("/".join(path.parts[-3:-1]) for path in sorted(self.path.glob(f"{FOLDER}/*/*/{MANIFEST}")))
+        return [name for name in found if STAGE.fullmatch(name)]
+
+    def open(self, file):
+        """A file such as "train/0123456789ab/manifest.json", to be read as bytes; None where there is none."""
+        path = self.path / FOLDER / file
+        try:
+            mode = path.lstat().st_mode
+            if path.is_symlink() or not path.is_file():
+                raise Refusal(f"{path} is {kind_of(mode)}, not a regular file. {REMEDY}")
+            return open(path, "rb")
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+
+class Archive:
+    """A tar archive, not compressed. All of its members are looked at first; nothing is unpacked.
+
+    Raises Refusal for a member of another name than stages/KIND/KEY/..., for links and devices, and for an archive that
+    is cut or has a torn header, at which tarfile would stop in silence.
+    """
+
+    def __init__(self, path):
+        self.path, self.members, name = path, {}, "its beginning"
+        try:
+            self.tar = tarfile.open(path, "r:")  # noqa: SIM115
+            for member in self.tar:
+                name = member.name
+                self.add(member)
+            self.tar.fileobj.seek(self.tar.offset)
+            if self.tar.fileobj.read(tarfile.BLOCKSIZE) != bytes(tarfile.BLOCKSIZE):
+                raise tarfile.ReadError("no header and no end")
+        except tarfile.TarError as error:
+            raise Refusal(f"{path} is no tar archive, or cut or torn after {name} ({error}). {REMEDY}") from None
+
+    def add(self, member):
+        """Take note of one member."""
+        parts = PurePosixPath(member.name).parts
+        where = f"{self.path}: its member {member.name!r}"
+        if not (member.isdir() or member.type in (tarfile.REGTYPE, tarfile.AREGTYPE)):
+            raise Refusal(f"{where} is a link, a device or another special file. {REMEDY}")
+        if parts[:1] != (FOLDER,) or ".." in parts or not (member.isdir() or STAGE.fullmatch("/".join(parts[1:3]))):
+            raise Refusal(f"{where} is not below {FOLDER}/KIND/KEY. {REMEDY}")
+        if member.isdir():
+            return
+        if (file := "/".join(parts[1:])) in self.members:
+            raise Refusal(f"{where} is there twice. {REMEDY}")
+        self.members[file] = member
+
+    def names(self):
+        """As `Folder.names`."""
+        found = (file.removesuffix(f"/{MANIFEST}") for file in self.members if file.endswith(f"/{MANIFEST}"))
+        return sorted(name for name in found if STAGE.fullmatch(name))
+
+    def open(self, file):
+        """As `Folder.open`."""
+        member = self.members.get(file)
+        return member and self.tar.extractfile(member)
+
+
+def signed_at(place, name, file=MANIFEST):
+    """The manifest (dict) of a stage ("kind/key") of a place, or its stage.json, which names the stage too; None where
+    it is not there. Raises Refusal for one that is torn, edited or another stage's."""
+    where = f"{place.path}: {FOLDER}/{name}/{file}"
+    if (opened := place.open(f"{name}/{file}")) is None:
+        return None
+    with opened:
+        content = parse_manifest(opened.read(), where, REMEDY)
+    if (described := f"{content.get('kind')}/{content.get('key')}") != name:
+        raise Refusal(f"{where} describes {described}, another stage. {REMEDY}")
+    if file == MANIFEST and not {"sha256", "stamp", "files", "inputs"} <= content.keys():
+        raise Refusal(f"{where} is no manifest of a finished stage. {REMEDY}")
+    return content
+
+
+def vectors_left_out(place, name, manifest):
+    """Whether a place has a stage without its files, as `Artefact.delete_files` leaves it."""
+    if (opened := place.open(f"{name}/{DELETED}")) is None:
+        return False
+    with opened, suppress(ValueError, AttributeError):
+        return json.loads(opened.read()).get("manifest") == content_digest(manifest)
+    return False
+
+
+def receive(place, job, manifest):
+    """Copy the result of a stage from a place into its folder, as one that `take` may publish. Raises Refusal for the
+    first file that is not as the manifest says; nothing is left of it then."""
+    files, name = manifest["files"], f"{job.kind}/{job.key}"
+    require_free_space(job.folder, sum(entry["bytes"] for entry in files.values()))
+    deleted = vectors_left_out(place, name, manifest)
+    with part_of(job.folder) as part:
+        for file, expected in files.items():
+            where, path = f"{place.path}: {FOLDER}/{name}/{file}", PurePosixPath(file)
+            if path.is_absolute() or ".." in path.parts or not path.parts or path.parts[0] in OURS:
+                raise Refusal(f"{place.path}: the manifest of {name} lists {file!r}, outside its stage. {REMEDY}")
+            source = place.open(f"{name}/{file}")
+            if source is None and not deleted:
+                raise Refusal(f"{where} is missing although its manifest lists it. {REMEDY}")
+            if source is not None:
+                copy_checked(source, part / file, expected, where)
+        part.mkdir(exist_ok=True)  # of a stage without files
+        if deleted:
+            write_json(part / DELETED, {"files": sorted(files), "manifest": content_digest(manifest)})
+        write_json(part / FINISHED, manifest)
+        job.folder.mkdir(exist_ok=True)
+        for old in (FINISHED, MANIFEST, DELETED):  # of an earlier result, whose files are about to be replaced
+            (job.folder / old).unlink(missing_ok=True)
+        for path in sorted(part.iterdir(), key=lambda path: path.name == FINISHED):  # it comes last
+            remove(job.folder / path.name)
+            os.replace(path, job.folder / path.name)
+
+
+def copy_checked(source, target, expected, where):
+    """Copy an open file, and compare its size and SHA-256 with its entry in a manifest at the same time."""
+    digest, left = hashlib.sha256(), expected["bytes"]
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with source, open(target, "xb") as copy:
+        while left >= 0 and (block := source.read(BLOCK)):
+            left -= len(block)
+            digest.update(block)
+            copy.write(block)
+    if left or digest.hexdigest() != expected["sha256"]:
+        raise Refusal(f"{where} does not have the size and SHA-256 of its manifest: torn or edited. {REMEDY}")
+    sync(target)
+
+
+def arrives(job, paths):
+    """Whether one of some places (list of paths) has the result of a stage that this code makes from these inputs; then
+    the stage is finished. A shard of it has nothing to make."""
+    if not paths:
+        return False
+    name, whole = f"{job.kind}/{job.key}", Job(job.spec | {"shard": None}, root=job.root)
+    with sole_process(whole) if job.shard else nullcontext():
+        if job.shard and take(job):  # the job of another shard was first
+            return True
+        for path in paths:
+            place = place_at(path)
+            if manifest := signed_at(place, name):
+                if manifest["stamp"] == job.stamp():
+                    receive(place, job, manifest)
+                    log.info("%s comes from %s", name, path)
+                    return take(job)
+                log.info("%s has %s, but made by other code or from other inputs: it is made here", path, name)
+    return False
