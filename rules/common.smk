@@ -121,7 +121,8 @@ def forced():
     if MAIN:
         asked = workflow.dag_settings
         named = {*asked.forcerun, *(asked.targets if asked.forcetargets else ())}
-        os.environ["TELEPORT_FORCED"] = json.dumps(["all stages"] if asked.forceall else sorted(map(str, named)))
+        named = {"all stages"} if asked.forceall else named
+        os.environ["TELEPORT_FORCED"] = json.dumps(sorted(map(str, named)))
     return set(json.loads(os.environ["TELEPORT_FORCED"]))
 
 
