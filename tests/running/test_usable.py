@@ -103,11 +103,11 @@ GOES_ON = "the settings of the"
     ("visible", "options", "cpu_meant", "said"),
     [
         ("77", "--gpus 1", "", UNUSABLE),
-        ("77", "--gpus 0", "", GOES_ON),
-        ("", "--gpus 1", "", GOES_ON),
+        pytest.param("77", "--gpus 0", "", GOES_ON, marks=pytest.mark.slow),  # those that go on load transformers
+        pytest.param("", "--gpus 1", "", GOES_ON, marks=pytest.mark.slow),
         ("", "--gpus 1 --attempt 1", "", NOT_GIVEN),
         ("", "--gpus 1 --attempt 1", "1", GOES_ON),
-        ("", "--gpus 0 --attempt 1", "", GOES_ON),
+        pytest.param("", "--gpus 0 --attempt 1", "", GOES_ON, marks=pytest.mark.slow),
     ],
 )
 def test_a_stage_ends_before_any_work(tmp_path, visible, options, cpu_meant, said):

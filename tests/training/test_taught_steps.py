@@ -106,6 +106,7 @@ def test_micro_batches_of_a_loss_over_own_lists_are_the_whole_step(made, name):
     require_same(split, whole)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("without_gpu")
 def test_two_processes_equal_one(made, tmp_path, monkeypatch):
     """All cases in one pair of processes, each with gradient caching."""
