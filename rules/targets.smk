@@ -16,10 +16,10 @@ def not_linked(path):
     return WorkflowError(f"{path} is no stage of this configuration. {nearest(path, linked())}")
 
 
-FORCED, forces = set(), False
+FORCED, forces = set(sys.argv) if {"--force", "-f"} & set(sys.argv) else set(), False  # --force: all that is asked for
 for word in sys.argv:
     forces = word in ("--forcerun", "--force-run", "-R") or (forces and not word.startswith("-"))
-    FORCED |= {word} if forces or {"--force", "-f"} & set(sys.argv) else set()
+    FORCED |= {word} if forces else set()
 NAMED = list(dict.fromkeys(word for word in sys.argv if os.path.normpath(word).startswith("results/experiments/")))
 for word in NAMED if MAIN else ():
     link = os.path.normpath(word)

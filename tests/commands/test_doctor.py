@@ -95,7 +95,7 @@ def test_a_compiler_is_tried(monkeypatch):
         raise RuntimeError("Command '['/usr/bin/gcc', '/tmp/main.c']' returned non-zero exit status 1.\n\nSet TORCH")
 
     monkeypatch.setattr("teleport.encoder.precision.pick_device", lambda: torch.device("cuda"))
-    monkeypatch.setattr("teleport.encoder.precision.shutil.which", lambda name: name)
+    monkeypatch.setattr("teleport.running.devices.shutil.which", lambda name: name)
     monkeypatch.setattr(module, "find_spec", lambda name: True)
     monkeypatch.setattr(torch, "ones", lambda *sizes, device=None: ones(*sizes))
     monkeypatch.setattr(torch, "compile", without_headers)

@@ -46,12 +46,12 @@ def test_bf16_on_a_gpu_without_it_is_refused_with_the_remedy(monkeypatch):
     "asked, device, expected", [(True, "cuda", True), (True, "cpu", False), (False, "cuda", False)]
 )
 def test_layers_are_compiled_on_cuda_where_it_is_asked_for(monkeypatch, asked, device, expected):
-    monkeypatch.setattr(precision.shutil, "which", lambda name: f"/usr/bin/{name}")
+    monkeypatch.setattr("teleport.running.devices.shutil.which", lambda name: f"/usr/bin/{name}")
     assert precision.compiles(asked, torch.device(device)) is expected
 
 
 def test_compiling_without_a_compiler_is_refused_with_the_remedy(monkeypatch):
-    monkeypatch.setattr(precision.shutil, "which", lambda name: None)
+    monkeypatch.setattr("teleport.running.devices.shutil.which", lambda name: None)
     with pytest.raises(ValueError, match="no C compiler.*Debian: gcc"):
         precision.compiles(True, torch.device("cuda"))
     assert precision.compiles(True, CPU) is False

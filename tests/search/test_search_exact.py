@@ -336,7 +336,7 @@ def test_the_kernel_appends_what_the_groups_append(seed):
         if by_kernel:
             exact.append_reaching(candidates, *block, 1000)
         else:
-            candidates.add_by_groups(1000, *block, 5000, candidates.crowded_Q)
+            candidates.add_by_groups(1000, *block, candidates.crowded_Q)
         rows = zip(
             candidates.count_Q.tolist(), candidates.ids_QR, candidates.lower_QR, candidates.upper_QR, strict=True
         )

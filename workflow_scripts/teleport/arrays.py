@@ -82,6 +82,17 @@ def places_of(offsets, rows):
     return np.repeat(shifts, lengths) + np.arange(lengths.sum())
 
 
+def pair_keys(rows, values):
+    """A number (int64) for each pair of a row and a value, both from 0 to 2^31 - 1; sorted they ascend by row, then by
+    value. `rows_and_values` takes them apart."""
+    return rows.astype(np.int64) << 32 | values
+
+
+def rows_and_values(keys):
+    """(rows int64, values int32) of `pair_keys`."""
+    return keys >> 32, (keys & (2**32 - 1)).astype(np.int32)
+
+
 def are_first(values_QX):
     """bool [Q, X]: no earlier value of the row is the same. values_QX: int32, from 0 on"""
     keys_QX = values_QX.astype(np.int64) << 32 | np.arange(values_QX.shape[1])

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from teleport.arrays import Ragged, places_of
+from teleport.arrays import Ragged, pair_keys, places_of, rows_and_values
 from teleport.refusal import Refusal
 
 OWN_POSITIVES = "positives."  # how their files begin in a stage that has a pool too
@@ -39,10 +39,9 @@ def with_same_text(corpus, queries, split, known):
     first_P = np.load(corpus.path("same_text.npy"))  # of each passage the first one with its text
     copies = Ragged.grouped(first_P, np.arange(len(first_P)), len(first_P))
     texts, own = first_P[known.values], pq.read_table(queries.path(f"same_text.{split}.parquet"))
-    rows = np.concatenate([np.repeat(known.rows, copies.lengths[texts]), own["query"].to_numpy()]).astype(np.int64)
+    rows = np.concatenate([np.repeat(known.rows, copies.lengths[texts]), own["query"].to_numpy()])
     equal = np.concatenate([copies.values[places_of(copies.offsets, texts)], own["passage"].to_numpy()])
-    keys = np.unique(rows << 32 | equal)
-    return Ragged.grouped(keys >> 32, (keys & (2**32 - 1)).astype(np.int32), len(known))
+    return Ragged.grouped(*rows_and_values(np.unique(pair_keys(rows, equal))), len(known))
 
 
 def positives_of(collection, found, split):

@@ -1,13 +1,12 @@
 """Which device computes, and in which precision."""
 
-import os
-import shutil
 from contextlib import nullcontext
 from pathlib import Path
 
 import torch
 
 from teleport.refusal import Refusal
+from teleport.running.devices import has_c_compiler
 from teleport.running.log import log
 
 CPU_INFO = Path("/proc/cpuinfo")
@@ -30,10 +29,10 @@ def to_device(tensor, device):
 
 def compiles(asked, device, tokens=0):
     """Whether torch.compile prepares the layers that encode so many tokens on `device`: on CUDA, where it is asked for,
-    or where it takes less time than it saves (a CPU gained nothing). Triton builds its launchers with a C compiler."""
+    or where it takes less time than it saves (a CPU gained nothing)."""
     if device.type != "cuda":
         return False
-    compiler = any(map(shutil.which, (os.environ.get("CC", "cc"), "gcc", "clang")))
+    compiler = has_c_compiler()
     if asked and not compiler:
         raise Refusal(
             "resource `compile`: there is no C compiler (cc, gcc or clang) on this machine. Install one (Debian: gcc), "

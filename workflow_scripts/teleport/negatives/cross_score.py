@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import torch
 from transformers import AutoTokenizer
 
+from teleport.arrays import rows_and_values
 from teleport.collection.reader import positives_of_job, read_passages
 from teleport.encoder.budget import TOKEN_BUDGET
 from teleport.encoder.precision import autocast, pick_device, resolve_precision
@@ -35,7 +36,7 @@ def run(job):
     queries = pq.read_table(job.input("split.train", "queries.train.parquet"), columns=["text"])["text"].to_pylist()
     found = pairs_of_job(job, positives_of_job(job, "train"))
     keys = np.concatenate([np.zeros(0, np.int64), *(pairs for *_, pairs in found)])
-    rows, passages = keys >> 32, (keys & (2**32 - 1)).astype(np.int32)
+    rows, passages = rows_and_values(keys)
     order = np.lexsort((rows, passages))
     folder = job.input("ranker", "checkpoint")
     tokenizer, model = AutoTokenizer.from_pretrained(folder, local_files_only=True), load_ranker(folder).to(device)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from teleport.arrays import Ragged
+from teleport.arrays import Ragged, pair_keys, rows_and_values
 from teleport.collection.answers import find_answers
 from teleport.collection.reader import positives_of_job, read_answers, read_positives, with_same_text
 from teleport.running.log import Progress
@@ -17,8 +17,8 @@ def known_passages(job):
     if job.settings.remove == "answers":
         return Ragged(np.zeros_like(trained_on.offsets), np.zeros(0, np.int32))
     judged = read_positives(job.inputs["split.train"], "train", job.settings.relevant_grade)
-    keys = np.unique(np.concatenate([part.rows << 32 | part.values for part in (judged, trained_on)]))
-    known = Ragged.grouped(keys >> 32, (keys & (2**32 - 1)).astype(np.int32), len(judged))
+    keys = np.unique(np.concatenate([pair_keys(part.rows, part.values) for part in (judged, trained_on)]))
+    known = Ragged.grouped(*rows_and_values(keys), len(judged))
     if job.settings.same_text:
         return with_same_text(job.inputs["corpus"], job.inputs["split.train"], "train", known)
     return known

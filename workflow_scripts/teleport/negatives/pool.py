@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from teleport.arrays import GrowingArray, offsets_of, save_array
+from teleport.arrays import GrowingArray, offsets_of, pair_keys, save_array
 from teleport.running.files import write_json
 
 FIELDS = dict(passages=np.int32, sources=np.uint16, first_episodes=np.uint8, ranks=np.int32, scores=np.float32)
@@ -75,7 +75,7 @@ def count_duplicates(passages_QN, filled_QN):
 def drop_duplicates(queries, items):
     """Keep the first occurrence of every passage of a query (int [n], one of each flat item), in order: (queries,
     items). It unites the sources of all occurrences and has the earliest of their first episodes."""
-    keys = (queries.astype(np.int64) << 32) | items.passages
+    keys = pair_keys(queries, items.passages)
     order = np.argsort(keys, kind="stable")
     starts = np.flatnonzero(np.diff(keys[order], prepend=-1))
     firsts = order[starts]

@@ -12,9 +12,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from teleport.arrays import Ragged, save_array
+from teleport.arrays import Ragged, pair_keys, rows_and_values, save_array
 from teleport.collection.reader import OWN_POSITIVES, positives_of_job
-from teleport.evaluation.names import read_column
+from teleport.evaluation.names import read_column, read_query_ids
 from teleport.negatives import known_positives
 from teleport.negatives.candidates import blocks
 from teleport.negatives.pool import Items, PoolWriter, read_pool
@@ -40,7 +40,7 @@ def run(job):
     tables = {name: PairTable.open(job, role, end) for name, role in roles.items()}
     labels_of = partial(job.load("relabel").labels, **job.settings.relabel.own)
     answering, writer = cache(partial(have_answers, job, pool)), PoolWriter(job.output, pool.names)
-    listed, found, after, dropped = Listed(job, tables), [keys_of(positives.rows, positives.values)], [], 0
+    listed, found, after, dropped = Listed(job, tables), [pair_keys(positives.rows, positives.values)], [], 0
     for first, last in blocks([lengths], 0, end, BLOCK_NEGATIVES):
         judged = Judged(pool, first, last, positives, tables, answering)
         labels_N = labels_of(judged)
@@ -57,7 +57,7 @@ def run(job):
     keys = np.concatenate(found)
     keys = keys[first_of_each(keys, np.ones(len(keys), bool))]  # one may be judged relevant, with remove: answers
     after_Q = np.concatenate([np.zeros(0, int), *after])
-    relabelled = Ragged.grouped(keys >> 32, (keys & (2**32 - 1)).astype(np.int32), end)
+    relabelled = Ragged.grouped(*rows_and_values(keys), end)
     save_array(job.output(f"{OWN_POSITIVES}offsets.npy"), relabelled.offsets)
     save_array(job.output(f"{OWN_POSITIVES}passages.npy"), relabelled.values)
     had, left = int(np.count_nonzero(lengths)), int(np.count_nonzero(after_Q))
@@ -78,11 +78,6 @@ def have_answers(job, pool):
     return known_positives.have_answers(job, np.asarray(pool.items.passages)[:, None], rows)[:, 0]
 
 
-def keys_of(rows, passages):
-    """A number (int64) for each pair of a query and a passage; they ascend by query."""
-    return rows.astype(np.int64) << 32 | passages
-
-
 def first_of_each(keys, marked):
     """int64, ascending: where each different one of the marked keys is for the first time."""
     places = np.flatnonzero(marked)
@@ -93,7 +88,7 @@ class Judged:
     """The N negatives of a block of queries, and what judges say of them.
 
     queries_N: int64, the query of each, from 0 on in this block, ascending; items: flat `pool.Items`; keys_N: as
-    `keys_of`, by the rows of all queries
+    `pair_keys`, by the rows of all queries
     """
 
     def __init__(self, pool, first, last, positives, tables, answering):
@@ -101,7 +96,7 @@ class Judged:
         self.items = Items(*(np.asarray(field[self.bounds]) for field in pool.items))
         self.queries_N = np.repeat(np.arange(last - first), np.diff(pool.offsets[first : last + 1]))
         self.first, self.number = first, last - first
-        self.keys_N = keys_of(first + self.queries_N, self.items.passages)
+        self.keys_N = pair_keys(first + self.queries_N, self.items.passages)
         self.positives, self.tables, self.answering = positives, tables, answering
 
     def count(self, marked_N):
@@ -138,7 +133,7 @@ class Listed:
     label (`relabelling.NAMES`), rank in its list, and `score.NAME` by each judge. number: {label: lines}"""
 
     def __init__(self, job, tables):
-        self.query_ids = read_column(job, "queries.train.parquet", "query_id", "split.train")
+        self.query_ids = read_query_ids(job, "train")
         self.doc_ids = read_column(job, "corpus.parquet", "doc_id")
         self.tables, self.number = tables, Counter(dict.fromkeys(NAMES.values(), 0))
         columns = [(name, pa.string()) for name in ("query_id", "doc_id", "label")] + [("rank", pa.int32())]

@@ -7,7 +7,7 @@ the query's first positive in its place.
 
 import numpy as np
 
-from teleport.arrays import GrowingArray, Ragged, offsets_of, save_array
+from teleport.arrays import GrowingArray, Ragged, offsets_of, pair_keys, rows_and_values, save_array
 from teleport.collection.reader import positives_of_job
 from teleport.negatives.candidates import blocks, open_sources
 from teleport.negatives.known_positives import known_passages
@@ -28,7 +28,7 @@ def run(job):
     passages, scores = (GrowingArray(job.output(f"{n}.npy"), t) for n, t in (("passages", "i4"), ("scores", "f4")))
     lengths = [np.zeros(begin, np.int64)]
     for first, last, pairs in pairs_of_job(job, positives):
-        rows, found = pairs >> 32, (pairs & (2**32 - 1)).astype(np.int32)
+        rows, found = rows_and_values(pairs)
         passages.append(found)
         scored = score(rows, found)
         if job.settings.of == "queries" and not np.isfinite(scored).all():  # a retrieval's index has looked at vectors
@@ -63,15 +63,15 @@ def pairs_of_job(job, positives):
 
 
 def keys_of(first, last, sources, lists):
-    """Yield the pairs of the queries from row `first` on, int64: the row times 2^32 plus the passage."""
+    """Yield `pair_keys` of the queries from row `first` on and their passages."""
     for each in lists:
         start, stop = each.offsets[[first, last]]
         rows = np.repeat(np.arange(first, last), each.lengths[first:last])
-        yield rows << 32 | each.values[start:stop]
+        yield pair_keys(rows, each.values[start:stop])
     for source in sources:
         found = source.found(first, last)
         rows, slots = np.nonzero(found.there_QS)
-        yield (first + rows) << 32 | found.passages_QS[rows, slots]
+        yield pair_keys(first + rows, found.passages_QS[rows, slots])
 
 
 def of_positives(scorer, positives):

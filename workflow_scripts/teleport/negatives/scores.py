@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow.parquet as pq
 
-from teleport.arrays import Run, offsets_of, save_array
+from teleport.arrays import Run, offsets_of, pair_keys, save_array
 from teleport.refusal import Refusal
 
 
@@ -44,7 +44,7 @@ class PairTable:
         lines, columns = np.nonzero(run.ids >= 0)
         rows, passages, scores = run.rows[lines], run.ids[lines, columns], run.scores[lines, columns]
         order = np.lexsort((-scores, passages, rows))
-        keys = (rows.astype(np.int64) << 32 | passages)[order]
+        keys = pair_keys(rows, passages)[order]
         order = order[np.diff(keys, prepend=-1) != 0]
         return cls(name, offsets_of(np.bincount(rows[order], minlength=num_queries)), passages[order], scores[order])
 

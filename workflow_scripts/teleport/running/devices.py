@@ -72,6 +72,11 @@ def visible_devices():
     return parse_devices(result.stdout)
 
 
+def has_c_compiler():
+    """Whether Triton finds a C compiler, which builds what launches its kernels."""
+    return any(map(shutil.which, (os.environ.get("CC", "cc"), "gcc", "clang")))
+
+
 def asked_driver():
     """What `nvidia-smi -L` ends with (subprocess.CompletedProcess); None where it is not installed."""
     if shutil.which("nvidia-smi") is None:

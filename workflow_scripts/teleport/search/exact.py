@@ -360,13 +360,13 @@ class Candidates:
 
     def add(self, first, passages_PD, errors_P2):
         """Look at a block of passages, of which the first has the number `first`."""
-        scores_QP, passages = products(self.queries_QD, passages_PD), len(passages_PD)
+        scores_QP, end = products(self.queries_QD, passages_PD), first + len(passages_PD)
         if self.by_kernel and first:
             self.add_by_kernel(first, scores_QP, errors_P2)
         else:
-            self.add_by_groups(first, scores_QP, errors_P2, passages, self.crowded_Q)
-        if first + passages >= self.next_drop:
-            self.next_drop = 2 * (first + passages)
+            self.add_by_groups(first, scores_QP, errors_P2, self.crowded_Q)
+        if end >= self.next_drop:
+            self.next_drop = 2 * end
             self.drop()
 
     def add_by_kernel(self, first, scores_QP, errors_P2):
@@ -377,12 +377,12 @@ class Candidates:
         full_Q = self.count_Q > self.room
         if full_Q.any():
             self.count_Q = torch.where(full_Q, before_Q, self.count_Q)
-            self.add_by_groups(first, scores_QP, errors_P2, len(errors_P2), ~full_Q)
+            self.add_by_groups(first, scores_QP, errors_P2, ~full_Q)
 
-    def add_by_groups(self, first, scores_QP, errors_P2, passages, left_out_Q):
+    def add_by_groups(self, first, scores_QP, errors_P2, left_out_Q):
         """As `add`, for the queries that are not left out: the maximum of a group of products says whether it holds one
         that reaches the last rank."""
-        size = GROUP
+        passages, size = len(errors_P2), GROUP
         while size > 1 and passages < size * GROUPS * self.depth:
             size //= 2
         if extra := -passages % size:

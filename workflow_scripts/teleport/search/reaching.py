@@ -4,11 +4,12 @@ Triton compiles it, which comes with torch's builds for CUDA. Each product is re
 largest error of its neighbours; only where one may reach the last rank are all of them looked at one by one.
 """
 
-import shutil
 import threading
 from functools import cache
 
 import torch
+
+from teleport.running.devices import has_c_compiler
 
 COLUMNS, WARPS = 1024, 4  # passages that one program looks at, for one query, and its warps
 LAUNCH = threading.Lock()  # Triton compiles at the first launch, which two threads may ask for
@@ -16,7 +17,7 @@ LAUNCH = threading.Lock()  # Triton compiles at the first launch, which two thre
 
 def kernel_exists(device):
     """Whether this machine can build the kernel: Triton is there, and the C compiler that it makes launchers with."""
-    if torch.device(device).type != "cuda" or not any(map(shutil.which, ("cc", "gcc", "clang"))):
+    if torch.device(device).type != "cuda" or not has_c_compiler():
         return False
     try:
         import triton  # noqa: F401

@@ -123,7 +123,8 @@ class Trainer:
 
     def encoded(self, batch):
         """The `seen.Encoded` of all processes' queries and passages. Passages in chunks are padded to equally many."""
-        own, parts = self.own_batch(batch), batch.split(self.processes.size)
+        parts = batch.split(self.processes.size)
+        own = parts[self.processes.rank]
         numbers = [len(part.queries_Q) for part in parts], [len(part.passages_P) for part in parts]
         if self.most_chunks == 1:
             return Encoded(*map(self.processes.gather, self.encode(own.queries_Q, own.passages_P), numbers))

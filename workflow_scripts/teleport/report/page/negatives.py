@@ -8,7 +8,7 @@ from collections import Counter
 
 import numpy as np
 
-from teleport.arrays import places_of
+from teleport.arrays import pair_keys, places_of
 from teleport.seed import derive_seed
 
 MOMENTUM = "momentum"
@@ -67,7 +67,7 @@ def flat(pool, rows, *fields):
 
 def pairs_of(queries, passages):
     """The set of pairs of some queries and passages (int arrays of one length)."""
-    pairs = np.sort((queries.astype(np.int64) << 32) | passages.astype(np.int64))  # np.unique hashes, which is slower
+    pairs = np.sort(pair_keys(queries, passages))  # np.unique hashes, which is slower
     return pairs[np.diff(pairs, prepend=-1) > 0]
 
 
