@@ -1,10 +1,12 @@
 """Does mining pay? config/arms.yaml on its collections, from the choice of rates to the table (arms_table.py).
 
-    python bench/arms.py [--collections cloud docstrings] [--start layers-2] [--cores 2] [--forecast] [--here]
+    python bench/arms.py [--collections cloud docstrings] [--start layers-2] [--arms mined random …] [--cores 2]
+                         [--forecast] [--here]
 
 For each collection: the rate of the warm-up, then that of every arm, by dev with a seed that the table has not; a rate
 at the edge of those tried is no choice, so the grid is widened for that arm until its best one is inside. Then all
-seeds. Each part is a call of Snakemake, and what is finished is not made again: the same command goes on after a kill.
+seeds. Each part is a call of Snakemake, and what is finished is not made again: the same command goes on after a kill,
+and a command with more --arms adds them to the table.
 --forecast says the hours of all parts and runs nothing. --here runs the stages in this process, one after another.
 """
 
@@ -29,7 +31,7 @@ COLLECTIONS = {"cloud": [], "docstrings": ["docstrings"], "pilot": ["pilot"]}  #
 STARTS = {"layers-2": [], "whole": ["whole"]}
 GRID = (2e-6, 6e-6, 2e-5, 6e-5, 2e-4, 6e-4, 2e-3)
 FIRST_RATES, GRID_SEED = GRID[2:5], 100
-TABLE, WARM_UP = "arms", "warm-up"
+TABLE, WARM_UP, BASELINE = "arms", "warm-up", "same-passages"
 # The pilot shows the whole way in minutes: everything shorter, one seed, which may be the grid's as it has one rate.
 PILOT = {
     "seeds": [GRID_SEED],
@@ -76,10 +78,13 @@ def files(collection, start):
     return [str(CONFIG), *(f"{CONFIG.parent}/variants/arms-{variant}.yaml" for variant in variants)]
 
 
-def part(name, base, overrides):
-    """The files of a part, a list of one: what the files `base` say and `overrides` (dict)."""
+def part(name, base, overrides, arms=None):
+    """The files of a part, a list of one: what the files `base` say and `overrides` (dict); of all arms or of some."""
     path, raw = PARTS / f"{name}.yaml", merged_files(base)
     update_config(raw, overrides | {"name": name})
+    if arms:
+        experiments = raw["ablations"][TABLE]["experiments"]
+        raw["ablations"][TABLE]["experiments"] = {arm: experiments[arm] for arm in experiments if arm in arms}
     write_text(path, json.dumps(raw, indent=1))  # JSON is YAML; in the order of the arms
     return [str(path)]
 
@@ -145,9 +150,9 @@ def best(scores):
     return {arm: min(own, key=lambda rate, own=own: (-own[rate], rate)) for arm, own in scores.items()}
 
 
-def run(name, base, rates, run_part):
+def run(name, base, rates, run_part, arms=None):
     """All parts of a collection and a start; results/arms/NAME.json then says which files its table has."""
-    base = part(name, base, {})
+    base = part(name, base, {}, arms)
     scores = choose(f"{name}-warm-up", base, [WARM_UP], rates, run_part)
     warm = part(f"{name}-warmed", base, with_rates(best(scores)))
     scores |= choose(name, warm, arms_of(warm), rates, run_part)
@@ -198,14 +203,14 @@ def here(files, stages):
             run_job(Job(stage.spec() | {"code": code_of(stage, code)}, threads=1))
 
 
-def forecast(name, base, rates):
+def forecast(name, base, rates, arms=None):
     """Print the hours of the parts of a collection and a start, one stage after another, of what is not finished."""
     from commands.forecast.forecast import Forecast
     from commands.forecast.hardware import read_hardware
 
     line, hardware = read_hardware()
-    grid = plan_of(part(f"{name}-forecast", base, {"seeds": [GRID_SEED]}))
-    finals = plan_of(part(f"{name}-forecast-seeds", base, {}))
+    grid = plan_of(part(f"{name}-forecast", base, {"seeds": [GRID_SEED]}, arms))
+    finals = plan_of(part(f"{name}-forecast-seeds", base, {}, arms))
     trainings = [last_training(grid, arm) for arm in grid.trajectories]
     hours = {}
     for what, plan, stages in [("a rate", grid, trainings), ("all seeds", finals, evaluations(finals))]:
@@ -221,19 +226,22 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--collections", nargs="+", default=["cloud", "docstrings"], choices=COLLECTIONS)
     parser.add_argument("--start", default="layers-2", choices=STARTS)
+    parser.add_argument("--arms", nargs="+", choices=arms_of([str(CONFIG)]), help="some of the arms: all by default")
     parser.add_argument("--cores", type=int, default=os.cpu_count())
     parser.add_argument("--forecast", action="store_true", help="say the hours, run nothing")
     parser.add_argument("--here", action="store_true", help="in this process, without Snakemake")
     arguments = parser.parse_args()
+    if arguments.arms:  # (a) is what every arm is compared with
+        arguments.arms = {BASELINE, *arguments.arms}
     for collection in arguments.collections:
         name, base = f"arms-{collection}-{arguments.start}", files(collection, arguments.start)
         if collection == "pilot":
             base = part(f"{name}-small", base, PILOT)
         rates = FIRST_RATES if collection != "pilot" else FIRST_RATES[-1:]
         if arguments.forecast:
-            forecast(name, base, rates)
+            forecast(name, base, rates, arguments.arms)
         else:
-            run(name, base, rates, here if arguments.here else snakemake(arguments.cores))
+            run(name, base, rates, here if arguments.here else snakemake(arguments.cores), arguments.arms)
     if not arguments.forecast:
         from arms_table import write
 
