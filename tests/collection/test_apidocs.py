@@ -9,8 +9,8 @@ from importlib import metadata
 import pyarrow.parquet as pq
 import pytest
 
+from teleport.collection.documented import split_of
 from teleport.collection.forms import apidocs
-from teleport.collection.records import split_of
 
 BODY = "It takes a first thing and then a second one, and what comes out is neither of the two."
 

@@ -6,8 +6,8 @@ import json
 import pyarrow.parquet as pq
 import pytest
 
+from teleport.collection.documented import split_of
 from teleport.collection.forms import cloud
-from teleport.collection.records import split_of
 from teleport.plan.identity import identify_corpus
 from teleport.refusal import Refusal
 

@@ -59,8 +59,6 @@ def split(stage, counts, place):
     questions = counts.queries[stage.settings.split]
     memory = BASE + counts.passages * DIGEST_BYTES + questions * QUESTION_MEMORY
     read = READ_IDS * counts.passages + questions
-    if stage.settings.source.source in PARSED:  # which are parsed once more
-        read += counts.passages * work_of_text(stage, counts)
     return Cost(questions * QUESTION_BYTES, memory=memory, work={"texts": read})
 
 

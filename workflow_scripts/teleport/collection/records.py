@@ -1,7 +1,6 @@
 """Rows of collection files, each with the line that it comes from, so that every error can name its place."""
 
 import gzip
-import hashlib
 import json
 import re
 import tarfile
@@ -337,31 +336,3 @@ def json_objects(path, wrong=refuse):
             wrong(path, number, f"not a JSON object ({error}). Write one object per line.")
             continue
         yield number, record
-
-
-# Of packages' documentation: percent of the names by their hash, cumulated. An added name moves no other one to
-# another split.
-SPLIT_BELOW = {"train": 80, "dev": 85, "test": 100}
-
-
-def documented_passages(place, docs):
-    """The passages (`Rows`) of documented names of installed packages; a name is id and title.
-
-    place: where the texts are from; docs: [(name, query or "", text)], sorted by name
-    """
-    return Rows(place, lambda place, wrong: ((row, name, name, text) for row, (name, _, text) in enumerate(docs, 1)))
-
-
-def documented_split(place, docs, wanted):
-    """The `Split` called `wanted` of documented names, as `documented_passages` takes them. Query `query:NAME` has the
-    one positive `NAME` of grade 1, and its split follows from the name."""
-    members = [(row, name, query) for row, (name, query, _) in enumerate(docs, 1) if query and split_of(name) == wanted]
-    queries = Rows(place, lambda place, wrong: ((row, f"query:{name}", query) for row, name, query in members))
-    judged = Rows(place, lambda place, wrong: ((row, f"query:{name}", name, "1") for row, name, _ in members))
-    return Split(queries, judged)
-
-
-def split_of(name):
-    """The split of the object `name`, by its SHA-256 modulo 100 and SPLIT_BELOW."""
-    percent = int.from_bytes(hashlib.sha256(name.encode()).digest()) % 100
-    return next(split for split, below in SPLIT_BELOW.items() if percent < below)

@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 
 from pydantic import Field
 
-from teleport.collection.records import SPLIT_BELOW, documented_passages, documented_split
+from teleport.collection.documented import SPLIT_BELOW, documented_passages, documented_split
 from teleport.refusal import Refusal
 from teleport.running.log import log
 from teleport.settings.collection import Judged
@@ -62,19 +62,14 @@ class Doc(NamedTuple):
 
 def corpus(settings, job):
     """The passages of an `ApiDocs`, of the versions that the plan has pinned."""
-    return documented_passages(*documents(settings, job))
+    versions = job.settings.versions
+    place = "API documentation of " + ", ".join(f"{package} {version}" for package, version in versions.items())
+    return documented_passages(place, harvest(versions, settings.min_words), job)
 
 
 def split(settings, name, job):
-    """A split of an `ApiDocs`, whose packages are parsed once more."""
-    return documented_split(*documents(settings, job), name)
-
-
-def documents(settings, job):
-    """(where the texts are from, [Doc]) of all packages."""
-    versions = job.settings.versions
-    place = "API documentation of " + ", ".join(f"{package} {version}" for package, version in versions.items())
-    return place, harvest(versions, settings.min_words)
+    """A split of an `ApiDocs`."""
+    return documented_split(name, job)
 
 
 def harvest(versions, min_words):

@@ -15,7 +15,7 @@ from typing import ClassVar, Literal, NamedTuple
 
 from pydantic import Field
 
-from teleport.collection.records import SPLIT_BELOW, documented_passages, documented_split
+from teleport.collection.documented import SPLIT_BELOW, documented_passages, documented_split
 from teleport.refusal import Refusal
 from teleport.settings.collection import Judged
 from teleport.settings.section import Natural
@@ -74,20 +74,14 @@ class Doc(NamedTuple):
 
 def corpus(settings, job):
     """The passages of a `Cloud`, of the versions that the plan has pinned."""
-    return documented_passages(*documents(settings, job))
+    versions = job.settings.versions
+    place = "documentation of " + ", ".join(f"{package} {version}" for package, version in versions.items())
+    return documented_passages(place, harvest(versions, settings.min_words), job)
 
 
 def split(settings, name, job):
-    """A split of a `Cloud`, whose packages are parsed once more. No version is in a name: all versions of an API are
-    in one split."""
-    return documented_split(*documents(settings, job), name)
-
-
-def documents(settings, job):
-    """(where the texts are from, [Doc]) of both packages."""
-    versions = job.settings.versions
-    place = "documentation of " + ", ".join(f"{package} {version}" for package, version in versions.items())
-    return place, harvest(versions, settings.min_words)
+    """A split of a `Cloud`. No version is in a name: all versions of an API are in one split."""
+    return documented_split(name, job)
 
 
 def installed_version(package):

@@ -1,0 +1,42 @@
+"""Collections of documented names: a passage is what a name's documentation says, its question the first sentence."""
+
+import hashlib
+
+from teleport.collection.records import Rows, Split
+
+# Of packages' documentation: percent of the names by their hash, cumulated. An added name moves no other one to
+# another split.
+SPLIT_BELOW = {"train": 80, "dev": 85, "test": 100}
+
+
+def documented_passages(place, docs, job):
+    """The passages (`Rows`) of documented names of installed packages; a name is id and title. Their questions become
+    a file of the corpus, for the splits: to read the packages again would take as long as the first time.
+
+    place: where the texts are from; docs: [(name, query or "", text)], sorted by name
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    asked = {"doc_id": [name for name, query, _ in docs if query], "text": [query for _, query, _ in docs if query]}
+    pq.write_table(pa.table(asked), job.output("questions.parquet"))
+    return Rows(place, lambda place, wrong: ((row, name, name, text) for row, (name, _, text) in enumerate(docs, 1)))
+
+
+def documented_split(wanted, job):
+    """The `Split` called `wanted` of what `documented_passages` has written. Query `query:NAME` has the one positive
+    `NAME` of grade 1, and its split follows from the name."""
+    import pyarrow.parquet as pq
+
+    file = job.input("corpus", "questions.parquet")
+    columns = pq.read_table(file).to_pydict().values()
+    asked = [(row, *each) for row, each in enumerate(zip(*columns, strict=True), 1) if split_of(each[0]) == wanted]
+    queries = Rows(file, lambda place, wrong: ((row, f"query:{name}", query) for row, name, query in asked))
+    judged = Rows(file, lambda place, wrong: ((row, f"query:{name}", name, "1") for row, name, _ in asked))
+    return Split(queries, judged)
+
+
+def split_of(name):
+    """The split of the object `name`, by its SHA-256 modulo 100 and SPLIT_BELOW."""
+    percent = int.from_bytes(hashlib.sha256(name.encode()).digest()) % 100
+    return next(split for split, below in SPLIT_BELOW.items() if percent < below)
