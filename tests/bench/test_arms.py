@@ -12,6 +12,7 @@ from bench_world import bench_on_path  # noqa: F401
 from paths import REPOSITORY
 from teleport.evaluation.significance import Scores, compare, holm
 from teleport.plan.plan import Plan
+from teleport.report.rows import measured_tables
 from teleport.settings.read import load, merged_files
 
 STEPS, TEXTS, PAIRS = 480, 64, 480 * 16
@@ -105,6 +106,12 @@ def test_contrasts_differ_in_what_they_ask_alone(plan):
     assert [sum(draw.count for draw in pool.sources.values()) for pool in pools] == 3 * [30]
     assert "momentum" in pools[1].sources and "lookahead" in pools[0].sources
     assert [each.settings for each in trains_of_g] == [each.settings for each in trains]
+
+
+def test_the_tables_of_the_workflow_have_a_row_for_every_arm(plan):
+    tables = measured_tables(plan)
+    rows = [row["system"] for row in tables["arms"]["rows"]]
+    assert rows == ["BM25", "Warm-up", *(plan.experiments[arm].label for arm in plan.config.ablations["arms"].experiments)]
 
 
 def test_a_rate_at_the_edge_is_no_choice(bench):
