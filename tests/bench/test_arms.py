@@ -111,7 +111,11 @@ def test_contrasts_differ_in_what_they_ask_alone(plan):
 def test_the_tables_of_the_workflow_have_a_row_for_every_arm(plan):
     tables = measured_tables(plan)
     rows = [row["system"] for row in tables["arms"]["rows"]]
-    assert rows == ["BM25", "Warm-up", *(plan.experiments[arm].label for arm in plan.config.ablations["arms"].experiments)]
+    assert rows == [
+        "BM25",
+        "Warm-up",
+        *(plan.experiments[arm].label for arm in plan.config.ablations["arms"].experiments),
+    ]
 
 
 def test_a_rate_at_the_edge_is_no_choice(bench):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from teleport.search import exact, pairs
+from teleport.search import exact, pairs, reaching
 from teleport.search.exact import Exact
 from teleport.search.pairs import PairScorer, inner_products, norms_of, ranked
 
@@ -312,6 +312,14 @@ def test_inner_products_have_the_same_bits_as_arrays_and_as_tensors():
 def test_inner_products_have_the_same_bits_on_a_gpu():
     queries, passages = torch.randn(500, 768, dtype=torch.float64), torch.randn(500, 768)
     assert inner_products(queries, passages).tolist() == inner_products(queries.cuda(), passages.cuda()).tolist()
+
+
+def test_a_gpu_without_a_compiler_is_told_once_why_its_search_is_slower(monkeypatch, caplog):
+    monkeypatch.setattr(reaching, "has_c_compiler", lambda: False)
+    reaching.kernel_exists.cache_clear()
+    assert not any(reaching.kernel_exists(device) for device in ("cuda:7", "cuda:7", "cpu"))
+    (warning,) = [record.message for record in caplog.records if record.levelname == "WARNING"]
+    assert "a C compiler (apt install gcc)" in warning
 
 
 @pytest.mark.gpu

@@ -6,24 +6,29 @@ largest error of its neighbours; only where one may reach the last rank are all 
 
 import threading
 from functools import cache
+from importlib.util import find_spec
 
 import torch
 
 from teleport.running.devices import has_c_compiler
+from teleport.running.log import log
 
 COLUMNS, WARPS = 1024, 4  # passages that one program looks at, for one query, and its warps
 LAUNCH = threading.Lock()  # Triton compiles at the first launch, which two threads may ask for
 
 
+@cache
 def kernel_exists(device):
-    """Whether this machine can build the kernel: Triton is there, and the C compiler that it makes launchers with."""
-    if torch.device(device).type != "cuda" or not has_c_compiler():
+    """Whether this machine can build the kernel: Triton is there, and the C compiler that it makes launchers with. A
+    GPU without one of them is told what it lacks: the same results take longer there."""
+    if torch.device(device).type != "cuda":
         return False
-    try:
-        import triton  # noqa: F401
-    except ImportError:
-        return False
-    return True
+    lacks = [] if has_c_compiler() else ["a C compiler (apt install gcc)"]
+    if find_spec("triton") is None:
+        lacks.append("the package triton")
+    if lacks:
+        log.warning("the search chooses passages more slowly on this GPU, for want of %s", " and ".join(lacks))
+    return not lacks
 
 
 @cache
