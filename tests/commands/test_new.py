@@ -1,6 +1,7 @@
 """`manage.py new`: a configuration that runs as it is, from a folder in any of the forms."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ import yaml
 
 from collection_world import random_passages
 from commands.forecast.printed import print_forecast
-from commands.methods import METHODS, cost_said
+from commands.methods import cost_said
 from commands.new import new
 from paths import REPOSITORY
 from teleport.plan.plan import Plan
@@ -239,24 +240,53 @@ def test_dev_chooses_between_the_start_and_both_episodes(tmp_path, texts):
     assert "negatives" not in first.inputs and second.inputs["negatives"].inputs.keys() >= {"query", "lookahead"}
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_a_method_is_sized_for_the_collection(tmp_path, texts, method):
-    """All trainings read as many passages in a step, and the plan says what it costs."""
+def written_plan(name):
+    """(the configuration, its plan) that `new` writes with a method."""
+    path, _ = new(name, Path("given"), REPOSITORY, method=name)
+    return yaml.safe_load(path.read_text()), Plan(*load_files([path]))
+
+
+# How often each one mines; of STAR and ADORE, the methods that they start from are rows, too.
+@pytest.mark.parametrize(
+    ("method", "mined"), {"in-batch": 0, "dpr": 0, "ance": 3, "ance-tele": 3, "star": 1, "adore": 0}.items()
+)
+def test_a_method_is_sized_for_the_collection(tmp_path, texts, method, mined):
+    """Trainings as long as the embedded default's have the recipe's steps, and the plan says what it costs."""
     in_tables(tmp_path / "given", texts)
-    path, _ = new("mine", tmp_path / "given", REPOSITORY, method=method)
-    plan = Plan(*load_files([path]))
-    (trajectory,) = plan.trajectories[method]
-    assert plan.experiments[method].label == METHODS[method].label and plan.warnings == []
-    batch = yaml.safe_load(path.read_text())["training"]["batch_queries"]
+    config, plan = written_plan(method)
+    (trajectory,), written = plan.trajectories[method], config["training"]
+    published = yaml.safe_load((REPOSITORY / f"config/methods/{method}.yaml").read_text())["experiments"][method]
+    assert config["experiments"][method]["about"] == published["about"] and plan.warnings == []
+    assert written["steps"] == 10
     for train in trajectory.trains:
         training = train.settings.training
-        assert training.batch_queries * (1 + training.negatives_per_query) in (batch, batch - 1)
-        assert (training.stop_after_steps or training.steps) in (10, 3) and training.select == "dev"
-    mined = sum(any(each.kind == "retrieve" for each in pool.inputs.values()) for pool in trajectory.pools)
-    assert mined == {"in-batch": 0, "dpr-bm25": 0, "ance": 3, "ance-tele": 3, "star": 1, "adore": 1}[method]
+        passages = training.batch_queries * (1 + training.negatives_per_query)
+        assert training.batch_queries == 8 if 8 * (1 + training.negatives_per_query) > 64 else passages >= 24
+        assert training.steps in (10, 5) and training.stop_after_steps in (None, 2, 3)
+        assert training.select == ("last" if training.continues else "dev")
+    assert mined == sum(any(each.kind == "retrieve" for each in pool.inputs.values()) for pool in trajectory.pools)
     (said,) = cost_said(plan)
     assert "Training takes about" in said and ("nothing is mined" in said) == (method == "in-batch")
-    assert ("encodes the collection 3 times" in said) == (mined == 3)
+
+
+def test_every_published_method_can_be_written(tmp_path, texts):
+    in_tables(tmp_path / "given", texts)
+    names, needs = sorted(path.stem for path in (REPOSITORY / "config/methods").glob("*.yaml")), {}
+    for name in names:
+        try:
+            _, plan = written_plan(name)
+            assert plan.trajectories[name]
+        except Refusal as refusal:
+            needs[name] = str(refusal)
+        shutil.rmtree("data", ignore_errors=True)  # else each name has a folder of its own
+    assert len(names) > 40 and needs == {}
+
+
+def test_an_unknown_method_names_the_closest(tmp_path, texts):
+    in_tables(tmp_path / "given", texts)
+    with pytest.raises(Refusal, match="METHOD=ance-tle: .* Did you mean ance-tele?"):
+        new("mine", tmp_path / "given", REPOSITORY, method="ance-tle")
+    assert not Path("config/mine.yaml").exists() and not Path("data").exists()
 
 
 def test_a_method_without_queries_to_train_on_is_refused(tmp_path, texts):

@@ -1,88 +1,50 @@
 """Published methods that `teleport new --method` writes, sized for a person's collection, and what they cost."""
 
-from typing import NamedTuple
+import difflib
+import math
+
+import yaml
 
 from commands.forecast.forecast import Forecast
 from commands.forecast.hardware import read_hardware
+from teleport.refusal import Refusal
 from teleport.report.rows import mining_stages
+from teleport.settings.read import merged_files
 
-MINED, BM25, BATCH = "{counts: {query: 30}}", "{counts: {bm25: 30}}", "{negatives_per_query: 0}"
-
-
-WARM_UP = f"- {{negatives: {BM25}, training: {{loss: nll, negatives_per_query: 1, batch_queries: {{two}}}}}}"
-STAR = (
-    WARM_UP,
-    f"- negatives: {MINED}",
-    "  training: {loss: ranknet, negatives_per_query: 1, batch_queries: {two}, start_from: previous}",
-)
+LEAST_BATCH = 8  # queries of a step, also where each brings 31 negatives: a batch of 2 would learn next to nothing
 
 
-class Method(NamedTuple):
-    """A method. label: its row; why: what it is, a comment of one line; episodes: lines of YAML with {third} of the
-    steps, and {two} for a batch of half as many queries, which with a negative each has as many passages as the whole.
-    """
-
-    label: str
-    why: str
-    episodes: tuple
-
-
-METHODS = {
-    "in-batch": Method(
-        "In-batch",
-        "The passages of the other queries are the negatives: nothing is mined.",
-        (f"- training: {BATCH}",),
-    ),
-    "dpr-bm25": Method(
-        "DPR",
-        "One negative of BM25 beside the passages of the batch (Karpukhin et al., 2020).",
-        (f"- {{negatives: {BM25}, training: {{negatives_per_query: 1, batch_queries: {{two}}}}}}",),
-    ),
-    "ance": Method(
-        "ANCE",
-        "BM25 negatives, then three segments on what the newest checkpoint mines, in pairs (Xiong et al., 2021).",
-        (
-            WARM_UP,
-            "- repeat: 3",
-            f"  negatives: {MINED}",
-            "  training: {loss: nll, negatives_per_query: 1, batch_queries: {two}, steps: {third},",
-            "    start_from: previous}",
-        ),
-    ),
-    "ance-tele": Method(
-        "ANCE-Tele",
-        "Neighbours of query and positive, and the last pool; each episode from the start (Sun et al., 2022).",
-        (
-            "- {repeat: 2, training: {negatives_per_query: 1, batch_queries: {two}, stop_after_steps: {third}}}",
-            "- training: {negatives_per_query: 1, batch_queries: {two}}",
-        ),
-    ),
-    "star": Method(
-        "STAR",
-        "BM25 negatives, then one that this checkpoint mines beside the batch, as ranked pairs (Zhan et al., 2021).",
-        STAR,
-    ),
-    "adore": Method(
-        "STAR and ADORE",
-        "STAR, then the query encoder alone, which searches at every step (Zhan et al., 2021).",
-        (
-            *STAR,
-            "- negatives: {live: {depth: 100}}",
-            "  training: {loss: {kind: lambda, metric_cut: 10}, trains: [query], negatives_per_query: 0, "
-            "start_from: previous}",
-        ),
-    ),
-}  # fmt: skip
+def method_text(name, home, steps, batch):
+    """The block `experiments` (YAML, text) of config/methods/NAME.yaml, in which trainings as long as the embedded
+    default's have `steps`, and a step has as many passages as `batch` queries without negatives, as far as
+    LEAST_BATCH allows. home: the folder of the repository. Raises Refusal where there is no such method."""
+    files = {path.stem: path for path in (home / "config/methods").glob("*.yaml")}
+    if name not in files:
+        close = difflib.get_close_matches(name, files, n=1)
+        remedy = f"Did you mean {close[0]}?" if close else "docs/methods.md has a table of them: take a file's name."
+        raise Refusal(f"METHOD={name}: config/methods has no {name}.yaml. {remedy}")
+    merged = merged_files([str(files[name])])
+    usual = yaml.safe_load((home / "config/config.yaml").read_text(encoding="utf-8"))["training"]["steps"]
+    merged["experiments"] = sized(merged["experiments"], steps / usual, batch)
+    head = f"# config/methods/{name}.yaml, with trainings and batches scaled to this collection.\n"
+    return head + yaml.safe_dump(merged, sort_keys=False, allow_unicode=True, width=math.inf)
 
 
-def episodes_text(name, steps, batch):
-    """The block `episodes` (YAML, text) of a method, for a training of so many steps with batches of so many queries
-    without negatives of their own."""
-    method, sizes = METHODS[name], {"{third}": str(max(1, steps // 3)), "{two}": str(max(2, batch // 2))}
-    text = f"# {method.why}\nepisodes:\n" + "".join(f"  {line}\n" for line in method.episodes)
-    for key, value in sizes.items():
-        text = text.replace(key, value)
-    return text
+def sized(block, factor, batch):
+    """A part of a configuration (JSON) whose trainings are `factor` times as long, with batches for their negatives."""
+    if isinstance(block, list):
+        return [sized(each, factor, batch) for each in block]
+    if not isinstance(block, dict):
+        return block
+    block = {key: sized(value, factor, batch) for key, value in block.items()}
+    for key in ("steps", "stop_after_steps"):
+        if isinstance(block.get(key), int):
+            block[key] = max(1, round(factor * block[key]))
+    if block.get("continues"):
+        block["select"] = "last"  # the next segment goes on from the last step, not from the best one
+    if (negatives := block.get("negatives_per_query")) is not None and "batch_queries" not in block:
+        block["batch_queries"] = max(min(LEAST_BATCH, batch), batch // (1 + negatives))
+    return block
 
 
 def cost_said(plan):

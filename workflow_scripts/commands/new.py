@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import yaml
 
 from commands.encoding import cut_of_rows, sentence
-from commands.methods import METHODS, episodes_text
+from commands.methods import method_text
 from commands.pairs.convert import convert
 from commands.pairs.find import SUFFIXES, tables_of
 from teleport.collection import corpus as corpus_stage
@@ -49,14 +49,16 @@ DEV_NAMES = ("dev", "valid", "validation", "val")
 STEPS, BATCH = r" steps: .*", r"batch_queries: .*"
 OF_RECIPE = r"^# The recipe of .*\n# .*\n"
 OF_METHOD = (
-    "# Of each episode, the step that ranks the dev queries best becomes the checkpoint, where it starts included.\n"
+    "# In each episode the step that ranks the dev queries best becomes the checkpoint, and the start is one of them.\n"
+    "# Segments of one training go on from their last step instead (select: last).\n"
 )
+EXPERIMENTS = r"^experiments:\n(  .*\n)+"
 EPISODES = r"^# The second episode mines.*\n# .*\nepisodes:\n(  .*\n)+"
 # Of the template's lines where nothing is trained: no training, no episode, and the checkpoint as a row of its own.
 EVALUATED = {
     r"(^# The recipe of .*\n(# .*\n)*)?^training:\n(  .*\n)+\n?": "",
     EPISODES: "episodes: [] # nothing is trained\n",
-    r"^experiments:\n(  .*\n)+": "external:\n  checkpoint: {label: Checkpoint, encoder: {}}\n",
+    EXPERIMENTS: "external:\n  checkpoint: {label: Checkpoint, encoder: {}}\n",
 }
 
 
@@ -75,9 +77,9 @@ def new(name, folder, home, test=(), dev=None, method=None):
     """Write config/NAME.yaml for the collection in `folder` (Path); returns (its path, sentences on the collection).
 
     home: the folder of the repository; test, dev: splits for the table, and the one that chooses the best step, where
-    their names do not say so; method: a name in METHODS, in the place of the template's recipe. Where the folder does
-    not divide its queries for training, dev and test, the judgments are divided in files below data/NAME-divided, a
-    folder that must not be there yet: nothing in `folder` is written to. Without a split `train` nothing is trained.
+    their names do not say so; method: a file of config/methods, in the place of the template's recipe. Where the folder
+    does not divide its queries for training, dev and test, the judgments are divided in files below data/NAME-divided,
+    a folder that must not be there yet: nothing in `folder` is written to. Without a split `train` nothing is trained.
     Raises Refusal for a name that is taken or none, for a folder or a file that cannot be read, and for splits whose
     roles cannot be known; then nothing is written.
     """
@@ -103,7 +105,7 @@ def new(name, folder, home, test=(), dev=None, method=None):
         if method and not roles.dev:
             raise Refusal(f"METHOD={method}: nothing is trained. {roles.why}")
         template = (home / "config/own-data.yaml").read_text(encoding="utf-8")
-        text = configured(template, name, source, roles, counts, method)
+        text = configured(template, name, source, roles, counts, home, method)
         notes += [roles.why, encoding_said(Plan(*load(yaml.safe_load(text))).encoder, source)]
         write_text(path, text)
     except BaseException:
@@ -174,7 +176,7 @@ def encoding_said(encoder, source):
     return f"The encoder has {said}{cut_of_rows(encoder, rows)}."
 
 
-def configured(text, name, source, roles, counts, method=None):
+def configured(text, name, source, roles, counts, home, method=None):
     """The template `text` with the collection, its counts, the sizes that suit them, and the episodes of a method."""
     passages = counts["passages"]
     measures = [measure for measure, cutoff in measure_cutoffs(MEASURES).items() if cutoff < passages] or ["RR@10"]
@@ -189,8 +191,7 @@ def configured(text, name, source, roles, counts, method=None):
     values |= training_values(yaml.safe_load(text)["training"], roles, counts) if roles.dev else EVALUATED
     if method:
         sizes = (int(values[key].split()[-1]) for key in (STEPS, BATCH))
-        values |= {EPISODES: episodes_text(method, *sizes)}
-        values |= {r"^  tuned: .*": f"  {method}: {{label: {METHODS[method].label}}}", OF_RECIPE: OF_METHOD}
+        values |= {EPISODES + r"\n": "", EXPERIMENTS: method_text(method, home, *sizes), OF_RECIPE: OF_METHOD}
     for pattern, value in values.items():
         text = re.sub(pattern, lambda _, value=value: value, text, count=1, flags=re.MULTILINE)
     return text
