@@ -31,6 +31,8 @@ UNKNOWN = {"bytes": None, "sha256": None, "md5": None}
 def server(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(fetch, "PAUSE_SECONDS", 0.0)
+    # Of a test process that holds gigabytes, a copy takes half a second; without this it is not copied to start curl.
+    monkeypatch.setattr(fetch, "end_with_parent", None)
     server = Server({"file.bin": BODY})
     yield server
     server.close()
