@@ -1,6 +1,6 @@
 """Which tables and figures of the papers this repository makes: python bench/papers.py writes docs/papers.md.
 
-It reads docs/papers.yaml, and of config/published/*.yaml how many of the printed figures have one of ours beside them.
+It reads docs/papers.yaml, and counts in config/published/*.yaml how many printed figures have one of ours beside them.
 """
 
 import argparse
@@ -16,12 +16,12 @@ PAGE, DATA = REPOSITORY / "docs/papers.md", REPOSITORY / "docs/papers.yaml"
 STATES = ("generated", "partial", "cited")
 HEAD = """\
 # The papers' tables and figures
-Made by `python bench/papers.py` from `docs/papers.yaml`. *Generated*: a run of the configuration makes it, in the way
-that the line says. *Partial*: except for what the line says. *Cited*: only the paper has it. "12 of 20": so many of the
-printed figures have one of ours beside them; the others are of systems that are not trained here. Maps show principal
-components instead of t-SNE. Nothing has been run at the papers' scale yet; tests draw every kind from a finished toy.
+`python bench/papers.py` writes this page from `docs/papers.yaml`. *Generated*: a run of the configuration makes it.
+*Partial*: the line says what is missing. *Cited*: only the paper has it. "12 of 20" means that 12 of the 20 printed
+figures have one of ours beside them; the other systems are not trained here. Maps show principal components instead of
+t-SNE. Nothing has been run at the papers' scale yet; tests draw every kind of figure from a toy run.
 
-Of {total} tables and figures {generated} are generated, {partial} partial, {cited} cited.
+Of {total} tables and figures, {generated} are generated, {partial} partial and {cited} cited.
 """
 
 

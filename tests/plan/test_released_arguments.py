@@ -1,4 +1,4 @@
-"""What the papers' command lines say beside what ours plan: a setting that differs has a row in docs/divergences.md."""
+"""What the papers' command lines say beside what ours plan: a setting that differs has a row in docs/methods.md."""
 
 import re
 from fnmatch import fnmatch
@@ -37,7 +37,7 @@ OTHERS = {
     *(f"variants/arms-{name}" for name in ("docstrings", "pilot", "whole")),
 }
 WEB_DRIVE = ("star", "adore-star")  # checkpoints that are on no hub: config/variants/marco-adore-star.yaml
-ROWS = set(re.findall(r"^\| ([A-Z]?\d+) \|", (REPOSITORY / "docs/divergences.md").read_text(), re.M))
+ROWS = set(re.findall(r"^\| ([A-Z]?\d+) \|", (REPOSITORY / "docs/methods.md").read_text(), re.M))
 
 
 @pytest.fixture(scope="module", params=FILES)

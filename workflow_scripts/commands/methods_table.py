@@ -9,7 +9,7 @@ from teleport.settings.read import load_files
 
 CONFIG = Path(__file__).parents[2] / "config"
 MARKED = re.compile(r"(<!-- methods -->\n).*?(<!-- end of methods -->)", re.DOTALL)
-HEADS = ("method", "published", "what it says", "what is planned", "left out, or other")
+HEADS = ("method", "published", "rule", "planned", "what differs here")
 
 
 def with_methods(text):
