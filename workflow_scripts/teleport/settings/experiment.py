@@ -39,8 +39,8 @@ class EpisodeTraining(Training):
         description="softmax over all passages of the batch (ANCE-Tele, released); nll: pairs of positive and own "
         "negative (ANCE); ranknet: pairs with all passages of the batch (STAR); hardest: the highest-scored passage of "
         "the batch (NCE). With negatives.live: lambda, pairs weighed by ranks (ADORE), or ranknet-list, all weights 1. "
-        "By a teacher: kl, margin-mse, listmle, bixse, distill. The softmax, changed: hardness, focal, bidirectional, "
-        "joint, qwen3.",
+        "By a teacher: kl, m3-kd, margin-mse, listmle, adr-mse, cl-drd, bixse, distill. The softmax, changed: "
+        "hardness, focal, bidirectional, joint, qwen3.",
     )
     masks: Unique[ChosenMask] = Field(
         [],
