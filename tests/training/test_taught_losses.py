@@ -308,6 +308,15 @@ def test_every_loss_that_sees_more_than_scores_is_compared_here():
         assert not names_seen(module.loss) or entry.module in compared
 
 
+@pytest.mark.parametrize("module", [kl, margin_mse, m3_kd])
+def test_a_teacher_s_scale_multiplies_its_scores(module):
+    scaled, expected = Batch(), Batch()
+    expected.judged = 3.0 * expected.judged
+    found = scaled.call(module.loss, teacher_scale=3.0).item()
+    assert found == pytest.approx(expected.call(module.loss).item(), rel=1e-12)
+    assert found != pytest.approx(scaled.call(module.loss).item(), rel=1e-2)
+
+
 def test_gamma_0_and_a_sure_positive_are_the_plain_softmax_and_no_nan():
     batch = Batch()
     assert batch.call(focal.loss, gamma=0.0).item() == pytest.approx(batch.call(softmax.loss).item(), rel=1e-12)
