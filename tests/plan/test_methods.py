@@ -78,6 +78,9 @@ CLAIMS = {
     "lm-cocktail": [
         "query 15 of ranks 3-200, ranks after nothing, mined by checkpoint 0, softmax, 7 own, averaged 0.5",
     ],
+    "matryoshka": [
+        "query 15, mined by checkpoint 0, softmax, 1 own, widths 64, 128, 256, 384",
+    ],
     "nce": [
         "hardest",
     ],

@@ -148,6 +148,9 @@ class Episode(Section):
                 f"training.positive all repeats a query, and loss {loss.kind} {compares}: set positive to rotate, or "
                 "take another loss"
             )
+        if training.widths and ("vectors" in among or live):
+            compares = "searches with whole vectors" if live else "compares vectors with a teacher's of equal width"
+            raise Refusal(f"training.widths does not go with loss {loss.kind}, which {compares}: leave one of them out")
         by_scores = [mask.kind for mask in training.masks if has_function(MASKS[mask.kind], "mask_scores")]
         if by_scores and training.accumulate > 1 and has_function(LOSSES[loss.kind], "num_pairs"):
             raise Refusal(

@@ -18,6 +18,7 @@ from teleport.settings.section import (
     Share,
     Unique,
     exactly_one,
+    is_empty,
     is_false,
     is_none,
 )
@@ -97,6 +98,12 @@ class Training(Section):
         description="Keep what enters a layer alone, and compute the layer again in the backward pass; same gradients.",
     )
     accumulate: Natural = Field(1, description="Micro-batches of a step; in-batch negatives come from one alone.")
+    widths: Unique[Natural] = Field(
+        [],
+        exclude_if=is_empty,
+        description="The loss is the sum of those of so many first numbers of the vectors, such as [64, 128, 384] "
+        "(Matryoshka, arXiv 2205.13147); []: of whole vectors.",
+    )
     evaluate_every: Natural | None = Field(
         None, description="Rank the dev queries (`dev`) at first, every so many steps and at last; null: never."
     )
@@ -140,6 +147,8 @@ class Training(Section):
             raise Refusal(
                 "max_positives is of positive all, and an epoch uses one: leave it out, or set positive to all"
             )
+        if self.widths != sorted(self.widths):
+            raise Refusal(f"widths {self.widths} must ascend: the last one is the widest")
         if self.distinct_positives and self.triples:
             raise Refusal("distinct_positives is of losses over the batch, triples of nll: leave one of them out")
         return self

@@ -102,6 +102,7 @@ def make_trainer(job, data, total, seed, processes=ALONE):
         queries, passages = (
             replace(side, compiled=True) if isinstance(side, Side) else side for side in (queries, passages)
         )
+    require_widths(settings.training.widths, passages.encoder.dim)
     live = job.load("live").open_search(job, data, passages, processes) if settings.live else None
     objective = open_objective(job, data, passages.encoder.dim)
     return Trainer(queries, passages, data, objective, settings, total, seed, device, processes, live)
@@ -145,6 +146,12 @@ def require_memory(encoders, room):
             f"{trained / 1e9:.1f} GB of them gradients and moments, and the GPU has {room / 1e9:.1f} GB. Set "
             "encoder.lora, which trains fewer, or take a smaller checkpoint or a larger GPU."
         )
+
+
+def require_widths(widths, dim):
+    """Raise Refusal where a width of `training.widths` is above that of the vectors."""
+    if widths and widths[-1] > dim:
+        raise Refusal(f"training.widths has {widths[-1]}, and the vectors of the checkpoint have {dim}. Lower it.")
 
 
 def tokens_of(queries, passages, data, steps):
