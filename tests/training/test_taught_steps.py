@@ -1,5 +1,5 @@
-"""Every loss and mask of the registry, and a loss of several widths, with gradient caching, processes, micro-batches and MaxP: the gradients of
-the plain step; and what a training refuses of those who teach it."""
+"""Every loss and mask of the registry, and a loss of several widths, with gradient caching, processes, micro-batches
+and MaxP: the gradients of the plain step; and what a training refuses of those who teach it."""
 
 import json
 import sys
