@@ -165,6 +165,10 @@ CLAIMS = {
     "stratified": [
         "query 20 stratified (strata 10), mined by checkpoint 0, softmax, 15 own",
     ],
+    "tas-balanced": [
+        "query 20 stratified (scores first, strata 10), mined by checkpoint 0, kl (scores first, teacher_scale 20.0, "
+        "temperature 1.0, softmax 1.0), 1 own, batches of 20 clusters by first",
+    ],
     "trisampler": [
         "query 15 triangle (among 100), s+ lowest, mined by checkpoint 0, softmax, 15 own",
     ],
@@ -172,7 +176,10 @@ CLAIMS = {
         "query 15, mined by checkpoint 0, adr-mse (scores first, alpha 1.0), 15 own",
     ],
     "bixse": [
-        "query 15, mined by checkpoint 0, bixse (bias -10.0), 1 own",
+        "query 15, mined by checkpoint 0, bixse (bias -10.0, clip True), 1 own",
+    ],
+    "cde": [
+        "softmax, guide, batches of 20 clusters by first",
     ],
     "cl-drd": [
         "query 29 stratified (scores first, strata 29), mined by checkpoint 0, cl-drd (scores first, ranked 5), 29 own",

@@ -499,6 +499,15 @@ def test_scores_that_are_no_grades_are_refused():
     with pytest.raises(Refusal, match="bixse takes grades from 0 to 1.*ranker.*-1 to 1"):
         bixse.require_scores("ranker", np.float32([-1, 0.5, 1]))
     bixse.require_scores("judge", np.float32([0, 1]))
+    bixse.require_scores("ranker", np.float32([-1, 0.5, 1]), clip=True)
+
+
+def test_clipped_scores_are_grades():
+    batch, clipped = Batch(), Batch()
+    assert batch.judged.min() < 0 < 1 < batch.judged.max()
+    clipped.judged = np.clip(batch.judged, 0, 1)
+    found = batch.call(bixse.loss, bias=-2.0, clip=True).item()
+    assert found == pytest.approx(plain_bixse(clipped, *clipped.arrays, bias=-2.0), rel=1e-10)
 
 
 def test_a_softmax_over_a_batch_of_triples_is_refused():

@@ -112,12 +112,14 @@ class Episode(Section):
 
     @property
     def judges(self):
-        """[(key in the episode, whose scores are named there)] of filters, draws, a relabelling, masks and the loss."""
+        """[(key in the episode, whose scores are named there)] of filters, draws, a relabelling, clusters, masks and
+        the loss."""
         training, negatives = self.training, self.negatives
         chosen = {("negatives", "draw"): negatives.draw, ("training", "loss"): training.loss}
         chosen |= {("negatives", "draws", name): draw for name, draw in negatives.draws.items()}
         chosen |= {("training", "masks", number): mask for number, mask in enumerate(training.masks)}
         named = [((*key, "scores"), each.own["scores"]) for key, each in chosen.items() if "scores" in each.own]
+        named += [(("training", "clusters", "vectors"), training.clusters.vectors)] if training.clusters else []
         named += [(("negatives", "relabel", name), whose) for name, whose in judges(negatives.relabel).items()]
         return [*named, (("negatives", "filters", "scores"), negatives.filters.scores)]
 

@@ -6,6 +6,7 @@ from pydantic import Field, model_validator
 
 from teleport.refusal import Refusal
 from teleport.settings.encoder import Adapted, Lengths, Pooling, Precision
+from teleport.settings.scoring import MINER, Judge
 from teleport.settings.search import FrozenIndex, Index
 from teleport.settings.section import (
     Chosen,
@@ -25,6 +26,15 @@ from teleport.settings.section import (
 
 Side = Literal["query", "passage"]
 MOST_POSITIVES = 8
+
+
+class Clusters(Section):
+    """Clusters of the training queries, of which each batch takes one (TAS-B)."""
+
+    number: Integer = Field(ge=2, description="How many: each should have several batches of queries.")
+    vectors: Judge = Field(
+        MINER, description="By whose vectors: miner, the checkpoint that mines, or a name in `teachers`."
+    )
 
 
 class Training(Section):
@@ -84,6 +94,11 @@ class Training(Section):
     )
     distinct_positives: bool = Field(
         False, description="No batch has the positive of one query that is a known positive of another."
+    )
+    clusters: Clusters | None = Field(
+        None,
+        exclude_if=is_none,
+        description="A batch has queries of one cluster, as far as they fill one (TAS-B); null: of all.",
     )
     precision: Precision = Field("auto", description="auto: bf16 where hardware is faster in it.")
     optimizer: Literal["adamw", "lamb"] = Field(
@@ -151,6 +166,9 @@ class Training(Section):
             raise Refusal(f"widths {self.widths} must ascend: the last one is the widest")
         if self.distinct_positives and self.triples:
             raise Refusal("distinct_positives is of losses over the batch, triples of nll: leave one of them out")
+        if self.clusters and (self.triples or self.distinct_positives):
+            other = "triples" if self.triples else "distinct_positives"
+            raise Refusal(f"clusters and {other} both say which queries a batch has: leave one of them out")
         return self
 
     @model_validator(mode="after")
