@@ -11,14 +11,17 @@ import torch
 from teleport.refusal import Refusal
 from teleport.settings.registry import LOSSES, own_settings
 from teleport.training.losses import (
+    adr_mse,
     bidirectional,
     bixse,
+    cl_drd,
     distill,
     focal,
     hardness,
     joint,
     kl,
     listmle,
+    m3_kd,
     margin_mse,
     qwen3,
     softmax,
@@ -121,6 +124,52 @@ def plain_listmle(batch, queries, passages):
     return total / Q
 
 
+def plain_adr_mse(batch, queries, passages, alpha):
+    terms, scores = [], scores_of(batch, queries, passages)
+    for i in range(Q):
+        kept = [n for n in range(1 + N) if scores[i][COLUMNS[i, n]] > -INF]
+        judged, own = [batch.judged[i, n] for n in kept], [scores[i][COLUMNS[i, n]] for n in kept]
+        for n in range(len(kept)):
+            ties = sum(other == judged[n] for other in judged)
+            rank = sum(other > judged[n] for other in judged) + (ties + 1) / 2
+            others = own[:n] + own[n + 1 :]
+            approximate = 1 + sum(1 / (1 + math.exp(-alpha * (other - own[n]))) for other in others)
+            terms.append((rank - approximate) ** 2 / math.log2(1 + rank))
+    return sum(terms) / len(terms)
+
+
+def plain_cl_drd(batch, queries, passages, ranked):
+    """The model's ranks are of the scores as they are, as those of `plain_hardness`."""
+    total, scores, fixed = 0.0, scores_of(batch, queries, passages), scores_of(batch, *batch.arrays)
+    for i in range(Q):
+        kept = [n for n in range(1 + N) if scores[i][COLUMNS[i, n]] > -INF]
+        by_teacher = sorted(kept, key=lambda n: -batch.judged[i, n])
+        by_model = sorted(kept, key=lambda n: -fixed[i][COLUMNS[i, n]])
+        first, rest = by_teacher[:ranked], by_teacher[ranked:]
+        groups = [[n] for n in first] + [rest[: len(rest) // 2], rest[len(rest) // 2 :]]
+        terms = []
+        for number, group in enumerate(groups):
+            for a in group:
+                for b in sum(groups[number + 1 :], []):
+                    weight = abs(1 / (1 + by_model.index(a)) - 1 / (1 + by_model.index(b)))
+                    difference = scores[i][COLUMNS[i, b]] - scores[i][COLUMNS[i, a]]
+                    terms.append(weight * math.log(1 + math.exp(difference)))
+        total += sum(terms) / max(len(terms), 1)
+    return total / Q
+
+
+def plain_m3_kd(batch, queries, passages):
+    """The released code: a softmax for each place of the list, from which those before it are taken out."""
+    total, scores = 0.0, scores_of(batch, queries, passages)
+    for i in range(Q):
+        kept = [n for n in range(1 + N) if scores[i][COLUMNS[i, n]] > -INF]
+        shares, row = log_sum([batch.judged[i, n] for n in kept]), list(scores[i])
+        for n in kept:
+            total += math.exp(batch.judged[i, n] - shares) * (log_sum(row) - row[COLUMNS[i, n]])
+            row[COLUMNS[i, n]] = -INF
+    return total / Q
+
+
 def plain_hardness(batch, queries, passages, alpha, of):
     """The penalties are of the scores as they are; a finite difference must not see them (`fixed`)."""
     total = 0.0
@@ -194,6 +243,11 @@ CASES = {
     "kl, T 2, with softmax": (kl, {"temperature": 2.0, "softmax": 0.5}, plain_kl, {"temperature": 2.0, "weight": 0.5}),
     "margin-mse": (margin_mse, {}, plain_margin_mse, {}),
     "listmle": (listmle, {}, plain_listmle, {}),
+    "adr-mse": (adr_mse, {}, plain_adr_mse, {"alpha": 1.0}),
+    "adr-mse, alpha 0.3": (adr_mse, {"alpha": 0.3}, plain_adr_mse, {"alpha": 0.3}),
+    "cl-drd, 1": (cl_drd, {"ranked": 1}, plain_cl_drd, {"ranked": 1}),
+    "cl-drd, all": (cl_drd, {"ranked": 30}, plain_cl_drd, {"ranked": 30}),
+    "m3-kd": (m3_kd, {}, plain_m3_kd, {}),
     "hardness, own": (hardness, {"alpha": 5.0, "of": "own"}, plain_hardness, {"alpha": 5.0, "of": "own"}),
     "hardness, batch": (hardness, {"alpha": 9.0, "of": "batch"}, plain_hardness, {"alpha": 9.0, "of": "batch"}),
     "hardness, all": (hardness, {"alpha": 2.0, "of": "all"}, plain_hardness, {"alpha": 2.0, "of": "all"}),
@@ -252,6 +306,15 @@ def test_every_loss_that_sees_more_than_scores_is_compared_here():
     for entry in LOSSES.values():
         module = __import__(entry.module, fromlist=["loss"])
         assert not names_seen(module.loss) or entry.module in compared
+
+
+@pytest.mark.parametrize("module", [kl, margin_mse, m3_kd])
+def test_a_teacher_s_scale_multiplies_its_scores(module):
+    scaled, expected = Batch(), Batch()
+    expected.judged = 3.0 * expected.judged
+    found = scaled.call(module.loss, teacher_scale=3.0).item()
+    assert found == pytest.approx(expected.call(module.loss).item(), rel=1e-12)
+    assert found != pytest.approx(scaled.call(module.loss).item(), rel=1e-2)
 
 
 def test_gamma_0_and_a_sure_positive_are_the_plain_softmax_and_no_nan():
@@ -328,14 +391,17 @@ def test_loss_and_gradients_are_those_of_sentence_transformers(name):
         torch.testing.assert_close(ours.grad, other.grad, rtol=1e-5, atol=1e-8)
 
 
-def test_listmle_is_that_of_sentence_transformers():
-    """Their cross-encoder's scores are given; lists of equal length, in the teacher's order."""
+@pytest.mark.parametrize("name", ["listmle", "adr-mse", "adr-mse, alpha 0.3"])
+def test_list_losses_are_those_of_sentence_transformers_cross_encoders(name):
+    """Their cross-encoder's scores are given; lists of equal length, in the teacher's order, with a tie."""
     pytest.importorskip("sentence_transformers")
-    from sentence_transformers.cross_encoder.losses import PListMLELoss
+    from sentence_transformers.cross_encoder.losses import ADRMSELoss, PListMLELoss
 
     batch = Batch()
     scores = SCALE * batch.arrays[0] @ batch.arrays[1].T
-    order = np.argsort(-batch.judged, axis=1)
+    if name != "listmle":
+        batch.judged[:, 2] = batch.judged[:, 0]
+    order = np.argsort(-batch.judged, axis=1, kind="stable")
     ranked = np.take_along_axis(np.take_along_axis(scores, COLUMNS, axis=1), order, axis=1)
     flat = torch.from_numpy(ranked.ravel())
 
@@ -348,11 +414,12 @@ def test_listmle_is_that_of_sentence_transformers():
         def forward(self, tokens):
             return {"scores": flat[tokens["numbers"]]}
 
-    loss = PListMLELoss(Given(), lambda_weight=None)
+    module, settings, *_ = CASES[name]
+    theirs = PListMLELoss(Given(), lambda_weight=None) if name == "listmle" else ADRMSELoss(Given(), **settings)
     documents = [[i * (1 + N) + n for n in range(1 + N)] for i in range(Q)]
     labels = [torch.from_numpy(np.sort(row)[::-1].copy()) for row in batch.judged]
-    expected = loss([["q"] * Q, documents], labels)
-    assert batch.call(listmle.loss).item() == pytest.approx(expected.item(), rel=1e-6)
+    expected = theirs([["q"] * Q, documents], labels)
+    assert batch.call(module.loss, **settings).item() == pytest.approx(expected.item(), rel=1e-6)
 
 
 # Masks.
@@ -414,7 +481,14 @@ def test_the_guide_s_mask_is_that_of_gist_embed():
 
 @pytest.mark.parametrize(
     ("loss", "setting", "value"),
-    [("kl", "temperature", 0), ("hardness", "alpha", 0), ("qwen3", "margin", -0.1), ("focal", "gamma", -1)],
+    [
+        ("kl", "temperature", 0),
+        ("hardness", "alpha", 0),
+        ("qwen3", "margin", -0.1),
+        ("focal", "gamma", -1),
+        ("adr-mse", "alpha", 0),
+        ("cl-drd", "ranked", 0),
+    ],
 )
 def test_settings_that_teach_nothing_are_refused(loss, setting, value):
     with pytest.raises(ValueError, match=f"{setting}\n.*greater than"):
@@ -425,6 +499,15 @@ def test_scores_that_are_no_grades_are_refused():
     with pytest.raises(Refusal, match="bixse takes grades from 0 to 1.*ranker.*-1 to 1"):
         bixse.require_scores("ranker", np.float32([-1, 0.5, 1]))
     bixse.require_scores("judge", np.float32([0, 1]))
+    bixse.require_scores("ranker", np.float32([-1, 0.5, 1]), clip=True)
+
+
+def test_clipped_scores_are_grades():
+    batch, clipped = Batch(), Batch()
+    assert batch.judged.min() < 0 < 1 < batch.judged.max()
+    clipped.judged = np.clip(batch.judged, 0, 1)
+    found = batch.call(bixse.loss, bias=-2.0, clip=True).item()
+    assert found == pytest.approx(plain_bixse(clipped, *clipped.arrays, bias=-2.0), rel=1e-10)
 
 
 def test_a_softmax_over_a_batch_of_triples_is_refused():

@@ -1,5 +1,5 @@
-"""Every loss and mask of the registry with gradient caching, processes, micro-batches and MaxP: the gradients of
-the plain step; and what a training refuses of those who teach it."""
+"""Every loss and mask of the registry, and a loss of several widths, with gradient caching, processes, micro-batches
+and MaxP: the gradients of the plain step; and what a training refuses of those who teach it."""
 
 import json
 import sys
@@ -23,7 +23,7 @@ from training_world import World, backward, on_cpu  # noqa: F401
 CHUNKED = {"max_passage_tokens": 8, "chunks": 3}
 BATCH = [name for name, entry in LOSSES.items() if entry.takes != "lists"]
 ONE_VECTOR = {name for name in BATCH if "vectors" in names_seen(seeing_function(LOSSES[name]))}
-NAMES = [*BATCH, *(f"mask {name}" for name in MASKS)]
+NAMES = [*BATCH, *(f"mask {name}" for name in MASKS), "widths"]
 CASES = [(name, chunks) for name in NAMES for chunks in (1, 3) if chunks == 1 or name not in ONE_VECTOR]
 
 
@@ -32,7 +32,9 @@ def chosen(table, name, **changes):
 
 
 def training_of(name):
-    """The settings of a training with a loss, or with the softmax and a mask."""
+    """The settings of a training with a loss, or with the softmax and a mask, or with it over several widths."""
+    if name == "widths":
+        return {"widths": [8, 20, 32]}
     table, name = (MASKS, name.removeprefix("mask ")) if name.startswith("mask ") else (LOSSES, name)
     return {"masks": [chosen(table, name)]} if table is MASKS else {"loss": chosen(table, name)}
 

@@ -74,8 +74,12 @@ def training_text(episode):
     words = [chosen_text(training.loss)]
     words += [f"{training.negatives_per_query} own"] if training.negatives_per_query else []
     words += [f"up to {training.max_positives} positives"] if training.positive == "all" else []
+    words += [f"widths {', '.join(map(str, training.widths))}"] if training.widths else []
     words += [mask.kind for mask in training.masks]
     words += [name for name in ("triples", "distinct_positives") if getattr(training, name)]
+    words += (
+        [f"batches of {training.clusters.number} clusters by {training.clusters.vectors}"] if training.clusters else []
+    )
     words += [f"{' and '.join(training.trains)} alone"] if len(training.trains) == 1 else []
     words += [f"averaged {training.average_with_start}"] if training.average_with_start else []
     words += [f"continues {training.continues}".lower()] if training.continues else []

@@ -200,6 +200,12 @@ class Mining:
             return self.vectors.queries("train"), self.vectors.passages
         return vectors_of_teacher(self, whose)
 
+    def queries_of(self, whose):
+        """The first of `vectors_of` alone."""
+        return (
+            self.vectors.queries("train") if whose == MINER else vectors_of_teacher(self, whose, ["queries.train"])[0]
+        )
+
     @cached_property
     def start(self):
         return self.trajectory.start(self.settings.training.start_from)
@@ -218,6 +224,8 @@ class Mining:
         if relabelled := self.relabelled:
             inputs |= {"negatives": relabelled, "positives": relabelled}
         inputs |= self.teaching(training, pool)
+        if training.clusters:
+            inputs["clusters"] = self.queries_of(training.clusters.vectors)
         if dev := self.settings.watched_by:
             inputs |= {f"split.{dev.split}": trajectory.plan.split(dev.split)}
             inputs |= trajectory.tokens(f"queries.{dev.split}")

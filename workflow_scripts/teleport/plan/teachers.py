@@ -9,14 +9,14 @@ from teleport.settings.registry import score_loads
 from teleport.settings.teachers import CrossScoreSettings, RankerSettings, Reads, ScoresFileSettings
 
 
-def vectors_of_teacher(mining, name):
-    """(encode stage of the queries, of the passages) of a teacher with vectors. mining: of the episode that it teaches.
-    Raises Refusal for a file, for an episode that is not there yet, and for several vectors a passage where `mining`
-    says so."""
+def vectors_of_teacher(mining, name, sides=("queries.train", "passages")):
+    """The encode stages of the queries and of the passages, or of one of them, by a teacher with vectors (tuple).
+    mining: of the episode that it teaches. Raises Refusal for a file, for an episode that is not there yet, and for
+    several vectors a passage where `mining` says so."""
     trajectory, teacher = mining.trajectory, mining.experiment.teachers[name]
     if teacher.experiment:
         vectors = episode_of(mining, name, teacher).vectors
-        return vectors.queries("train"), vectors.passages
+        return tuple(vectors.passages if texts == "passages" else vectors.queries("train") for texts in sides)
     if not teacher.encoder:
         raise Refusal(
             f"{mining.place}: the teacher {name} has no vectors, only scores of pairs of a query and a passage, and "
@@ -26,7 +26,7 @@ def vectors_of_teacher(mining, name):
     source = Stage("pretrained", pretrained_settings(encoder, 0, f"teachers.{name}.encoder"), {})
     trajectory.link(source, mining.number, f"pretrained-{name}")
     encoded = []
-    for texts in ("queries.train", "passages"):
+    for texts in sides:
         tokens = tokens_stage(trajectory.plan, encoder, texts, source)
         encode = encode_stage(encoder, texts, encoder.precision or "auto", tokens, source)
         trajectory.link(tokens, mining.number, f"tokens-{texts}-{name}")

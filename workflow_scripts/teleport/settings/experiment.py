@@ -39,8 +39,8 @@ class EpisodeTraining(Training):
         description="softmax over all passages of the batch (ANCE-Tele, released); nll: pairs of positive and own "
         "negative (ANCE); ranknet: pairs with all passages of the batch (STAR); hardest: the highest-scored passage of "
         "the batch (NCE). With negatives.live: lambda, pairs weighed by ranks (ADORE), or ranknet-list, all weights 1. "
-        "By a teacher: kl, margin-mse, listmle, bixse, distill. The softmax, changed: hardness, focal, bidirectional, "
-        "joint, qwen3.",
+        "By a teacher: kl, m3-kd, margin-mse, listmle, adr-mse, cl-drd, bixse, distill. The softmax, changed: "
+        "hardness, focal, bidirectional, joint, qwen3.",
     )
     masks: Unique[ChosenMask] = Field(
         [],
@@ -112,12 +112,14 @@ class Episode(Section):
 
     @property
     def judges(self):
-        """[(key in the episode, whose scores are named there)] of filters, draws, a relabelling, masks and the loss."""
+        """[(key in the episode, whose scores are named there)] of filters, draws, a relabelling, clusters, masks and
+        the loss."""
         training, negatives = self.training, self.negatives
         chosen = {("negatives", "draw"): negatives.draw, ("training", "loss"): training.loss}
         chosen |= {("negatives", "draws", name): draw for name, draw in negatives.draws.items()}
         chosen |= {("training", "masks", number): mask for number, mask in enumerate(training.masks)}
         named = [((*key, "scores"), each.own["scores"]) for key, each in chosen.items() if "scores" in each.own]
+        named += [(("training", "clusters", "vectors"), training.clusters.vectors)] if training.clusters else []
         named += [(("negatives", "relabel", name), whose) for name, whose in judges(negatives.relabel).items()]
         return [*named, (("negatives", "filters", "scores"), negatives.filters.scores)]
 
@@ -148,6 +150,9 @@ class Episode(Section):
                 f"training.positive all repeats a query, and loss {loss.kind} {compares}: set positive to rotate, or "
                 "take another loss"
             )
+        if training.widths and ("vectors" in among or live):
+            compares = "searches with whole vectors" if live else "compares vectors with a teacher's of equal width"
+            raise Refusal(f"training.widths does not go with loss {loss.kind}, which {compares}: leave one of them out")
         by_scores = [mask.kind for mask in training.masks if has_function(MASKS[mask.kind], "mask_scores")]
         if by_scores and training.accumulate > 1 and has_function(LOSSES[loss.kind], "num_pairs"):
             raise Refusal(

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from teleport.settings.section import NAME, Integer, Section, is_false
+from teleport.settings.section import NAME, Integer, Number, Section, is_false
 
 MINER = "miner"
 # Whose scores of pairs a draw, a filter, a mask or a loss compares: those of the checkpoint that mines, or a teacher's.
@@ -16,6 +16,14 @@ class Scored(Section):
     """Settings of what compares scores of pairs."""
 
     scores: Judge = Field(MINER, description="Whose scores: miner, the checkpoint that mines, or a name in `teachers`.")
+
+
+class ScaledScores(Scored):
+    """Settings of a loss that compares the size of a teacher's scores with that of the model's."""
+
+    teacher_scale: Number = Field(
+        1.0, gt=0, description="Times the teacher's scores. Cosines are as small as the model's before encoder.scale."
+    )
 
 
 class Collapse(Section):

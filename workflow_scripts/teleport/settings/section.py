@@ -48,6 +48,11 @@ def is_false(value):
     return value is False
 
 
+def is_empty(value):
+    """As `is_none`, of a list."""
+    return value == []
+
+
 def mistakes_of(error):
     """The mistakes that a ValidationError has found (list of dict). What a validator has raised besides a Refusal is a
     defect of ours, and is raised as it is."""

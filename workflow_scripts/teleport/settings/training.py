@@ -6,6 +6,7 @@ from pydantic import Field, model_validator
 
 from teleport.refusal import Refusal
 from teleport.settings.encoder import Adapted, Lengths, Pooling, Precision
+from teleport.settings.scoring import MINER, Judge
 from teleport.settings.search import FrozenIndex, Index
 from teleport.settings.section import (
     Chosen,
@@ -18,12 +19,22 @@ from teleport.settings.section import (
     Share,
     Unique,
     exactly_one,
+    is_empty,
     is_false,
     is_none,
 )
 
 Side = Literal["query", "passage"]
 MOST_POSITIVES = 8
+
+
+class Clusters(Section):
+    """Clusters of the training queries, of which each batch takes one (TAS-B)."""
+
+    number: Integer = Field(ge=2, description="How many: each should have several batches of queries.")
+    vectors: Judge = Field(
+        MINER, description="By whose vectors: miner, the checkpoint that mines, or a name in `teachers`."
+    )
 
 
 class Training(Section):
@@ -84,6 +95,11 @@ class Training(Section):
     distinct_positives: bool = Field(
         False, description="No batch has the positive of one query that is a known positive of another."
     )
+    clusters: Clusters | None = Field(
+        None,
+        exclude_if=is_none,
+        description="A batch has queries of one cluster, as far as they fill one (TAS-B); null: of all.",
+    )
     precision: Precision = Field("auto", description="auto: bf16 where hardware is faster in it.")
     optimizer: Literal["adamw", "lamb"] = Field(
         "adamw", description="adamw (ANCE-Tele, released), or lamb without bias correction (ANCE, released)."
@@ -97,6 +113,12 @@ class Training(Section):
         description="Keep what enters a layer alone, and compute the layer again in the backward pass; same gradients.",
     )
     accumulate: Natural = Field(1, description="Micro-batches of a step; in-batch negatives come from one alone.")
+    widths: Unique[Natural] = Field(
+        [],
+        exclude_if=is_empty,
+        description="The loss is the sum of those of so many first numbers of the vectors, such as [64, 128, 384] "
+        "(Matryoshka, arXiv 2205.13147); []: of whole vectors.",
+    )
     evaluate_every: Natural | None = Field(
         None, description="Rank the dev queries (`dev`) at first, every so many steps and at last; null: never."
     )
@@ -140,8 +162,13 @@ class Training(Section):
             raise Refusal(
                 "max_positives is of positive all, and an epoch uses one: leave it out, or set positive to all"
             )
+        if self.widths != sorted(self.widths):
+            raise Refusal(f"widths {self.widths} must ascend: the last one is the widest")
         if self.distinct_positives and self.triples:
             raise Refusal("distinct_positives is of losses over the batch, triples of nll: leave one of them out")
+        if self.clusters and (self.triples or self.distinct_positives):
+            other = "triples" if self.triples else "distinct_positives"
+            raise Refusal(f"clusters and {other} both say which queries a batch has: leave one of them out")
         return self
 
     @model_validator(mode="after")

@@ -7,6 +7,7 @@ from teleport.search.costs import CODE_FLOP, index_bytes
 
 STEP_BYTES = 150  # a line of losses.tsv
 KERNELS = 0.5e9  # on a CPU: products of many sizes are prepared and kept, as a step has another number of tokens
+ITERATIONS, PER_CENTROID = 25, 256  # of k-means: faiss's own numbers
 PASS_QUERIES = 70  # reading all passages takes a GPU as long as comparing so many queries with them
 
 
@@ -62,15 +63,23 @@ def train(stage, counts, place):
         computing += place.threads * 4 * shape.layer_weights + KERNELS
     saved = (4 if training.select == "dev" else 3) * changing  # weights, moments, maybe the best weights
     searching = live(stage, counts, place, steps) if settings.live else Cost(memory=0.0)
-    held = processes * (TORCH_BASE + weights * encoders) + saved + searching.memory
+    clustering = k_means(training.clusters, rows, shape) if training.clusters else Cost(memory=0.0)
+    held = processes * (TORCH_BASE + weights * encoders) + saved + searching.memory + clustering.memory
     moments = 2 * changing if training.continues else 0  # for the next stage
     return Cost(
         (weights + encoder.TOKENIZER) * encoders + moments + steps * STEP_BYTES,
         memory=held + (0 if place.gpus else computing),
         device_memory=computing + searching.device_memory if place.gpus else 0.0,
-        work={"train_flop": flop} | searching.work,
+        work={"train_flop": flop} | searching.work | clustering.work,
         model=True,
     )
+
+
+def k_means(clusters, queries, shape):
+    """Distances of the queries that are looked at to all centroids in every iteration, and of all queries at last."""
+    compared = ITERATIONS * min(queries, PER_CENTROID * clusters.number) + queries
+    work = {"host_flop": search_flop(compared, clusters.number, shape.hidden_size)}
+    return Cost(memory=2 * vector_bytes(queries, shape.hidden_size), work=work)
 
 
 def live(stage, counts, place, steps):

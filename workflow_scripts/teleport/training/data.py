@@ -13,6 +13,7 @@ from teleport.collection.reader import positives_of_job, read_positives, with_sa
 from teleport.refusal import Refusal
 from teleport.running.log import log
 from teleport.seed import derive_seed
+from teleport.training.clusters import clustered_order, read_clusters
 
 
 @dataclass(frozen=True)
@@ -50,13 +51,13 @@ class TrainingSet:
 
     query_ids: text ids; positives, pools: `Ragged` lists of passage rows, one per query (pools None: a step has no
     negatives of its own); relevant: `Ragged` lists of more passages that are no negatives, or None; part: the
-    `settings.section.Part` of the queries that is trained on, or None. Queries with an empty pool, or without a
-    positive, are left out.
+    `settings.section.Part` of the queries that is trained on, or None; clusters: int32, the one of each query, of which
+    a batch is, or None. Queries with an empty pool, or without a positive, are left out.
     """
 
-    def __init__(self, query_ids, positives, pools, training, seed, relevant=None, part=None):
+    def __init__(self, query_ids, positives, pools, training, seed, relevant=None, part=None, clusters=None):
         self.query_ids, self.positives, self.pools, self.relevant = query_ids, positives, pools, relevant
-        self.training, self.seed = training, seed
+        self.training, self.seed, self.clusters = training, seed, clusters
         self.order = lru_cache(maxsize=2)(self.draw_order)  # by epoch
         first, last = part.rows(len(positives)) if part else (0, len(positives))
         with_positives = positives.lengths[first:last] > 0
@@ -88,6 +89,9 @@ class TrainingSet:
     def draw_order(self, epoch):
         """The query rows of an epoch in the order in which batches take them, int64."""
         rows = self.rows[query_order(len(self.rows), epoch, self.seed)]
+        if self.clusters is not None:
+            seed = derive_seed(self.seed, "batches", epoch)
+            return clustered_order(rows, self.clusters[rows], self.training.batch_queries, seed)
         if not self.training.distinct_positives:
             return rows
         drawn = partial(self.drawn_positives, epoch=epoch)
@@ -222,8 +226,8 @@ class QuerySet(TrainingSet):
 
 
 def read_training_set(job, seed):
-    """The `TrainingSet` of a train job, from its inputs `split.train`, `positives` and `negatives`; live: a
-    `QuerySet`."""
+    """The `TrainingSet` of a train job, from its inputs `split.train`, `positives`, `negatives` and
+    `clusters`; live: a `QuerySet`."""
     training, split = job.settings.training, job.inputs["split.train"]
     queries = pq.read_table(split.path("queries.train.parquet"), columns=["query_id"])
     pools = relevant = None
@@ -235,4 +239,5 @@ def read_training_set(job, seed):
             relevant = with_same_text(job.inputs["corpus"], split, "train", relevant)
     query_ids = queries["query_id"].to_pylist()
     positives, kind = positives_of_job(job, "train"), QuerySet if job.settings.live else TrainingSet
-    return kind(query_ids, positives, pools, training, seed, relevant, job.settings.part)
+    clusters = read_clusters(job, seed) if training.clusters else None
+    return kind(query_ids, positives, pools, training, seed, relevant, job.settings.part, clusters)

@@ -57,13 +57,13 @@ def open_objective(job, data, dim):
 
 def open_sees(job, data, function, own, dim, require_scores=None):
     """What a loss or a mask sees: function of a `seen.Step`. own: its settings, from which `scores` is taken;
-    require_scores: function (name, float32 array) of a loss that takes some scores alone"""
+    require_scores: function (name, float32 array, and the other settings) of a loss that takes some scores alone"""
     whose, names, needs, given = own.pop("scores", None), names_seen(function), needed(function), {}
     if SCORES in needs:
         table = PairTable.open(job, f"scores.{whose}", len(data.query_ids))
         require_informative(table.scores, table.name)
         if require_scores:
-            require_scores(table.name, table.scores)
+            require_scores(table.name, table.scores, **own)
         given["score"] = table.score
     if VECTORS in needs:
         given |= open_vectors(job, whose, dim if "vectors" in names else None)

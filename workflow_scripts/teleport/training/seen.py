@@ -44,6 +44,14 @@ class Encoded(NamedTuple):
         scores_CP = self.products(self.passages_CD[rows_C]).masked_fill(~self.mask_C[rows_C, None], float("-inf"))
         return scores_CP.unflatten(0, (-1, self.most)).max(dim=1).values
 
+    def narrowed(self, width, normalize):
+        """The first `width` numbers of every vector, as vectors of length 1 where `normalize` says so."""
+        from torch.nn.functional import normalize as unit
+
+        vectors = (vectors_MD[:, :width] for vectors_MD in (self.queries_QD, self.passages_CD))
+        queries_QD, passages_CD = (unit(each, dim=1) if normalize else each for each in vectors)
+        return self._replace(queries_QD=queries_QD, passages_CD=passages_CD)
+
 
 class Step(NamedTuple):
     """What of a step there is to see. batch: a `data.Batch`; encoded: its `Encoded`; columns: where positives and own

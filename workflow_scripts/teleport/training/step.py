@@ -100,8 +100,15 @@ class Trainer:
         return self.live_loss(batch) if self.live else self.batch_loss(batch, masked)
 
     def batch_loss(self, batch, masked):
-        """As `forward`: queries against the passages of the batch."""
-        encoded = self.encoded(batch)
+        """As `forward`: queries against the passages of the batch. With `training.widths` the sum of the losses of so
+        many first numbers of all vectors (Matryoshka), and the scores of the widest."""
+        encoded, normalize = self.encoded(batch), self.queries.encoder.normalize
+        narrowed = [encoded.narrowed(width, normalize) for width in self.training.widths] or [encoded]
+        losses, means = zip(*(self.loss_of(batch, masked, each) for each in narrowed), strict=True)
+        return sum(losses), means[-1]
+
+    def loss_of(self, batch, masked, encoded):
+        """As `forward`, from the batch's `seen.Encoded`."""
         scores_QP = encoded.products(self.scale * encoded.queries_QD)
         for masked_QP in masked:
             scores_QP = scores_QP.masked_fill(self.on_device(masked_QP), float("-inf"))

@@ -23,6 +23,7 @@ from teleport.running.log import PROGRESS_SECONDS, log
 from teleport.seed import derive_seed
 from teleport.settings.encoder import TokensSettings
 from teleport.settings.training import TrainSettings as Settings  # noqa: F401
+from teleport.training.clusters import cluster_facts
 from teleport.training.data import read_training_set
 from teleport.training.model_card import write_model_cards
 from teleport.training.objective import open_objective
@@ -102,6 +103,7 @@ def make_trainer(job, data, total, seed, processes=ALONE):
         queries, passages = (
             replace(side, compiled=True) if isinstance(side, Side) else side for side in (queries, passages)
         )
+    require_widths(settings.training.widths, passages.encoder.dim)
     live = job.load("live").open_search(job, data, passages, processes) if settings.live else None
     objective = open_objective(job, data, passages.encoder.dim)
     return Trainer(queries, passages, data, objective, settings, total, seed, device, processes, live)
@@ -145,6 +147,12 @@ def require_memory(encoders, room):
             f"{trained / 1e9:.1f} GB of them gradients and moments, and the GPU has {room / 1e9:.1f} GB. Set "
             "encoder.lora, which trains fewer, or take a smaller checkpoint or a larger GPU."
         )
+
+
+def require_widths(widths, dim):
+    """Raise Refusal where a width of `training.widths` is above that of the vectors."""
+    if widths and widths[-1] > dim:
+        raise Refusal(f"training.widths has {widths[-1]}, and the vectors of the checkpoint have {dim}. Lower it.")
 
 
 def tokens_of(queries, passages, data, steps):
@@ -281,22 +289,28 @@ def facts(trainer, state):
     losses = [loss for loss, *_ in state.curves]
     first, last = losses[:10], losses[-10:]
     searched = {"engine": trainer.live.engine, "search_seconds": state.search_seconds} if trainer.live else {}
-    return searched | {
-        "first_step": state.first_step,
-        "end_step": state.step,
-        "steps": len(state.curves),
-        "schedule_steps": trainer.total,
-        "stopped_early": state.step < trainer.total,
-        "first_loss": sum(first) / len(first),
-        "last_loss": sum(last) / len(last),
-        "queries": len(trainer.data.rows),
-        "queries_without_negatives": trainer.data.without_negatives,
-        "queries_without_positives": trainer.data.without_positives,
-        "real_tokens": state.real_tokens,
-        "train_seconds": state.seconds,
-        "attempts": state.attempts,
-        "precision": precision(trainer),
-        "device": str(trainer.device),
-        "compiled": trainer.trained[0].compiled,
-        "processes": trainer.processes.size,
-    }
+    data = trainer.data
+    clustered = {} if data.clusters is None else cluster_facts(data.clusters[data.rows], trainer.training.batch_queries)
+    return (
+        searched
+        | clustered
+        | {
+            "first_step": state.first_step,
+            "end_step": state.step,
+            "steps": len(state.curves),
+            "schedule_steps": trainer.total,
+            "stopped_early": state.step < trainer.total,
+            "first_loss": sum(first) / len(first),
+            "last_loss": sum(last) / len(last),
+            "queries": len(trainer.data.rows),
+            "queries_without_negatives": trainer.data.without_negatives,
+            "queries_without_positives": trainer.data.without_positives,
+            "real_tokens": state.real_tokens,
+            "train_seconds": state.seconds,
+            "attempts": state.attempts,
+            "precision": precision(trainer),
+            "device": str(trainer.device),
+            "compiled": trainer.trained[0].compiled,
+            "processes": trainer.processes.size,
+        }
+    )

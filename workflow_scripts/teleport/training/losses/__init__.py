@@ -8,6 +8,6 @@ loss(scores_QK, positive_QK, negative_QK, **settings)  of the lists of a live se
     scores: float, of passages in the order of their ranks; bool, on the CPU: which are positives, negatives, or neither
 
 What a loss of a batch sees besides, its arguments name: a teacher's scores or vectors, other pairs (`training.seen`).
-One that sees a teacher has a `scoring.Scored` as settings. `require_scores(name, scores)`, if it is there, refuses
-scores that it cannot learn from.
+One that sees a teacher has a `scoring.Scored` as settings. `require_scores(name, scores, **settings)`, if it is there,
+refuses scores that it cannot learn from.
 """

@@ -4,12 +4,12 @@ FlagEmbedding; sentence-transformers' DistillKLDivLoss)."""
 from pydantic import Field
 
 from teleport.refusal import Refusal
-from teleport.settings.scoring import Scored
+from teleport.settings.scoring import ScaledScores
 from teleport.settings.section import Number
 from teleport.training.losses.own_lists import beside_softmax, own_list
 
 
-class Settings(Scored):
+class Settings(ScaledScores):
     """The divergence from a teacher's distribution over the positive and the own negatives."""
 
     temperature: Number = Field(1.0, gt=0, description="Both divide their scores by it; the loss is times its square.")
@@ -25,12 +25,14 @@ class Settings(Scored):
             )
 
 
-def loss(scores_QP, positive_columns_Q, own_columns_QN, judged_QN, temperature=1.0, softmax=0.0):
+def loss(scores_QP, positive_columns_Q, own_columns_QN, judged_QN, teacher_scale=1.0, temperature=1.0, softmax=0.0):
     """Mean over the queries of T^2 KL(softmax(judged / T) || softmax(scores / T)) over the positive and the own
     negatives (scalar), plus `softmax` times the loss of that name."""
     from torch import xlogy
 
-    scores_QN, judged_QN, counted_QN = own_list(scores_QP, positive_columns_Q, own_columns_QN, judged_QN)
+    scores_QN, judged_QN, counted_QN = own_list(
+        scores_QP, positive_columns_Q, own_columns_QN, teacher_scale * judged_QN
+    )
     shares_QN = (judged_QN / temperature).softmax(1)
     logs_QN = (scores_QN / temperature).log_softmax(1).masked_fill(~counted_QN, 0.0)
     divergence_Q = (xlogy(shares_QN, shares_QN) - shares_QN * logs_QN).sum(1)

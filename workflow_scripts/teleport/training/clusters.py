@@ -1,0 +1,66 @@
+"""Batches whose queries are about one subject: queries are clustered by k-means of their vectors before training, and a
+batch takes those of one cluster (TAS-B, Hofstätter et al., SIGIR 2021, arXiv 2104.06967; CDE, arXiv 2410.02525)."""
+
+import numpy as np
+
+from teleport.refusal import Refusal
+from teleport.search.pairs import require_finite
+from teleport.seed import derive_seed
+
+ITERATIONS = 25  # of k-means: faiss's own number
+
+
+def read_clusters(job, seed):
+    """The cluster of each training query of a train job, int32 [queries], from the vectors of the role `clusters`. The
+    same in every attempt on machines of one kind, so that nothing of it has to be saved."""
+    path, number = job.input("clusters", "queries.train.npy"), job.settings.training.clusters.number
+    vectors = np.load(path, mmap_mode="r")
+    if number > len(vectors):
+        raise Refusal(
+            f"training.clusters.number is {number}, and there are {len(vectors)} training queries: a cluster needs at "
+            "least one. Lower it; a cluster should have several batches of queries."
+        )
+    require_finite(path, vectors, "query")
+    return cluster(vectors, number, derive_seed(seed, "clusters"), job.threads)
+
+
+def cluster(vectors, number, seed, threads=1):
+    """The nearest of `number` centroids to each vector [n, dim], by faiss's k-means, which begins with centroids far
+    apart (k-means++) and looks at up to 256 vectors a centroid: int32 [n]."""
+    import faiss
+
+    faiss.omp_set_num_threads(threads)
+    vectors = np.ascontiguousarray(vectors, np.float32)
+    options = {"niter": ITERATIONS, "seed": seed % 2**31, "init_method": faiss.ClusteringInitMethod_KMEANS_PLUS_PLUS}
+    options["min_points_per_centroid"] = 1  # small collections are meant: faiss would warn of fewer than 39
+    means = faiss.Kmeans(vectors.shape[1], number, **options)
+    means.train(vectors)
+    return means.index.search(vectors, 1)[1].ravel().astype(np.int32)
+
+
+def clustered_order(order, clusters, size, seed):
+    """The queries of an epoch (int64), cut into batches of `size` of one cluster as far as its queries fill some; what
+    is left of the clusters, one after another, fills the others. order, clusters: int [n], shuffled queries and their
+    clusters. Every query is there once; those after the last whole batch are left out of an epoch, as ever."""
+    rng, places = np.random.default_rng(seed), np.argsort(clusters, kind="stable")
+    groups = np.split(order[places], np.flatnonzero(np.diff(clusters[places])) + 1)
+    rng.shuffle(groups)
+    whole = [len(group) // size * size for group in groups]
+    filled = [group[:end] for group, end in zip(groups, whole, strict=True)]
+    left = [group[end:] for group, end in zip(groups, whole, strict=True)]
+    queries, end = np.concatenate(filled + left), len(order) // size * size
+    return np.concatenate([rng.permutation(queries[:end].reshape(-1, size)).ravel(), queries[end:]])
+
+
+def cluster_facts(clusters, size):
+    """What the manifest keeps of the clusters of the queries that are trained on: how many of them there are, the sizes
+    of the smallest and the largest, and the share of an epoch's batches that are of one cluster."""
+    counts = np.bincount(clusters)
+    counts = counts[counts > 0]
+    share = int((counts // size).sum()) / max(1, len(clusters) // size)
+    return {
+        "clusters": len(counts),
+        "smallest_cluster": int(counts.min()),
+        "largest_cluster": int(counts.max()),
+        "batches_of_one_cluster": share,
+    }

@@ -1,0 +1,42 @@
+"""CL-DRD (Zeng et al., SIGIR 2022, arXiv 2204.13679): pairs of a query's own list that a teacher orders, coarsely at
+first. It is a curriculum where each episode ranks more: the released code (HansiZeng/CL-DRD, losses/lambda_rank.py and
+dataset/nway_dataset.py) has lists of 30 with 5, 10 and then all 30 of them ranked, each from the checkpoint before."""
+
+from pydantic import Field
+
+from teleport.settings.scoring import Scored
+from teleport.settings.section import Natural
+from teleport.training.losses.own_lists import own_list
+
+
+class Settings(Scored):
+    """Pairs of the own list in a teacher's order, of which the first ones have an order among themselves."""
+
+    ranked: Natural = Field(
+        5,
+        description="So many of the teacher's first are ranked; of the others the first half is above the second, "
+        "without an order in either (released: 5, 10, 30 of 30).",
+    )
+
+
+def loss(scores_QP, positive_columns_Q, own_columns_QN, judged_QN, ranked=5):
+    """Mean over the queries of their mean over all pairs (i above j for the teacher) of |1/r_i - 1/r_j| log(1 + exp(s_j
+    - s_i)) (scalar), r the model's own ranks of the list, from 1 on, without a gradient. The released code has one mean
+    over the pairs of a batch, which is the same where no mask shortens a list. Equal scores keep the list's order."""
+    import torch
+    from torch.nn.functional import logsigmoid
+
+    scores_QN, judged_QN, counted_QN = own_list(scores_QP, positive_columns_Q, own_columns_QN, judged_QN)
+    places_QN, ranks_QN = (  # by the teacher from 0 on, by the model from 1 on; what is masked comes last
+        each_QN.argsort(dim=1, descending=True, stable=True).argsort(dim=1) for each_QN in (judged_QN, scores_QN)
+    )
+    others_Q1 = counted_QN.sum(1, keepdim=True) - ranked
+    group_QN = places_QN.clamp(max=ranked) + (places_QN >= ranked + others_Q1.clamp(min=0) // 2)
+    above_QNN = group_QN.unsqueeze(2) < group_QN.unsqueeze(1)
+    pairs_QNN = above_QNN & counted_QN.unsqueeze(2) & counted_QN.unsqueeze(1)
+    gains_QN = 1 / (1 + ranks_QN).to(scores_QN)
+    weights_QNN = (gains_QN.unsqueeze(2) - gains_QN.unsqueeze(1)).abs()
+    scores_QN = scores_QN.masked_fill(~counted_QN, 0.0)
+    losses_QNN = -weights_QNN * logsigmoid(scores_QN.unsqueeze(2) - scores_QN.unsqueeze(1))
+    sums_Q = torch.where(pairs_QNN, losses_QNN, 0.0).sum((1, 2))
+    return (sums_Q / pairs_QNN.sum((1, 2)).clamp(min=1)).mean()
