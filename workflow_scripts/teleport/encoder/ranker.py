@@ -1,50 +1,78 @@
 """Stage `ranker`: a cross-encoder, verified and brought into one folder: transformers' sequence classification with one
-label, weights as safetensors, and its own tokenizer. Sentence-transformers' CrossEncoder loads it too."""
+label, weights as safetensors, and its own tokenizer. Sentence-transformers' CrossEncoder loads it too. With a seed it
+is the start of a training, on which a head of one number is put where there is none."""
 
 import torch
-from transformers import AutoModelForSequenceClassification
+from transformers import AutoConfig, AutoModelForSequenceClassification
 
 from teleport.encoder.checkpoint import copy_tokenizer
 from teleport.encoder.load import refusing
 from teleport.encoder.pretrained import load_fast_tokenizer
-from teleport.encoder.source import verified
+from teleport.encoder.source import is_ranker, verified
 from teleport.refusal import Refusal
 from teleport.running.files import require_free_space
+from teleport.running.log import log
+from teleport.seed import derive_seed
 from teleport.settings.teachers import RankerSettings as Settings  # noqa: F401
 
 
 def run(job):
-    """Find the checkpoint, verify it, and write `checkpoint/`. Facts: model_type, parameters, and those that pin it."""
-    checkpoint = job.settings.checkpoint
+    """Find the checkpoint, verify it, and write `checkpoint/`. Facts: model_type, parameters, drawn (weights of its
+    head that come from the seed), and those that pin it."""
+    checkpoint, seed = job.settings.checkpoint, job.settings.seed
     folder, weights, pinned = verified(checkpoint)
     if weights[0].suffix != ".safetensors":
         raise Refusal(f"{weights[0]} is a pickle, which may run code. Give the cross-encoder with model.safetensors.")
     require_free_space(job.folder, sum(file.stat().st_size for file in weights))
-    load_fast_tokenizer(folder)  # refused here where it is not usable
-    model = load_ranker(folder)
+    tokenizer = load_fast_tokenizer(folder)  # refused here where it is not usable
+    model, drawn = (load_ranker(folder), []) if seed is None else with_head(folder, seed)
     output = job.output("checkpoint")
     model.save_pretrained(output)
     copy_tokenizer(folder, output)
+    if seed is not None:  # from which the stage `tokens` makes ids
+        tokenizer.backend_tokenizer.save(str(output / "tokenizer.json"))
     facts = {"model_type": model.config.model_type, "parameters": sum(p.numel() for p in model.parameters())}
-    return facts | pinned
+    return facts | ({} if seed is None else {"drawn": drawn}) | pinned
 
 
 def load_ranker(folder):
     """The model of a folder in float32, in evaluation mode. Raises Refusal for several labels, and for a folder without
     the weights of its head, which transformers would draw."""
+    model, missing = load(folder)
+    if missing:
+        raise Refusal(
+            f"{folder} lacks {len(missing)} weights of a cross-encoder, for example {missing[0]}. Give one that was "
+            "trained to score pairs."
+        )
+    return model
+
+
+def with_head(folder, seed):
+    """(model, names of the weights that were drawn) of a folder as the start of a training: as `load_ranker`, but the
+    head of an encoder, and a pooler that it lacks, are drawn from the seed."""
+    own = {} if is_ranker(folder) else {"num_labels": 1}
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(derive_seed(seed, "head of a cross-encoder"))
+        model, missing = load(folder, **own)
+    backbone = [name for name in missing if name.startswith(f"{model.base_model_prefix}.") and ".pooler." not in name]
+    if backbone or (missing and not own):
+        lacks = (backbone or missing)[0]
+        raise Refusal(f"{folder} lacks {len(missing)} weights of its model_type, for example {lacks}. Get it anew.")
+    log.info("%d weights of the head are drawn from the seed: %s", len(missing), ", ".join(missing) or "none")
+    return model, missing
+
+
+def load(folder, **changes):
+    """(model in evaluation mode, names of the weights that the folder lacks). changes: to its config.json"""
     with refusing(f"cannot read the cross-encoder in {folder}"):
-        options = {"local_files_only": True, "use_safetensors": True, "trust_remote_code": False}
+        options = {"local_files_only": True, "trust_remote_code": False}
+        config = AutoConfig.from_pretrained(folder, **options, **changes)
         model, report = AutoModelForSequenceClassification.from_pretrained(
-            folder, **options, dtype=torch.float32, output_loading_info=True
+            folder, **options, config=config, use_safetensors=True, dtype=torch.float32, output_loading_info=True
         )
     if (labels := model.config.num_labels) != 1:
         raise Refusal(
             f"{folder / 'config.json'}: the cross-encoder has {labels} labels, and the score of a pair is one number. "
             "Give one with a single label."
         )
-    if missing := sorted(report["missing_keys"]):
-        raise Refusal(
-            f"{folder} lacks {len(missing)} weights of a cross-encoder, for example {missing[0]}. Give one that was "
-            "trained to score pairs."
-        )
-    return model.eval()
+    return model.eval(), sorted(report["missing_keys"])

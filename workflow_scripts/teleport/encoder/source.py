@@ -14,6 +14,8 @@ KEY = "encoder.checkpoint"  # where a reader finds these settings in the configu
 INDEX = "model.safetensors.index.json"  # of weights in several files: {"weight_map": {weight: file}}
 WEIGHTS = ("model.safetensors", INDEX, "pytorch_model.bin")  # the first that exists is read
 PARTS = "model-*-of-*.safetensors"  # the files that an index names
+# Encoders on which transformers puts the head of a sequence classification, as tried here.
+RANKERS = ("bert", "roberta", "xlm-roberta", "camembert", "distilbert", "electra", "mpnet", "modernbert")
 # sentence-transformers' form of a head behind the backbone (`pretrained.head_of_modules`).
 HEAD_FILES = ("*_Dense/*", "*_LayerNorm/*")
 # What a checkpoint says of itself there (`own_settings` reads it).
@@ -102,6 +104,38 @@ def read_index(path, key=KEY):
         pass
     form = '{"weight_map": {WEIGHT: FILE.safetensors}}, of files beside it'
     raise Refusal(f"{key}: {path} is not of the form {form}. Get the checkpoint anew.")
+
+
+def is_ranker(folder):
+    """Whether the config.json of a folder says that it is a sequence classification, as a cross-encoder is one."""
+    return any(
+        str(name).endswith("ForSequenceClassification") for name in read_config(folder).get("architectures") or ()
+    )
+
+
+def require_ranker(folder, key, starts=False):
+    """Raise Refusal for a cross-encoder with several labels, and where one `starts` there, for what is no encoder.
+    key: of the configuration"""
+    config, path = read_config(folder), Path(folder) / "config.json"
+    labels = config.get("num_labels") or len(config.get("id2label") or ("LABEL_0", "LABEL_1"))  # transformers' default
+    if is_ranker(folder) and labels != 1:
+        raise Refusal(
+            f"{key}: {path} has {labels} labels, and the score of a pair is one number. Give one with a single label, "
+            "or an encoder to start from."
+        )
+    if starts and (kind := config.get("model_type")) not in RANKERS:
+        raise Refusal(
+            f"{key}: {path} has model_type {kind!r}. A cross-encoder starts from one of {', '.join(RANKERS)}."
+        )
+
+
+def read_config(folder):
+    """The content of config.json (dict); {} where it is not there or no JSON, which the stages refuse."""
+    try:
+        config = json.loads((Path(folder) / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return config if isinstance(config, dict) else {}
 
 
 def digest_of_weights(files, digests):

@@ -44,6 +44,7 @@ KINDS = {
     "scores_file": Kind("teleport.negatives.scores_file"),
     "score": Kind("teleport.negatives.score", mem_mb=32000, minutes=240, priority=10),
     "ranker": Kind("teleport.encoder.ranker", priority=50, network=True),
+    "cross_train": Kind("teleport.training.cross_train", 8, mem_mb=32000, minutes=2880, gpus=1, priority=10),
     "cross_score": Kind("teleport.negatives.cross_score", 8, mem_mb=32000, minutes=1440, gpus=1, priority=10),
     "merge": Kind("teleport.negatives.merge", priority=10),
     "relabel": Kind("teleport.negatives.relabel", threads=8, priority=10),

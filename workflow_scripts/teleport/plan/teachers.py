@@ -1,12 +1,23 @@
-"""The stages of a teacher: the vectors of a dual encoder, or the scores of a file or of a cross-encoder."""
+"""The stages of a teacher: the vectors of a dual encoder, or the scores of a file or of a cross-encoder, which may be
+trained on a pool first."""
 
 from teleport.encoder.completed import completed
+from teleport.encoder.source import locate, require_ranker
 from teleport.plan.encodings import encode_stage, tokens_stage
 from teleport.plan.identity import identify_checkpoint, identify_file, pretrained_settings
 from teleport.plan.stage import Stage
 from teleport.refusal import Refusal
+from teleport.settings.encoder import TextSettings
 from teleport.settings.registry import score_loads
-from teleport.settings.teachers import CrossScoreSettings, RankerSettings, Reads, ScoresFileSettings
+from teleport.settings.search import RetrieveSettings
+from teleport.settings.teachers import (
+    CrossScoreSettings,
+    CrossTrainSettings,
+    RankerSchedule,
+    RankerSettings,
+    Reads,
+    ScoresFileSettings,
+)
 
 
 def vectors_of_teacher(mining, name, sides=("queries.train", "passages")):
@@ -15,7 +26,7 @@ def vectors_of_teacher(mining, name, sides=("queries.train", "passages")):
     several vectors a passage where `mining` says so."""
     trajectory, teacher = mining.trajectory, mining.experiment.teachers[name]
     if teacher.experiment:
-        vectors = episode_of(mining, name, teacher).vectors
+        vectors = episode_of(mining, f"teachers.{name}", teacher).vectors
         return tuple(vectors.passages if texts == "passages" else vectors.queries("train") for texts in sides)
     if not teacher.encoder:
         raise Refusal(
@@ -34,19 +45,23 @@ def vectors_of_teacher(mining, name, sides=("queries.train", "passages")):
     return tuple(encoded)
 
 
-def episode_of(mining, name, teacher):
-    """The `Episode` whose checkpoint teaches."""
-    trajectory, place = mining.trajectory, f"{mining.place}: teachers.{name}"
-    if teacher.experiment == trajectory.name:
-        episodes = trajectory.episodes
-    elif teacher.experiment not in trajectory.plan.experiments:
-        raise Refusal(f"{place}: no experiment is called {teacher.experiment!r}. Add it, or name another one.")
-    else:
-        episodes = trajectory.plan.trajectory(teacher.experiment, trajectory.seed).episodes
-    number = episodes[-1].number if teacher.episode == "last" else teacher.episode
+def trajectory_of(mining, key, name):
+    """The `Trajectory` of the experiment that a key of the configuration names, which may be `mining`'s own."""
+    if name == mining.trajectory.name:
+        return mining.trajectory
+    if name not in mining.trajectory.plan.experiments:
+        raise Refusal(f"{mining.place}: {key}: no experiment is called {name!r}. Add it, or name another one.")
+    return mining.trajectory.plan.trajectory(name, mining.trajectory.seed)
+
+
+def episode_of(mining, key, named):
+    """The `Episode` that `named` (experiment and episode) under a key means. Raises Refusal where it is not planned
+    yet: what it makes would depend on itself."""
+    episodes = trajectory_of(mining, key, named.experiment).episodes
+    number = episodes[-1].number if named.episode == "last" else named.episode
     if not 0 <= number < len(episodes):
         raise Refusal(
-            f"{place}: {teacher.experiment} has no checkpoint of episode {number} yet, only up to "
+            f"{mining.place}: {key}: {named.experiment} has no checkpoint of episode {number} yet, only up to "
             f"{len(episodes) - 1}. Name one of those."
         )
     return episodes[number]
@@ -64,9 +79,74 @@ def scores_of_cross_encoder(mining, name, pairs, inputs, link):
     """The cross_score stage of a teacher that is a cross-encoder. pairs: the settings.ScoreSettings of what is scored;
     inputs: where that is read"""
     trajectory, given = mining.trajectory, mining.experiment.teachers[name].cross_encoder
-    checkpoint = identify_checkpoint(given.checkpoint, f"teachers.{name}.cross_encoder.checkpoint")
-    ranker = Stage("ranker", RankerSettings(checkpoint=checkpoint), {})
+    key = f"teachers.{name}.cross_encoder.checkpoint"
+    source = given.checkpoint or mining.experiment.encoder.checkpoint
+    checkpoint = identify_checkpoint(source, key)
+    if not source.hub:  # whose files are not here yet
+        require_ranker(locate(source), key, starts=bool(given.training))
+    ranker = Stage(
+        "ranker", RankerSettings(checkpoint=checkpoint, seed=trajectory.seed if given.training else None), {}
+    )
     trajectory.link(ranker, mining.number, f"ranker-{name}")
+    if given.training:
+        ranker = trained(mining, name, ranker)
     settings = CrossScoreSettings.taken_from(pairs, **{key: getattr(given, key) for key in Reads.model_fields})
     stage = Stage("cross_score", settings, inputs | {"ranker": ranker}, score_loads(settings))
     return trajectory.link(stage, mining.number, link)
+
+
+def trained(mining, name, start):
+    """The cross_train stage of a teacher that is trained here. start: the ranker stage that it starts from"""
+    trajectory, plan = mining.trajectory, mining.trajectory.plan
+    given = mining.experiment.teachers[name].cross_encoder
+    training, key = given.training, f"teachers.{name}.cross_encoder.training"
+    pool, vectors = pool_of(mining, f"{key}.pool", training.pool)
+    dev = training.dev if training.evaluate_every else None
+    # No seed decides a token: all seeds read those of the tokenizer beside the start of seed 0.
+    tokenizer = Stage("ranker", RankerSettings(checkpoint=start.settings.checkpoint, seed=0), {})
+    trajectory.link(tokenizer, mining.number, f"ranker-tokenizer-{name}")
+    inputs = plan.parts("train") | {"checkpoint": start, "negatives": pool}
+    inputs |= {role: stage for role, stage in pool.inputs.items() if role == "positives"}  # those by answers
+    splits = ["queries.train", "passages"]
+    if dev:
+        require_dev(mining, f"{key}.dev", dev, training)
+        splits.append(f"queries.{dev.split}")
+        inputs |= plan.parts(dev.split)
+        search = RetrieveSettings(of="queries", split=dev.split, depth=plan.config.evaluation.depth)
+        inputs["dev"] = trajectory.retrieve(vectors, vectors.index, search, mining.number, f"retrieve-dev-{name}")
+    texts = TextSettings(title=given.title, query_prefix="", passage_prefix="")
+    for of in dict.fromkeys(splits):
+        tokens = tokens_stage(plan, texts, of, tokenizer)
+        inputs[f"tokens.{of}"] = trajectory.link(tokens, mining.number, f"tokens-{of}-{name}")
+    schedule = RankerSchedule.taken_from(training)
+    settings = CrossTrainSettings(training=schedule, max_tokens=given.max_tokens, seed=trajectory.seed, dev=dev)
+    return trajectory.link(Stage("cross_train", settings, inputs), mining.number, f"cross-train-{name}")
+
+
+def pool_of(mining, key, named):
+    """(merge stage of the pool that `named` under a key means, `Vectors` of the checkpoint before its episode). The
+    pool of the episode that is planned will do once it is drawn: a loss may be taught by what it has trained."""
+    own = named.experiment == mining.trajectory.name and named.episode == mining.number
+    if own and "pool" in vars(mining):
+        return mining.pool, mining.trajectory.episodes[-1].vectors
+    episode = episode_of(mining, key, named)
+    if not episode.pool:
+        raise Refusal(
+            f"{mining.place}: {key}: episode {episode.number} of {named.experiment} draws no negatives, and a "
+            "cross-encoder learns from them. Name an episode with a pool."
+        )
+    return episode.pool, trajectory_of(mining, key, named.experiment).episodes[episode.number - 1].vectors
+
+
+def require_dev(mining, key, dev, training):
+    """Refuse a split that is not there, and one that tables report where it decides what becomes the checkpoint."""
+    config = mining.trajectory.plan.config
+    if dev.split not in (names := config.collection.split_names()):
+        have = f"the collection has no split {dev.split!r}; it has {', '.join(names)}"
+        raise Refusal(f"{mining.place}: {key}.split: {have}. Name one of them, or set evaluate_every to null.")
+    reported = [] if config.evaluation.report_dev else config.evaluation.splits
+    if (training.select == "dev" or training.patience) and dev.split in reported:
+        raise Refusal(
+            f"{mining.place}: {key}.split: evaluation.splits reports {dev.split}, by which select: dev or patience "
+            "chooses the checkpoint. Name another split."
+        )

@@ -16,7 +16,7 @@ from teleport.settings.section import ANALYSES_TABLE, MAIN_TABLE
 MAIN_TITLE = "Every system and episode"
 # kinds of stages whose results become negatives
 MINING = ("encode", "index", "retrieve", "lexical_index", "bm25", "negatives_file", "positives", "scores_file", "score")
-MINING += ("cross_score", "merge", "relabel")
+MINING += ("cross_train", "cross_score", "merge", "relabel")
 
 
 def in_folder(kind, config):

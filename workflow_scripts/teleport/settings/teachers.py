@@ -1,13 +1,25 @@
 """Teachers: whose scores a draw, a filter, a mask or a loss may compare besides those of the checkpoint that mines; and
-what the stages `scores_file`, `ranker` and `cross_score` are told."""
+what the stages `scores_file`, `ranker`, `cross_train` and `cross_score` are told."""
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
+from teleport.refusal import Refusal
 from teleport.settings.encoder import CheckpointSource, Encoder, Identified, Precision
 from teleport.settings.pool import ScoreSettings
-from teleport.settings.section import Integer, LocalPath, Section, Tokens, exactly_one
+from teleport.settings.section import (
+    Integer,
+    IntegerOrNull,
+    LocalPath,
+    Natural,
+    Number,
+    Section,
+    Share,
+    Tokens,
+    exactly_one,
+    is_none,
+)
 
 
 class Reads(Section):
@@ -19,10 +31,94 @@ class Reads(Section):
     precision: Precision = Field("auto", description="auto: bf16 where hardware is faster in it.")
 
 
+class RankerSchedule(Section):
+    """How a cross-encoder is trained. Defaults are those of RocketQA's released code, on MS MARCO."""
+
+    loss: Literal["binary", "softmax"] = Field(
+        "binary",
+        description="binary: cross-entropy of each pair (RocketQA); softmax: of the positive among its query's "
+        "passages (sentence-transformers, Tevatron).",
+    )
+    negatives_per_query: Natural = Field(4, le=10_000, description="Negatives beside a query's positive in a step.")
+    batch_queries: Natural = Field(51, le=65_536, description="Queries of a step (released: 256 pairs).")
+    learning_rate: Number = Field(1e-5, gt=0, le=10, description="Peak rate; it falls linearly to 0.")
+    warmup_ratio: Share = Field(0.0, description="Share of the steps that warms up.")
+    weight_decay: Number = Field(0.01, ge=0, le=1000, description="Decay of AdamW.")
+    max_grad_norm: Number = Field(1.0, gt=0, description="Gradient norm is clipped to this.")
+    epochs: IntegerOrNull = Field(
+        None, ge=1, le=1_000_000, description="Passes over the queries; null without `steps`: 2."
+    )
+    steps: IntegerOrNull = Field(None, ge=1, le=10**9, description="Length in steps, instead of epochs.")
+    accumulate: Natural = Field(1, description="Micro-batches of a step, which save memory.")
+    precision: Precision = Field("auto", description="As of `training`.")
+    evaluate_every: Natural | None = Field(
+        None, description="Rerank the dev queries at first, every so many steps and at last; null: never."
+    )
+    select: Literal["last", "dev"] = Field("last", description="Whose weights become the checkpoint; dev: the best.")
+    patience: Natural | None = Field(None, description="Stop after so many evaluations without gain; null: never.")
+
+    @model_validator(mode="after")
+    def schedule_is_possible(self):
+        if self.epochs and self.steps:
+            raise Refusal("give one of epochs, steps: each is the length of the training")
+        if self.batch_queries % self.accumulate:
+            raise Refusal(f"batch_queries {self.batch_queries} must be a multiple of accumulate {self.accumulate}")
+        if not self.evaluate_every and (self.select == "dev" or self.patience):
+            raise Refusal(
+                "select: dev and patience need evaluate_every: after how many steps the dev queries are ranked"
+            )
+        return self
+
+
+class RankerDev(Section):
+    """Some queries of a split, whose positives and first neighbours are ranked: the same at every evaluation."""
+
+    split: str = Field("dev", description="Whose queries are ranked; never one that a table reports.")
+    queries: Natural = Field(100, description="At most so many of its judged queries.")
+    depth: Natural = Field(50, le=10_000, description="Neighbours of each, besides its positives.")
+    measure: str = Field(
+        "RR@10",
+        pattern=r"^(RR|nDCG|R|P|AP|Success)(\(rel=[1-9][0-9]*\))?@[1-9][0-9]*$",
+        description="What is compared between steps: RR@10, nDCG@10, …",
+    )
+
+    @property
+    def name(self):
+        """What the measure is called beside those of tables."""
+        return f"{self.split} {self.measure}"
+
+
+class PoolOf(Section):
+    """The pool of negatives of an episode, as it was drawn."""
+
+    experiment: str = Field(description="Of the configuration, under the same seed.")
+    episode: Natural | Literal["last"] = Field("last", description="Which of its episodes.")
+
+
+class RankerTraining(RankerSchedule):
+    """A training of a cross-encoder: positives against the negatives of a pool that a dual encoder has mined."""
+
+    pool: PoolOf = Field(description="Its negatives. Queries without any are left out.")
+    dev: RankerDev = Field(RankerDev(), description="What evaluate_every reranks.")
+
+
 class CrossEncoder(Reads):
     """A model that reads query and passage together and gives one number: sequence classification with one label."""
 
-    checkpoint: CheckpointSource = Field(description="Its weights and tokenizer.")
+    checkpoint: CheckpointSource | None = Field(
+        None, description="Its weights and tokenizer; with `training` where it starts, null: where `encoder` does."
+    )
+    training: RankerTraining | None = Field(
+        None,
+        description="Train it here, from an encoder, on which a number is put, or from a cross-encoder; null: it is "
+        "one already.",
+    )
+
+    @model_validator(mode="after")
+    def there_is_one(self):
+        if not (self.checkpoint or self.training):
+            raise Refusal("give its checkpoint, or a training, which starts where `encoder` does")
+        return self
 
 
 class Teacher(Section):
@@ -43,13 +139,23 @@ class Teacher(Section):
 
 
 class RankerSettings(Section):
-    """Of the stage `ranker`."""
+    """Of the stage `ranker`. seed: of the number that is put on an encoder, as a start; None: it is a cross-encoder."""
 
     checkpoint: Identified
+    seed: IntegerOrNull = Field(None, exclude_if=is_none)
 
     def identity(self):
         """A folder is what its files are, wherever it lies."""
         return self.model_dump(mode="json", exclude={"checkpoint": {"folder"}})
+
+
+class CrossTrainSettings(Section):
+    """Of the stage `cross_train`. max_tokens: as of `Reads`; dev: where training.evaluate_every asks for it"""
+
+    training: RankerSchedule
+    max_tokens: Tokens
+    seed: Integer
+    dev: RankerDev | None = None
 
 
 class CrossScoreSettings(ScoreSettings, Reads):

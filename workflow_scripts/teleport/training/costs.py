@@ -8,6 +8,7 @@ from teleport.search.costs import CODE_FLOP, index_bytes
 STEP_BYTES = 150  # a line of losses.tsv
 KERNELS = 0.5e9  # on a CPU: products of many sizes are prepared and kept, as a step has another number of tokens
 ITERATIONS, PER_CENTROID = 25, 256  # of k-means: faiss's own numbers
+DEFAULT_EPOCHS = 2  # of a cross-encoder, as in cross_train.py
 PASS_QUERIES = 70  # reading all passages takes a GPU as long as comparing so many queries with them
 
 
@@ -80,6 +81,35 @@ def k_means(clusters, queries, shape):
     compared = ITERATIONS * min(queries, PER_CENTROID * clusters.number) + queries
     work = {"host_flop": search_flop(compared, clusters.number, shape.hidden_size)}
     return Cost(memory=2 * vector_bytes(queries, shape.hidden_size), work=work)
+
+
+def cross_train(stage, counts, place):
+    """Forward and backward passes of the pairs of the steps, forward ones of the dev queries' lists."""
+    settings, training = stage.settings, stage.settings.training
+    shape = counts.shape(stage.inputs["checkpoint"])
+    texts = (("queries.train", stage.inputs["tokens.queries.train"]), ("passages", stage.inputs["tokens.passages"]))
+    tokens = sum(counts.tokens_per_text(stage, of, settings.max_tokens) for of, stage in texts)
+    forward = encoder.forward_flop(shape, min(tokens, settings.max_tokens))
+    passes = counts.queries["train"] // training.batch_queries
+    steps = training.steps or (training.epochs or DEFAULT_EPOCHS) * passes
+    pairs = training.batch_queries * (1 + training.negatives_per_query)
+    flop = 3 * steps * pairs * forward
+    if settings.dev:
+        lists = settings.dev.queries * (1 + settings.dev.depth)
+        flop += (1 + -(-steps // training.evaluate_every)) * lists * forward
+    weights, at_once = 4 * shape.parameters, pairs * min(tokens, settings.max_tokens) / training.accumulate
+    computing = 4.5 * weights + activation_bytes(shape, at_once, training.precision != "fp32")
+    if not place.gpus:
+        length = min(tokens, settings.max_tokens)
+        computing += shape.num_hidden_layers * at_once * 8 * shape.num_attention_heads * length + KERNELS
+    held = TORCH_BASE + (4 + (training.select == "dev")) * weights
+    return Cost(
+        weights + encoder.TOKENIZER + steps * STEP_BYTES,
+        memory=held + (0 if place.gpus else computing),
+        device_memory=computing if place.gpus else 0.0,
+        work={"train_flop": flop},
+        model=True,
+    )
 
 
 def live(stage, counts, place, steps):

@@ -1,0 +1,206 @@
+"""Stage `cross_train`: a cross-encoder is trained on positives and the negatives of a pool, by the loop of `train`.
+
+RocketQA's second step (Qu et al., NAACL 2021, Section 4.3): what a dual encoder has mined trains a model that reads
+query and passage together, whose scores then leave out false negatives, or teach.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow.parquet as pq
+import torch
+from torch.nn import functional
+from transformers import AutoTokenizer
+
+from teleport.arrays import Ragged, Run, in_slots, offsets_of
+from teleport.collection.reader import positives_of_job, read_positives
+from teleport.encoder.budget import TOKEN_BUDGET
+from teleport.encoder.checkpoint import copy_tokenizer
+from teleport.encoder.own_settings import most_tokens
+from teleport.encoder.pair_texts import PairTexts, pair_form
+from teleport.encoder.precision import autocast, computed_in, pick_device, resolve_precision
+from teleport.encoder.ranker import load_ranker
+from teleport.encoder.tokens import open_tokens
+from teleport.evaluation.evaluate import read_judgments
+from teleport.evaluation.measures import Judgments, score_run
+from teleport.refusal import Refusal
+from teleport.running.devices import out_of_memory
+from teleport.running.files import read_saved, write_json
+from teleport.seed import derive_seed
+from teleport.settings.section import Chosen
+from teleport.settings.teachers import CrossTrainSettings as Settings  # noqa: F401
+from teleport.settings.teachers import RankerDev
+from teleport.settings.training import Training
+from teleport.training.data import TrainingSet
+from teleport.training.dev import draw_queries
+from teleport.training.optimizers import make_optimizer
+from teleport.training.parallel import ALONE
+from teleport.training.resume import load_state
+from teleport.training.schedule import schedule_steps
+from teleport.training.selection import Selection
+from teleport.training.step import Trainer
+from teleport.training.step_metrics import GradientNorms, mean_where, write_curves
+from teleport.training.train import facts, precision, train
+
+EPOCHS = 2  # of RocketQA's released code, where the settings name no length
+LARGER = "Raise training.accumulate of the cross-encoder, or lower its max_tokens."
+
+
+@out_of_memory(LARGER)
+def run(job):
+    """Train from the checkpoint in `job`, or from its resume state, and write `checkpoint/` and the curves. Facts:
+    those of a `train` stage. Raises SystemExit(143) after saving on SIGTERM."""
+    torch.set_num_threads(job.threads)
+    settings, seed = job.settings, derive_seed(job.settings.seed, "cross_train")
+    training = training_of(settings.training)
+    data = read_pairs(job, training, seed)
+    trainer = CrossTrainer(job, data, training, schedule_steps(training, data), seed)
+    copies = 8 if training.select == "dev" else 6  # the state twice while it is replaced, and what is written
+    job.require_room(sum(copies * p.nbytes for p in trainer.encoders.parameters()))
+    selection = Selection(trainer, open_reranking(job, trainer) if settings.dev else None)
+    computed = computed_in(precision(trainer), trainer.device.type, False)
+    state = load_state(job.resume, trainer.encoders, trainer.optimizer, computed)
+    resumed_from, earlier = state.step if state.curves else 0, state.seconds + state.dev_seconds
+    state.attempts += 1
+    train(job, trainer, state, trainer.total, selection)
+    selection.publish(state)
+    write_checkpoint(job, trainer.model)
+    write_curves(job, trainer, state)
+    selection.log_cost(state)
+    made = facts(trainer, state) | selection.facts(state)
+    return made | {"resumed_from": resumed_from, "earlier_seconds": earlier}
+
+
+def training_of(schedule):
+    """The `Training` by which the loop goes, of a settings.RankerSchedule."""
+    given = schedule.model_dump() | {"loss": Chosen(kind=schedule.loss)}
+    return Training(**given | ({} if schedule.steps or schedule.epochs else {"epochs": EPOCHS}))
+
+
+def read_pairs(job, training, seed):
+    """The `TrainingSet` whose batches are queries, a positive of each, and negatives of the pool."""
+    queries = pq.read_table(job.input("split.train", "queries.train.parquet"), columns=["query_id"])
+    pools = Ragged.open(job.input("negatives", "offsets.npy"), job.input("negatives", "passages.npy"))
+    return TrainingSet(queries["query_id"].to_pylist(), positives_of_job(job, "train"), pools, training, seed)
+
+
+class CrossTrainer(Trainer):
+    """A cross-encoder in the place of a dual encoder: what a step does is `Trainer.step`, and the loss of a batch is
+    that of its pairs. Nothing of a `Trainer` that compares vectors is made, so its `__init__` is not called."""
+
+    def __init__(self, job, data, training, total, seed):
+        self.data, self.training, self.total, self.seed = data, training, total, seed
+        self.processes, self.live, self.masks, self.num_pairs = ALONE, None, [], None
+        folder, self.device = job.input("checkpoint", "checkpoint"), pick_device()
+        self.model = load_ranker(folder).to(self.device)
+        self.dtype, self.compiled, self.trained = resolve_precision(training.precision, self.device), False, [self]
+        self.texts = open_texts(job, folder, self.model.config, "queries.train")
+        self.encoders = torch.nn.ModuleList([self.model]).train()
+        self.optimizer = make_optimizer(training.optimizer, self.encoders, training.weight_decay)
+        self.gradient_norms = GradientNorms(self.encoders)
+        self.budget, self.loss = TOKEN_BUDGET["train"][self.device.type], LOSSES[training.loss.kind]
+
+    def forward(self, batch, masked):
+        """(loss of a `data.Batch` with its graph, float32 scalar; mean scores of positives and of negatives, [2])."""
+        columns_QL = np.column_stack([batch.positive_columns_Q, batch.own_columns_QN])
+        passages_QL = batch.passages_P[columns_QL]
+        rows = np.repeat(batch.queries_Q, columns_QL.shape[1])
+        scores_QL = self.scores(self.texts, rows, passages_QL.ravel(), self.budget).view(columns_QL.shape)
+        is_positive_QL = torch.zeros_like(scores_QL, dtype=torch.bool)
+        is_positive_QL[:, 0] = True
+        seen = scores_QL.detach()
+        return self.loss(scores_QL), torch.stack([mean_where(seen, is_positive_QL), mean_where(seen, ~is_positive_QL)])
+
+    def scores(self, texts, rows, passages, token_budget):
+        """Float32 [N] of N pairs, in the precision of the training."""
+        with autocast(self.device, self.dtype):
+            return texts.scores(self.model, rows, passages, token_budget)
+
+    def real_tokens(self, batch):
+        """How many tokens the pairs of a batch have."""
+        rows = np.concatenate([batch.queries_Q, np.repeat(batch.queries_Q, batch.own_columns_QN.shape[1])])
+        columns = np.concatenate([batch.positive_columns_Q, batch.own_columns_QN.ravel()])
+        return int(self.texts.lengths(rows, batch.passages_P[columns]).sum())
+
+
+def binary(scores_QL):
+    """Cross-entropy of each pair, the first of a query relevant and the others not (RocketQA). Its released code has
+    two labels, whose difference is this one number."""
+    wanted_QL = torch.zeros_like(scores_QL)
+    wanted_QL[:, 0] = 1
+    return functional.binary_cross_entropy_with_logits(scores_QL, wanted_QL)
+
+
+def softmax(scores_QL):
+    """Cross-entropy of the first passage of each query among all of its passages (Tevatron's reranker,
+    sentence-transformers' MultipleNegativesRankingLoss without negatives of other queries)."""
+    return functional.cross_entropy(scores_QL, scores_QL.new_zeros(len(scores_QL), dtype=torch.long))
+
+
+LOSSES = {"binary": binary, "softmax": softmax}
+
+
+def open_texts(job, folder, config, queries):
+    """The `PairTexts` of the queries of a role and of all passages. Raises Refusal for pairs longer than the model has
+    positions for, and for those with no room for a text."""
+    form = pair_form(AutoTokenizer.from_pretrained(folder, local_files_only=True))
+    length, most = job.settings.max_tokens, config.max_position_embeddings
+    most = most_tokens(config.model_type, most, form.pad)
+    if not form.added + 2 <= length <= most:
+        raise Refusal(
+            f"max_tokens of the cross-encoder is {length}, and a pair has {form.added + 2} to {most} tokens. Change it."
+        )
+    return PairTexts(open_tokens(job, queries), open_tokens(job, "passages"), form, length)
+
+
+@dataclass(frozen=True, eq=False)
+class Reranking:
+    """The dev set: queries (rows_Q, ascending), and the passages of each that are ranked, in the order of the corpus.
+    rows_N, passages_P: of all pairs; offsets: where those of each query begin"""
+
+    trainer: CrossTrainer
+    texts: PairTexts
+    rows_Q: np.ndarray
+    rows_N: np.ndarray
+    passages_P: np.ndarray
+    offsets: np.ndarray
+    judgments: Judgments
+    settings: RankerDev
+
+    def values(self):
+        """The measure of each query under the weights that the model has now, float64 [Q]; ties as in every search."""
+        budget = TOKEN_BUDGET["encode"][self.trainer.device.type]
+        with torch.inference_mode():
+            scores_N = self.trainer.scores(self.texts, self.rows_N, self.passages_P, budget).cpu().numpy()
+        best = np.lexsort((-scores_N, self.rows_N))
+        lengths_Q = np.diff(self.offsets)
+        ranked_QK = in_slots(lengths_Q, self.passages_P[best], -1)
+        return score_run(ranked_QK, self.rows_Q, self.judgments, [self.settings.measure])[1][self.settings.measure]
+
+    def score(self):
+        return float(self.values().mean())
+
+
+def open_reranking(job, trainer):
+    """The `Reranking` of a job: of each query its positives and its first neighbours, as sentence-transformers'
+    CrossEncoderRerankingEvaluator has them."""
+    dev, split = job.settings.dev, job.inputs[f"split.{job.settings.dev.split}"]
+    rng = np.random.default_rng(derive_seed(job.settings.seed, "dev", dev.split))
+    positives, judgments = read_positives(split, dev.split), read_judgments(job, dev.split)
+    rows_Q = draw_queries(positives.lengths, dev.queries, rng)
+    near = Run.read(job, "dev").ids[rows_Q, : dev.depth]
+    lists = [np.union1d(positives[row], own[own >= 0]) for row, own in zip(rows_Q, near, strict=True)]
+    lengths_Q = np.array([len(own) for own in lists])
+    judgments = Judgments(*(column[np.isin(judgments.queries, rows_Q)] for column in judgments))
+    texts = replace(trainer.texts, queries=open_tokens(job, f"queries.{dev.split}"))
+    rows_N, passages_P = np.repeat(rows_Q, lengths_Q), np.concatenate(lists)
+    return Reranking(trainer, texts, rows_Q, rows_N, passages_P, offsets_of(lengths_Q), judgments, dev)
+
+
+def write_checkpoint(job, model):
+    """Save the model and its tokenizer, which cuts pairs to the length that was trained."""
+    folder, source = job.output("checkpoint"), job.input("checkpoint", "checkpoint")
+    model.save_pretrained(folder)
+    copy_tokenizer(source, folder)
+    path = folder / "tokenizer_config.json"
+    write_json(path, read_saved(path) | {"model_max_length": job.settings.max_tokens})
