@@ -1,23 +1,33 @@
 # `make demo` and `make test` do all the set-up. `make help` lists the others; all about results is a command of
 # .venv/bin/teleport.
 PYTHON ?= python3
-VENV := .venv/bin
+override VENV := .venv/bin
 CORES ?= all
-# What `make test` runs, and by how many processes at a time.
+# What `make test` runs, and by how many processes at a time; how many bad inputs of each reader `make test-faults` draws.
 TESTS ?= not slow and not gpu and not slurm
 WORKERS ?= 2
+CASES ?= 250
+unexport PYTHON CORES TESTS WORKERS CASES  # make would expand them for the environment of commands
+
+# $(call quoted,NAME): the value of a variable as one word of the shell, whatever is in it. It is not expanded again, and
+# a line break, at which make would begin another command, becomes a space.
+override define newline
+
+
+endef
+override quoted = '$(subst ','\'',$(subst $(newline), ,$(value $1)))'
 
 .PHONY: demo help test lint test-slow test-gpu test-faults test-mutants test-slurm test-pythons picture lock
 
 demo: .venv/installed  ## run the embedded default and print its table
-	$(VENV)/snakemake --cores $(CORES)
+	$(VENV)/snakemake --cores $(call quoted,CORES)
 	@cat results/tables/main.md
 
 help:  ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*  ## /\1\t/p' Makefile | expand -t 14
 
 test: .venv/installed lint  ## lint, then unit tests and the real workflow at toy size
-	$(VENV)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "$(TESTS)"
+	$(VENV)/python -m pytest -n $(call quoted,WORKERS) --dist loadfile --no-loadscope-reorder -m $(call quoted,TESTS)
 
 lint: .venv/installed  ## ruff, snakefmt, Snakemake's own lint, and where Node.js is the syntax of the page's JavaScript
 	$(VENV)/ruff check .
@@ -34,7 +44,7 @@ test-gpu: .venv/installed  ## the tests that need a CUDA device
 	$(VENV)/python -m pytest -m gpu
 
 test-faults: .venv/installed  ## faults of every kind, CASES bad inputs of each reader; FAULT_LOG=FILE keeps a log of the cases
-	FAULT_CASES=$(or $(CASES),250) $(VENV)/python -m pytest -n 2 -m faults tests/faults
+	FAULT_CASES=$(call quoted,CASES) $(VENV)/python -m pytest -n 2 -m faults tests/faults
 
 test-mutants: .venv/installed  ## whether the tests notice when a line that keeps a promise is broken, in copies
 	$(VENV)/python tests/faults/mutants.py
@@ -49,15 +59,16 @@ picture: .venv/installed  ## docs/report.png: the first page of the embedded def
 	$(VENV)/python tests/report/page/browser.py results/report/_page/index.html docs/report.png
 
 lock:  ## resolve requirements.in again
-	rm -rf .venv-lock && $(PYTHON) -m venv .venv-lock
+	rm -rf .venv-lock && $(call quoted,PYTHON) -m venv .venv-lock
 	.venv-lock/bin/python -m pip install -r requirements.in
 	(head -n 1 requirements.lock; .venv-lock/bin/python -m pip freeze --all | grep -v '^pip==' | sed 's/+cpu$$//') > requirements.lock.part
 	mv requirements.lock.part requirements.lock && rm -rf .venv-lock
 
 .venv/installed: requirements.lock pyproject.toml
-	@$(PYTHON) -c 'import sys; v = "%d.%d" % sys.version_info[:2]; sys.version_info >= (3, 11) or sys.exit( \
-	"error: $(PYTHON) is Python " + v + ", the workflow needs 3.11 or later. Name one: make PYTHON=python3.11 demo")'
-	$(PYTHON) -m venv .venv
+	@$(call quoted,PYTHON) -c 'import sys; v = "%d.%d" % sys.version_info[:2]; sys.version_info >= (3, 11) or sys.exit( \
+	"error: " + sys.argv[1] + " is Python " + v + ", the workflow needs 3.11 or later. Name one: " \
+	"make PYTHON=python3.11 demo")' $(call quoted,PYTHON)
+	$(call quoted,PYTHON) -m venv .venv
 	$(VENV)/python -m pip install --quiet --disable-pip-version-check --no-compile -r requirements.lock
 	$(VENV)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	$(VENV)/python -m compileall -q -j 0 -x '/tests/' .venv/lib > .venv/compiled.log || true  # pip would do it on one core

@@ -1,6 +1,7 @@
 # The configuration, the plan made from it, and the functions that the rules call. What a stage reads and which settings
 # it has is decided in workflow_scripts/teleport/plan/.
 
+import argparse
 import inspect
 import json
 import os
@@ -173,6 +174,17 @@ wildcard_constraints:
 scattergather:
     encode=1,
     retrieve=1,
+
+
+# Snakemake makes a name of every shard before any rule sees how many there are, so a number with some zeros too many is
+# refused here where the command line has it. What a profile says is not known here.
+MOST_SHARDS = 1000
+scattered = argparse.ArgumentParser(add_help=False)
+scattered.add_argument("--set-scatter", nargs="*", action="extend", default=[])
+for text in scattered.parse_known_args()[0].set_scatter:
+    name, _, number = text.partition("=")
+    if len(number) > len(str(MOST_SHARDS)) or int(number if number.isdecimal() else 0) > MOST_SHARDS:
+        sys.exit(f"error: --set-scatter {text[:60]}: at most {MOST_SHARDS} shards. Give as many as there are devices.")
 
 
 def manifest(stage):

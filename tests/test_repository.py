@@ -3,6 +3,7 @@
 import ast
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -130,7 +131,7 @@ def test_no_code_of_a_checkpoint_runs_and_nothing_is_unpickled():
 def test_make_says_first_that_a_python_is_too_old(tmp_path):
     """pip would say that there is no filelock, whose pinned version needs the newer Python."""
     old = tmp_path / "python3.10"
-    pretend = "import sys; sys.version_info = (3, 10, 4); exec(sys.argv[2])"
+    pretend = "import sys; sys.version_info = (3, 10, 4); code = sys.argv[2]; del sys.argv[1:3]; exec(code)"
     old.write_text(f'#!/bin/sh\nexec {sys.executable} -c "{pretend}" "$@"\n')
     old.chmod(0o755)
     for name in ("requirements.lock", "pyproject.toml"):
@@ -141,9 +142,78 @@ def test_make_says_first_that_a_python_is_too_old(tmp_path):
     assert not (tmp_path / ".venv").exists()
 
 
-def test_make_help_names_every_target():
+def targets_of_make():
     makefile = (REPOSITORY / "Makefile").read_text()
-    targets = re.search(r"\.PHONY: ((?:.*\\\n)*.*)", makefile)[1].replace("\\\n", " ").split()
+    return re.search(r"\.PHONY: ((?:.*\\\n)*.*)", makefile)[1].replace("\\\n", " ").split()
+
+
+def variables_of_make():
+    """Those that the Makefile sets or reads, and which a person may therefore set."""
+    lines = (REPOSITORY / "Makefile").read_text().splitlines()
+    fixed = {match[1] for line in lines if (match := re.match(r"override (?:define )?(\w+)", line))}
+    own = {match[1] for line in lines if (match := re.match(r"(?:export )?(\w+) *[:?+]?=", line))}
+    read = {
+        name for line in lines for name in re.findall(r"(?<!\$)\$[({](?:call \w+, *|or \$\()?([A-Za-z_]\w*)[)},]", line)
+    }
+    return sorted((own | read) - fixed)
+
+
+CODE = [
+    "$(touch x)",
+    "$$(touch x)",
+    "$(shell touch x)",
+    "`touch x`",
+    "; touch x",
+    "| touch x",
+    "&& touch x #",
+    "'",
+    '"',
+]
+CODE += [
+    "'; touch x; '",
+    "' || touch x || '",
+    '"; touch x; "',
+    "\\'; touch x",
+    "a\ntouch x",
+    "\n\ttouch x\n",
+    "\\",
+    "*",
+]
+STUB = '#!/bin/sh\nprintf "%s\\0" "${FAULT_CASES-}" "$@" >> given\n'
+
+
+def test_no_value_of_a_variable_of_make_is_code_of_the_shell(tmp_path):
+    """Every variable of the Makefile, found by reading it, given on the command line and by the environment. It reaches
+    a program as one argument, a line break as a space."""
+    shutil.copy(REPOSITORY / "Makefile", tmp_path)
+    for name in ("python", "ruff", "snakefmt", "snakemake", "node"):
+        stub = tmp_path / ".venv/bin" / name
+        stub.parent.mkdir(parents=True, exist_ok=True)
+        stub.write_text(STUB)
+        stub.chmod(0o755)
+    for name in ("requirements.lock", "pyproject.toml", ".venv/installed"):
+        (tmp_path / name).touch()
+    names = variables_of_make()
+    assert {"PYTHON", "CORES", "TESTS", "WORKERS", "CASES"} <= set(names) and "VENV" not in names
+    before = {path.name for path in tmp_path.iterdir()} | {"given"}
+    shell = os.environ | {"PATH": f"{tmp_path / '.venv/bin'}:/usr/bin:/bin"}
+    for number, value in enumerate(CODE):
+        (tmp_path / "given").write_bytes(b"")
+        given = {name: value for name in names}
+        words, environment = ([f"{name}={value}" for name in names], {}) if number % 2 else ([], given)
+        for options in (["-n"], [], ["-W", "requirements.lock"]):  # the last one would install anew
+            targets = [".venv/installed"] if options[:1] == ["-W"] else targets_of_make()
+            command = ["make", "-k", *options, *words, *targets]
+            subprocess.run(command, cwd=tmp_path, env=shell | environment, capture_output=True, timeout=60)
+        assert {path.name for path in tmp_path.iterdir()} <= before, f"{value!r} was run"
+        arguments = (tmp_path / "given").read_text().split("\0")
+        plain = value.replace("\n", " ")
+        seen = [arguments[place + 1] for place, word in enumerate(arguments[:-1]) if word in ("-n", "--cores")]
+        assert plain in seen and arguments.count(plain) >= 4, f"{value!r} did not arrive as it is: {arguments}"
+
+
+def test_make_help_names_every_target():
+    targets = targets_of_make()
     said = subprocess.run(
         ["make", "--no-print-directory", "help"], cwd=REPOSITORY, capture_output=True, text=True, check=True
     ).stdout

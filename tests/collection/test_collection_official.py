@@ -33,7 +33,7 @@ def tar_bytes(members):
     return buffer.getvalue()
 
 
-def build(stages, folder, corpus, splits):
+def build(stages, folder, corpus, splits, **settings):
     """Run the stages of a collection over the files in `folder`; returns ({name: rows of each Parquet file}, facts).
 
     Without `splits` there is one without queries.
@@ -43,6 +43,7 @@ def build(stages, folder, corpus, splits):
     files = {p.name: {"path": str(p), "bytes": p.stat().st_size} for p in folder.iterdir()}
     fetched = stages.finish(stages.make("download"), {"files": files})
     source = {"source": "downloads", "files": dict.fromkeys(files, {}), "corpus": corpus, "splits": splits}
+    source |= settings
     made = stages.collection(source, {"download": fetched})
     tables = {name.removesuffix(".parquet"): path for name, path in made.files.items() if path.suffix == ".parquet"}
     return {name: pq.read_table(path).to_pylist() for name, path in tables.items()}, made.facts
@@ -180,7 +181,7 @@ def dpr(files, train=None):
 @pytest.mark.parametrize("piece", [1, 7, 2**16])
 def test_dpr_passages_training_file_and_questions(stages, files, monkeypatch, piece):
     monkeypatch.setattr(dpr_json, "PIECE_BYTES", piece)
-    tables, facts = build(stages, files, *dpr(files))
+    tables, facts = build(stages, files, *dpr(files), drop=["empty"])
     assert tables["corpus"] == [
         {"doc_id": "1", "title": "Aaron", "text": 'Aaron is a "prophet", they say'},
         {"doc_id": "2", "title": 'The "End"', "text": "no quotes"},
@@ -194,12 +195,37 @@ def test_dpr_passages_training_file_and_questions(stages, files, monkeypatch, pi
         {"query_id": "1", "answers": ["Wilhelm Conrad Röntgen"]},
     ]
     assert tables["qrels.test"] == []
-    assert facts["splits"]["train"]["dropped"] == 1 and facts["splits"]["test"]["queries"] == 2
+    assert facts["splits"]["train"]["dropped"] == 0 and facts["splits"]["test"]["queries"] == 2
+
+
+def test_questions_of_dpr_without_a_positive_are_counted_and_the_first_are_named(stages, files):
+    """Lists of negatives may be empty, as they are in released files."""
+    sound = NQ[0] | {"negative_ctxs": [], "hard_negative_ctxs": []}
+    records = [sound | {"question": f"which {number}"} for number in range(9)]
+    for number in (1, 3, 4, 5, 6, 7):
+        records[number]["positive_ctxs"] = []
+    records[8] = {"question": "no keys"}
+    with pytest.raises(ValueError) as error:
+        build(stages, files, *dpr(files, records))
+    assert "train.json.gz: 7 records are wrong (6 without a positive, 1 not of this form)" in str(error.value)
+    assert "collection.drop: [empty]" in str(error.value) and "record 2: positive_ctxs is empty" in str(error.value)
+    assert str(error.value).count("\n  record ") == 5 and "record 8" not in str(error.value)
+    tables, _ = build(stages, files, *dpr(files, records[:8]), drop=["empty"])
+    assert [row["query_id"] for row in tables["queries.train"]] == ["0", "2"]
+    assert [row["query_id"] for row in tables["answers.train"]] == ["0", "2"]
+
+
+def test_answers_stand_for_positives_where_they_decide(stages, files):
+    corpus, splits = dpr(files)
+    tables, _ = build(stages, files, corpus, splits, positives="answers")
+    assert [row["text"] for row in tables["queries.train"]] == ["who is aaron", "no context"]
+    tables, _ = build(stages, files, corpus, {"dev": splits["train"], "test": splits["test"]})
+    assert [row["text"] for row in tables["queries.dev"]] == ["who is aaron", "no context"]
 
 
 def test_triviaqa_names_its_passages_otherwise(stages, files):
     train = json.loads(json.dumps(NQ).replace('"passage_id"', '"psg_id"'))
-    tables, _ = build(stages, files, *dpr(files, train))
+    tables, _ = build(stages, files, *dpr(files, train[:1]))
     assert [row["doc_id"] for row in tables["qrels.train"]] == ["1", "3"]
 
 
@@ -209,7 +235,7 @@ def test_questions_that_the_training_file_lacks_come_without_contexts(files):
     facts = {p.name: {"path": str(p), "bytes": p.stat().st_size} for p in files.iterdir()}
     form = OfficialSplit(form="dpr", queries="biencoder-nq-train.json.gz", all_questions="nq-train.qa.csv")
     job = SimpleNamespace(inputs={"download": None}, facts=lambda role: {"files": facts})
-    found = official.split(SimpleNamespace(splits={"train": form}), "train", job)
+    found = official.split(SimpleNamespace(splits={"train": form}, drop=None, positives="given"), "train", job)
     ids = [(query_id, text) for _, query_id, text in found.queries]
     assert ids == [("0", "who is aaron"), ("1", "no context"), ("2", "who else")]
     assert {query_id for _, query_id, _, _ in found.qrels} == {"0"}
@@ -254,7 +280,7 @@ def change(name, text):
     ],
 )
 def test_a_file_that_is_not_in_its_form_is_refused(stages, files, spoil, message):
-    corpus, splits = dpr(files)
+    corpus, splits = dpr(files, NQ[:1])
     spoil(files)
     with pytest.raises(ValueError, match=message):
         build(stages, files, corpus, splits)

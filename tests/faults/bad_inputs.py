@@ -12,11 +12,11 @@ import signal
 import time
 import traceback
 
-from campaign import CASES
+from campaign import CASES, SLICE
 
 from teleport.refusal import Refusal
 
-PATIENCE_SECONDS = 120  # of a case, whose reading takes less than one on an idle machine
+PATIENCE_SECONDS = 20  # of a case, whose reading takes less than one on an idle machine
 LARGER = 20  # one case of so many has files of thousands of lines, where a reader has any
 WORDS = [b"", b" ", b"\t", b"\0", b"\xe9", b"\xff\xfe", b"\xef\xbb\xbf", b"\r", b"\n\n", b'"', b"'", b"\\ud83d", b"|"]
 WORDS += [b"$(id)", b"[" * 5000, b"{" * 5000, b"9" * 5000, b"1_0", b"-1", b"1e400", b".inf", b"nan", b"null", b"true"]
@@ -87,18 +87,19 @@ class Case:
             self.campaign.note(fault, self.reader, misread(found), self.number)
 
 
-def each_case(campaign, folder, reader, one):
-    """Call `one` with the `Case` of the sound files, and with those of CASES drawn ones: one in fifty must be taken."""
-    taken = 0
-    for number in (None, *range(CASES)):
+def each_case(campaign, folder, reader, one, few=CASES):
+    """Call `one` with the `Case` of the sound files, and with those of CASES drawn ones: one in fifty must be taken.
+    few: cases of the slice that runs with all tests"""
+    taken, cases = 0, few if SLICE else CASES
+    for number in (None, *range(cases)):
         below = folder / f"case {number}"
         below.mkdir()
         case = Case(reader, number, below, campaign)
         one(case)
         taken += case.taken and not case.sound
         shutil.rmtree(below)
-    wrong = f"only {taken} of {CASES}" if taken < max(CASES >= LARGER, CASES // 50) else None
-    campaign.note("some damaged inputs can be read", reader, wrong, f"{taken} of {CASES}")
+    wrong = f"only {taken} of {cases}" if taken < max(cases >= LARGER, cases // 50) else None
+    campaign.note("some damaged inputs can be read", reader, wrong, f"{taken} of {cases}")
 
 
 def within_patience(function):

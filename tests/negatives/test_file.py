@@ -166,6 +166,16 @@ WRONG = [
     ("dpr", '[{"question": {"a": 1}, "hard_negative_ctxs": []}]', r"record 1: DPR's records have question \(text\)"),
     ("dpr", '[{"question": "?", "hard_negative_ctxs": []}]', r"none of its 1 queries .* Give the training file of the"),
     (
+        "dpr",
+        '[{"question": "who?", "hard_negative_ctxs": []}]',
+        "the hard_negative_ctxs of its questions are empty, all 1",
+    ),
+    (
+        "tevatron",
+        '{"query_id": "a", "negative_passages": []}',
+        "the lists of negatives of its queries are empty, all 1",
+    ),
+    (
         "token-ids",
         '{"query": ["text"], "negatives": []}',
         r"line 1: query and negatives are not lists of token ids. Correct the line",

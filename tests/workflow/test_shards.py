@@ -4,9 +4,12 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import time
 
 import pytest
+
+from paths import REPOSITORY
 
 pytestmark = pytest.mark.slow  # shards joined without the workflow: tests/encoder/test_encoder_shards.py
 
@@ -115,3 +118,12 @@ def test_a_search_in_shards_has_the_bits_of_the_whole(finished, tmp_path):
     assert world.digests() == finished.digests()
     assert all(len(world.manifests()[name]["facts"]["shards"]) == 3 for name in again)
     assert world.would_run() == ({}, [])
+
+
+@pytest.mark.parametrize("given", ["--set-scatter encode=1000000000", "--set-scatter retrieve=2 encode=1001 --quiet"])
+def test_so_many_shards_that_snakemake_would_never_come_to_an_end_are_refused(given):
+    command = [sys.executable, "-m", "snakemake", "-n", *given.split()]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=60)
+    (error,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert done.returncode == 1 and f"{given.split()[-2 if '--quiet' in given else -1]}: at most 1000" in error
+    assert "Traceback" not in done.stderr

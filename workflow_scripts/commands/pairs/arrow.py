@@ -6,6 +6,7 @@ import json
 import pyarrow as pa
 
 from teleport.refusal import Refusal
+from teleport.running.files import kind_of
 
 NAME = "a saved dataset"
 BY_ORDER = True  # of the columns: may it say what is what?
@@ -29,6 +30,8 @@ def folders(folder):
 
 def described(path, key, kind):
     """The list that a JSON file of a dataset has below `key`, of values of one type."""
+    if path.exists() and not path.is_file():  # a pipe would never end
+        raise Refusal(f"{path} is {kind_of(path.stat().st_mode)}. Copy the whole folder that `save_to_disk` wrote.")
     try:
         values = json.loads(path.read_text(encoding="utf-8"))[key]
         if not isinstance(values, list) or not all(isinstance(value, kind) for value in values):

@@ -15,9 +15,15 @@ TEXT, BRACKET = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL), re.compile(
 HALF_PAIR = re.compile(rb"\\u[dD][89abAB]..(?=[^\\]|\\[^u]|\\u[^dD]|\\u[dD][^c-fC-F])")
 
 
-def dpr_records(path, contexts, *lists):
+def refuse(path, number, problem):
+    """Raise the `Refusal` of a record."""
+    raise Refusal(f"{path}, record {number}: {problem}")
+
+
+def dpr_records(path, contexts, *lists, wrong=refuse):
     """(number from 1, question, passage ids of its contexts under this key, further lists by their keys) of DPR's
-    training JSON; contexts have passage_id (NQ) or psg_id (TriviaQA)."""
+    training JSON; contexts have passage_id (NQ) or psg_id (TriviaQA), and their list may be empty. A wrong record is
+    told to `wrong` (path, number, problem)."""
     for number, record in enumerate(json_array(path), 1):
         try:
             ids = [str(c["passage_id"] if "passage_id" in c else c["psg_id"]) for c in record[contexts]]
@@ -26,10 +32,13 @@ def dpr_records(path, contexts, *lists):
                 raise TypeError
         except (KeyError, TypeError):
             keys = "".join(f", {name} (a list)" for name in lists)
-            raise Refusal(
-                f"{path}, record {number}: DPR's records have question (text){keys} and {contexts}, whose contexts "
-                "have passage_id or psg_id. Correct the record."
-            ) from None
+            wrong(
+                path,
+                number,
+                f"DPR's records have question (text){keys} and {contexts}, whose contexts have passage_id or psg_id. "
+                "Correct the record.",
+            )
+            continue
         yield number, values[0], ids, *values[1:]
 
 

@@ -63,10 +63,11 @@ FIRST_FAULTS = 5
 
 class Faults:
     """What is wrong in the rows of one file. The faults in `drop` (names of LEFT_OUT) leave their rows out and are
-    counted; all others are kept until the end of the file, to be refused together."""
+    counted; all others are kept until the end of the file, to be refused together. unit: what the file has numbers of;
+    said: as LEFT_OUT"""
 
-    def __init__(self, place, drop=()):
-        self.place, self.drop = place, drop
+    def __init__(self, place, drop=(), unit="line", said=LEFT_OUT):
+        self.place, self.drop, self.unit, self.said = place, drop, unit, said
         self.left_out, self.counts, self.first = Counter(), Counter(), []
 
     def wrong(self, place, line, problem):
@@ -86,28 +87,32 @@ class Faults:
     def refuse(self):
         """Raise Refusal with all faults; log what was left out. Returns its counts ({name: rows})."""
         if self.first:
-            kinds = [kind for kind in LEFT_OUT if self.counts[kind]]
-            remedy = f" Or leave such lines out: collection.drop: [{', '.join(kinds)}]." if kinds else ""
+            kinds = [kind for kind in self.said if self.counts[kind]]
+            remedy = f" Or leave such {self.unit}s out: collection.drop: [{', '.join(kinds)}]." if kinds else ""
             total = self.counts.total()
             if total == 1:
                 line, problem = self.first[0]
-                raise wrong_row(self.place, line, problem + remedy)
-            named = [f"{self.counts[kind]:,} {LEFT_OUT[kind]}" for kind in kinds]
+                raise Refusal(f"{self.place}, {self.unit} {line}: {problem}{remedy}")
+            named = [f"{self.counts[kind]:,} {self.said[kind]}" for kind in kinds]
             named += [f"{self.counts[None]:,} not of this form"] if self.counts[None] else []
-            shown = "".join(f"\n  line {line}: {problem}" for line, problem in self.first)
+            shown = "".join(f"\n  {self.unit} {line}: {problem}" for line, problem in self.first)
             first = "" if total == len(self.first) else f" The first {len(self.first)}:"
-            raise Refusal(f"{self.place}: {total:,} lines are wrong ({', '.join(named)}).{remedy}{first}{shown}")
+            raise Refusal(f"{self.place}: {total:,} {self.unit}s are wrong ({', '.join(named)}).{remedy}{first}{shown}")
         for kind, count in self.left_out.items():
-            log.warning("%s: %d lines are left out: %s", self.place, count, LEFT_OUT[kind])
+            log.warning("%s: %d %ss are left out: %s", self.place, count, self.unit, self.said[kind])
         return dict(self.left_out)
 
 
 class Split(NamedTuple):
-    """A query set. Fields: queries (id, text); qrels (query id, passage id, grade); answers (query id, list)."""
+    """A query set. Fields: queries (id, text); qrels (query id, passage id, grade); answers (query id, list).
+
+    faults: `Faults` of a file that is read before its rows are asked for
+    """
 
     queries: Rows
     qrels: Rows
     answers: Rows | None = None
+    faults: tuple = ()
 
 
 def checked(rows, ids, faults):

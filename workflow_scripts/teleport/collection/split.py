@@ -116,7 +116,7 @@ def write_split(job, settings, name, split):
         pq.write_table(pa.table(lacking, schema=MISSING), job.output(f"missing.{name}.parquet"))
     positives = int((grade >= settings.positive_grade).sum())
     counts |= {"judgments": len(grade), "positives": positives, "dropped": len(queries) - len(table)}
-    if left_out := dict(sum((each.left_out for each in faults), start=Faults("").left_out)):
+    if left_out := dict(sum((each.left_out for each in [*split.faults, *faults]), start=Faults("").left_out)):
         counts["left_out"] = left_out
     return counts, table["text"].to_pylist()
 

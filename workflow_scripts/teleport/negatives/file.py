@@ -56,6 +56,10 @@ def run(job):
     if not rows:
         remedy = GIVE_QUERIES.get(form, GIVE_IDS if form in WITH_IDS else GIVE_TEXTS)
         raise Refusal(f"{path}: none of its {counts['lines']} queries is a training query. {remedy}")
+    if not any(map(len, lists)) and not counts["unmatched"]:
+        which = "hard_negative_ctxs of its questions" if form == "dpr" else "lists of negatives of its queries"
+        empty = counts["lines"] - counts["other_queries"]
+        raise Refusal(f"{path}: the {which} are empty, all {empty}. Give a file with negatives, or mine some.")
     if not any(map(len, lists)):
         remedy = SAME_TOKENIZER if form == "token-ids" else GIVE_NAMES
         raise Refusal(f"{path}: none of its negatives is in the collection. {remedy}")

@@ -29,7 +29,7 @@ def candidates(plan, split):
     """What every checkpoint re-ranks on a split: the passages of a file, or the first of BM25."""
     named, source = plan.config.evaluation.rerank[split], plan.config.collection
     if named.bm25:
-        return plan.bm25(split, named.bm25, plan.title)
+        return plan.bm25(split, named.bm25)
     inputs, digest, archive = plan.parts(split), None, named.file.partition("!")[0]
     if source.source == "downloads" and archive in source.files:
         inputs |= plan.downloads(source.model_copy(update={"files": {archive: source.files[archive]}}))
@@ -95,7 +95,7 @@ def reference(plan):
     evaluation, external = plan.config.evaluation, plan.config.external
     split, name = evaluation.contrast_split, evaluation.analyses.against.run
     if name == "BM25":
-        return plan.bm25(split, evaluation.depth, plan.title)
+        return plan.bm25(split, evaluation.depth)
     if name not in external or split not in (external[name].runs or {}):
         others = "".join(f" or {other}" for other, entry in external.items() if split in (entry.runs or {}))
         missing = f"{name!r} is no entry of external with a run of {split!r}"

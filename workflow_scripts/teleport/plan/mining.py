@@ -104,7 +104,7 @@ class Mining:
 
     @property
     def bm25(self):
-        run = self.trajectory.plan.bm25("train", self.settings.mining.depth, self.experiment.encoder.title)
+        run = self.trajectory.plan.bm25("train", self.settings.mining.depth, self.experiment.encoder)
         return self.trajectory.link(run, self.number, "retrieve-bm25")
 
     @property

@@ -7,6 +7,7 @@ from teleport.encoder.completed import completed
 from teleport.evaluation.check import needed_splits
 from teleport.plan.analyses import contrast
 from teleport.plan.counts import unread_warnings
+from teleport.plan.encodings import tokens_stage
 from teleport.plan.experiment import Trajectory
 from teleport.plan.identity import (
     identify_corpus,
@@ -102,7 +103,7 @@ class Plan:
         self.bm25_runs, self.external_runs = {}, {}
         if config.bm25 and config.collection.source != "judgments":
             depth, splits = config.evaluation.depth, config.evaluation.splits
-            self.bm25_runs = self.add_runs({split: self.bm25(split, depth, self.title) for split in splits}, "BM25")
+            self.bm25_runs = self.add_runs({split: self.bm25(split, depth) for split in splits}, "BM25")
         for name, external in config.external.items():
             if external.runs:
                 runs = {split: self.external(name, split) for split in external.runs}
@@ -185,24 +186,34 @@ class Plan:
         if user not in users:
             users.append(user)
 
-    def bm25(self, split, depth, title):
-        """The BM25 run of a split, by the configuration's parameters, or the default ones where its row is left out."""
-        parameters = self.config.bm25 or Bm25()
-        settings = LexicalIndexSettings.taken_from(parameters, title=title)
-        index = Stage("lexical_index", settings, {"corpus": self.corpus})
-        inputs = {f"split.{split}": self.split(split), "index": index}
+    def bm25(self, split, depth, encoder=None):
+        """The BM25 run of a split, by the configuration's parameters, or the default ones where its row is left out.
+
+        encoder: whose titles, and where terms are subwords whose tokenizer, it reads; by default the configuration's,
+        or else the first experiment's
+        """
+        parameters, encoder = self.config.bm25 or Bm25(), encoder or self.config.encoder or self.encoder
+        settings = LexicalIndexSettings.taken_from(parameters, title=encoder.title if encoder else "sep")
+        tokens = {of: {} for of in ("passages", f"queries.{split}")}
+        if settings.terms == "subwords":
+            tokens = {of: {f"tokens.{of}": self.subwords(encoder, of)} for of in tokens}
+        index = Stage("lexical_index", settings, {"corpus": self.corpus} | tokens["passages"])
+        inputs = {f"split.{split}": self.split(split), "index": index} | tokens[f"queries.{split}"]
         return Stage("bm25", Bm25Settings(split=split, depth=depth), inputs)
+
+    def subwords(self, encoder, texts):
+        """The tokens stage of "passages" or "queries.SPLIT" that BM25 reads: the encoder's own where it puts nothing
+        before a text. Raises Refusal without an encoder."""
+        if encoder is None:
+            raise Refusal("bm25.terms is subwords, and the configuration has no encoder. Add one, or take characters.")
+        encoder = completed(encoder).model_copy(update={"query_prefix": "", "passage_prefix": ""})
+        tokenizer = Stage("pretrained", pretrained_settings(encoder, 0), {})
+        return tokens_stage(self, encoder, texts, tokenizer)
 
     @property
     def encoder(self):
         """The encoder of the first experiment, with which `teleport forecast` counts; None where nothing is encoded."""
         return next((experiment.encoder for experiment in self.experiments.values()), None)
-
-    @property
-    def title(self):
-        """What the configuration's encoder, or else the first one, reads of titles, and so BM25; "sep" without any."""
-        encoder = self.config.encoder or self.encoder
-        return encoder.title if encoder else "sep"
 
     @property
     def collapse(self):

@@ -14,7 +14,7 @@ from teleport.arrays import save_array
 from teleport.running.blocks import RowBlocks
 from teleport.running.launch import processes_apart
 from teleport.running.log import log
-from teleport.search.lexical_index import tokenizer
+from teleport.search.lexical_index import subwords, tokenizer
 from teleport.settings.search import Bm25Settings as Settings  # noqa: F401
 from teleport.settings.search import LexicalIndexSettings
 
@@ -23,6 +23,13 @@ TASK_QUERIES = 64  # that a process takes at a time
 LEAST_QUERIES = 2000  # for each process, which takes a second to start
 BLOCK_QUERIES = 1024  # searched at a time, after which a killed run can go on
 MANY_WITHOUT_TERMS = 0.05  # of the queries
+ADVICE = {
+    "words": "Terms are words between spaces and marks: in a language without spaces, such as Chinese, hardly one "
+    "comes twice. Set bm25.terms to characters, or to subwords.",
+    "characters": "Are queries and passages in one language?",
+    "subwords": "Are queries and passages in one language, and has the encoder's tokenizer their script? Else set "
+    "bm25.terms to characters.",
+}
 
 
 def run(job):
@@ -37,13 +44,13 @@ def run(job):
     """
     settings = job.settings
     path = job.input(f"split.{settings.split}", f"queries.{settings.split}.parquet")
-    queries = query_terms(job, pq.read_table(path, columns=["text"])["text"].to_pylist())
+    index = LexicalIndexSettings.model_validate(job.inputs["index"].manifest["settings"])
+    queries = query_terms(job, index, pq.read_table(path, columns=["text"])["text"].to_pylist())
     without_terms = sum(not query for query in queries) / max(len(queries), 1)
     if without_terms > MANY_WITHOUT_TERMS:
         log.warning(
-            "%.0f %% of the %s queries have no term that is in the index, so BM25 finds nothing for them. Terms are "
-            "words between spaces and marks: in a language without spaces, such as Chinese, hardly one comes twice.",
-            *(100 * without_terms, settings.split),
+            "%.0f %% of the %s queries have no term that is in the index, so BM25 finds nothing for them. %s",
+            *(100 * without_terms, settings.split, ADVICE[index.terms]),
         )
     shape = (len(queries), settings.depth)
     blocks = RowBlocks(job, {"ids.npy": (np.int32, shape), "scores.npy": (np.float32, shape)}, BLOCK_QUERIES)
@@ -67,9 +74,14 @@ def run(job):
     }
 
 
-def query_terms(job, texts):
-    """The numbers of the queries' terms in the index (a list of lists); terms that it does not have are left out."""
-    splitter = tokenizer(LexicalIndexSettings.model_validate(job.inputs["index"].manifest["settings"]))
+def query_terms(job, index, texts):
+    """The numbers of the queries' terms in the index (a list of lists); terms that it does not have are left out.
+    index: its settings"""
+    if index.terms == "subwords":
+        has = np.diff(np.load(job.input("index", "offsets.npy"))) > 0
+        lists, _ = subwords(job, f"queries.{job.settings.split}")
+        return [[number for number in numbers if has[number]] for numbers in lists]
+    splitter = tokenizer(index)
     names = pq.read_table(job.input("index", "terms.parquet"), columns=["term"])["term"].to_pylist()
     numbers = {name: number for number, name in enumerate(names)}
     splitter.stem_to_sid, splitter.word_to_id = (numbers, {}) if splitter.stemmer else ({}, numbers)

@@ -32,9 +32,10 @@ class Judged(Section):
     drop: Unique[Literal["empty", "repeated", "dangling"]] | None = Field(
         None,
         exclude_if=is_none,
-        description="What is left out and counted, and not refused. empty: passages and queries without text; "
-        "repeated: of an id or a judged pair that comes twice, all but the first; dangling: judgments and answers of "
-        "queries or passages that are not there (a positive that is not there stays one that no run can find).",
+        description="What is left out and counted, and not refused. empty: passages and queries without text, and "
+        "questions of DPR's without a positive; repeated: of an id or a judged pair that comes twice, all but the "
+        "first; dangling: judgments and answers of queries or passages that are not there (a positive that is not "
+        "there stays one that no run can find).",
     )
 
     def split_names(self):

@@ -117,13 +117,34 @@ class RetrieveSettings(Section):
     part: Part | None = None
 
 
+def is_words(value):
+    """For `exclude_if`: a setting added later, which is in the keys of the stages that set something else."""
+    return value == "words"
+
+
 class Bm25(Section):
     """Lexical search (Lucene's formula): the baseline, and a source of negatives."""
 
+    terms: Literal["words", "characters", "subwords"] = Field(
+        "words",
+        exclude_if=is_words,
+        description="What is counted: words; characters: in scripts without spaces each character and each pair of "
+        "neighbours, else words; subwords: the tokens of the encoder's tokenizer.",
+    )
     k1: Number = Field(0.9, ge=0, le=1000, description="Term saturation (Anserini 0.9; MS MARCO 0.82); 1000 is none.")
     b: Number = Field(0.4, ge=0, le=1, description="Length normalisation (Anserini's default 0.4; MS MARCO: 0.68).")
     stemmer: str | None = Field("english", description="Snowball stemmer; null: none.")
     stopwords: str | None = Field("english", description="Stop word list of bm25s; null: none.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def subwords_are_not_stemmed(cls, value):
+        """A stemmer and stop words are of words: with subwords there are none, and a person who names some is told."""
+        if not isinstance(value, dict) or value.get("terms") != "subwords":
+            return value
+        if named := [key for key in ("stemmer", "stopwords") if value.get(key) is not None]:
+            raise Refusal(f"{named[0]} is for words, and terms is subwords: leave {named[0]} out, or take characters")
+        return value | {"stemmer": None, "stopwords": None}
 
 
 class LexicalIndexSettings(Bm25):

@@ -6,10 +6,9 @@ from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field, model_validator
 
-from teleport.collection import records
-from teleport.collection.dpr import dpr_records
+from teleport.collection import dpr, records
 from teleport.collection.records import REFETCH, Rows, Split, json_rows, lines, refuse, wrong_row
-from teleport.refusal import Refusal
+from teleport.refusal import Refusal, Remedy
 from teleport.running.log import log
 from teleport.settings.collection import Download, Fetched, SplitName
 from teleport.settings.section import NAME, Section
@@ -94,21 +93,38 @@ def split(settings, name, job):
     path = records.located(form.queries, files)
     if form.form == "tsv":
         return Split(Rows(path, records.query_rows), Rows(records.located(form.qrels, files), records.judgment_rows))
-    faults = records.Faults(path)
-    questions = list(QUESTIONS[form.form](path, wrong=faults.wrong))
+    unit, said = "record" if form.form == "dpr" else "line", records.LEFT_OUT | {"empty": "without a positive"}
+    faults = records.Faults(path, settings.drop or (), unit, said)
+    questions = QUESTIONS[form.form](path, wrong=faults.wrong)
+    if form.form == "dpr":
+        by_answers = name != "train" or settings.positives == "answers" or form.all_questions
+        questions = with_positives(questions, by_answers, faults)
+    questions = list(questions)
     faults.refuse()
     if form.all_questions:  # those whose text is not among the others, with ids after theirs
         texts = {question.text for question in questions}
         added = [q for q in qa_questions(records.located(form.all_questions, files)) if q.text not in texts]
         log.info("%d questions with contexts, %d without", len(questions), len(added))
-        questions += [q._replace(line=row + 1, query_id=str(row)) for row, q in enumerate(added, len(questions))]
+        first = int(questions[-1].query_id) + 1 if questions else 0
+        questions += [q._replace(line=row + 1, query_id=str(row)) for row, q in enumerate(added, first)]
     judged = [(q.line, q.query_id, passage, "1") for q in questions for passage in dict.fromkeys(q.positives)]
     answered = [(q.line, q.query_id, q.answers) for q in questions if q.answers]
     return Split(
         Rows(path, lambda path, wrong: ((q.line, q.query_id, q.text) for q in questions)),
         Rows(path, lambda path, wrong: iter(judged)),
         Rows(path, lambda path, wrong: iter(answered)) if answered else None,
+        (faults,),
     )
+
+
+def with_positives(questions, by_answers, faults):
+    """The `Question`s that count; one without positives is in `faults`, unless its answers say what is right."""
+    for question in questions:
+        if question.positives or (by_answers and question.answers):
+            yield question
+        else:
+            remedy = "Add the positives to the record, or remove it."
+            faults.note("empty", question.line, Remedy(f"positive_ctxs is empty. {remedy}"))
 
 
 def with_titles(passages, path):
@@ -175,9 +191,9 @@ def qa_questions(path, wrong=refuse):
         yield Question(number, str(row), question, [], answers)
 
 
-def dpr_questions(path, wrong=refuse):
-    """The Questions of DPR's training JSON; ids count from 0."""
-    for number, question, positives, answers in dpr_records(path, "positive_ctxs", "answers"):
+def dpr_questions(path, wrong=dpr.refuse):
+    """The Questions of DPR's training JSON, by their records; ids count from 0."""
+    for number, question, positives, answers in dpr.dpr_records(path, "positive_ctxs", "answers", wrong=wrong):
         yield Question(number, str(number - 1), question, positives, answers)
 
 
