@@ -11,7 +11,7 @@ import huggingface_hub
 import huggingface_hub.constants
 import pytest
 
-from commands import export
+from commands import export, export_check
 from paths import REPOSITORY  # noqa: F401
 from teleport.refusal import Refusal
 
@@ -20,6 +20,8 @@ from teleport.refusal import Refusal
 def train(stages, tmp_path, monkeypatch):
     """The link to a train stage in an experiment that has been evaluated before and after its episode."""
     monkeypatch.setattr(export, "add_pooler", lambda folder: None)
+    monkeypatch.setattr(export_check, "require_trained", lambda stage: "")
+    monkeypatch.setattr(export_check, "require_vectors", lambda checkpoint, stage: "Checked")
     monkeypatch.setattr(export, "example_text", lambda folder: "## An example\nsecret <b>text</b>\n\n")
     home = tmp_path / "results/experiments/tele"
     (home / "episode-1").mkdir(parents=True)
@@ -69,7 +71,7 @@ def test_an_export_without_scores_says_so(train, tmp_path):
     assert "without scores of episode-1/evaluate-test, which are not finished" in said
     assert "| 1 |" not in (tmp_path / "model/README.md").read_text() and (tmp_path / "model/config.json").is_file()
     said = export.export(train.resolve(), tmp_path / "alone")
-    assert said.endswith(", without scores: only a link below results/experiments leads to them")
+    assert ", without scores: only a link below results/experiments leads to them" in said
 
 
 def test_splits_with_other_measures_have_columns_of_their_own(train, stages, tmp_path):

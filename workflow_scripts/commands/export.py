@@ -120,9 +120,12 @@ def export_run(link, stage, output, folder):
 
 
 def export_checkpoint(link, stage, output, folder, examples=False, license=None, language=None):
-    """The checkpoint as other libraries load it without a warning, its card with what the experiment's folder tells."""
+    """The checkpoint as other libraries load it without a warning, its card with what the experiment's folder tells.
+    Raises Refusal where training has changed nothing, or a library gives other vectors than the stage."""
+    from commands.export_check import require_trained, require_vectors  # which imports this module
     from teleport.encoder.checkpoint import sides
 
+    remark = require_trained(stage)
     episode = Path(os.path.abspath(link)).parent  # in its experiment: of a short path the names of folders are needed
     results = scores_text(episode.parent) + (example_text(episode) if examples else "")
     checkpoint = folder / output.name
@@ -137,12 +140,19 @@ def export_checkpoint(link, stage, output, folder, examples=False, license=None,
         text = card.read_text(encoding="utf-8")
         text = with_head(text.replace("\n## Settings\n", f"\n{results}## Settings\n", 1), episode, license, language)
         write_text(card, text)
+    checked = require_vectors(checkpoint, stage)
     os.rename(checkpoint, output)
     evaluated = sorted([*episode.parent.glob("evaluate-*"), *episode.parent.glob("episode-*/evaluate-*")])
     lacks = ", ".join(str(each.relative_to(episode.parent)) for each in evaluated if not (each / MANIFEST).is_file())
     why = f", without scores of {lacks}, which are not finished: run the workflow, and export again" if lacks else ""
-    said = f"{output}: a checkpoint for sentence-transformers and transformers; its card is {output}/README.md"
-    return said + (why or ("" if results else ", without scores: only a link below results/experiments leads to them"))
+    said = (
+        f"{output}: a checkpoint for sentence-transformers and transformers; its card is {output}/README.md; {checked}"
+    )
+    return (
+        said
+        + remark
+        + (why or ("" if results else ", without scores: only a link below results/experiments leads to them"))
+    )
 
 
 def with_head(text, episode, license, language):
