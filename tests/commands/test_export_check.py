@@ -50,6 +50,8 @@ def test_both_libraries_give_the_vectors_of_the_stage(stages, tmp_path, options)
     said = export(trained(stages, **options).folder, tmp_path / "model")
     found = re.search(r"transformers and sentence-transformers give (\d+) texts the vectors of the stage", said)
     assert int(found[1]) > 6, "passages are compared too"
+    written = "".join(path.read_text() for path in (tmp_path / "model").rglob("*.md"))
+    assert "How it was made" in written and "word" not in written, "the card quotes a text of the collection"
 
 
 def test_another_vector_is_refused_and_nothing_is_written(stages, tmp_path, monkeypatch):
