@@ -32,7 +32,7 @@ class ExperimentWorld:
         splits = {"train": self.queries[:5], "test": self.queries[5:]}
         queries = {split: [(f"{split}{i}", text) for i, text in enumerate(own)] for split, own in splits.items()}
         judged = {"train": [(i, i, 1) for i in range(5)], "test": [(i, i + 5, 1) for i in range(3)]}
-        self.collection = collection_world.make_collection(stages, ids, queries, judged)
+        self.collection = collection_world.make_collection(stages, ids, queries, judged, corpus_digest="c0ffee")
         self.chunks, self.rows = chunks, []
         pretrained = make_pretrained(stages, source_folder(stages.root / "start"), pooling=pooling)
         self.tokens = make_tokens(stages, self.collection, pretrained, query_prefix="the ", title="space")

@@ -1,4 +1,5 @@
-"""A hub of checkpoints on the loopback interface: what `huggingface_hub` asks of it when HF_ENDPOINT is its address."""
+"""A hub of checkpoints and datasets on the loopback interface: what `huggingface_hub` asks of it when HF_ENDPOINT is
+its address."""
 
 import hashlib
 import json
@@ -10,11 +11,12 @@ from urllib.parse import unquote, urlsplit
 class Hub:
     """Serves `repositories`, {id: {file: bytes}}, each of one commit, which is its branch `main` too.
 
-    commits: {id: 40 hex digits} of some of them; `asked` has the paths of all requests.
+    commits: {id: 40 hex digits} of some of them; `asked` has the paths of all requests; `lfs` {file: {"lfs": …}} is
+    what it says of large files.
     """
 
     def __init__(self, repositories, commits=()):
-        self.repositories, self.commits, self.asked = repositories, dict(commits), []
+        self.repositories, self.commits, self.asked, self.lfs = repositories, dict(commits), [], {}
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -66,7 +68,7 @@ class Hub:
 
     def find(self, path):
         """(repository, or None for an unknown one; bytes, or None where it has no such revision or file)."""
-        api, path = path.startswith("api/models/"), path.removeprefix("api/models/")
+        api, path = path.startswith("api/"), path.removeprefix("api/").removeprefix("models/").removeprefix("datasets/")
         name = next((name for name in self.repositories if path.startswith(f"{name}/")), None)
         if name is None:
             return None, None
@@ -78,7 +80,10 @@ class Hub:
             return name, files.get(rest[0]) if verb == "resolve" else None
         sizes = [{"path": file, "size": len(content)} for file, content in files.items()]
         tree = [{"type": "file", "oid": hashlib.sha1(files[entry["path"]]).hexdigest()} | entry for entry in sizes]
-        info = {"id": name, "modelId": name, "sha": commit, "siblings": [{"rfilename": file} for file in files]}
+        siblings = [
+            {"rfilename": each["path"], "size": each["size"]} | self.lfs.get(each["path"], {}) for each in sizes
+        ]
+        info = {"id": name, "modelId": name, "sha": commit, "siblings": siblings}
         return name, json.dumps(tree if verb == "tree" else info).encode()
 
     def close(self):

@@ -121,8 +121,9 @@ def new(arguments):
 
     The folder has corpus.tsv (id, title if any, text), and queries.SPLIT.tsv and qrels.SPLIT.tsv for train and others,
     or queries.tsv and qrels.tsv, of which a third becomes the test; or it has BEIR's form. Or FROM is a file or folder
-    of pairs, triplets or lists of passages, as JSON lines, CSV, TSV, Parquet or a saved dataset, or a folder of texts
-    (docs/own-data.md). Where the names test and dev do not say what the splits are for, --test and --dev do.
+    of pairs, triplets or lists of passages, as JSON lines, CSV, TSV, Parquet or a saved dataset, or a folder of texts,
+    or the tables of a dataset repository, hub:OWNER/NAME@REVISION (docs/own-data.md). Where the names test and dev do
+    not say what the splits are for, --test and --dev do.
     """
     from commands.methods import cost_said
     from commands.new import new

@@ -11,16 +11,20 @@ import huggingface_hub
 import huggingface_hub.constants
 import pytest
 
-from commands import export
+from commands import card, export, export_check
 from paths import REPOSITORY  # noqa: F401
 from teleport.refusal import Refusal
+
+ROWS = ["| Episode 0 | test | 0.250 |", "| Episode 1 | test | 0.500 |"]
 
 
 @pytest.fixture
 def train(stages, tmp_path, monkeypatch):
     """The link to a train stage in an experiment that has been evaluated before and after its episode."""
     monkeypatch.setattr(export, "add_pooler", lambda folder: None)
-    monkeypatch.setattr(export, "example_text", lambda folder: "## An example\nsecret <b>text</b>\n\n")
+    monkeypatch.setattr(export_check, "require_trained", lambda stage: "")
+    monkeypatch.setattr(export_check, "require_vectors", lambda checkpoint, stage: "Checked")
+    monkeypatch.setattr(card, "example_text", lambda folder: "## An example\nsecret <b>text</b>\n\n")
     home = tmp_path / "results/experiments/tele"
     (home / "episode-1").mkdir(parents=True)
     corpus = stages.finish(stages.make("corpus", {"source": {"source": "folder"}}))
@@ -41,8 +45,11 @@ def train(stages, tmp_path, monkeypatch):
 def test_a_folder_beside_the_episodes_is_none(train, tmp_path):
     train.parent.with_name("episode-2b").mkdir()
     export.export(train, tmp_path / "new/model")
-    card = (tmp_path / "new/model/README.md").read_text()
-    assert [line for line in card.splitlines() if "| test" in line] == ["| 0 | test | 0.250 |", "| 1 | test | 0.500 |"]
+    text = (tmp_path / "new/model/README.md").read_text()
+    assert [line for line in text.splitlines() if "| test" in line] == [
+        "| Episode 0 | test | 0.250 |",
+        "| Episode 1 | test | 0.500 |",
+    ]
     with pytest.raises(Refusal, match="model is there already"):
         export.export(train, tmp_path / "new/model")
 
@@ -50,8 +57,11 @@ def test_a_folder_beside_the_episodes_is_none(train, tmp_path):
 def test_the_scores_are_of_their_episodes_also_where_one_stands_beside_the_checkpoint(train, tmp_path, monkeypatch):
     monkeypatch.chdir(train.parent)
     export.export(Path(train.name), tmp_path / "model")
-    card = (tmp_path / "model/README.md").read_text()
-    assert [line for line in card.splitlines() if "| test" in line] == ["| 0 | test | 0.250 |", "| 1 | test | 0.500 |"]
+    text = (tmp_path / "model/README.md").read_text()
+    assert [line for line in text.splitlines() if "| test" in line] == [
+        "| Episode 0 | test | 0.250 |",
+        "| Episode 1 | test | 0.500 |",
+    ]
 
 
 def test_an_export_that_fails_leaves_nothing_and_may_be_repeated(train, tmp_path, monkeypatch):
@@ -67,9 +77,11 @@ def test_an_export_without_scores_says_so(train, tmp_path):
     (train.parent / "evaluate-test").resolve().joinpath("manifest.json").unlink()
     said = export.export(train, tmp_path / "model")
     assert "without scores of episode-1/evaluate-test, which are not finished" in said
-    assert "| 1 |" not in (tmp_path / "model/README.md").read_text() and (tmp_path / "model/config.json").is_file()
+    assert (
+        "| Episode 1 |" not in (tmp_path / "model/README.md").read_text() and (tmp_path / "model/config.json").is_file()
+    )
     said = export.export(train.resolve(), tmp_path / "alone")
-    assert said.endswith(", without scores: only a link below results/experiments leads to them")
+    assert ", without scores: only a link below results/experiments leads to them" in said
 
 
 def test_splits_with_other_measures_have_columns_of_their_own(train, stages, tmp_path):
@@ -80,11 +92,11 @@ def test_splits_with_other_measures_have_columns_of_their_own(train, stages, tmp
     export.export(train, tmp_path / "model")
     table = [line for line in (tmp_path / "model/README.md").read_text().splitlines() if line.startswith("|")]
     assert table == [
-        "| Episode | Split | RR@10 | R@5 |",
-        "| --: | :-- | --: | --: |",
-        "| 0 | test | 0.250 | – |",
-        "| 1 | dev | 0.125 | 0.750 |",
-        "| 1 | test | 0.500 | – |",
+        "| System | Split | RR@10 | R@5 |",
+        "| :-- | :-- | --: | --: |",
+        "| Episode 0 | test | 0.250 | – |",
+        "| Episode 1 | dev | 0.125 | 0.750 |",
+        "| Episode 1 | test | 0.500 | – |",
     ]
 
 
@@ -127,7 +139,7 @@ def test_the_head_of_a_card_is_what_the_hub_reads(train, tmp_path):
 
 @pytest.mark.parametrize("text", ["<script>a</script> & [x](y)", "# `a` *b* _c_ | ~~d~~\n\n![i](j)", "a\\b"])
 def test_texts_in_a_card_are_neither_html_nor_markdown(text):
-    shown = export.plain(text)
+    shown = card.plain(text)
     assert re.sub(r"\\(.)", r"\1", shown) == " ".join(text.split()), "nothing is lost"
     assert not re.search(r"(?<!\\)(?:\\\\)*[<>`*_\[\]|#~!&]", shown)
 

@@ -5,20 +5,16 @@ import json
 import os
 import re
 import shutil
-from itertools import islice
 from pathlib import Path
 
-import pandas as pd
 import pyarrow.parquet as pq
 
 from teleport.collection.reader import lines_of_ids
 from teleport.refusal import Refusal
-from teleport.report.render import NONE, Printed, markdown
 from teleport.running.artefact import MANIFEST, Artefact
 from teleport.running.files import files_below, part_of, require_output, write_text
 
 KEY = re.compile("[0-9a-f]{12}")
-EXAMPLE_PASSAGES, EXAMPLE_CHARACTERS = 3, 120
 
 
 def export(link, output, examples=False, license=None, language=None, **wanted):
@@ -120,11 +116,15 @@ def export_run(link, stage, output, folder):
 
 
 def export_checkpoint(link, stage, output, folder, examples=False, license=None, language=None):
-    """The checkpoint as other libraries load it without a warning, its card with what the experiment's folder tells."""
+    """The checkpoint as other libraries load it without a warning, its card with what the experiment's folder tells.
+    Raises Refusal where training has changed nothing, or a library gives other vectors than the stage."""
+    from commands.card import example_text, scores_text, with_head  # which imports this module
+    from commands.export_check import require_trained, require_vectors  # which imports this module
     from teleport.encoder.checkpoint import sides
 
+    remark = require_trained(stage)
     episode = Path(os.path.abspath(link)).parent  # in its experiment: of a short path the names of folders are needed
-    results = scores_text(episode.parent) + (example_text(episode) if examples else "")
+    results = scores_text(episode) + (example_text(episode) if examples else "")
     checkpoint = folder / output.name
     source = stage.path("checkpoint", full=True)
     for path in files_below(source):  # shutil.copytree hides why it failed
@@ -137,33 +137,19 @@ def export_checkpoint(link, stage, output, folder, examples=False, license=None,
         text = card.read_text(encoding="utf-8")
         text = with_head(text.replace("\n## Settings\n", f"\n{results}## Settings\n", 1), episode, license, language)
         write_text(card, text)
+    checked = require_vectors(checkpoint, stage)
     os.rename(checkpoint, output)
     evaluated = sorted([*episode.parent.glob("evaluate-*"), *episode.parent.glob("episode-*/evaluate-*")])
     lacks = ", ".join(str(each.relative_to(episode.parent)) for each in evaluated if not (each / MANIFEST).is_file())
     why = f", without scores of {lacks}, which are not finished: run the workflow, and export again" if lacks else ""
-    said = f"{output}: a checkpoint for sentence-transformers and transformers; its card is {output}/README.md"
-    return said + (why or ("" if results else ", without scores: only a link below results/experiments leads to them"))
-
-
-def with_head(text, episode, license, language):
-    """The text of a card whose YAML head also has what the hub reads: license, language, data, and as its model index
-    the means of the evaluations that are linked in the folder of an episode."""
-    from huggingface_hub import EvalResult, ModelCard
-
-    card, results = ModelCard(text), []
-    for split, stage in evaluations(episode).items():
-        name = input_of(stage, "corpus").manifest["settings"]["source"]["source"]
-        results += [
-            EvalResult("text-retrieval", name, name, measure, stage.facts["means"][measure], dataset_split=split)
-            for measure in stage.manifest["settings"]["measures"]
-        ]
-    said = {"license": license, "language": language, "datasets": sorted({result.dataset_name for result in results})}
-    for key, value in said.items():
-        if value:
-            card.data[key] = value
-    if results:
-        card.data.model_name, card.data.eval_results = episode.parent.name, results
-    return str(card)
+    said = (
+        f"{output}: a checkpoint for sentence-transformers and transformers; its card is {output}/README.md; {checked}"
+    )
+    return (
+        said
+        + remark
+        + (why or ("" if results else ", without scores: only a link below results/experiments leads to them"))
+    )
 
 
 WITH_POOLER = {"bert", "roberta", "xlm-roberta", "mpnet"}  # transformers' classes that have one
@@ -182,49 +168,6 @@ def add_pooler(folder):
         zeros = {"pooler.dense.weight": torch.zeros(hidden, hidden), "pooler.dense.bias": torch.zeros(hidden)}
         save_file(load_file(path) | zeros, path, metadata={"format": "pt"})
         share(path)
-
-
-def evaluations(folder):
-    """{split, or reranked-SPLIT: Artefact} of the finished evaluations that are linked in a folder of an experiment."""
-    links = [link for link in sorted(folder.glob("evaluate-*")) if (link / MANIFEST).is_file()]
-    return {link.name.removeprefix("evaluate-"): Artefact(link.resolve()) for link in links}
-
-
-def scores_text(home):
-    """A table of the means of every episode of an experiment, by its folder; "" where it is none."""
-    numbered = {path.name.removeprefix("episode-"): path for path in home.glob("episode-*")}
-    folders = {0: home} | {int(number): path for number, path in numbered.items() if number.isdecimal()}
-    rows = []
-    for episode, folder in sorted(folders.items()):
-        for split, stage in evaluations(folder).items():
-            means = {name: f"{stage.facts['means'][name]:.3f}" for name in stage.manifest["settings"]["measures"]}
-            rows.append({"Episode": str(episode), "Split": split} | means)
-    if not rows:
-        return ""
-    frame = pd.DataFrame(rows).fillna(NONE)  # splits may have other measures
-    return markdown(Printed("scores", "## Scores", frame, ["Episode 0 is the pretrained checkpoint."])) + "\n"
-
-
-def example_text(folder):
-    """A query of the first split that is evaluated in the folder of an episode, and the passages that the checkpoint
-    ranks first for it, or ""."""
-    for stage in evaluations(folder).values():
-        corpus, split = input_of(stage, "corpus"), split_of(stage)
-        run = list(islice(run_lines(stage), EXAMPLE_PASSAGES))
-        query, ids = run[0][0], [line[2] for line in run if line[0] == run[0][0]]
-        queries = pq.read_table(queries_of(stage).path(f"queries.{split}.parquet"), filters=[("query_id", "=", query)])
-        texts = passage_texts(corpus, ids)
-        lines = [
-            f"{rank}. `{name}` {plain(texts.get(name, '')[:EXAMPLE_CHARACTERS])}" for rank, name in enumerate(ids, 1)
-        ]
-        asked = f"{plain(queries['text'][0].as_py())} (`{query}`, {split})"
-        return "\n".join([f"## An example\nFor the query: {asked}", "", *lines, "", ""])
-    return ""
-
-
-def plain(text):
-    """A text in one line of Markdown that shows it as it is: neither HTML nor Markdown's marks act."""
-    return re.sub(r"([\\`*_\[\]<>&#|~!])", r"\\\1", " ".join(text.split()))
 
 
 def push(folder, repository, send):

@@ -3,6 +3,7 @@
 import math
 import os
 import re
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,6 +15,7 @@ import pyarrow.parquet as pq
 import yaml
 
 from commands.encoding import cut_of_rows, sentence
+from commands.hub_data import fetch_dataset
 from commands.methods import method_text
 from commands.pairs.convert import convert
 from commands.pairs.find import SUFFIXES, tables_of
@@ -79,9 +81,9 @@ def new(name, folder, home, test=(), dev=None, method=None):
     home: the folder of the repository; test, dev: splits for the table, and the one that chooses the best step, where
     their names do not say so; method: a file of config/methods, in the place of the template's recipe. Where the folder
     does not divide its queries for training, dev and test, the judgments are divided in files below data/NAME-divided,
-    a folder that must not be there yet: nothing in `folder` is written to. Without a split `train` nothing is trained.
-    Raises Refusal for a name that is taken or none, for a folder or a file that cannot be read, and for splits whose
-    roles cannot be known; then nothing is written.
+    a folder that must not be there yet: nothing in `folder` is written to. The tables of hub:OWNER/NAME@REVISION become
+    data/NAME-hub first. Without a split `train` nothing is trained. Raises Refusal for a name that is taken or none,
+    for a folder or a file that cannot be read, and for splits whose roles cannot be known; then nothing is written.
     """
     path, own = Path(f"config/{name}.yaml"), Path("data", f"{name}-divided")
     if not re.fullmatch(NAME, name):
@@ -89,15 +91,18 @@ def new(name, folder, home, test=(), dev=None, method=None):
     if os.path.lexists(path):
         raise Refusal(f"{path} is there already. Take another NAME, or remove it.")
     require_output(path)
-    above, made = own.parent.exists(), False
+    above, made, origin, fetched = own.parent.exists(), [], None, []
     try:
+        if str(folder).startswith("hub:"):
+            folder, origin, said = fetch_dataset(str(folder), hub := Path("data", f"{name}-hub"))
+            made, fetched = [hub], [said]
         given_form = beir if records.found(folder / "corpus.jsonl") else tables
         if given_form is tables and not records.found(folder / "corpus.tsv") and (found := tables_of(folder)):
             given_form = partial(pairs, found)
         source, given, roles, notes, divided = given_form(own, folder, test, dev)
         if divided:
             require_output(own, folder=True)
-            made = True
+            made.append(own)
             with part_of(own) as part:
                 divided(part)
                 os.rename(part, own)
@@ -106,13 +111,16 @@ def new(name, folder, home, test=(), dev=None, method=None):
             raise Refusal(f"METHOD={method}: nothing is trained. {roles.why}")
         template = (home / "config/own-data.yaml").read_text(encoding="utf-8")
         text = configured(template, name, source, roles, counts, home, method)
+        if origin:
+            text = text.replace("\nname: ", f"\n# The collection is of {origin}\nname: ", 1)
         notes += [roles.why, encoding_said(Plan(*load(yaml.safe_load(text))).encoder, source)]
         write_text(path, text)
     except BaseException:
-        if made:
-            remove(own)
-            if not above:
-                remove(own.parent)
+        for each in made:
+            remove(each)
+        if not above:
+            with suppress(OSError):  # others may have begun to use it
+                own.parent.rmdir()
         raise
     order = ["train", *roles.test, roles.dev, *counts["queries"]]
     queries = [
@@ -120,7 +128,7 @@ def new(name, folder, home, test=(), dev=None, method=None):
         for split in dict.fromkeys(order)
         if split in counts["queries"]
     ]
-    notes = [f"{counts['passages']} passages, {', '.join(queries)}.", *notes]
+    notes = [*fetched, f"{counts['passages']} passages, {', '.join(queries)}.", *notes]
     if counts["passages"] < DEPTH:
         notes.append(f"warning: searches return {counts['passages']} passages, not {DEPTH}: there are no more.")
     notes += [f"warning: {said[:1].lower()}{said[1:]}" for said in shared]

@@ -21,13 +21,19 @@ def encode_queries(texts, encode, checkpoint, tokens, pretrained):
     settings, how = encode.manifest["settings"], tokens.manifest["settings"]
     device = pick_device()
     dtype = resolve_precision(settings["precision"], device)
-    tokenizer, special = load_tokenizer(sides(pretrained.path("checkpoint"))[1], how["lower_case"])
-    prefixed = [f"{how['prefix']}{text}" for text in texts]
-    ids = [encoding.ids for encoding in tokenizer.encode_batch_fast(prefixed, add_special_tokens=False)]
-    flat = np.array([token for own in ids for token in own], np.uint32)
+    read = load_tokenizer(sides(pretrained.path("checkpoint"))[1], how["lower_case"])
     encoder = load_encoder(sides(checkpoint.path("checkpoint"))[0]).to(device)
     encoder.truncate(settings.get("truncate_dim"))
-    with torch.inference_mode():
-        own = Ragged(offsets_of([len(each) for each in ids]), flat)
-        side = Side(encoder, own, settings["max_query_tokens"], special, dtype, prepared=prepare(encoder, dtype))
-        return side.vectors(np.arange(len(texts)), TOKEN_BUDGET["encode"][device.type]).cpu().numpy()
+    return encode_texts(
+        encoder, [f"{how['prefix']}{text}" for text in texts], *read, settings["max_query_tokens"], dtype
+    )
+
+
+@torch.inference_mode()
+def encode_texts(encoder, texts, tokenizer, special, max_tokens, dtype=None):
+    """Float32 [texts, D]: the vectors of `texts`, by the tokenizer and `special` of `load_tokenizer`."""
+    ids = [encoding.ids for encoding in tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
+    flat = np.array([token for own in ids for token in own], np.uint32)
+    own = Ragged(offsets_of([len(each) for each in ids]), flat)
+    side = Side(encoder, own, max_tokens, special, dtype, prepared=prepare(encoder, dtype))
+    return side.vectors(np.arange(len(texts)), TOKEN_BUDGET["encode"][encoder.device.type]).cpu().numpy()

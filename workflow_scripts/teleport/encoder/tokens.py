@@ -43,15 +43,7 @@ def run(job):
     tokenizer, special = load_tokenizer(sides(job.input("pretrained", "checkpoint"))[1], job.settings.lower_case)
     write_json(job.output("special.json"), special)
     dtype = np.uint16 if special["vocab_size"] <= 2**16 else np.uint32
-    separator = {"space": " ", "none": None}.get(job.settings.title)
-    if job.settings.title == "sep":
-        if special["sep"] is None:
-            raise Refusal(
-                "encoder.title is sep, but the checkpoint's tokenizer ends no text with a token of its own. Set "
-                "encoder.title to space or none."
-            )
-        separator = f" {tokenizer.id_to_token(special['sep'])} "
-
+    separator = separator_of(job.settings.title, tokenizer, special)
     name = job.settings.of
     split = name.removeprefix("queries.")
     path = job.input(*(("corpus", "corpus.parquet") if name == "passages" else (f"split.{split}", f"{name}.parquet")))
@@ -66,6 +58,18 @@ def run(job):
             *(100 * facts["unknown"], name),
         )
     return {"vocab_size": special["vocab_size"]} | facts
+
+
+def separator_of(title, tokenizer, special):
+    """What joins the title and the text of a passage (str), by `encoder.title`; None where the title is left out."""
+    if title == "sep":
+        if special["sep"] is None:
+            raise Refusal(
+                "encoder.title is sep, but the checkpoint's tokenizer ends no text with a token of its own. Set "
+                "encoder.title to space or none."
+            )
+        return f" {tokenizer.id_to_token(special['sep'])} "
+    return {"space": " ", "none": None}.get(title)
 
 
 def read_texts(path, separator=None, prefix="", max_characters=None):

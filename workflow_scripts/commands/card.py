@@ -1,0 +1,123 @@
+"""The card of an exported checkpoint: scores beside BM25's, an example where one is asked for, and the hub's head."""
+
+import os
+import re
+from itertools import groupby, islice
+
+import pandas as pd
+import pyarrow.parquet as pq
+
+from commands.export import input_of, passage_texts, queries_of, run_lines, split_of
+from teleport.report.render import NONE, Printed, markdown
+from teleport.report.verdicts import figure, p_text
+from teleport.running.artefact import MANIFEST, Artefact
+
+EXAMPLE_PASSAGES, EXAMPLE_CHARACTERS = 3, 120
+
+
+def with_head(text, episode, license, language):
+    """The text of a card whose YAML head also has what the hub reads: license, language, data, and as its model index
+    the means of the evaluations that are linked in the folder of an episode."""
+    from huggingface_hub import EvalResult, ModelCard
+
+    card, results = ModelCard(text), []
+    for split, stage in evaluations(episode).items():
+        name = input_of(stage, "corpus").manifest["settings"]["source"]["source"]
+        results += [
+            EvalResult("text-retrieval", name, name, measure, stage.facts["means"][measure], dataset_split=split)
+            for measure in stage.manifest["settings"]["measures"]
+        ]
+    said = {"license": license, "language": language, "datasets": sorted({result.dataset_name for result in results})}
+    for key, value in said.items():
+        if value:
+            card.data[key] = value
+    if results:
+        card.data.model_name, card.data.eval_results = episode.parent.name, results
+    return str(card)
+
+
+def evaluations(folder):
+    """{split, or reranked-SPLIT: Artefact} of the finished evaluations that are linked in a folder of an experiment."""
+    links = [link for link in sorted(folder.glob("evaluate-*")) if (link / MANIFEST).is_file()]
+    return {link.name.removeprefix("evaluate-"): Artefact(link.resolve()) for link in links}
+
+
+def scores_text(episode):
+    """The means of BM25 and of every episode of an experiment, by the folder of the `episode` that is exported, and how
+    this one compares; "" where nothing is evaluated. BM25 and p are those of a table that was made of these stages."""
+    home = episode.parent
+    numbered = {path.name.removeprefix("episode-"): path for path in home.glob("episode-*")}
+    folders = {0: home} | {int(number): path for number, path in numbered.items() if number.isdecimal()}
+    systems = {f"Episode {number}": evaluations(folder) for number, folder in sorted(folders.items())}
+    lexical, notes = in_table(home, evaluations(episode))
+    rows = []
+    for system, evaluated in ({"BM25": lexical} | systems).items():
+        for split, stage in evaluated.items():
+            means = {name: f"{stage.facts['means'][name]:.3f}" for name in stage.manifest["settings"]["measures"]}
+            rows.append({"System": system, "Split": split} | means)
+    if not rows:
+        return ""
+    frame = pd.DataFrame(rows).fillna(NONE)  # splits may have other measures
+    notes = ["Episode 0 is the pretrained checkpoint.", *notes]
+    return markdown(Printed("scores", "## Scores", frame, notes)) + "\n"
+
+
+def in_table(home, evaluated):
+    """({split: evaluation (Artefact) of BM25}, sentences) of a table that has evaluations ({split: Artefact}) of a
+    checkpoint: its gains over what nothing was trained for, with the p of each pair as the table tests it. home: the
+    folder of the experiment. ({}, []) where no table is made of these very stages."""
+    stages = next((stage.folder.parents[1] for stage in evaluated.values()), home)
+    names = {f"evaluate/{stage.folder.name}" for stage in evaluated.values()}
+    folder = stages.parent / "tables" / os.path.relpath(home.parent, stages.parent / "experiments")
+    for path in sorted(folder.glob("*.sources.csv"), key=lambda path: path.name != "main.sources.csv"):
+        files = (str(path).replace(".sources.", kind) for kind in (".sources.", ".", ".pairs."))
+        sources, rows, pairs = (pd.read_csv(file, dtype=str, keep_default_na=False) for file in files)
+        lines = dict(iter(sources.groupby(["system", "episode"])))
+        ours = next((row for row, own in lines.items() if names.intersection(own["stage"])), None)
+        if ours is None:
+            continue
+        numbers = {row: str(number) for number, row in enumerate(zip(rows["system"], rows["episode"], strict=True))}
+        others = {numbers[row]: row[0] for row, own in lines.items() if not own["seed"].any()}
+        gains, alone = [], False
+        for pair in pairs.itertuples():
+            for mine, theirs, sign in ((pair.b, pair.a, 1), (pair.a, pair.b, -1)):
+                if mine == numbers[ours] and theirs in others:
+                    gain, chance = figure(sign * float(pair.difference), "+"), p_text(float(pair.p))
+                    gains.append(f"{pair.column}: {gain} beside {others[theirs]} (p {chance})")
+                    alone |= pair.checkpoints == "True"
+        seeds = lines[ours]["seed"].nunique()
+        means = f" of the mean of {seeds} seeds" if seeds > 1 else ""
+        notes = [f"This checkpoint, {'; '.join(gains)}; each p is two-sided, of one pair{means}."] if gains else []
+        notes += ["Another seed may turn them."] if alone else []
+        lexical = {line.split: stages / line.stage for line in sources[sources["system"] == "BM25"].itertuples()}
+        return {split: Artefact(at) for split, at in lexical.items() if (at / MANIFEST).is_file()}, notes
+    return {}, []
+
+
+def example_text(folder):
+    """The first query of the first split evaluated in an episode's folder for which the checkpoint ranks a relevant
+    passage first, with the passages that it ranks first; "" where there is none."""
+    for stage in evaluations(folder).values():
+        corpus, split = input_of(stage, "corpus"), split_of(stage)
+        judged = pq.read_table(queries_of(stage).path(f"qrels.{split}.parquet")).to_pylist()
+        positive = queries_of(stage).facts["positive_grade"]
+        relevant = {(line["query_id"], line["doc_id"]) for line in judged if line["grade"] >= positive}
+        for query, lines in groupby(run_lines(stage), key=lambda line: line[0]):
+            ids = [line[2] for line in islice(lines, EXAMPLE_PASSAGES)]
+            if (query, ids[0]) in relevant:
+                break
+        else:
+            return ""
+        table = pq.read_table(queries_of(stage).path(f"queries.{split}.parquet"), filters=[("query_id", "=", query)])
+        texts = passage_texts(corpus, ids)
+        lines = [
+            f"{rank}. `{name}` {plain(texts.get(name, '')[:EXAMPLE_CHARACTERS])}" for rank, name in enumerate(ids, 1)
+        ]
+        asked = f"{plain(table['text'][0].as_py())} (`{query}`, the first of {split} with a relevant passage at rank 1)"
+        return "\n".join([f"## An example\nFor the query: {asked}", "", *lines, "", ""])
+    return ""
+
+
+def plain(text):
+    """A text in one line of Markdown that shows it as it is: neither HTML nor Markdown's marks act."""
+    return re.sub(r"([\\`*_\[\]<>&#|~!])", r"\\\1", " ".join(text.split()))

@@ -1,0 +1,61 @@
+"""A dataset repository of the hub as FROM of `teleport new`: its tables at one commit. No code of it is read or run."""
+
+import glob
+import re
+import shutil
+from pathlib import Path, PurePosixPath
+
+from commands.pairs.find import SUFFIXES, form_of
+from teleport.refusal import Refusal
+from teleport.running.files import gigabytes, part_of, require_free_space, require_output, sha256_file, write_text
+
+WHERE = re.compile(r"hub:([^/@]+/[^/@]+)(?:@((?:refs/(?:convert|pr)/)?[^/@]+))?(?:/([^@]+))?")
+BESIDE = (".", "data", "qrels")  # folders in the one that is asked for in which `new` looks for tables
+NO_TABLES = ("dataset_infos.json", "dataset_info.json")  # what `datasets` writes about a repository
+DIGESTS = "SHA256SUMS"  # as `sha256sum -c` reads it
+
+
+def fetch_dataset(where, own):
+    """Copy the tables of hub:OWNER/NAME[@REVISION][/FOLDER] into the new folder `own`, with their digests; returns
+    (the folder to read, where they are from with the hash of the commit, a sentence)."""
+    from huggingface_hub import HfApi, snapshot_download
+    from huggingface_hub.errors import HFValidationError, HTTPError
+
+    if not (match := WHERE.fullmatch(where)) or ".." in PurePosixPath(match[3] or "").parts:
+        raise Refusal(f"FROM={where}: give hub:OWNER/NAME@REVISION, or hub:OWNER/NAME@REVISION/FOLDER.")
+    require_output(own, folder=True)
+    repository, revision, below = match[1], match[2] or "main", PurePosixPath(match[3] or ".")
+    try:
+        info = HfApi().dataset_info(repository, revision=revision, files_metadata=True)
+        files = {file.rfilename: file for file in info.siblings}
+        names = tables_in(files, below, where)
+        require_free_space(own, sum(files[name].size or 0 for name in names))
+        options = {"repo_type": "dataset", "revision": info.sha, "allow_patterns": [*map(glob.escape, names)]}
+        cached = Path(snapshot_download(repository, **options))
+    except (OSError, HFValidationError, HTTPError) as error:
+        said = f"the hub does not give it ({type(error).__name__}: {str(error).partition(chr(10))[0]})"
+        raise Refusal(f"FROM={where}: {said}. Check its name, its revision and the network.") from None
+    with part_of(own) as part:
+        for name in names:
+            (part / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(cached / name, part / name)
+        digests = {name: sha256_file(part / name) for name in names}
+        for name, digest in digests.items():
+            if (lfs := files[name].lfs) and lfs["sha256"] != digest:
+                raise Refusal(f"{cached / name} has not the SHA-256 that the hub says. Remove it, and run again.")
+        write_text(part / DIGESTS, "".join(f"{digest}  {name}\n" for name, digest in digests.items()))
+        size = sum((part / name).stat().st_size for name in names)
+        part.rename(own)
+    at = f"hub:{repository}@{info.sha}"
+    return own / below, at, f"{at}: {len(names)} files, {gigabytes(size)}, in {own}; {own / DIGESTS} has their digests."
+
+
+def tables_in(files, below, where):
+    """The names among `files` of tables in a folder (PurePosixPath) of a repository; refused where there are none."""
+    tables = [PurePosixPath(name) for name in sorted(files) if PurePosixPath(name).name not in NO_TABLES]
+    tables = [name for name in tables if form_of(name)]
+    if found := [str(name) for name in tables if name.parent in [below / beside for beside in BESIDE]]:
+        return found
+    others = ", ".join(sorted({str(name.parent) for name in tables}))
+    remedy = f"Name one of its folders, behind a slash: {others}" if others else "Give a repository that has tables"
+    raise Refusal(f"FROM={where}: no file there ends with {SUFFIXES}. {remedy}.")
