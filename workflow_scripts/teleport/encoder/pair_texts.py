@@ -41,19 +41,19 @@ def pair_form(tokenizer):
     return PairForm(before, between, after, types, tokenizer.pad_token_id)
 
 
-def cut_pairs(queries_N, passages_N, room):
+def cut_pairs(queries_J, passages_J, room):
     """The lengths (int64 [N] each) that N pairs of lengths are cut to, so that both have `room` tokens together: tokens
     are taken from the longer text, as transformers does by `longest_first`; of equal halves the longer one, or else the
     passage, keeps the odd token."""
-    shorter_N, longer_N = np.minimum(queries_N, passages_N), np.maximum(queries_N, passages_N)
-    left_N = np.maximum(shorter_N, room - shorter_N)
-    halves = shorter_N + left_N > room
-    first_N = np.where(halves, room // 2, shorter_N)
-    second_N = np.where(halves, room // 2 + room % 2, np.minimum(longer_N, left_N))
-    second_N = np.where(shorter_N + longer_N <= room, longer_N, second_N)
-    first_N = np.where(shorter_N + longer_N <= room, shorter_N, first_N)
-    swapped = queries_N > passages_N
-    return np.where(swapped, second_N, first_N), np.where(swapped, first_N, second_N)
+    shorter_J, longer_J = np.minimum(queries_J, passages_J), np.maximum(queries_J, passages_J)
+    left_J = np.maximum(shorter_J, room - shorter_J)
+    halves = shorter_J + left_J > room
+    first_J = np.where(halves, room // 2, shorter_J)
+    second_J = np.where(halves, room // 2 + room % 2, np.minimum(longer_J, left_J))
+    second_J = np.where(shorter_J + longer_J <= room, longer_J, second_J)
+    first_J = np.where(shorter_J + longer_J <= room, shorter_J, first_J)
+    swapped = queries_J > passages_J
+    return np.where(swapped, second_J, first_J), np.where(swapped, first_J, second_J)
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,10 +85,10 @@ class PairTexts:
                 types.append(
                     np.concatenate([np.resize(t, len(part)) for t, part in zip(form.types, parts, strict=True)])
                 )
-        lengths_N, inputs = np.array([len(ids) for ids in made]), {"input_ids": (made, form.pad)}
+        lengths_J, inputs = np.array([len(ids) for ids in made]), {"input_ids": (made, form.pad)}
         inputs |= {"token_type_ids": (types, 0)} if types else {}
-        arrays = {name: in_slots(lengths_N, np.concatenate(lists), fill) for name, (lists, fill) in inputs.items()}
-        arrays["attention_mask"] = slots_within(lengths_N).astype(np.int64)
+        arrays = {name: in_slots(lengths_J, np.concatenate(lists), fill) for name, (lists, fill) in inputs.items()}
+        arrays["attention_mask"] = slots_within(lengths_J).astype(np.int64)
         return {name: to_device(torch.from_numpy(array), device) for name, array in arrays.items()}
 
     def scores(self, model, rows, passages, token_budget):

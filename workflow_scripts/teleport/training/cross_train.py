@@ -102,14 +102,14 @@ class CrossTrainer(Trainer):
 
     def forward(self, batch, masked):
         """(loss of a `data.Batch` with its graph, float32 scalar; mean scores of positives and of negatives, [2])."""
-        columns_QL = np.column_stack([batch.positive_columns_Q, batch.own_columns_QN])
-        passages_QL = batch.passages_P[columns_QL]
-        rows = np.repeat(batch.queries_Q, columns_QL.shape[1])
-        scores_QL = self.scores(self.texts, rows, passages_QL.ravel(), self.budget).view(columns_QL.shape)
-        is_positive_QL = torch.zeros_like(scores_QL, dtype=torch.bool)
-        is_positive_QL[:, 0] = True
-        seen = scores_QL.detach()
-        return self.loss(scores_QL), torch.stack([mean_where(seen, is_positive_QL), mean_where(seen, ~is_positive_QL)])
+        columns_QK = np.column_stack([batch.positive_columns_Q, batch.own_columns_QN])
+        passages_QK = batch.passages_P[columns_QK]
+        rows = np.repeat(batch.queries_Q, columns_QK.shape[1])
+        scores_QK = self.scores(self.texts, rows, passages_QK.ravel(), self.budget).view(columns_QK.shape)
+        is_positive_QK = torch.zeros_like(scores_QK, dtype=torch.bool)
+        is_positive_QK[:, 0] = True
+        seen = scores_QK.detach()
+        return self.loss(scores_QK), torch.stack([mean_where(seen, is_positive_QK), mean_where(seen, ~is_positive_QK)])
 
     def scores(self, texts, rows, passages, token_budget):
         """Float32 [N] of N pairs, in the precision of the training."""
@@ -123,18 +123,18 @@ class CrossTrainer(Trainer):
         return int(self.texts.lengths(rows, batch.passages_P[columns]).sum())
 
 
-def binary(scores_QL):
+def binary(scores_QK):
     """Cross-entropy of each pair, the first of a query relevant and the others not (RocketQA). Its released code has
     two labels, whose difference is this one number."""
-    wanted_QL = torch.zeros_like(scores_QL)
-    wanted_QL[:, 0] = 1
-    return functional.binary_cross_entropy_with_logits(scores_QL, wanted_QL)
+    wanted_QK = torch.zeros_like(scores_QK)
+    wanted_QK[:, 0] = 1
+    return functional.binary_cross_entropy_with_logits(scores_QK, wanted_QK)
 
 
-def softmax(scores_QL):
+def softmax(scores_QK):
     """Cross-entropy of the first passage of each query among all of its passages (Tevatron's reranker,
     sentence-transformers' MultipleNegativesRankingLoss without negatives of other queries)."""
-    return functional.cross_entropy(scores_QL, scores_QL.new_zeros(len(scores_QL), dtype=torch.long))
+    return functional.cross_entropy(scores_QK, scores_QK.new_zeros(len(scores_QK), dtype=torch.long))
 
 
 LOSSES = {"binary": binary, "softmax": softmax}
