@@ -21,7 +21,7 @@ from teleport.running.artefact import STAGES, Artefact, is_finished
 from teleport.running.files import read_saved, write_bytes, write_json, write_text
 
 DATA = REPOSITORY / "docs/measured"
-SECTIONS = {"comparison": "comparison_table", "demo": "demo_table", "forgetting": "forgetting"}  # name: module
+SECTIONS = {"demo": "demo_table", "forgetting": "forgetting"}  # name: module
 IN_README = "demo"  # the section whose page is README.md; the others have a page of their own in DATA
 BEGIN, END = "<!-- made by python bench/results.py from docs/measured/{name}.json -->\n", "<!-- until here -->\n"
 PNG_SCALE = 2  # pixels per point

@@ -10,7 +10,7 @@ from bench_world import bench_on_path  # noqa: F401
 
 from paths import REPOSITORY
 
-NAMES = ("comparison", "demo", "forgetting")
+NAMES = ("demo", "forgetting")
 STAMP = r"\*Commit ([0-9a-f]{7}(\+changes)?(, )?)+; \d+ cores of [^;]+; [^;]+; seeds? \d+(, \d+)*; [^*]+\.\*"
 
 
@@ -63,15 +63,6 @@ def rows_below(heading):
     section = (REPOSITORY / "docs/results.md").read_text().split(f"\n## {heading}\n")[1].split("\n## ")[0]
     lines = [line.strip("| ").split(" | ") for line in section.splitlines() if line.startswith("|")]
     return lines[0], lines[2:]
-
-
-def test_the_page_says_what_the_data_of_the_comparison_say(results):
-    (_, *collections), rows = rows_below("Methods at equal budgets")
-    data, holm = results.read_data("comparison"), importlib.import_module("comparison_table").holm
-    for (_, *cells), start in zip(rows, ("layers-2", "whole"), strict=True):
-        parts = [data[f"comparison-{name.lower()}-{start}"]["mined"] for name in collections]
-        ps = holm([part["p"] for part in parts])
-        assert cells == [f"{part['difference']:+.3f} (p {p:.2g})" for part, p in zip(parts, ps, strict=True)]
 
 
 def test_the_page_says_what_the_data_of_forgetting_say(results):

@@ -64,7 +64,16 @@ def test_the_group_of_a_checkpoint_asks_for_little_more_than_its_forecast(name, 
         assert MARGIN * minutes - len(stages) <= asked <= MARGIN * minutes + STARTING + len(stages)
 
 
-CONFIGURATIONS = ["config", "marco", "nq", "triviaqa", "marco-doc", "systems", "comparison", "nq variants/nq-ance"]
+CONFIGURATIONS = [
+    "config",
+    "marco",
+    "nq",
+    "triviaqa",
+    "marco-doc",
+    "systems",
+    "arms variants/arms-docstrings",
+    "nq variants/nq-ance",
+]
 CONFIGURATIONS += [f"marco-doc variants/marco-doc-{more}" for more in ("dynamic", "systems")]
 CONFIGURATIONS += ["marco variants/marco-ance variants/marco-star-adore", "apidocs ablations/dynamic"]
 
