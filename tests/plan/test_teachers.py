@@ -340,7 +340,7 @@ def test_a_teacher_that_is_trained_on_what_it_chooses_is_a_circle(start):
 @pytest.mark.parametrize(
     ("config_json", "says"),
     [
-        ({"model_type": "qwen3"}, "config.json has model_type 'qwen3'. starts from one of bert"),
+        ({"model_type": "qwen3"}, "config.json has model_type 'qwen3'. .* starts from one of bert"),
         ({"model_type": "bert", "architectures": ["BertForSequenceClassification"]}, "config.json has 2 labels"),
         (
             {
