@@ -6,9 +6,6 @@ import sys
 
 import numpy as np
 import pytest
-import yaml
-
-from paths import REPOSITORY
 
 START = {"experiment": "warm-up"}
 SHORT = {"steps": 4, "stop_after_steps": None}
@@ -153,36 +150,3 @@ def test_segments_files_and_a_dev_set(world):
         own, exported = (pool[o[query] : o[query + 1]] for pool, o in zip(pools, offsets, strict=True))
         assert len(own) == 5 and set(own) <= set(exported)
     assert f"| hardest | 1 | {step} |" in made.table and "| System | Episode | Step | RR@10 |" in made.table
-
-
-@pytest.mark.slow
-def test_rocketqa_trains_a_cross_encoder_that_leaves_out_negatives(world):
-    """The published file at toy size; the threshold is s+, as no score of so few steps is below 0.1."""
-    experiments = yaml.safe_load((REPOSITORY / "config/methods/rocketqa.yaml").read_text())["experiments"]
-    for name, experiment in experiments.items():
-        experiment["training"] |= SHORT
-        EXPERIMENTS[name] = experiment | {"label": name}
-    experiments["rocketqa-raw"]["mining"]["depth"] = 60
-    ranker = experiments["rocketqa"]["teachers"]["ranker"]["cross_encoder"]
-    ranker["max_tokens"] = 48
-    short = {"steps": 6, "batch_queries": 8, "learning_rate": 1e-3, "evaluate_every": 3, "dev": {"depth": 10}}
-    ranker["training"] |= short
-    experiments["rocketqa"]["episodes"][1]["negatives"]["filters"] = {"absolute_margin": 0.0, "scores": "ranker"}
-    made = run(world, *experiments)
-    trained, scored = (made.manifest(f"rocketqa/episode-2/{link}-ranker") for link in ("cross-train", "score"))
-    assert trained["inputs"]["negatives"] == f"merge/{made.manifest('rocketqa-raw/episode-2/merge')['key']}"
-    assert trained["facts"]["steps"] == 6 and trained["facts"]["dev"]["queries"] == 20
-    assert scored["inputs"]["ranker"] == f"cross_train/{trained['key']}"
-    names = "offsets", "passages", "scores"
-    table, pool = (
-        [np.load(made.home / f"rocketqa/episode-2/{link}/{name}.npy") for name in names]
-        for link in ("score-ranker", "merge")
-    )
-    dropped = 0
-    for row in range(80):  # the positive of query q is passage q
-        own = slice(*table[0][row : row + 2])
-        score_of = dict(zip(table[1][own].tolist(), table[2][own].tolist(), strict=True))
-        drawn = pool[1][slice(*pool[0][row : row + 2])].tolist()
-        assert all(score_of[passage] < score_of[row] for passage in drawn)
-        dropped += sum(score >= score_of[row] for passage, score in score_of.items() if passage != row)
-    assert dropped > 100 and len(pool[1]) > 80, "not vacuous"

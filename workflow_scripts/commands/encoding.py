@@ -24,9 +24,9 @@ def encodings_said(experiments, plan):
     for name, experiment in experiments.items():
         if any(getattr(experiment.encoder, key) is None for key in LEFT_OUT):
             encoder = plan.experiments[name].encoder
-            place = encoder.checkpoint.hub or encoder.checkpoint.folder or encoder.checkpoint.package
             chosen = experiment.encoder.max_passage_tokens is not None  # then what is cut is meant to be
-            said.append(f"{place}: {sentence(encoder)}{'' if chosen else cut_of_tokens(encoder, plan, name)}.")
+            cut = "" if chosen else cut_of_tokens(encoder, plan, name)
+            said.append(f"{encoder.checkpoint.place}: {sentence(encoder)}{cut}.")
     said = list(dict.fromkeys(said))
     more = [f"{len(said) - MOST_LINES} more encoders: plan.tsv below results/experiments leads to their settings."]
     return said[:MOST_LINES] + (more if len(said) > MOST_LINES else [])
@@ -60,7 +60,7 @@ def cut_of_rows(encoder, rows):
     it has none in one file."""
     from tokenizers import Tokenizer
 
-    if not (file := locate(encoder.checkpoint) / "tokenizer.json").is_file():
+    if not (file := locate(encoder.checkpoint, ("tokenizer.json",)) / "tokenizer.json").is_file():
         return ""
     tokenizer = Tokenizer.from_file(str(file))
     tokenizer.no_truncation()

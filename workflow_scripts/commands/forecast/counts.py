@@ -10,7 +10,7 @@ from pathlib import Path
 from teleport.costs import vector_bytes
 from teleport.encoder.costs import Shape
 from teleport.encoder.own_settings import with_common_names
-from teleport.encoder.source import WEIGHTS, locate
+from teleport.encoder.source import OWN_FILES, WEIGHTS, locate
 from teleport.refusal import Refusal
 from teleport.running.artefact import STAGES, Artefact, is_finished
 
@@ -179,7 +179,7 @@ def config_folders(pretrained):
     source = pretrained.settings.checkpoint
     if not source.hub:
         with suppress(Refusal):  # it is not there
-            yield locate(source)
+            yield locate(source, OWN_FILES)
     elif config := in_hub_cache(source, "config.json"):
         yield config.parent
 

@@ -54,10 +54,9 @@ def completed(encoder):
     elif "positions" in own:
         usual |= {name: min(usual[name], known["positions"]) for name in LENGTHS}
     if encoder.pooling is None and "pooling" not in known:
-        place = checkpoint.hub or checkpoint.folder or checkpoint.package
         raise Refusal(
-            f"encoder.pooling: neither the configuration nor {place} says it (there is no modules.json with a Pooling "
-            "module). Set it to cls or mean, whichever the checkpoint was trained with."
+            f"encoder.pooling: neither the configuration nor {checkpoint.place} says it (there is no modules.json with "
+            "a Pooling module). Set it to cls or mean, whichever the checkpoint was trained with."
         )
     if encoder.lower_case is None and "lower_case" in known:
         silent.append("lower_case")

@@ -1,4 +1,4 @@
-"""Where a published checkpoint lies: in the hub's cache, in a folder, or in an installed package."""
+"""Where a published checkpoint lies: in the hub's cache, in a folder, or in installed packages."""
 
 import hashlib
 import importlib.util
@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 from teleport.encoder.checkpoint import TOKENIZER_FILES
+from teleport.encoder.packages import folder_in_packages
 from teleport.refusal import Refusal
 from teleport.running.files import require_planned, sha256_file
 
@@ -21,15 +22,21 @@ HEAD_FILES = ("*_Dense/*", "*_LayerNorm/*")
 # What a checkpoint says of itself there (`own_settings` reads it).
 OWN_FILES = ("config.json", "modules.json", "*_Pooling/config.json", "*_Dense/config.json", "sentence_bert_config.json")
 OWN_FILES += ("config_sentence_transformers.json", "tokenizer_config.json")
+# What goes with the weights of a checkpoint.
+WITH_WEIGHTS = ("config.json", *TOKENIZER_FILES, *HEAD_FILES, *OWN_FILES)
 
 
 def locate(checkpoint, files=None):
     """The folder of a settings.CheckpointSource: of the hub's cache, local, or inside an installed package. files: the
-    patterns of those that are needed of a hub repository; by default its weights and what goes with them."""
+    patterns of those that are needed of a hub repository, or of several packages; by default the weights and what goes
+    with them."""
     if checkpoint.hub:
         return download(checkpoint.hub, checkpoint.revision, files)
     if checkpoint.package:
         return folder_in_package(checkpoint.package)
+    if checkpoint.packages:
+        weights = () if files else [(name, PARTS) if name == INDEX else (name,) for name in WEIGHTS]
+        return folder_in_packages(checkpoint.packages, files or WITH_WEIGHTS, weights, KEY)
     folder = Path(checkpoint.folder)
     if not folder.is_dir():
         raise Refusal(f"{KEY}.folder: {str(folder)!r} is not a folder. Give a folder with config.json and weights.")
@@ -44,9 +51,8 @@ def download(hub_id, revision, files=None):
     try:
         if files:
             return Path(snapshot_download(hub_id, revision=revision, allow_patterns=list(files)))
-        files = ["config.json", *TOKENIZER_FILES, *HEAD_FILES, *OWN_FILES]
         for name in WEIGHTS:
-            patterns = [*files, name, *([PARTS] if name == INDEX else [])]
+            patterns = [*WITH_WEIGHTS, name, *([PARTS] if name == INDEX else [])]
             folder = Path(snapshot_download(hub_id, revision=revision, allow_patterns=patterns))
             if (folder / name).is_file():
                 break

@@ -9,6 +9,7 @@ import re
 from pathlib import Path
 
 from teleport.collection.forms.apidocs import package_version
+from teleport.encoder.packages import versions_of
 from teleport.encoder.source import digest_of_weights, find_weights, require_digest
 from teleport.refusal import Refusal
 from teleport.running.files import read_saved, sha256_file, write_json
@@ -83,10 +84,13 @@ def named_files(value, key):
 
 
 def identify_checkpoint(checkpoint, key):
-    """A `CheckpointSource` as `Identified`: with the version of its package, or digests of the files of its folder.
+    """A `CheckpointSource` as `Identified`: with the version of its packages, or digests of the files of its folder.
     key: of the configuration, for a refusal"""
     if checkpoint.package:
         return Identified.taken_from(checkpoint, version=package_version(checkpoint.package))
+    if checkpoint.packages:
+        versions = versions_of(checkpoint.packages, key).values()
+        return Identified.taken_from(checkpoint, version=", ".join(dict.fromkeys(versions)))
     if not checkpoint.folder:
         return Identified.taken_from(checkpoint)
     folder = Path(checkpoint.folder)

@@ -2,7 +2,7 @@
 trained on a pool first."""
 
 from teleport.encoder.completed import completed
-from teleport.encoder.source import locate, require_ranker
+from teleport.encoder.source import OWN_FILES, locate, require_ranker
 from teleport.plan.encodings import encode_stage, tokens_stage
 from teleport.plan.identity import identify_checkpoint, identify_file, pretrained_settings
 from teleport.plan.stage import Stage
@@ -83,7 +83,7 @@ def scores_of_cross_encoder(mining, name, pairs, inputs, link):
     source = given.checkpoint or mining.experiment.encoder.checkpoint
     checkpoint = identify_checkpoint(source, key)
     if not source.hub:  # whose files are not here yet
-        require_ranker(locate(source), key, starts=bool(given.training))
+        require_ranker(locate(source, OWN_FILES), key, starts=bool(given.training))
     ranker = Stage(
         "ranker", RankerSettings(checkpoint=checkpoint, seed=trajectory.seed if given.training else None), {}
     )

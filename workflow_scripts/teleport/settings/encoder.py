@@ -23,21 +23,40 @@ Precision = Literal["auto", "fp32", "bf16"]
 
 
 class CheckpointSource(Section):
-    """Where the pretrained checkpoint comes from: exactly one of hub, folder, package."""
+    """Where the pretrained checkpoint comes from: exactly one of hub, folder, package, packages."""
 
     hub: Text | None = Field(None, description="A model id on the Hugging Face hub; needs `revision`.")
     revision: str | None = Field(None, description="The commit of the hub repository.")
     folder: LocalPath | None = Field(None, description="A local folder in transformers' form.")
     package: Text | None = Field(None, description="An installed Python package that carries the checkpoint.")
+    packages: Unique[Text] | None = Field(
+        None,
+        min_length=1,
+        exclude_if=is_none,
+        description="Installed packages, each with a part (NAME.zip.001, …) of one zip file; needs `sha256`.",
+    )
     sha256: str | None = Field(None, pattern="^[0-9a-f]{64}$", description="Expected digest of the weights file.")
 
-    one_place = exactly_one("hub", "folder", "package")
+    one_place = exactly_one("hub", "folder", "package", "packages")
 
     @model_validator(mode="after")
     def commit_is_named(self):
         if (self.hub is None) != (self.revision is None):
             raise Refusal("hub and revision go together: name the commit, so that the weights cannot change")
         return self
+
+    @model_validator(mode="after")
+    def joined_parts_are_known(self):
+        if self.packages and not self.sha256:
+            raise Refusal(
+                "packages needs sha256, that of the weights: nothing else says that all parts belong together"
+            )
+        return self
+
+    @property
+    def place(self):
+        """How sentences call it."""
+        return self.hub or self.folder or self.package or self.packages[0]
 
 
 class Pooling(Section):

@@ -10,7 +10,7 @@ from teleport.settings.encoder import TokensSettings
 
 ENCODES = {QUERY: "queries", PASSAGE: "passages"}
 ENCODE = {"queries": "encode_query", "passages": "encode_document"}  # with the prompt of the side
-SOURCE = ("hub", "revision", "folder", "package", "version")
+SOURCE = ("hub", "revision", "folder", "package", "packages", "version")
 CARD = Path(__file__).with_name("model_card.md.jinja")
 
 

@@ -1,0 +1,76 @@
+"""The pipeline of config/methods/rocketqa.yaml at toy size, stage by stage in this process: a dual encoder mines, a
+cross-encoder is trained on what it has mined, and leaves out negatives of the next dual encoder."""
+
+import contextlib
+import json
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from toy import CONFIG, make_checkpoint, make_data
+
+from collection_world import WORDS
+from paths import REPOSITORY
+from teleport.negatives import cross_score
+from teleport.plan.plan import Plan
+from teleport.running.job import Job
+from teleport.running.run import run
+from teleport.settings.read import load_files
+from teleport.training import cross_train
+
+SHORT = {"steps": 4, "batch_queries": 4}
+RANKED = SHORT | {"learning_rate": 1e-3, "evaluate_every": 2, "dev": {"depth": 10}, "precision": "fp32"}
+
+
+@pytest.fixture(autouse=True)
+def on_cpu(monkeypatch):
+    for module in (cross_train, cross_score):
+        monkeypatch.setattr(module, "pick_device", lambda: torch.device("cpu"))
+
+
+def make(stage):
+    """Make a planned stage after those that it reads; returns its folder."""
+    for read in stage.inputs.values():
+        make(read)
+    job = Job(stage.spec() | {"code": "test"})
+    if not (job.folder / "manifest.json").exists():
+        job.open_resume()
+        run(job)
+    return job.folder.absolute()
+
+
+def test_false_negatives_by_a_cross_encoder_that_was_trained_on_the_raw_pool(tmp_path):
+    experiments = yaml.safe_load((REPOSITORY / "config/methods/rocketqa.yaml").read_text())["experiments"]
+    for experiment in experiments.values():
+        experiment["training"] |= SHORT
+    experiments["rocketqa-raw"]["mining"]["depth"] = 60
+    ranker = experiments["rocketqa"]["teachers"]["ranker"]["cross_encoder"]
+    ranker["training"] |= RANKED
+    ranker["max_tokens"] = 48
+    # No score of so few steps is below 0.1, so the positive's is the threshold.
+    experiments["rocketqa"]["episodes"][1]["negatives"]["filters"] = {"absolute_margin": 0.0, "scores": "ranker"}
+    with contextlib.chdir(tmp_path):
+        make_data(tmp_path / "data/toy")
+        make_checkpoint(tmp_path / "data/bert", WORDS)
+        (tmp_path / "config.yaml").write_text(yaml.safe_dump(CONFIG | {"experiments": experiments}))
+        plan = Plan(*load_files(["config.yaml"]))
+        (raw,), (trajectory,) = (plan.trajectories[name] for name in experiments)
+        pool = trajectory.pools[-1]
+        scored = pool.inputs["scores.ranker"]
+        trained = scored.inputs["ranker"]
+        assert trained.inputs["negatives"].name == raw.pools[-1].name
+        folders = [make(stage) for stage in (scored, pool)]
+        facts = json.loads((make(trained) / "manifest.json").read_text())["facts"]
+    assert facts["steps"] == 4 and facts["dev"]["queries"] == 20 and facts["dev"]["passages"] >= 200
+    table, drawn = (
+        [np.load(folder / f"{name}.npy") for name in ("offsets", "passages", "scores")] for folder in folders
+    )
+    assert 0 < table[2].min() < table[2].max() < 1, "probabilities"
+    dropped = 0
+    for row in range(80):  # the positive of query q is passage q
+        own = slice(*table[0][row : row + 2])
+        score_of = dict(zip(table[1][own].tolist(), table[2][own].tolist(), strict=True))
+        assert all(score_of[p] < score_of[row] for p in drawn[1][slice(*drawn[0][row : row + 2])].tolist())
+        dropped += sum(score >= score_of[row] for passage, score in score_of.items() if passage != row)
+    assert dropped > 100 and len(drawn[1]) > 80, "not vacuous"
