@@ -7,6 +7,7 @@ from jinja2 import Environment, StrictUndefined
 
 from teleport.encoder.checkpoint import PASSAGE, QUERY
 from teleport.settings.encoder import TokensSettings
+from teleport.settings.training import ALSO
 
 ENCODES = {QUERY: "queries", PASSAGE: "passages"}
 ENCODE = {"queries": "encode_query", "passages": "encode_document"}  # with the prompt of the side
@@ -40,6 +41,7 @@ def model_card(job, encodes, made=None):
         stage=f"{job.kind}/{job.key}",
         inputs={"negatives": "", "continued": ""} | {r: f"{m['kind']}/{m['key']}" for r, m in manifests.items()},
         collection=manifests["corpus"],
+        also=[manifests[f"{ALSO.format(number)}corpus"] for number in range(1, len(settings.also) + 1)],
         base=pretrained["checkpoint"],
         own=pretrained.get("query_checkpoint"),
         facts=job.facts("pretrained"),
