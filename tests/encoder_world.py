@@ -1,6 +1,7 @@
 """Small checkpoints, collections and finished stages for the tests of `encoder` and `search`, without downloads."""
 
 from functools import partial
+from itertools import pairwise
 
 import torch
 from tokenizers import pre_tokenizers
@@ -179,6 +180,24 @@ def source_folder(path, family="bert", **config_options):
     model.save_pretrained(path)
     tokenizer.save_pretrained(path)
     return path
+
+
+def saved_with_layers(
+    tmp_path, family="embeddinggemma", widths=(48, 32), bias=False, activation=torch.nn.Identity, normalize=True
+):
+    """A checkpoint of sentence-transformers with linear layers behind the pooling: EmbeddingGemma, LaBSE."""
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling, Transformer
+
+    transformer = Transformer(str(source_folder(tmp_path / "source", family)), max_seq_length=20)
+    layers = [Dense(*pair, bias=bias, activation_function=activation()) for pair in pairwise([32, *widths])]
+    with torch.random.fork_rng():
+        torch.manual_seed(3)
+        for parameter in (parameter for module in layers for parameter in module.parameters()):
+            torch.nn.init.normal_(parameter, std=0.2)
+    modules = [transformer, Pooling(32, pooling_mode="mean"), *layers, *([Normalize()] if normalize else [])]
+    SentenceTransformer(modules=modules, device="cpu").save_pretrained(str(tmp_path / "saved"))
+    return tmp_path / "saved"
 
 
 def make_encoder(tmp_path, family="bert", pooling="mean", **options):

@@ -321,6 +321,22 @@ def fetch(arguments):
     print(*fetch(arguments.place, plan_of(arguments.files) if arguments.files else None), sep="\n")
 
 
+@command(argument("files", nargs="*", type=Path, metavar="FILE", help="default: all in reproductions/"))
+def reproductions(arguments):
+    """Check other people's runs: each digest in a file of reproductions/ is compared with the run at the place that the
+    file names, and with the one that is finished here. Ends with status 1 where one differs or is not there.
+    """
+    from commands.reproductions import FOLDER, check
+    from teleport.refusal import Refusal
+
+    files = arguments.files or sorted(FOLDER.glob("*.yaml"))
+    if not files:
+        raise Refusal(f"{FOLDER} has no file. Name one; docs/own-data.md says what it has.")
+    checked = [check(file, plan_of) for file in files]
+    print(*(line for lines, _ in checked for line in lines), sep="\n")
+    return 1 if any(wrong for _, wrong in checked) else 0
+
+
 @command(
     argument("negatives", type=Path, metavar="FILE|STAGE", help="a file of negatives, or a merge stage or its link"),
     argument("--json", action="store_true", help="print JSON, not a table"),

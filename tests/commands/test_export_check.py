@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 import collection_world
 from commands import export_check
 from commands.export import export
-from encoder_world import make_pretrained, make_tokens, source_folder
+from encoder_world import make_pretrained, make_tokens, saved_with_layers, source_folder
 from teleport.refusal import Refusal
 from teleport.running.artefact import Artefact, file_entry
 from teleport.settings.registry import train_loads
@@ -21,7 +21,18 @@ from training_world import on_cpu, settings  # noqa: F401
 ALONE = {"negatives_per_query": 0, "steps": 2, "learning_rate": 1e-2}
 
 
-def trained(stages, training=(), family="bert", pooling="mean", title="space", tied=True, chunks=1, length=12, **of):
+def trained(
+    stages,
+    training=(),
+    family="bert",
+    pooling="mean",
+    title="space",
+    tied=True,
+    chunks=1,
+    length=12,
+    layers=False,
+    **of,
+):
     """A `train` stage of two steps from a miniature, on texts of 4 to 20 words, some of which are cut; of: prefixes"""
     words = collection_world.random_passages(np.random.default_rng(3), 12, 4, 20)
     passages = [(f"d{i}", f"title {i}" if i % 2 else "", " ".join(each)) for i, each in enumerate(words)]
@@ -30,7 +41,10 @@ def trained(stages, training=(), family="bert", pooling="mean", title="space", t
     told = {"settings": {"source": {"source": "tsv"}}, "corpus_digest": "c0"}
     collection = collection_world.make_collection(stages, passages, {"train": queries}, judged, **told)
     form = {"pooling": pooling, "tied": tied}
-    start = make_pretrained(stages, source_folder(stages.root / "source", family), **form)
+    folder = (
+        saved_with_layers(stages.root, normalize=False) if layers else source_folder(stages.root / "source", family)
+    )
+    start = make_pretrained(stages, folder, **form)
     tokens = make_tokens(stages, collection, start, title, **of)
     own = settings(ALONE | dict(training), **form, max_query_tokens=6, max_passage_tokens=length, chunks=chunks)
     inputs = {"collection": collection, "tokens": tokens, "checkpoint": start, "pretrained": start}
@@ -52,6 +66,19 @@ def test_both_libraries_give_the_vectors_of_the_stage(stages, tmp_path, options)
     assert int(found[1]) > 6, "passages are compared too"
     written = "".join(path.read_text() for path in (tmp_path / "model").rglob("*.md"))
     assert "How it was made" in written and "word" not in written, "the card quotes a text of the collection"
+
+
+def test_linear_layers_are_trained_and_exported(stages, tmp_path):
+    job = trained(stages, layers=True)
+    assert "give" in export(job.folder, tmp_path / "model")
+    for name, shape in (("2_Dense", (48, 32)), ("3_Dense", (32, 48))):
+        before, after = (
+            load_file(folder / name / "model.safetensors")["linear.weight"]
+            for folder in (job.inputs["checkpoint"].folder / "checkpoint", tmp_path / "model")
+        )
+        assert after.shape == shape and (before - after).abs().max() > 1e-3
+    card = (tmp_path / "model/README.md").read_text()
+    assert "linear layers to 48 and 32 dimensions" in card and "`transformers` alone gives token vectors" in card
 
 
 def test_another_vector_is_refused_and_nothing_is_written(stages, tmp_path, monkeypatch):

@@ -8,7 +8,16 @@ import pytest
 import torch
 from sentence_transformers import SentenceTransformer
 
-from encoder_world import PASSAGES, QUERIES, encode_all, make_collection, make_pretrained, make_tokens, source_folder
+from encoder_world import (
+    PASSAGES,
+    QUERIES,
+    encode_all,
+    make_collection,
+    make_pretrained,
+    make_tokens,
+    saved_with_layers,
+    source_folder,
+)
 from teleport.encoder import encode
 from teleport.encoder.completed import completed
 from teleport.encoder.own_settings import own_settings
@@ -134,6 +143,51 @@ def test_a_linear_layer_with_a_layer_norm_is_a_head(stages, tmp_path, version, n
         np.testing.assert_allclose(mine, its, rtol=0, atol=1e-5)
     with pytest.raises(Refusal, match="encoder.projection is null, but .* has a projection head of 16 dimensions"):
         ours(stages, folder)
+
+
+@pytest.mark.parametrize(
+    ("family", "widths", "bias", "activation", "normalize", "version"),
+    [
+        ("embeddinggemma", [48, 32], False, torch.nn.Identity, True, 6),
+        ("bert", [32], True, torch.nn.Tanh, True, 5),
+        ("bert", [24], True, torch.nn.Tanh, False, 6),
+    ],
+)
+def test_linear_layers_without_a_layer_norm_are_a_head_too(
+    stages, tmp_path, family, widths, bias, activation, normalize, version
+):
+    folder = saved_with_layers(tmp_path, family, widths, bias, activation, normalize)
+    if version == 5:
+        in_version_5(folder)
+    without = shutil.copytree(folder, tmp_path / "without")
+    modules = [module for module in json.loads((folder / "modules.json").read_text()) if "Dense" not in module["type"]]
+    write(without / "modules.json", modules)
+    plain = ours(stages, without)
+    for mine, its, other in zip(ours(stages, folder), theirs(folder), plain, strict=True):
+        assert mine.shape[1] == widths[-1]
+        np.testing.assert_allclose(mine, its, rtol=0, atol=1e-5)
+        assert mine.shape != other.shape or np.abs(mine - other).max() > 0.1, "the layers change nothing"
+    with pytest.raises(Refusal, match="encoder.projection is 16, but .* has a head of linear layers"):
+        ours(stages, folder, projection=16)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"in_features": 16}, "linear.weight .*config.json says 16 to 48, and 32 numbers come in"),
+        ({"out_features": None}, "out_features"),
+        ({"bias": True}, "linear.weight"),
+        ({"activation_function": "torch.nn.modules.activation.GELU"}, "the activation GELU"),
+        ({"activation_function": "os.system"}, "the activation system"),
+        ({"use_residual": True}, "use_residual"),
+    ],
+)
+def test_a_linear_layer_that_is_not_computed_or_does_not_fit_is_refused(stages, tmp_path, changes, said):
+    folder = saved_with_layers(tmp_path)
+    edit(folder / "2_Dense/config.json", **changes)
+    with pytest.raises(Refusal, match=said) as caught:
+        make_pretrained(stages, folder, pooling="mean", normalize=True)
+    assert str(folder) in str(caught.value) and "\n" not in str(caught.value)
 
 
 def test_a_default_prompt_is_of_encode_alone(stages, tmp_path):

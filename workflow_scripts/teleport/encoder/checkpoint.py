@@ -17,6 +17,8 @@ TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_ma
 TOKENIZER_FILES += ("vocab.txt", "vocab.json", "merges.txt", "sentencepiece.bpe.model", "tokenizer.model")
 # The old spelling of the module types and of the keys below: releases from 2 to 6 of sentence-transformers read it.
 TYPES = "sentence_transformers.models."
+IDENTITY = "torch.nn.modules.linear.Identity"
+ACTIVATION = "torch.nn."  # and the name of an activation: the library imports the class by it
 
 
 def sides(checkpoint):
@@ -42,9 +44,11 @@ def write_modules(folder, encoder, max_tokens):
     modes = {f"pooling_mode_{name}": encoder.pooling == own for name, own in modes.items()}
     steps = [("Transformer", None), ("Pooling", {"word_embedding_dimension": hidden} | modes)]
     if width:
-        identity = "torch.nn.modules.linear.Identity"
-        dense = {"in_features": hidden, "out_features": width, "bias": True, "activation_function": identity}
+        dense = {"in_features": hidden, "out_features": width, "bias": True, "activation_function": IDENTITY}
         steps += [("Dense", dense), ("LayerNorm", {"dimension": width})]
+    for each in encoder.dense:
+        dense = {"in_features": each.width, "out_features": each.out, "bias": each.bias}
+        steps.append(("Dense", dense | {"activation_function": ACTIVATION + each.activation}))
     if encoder.normalize:
         steps.append(("Normalize", {}))
     modules = []
@@ -77,14 +81,26 @@ def module_paths(folder):
     return {module["type"].rpartition(".")[2]: Path(folder) / module["path"] for module in modules}
 
 
+def dense_paths(folder):
+    """The folders of the linear layers of a head that has no LayerNorm (EmbeddingGemma, LaBSE), in order (list)."""
+    path = Path(folder) / "modules.json"
+    modules = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
+    names = [module["type"].rpartition(".")[2] for module in modules]
+    found = zip(modules, names, strict=True)
+    return [] if "LayerNorm" in names else [Path(folder) / module["path"] for module, name in found if name == "Dense"]
+
+
 def read_modules(folder):
-    """What `write_modules` wrote: pooling, projection (width or None), normalize, and `paths` {module: folder}."""
+    """What `write_modules` wrote: pooling, projection (width or None), normalize, and `paths` {module: folder}; dense:
+    of each linear layer of a head without LayerNorm, its folder and config.json (dict)."""
     if not (paths := module_paths(folder)):
         raise Refusal(f"{folder} has no modules.json, so its pooling is unknown: give a `checkpoint` folder.")
     config = {}
-    for path in (paths[name] / "config.json" for name in ("Pooling", "Dense") if name in paths):
+    dense = [(path, json.loads((path / "config.json").read_text(encoding="utf-8"))) for path in dense_paths(folder)]
+    for path in (paths[name] / "config.json" for name in ("Pooling", *([] if dense else ["Dense"])) if name in paths):
         config |= json.loads(path.read_text(encoding="utf-8"))
     modes = {"cls": "cls_token", "mean": "mean_tokens", "last": "lasttoken"}
     pooling = next(name for name, own in modes.items() if config.get(f"pooling_mode_{own}"))
     projection = config.get("out_features")
-    return SimpleNamespace(pooling=pooling, projection=projection, normalize="Normalize" in paths, paths=paths)
+    made = {"pooling": pooling, "projection": projection, "normalize": "Normalize" in paths, "paths": paths}
+    return SimpleNamespace(**made, dense=dense)

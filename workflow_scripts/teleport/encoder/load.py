@@ -10,8 +10,16 @@ from safetensors.torch import load_file, save_file
 from transformers import MODEL_MAPPING, AutoConfig
 from transformers.utils import logging as transformers_logging
 
-from teleport.encoder.checkpoint import PASSAGE, QUERY, copy_tokenizer, read_modules, sides, write_modules
-from teleport.encoder.model import HEAD, Encoder
+from teleport.encoder.checkpoint import (
+    PASSAGE,
+    QUERY,
+    copy_tokenizer,
+    dense_paths,
+    read_modules,
+    sides,
+    write_modules,
+)
+from teleport.encoder.model import HEAD, Encoder, Linear
 from teleport.refusal import Refusal
 
 WEIGHTS = "model.safetensors"
@@ -69,10 +77,19 @@ def load_backbone(folder, weights=None, config=None):
 def load_encoder(folder):
     """One Encoder from a folder that `save_encoder` wrote, in evaluation mode."""
     modules = read_modules(folder)
-    encoder = Encoder(load_backbone(folder), modules.pooling, modules.projection, modules.normalize)
+    dense = [linear_of(config) for _, config in modules.dense]
+    encoder = Encoder(load_backbone(folder), modules.pooling, modules.projection, modules.normalize, dense)
     if modules.projection:
         encoder.set_head(load_file(modules.paths[name] / WEIGHTS) for name, _ in HEAD)
+    if dense:
+        encoder.set_dense(load_file(path / WEIGHTS) for path, _ in modules.dense)
     return encoder.eval()
+
+
+def linear_of(config):
+    """The `Linear` that the config.json of a layer (dict) describes."""
+    activation = config["activation_function"].rpartition(".")[2]
+    return Linear(config["in_features"], config["out_features"], config["bias"], activation)
 
 
 def load_encoders(checkpoint):
@@ -92,6 +109,8 @@ def save_encoder(encoder, folder, tokenizer_source, max_tokens=None):
         for module, (name, prefix) in zip(encoder.head, HEAD, strict=True):
             tensors = {prefix + key: tensor for key, tensor in module.state_dict().items()}
             save_file(tensors, paths[name] / WEIGHTS)
+    for layer, path in zip(encoder.head, dense_paths(folder), strict=True) if encoder.dense else ():
+        save_file({HEAD[0][1] + key: tensor for key, tensor in layer[0].state_dict().items()}, path / WEIGHTS)
 
 
 def save_encoders(query_encoder, passage_encoder, folder, tokenizer_source, max_tokens=(None, None)):

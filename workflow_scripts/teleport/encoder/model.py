@@ -1,6 +1,7 @@
 """The dual encoder: texts as token ids -> vectors. A model of transformers, a pooling, maybe a head, maybe length 1."""
 
 import copy
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -37,15 +38,26 @@ POOLINGS = {
 }
 
 
+class Linear(NamedTuple):
+    """A layer of a head: `width` numbers in, `out` of them out; activation: of `own_settings.ACTIVATIONS`"""
+
+    width: int
+    out: int
+    bias: bool
+    activation: str
+
+
 class Encoder(nn.Module):
     """One encoder. backbone: a model of transformers without a pooler; pooling: a name of POOLINGS; projection: width
     of the head (linear, then LayerNorm: ANCE, released code), or None; normalize: whether vectors get length 1;
-    truncate_dim: how many of their components are kept, None for all, which is no part of a checkpoint"""
+    dense: the `Linear`s of another head, which is a part of the checkpoint (EmbeddingGemma, LaBSE); truncate_dim: how
+    many of their components are kept, None for all, which is no part of a checkpoint"""
 
     truncate_dim = None
 
-    def __init__(self, backbone, pooling, projection=None, normalize=False):
+    def __init__(self, backbone, pooling, projection=None, normalize=False, dense=()):
         super().__init__()
+        self.dense = list(dense)
         self.backbone, self.pooling, self.projection, self.normalize = backbone, pooling, projection, normalize
         if self.packs:
             backbone.set_attn_implementation(PACKED)
@@ -53,6 +65,10 @@ class Encoder(nn.Module):
         if projection:  # skip_init: torch's own initialisation would draw from the global random state
             linear = nn.utils.skip_init(nn.Linear, backbone.config.hidden_size, projection)
             self.head = nn.Sequential(linear, nn.LayerNorm(projection))
+        elif self.dense:
+            layers = (nn.utils.skip_init(nn.Linear, each.width, each.out, bias=each.bias) for each in self.dense)
+            activations = (getattr(nn, each.activation)() for each in self.dense)
+            self.head = nn.Sequential(*map(nn.Sequential, layers, activations))
 
     @property
     def packs(self):
@@ -61,7 +77,8 @@ class Encoder(nn.Module):
 
     @property
     def dim(self):
-        return self.truncate_dim or self.projection or self.backbone.config.hidden_size
+        own = self.dense[-1].out if self.dense else self.backbone.config.hidden_size
+        return self.truncate_dim or self.projection or own
 
     @property
     def device(self):
@@ -88,6 +105,11 @@ class Encoder(nn.Module):
         """Give the head the weights {name: tensor} of its linear layer and of its LayerNorm."""
         for module, (_, prefix), tensors in zip(self.head, HEAD, weights, strict=True):
             module.load_state_dict({name.removeprefix(prefix): tensor for name, tensor in tensors.items()})
+
+    def set_dense(self, weights):
+        """Give each of the `Linear`s of the head its weights {name: tensor}."""
+        for layer, tensors in zip(self.head, weights, strict=True):
+            layer[0].load_state_dict({name.removeprefix(HEAD[0][1]): tensor for name, tensor in tensors.items()})
 
     def forward(self, ids_T, lengths_B):
         """The vectors of B texts, float32 [B, D], on the encoder's device; fastest when equal lengths are neighbours.

@@ -18,7 +18,7 @@ from teleport.settings.section import not_bool
 
 # The modules that are computed here, in the order in which they may follow each other.
 MODULES = ("Transformer", "Pooling", "Dense", "LayerNorm", "Normalize")
-HEAD = MODULES[2:4]  # which go together
+ACTIVATIONS = ("Identity", "Tanh")  # classes of torch.nn behind a linear layer without a LayerNorm
 # By today's and older names.
 POOLINGS = {"cls": "cls", "mean": "mean", "lasttoken": "last"}
 POOLINGS |= {"cls_token": "cls", "mean_tokens": "mean"}
@@ -65,6 +65,8 @@ class Pooling(BaseModel, extra="allow"):
 class Dense(BaseModel):
     """The config.json of a linear layer."""
 
+    in_features: Count | None = None
+    out_features: Count | None = None
     bias: bool = True
     activation_function: str = "torch.nn.modules.linear.Identity"
     use_residual: bool = False
@@ -133,9 +135,13 @@ def own_settings(folder):
                 refuse(file, f"the pooling {' and '.join(pooling.modes) or 'none'}")
             said["pooling"] = Own(POOLINGS[pooling.modes[0]], file)
             said["include_prompt"] = Own(pooling.include_prompt, file)
-        dense = read_form(Dense, paths.get("Dense", folder / "none") / "config.json")
-        if dense.use_residual or not dense.bias:
-            refuse(paths["Dense"] / "config.json", f"use_residual {dense.use_residual}, bias {dense.bias}")
+        for file in [folder / module.path / "config.json" for module in modules if module.type.endswith(".Dense")]:
+            dense = read_form(Dense, file)
+            function = dense.activation_function.rpartition(".")[2]
+            if dense.use_residual or "LayerNorm" in paths and not dense.bias:
+                refuse(file, f"use_residual {dense.use_residual}, bias {dense.bias}")
+            if "LayerNorm" not in paths and function not in ACTIVATIONS:
+                refuse(file, f"the activation {function}")
         if (length := read_form(Tokenizer, tokenizer).model_max_length or NO_LIMIT) < NO_LIMIT:
             said["max_tokens"] = Own(int(length), tokenizer)
     sizes = read_sizes(config := read_form(dict, folder / "config.json"), folder / "config.json")
@@ -171,13 +177,14 @@ def require_modules(file, modules):
     """Raise Refusal for a module that is not computed here, one that comes twice, and another order."""
     names, places = [module.type.rpartition(".")[2] for module in modules], []
     for module, name in zip(modules, names, strict=True):
-        if name not in MODULES or name in HEAD and not set(HEAD) <= set(names):
+        if name not in MODULES or name == "LayerNorm" and names.count("Dense") != 1:
             refuse(file, f"the module {name}")
         if name == "Transformer" and Path(module.path) != Path():
             refuse(file, f"the transformer in a folder of its own, {module.path!r}")
         if Path(module.path).is_absolute() or ".." in Path(module.path).parts:
             raise Refusal(f"{KEY}: {file} has the path {module.path!r}, outside the checkpoint. Get it anew.")
-        places.append(MODULES.index(name))
+        if name != "Dense" or names[: len(places)][-1:] != ["Dense"]:
+            places.append(MODULES.index(name))
     if places != sorted(set(places)) or names[0] != MODULES[0]:
         refuse(file, f"the modules {', '.join(names)} in this order")
 
@@ -186,7 +193,7 @@ def refuse(file, what):
     """Raise the Refusal of `what` a file of the checkpoint has."""
     raise Refusal(
         f"{KEY}: {file} has {what}, which is not computed here. Give a checkpoint of transformer, pooling (cls, "
-        "mean or lasttoken), maybe a linear layer with a LayerNorm, maybe normalisation."
+        "mean or lasttoken), maybe linear layers, of which a single one may have a LayerNorm, maybe normalisation."
     )
 
 

@@ -8,9 +8,9 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoConfig, AutoTokenizer, BertConfig
 
-from teleport.encoder.checkpoint import module_paths, sides, write_prompts
+from teleport.encoder.checkpoint import dense_paths, module_paths, sides, write_prompts
 from teleport.encoder.completed import refuse_conflict
-from teleport.encoder.load import load_backbone, refusing, save_encoders
+from teleport.encoder.load import linear_of, load_backbone, refusing, save_encoders
 from teleport.encoder.model import HEAD, Encoder, layers_of
 from teleport.encoder.own_settings import AFTER_PADDING, Dense, own_settings, read_form, read_sizes, require_sizes
 from teleport.encoder.source import INDEX, KEY, find_weights, read_index, verified
@@ -84,10 +84,18 @@ def read(folder, settings):
     """(tokenizer, `Encoder`) of a transformers folder; a projection head that it lacks is drawn from settings.seed."""
     refuse_conflict(own_settings(folder), settings, ("pooling", "normalize"))  # of the hub: not known before
     tokenizer = load_fast_tokenizer(folder)
-    backbone, head = read_model(folder)
+    (backbone, head), dense = read_model(folder), read_dense(folder)
     if settings.layers:
-        backbone, head = cut(backbone, settings.layers, folder), None  # a head is of the last layer
-    encoder = Encoder(backbone, settings.pooling, settings.projection, settings.normalize).eval()
+        backbone, head, dense = cut(backbone, settings.layers, folder), None, []  # a head is of the last layer
+    if dense and settings.projection:
+        said = f"encoder.projection is {settings.projection}, but {KEY} ({folder}) has a head of linear layers"
+        raise Refusal(f"{said}. Set encoder.projection to null.")
+    linears = [linear for linear, _ in dense]
+    refuse_unfit_dense(folder, dense, backbone.config.hidden_size)
+    encoder = Encoder(backbone, settings.pooling, settings.projection, settings.normalize, linears).eval()
+    if dense:
+        encoder.set_dense(weights for _, weights in dense)
+        log.info("%d linear layers of the checkpoint, %d dimensions", len(dense), encoder.dim)
     refuse_unfit_tokenizer(folder, tokenizer, backbone.config.vocab_size, settings.pooling)
     refuse_no_weights(folder, backbone)
     if head:
@@ -216,6 +224,30 @@ def cut(backbone, number, folder):
     if getattr(config, "layer_types", None):
         config.layer_types = config.layer_types[:number]
     return backbone
+
+
+def read_dense(folder):
+    """[(`Linear`, {name: tensor})] of the linear layers behind the pooling, where no LayerNorm is among them; []."""
+    found = []
+    for path in dense_paths(folder):
+        weights = {name: of_numbers(path, tensor, name) for name, tensor in read_weights(path).items()}
+        config = read_form(Dense, path / "config.json").model_dump()
+        missing = [name for name in ("in_features", "out_features") if config[name] is None]
+        if missing:
+            raise Refusal(f"{KEY}: {path / 'config.json'} has no {missing[0]}. Get the checkpoint anew.")
+        found.append((linear_of(config), weights))
+    return found
+
+
+def refuse_unfit_dense(folder, dense, width):
+    """Raise Refusal where the linear layers of `read_dense` do not fit to each other or to `width` inputs."""
+    for linear, weights in dense:
+        shapes = {"linear.weight": (linear.out, linear.width)} | ({"linear.bias": (linear.out,)} if linear.bias else {})
+        if linear.width != width or {name: tuple(tensor.shape) for name, tensor in weights.items()} != shapes:
+            has = ", ".join(f"{name} {list(tensor.shape)}" for name, tensor in weights.items())
+            said = f"a linear layer of {folder} has {has}; its config.json says {linear.width} to {linear.out}"
+            raise Refusal(f"{KEY}: {said}, and {width} numbers come in. Get the checkpoint anew.")
+        width = linear.out
 
 
 def head_of_modules(folder):

@@ -1,7 +1,8 @@
 """The life of one experiment: mine with an earlier checkpoint, merge a pool, train the next checkpoint, evaluate it.
 
 `Trajectory.build` is the list of what is planned, and what it calls follows in that order; what is mined and trained in
-an episode is planned in `mining.py`, what only compares and analyses in `analyses.py`.
+an episode is planned in `mining.py`, what only compares and analyses in `analyses.py`. `Also` is that life in another
+collection, which is trained on, too.
 """
 
 from dataclasses import dataclass, field
@@ -100,7 +101,7 @@ class Trajectory:
 
     episodes: [Episode] from the start, number 0; rows: every stage with its link, in order; from_pretrained: whether
     the start is the pretrained checkpoint; warnings: what a person should know before anything runs; keys_read: what
-    `counts.keys_read` gives of its pools
+    `counts.keys_read` gives of its pools; also: {name: `Also`} of the other collections that it is trained on
     """
 
     def __init__(self, plan, name, seed):
@@ -126,6 +127,8 @@ class Trajectory:
         self.from_pretrained = not isinstance(start_from, Start)
         start = self.start(start_from)
         self.evaluate(Episode(0, start, Vectors(self, start, 0)))
+        others = [self.plan.other(each.config) for each in self.experiment.also]
+        self.also = {name: Also(self, plan, name, start) for name, plan in others}
         for number, settings in enumerate(method, 1):
             mining = Mining(self, number, settings, self.miner(number, settings))
             pool = mining.pool
@@ -136,6 +139,8 @@ class Trajectory:
             checkpoint = Checkpoint(train, **dict.fromkeys(SIDES, train) | kept)
             vectors = Vectors(self, checkpoint, number)
             self.evaluate(Episode(number, checkpoint, vectors, settings, pool, train, lookahead=near))
+            for also in self.also.values():
+                also.add(number, checkpoint, settings, train)
 
     def link(self, stage, episode, name=None):
         """Append a stage, linked by a name (its kind by default) in the folder of an episode (number); returns it."""
@@ -223,6 +228,47 @@ class Trajectory:
     @property
     def pools(self):
         return [episode.pool for episode in self.episodes if episode.pool]
+
+
+class Also(Trajectory):
+    """What the checkpoints of an experiment mine in another collection, and find there. main: the `Trajectory` of the
+    experiment; plan: the `Plan` of the other collection; name: by which its stages are linked"""
+
+    def __init__(self, main, plan, name, start):
+        self.plan, self.of, self.name, self.seed = plan, name, main.name, main.seed
+        self.experiment, self.evaluation, self.prefix, self.also = (
+            main.experiment,
+            plan.config.evaluation,
+            main.prefix,
+            {},
+        )
+        self.rows, self.warnings, self.keys_read = main.rows, main.warnings, main.keys_read
+        self.pretrained, self.tokenizer, self.from_pretrained = main.pretrained, main.tokenizer, main.from_pretrained
+        self.episodes, self.tokenised, self.mined = [], {}, None
+        splits = needed_splits(self.evaluation.splits, (), True)
+        self.link_collection(splits)
+        check = check_settings(self.evaluation, self.experiment.method).model_copy(update={"dev_splits": []})
+        self.link(Stage("check", check, plan.parts(*splits)), 0)
+        self.evaluate(Episode(0, start, Vectors(self, start, 0)))
+
+    def link(self, stage, episode, name=None):
+        return super().link(stage, episode, f"{name or stage.kind}-of-{self.of}")
+
+    def mining(self, main):
+        """The `Mining` of the episode of another one, `main`, by the same checkpoints."""
+        place = f"experiments.{self.name}: also"
+        if main.settings.has_pool and "file" in main.settings.negatives.drawn:
+            raise Refusal(f"{place}: negatives.file is of one collection. Leave the source `file` out.")
+        number, miner = main.miner.number, main.miner.checkpoint
+        other = None if number is not None else Episode(None, miner, Vectors(self, miner, main.number, "-miner"))
+        self.mined = Mining(self, main.number, main.settings, other or self.episodes[number])
+        self.mined.start = main.start
+        return self.mined
+
+    def add(self, number, checkpoint, settings, train):
+        """Append an episode that has been trained."""
+        vectors = Vectors(self, checkpoint, number)
+        self.evaluate(Episode(number, checkpoint, vectors, settings, self.mined.pool, train))
 
 
 def check_settings(evaluation, method):

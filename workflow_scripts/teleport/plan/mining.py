@@ -24,7 +24,7 @@ from teleport.settings.registry import (
 from teleport.settings.scoring import MINER
 from teleport.settings.search import IndexSettings, RetrieveSettings
 from teleport.settings.section import NoSettings, Part
-from teleport.settings.training import Training, TrainSettings
+from teleport.settings.training import ALSO, Training, TrainSettings
 from teleport.training.seen import SCORES, VECTORS
 
 DRAWING = {"count", "draw", "ranks", "scored"}  # settings of a source that choose among its candidates
@@ -215,17 +215,19 @@ class Mining:
         trajectory, pool, live = self.trajectory, self.pool, self.settings.negatives.live
         training = self.settings.training
         settings, continued = self.train_settings(), self.continued
+        if trajectory.also and (live or not training.steps):
+            why = (
+                "negatives.live searches one" if live else "training.epochs counts passes over one; set training.steps"
+            )
+            raise Refusal(f"{self.place}: `also` trains on several collections, and {why}.")
         if (steps := training.steps) and (stop := training.stop_after_steps or 0) > steps:
             trajectory.warnings.append(f"{self.place}: training.stop_after_steps {stop} is after all {steps} steps.")
-        inputs = trajectory.plan.parts("train") | trajectory.tokens("passages", "queries.train")
-        inputs["checkpoint"] = self.start.stage
-        inputs |= {"pretrained": trajectory.pretrained, "negatives": pool, "continued": continued}
-        inputs |= self.positives | self.dev
-        if relabelled := self.relabelled:
-            inputs |= {"negatives": relabelled, "positives": relabelled}
-        inputs |= self.teaching(training, pool)
-        if training.clusters:
-            inputs["clusters"] = self.queries_of(training.clusters.vectors)
+        inputs = self.read_in_training
+        inputs |= {
+            "checkpoint": self.start.stage,
+            "pretrained": trajectory.pretrained,
+            "continued": continued,
+        } | self.dev
         if dev := self.settings.watched_by:
             inputs |= {f"split.{dev.split}": trajectory.plan.split(dev.split)}
             inputs |= trajectory.tokens(f"queries.{dev.split}")
@@ -235,17 +237,35 @@ class Mining:
             else:
                 since = trajectory.episodes[self.miner.number + 1 :]
                 inputs |= {f"since-{count}": episode.train for count, episode in enumerate(since, 1)}
-        for side in set(SIDES) - set(training.trains):
-            made, texts = getattr(self.start, side), {SIDES[side]: OF_SIDE[side]}
-            if side == "query" and dev:
-                texts["dev_queries"] = f"queries.{dev.split}"
-            for role, of in texts.items():
-                inputs[role] = trajectory.link(trajectory.encoding_of(made, of), self.number, f"frozen-{of}")
+        if "query" not in training.trains and dev:
+            inputs["dev_queries"] = self.frozen("query", f"queries.{dev.split}")
+        for number, also in enumerate(trajectory.also.values(), 1):
+            read = also.mining(self).read_in_training
+            inputs |= {f"{ALSO.format(number)}{role}": stage for role, stage in read.items()}
         if live:
             index = Stage("index", IndexSettings(index=live.index), {"passages": inputs["passages"]})
             inputs["index"] = trajectory.link(index, self.number, "index-live")
         inputs = {role: stage for role, stage in inputs.items() if stage}
         return trajectory.link(Stage("train", settings, inputs, train_loads(settings)), self.number)
+
+    @property
+    def read_in_training(self):
+        """{role: stage} of what a training reads of the collection: texts, negatives, positives, opinions of teachers,
+        and the vectors of a side that is frozen."""
+        training, trajectory = self.settings.training, self.trajectory
+        inputs = trajectory.plan.parts("train") | trajectory.tokens("passages", "queries.train")
+        inputs |= ({"negatives": self.pool} if self.pool else {}) | self.positives
+        if relabelled := self.relabelled:
+            inputs |= {"negatives": relabelled, "positives": relabelled}
+        inputs |= self.teaching(training, self.pool)
+        if training.clusters:
+            inputs["clusters"] = self.queries_of(training.clusters.vectors)
+        return inputs | {SIDES[side]: self.frozen(side, OF_SIDE[side]) for side in set(SIDES) - set(training.trains)}
+
+    def frozen(self, side, texts):
+        """The encode stage of texts of a side that is not trained, under the checkpoint that training starts from."""
+        made = getattr(self.start, side)
+        return self.trajectory.link(self.trajectory.encoding_of(made, texts), self.number, f"frozen-{texts}")
 
     def teaching(self, training, pool):
         """{role: stage} of the scores and vectors that the loss and the masks of an episode see. pool: its merge stage,
@@ -290,6 +310,7 @@ class Mining:
             same_text=negatives.same_text,
             live=negatives.live,
             dev=self.settings.watched_by,
+            also=[also.weight for also in self.experiment.also],
         )
 
     @cached_property

@@ -2,6 +2,7 @@
 
 from functools import cache, cached_property
 from itertools import chain
+from pathlib import Path
 
 from teleport.encoder.completed import completed
 from teleport.evaluation.check import needed_splits
@@ -21,6 +22,7 @@ from teleport.refusal import Refusal
 from teleport.running.places import require_place
 from teleport.settings.collection import Fetched
 from teleport.settings.forms import FORMS
+from teleport.settings.read import load_files
 from teleport.settings.scoring import Collapse, EvaluateSettings, ExternalSettings
 from teleport.settings.search import Bm25, Bm25Settings, LexicalIndexSettings
 
@@ -70,7 +72,8 @@ class Plan:
     `stages`: {"kind/key": Stage}; `trajectories`: {experiment name: [Trajectory per seed]}; `bm25_runs`: {split:
     evaluate stage}, empty without a BM25 row, which needs texts; `external_runs`: {name in `external`: {split: evaluate
     stage}} of run files from elsewhere; `contrasts`: {"BM25" or name in `external`: contrast stage} of these, where
-    `evaluation.analyses` asks for them; `warnings`: sentences for a person.
+    `evaluation.analyses` asks for them; `others`: {name: `Plan`} of other collections that experiments are trained on,
+    with their trajectories there; `warnings`: sentences for a person.
     """
 
     def __init__(self, config, experiments):
@@ -85,12 +88,18 @@ class Plan:
         for name, experiment in experiments.items():  # with encoders that say everything, also what checkpoints say
             pretrained_settings(experiment.encoder, None)  # refused here where a checkpoint is not there
             self.experiments[name] = experiment.model_copy(update={"encoder": completed(experiment.encoder)})
-        self.planned, self.contrasts = {}, {}
+        self.planned, self.contrasts, self.others = {}, {}, {}
         self.stages, self.users, self.labels, self.seeds = {}, {}, {}, {}
         self.trajectories = {
             name: [self.trajectory(name, seed) for seed in experiment.seeds]
             for name, experiment in self.experiments.items()
         }
+        for name, other in self.others.items():
+            named = [each for each, own in self.trajectories.items() if name in own[0].also]
+            other.experiments = {each: self.experiments[each] for each in named}
+            other.trajectories = {each: [of_seed.also[name] for of_seed in self.trajectories[each]] for each in named}
+            for stage in other.stages.values():
+                self.add(stage, f"also {name}", other.labels[stage.name])
         every = list(chain.from_iterable(self.trajectories.values()))
         for name, row in ((trajectory.name, row) for trajectory in every for row in trajectory.rows):
             episode = f", episode {row.episode}" if row.episode else ""
@@ -109,6 +118,19 @@ class Plan:
                 runs = {split: self.external(name, split) for split in external.runs}
                 self.external_runs[name] = self.add_runs(runs, name)
         require_passages(config.counts, self.stages.values())
+
+    def other(self, path):
+        """(name, `Plan` of its collection and of BM25 alone) of another configuration file, by the path."""
+        name = Path(path).stem
+        if name not in self.others:
+            config, _ = load_files([path])
+            evaluation = config.evaluation.model_copy(
+                update={"analyses": None, "rerank": {}, "significance": self.config.evaluation.significance}
+            )
+            shared = {key: getattr(self.config, key) for key in ("name", "encoder", "search_index")}
+            none = {"experiments": {}, "ablations": {}, "external": {}, "artefacts": []}
+            self.others[name] = Plan(config.model_copy(update=shared | none | {"evaluation": evaluation}), {})
+        return name, self.others[name]
 
     def downloads(self, source):
         """{role: download stage} of the files that a part of the source names, each a stage of its own."""
@@ -130,6 +152,7 @@ class Plan:
     def collection(self):
         """The corpus and the splits that are planned: {"corpus": Stage, "splits": {name: Stage}}."""
         splits = [stage for stage in self.stages.values() if stage.kind == "split"]
+        splits = [stage for stage in splits if stage.inputs["corpus"].name == self.corpus.name]
         return {"corpus": self.corpus, "splits": {stage.settings.split: stage for stage in splits}}
 
     @cached_property

@@ -138,6 +138,15 @@ def measured_tables(plan):
     return {name: measured_table(plan, name, *table) for name, *table in tables_of(plan)}
 
 
+def other_tables(plan):
+    """{"also-NAME": table} of the other collections that experiments are trained on, each as `main`."""
+    mains = {name: next(iter(tables_of(other))) for name, other in plan.others.items()}
+    return {
+        f"also-{name}": measured_table(plan.others[name], f"also-{name}", f"Also trained on: {name}", *main[2:])
+        for name, main in mains.items()
+    }
+
+
 def measured_table(plan, name, title, rows, test, columns):
     """One table, as table.py describes it. Raises Refusal for two systems of one name, or a baseline that is no row."""
     owners = {}

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from teleport.report.published import published_tables, untrained
-from teleport.report.rows import analysis_tables, in_folder, measured_tables
+from teleport.report.rows import analysis_tables, in_folder, measured_tables, other_tables
 
 # The files of a table besides NAME.csv, by what kind of table it is.
 FORMS = {
@@ -17,7 +17,11 @@ def planned_tables(plan):
     """{kind of FORMS: {path of its files without their suffix: table}} of all tables of a plan. Raises Refusal for what
     a table cannot show."""
     folders = {"measured": "tables", "analyses": "tables", "published": "published"}
-    tables = {"measured": measured_tables(plan), "analyses": analysis_tables(plan), "published": published_tables(plan)}
+    tables = {
+        "measured": measured_tables(plan) | other_tables(plan),
+        "analyses": analysis_tables(plan),
+        "published": published_tables(plan),
+    }
     return {
         kind: {f"{in_folder(folders[kind], plan.config)}/{name}": table for name, table in of.items()}
         for kind, of in tables.items()

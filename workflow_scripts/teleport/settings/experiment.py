@@ -1,5 +1,6 @@
 """An experiment: an encoder, and episodes, each of which is negatives x loss x schedule x start x what is trained."""
 
+from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -19,7 +20,7 @@ from teleport.settings.registry import (
     seeing_function,
 )
 from teleport.settings.search import FrozenIndex, Index
-from teleport.settings.section import NAME, Integer, Line, Natural, Section, Unique
+from teleport.settings.section import NAME, Integer, Line, Natural, Number, Section, Unique
 from teleport.settings.teachers import Teacher
 from teleport.settings.training import Dev, Training
 from teleport.training.seen import names_seen
@@ -210,6 +211,17 @@ class Episode(Section):
         return self
 
 
+class Also(Section):
+    """Another collection that is trained on, too."""
+
+    config: str = Field(
+        pattern=r"\.ya?ml$",
+        description="A configuration file: its collection is mined and trained on, too, and searched and evaluated as "
+        "that file says, in the table also-NAME, by the name of the file.",
+    )
+    weight: Number = Field(gt=0, lt=1, description="Share of the batches; the collection of this file has the rest.")
+
+
 class Defaults(Section):
     """What experiments share, and each may override."""
 
@@ -219,6 +231,7 @@ class Defaults(Section):
     teachers: dict[Annotated[str, Field(pattern=NAME)], Teacher] = Field(
         {}, description="Name → whose scores draws, filters, masks and losses may compare (`scores: NAME`)."
     )
+    also: list[Also] = Field([], description="Other collections in one training; each batch is of one of them.")
     search_index: FrozenIndex = Field(Index(), description="What evaluation searches: Flat, exactly; or PQ48.")
     seeds: Unique[Integer] = Field([42], min_length=1, description="Root seeds; tables give means and deviations.")
 
@@ -235,6 +248,17 @@ class WrittenExperiment(Defaults):
     def few_enough(self):
         if sum(override.repeat for override in self.episodes) > MOST_EPISODES:
             raise Refusal(f"episodes are more than {MOST_EPISODES}: repeat fewer")
+        return self
+
+    @model_validator(mode="after")
+    def other_collections_are_possible(self):
+        if (given := sum(each.weight for each in self.also)) >= 1:
+            raise Refusal(f"also: the weights sum to {given:g}, and this collection has the rest of 1: lower them")
+        names = [Path(each.config).stem for each in self.also]
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            raise Refusal(f"also: two files are called {twice}, which names their tables: rename one")
+        if self.also and self.teachers:
+            raise Refusal("also: teachers judge pairs of one collection: leave one of the two out")
         return self
 
 

@@ -237,11 +237,15 @@ class Live(Section):
         return self
 
 
+ALSO = "also-{}."  # with the number of a collection besides the first one: 1, 2, ...
+
+
 class TrainSettings(Lengths, Pooling, Adapted):
     """The settings of a `train` stage.
 
     run_episode: the first of the episodes that are one training with this one (`continues`); its draws derive from it
     part: of the training queries, the only ones trained on; dev: where training.evaluate_every asks for it
+    also: weights of other collections, whose roles begin with ALSO
     """
 
     training: Training
@@ -254,3 +258,4 @@ class TrainSettings(Lengths, Pooling, Adapted):
     same_text: bool = Field(False, exclude_if=is_false)
     live: Live | None = None
     dev: Dev | None = None
+    also: list[Number] = Field([], exclude_if=lambda weights: not weights)

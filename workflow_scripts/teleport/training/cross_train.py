@@ -38,6 +38,7 @@ from teleport.training.parallel import ALONE
 from teleport.training.resume import load_state
 from teleport.training.schedule import schedule_steps
 from teleport.training.selection import Selection
+from teleport.training.several import Part
 from teleport.training.step import Trainer
 from teleport.training.step_metrics import GradientNorms, mean_where, write_curves
 from teleport.training.train import facts, precision, train
@@ -91,6 +92,7 @@ class CrossTrainer(Trainer):
     def __init__(self, job, data, training, total, seed):
         self.data, self.training, self.total, self.seed = data, training, total, seed
         self.processes, self.live, self.masks, self.num_pairs = ALONE, None, [], None
+        self.parts, self.turns = [Part(None, None, data, None)], None  # one collection, whose texts are read as pairs
         folder, self.device = job.input("checkpoint", "checkpoint"), pick_device()
         self.model = load_ranker(folder).to(self.device)
         self.dtype, self.compiled, self.trained = resolve_precision(training.precision, self.device), False, [self]

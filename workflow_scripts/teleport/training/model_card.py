@@ -5,8 +5,9 @@ from pathlib import Path
 
 from jinja2 import Environment, StrictUndefined
 
-from teleport.encoder.checkpoint import PASSAGE, QUERY
+from teleport.encoder.checkpoint import PASSAGE, QUERY, read_modules
 from teleport.settings.encoder import TokensSettings
+from teleport.settings.training import ALSO
 
 ENCODES = {QUERY: "queries", PASSAGE: "passages"}
 ENCODE = {"queries": "encode_query", "passages": "encode_document"}  # with the prompt of the side
@@ -18,12 +19,14 @@ def write_model_cards(job, folder, made):
     """Write README.md into every model folder of the checkpoint `folder` of a train job. made: see `model_card`."""
     sides = ENCODES if (folder / QUERY).is_dir() else {"": "queries and passages"}  # one encoder for both
     for side, texts in sides.items():
-        (folder / side / "README.md").write_text(model_card(job, texts, made), encoding="utf-8")
+        widths = [config["out_features"] for _, config in read_modules(folder / side).dense]
+        (folder / side / "README.md").write_text(model_card(job, texts, made, widths), encoding="utf-8")
 
 
-def model_card(job, encodes, made=None):
+def model_card(job, encodes, made=None, widths=()):
     """The card (Markdown) of the encoder of `encodes`: "queries", "passages", or "queries and passages"; nothing in it
-    depends on time or machine. made: the facts of the training, read where it selects its weights by a dev set"""
+    depends on time or machine. made: the facts of the training, read where it selects its weights by a dev set; widths:
+    of the checkpoint's own linear layers"""
     manifests, settings = {role: artefact.manifest for role, artefact in job.inputs.items()}, job.settings
     pretrained, trained = manifests["pretrained"]["settings"], [ENCODES[side] for side in settings.training.trains]
     limits = {"queries": settings.max_query_tokens, "passages": settings.max_passage_tokens}
@@ -35,11 +38,13 @@ def model_card(job, encodes, made=None):
     return environment.from_string(CARD.read_text(encoding="utf-8")).render(
         encodes=encodes,
         made=made,
+        widths=list(widths),
         settings=settings,
         training=settings.training,
         stage=f"{job.kind}/{job.key}",
         inputs={"negatives": "", "continued": ""} | {r: f"{m['kind']}/{m['key']}" for r, m in manifests.items()},
         collection=manifests["corpus"],
+        also=[manifests[f"{ALSO.format(number)}corpus"] for number in range(1, len(settings.also) + 1)],
         base=pretrained["checkpoint"],
         own=pretrained.get("query_checkpoint"),
         facts=job.facts("pretrained"),

@@ -19,6 +19,7 @@ from teleport.training.data import other_positives
 from teleport.training.optimizers import make_optimizer
 from teleport.training.parallel import ALONE
 from teleport.training.seen import Encoded, Step
+from teleport.training.several import Part, turns
 from teleport.training.step_metrics import GradientNorms, StepMetrics, mean_scores, mean_where
 
 
@@ -27,28 +28,42 @@ class Trainer:
 
     queries, passages: a `Side`, which is trained, or a `Frozen` one; data: gives the batch of a step, such as
     `data.TrainingSet`; objective: the `objective.Objective`; total: length of the full schedule; live: the
-    `live.LiveSearch` of a training whose steps search for their passages, or None
+    `live.LiveSearch` of a training whose steps search for their passages, or None; others: the `several.Part`s of other
+    collections, whose batches come in the turns of settings.also
     """
 
-    def __init__(self, queries, passages, data, objective, settings, total, seed, device, processes=ALONE, live=None):
-        self.queries, self.passages, self.data, self.objective = queries, passages, data, objective
+    def __init__(
+        self, queries, passages, data, objective, settings, total, seed, device, processes=ALONE, live=None, others=()
+    ):
         self.scale, self.training, self.total, self.seed = settings.scale, settings.training, total, seed
         self.device, self.processes, self.live = device, processes, live
+        self.parts = [Part(queries, passages, data, objective), *others]
+        self.turns = turns([1 - sum(settings.also), *settings.also], total) if others else None
         processes.require_divisible(self.training.batch_queries, self.training.accumulate)
         self.trained = [side for side in (queries, passages) if isinstance(side, Side)]
         self.encoders = torch.nn.ModuleList(dict.fromkeys(side.encoder for side in self.trained))
         self.encoders.to(device).train()
         self.optimizer = make_optimizer(self.training.optimizer, self.encoders, self.training.weight_decay)
         self.gradient_norms, self.token_budget = GradientNorms(self.encoders), TOKEN_BUDGET["train"][device.type]
-        self.most_chunks = 1 if passages.offsets is None else int(np.diff(passages.offsets).max())
         # A graph may be replayed once a step (`Graphs`).
         self.replays = self.training.accumulate == 1 and not self.training.gradient_checkpointing
         self.replays = self.replays and all(map(graphs_fit, self.trained))
         self.graphs = {}
-        self.masks = [] if live else objective.masks
+        self.take(0)
+
+    def take(self, number):
+        """Have the next batches come from collection `number`; the first one is 0."""
+        self.queries, self.passages, self.data, self.objective = self.parts[number]
+        offsets = self.passages.offsets
+        self.most_chunks = 1 if offsets is None else int(np.diff(offsets).max())
+        self.masks = [] if self.live else self.objective.masks
         if self.training.positive == "all":
             self.masks = [other_positives, *self.masks]
-        self.num_pairs = objective.num_pairs if self.masks else None
+        self.num_pairs = self.objective.num_pairs if self.masks else None
+
+    def turn(self, step):
+        """(number of the collection of a step, which batch of that it is)."""
+        return (0, step) if self.turns is None else tuple(int(each[step]) for each in self.turns)
 
     def step(self, step):
         """Do step 0, 1, ...; returns its `StepMetrics`, which `finish` must read before the weights are saved. Dropout
@@ -56,7 +71,10 @@ class Trainer:
         resumed run equal to an uninterrupted one without saving generator states."""
         rank = [self.processes.rank] if self.processes.rank else []
         torch.manual_seed(derive_seed(self.seed, "dropout", step, *rank))
-        batch = self.data.batch(step)
+        number, own_step = self.turn(step)
+        if self.turns is not None:
+            self.take(number)
+        batch = self.data.batch(own_step)
         loss, scores = 0.0, []
         for micro_batch in self.micro_batches(batch):
             share, means = self.backward(*micro_batch)
@@ -205,7 +223,8 @@ class Trainer:
         loss, norm, *_ = values = metrics.read()
         if math.isfinite(loss) and math.isfinite(norm):
             return values
-        ids = ", ".join(self.data.query_ids[row] for row in metrics.batch.queries_Q)
+        data = self.parts[self.turn(metrics.step)[0]].data
+        ids = ", ".join(data.query_ids[row] for row in metrics.batch.queries_Q)
         raise Refusal(
             f"training stopped at step {metrics.step + 1}: loss {loss}, gradient norm {norm}, for the queries {ids}. "
             "Lower training.learning_rate or encoder.scale, or set training.precision to fp32; if it is step 1, check "

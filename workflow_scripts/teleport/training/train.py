@@ -31,6 +31,7 @@ from teleport.training.parallel import ALONE, joined
 from teleport.training.resume import load_moments, load_state, save_moments, save_state, sigterm
 from teleport.training.schedule import end_of_segment, schedule_steps
 from teleport.training.selection import Selection, is_exhausted
+from teleport.training.several import JobOf, Part
 from teleport.training.step import Trainer
 from teleport.training.step_metrics import tracked, write_curves
 
@@ -71,6 +72,7 @@ def train_together(job, processes):
     if state.step:
         log.info("continuing at step %d of %d (attempt %d)", state.step, stop, state.attempts)
     train(job, trainer, state, stop, selection)
+    trainer.take(0)
     selection.publish(state)
     made = facts(trainer, state) | selection.facts(state)
     if processes.rank == 0:
@@ -90,7 +92,9 @@ def make_trainer(job, data, total, seed, processes=ALONE):
         encoders = copy.deepcopy(encoders[0]), encoders[1]  # from here on the sides differ
     if settings.lora:
         adapt(job, encoders)
-    queries, passages = (make_side(job, *side, device) for side in zip(SIDES, encoders, strict=True))
+    others = [JobOf(job, number) for number in range(1, len(settings.also) + 1)]
+    pairs = [[make_side(each, *side, device) for side in zip(SIDES, encoders, strict=True)] for each in (job, *others)]
+    queries, passages = pairs[0]
     trained = dict.fromkeys(side.encoder for side in (queries, passages) if isinstance(side, Side))
     if settings.training.gradient_checkpointing:
         for encoder in trained:
@@ -100,13 +104,23 @@ def make_trainer(job, data, total, seed, processes=ALONE):
     if compiles(job.compile, device, tokens_of(queries, passages, data, total)):
         for encoder in trained:
             compile_layers(encoder)
-        queries, passages = (
-            replace(side, compiled=True) if isinstance(side, Side) else side for side in (queries, passages)
-        )
+        pairs = [[replace(side, compiled=True) if isinstance(side, Side) else side for side in pair] for pair in pairs]
+        queries, passages = pairs[0]
     require_widths(settings.training.widths, passages.encoder.dim)
     live = job.load("live").open_search(job, data, passages, processes) if settings.live else None
     objective = open_objective(job, data, passages.encoder.dim)
-    return Trainer(queries, passages, data, objective, settings, total, seed, device, processes, live)
+    parts = [
+        open_part(of, *pair, derive_seed(seed, "collection", number))
+        for number, (of, pair) in enumerate(zip(others, pairs[1:], strict=True), 1)
+    ]
+    return Trainer(queries, passages, data, objective, settings, total, seed, device, processes, live, parts)
+
+
+def open_part(job, queries, passages, seed):
+    """The `Part` of another collection. job: its `JobOf`"""
+    data = read_training_set(job, seed)
+    schedule_steps(job.settings.training, data)  # refuses too few queries
+    return Part(queries, passages, data, open_objective(job, data, passages.encoder.dim))
 
 
 def adapt(job, encoders):
@@ -289,7 +303,8 @@ def facts(trainer, state):
     losses = [loss for loss, *_ in state.curves]
     first, last = losses[:10], losses[-10:]
     searched = {"engine": trainer.live.engine, "search_seconds": state.search_seconds} if trainer.live else {}
-    data = trainer.data
+    data, others = trainer.data, range(1, len(trainer.parts))
+    also = {"also": [of_part(trainer, number, state) for number in others]} if others else {}
     clustered = {} if data.clusters is None else cluster_facts(data.clusters[data.rows], trainer.training.batch_queries)
     return (
         searched
@@ -313,4 +328,13 @@ def facts(trainer, state):
             "compiled": trainer.trained[0].compiled,
             "processes": trainer.processes.size,
         }
+        | also
     )
+
+
+def of_part(trainer, number, state):
+    """What the manifest keeps of another collection (plain JSON)."""
+    data, of_S = trainer.parts[number].data, trainer.turns[0][state.first_step : state.step]
+    counts = {"queries": len(data.rows), "queries_without_negatives": data.without_negatives}
+    counts |= {"queries_without_positives": data.without_positives, "steps": int(np.count_nonzero(of_S == number))}
+    return counts

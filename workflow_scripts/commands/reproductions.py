@@ -1,0 +1,69 @@
+"""Other people's runs: a file in reproductions/ names a configuration, where its results are, and what its runs are."""
+
+import gzip
+import hashlib
+import zlib
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+
+from commands.share import opened
+from teleport.refusal import Refusal
+from teleport.running.places import Folder
+from teleport.settings.section import Line, Section
+from teleport.settings.validated import validated
+from teleport.settings.yaml_mapping import Locations, read_mapping
+
+FOLDER = Path("reproductions")
+BLOCK = 2**20
+
+
+class Reproduction(Section):
+    """What somebody has reproduced, as anybody may check it."""
+
+    by: Line = Field(description="Who, when and on what machine.")
+    configuration: list[str] = Field(min_length=1, description="The files after --configfile.")
+    place: str = Field(description="A folder or archive of `teleport share`, or hub:OWNER/NAME@COMMIT.")
+    runs: dict[str, Annotated[str, Field(pattern="^[0-9a-f]{64}$")]] = Field(
+        min_length=1, description="EXPERIMENT/episode-1/evaluate-SPLIT → `zcat SPLIT.run.gz | sha256sum`."
+    )
+
+
+def check(path, plan_of):
+    """(lines on the runs of a file of FOLDER, how many are not as it says). plan_of: function of YAML files → `Plan`"""
+    made = validated(Reproduction, read_mapping(path), (), Locations([path]))
+    stages, lines, wrong = evaluations(plan_of(made.configuration)), [f"{path}, by {made.by}:"], 0
+    with opened(made.place) as place:
+        for link, expected in made.runs.items():
+            if link not in stages:
+                raise Refusal(
+                    f"{path}: runs: the configuration has no {link}, but such as {next(iter(stages), 'none')}."
+                )
+            file = f"{stages[link].name}/{stages[link].settings.split}.run.gz"
+            there = digest_of(place.open(file), f"{made.place}: {file}")
+            here = digest_of(Folder(Path("results")).open(file), f"results: {file}")
+            known = {None: "not there", expected: "equal"}
+            lines.append(f"  {link}: {made.place} {known.get(there, 'differs')}, here {known.get(here, 'differs')}")
+            wrong += there != expected or here not in (None, expected)
+    return lines, wrong
+
+
+def evaluations(plan):
+    """{link of an evaluation below the experiments of a configuration: stage}."""
+    rows = ((name, row) for name, of in plan.trajectories.items() for trajectory in of for row in trajectory.rows)
+    return {f"{name}/{row.link}": row.stage for name, row in rows if row.stage.kind == "evaluate"}
+
+
+def digest_of(file, where):
+    """The SHA-256 (hex) of the text of a run, whatever compressed it; None where there is no file."""
+    if file is None:
+        return None
+    digest = hashlib.sha256()
+    try:
+        with file, gzip.open(file) as text:
+            while block := text.read(BLOCK):
+                digest.update(block)
+    except (OSError, EOFError, zlib.error) as error:
+        raise Refusal(f"{where} is no run that gzip reads ({error}). Have it shared again.") from None
+    return digest.hexdigest()

@@ -1,0 +1,49 @@
+"""Several collections in one training: every batch is of one of them, by the weights of `also`.
+
+The first collection has the roles of any train job; of the others, number 1, 2, ..., each role begins with `also-N.`.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from teleport.settings.training import ALSO
+
+
+class Part(NamedTuple):
+    """What a step needs of a collection: the sides of its texts, its `data.TrainingSet` and its `Objective`."""
+
+    queries: Any
+    passages: Any
+    data: Any
+    objective: Any
+
+
+class JobOf:
+    """A train job with the inputs of collection `number` (1, 2, ...) in the place of those of the first one."""
+
+    def __init__(self, job, number):
+        prefix = ALSO.format(number)
+        self.inputs = {role.removeprefix(prefix): of for role, of in job.inputs.items() if role.startswith(prefix)}
+        self.settings, self.load, self.threads = job.settings, job.load, job.threads
+
+    def input(self, role, name):
+        return self.inputs[role].path(name)
+
+    def facts(self, role):
+        return self.inputs[role].facts
+
+
+def turns(weights, steps):
+    """Of which collection the batch of each step is, and how many batches it had before: two int64 arrays [steps].
+
+    weights: of all collections, which sum to 1. Each step takes the collection that lacks most of its share so far, so
+    that after any number of steps none is a whole batch from it.
+    """
+    had, of_S, own_S = np.zeros(len(weights), np.int64), np.empty(steps, np.int64), np.empty(steps, np.int64)
+    weights = np.asarray(weights, np.float64)
+    for step in range(steps):
+        turn = int(np.argmax(weights * (step + 1) - had))
+        of_S[step], own_S[step] = turn, had[turn]
+        had[turn] += 1
+    return of_S, own_S
