@@ -33,7 +33,6 @@ FILES = {
 OTHERS = {
     *(f"ablations/{name}" for name in ("analysis", "dynamic", "rank-segments", "recipes")),
     *(f"variants/{name}" for name in ("fewer-vectors", "mined", "openqa-squad", "recipe", "systems-squad")),
-    *(f"variants/comparison-{name}" for name in ("docstrings", "nfcorpus", "squad", "whole")),
     *(f"variants/arms-{name}" for name in ("docstrings", "pilot", "whole")),
 }
 WEB_DRIVE = ("star", "adore-star")  # checkpoints that are on no hub: config/variants/marco-adore-star.yaml
