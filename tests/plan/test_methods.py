@@ -169,6 +169,9 @@ CLAIMS = {
         "query 20 stratified (scores first, strata 10), mined by checkpoint 0, kl (scores first, teacher_scale 20.0, "
         "temperature 1.0, softmax 1.0), 1 own, batches of 20 clusters by first",
     ],
+    "xbm": [
+        "softmax, memory of 1024, known_positives",
+    ],
     "trisampler": [
         "query 15 triangle (among 100), s+ lowest, mined by checkpoint 0, softmax, 15 own",
     ],

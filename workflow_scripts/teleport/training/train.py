@@ -68,6 +68,8 @@ def train_together(job, processes):
     state = load_state(job.resume, *trained, computed, first)
     resumed_from, earlier = state.step if state.curves else 0, state.seconds + state.dev_seconds
     state.attempts += 1
+    if trainer.memory:
+        trainer.memory.restore(state.memory, trainer.device)
     if state.step:
         log.info("continuing at step %d of %d (attempt %d)", state.step, stop, state.attempts)
     train(job, trainer, state, stop, selection)
@@ -178,7 +180,8 @@ def require_room(job, trainer):
     copies = 8 if trainer.training.continues or trainer.training.select == "dev" else 6  # two moments per weight
     weights = [p for encoder in [trainer.encoders, *frozen] for p in encoder.parameters()]
     trained = [p for p in trainer.encoders.parameters() if p.requires_grad]
-    job.require_room(sum(p.nbytes for p in weights + copies * trained))
+    remembered = 2 * 4 * trainer.training.memory * trainer.most_chunks * trainer.passages.encoder.dim
+    job.require_room(sum(p.nbytes for p in weights + copies * trained) + remembered)
 
 
 def train(job, trainer, state, stop, selection):
@@ -220,6 +223,7 @@ def train(job, trainer, state, stop, selection):
                 if saving and written:
                     written.result()  # raises what the thread has met
                 if saving:
+                    state.memory = trainer.memory.tensors() if trainer.memory else {}
                     written = save_state(job.resume, state, trainer.encoders, trainer.optimizer, thread)
             saved = time.monotonic() if saving else saved
             if stopping:
