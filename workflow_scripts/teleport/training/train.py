@@ -293,28 +293,24 @@ def facts(trainer, state):
     losses = [loss for loss, *_ in state.curves]
     first, last = losses[:10], losses[-10:]
     searched = {"engine": trainer.live.engine, "search_seconds": state.search_seconds} if trainer.live else {}
-    data = trainer.data
-    clustered = {} if data.clusters is None else cluster_facts(data.clusters[data.rows], trainer.training.batch_queries)
-    return (
-        searched
-        | clustered
-        | {
-            "first_step": state.first_step,
-            "end_step": state.step,
-            "steps": len(state.curves),
-            "schedule_steps": trainer.total,
-            "stopped_early": state.step < trainer.total,
-            "first_loss": sum(first) / len(first),
-            "last_loss": sum(last) / len(last),
-            "queries": len(trainer.data.rows),
-            "queries_without_negatives": trainer.data.without_negatives,
-            "queries_without_positives": trainer.data.without_positives,
-            "real_tokens": state.real_tokens,
-            "train_seconds": state.seconds,
-            "attempts": state.attempts,
-            "precision": precision(trainer),
-            "device": str(trainer.device),
-            "compiled": trainer.trained[0].compiled,
-            "processes": trainer.processes.size,
-        }
-    )
+    if (clusters := trainer.data.clusters) is not None:
+        searched |= cluster_facts(clusters[trainer.data.rows], trainer.training.batch_queries)
+    return searched | {
+        "first_step": state.first_step,
+        "end_step": state.step,
+        "steps": len(state.curves),
+        "schedule_steps": trainer.total,
+        "stopped_early": state.step < trainer.total,
+        "first_loss": sum(first) / len(first),
+        "last_loss": sum(last) / len(last),
+        "queries": len(trainer.data.rows),
+        "queries_without_negatives": trainer.data.without_negatives,
+        "queries_without_positives": trainer.data.without_positives,
+        "real_tokens": state.real_tokens,
+        "train_seconds": state.seconds,
+        "attempts": state.attempts,
+        "precision": precision(trainer),
+        "device": str(trainer.device),
+        "compiled": trainer.trained[0].compiled,
+        "processes": trainer.processes.size,
+    }
