@@ -45,9 +45,9 @@ class Judging:
             self.scores[q, self.positives[q]] = [0.625, 0.25][: len(self.positives[q])]
 
     def judge(self, scores, path=None):
-        """The stage that reads a judge's scores [Q, P] of all pairs."""
-        path = path or self.path
-        path.write_text("".join(f"q{q}\tp{p}\t{score}\n" for (q, p), score in np.ndenumerate(scores)))
+        """The stage that reads a judge's scores [Q, P] of all pairs but those with NaN."""
+        path, lines = path or self.path, np.ndenumerate(scores)
+        path.write_text("".join(f"q{q}\tp{p}\t{score}\n" for (q, p), score in lines if not np.isnan(score)))
         settings = {"path": str(path), "sha256": sha256_file(path)}
         return self.world.stages.run(scores_file.run, "scores_file", settings, {"collection": self.collection})
 
@@ -206,12 +206,33 @@ def test_what_is_relabelled_is_exported_and_audited_as_a_pool(judging, tmp_path)
     assert max(map(len, positives.values())) > 2 and audit(job.folder)["queries"] == len(trained)
 
 
-def test_what_is_wrong_is_refused_with_pair_or_rule(judging):
+@pytest.mark.parametrize("by_positive", [False, True])
+def test_a_pair_without_a_verdict_keeps_its_label(judging, by_positive):
+    """Verdicts of the first 30 passages alone; s+ is of the positives that have one."""
     judge = judging.judge(judging.scores[:, :30])
-    lacking = next((q, p) for q, pool in enumerate(judging.pool.passages) for p in pool if p >= 30)
-    with pytest.raises(Refusal, match=r"^judge \(scores_file/.*query 'q\d+'.*passage 'p3\d'") as refused:
-        judging.relabel({"kind": "rlhn", "scores": "judge", "from_score": 0.5}, {"judge": judge})
-    assert f"'q{lacking[0]}'" in str(refused.value)
+    given = {"kind": "rlhn", "scores": "judge", "most": 99} | ({} if by_positive else {"from_score": 0.5})
+    job = judging.relabel(given, {"judge": judge})
+
+    def is_false(q, p):
+        own = [judging.scores[q, positive] for positive in judging.positives[q] if positive < 30]
+        above = min(own, default=9) if by_positive else np.nextafter(np.float32(0.5), np.float32(0))
+        return p < 30 and judging.scores[q, p] > above
+
+    by_loop = expected(judging, is_false, most=99)
+    assert len(by_loop[2]["positive"]) > 10, "not vacuous"
+    agrees(judging, job, by_loop)
+    pairs = {(q, p) for q, pool in enumerate(judging.pool.passages) for p in pool}
+    unknown = sum(p >= 30 for _, p in pairs)
+    assert 0 < unknown < len(pairs)
+    assert (job.facts_made["pairs"], job.facts_made["without_verdict"]) == (len(pairs), {"judge": unknown})
+
+
+def test_what_is_wrong_is_refused_with_pair_or_rule(judging):
+    others = judging.scores.copy()
+    for q, pool in enumerate(judging.pool.passages):
+        others[q, pool] = np.nan
+    with pytest.raises(Refusal, match=r"^judge \(scores_file/\w+\) has a verdict of none of the \d+ pairs"):
+        judging.relabel({"kind": "rlhn", "scores": "judge", "from_score": 0.5}, {"judge": judging.judge(others)})
     with pytest.raises(Refusal, match="negatives.relabel rlhn leaves no query a negative"):
         judging.relabel({"kind": "rlhn", "scores": "all", "from_score": -1}, {"all": judging.judge(judging.scores)})
     judging.collection = judging.world.collection(["q0"], [(0, 0, 1)])

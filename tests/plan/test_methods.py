@@ -6,6 +6,8 @@ import pytest
 
 from commands import methods_table
 from paths import REPOSITORY
+from teleport.report.page.contents import episode_content
+from teleport.report.rows import measured_tables
 from teleport.settings.read import load_files
 
 # Read against the papers and their code: of each episode the negatives of each source, ranks, draws, filters, who
@@ -174,6 +176,9 @@ CLAIMS = {
         "query 20 stratified (scores first, strata 10), mined by checkpoint 0, kl (scores first, teacher_scale 20.0, "
         "temperature 1.0, softmax 1.0), 1 own, batches of 20 clusters by first",
     ],
+    "xbm": [
+        "softmax, memory of 1024, known_positives",
+    ],
     "trisampler": [
         "query 15 triangle (among 100), s+ lowest, mined by checkpoint 0, softmax, 15 own",
     ],
@@ -282,3 +287,15 @@ def test_an_experiment_without_negatives_of_its_own_shares_its_stages(plan):
     (star,), (adore,), (warm,) = (plan.trajectories[name] for name in ("star", "adore", "bm25-negatives"))
     assert adore.episodes[0].checkpoint == star.episodes[-1].checkpoint
     assert star.episodes[0].checkpoint == warm.episodes[-1].checkpoint
+
+
+def test_the_table_and_the_page_know_what_was_relabelled(plan):
+    """A row, and an episode of the page, name the stage that judged the pool, where one has."""
+    rows = {row["system"]: row for row in measured_tables(plan)["main"]["rows"]}
+    (trajectory,) = plan.trajectories["rlhn"]
+    stage = trajectory.trains[-1].inputs["negatives"]
+    assert stage.kind == "relabel" and rows["RLHN"]["relabelled"] == [stage.name]
+    assert "relabelled" not in rows["SimANS"]
+    assert episode_content(*trajectory.episodes)["relabelled"] is stage
+    (other,) = plan.trajectories["simans"]
+    assert episode_content(*other.episodes)["relabelled"] is None

@@ -400,6 +400,27 @@ def test_the_footer_tells_queries_that_are_trained_on_too(world):
     assert "training queries" not in world.write(spec | {"collection": world.spec()["collection"]})["md"]
 
 
+def test_the_footer_says_what_was_relabelled(world):
+    """The sums of all seeds of a row; a row whose pool nobody judged says nothing."""
+    counts = {"relabelled": {"positive": 600, "dropped": 20, "query dropped": 31}, "dropped_queries": 3}
+    counts |= {"pairs": 4000, "without_verdict": {"judge": 700}}
+    pools = [world.stage("relabel", {"seed": seed}, {}, counts) for seed in (1, 2)]
+    scores = {"RR@10": np.zeros(len(QUERIES))}
+    world.row("Plain", 1, test=[world.evaluation(scores, seed=1)])
+    world.row("Judged", 2, test=[world.evaluation(scores, seed=seed) for seed in (1, 2)])
+    spec = world.spec(measures=["RR@10"]) | {"significance": None}
+    assert "elabelled" not in world.write(spec)["md"]
+    spec["rows"][1]["relabelled"] = [f"relabel/{pool.key}" for pool in pools]
+    assert (
+        "\nRelabelled for Judged, episode 2, 2 seeds: of 8,000 negatives 1,200 became positives, 40 were left out, 62 "
+        "left out with 6 whole queries, 1,400 have no verdict of judge and stay.\n" in world.write(spec)["md"]
+    )
+    spec["rows"][1]["relabelled"] = [f"relabel/{pools[0].key}"]
+    assert "Relabelled for Judged, episode 2: of 4,000 negatives" in world.write(spec)["tex"].replace("\\", "")
+    spec["rows"][1]["relabelled"] = ["relabel/000000000000"]
+    assert "elabelled" not in world.write(spec)["md"], "it is not there"
+
+
 def test_verdicts_of_more_systems_than_a_table_has_are_counted(world):
     """Of seven trained systems five are above the table, all corrected together."""
     base = np.arange(10) / 10

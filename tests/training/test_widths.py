@@ -16,6 +16,11 @@ WIDTHS = [4, 12, 32]
 SCALE = 5.0
 
 
+@pytest.fixture(autouse=True)
+def one_thread():
+    torch.set_num_threads(1)  # small products gain nothing from more
+
+
 def trainer_of(stages, normalize=True, chunks=1, **training):
     """A trainer in float64, with several buckets a side, and a batch."""
     lengths = {"max_passage_tokens": 8, "chunks": chunks} if chunks > 1 else {}

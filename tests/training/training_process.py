@@ -33,6 +33,9 @@ def gradients_of(job, processes, double):
     if double:
         made.encoders.double()
     made.optimizer.step = made.optimizer.zero_grad = lambda: None
+    if made.memory:  # there is something to remember
+        made.step(STEP - 1)
+        made.encoders.zero_grad()
     loss = made.finish(made.step(STEP))[0]
     named = made.encoders.named_parameters()
     found = {name: p.grad.numpy() for name, p in named if p.grad is not None}

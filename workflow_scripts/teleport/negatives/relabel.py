@@ -1,8 +1,9 @@
 """Stage `relabel`: a pool whose negatives have been judged, and the positives that training has then.
 
 A rule of `negatives.relabelling` says of each negative of a pool whether it is kept, left out, or a positive, and of
-which queries all are left out, so that nobody trains on them. What becomes a positive comes after the query's other
-positives, in the order of the pool. The pool of the stage `merge` stays as it is, and momentum draws from that one.
+which queries all are left out, so that nobody trains on them. A judge that is a file need not know every pair: one
+without a verdict keeps its label. What becomes a positive comes after the query's other positives, in the order of the
+pool. The pool of the stage `merge` stays as it is, and momentum draws from that one.
 """
 
 from collections import Counter
@@ -12,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from teleport.arrays import Ragged, pair_keys, rows_and_values, save_array
+from teleport.arrays import Ragged, offsets_of, pair_keys, rows_and_values, save_array
 from teleport.collection.reader import OWN_POSITIVES, positives_of_job
 from teleport.evaluation.names import read_column, read_query_ids
 from teleport.negatives import known_positives
@@ -32,17 +33,22 @@ def run(job):
     int32, a `Ragged`), and relabelled.parquet (`Listed`).
 
     Facts: queries (that had negatives), negatives (that are left), relabelled {label: different pairs of a query and a
-    passage}, dropped_queries, empty_queries (others without a negative left).
+    passage}, dropped_queries, empty_queries (others without a negative left), pairs (different ones that the pool had),
+    without_verdict {judge that is a file: of how many of these it says nothing}.
     """
     pool, positives = read_pool(partial(job.input, "negatives")), positives_of_job(job, "train")
     lengths, end = np.diff(pool.offsets), len(pool.offsets) - 1
     roles = {role.removeprefix("scores."): role for role in job.inputs if role.startswith("scores.")}
     tables = {name: PairTable.open(job, role, end) for name, role in roles.items()}
+    files = {name for name, role in roles.items() if job.inputs[role].manifest["kind"] == "scores_file"}
+    pairs, unknown = 0, Counter(dict.fromkeys(sorted(files), 0))
     labels_of = partial(job.load("relabel").labels, **job.settings.relabel.own)
     answering, writer = cache(partial(have_answers, job, pool)), PoolWriter(job.output, pool.names)
     listed, found, after, dropped = Listed(job, tables), [pair_keys(positives.rows, positives.values)], [], 0
     for first, last in blocks([lengths], 0, end, BLOCK_NEGATIVES):
-        judged = Judged(pool, first, last, positives, tables, answering)
+        judged = Judged(pool, first, last, positives, tables, answering, files)
+        pairs += len(ones := first_of_each(judged.keys_N, np.ones(len(judged.keys_N), bool)))
+        unknown.update({name: int(np.isnan(judged.scores(name)[ones]).sum()) for name in files})
         labels_N = labels_of(judged)
         without_Q = judged.count(labels_N == WITHOUT_QUERY) > 0
         labels_N[without_Q[judged.queries_N]] = WITHOUT_QUERY
@@ -60,6 +66,11 @@ def run(job):
     relabelled = Ragged.grouped(*rows_and_values(keys), end)
     save_array(job.output(f"{OWN_POSITIVES}offsets.npy"), relabelled.offsets)
     save_array(job.output(f"{OWN_POSITIVES}passages.npy"), relabelled.values)
+    for name in (name for name in files if pairs and unknown[name] == pairs):
+        raise Refusal(
+            f"{tables[name].name} has a verdict of none of the {pairs:,} pairs that negatives.relabel looks at. Give "
+            "verdicts of negatives of this pool, such as `teleport export` writes."
+        )
     had, left = int(np.count_nonzero(lengths)), int(np.count_nonzero(after_Q))
     if had and not left:
         kind = job.settings.relabel.kind
@@ -69,7 +80,8 @@ def run(job):
     if left < had:
         log.warning("%d of %d queries have no negative after relabelling: nobody trains on them", had - left, had)
     facts = {"queries": had, "negatives": int(after_Q.sum()), "relabelled": dict(listed.number)}
-    return facts | {"dropped_queries": dropped, "empty_queries": had - left - dropped}
+    facts |= {"dropped_queries": dropped, "empty_queries": had - left - dropped}
+    return facts | {"pairs": pairs, "without_verdict": dict(unknown)}
 
 
 def have_answers(job, pool):
@@ -88,16 +100,16 @@ class Judged:
     """The N negatives of a block of queries, and what judges say of them.
 
     queries_N: int64, the query of each, from 0 on in this block, ascending; items: flat `pool.Items`; keys_N: as
-    `pair_keys`, by the rows of all queries
+    `pair_keys`, by the rows of all queries; files: the names of judges that may say nothing of a pair
     """
 
-    def __init__(self, pool, first, last, positives, tables, answering):
+    def __init__(self, pool, first, last, positives, tables, answering, files):
         self.bounds = slice(*pool.offsets[[first, last]])
         self.items = Items(*(np.asarray(field[self.bounds]) for field in pool.items))
         self.queries_N = np.repeat(np.arange(last - first), np.diff(pool.offsets[first : last + 1]))
         self.first, self.number = first, last - first
         self.keys_N = pair_keys(first + self.queries_N, self.items.passages)
-        self.positives, self.tables, self.answering = positives, tables, answering
+        self.positives, self.tables, self.answering, self.files = positives, tables, answering, files
 
     def count(self, marked_N):
         """int64 [queries]: how many of the marked negatives each query has."""
@@ -109,19 +121,20 @@ class Judged:
         return np.bincount(self.queries_N[firsts], minlength=self.number)[self.queries_N]
 
     def scores(self, whose):
-        """float32 [N]: the scores of the negatives by a judge."""
-        return self.tables[whose].score(self.first + self.queries_N, self.items.passages)
+        """float32 [N]: the scores of the negatives by a judge, NaN where it has none."""
+        return self.tables[whose].score(self.first + self.queries_N, self.items.passages, whose in self.files)
 
     def positive_scores(self, whose, rule):
-        """float32 [N]: s+ of the query of each negative by a judge, NaN of one without a positive. rule: see
-        `scores.positive_scores`"""
+        """float32 [N]: s+ of the query of each negative by a judge, of those of its positives that it scores; NaN where
+        it scores none. rule: see `scores.positive_scores`"""
         offsets = self.positives.offsets[self.first : self.first + self.number + 1]
         rows = np.repeat(np.arange(self.number), np.diff(offsets))
         asked = np.isin(rows, self.queries_N)  # of a part of the queries the others are not scored
-        scores = np.full(len(rows), np.nan, np.float32)
-        passages = self.positives.values[offsets[0] : offsets[-1]]
-        scores[asked] = self.tables[whose].score(self.first + rows[asked], passages[asked])
-        return positive_scores(scores, offsets - offsets[0], rule)[self.queries_N]
+        rows, passages = rows[asked], self.positives.values[offsets[0] : offsets[-1]][asked]
+        scores = self.tables[whose].score(self.first + rows, passages, whose in self.files)
+        known = ~np.isnan(scores)
+        offsets = offsets_of(np.bincount(rows[known], minlength=self.number))
+        return positive_scores(scores[known], offsets, rule)[self.queries_N]
 
     def have_answers(self):
         """bool [N]: the text of the passage has an answer of the query."""
@@ -146,7 +159,7 @@ class Listed:
         rows, passages = judged.first + judged.queries_N[lines], judged.items.passages[lines]
         names = [NAMES[label] for label in labels_N[lines].tolist()]
         self.number.update(names)
-        scores = [table.score(rows, passages) for table in self.tables.values()]
+        scores = [table.score(rows, passages, partial=True) for table in self.tables.values()]
         columns = [self.query_ids.take(pa.array(rows)), self.doc_ids.take(pa.array(passages)), names]
         self.writer.write_table(pa.table([*columns, judged.items.ranks[lines], *scores], schema=self.schema))
 

@@ -48,9 +48,9 @@ class PairTable:
         order = order[np.diff(keys, prepend=-1) != 0]
         return cls(name, offsets_of(np.bincount(rows[order], minlength=num_queries)), passages[order], scores[order])
 
-    def score(self, rows, passages):
+    def score(self, rows, passages, partial=False):
         """float32 [n]: the scores of passages (int [n]) for the queries of `rows` (int [n], or one int for all). Raises
-        Refusal for a pair that the table lacks."""
+        Refusal for a pair that the table lacks; where it is `partial`, its score is NaN."""
         rows, passages = np.broadcast_to(rows, np.shape(passages)), np.asarray(passages)
         low, high = self.offsets[rows], self.offsets[rows + 1]
         for _ in range(int(np.max(high - low, initial=0)).bit_length()):  # a binary search of all pairs at once
@@ -61,13 +61,15 @@ class PairTable:
         places = np.where(there, low, 0)
         if len(self.passages):
             there &= self.passages[places] == passages
-        if not there.all():
+        if not there.all() and not partial:
             pair = np.flatnonzero(~there)[0]
             raise Refusal(
                 f"{self.name} has no score of the query {self.named('query', rows[pair])} with the passage "
                 f"{self.named('passage', passages[pair])}. Score this pair too, or leave out what asks for it."
             )
-        return np.array(self.scores[places], np.float32)
+        scores = np.array(self.scores[places], np.float32) if len(self.scores) else np.empty(len(there), np.float32)
+        scores[~there] = np.nan
+        return scores
 
     def named(self, what, row):
         """How a message calls the query or the passage in a row."""

@@ -215,10 +215,10 @@ class Mining:
         trajectory, pool, live = self.trajectory, self.pool, self.settings.negatives.live
         training = self.settings.training
         settings, continued = self.train_settings(), self.continued
-        if trajectory.also and (live or not training.steps):
-            why = (
-                "negatives.live searches one" if live else "training.epochs counts passes over one; set training.steps"
-            )
+        if trajectory.also and (live or training.memory or not training.steps):
+            why = "training.memory keeps passages of one" if training.memory else "negatives.live searches one"
+            if not training.steps:
+                why = "training.epochs counts passes over one; set training.steps"
             raise Refusal(f"{self.place}: `also` trains on several collections, and {why}.")
         if (steps := training.steps) and (stop := training.stop_after_steps or 0) > steps:
             trajectory.warnings.append(f"{self.place}: training.stop_after_steps {stop} is after all {steps} steps.")

@@ -58,7 +58,8 @@ def single_row(plan, name, runs, label=None):
 
 def checkpoint_row(plan, name, episode, system):
     """A row for the checkpoint after `episode` of an experiment: evaluations, and analyses, of every seed. `selected`
-    are the trainings of which a dev set has selected the step; "of" says in messages whose row it is."""
+    are the trainings of which a dev set has selected the step, `relabelled` the pools of an episode whose negatives
+    were judged; "of" says in messages whose row it is."""
     trajectories = plan.trajectories[name]
     seeds = [trajectory.episodes[episode] for trajectory in trajectories]
     checkpoints = {of_seed.checkpoint.stage.name: of_seed.checkpoint.stage for of_seed in seeds}
@@ -70,6 +71,8 @@ def checkpoint_row(plan, name, episode, system):
     for kind in ("runs", "analyses"):
         row[kind] = {key: [getattr(of_seed, kind)[key] for of_seed in seeds] for key in getattr(seeds[0], kind)}
     trains = [of_seed.train for of_seed in seeds if of_seed.train]
+    pools = [train.inputs.get("negatives") for train in trains]
+    row["relabelled"] = [pool for pool in pools if pool and pool.kind == "relabel"] or None
     return row | {"selected": [train for train in trains if train.settings.training.select == "dev"]}
 
 
@@ -164,7 +167,7 @@ def measured_table(plan, name, title, rows, test, columns):
     if any(row.get("selected") for row in rows):
         columns = [*columns, "step"]
         rows = [row | {"columns": row.get("columns", {}) | {"step": row.get("selected") or None}} for row in rows]
-    keys = ("system", "episode", "seeds", "runs", "columns", "cost")
+    keys = ("system", "episode", "seeds", "runs", "columns", "cost", "relabelled")
     rows = [{key: row[key] for key in keys if row.get(key) is not None} for row in rows]
     table = {"name": name, "title": title, "columns": list(columns), "collection": plan.collection, "rows": rows}
     table |= {"splits": list(splits), "measures": {split: evaluation.measures_of(split) for split in splits}}

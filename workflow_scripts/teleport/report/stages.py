@@ -1,6 +1,7 @@
 """Finished stages as tables and page read them: each opened and checked once, however many rows share it."""
 
 import functools
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -169,3 +170,16 @@ def warnings_of(stages, names):
         said = stages.artefact(name).manifest.get("provenance", {}).get("warnings", ())
         warnings += [f"Warning of {name}: {text}" for text in said]
     return warnings
+
+
+def relabelled_text(facts):
+    """What relabelling has made of the negatives of a pool, or of several: the sums of their stages' facts (text)."""
+    total, unknown = Counter(), Counter()
+    for each in facts:
+        total.update(each["relabelled"] | {name: each.get(name, 0) for name in ("dropped_queries", "pairs")})
+        unknown.update(each.get("without_verdict", {}))
+    counts = {"became positives": total["positive"], "were left out": total["dropped"]}
+    counts[f"left out with {total['dropped_queries']:,} whole queries"] = total["query dropped"]
+    said = [f"{number:,} {what}" for what, number in counts.items() if number] or ["none changed"]
+    said += [f"{number:,} have no verdict of {judge} and stay" for judge, number in unknown.items() if number]
+    return f"of {total['pairs']:,} negatives " + ", ".join(said)

@@ -27,7 +27,7 @@ from teleport.collection.overlap import trained_too
 from teleport.evaluation.significance import LEAST_SEEDS, least_p
 from teleport.report.figures import seconds
 from teleport.report.render import NONE, SEVERAL_SEEDS, Printed, cell, write_forms
-from teleport.report.stages import Stages, collection_text, machines, trace_figures, warnings_of
+from teleport.report.stages import Stages, collection_text, machines, relabelled_text, trace_figures, warnings_of
 from teleport.report.verdicts import (
     baselines,
     level_of,
@@ -286,9 +286,18 @@ def footer(spec, table, stages):
         names = cost_names(of_seed for row in spec["rows"] for of_seed in row["columns"]["seconds"])
         where = machines(map(stages.artefact, names))
         notes.append(f"Seconds of mining and training, as if each system ran alone, one stage after another: {where}.")
+    relabelled = [row for row in spec["rows"] if all(map(stages.finished, row.get("relabelled") or [None]))]
+    notes += [relabelled_note(row, stages) for row in relabelled]
     return notes + warnings_of(
         stages, [name for row in spec["rows"] for names in row["runs"].values() for name in names]
     )
+
+
+def relabelled_note(row, stages):
+    """A sentence on what was relabelled for the training of a row, in all of its seeds."""
+    seeds = f", {len(row['relabelled'])} seeds" if len(row["relabelled"]) > 1 else ""
+    said = relabelled_text(map(stages.facts, row["relabelled"]))
+    return f"Relabelled for {row['system']}, episode {row['episode']}{seeds}: {said}."
 
 
 def overlaps(spec, stages):

@@ -154,6 +154,11 @@ class Episode(Section):
         if training.widths and ("vectors" in among or live):
             compares = "searches with whole vectors" if live else "compares vectors with a teacher's of equal width"
             raise Refusal(f"training.widths does not go with loss {loss.kind}, which {compares}: leave one of them out")
+        if training.memory and (among or live or (takes == "own" and not loss.own.get("softmax"))):
+            raise Refusal(
+                f"training.memory is of losses that compare a query with all passages of the batch, and {loss.kind} "
+                "compares others: set it to 0, or take another loss"
+            )
         by_scores = [mask.kind for mask in training.masks if has_function(MASKS[mask.kind], "mask_scores")]
         if by_scores and training.accumulate > 1 and has_function(LOSSES[loss.kind], "num_pairs"):
             raise Refusal(

@@ -48,6 +48,11 @@ def is_false(value):
     return value is False
 
 
+def is_zero(value):
+    """As `is_none`, of a number."""
+    return value == 0
+
+
 def is_empty(value):
     """As `is_none`, of a list."""
     return value == []

@@ -22,6 +22,7 @@ from teleport.settings.section import (
     is_empty,
     is_false,
     is_none,
+    is_zero,
 )
 
 Side = Literal["query", "passage"]
@@ -113,6 +114,14 @@ class Training(Section):
         description="Keep what enters a layer alone, and compute the layer again in the backward pass; same gradients.",
     )
     accumulate: Natural = Field(1, description="Micro-batches of a step; in-batch negatives come from one alone.")
+    memory: Integer = Field(
+        0,
+        ge=0,
+        le=1_000_000,
+        exclude_if=is_zero,
+        description="So many passages of the last batches are further negatives, by the vectors that they had there, "
+        "without a gradient (cross-batch memory); 0: none.",
+    )
     widths: Unique[Natural] = Field(
         [],
         exclude_if=is_empty,
@@ -169,6 +178,17 @@ class Training(Section):
         if self.clusters and (self.triples or self.distinct_positives):
             other = "triples" if self.triples else "distinct_positives"
             raise Refusal(f"clusters and {other} both say which queries a batch has: leave one of them out")
+        return self
+
+    @model_validator(mode="after")
+    def memory_is_possible(self):
+        if self.memory and "known_positives" not in [mask.kind for mask in self.masks]:
+            raise Refusal(
+                "memory has positives of a query from earlier steps, which are no negatives of it: add known_positives "
+                "to masks"
+            )
+        if self.memory and self.continues:
+            raise Refusal("memory is of one stage, and continues goes on in the next one: leave one of them out")
         return self
 
     @model_validator(mode="after")

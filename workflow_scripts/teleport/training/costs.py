@@ -65,6 +65,7 @@ def train(stage, counts, place):
     saved = (4 if training.select == "dev" else 3) * changing  # weights, moments, maybe the best weights
     searching = live(stage, counts, place, steps) if settings.live else Cost(memory=0.0)
     clustering = k_means(training.clusters, rows, shape) if training.clusters else Cost(memory=0.0)
+    saved += vector_bytes(chunks * training.memory, shape.hidden_size)
     held = processes * (TORCH_BASE + weights * encoders) + saved + searching.memory + clustering.memory
     moments = 2 * changing if training.continues else 0  # for the next stage
     return Cost(

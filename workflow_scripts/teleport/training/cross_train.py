@@ -92,7 +92,8 @@ class CrossTrainer(Trainer):
     def __init__(self, job, data, training, total, seed):
         self.data, self.training, self.total, self.seed = data, training, total, seed
         self.processes, self.live, self.masks, self.num_pairs = ALONE, None, [], None
-        self.parts, self.turns = [Part(None, None, data, None)], None  # one collection, whose texts are read as pairs
+        self.memory, self.turns = None, None
+        self.parts = [Part(None, None, data, None)]  # one collection, whose texts are read as pairs
         folder, self.device = job.input("checkpoint", "checkpoint"), pick_device()
         self.model = load_ranker(folder).to(self.device)
         self.dtype, self.compiled, self.trained = resolve_precision(training.precision, self.device), False, [self]

@@ -32,6 +32,7 @@ class TrainingState:
     dev: list[list[float]] = field(default_factory=list)  # [step, score] of each ranking of the dev queries
     dev_seconds: float = 0.0
     best: dict[str, torch.Tensor] = field(default_factory=dict)  # weights of the best of them, where that is selected
+    memory: dict[str, torch.Tensor] = field(default_factory=dict)  # of training.memory: its `Memory.tensors`
 
     @property
     def step(self):
@@ -46,7 +47,8 @@ def save_state(folder, state, encoders, optimizer, thread):
     tensors = {f"weights/{name}": tensor for name, tensor in copied(encoders).items()}
     tensors |= {name: tensor.to("cpu", copy=True) for name, tensor in moments(encoders, optimizer).items()}
     tensors |= {f"best/{name}": tensor for name, tensor in state.best.items()} | {"curves": torch.tensor(state.curves)}
-    others = json.dumps(asdict(replace(state, curves=[], best={})))
+    tensors |= {f"memory/{name}": tensor for name, tensor in state.memory.items()}
+    others = json.dumps(asdict(replace(state, curves=[], best={}, memory={})))
 
     def write():
         part = folder / f"{FILE}.part"
@@ -73,7 +75,7 @@ def load_state(folder, encoders, optimizer, computed, first_step=0):
             "auto fixes the precision."
         )
     set_weights(encoders, named(tensors, "weights/"))
-    state.best = named(tensors, "best/")
+    state.best, state.memory = named(tensors, "best/"), named(tensors, "memory/")
     set_moments(tensors, encoders, optimizer)
     return state
 

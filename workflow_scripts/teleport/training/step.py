@@ -16,6 +16,7 @@ from teleport.maxp import chunk_mask, pad_chunks
 from teleport.refusal import Refusal
 from teleport.seed import derive_seed
 from teleport.training.data import other_positives
+from teleport.training.memory import Memory
 from teleport.training.optimizers import make_optimizer
 from teleport.training.parallel import ALONE
 from teleport.training.seen import Encoded, Step
@@ -49,6 +50,7 @@ class Trainer:
         self.replays = self.training.accumulate == 1 and not self.training.gradient_checkpointing
         self.replays = self.replays and all(map(graphs_fit, self.trained))
         self.graphs = {}
+        self.memory = Memory(self.training.memory) if self.training.memory else None
         self.take(0)
 
     def take(self, number):
@@ -87,6 +89,8 @@ class Trainer:
             group["lr"] = self.rate(step)
         self.optimizer.step()
         self.optimizer.zero_grad()
+        if self.memory:
+            self.memory.end_step(self.most_chunks)
         means = torch.stack(scores).nanmean(0)
         values = torch.cat([torch.stack([loss, norm]), layer_norms, means])
         return StepMetrics(step, batch, values, self.live and self.live.take_result())
@@ -98,7 +102,8 @@ class Trainer:
         another, each weighs by its pairs."""
         micro_batches = []
         for micro in batch.split(self.training.accumulate):
-            masked, pairs = [np.asarray(mask(micro)) for mask in self.masks], len(micro.queries_Q)
+            seen = self.memory.batch(micro) if self.memory else micro
+            masked, pairs = [np.asarray(mask(seen)) for mask in self.masks], len(micro.queries_Q)
             if self.num_pairs:
                 kept = ~np.logical_or.reduce(masked)
                 pairs = self.num_pairs(kept, micro.positive_columns_Q, micro.own_columns_QN)
@@ -118,9 +123,11 @@ class Trainer:
         return self.live_loss(batch) if self.live else self.batch_loss(batch, masked)
 
     def batch_loss(self, batch, masked):
-        """As `forward`: queries against the passages of the batch. With `training.widths` the sum of the losses of so
-        many first numbers of all vectors (Matryoshka), and the scores of the widest."""
+        """As `forward`: queries against the passages of the batch, and of the `Memory`. With `training.widths` the sum
+        of the losses of so many first numbers of all vectors (Matryoshka), and the scores of the widest."""
         encoded, normalize = self.encoded(batch), self.queries.encoder.normalize
+        if self.memory:
+            encoded, batch = self.memory.beside(batch.passages_P, encoded), self.memory.batch(batch)
         narrowed = [encoded.narrowed(width, normalize) for width in self.training.widths] or [encoded]
         losses, means = zip(*(self.loss_of(batch, masked, each) for each in narrowed), strict=True)
         return sum(losses), means[-1]

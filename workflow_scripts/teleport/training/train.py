@@ -69,6 +69,8 @@ def train_together(job, processes):
     state = load_state(job.resume, *trained, computed, first)
     resumed_from, earlier = state.step if state.curves else 0, state.seconds + state.dev_seconds
     state.attempts += 1
+    if trainer.memory:
+        trainer.memory.restore(state.memory, trainer.device)
     if state.step:
         log.info("continuing at step %d of %d (attempt %d)", state.step, stop, state.attempts)
     train(job, trainer, state, stop, selection)
@@ -192,7 +194,8 @@ def require_room(job, trainer):
     copies = 8 if trainer.training.continues or trainer.training.select == "dev" else 6  # two moments per weight
     weights = [p for encoder in [trainer.encoders, *frozen] for p in encoder.parameters()]
     trained = [p for p in trainer.encoders.parameters() if p.requires_grad]
-    job.require_room(sum(p.nbytes for p in weights + copies * trained))
+    remembered = 2 * 4 * trainer.training.memory * trainer.most_chunks * trainer.passages.encoder.dim
+    job.require_room(sum(p.nbytes for p in weights + copies * trained) + remembered)
 
 
 def train(job, trainer, state, stop, selection):
@@ -234,6 +237,7 @@ def train(job, trainer, state, stop, selection):
                 if saving and written:
                     written.result()  # raises what the thread has met
                 if saving:
+                    state.memory = trainer.memory.tensors() if trainer.memory else {}
                     written = save_state(job.resume, state, trainer.encoders, trainer.optimizer, thread)
             saved = time.monotonic() if saving else saved
             if stopping:
@@ -303,33 +307,29 @@ def facts(trainer, state):
     losses = [loss for loss, *_ in state.curves]
     first, last = losses[:10], losses[-10:]
     searched = {"engine": trainer.live.engine, "search_seconds": state.search_seconds} if trainer.live else {}
-    data, others = trainer.data, range(1, len(trainer.parts))
-    also = {"also": [of_part(trainer, number, state) for number in others]} if others else {}
-    clustered = {} if data.clusters is None else cluster_facts(data.clusters[data.rows], trainer.training.batch_queries)
-    return (
-        searched
-        | clustered
-        | {
-            "first_step": state.first_step,
-            "end_step": state.step,
-            "steps": len(state.curves),
-            "schedule_steps": trainer.total,
-            "stopped_early": state.step < trainer.total,
-            "first_loss": sum(first) / len(first),
-            "last_loss": sum(last) / len(last),
-            "queries": len(trainer.data.rows),
-            "queries_without_negatives": trainer.data.without_negatives,
-            "queries_without_positives": trainer.data.without_positives,
-            "real_tokens": state.real_tokens,
-            "train_seconds": state.seconds,
-            "attempts": state.attempts,
-            "precision": precision(trainer),
-            "device": str(trainer.device),
-            "compiled": trainer.trained[0].compiled,
-            "processes": trainer.processes.size,
-        }
-        | also
-    )
+    if (clusters := trainer.data.clusters) is not None:
+        searched |= cluster_facts(clusters[trainer.data.rows], trainer.training.batch_queries)
+    if others := range(1, len(trainer.parts)):
+        searched |= {"also": [of_part(trainer, number, state) for number in others]}
+    return searched | {
+        "first_step": state.first_step,
+        "end_step": state.step,
+        "steps": len(state.curves),
+        "schedule_steps": trainer.total,
+        "stopped_early": state.step < trainer.total,
+        "first_loss": sum(first) / len(first),
+        "last_loss": sum(last) / len(last),
+        "queries": len(trainer.data.rows),
+        "queries_without_negatives": trainer.data.without_negatives,
+        "queries_without_positives": trainer.data.without_positives,
+        "real_tokens": state.real_tokens,
+        "train_seconds": state.seconds,
+        "attempts": state.attempts,
+        "precision": precision(trainer),
+        "device": str(trainer.device),
+        "compiled": trainer.trained[0].compiled,
+        "processes": trainer.processes.size,
+    }
 
 
 def of_part(trainer, number, state):

