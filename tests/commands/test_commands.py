@@ -137,7 +137,7 @@ def test_ctrl_c_that_a_library_turns_into_an_error_of_its_own_is_ctrl_c(monkeypa
         ),
         (["export", "file", "out"], "error: file is no finished stage, nor a link to one. Give one such as "),
         (["push", "nowhere", "me/model"], "error: nowhere is no checkpoint: give a folder that"),
-        (["export", "x" * 300, "out"], "error: a name is longer than the file system takes ([Errno 36]"),
+        (["export", "x" * 300, "out"], "error: a name is too long for the file system ([Errno 36]"),
         (["report", "toy.yaml", "--output", "file/page"], "argument --output: file is no folder"),
     ],
 )
@@ -210,7 +210,7 @@ def test_a_damaged_weight_file_is_refused_and_nothing_is_left(checkpoint, tmp_pa
     path = checkpoint / "checkpoint/model.safetensors"
     content = path.read_bytes()
     path.write_bytes(content[:-8] if damage == "truncated" else content[:-1] + bytes([content[-1] ^ 1]))
-    with pytest.raises(Refusal, match="model.safetensors (has .* bytes|does not have the SHA-256)"):
+    with pytest.raises(Refusal, match="model.safetensors (has .* bytes|does not match the SHA-256)"):
         export(checkpoint, tmp_path / "out/model")
     assert list((tmp_path / "out").iterdir()) == []
 

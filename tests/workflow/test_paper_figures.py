@@ -282,7 +282,7 @@ def test_an_analysis_that_is_not_planned_is_asked_for(drawn, tmp_path, monkeypat
     evaluation = {key: value for key, value in drawn.config["evaluation"].items() if key != "analyses"}
     changes = {"evaluation": evaluation, "figures": {"wrong": {"kind": "histogram", "systems": ["tele"]}}}
     (tmp_path / "toy.yaml").write_text(yaml.safe_dump(drawn.config | changes))
-    with pytest.raises(Refusal, match=r"figures.wrong: it needs evaluation.analyses.errors. Add it."):
+    with pytest.raises(Refusal, match=r"figures.wrong: add evaluation.analyses.errors"):
         planned_figures(Plan(*load_files([tmp_path / "toy.yaml"])))
 
 

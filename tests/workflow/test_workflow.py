@@ -187,7 +187,7 @@ def test_a_stage_refuses_code_that_was_edited_while_the_workflow_ran(world):
         module = world.folder / "workflow_scripts/teleport/negatives/merge.py"
         module.write_text(module.read_text() + "\n\nADDED = 1\n")
     assert process.wait(120) == 1 and not (world.folder / manifest).exists()
-    assert "the code of the stage merge was edited since the workflow started" in log.read_text()
+    assert "the code of the stage merge was edited after the workflow started" in log.read_text()
 
 
 @pytest.mark.parametrize(

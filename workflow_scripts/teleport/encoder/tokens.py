@@ -47,7 +47,7 @@ def run(job):
     if job.settings.title == "sep":
         if special["sep"] is None:
             raise Refusal(
-                "encoder.title is sep, but the checkpoint's tokenizer ends no text with a token of its own. Set "
+                "encoder.title is sep, but the checkpoint's tokenizer ends no text with a separator token. Set "
                 "encoder.title to space or none."
             )
         separator = f" {tokenizer.id_to_token(special['sep'])} "

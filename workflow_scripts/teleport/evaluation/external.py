@@ -136,5 +136,5 @@ def refuse_repeated_pairs(path, lines):
     repeated = np.flatnonzero(first[inverse] != np.arange(len(pairs)))
     if len(repeated):
         before, again = lines.take([first[inverse[repeated[0]]], repeated[0]]).to_pylist()
-        twice = f"passage {again['passage']!r} is listed for this query on line {before['line']} already"
+        twice = f"passage {again['passage']!r} is already listed for this query on line {before['line']}"
         raise records.wrong_row(path, again["line"], f"{twice}. Remove one of the lines.")

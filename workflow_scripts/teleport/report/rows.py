@@ -102,7 +102,7 @@ def ablation_rows(plan, table):
     asked."""
     ablation, rows = plan.config.ablations[table], []
     if ablation.bm25 and not plan.bm25_runs:
-        raise Refusal(f"ablations.{table}.bm25: the configuration has `bm25: null`. Remove one of the two.")
+        raise Refusal(f"ablations.{table}.bm25: the configuration has `bm25: null`. Remove one of them.")
     if ablation.bm25:
         rows.append(single_row(plan, "BM25", plan.bm25_runs) | {"columns": system_columns([], ablation.columns)})
     for name in [*ablation.also, *ablation.experiments]:

@@ -42,7 +42,7 @@ def run(job):
     if without_terms > MANY_WITHOUT_TERMS:
         log.warning(
             "%.0f %% of the %s queries have no term that is in the index, so BM25 finds nothing for them. Terms are "
-            "words between spaces and marks: in a language without spaces, such as Chinese, hardly one comes twice.",
+            "words between spaces and marks: in a language without spaces, such as Chinese, few terms occur twice.",
             *(100 * without_terms, settings.split),
         )
     shape = (len(queries), settings.depth)
