@@ -129,9 +129,7 @@ def test_a_run_without_any_query_of_the_split_is_refused(stages, collection, tmp
     """Its row would be of zeros: most likely it is the run of another split."""
     path = tmp_path / "a.run"
     path.write_text(text)
-    expected = (
-        f"{path}: none of its lines is of a query of 'test' ({text.count('qz') + text.count('qy')} are of others)"
-    )
+    expected = f"{path}: no line has a query of 'test' ({text.count('qz') + text.count('qy')} lines have other queries)"
     with pytest.raises(ValueError, match=re.escape(expected)):
         read_run(stages, collection, path, unknown_queries="drop")
 

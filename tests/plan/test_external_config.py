@@ -185,7 +185,7 @@ def test_a_checkpoint_alone_needs_no_keys_of_a_training():
     assert measured_tables(made)["main"]["significance"] is None
     assert made.encoder.pooling == "mean" and made.title == "sep"
     raw["evaluation"] = {"significance": {"baseline": "Zero-shot"}}
-    with pytest.raises(ValueError, match="'Zero-shot' is no row of table main"):
+    with pytest.raises(ValueError, match="'Zero-shot' is not a row of table main"):
         measured_tables(Plan(*config.load(raw)))
 
 

@@ -374,7 +374,7 @@ def test_any_planned_checkpoint_may_mine():
                 "mining": {"checkpoint": {"experiment": "other"}},
                 "experiments": {"other": {"mining": {"checkpoint": {"experiment": "tele"}}}},
             },
-            "teachers go in a circle",
+            "teachers are circular",
         ),
     ],
 )
@@ -702,7 +702,7 @@ def test_an_experiment_starts_from_the_checkpoint_of_another():
         star_with({"experiment": "dpr"})
     with pytest.raises(ValueError, match="tele has 3 episodes, not 4"):
         star_with({"experiment": "tele", "episode": 4})
-    with pytest.raises(ValueError, match="teachers go in a circle"):
+    with pytest.raises(ValueError, match="teachers are circular"):
         star_with({"experiment": "star"})
     with pytest.raises(ValueError, match="tele has other settings of `encoder`"):
         star_with({"experiment": "tele"}, encoder={"scale": 2})
@@ -755,7 +755,7 @@ def test_tables_have_bm25_zero_shot_and_every_episode():
 
 def test_a_baseline_that_is_no_row_is_refused():
     with pytest.raises(
-        ValueError, match="significance.baseline: 'BM52' is no row of table main. Its rows are BM25, Zero"
+        ValueError, match="significance.baseline: 'BM52' is not a row of table main. Its rows are BM25, Zero"
     ):
         measured_tables(plan(evaluation={"significance": {"baseline": "BM52"}}))
     with pytest.raises(ValueError, match="significance.baseline: 'BM52' is no row"):

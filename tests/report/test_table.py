@@ -245,7 +245,7 @@ def test_two_seeds_are_averaged_and_speak_of_these_checkpoints(world):
     texts = world.write(world.spec(measures=["RR@10"]))
     p = paired_p_value(np.mean(seeds, axis=0), base, 9999, derive_seed(42, "significance", "A", 1, "RR@10"))
     assert texts["csv"].splitlines()[2].endswith(f",{p:.6g}")
-    assert "fewer than 3 seeds a mark speaks of these checkpoints" in texts["md"] and "crossed" not in texts["md"]
+    assert "fewer than 3 seeds, a mark compares these checkpoints" in texts["md"] and "crossed" not in texts["md"]
 
 
 def test_seeds_of_the_same_number_are_paired_in_whatever_order(world):

@@ -257,7 +257,7 @@ def test_cases_are_the_largest_wins_and_losses(drawn):
         ({"kind": "histogram", "systems": ["nobody"]}, "there is no experiment 'nobody'"),
         ({"kind": "map", "split": "dev", "vectors": ["tele"], "systems": ["tele"]}, "'dev' is not evaluated"),
         ({"kind": "scores", "split": "test", "queries": ["q1"], "systems": ["tele"]}, "has no query 'q1'"),
-        ({"kind": "cases", "systems": ["tele"], "queries": ["q1"]}, "'q1' is no judged query"),
+        ({"kind": "cases", "systems": ["tele"], "queries": ["q1"]}, "'q1' is not a judged query"),
         ({"kind": "bars", "table": "no.yaml"}, "there is no file no.yaml"),
     ],
 )

@@ -223,7 +223,7 @@ def test_a_collection_that_does_not_suit_is_refused_before_encoding(world, targe
             for of_more in [
                 (lambda c: c["collection"].update(path="data/none"), "collection.path: there is no folder data/none."),
                 (lambda c: c["encoder"]["checkpoint"].update(folder="data/none"), "there is no folder data/none"),
-                (lambda c: c["evaluation"]["significance"].update(baseline="BM52"), "'BM52' is no row of table main"),
+                (lambda c: c["evaluation"]["significance"].update(baseline="BM52"), "'BM52' is not a row of table"),
                 (lambda c: c["evaluation"].update(measures=["RRR@10"]), "there is no measure 'RRR@10'"),
                 (
                     lambda c: c["evaluation"].update(measures=["R@51"]),

@@ -77,8 +77,8 @@ def check_measures(settings, name, counts, grade_1_is_positive):
         )
     if len(covering) < len(measures) and counts.get("judgments") == 0:
         raise Refusal(
-            f"evaluation.measures has measures of judgments, but the split {name!r} has none, only answers. Give "
-            "answer coverage alone, for example [Cov@5, Cov@20, Cov@100]."
+            f"evaluation.measures has measures of judgments, but the split {name!r} has none, only answers. Use "
+            "answer coverage only, for example [Cov@5, Cov@20, Cov@100]."
         )
     if grade_1_is_positive and counts.get("judgments") and counts.get("positives") == 0:
         raise Refusal(

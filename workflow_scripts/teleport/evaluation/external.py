@@ -37,7 +37,7 @@ def run(job):
     lines, dropped = read_lines(file, settings.form, row_of, settings.unknown_queries == "drop")
     if not len(lines):
         raise Refusal(
-            f"{file}: none of its lines is of a query of {split!r} ({dropped} are of others). Give the run of this "
+            f"{file}: no line has a query of {split!r} ({dropped} lines have other queries). Give the run of this "
             "split."
         )
     ids = find_passages(job, file, lines)

@@ -256,8 +256,8 @@ class Mining:
         own = [("the model", self.experiment.encoder.chunks)] if takes_vectors else []
         if several := [name for name, chunks in vectors + own if chunks > 1]:
             raise Refusal(
-                f"{self.place}: training.loss or a mask compares vectors of passages, and {several[0]} has several "
-                "of a passage. Set `chunks: 1` in its encoder, or take another loss or mask."
+                f"{self.place}: training.loss or a mask compares vectors of passages, but {several[0]} has several "
+                "per passage. Set `chunks: 1` in its encoder, or take another loss or mask."
             )
         return inputs
 

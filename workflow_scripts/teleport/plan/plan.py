@@ -152,8 +152,8 @@ class Plan:
         if self.planned[name, seed] is None:
             names = ", ".join(other for (other, _), trajectory in self.planned.items() if trajectory is None)
             raise Refusal(
-                f"experiments.{name}: start_from, mining.checkpoint or teachers go in a circle ({names}). Let one of "
-                "them name another checkpoint."
+                f"experiments.{name}: start_from, mining.checkpoint or teachers are circular ({names}). Let one of "
+                "them use another checkpoint."
             )
         return self.planned[name, seed]
 

@@ -150,7 +150,7 @@ def measured_table(plan, name, title, rows, test, columns):
     for label in chain.from_iterable(baselines(test).values()):
         if label not in labels:
             key = "evaluation.significance.baseline" if name == MAIN_TABLE else f"ablations.{name}.baseline"
-            raise Refusal(f"{key}: {label!r} is no row of table {name}. Its rows are {', '.join(labels)}.")
+            raise Refusal(f"{key}: {label!r} is not a row of table {name}. Its rows are {', '.join(labels)}.")
     evaluation, splits = plan.config.evaluation, plan.config.evaluation.splits
     if any(row.get("selected") for row in rows):
         columns = [*columns, "step"]

@@ -141,8 +141,6 @@ def check_file(path, expected, full, remedy):
         raise Refusal(f"{path} is missing, but its manifest lists it. {remedy}")
     size = path.stat().st_size
     if size != expected["bytes"]:
-        raise Refusal(
-            f"{path} has {size} bytes, but {expected['bytes']} in its manifest: torn or edited. {remedy}"
-        )
+        raise Refusal(f"{path} has {size} bytes, but {expected['bytes']} in its manifest: torn or edited. {remedy}")
     if (full or size <= ALWAYS_HASHED_BYTES) and sha256_file(path) != expected["sha256"]:
         raise Refusal(f"{path} does not match the SHA-256 in its manifest: torn or edited. {remedy}")

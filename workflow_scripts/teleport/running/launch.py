@@ -162,8 +162,8 @@ def memory_remedy(rule="RULE"):
     """What to do where a process was killed, as a sentence; rule: which one gives it more memory on a cluster."""
     return (
         "If neither you nor the scheduler did that, the kernel did because memory ran out (see dmesg): run fewer jobs "
-        "at once (--cores), give this one fewer threads (--set-threads), or, on a cluster, more memory (--set-resources "
-        f"{rule}:mem_mb=N); `teleport forecast` shows the memory it needs and what helps."
+        "at once (--cores), give this one fewer threads (--set-threads), or, on a cluster, more memory "
+        f"(--set-resources {rule}:mem_mb=N); `teleport forecast` shows the memory it needs and what helps."
     )
 
 

@@ -82,9 +82,7 @@ class Archive:
             if self.tar.fileobj.read(tarfile.BLOCKSIZE) != bytes(tarfile.BLOCKSIZE):
                 raise tarfile.ReadError("no header and no end")
         except tarfile.TarError as error:
-            raise Refusal(
-                f"{path} is not a tar archive, or is torn after {name} ({error}). {REMEDY}"
-            ) from None
+            raise Refusal(f"{path} is not a tar archive, or is torn after {name} ({error}). {REMEDY}") from None
 
     def add(self, member):
         """Take note of one member."""
@@ -173,9 +171,7 @@ def copy_checked(source, target, expected, where):
             digest.update(block)
             copy.write(block)
     if left or digest.hexdigest() != expected["sha256"]:
-        raise Refusal(
-            f"{where} does not match the size and SHA-256 in its manifest: torn or edited. {REMEDY}"
-        )
+        raise Refusal(f"{where} does not match the size and SHA-256 in its manifest: torn or edited. {REMEDY}")
     sync(target)
 
 

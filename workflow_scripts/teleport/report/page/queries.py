@@ -159,8 +159,8 @@ def life_figures(reader, life, row, named):
         rows.append({"episode": number, "rank": rank, "what": "positive", "passage": "the positive"})
     rows = [each for each in rows if each["rank"]]
     text = (
-        "Each dot is a negative of an episode, at its rank by the model that mined the episode (where that has it no "
-        "more: in the search that found it). The thick line is the positive: negatives above it outrank it."
+        "Each dot is a negative of an episode, at its rank by the model that mined the episode (or, if that no longer "
+        "ranks it, in the search that retrieved it). The thick line is the positive: negatives above it outrank it."
     )
     return shown(Figure("life", rows, "Its negatives by episode.", text), map_figure(reader, life, row, named))
 
