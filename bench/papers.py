@@ -18,8 +18,8 @@ HEAD = """\
 # The papers' tables and figures
 `python bench/papers.py` writes this page from `docs/papers.yaml`. *Generated*: a run of the configuration makes it.
 *Partial*: the line says what is missing. *Cited*: only the paper has it. "12 of 20" means that 12 of the 20 printed
-figures have one of ours beside them; the other systems are not trained here. Maps show principal components instead of
-t-SNE. Nothing has been run at the papers' scale yet; tests draw every kind of figure from a toy run.
+figures have one of ours beside them; the other systems are not trained here. "Page" is a page of the report. Maps show
+principal components instead of t-SNE. Nothing has been run at the papers' scale yet; tests draw toy figures.
 
 Of {total} tables and figures, {generated} are generated, {partial} partial and {cited} cited.
 """
@@ -42,7 +42,7 @@ def row_of(name, entry):
     table, page = entry.get("table"), entry.get("page")
     places = [
         table and f"`{table}`, {filled(table)}",
-        page and f"report page: {page}",
+        page and f"page {page}",
         entry.get("figures") and f"`teleport figures`: {', '.join(f'`{each}`' for each in entry['figures'])}",
         entry.get("settings") and "below",
     ]

@@ -1,5 +1,5 @@
-# The configuration, the plan made from it, and the functions that the rules call. What a stage reads and which settings
-# it has is decided in workflow_scripts/teleport/plan/.
+# The configuration, its plan, and the functions that the rules call. workflow_scripts/teleport/plan/ decides the inputs
+# and settings of a stage.
 
 import argparse
 import inspect
@@ -44,13 +44,11 @@ from teleport.settings.section import in_one_spelling
 HOME = Path(inspect.currentframe().f_code.co_filename).absolute().parents[1]
 if not (HOME / "workflow_scripts/teleport/__init__.py").samefile(teleport.__file__):
     raise WorkflowError(
-        f"the library that is installed lies in {Path(teleport.__file__).parent}, not beside these rules in {HOME}. "
+        f"the installed library is in {Path(teleport.__file__).parent}, not in {HOME} with these rules. "
         f"Install this one, {Path(sys.executable).parent}/pip install --no-deps -e {HOME}, or run its own Snakefile."
     )
 if set("{}") & set(str(HOME)):
-    raise WorkflowError(
-        f"{HOME} has braces, which Snakemake takes for names of wildcards. Rename the folder, or move it."
-    )
+    raise WorkflowError(f"{HOME} has braces, which Snakemake reads as wildcards. Rename the folder, or move it.")
 
 # The code is read again by the process of each job of a cluster, to which the first one gives this variable.
 MAIN = "TELEPORT_CODE" not in os.environ
@@ -100,8 +98,8 @@ CONFIGURATION_TEXT = json.dumps(
 
 # ---- The code
 
-# The code that Snakemake records for a stage is what its main process has read. A job of a cluster reads the Snakefile
-# anew: it is told what was read, and refuses to run code edited since.
+# Snakemake records the code that its main process has read. A job of a cluster reads the Snakefile again: it gets the
+# digests of that code, and refuses to run code that was edited since.
 if MAIN:
     os.environ["TELEPORT_CODE"] = json.dumps(digests_of_all())
     os.environ["TELEPORT_FORCED"] = "[]"  # until Snakemake knows it: `forced`
@@ -133,7 +131,7 @@ def code(stage):
     return code_of(stage, CODE)
 
 
-# ---- What a person is told
+# ---- Messages
 
 
 if MAIN:
@@ -141,20 +139,20 @@ if MAIN:
     PLANNED.scores = episode_scores(PLAN)
     for sentence in encodings_said(EXPERIMENTS, PLAN):
         logger.info(sentence)
-    # What a cluster's machines have is not known here.
+    # The memory of a cluster's machines is not known here.
     for warning in PLAN.warnings + ([] if CLUSTER else shortages(PLAN)):
         logger.warning(warning)
 
 
 @cache
 def label(name):
-    """What a message calls a stage: its kind, episode and experiments."""
+    """The name of a stage in messages: its kind, episode and experiments."""
     return PLAN.label(name) if name in PLAN.stages else name
 
 
 def warn_of_devices():
-    """Before the first job: whether torch computes on the devices that jobs of this machine will lease. Each job asks
-    again, and ends where it does not."""
+    """Before the first job, warn if torch cannot use the devices that jobs of this machine will lease. Each job checks
+    again, and fails if it cannot."""
     if not CLUSTER and any(needs(stage).gpus and not is_finished(name) for name, stage in PLAN.stages.items()):
         try:
             require_usable_apart()
@@ -199,18 +197,20 @@ def planned(wildcards):
     """The stage of a job."""
     name = f"{wildcards.kind}/{wildcards.key}"
     if name not in PLAN.stages:
-        raise WorkflowError(f"{name} is not a stage of this configuration: see plan.tsv below results/experiments.")
+        raise WorkflowError(
+            f"{name} is not a stage of this configuration. plan.tsv in results/experiments/NAME lists its stages."
+        )
     return PLAN.stages[name]
 
 
 def asked(wildcards):
-    """What a job asks for of a machine: a row of teleport/plan/kinds.py. The GPU by which an index has the next encoding
-    wait until vectors are deleted is asked for on one machine alone."""
+    """The resources of a job: a row of teleport/plan/kinds.py. On one machine, an index takes a GPU so that the next
+    encoding waits until vectors are deleted."""
     return needs(planned(wildcards), () if CLUSTER else PLAN.deleted_vectors)
 
 
 def requested(wildcards, attempt):
-    """The time and memory that a job asks for: by the forecast of its stage, or of a shard of it."""
+    """The time and memory of a job, by the forecast of its stage or shard."""
     shards = wildcards.get("scatteritem", "1-of-1").split("-of-")[1]
     return request_of(planned(wildcards), attempt, int(shards))
 
@@ -233,7 +233,7 @@ def inputs(wildcards):
 
 @cache
 def outdated(name):
-    """Whether a finished stage, or one that it reads, was made by other code than today's, so that it is made again."""
+    """Whether a finished stage, or one that it reads, was made by an older version of the code and will rerun."""
     stage = PLAN.stages[name]
     return is_edited(stage, code(stage)) or any(outdated(read.name) for read in stage.inputs.values())
 
@@ -265,7 +265,7 @@ def command(script, *arguments):
 
 
 def gpus_of(resources):
-    """How many GPUs a job has: by `gpu`, or by `gres` where a site takes that alone, as gpu:2 or gpu:a100:2."""
+    """How many GPUs a job has: by `gpu`, or by `gres` (gpu:2 or gpu:a100:2) if a site takes only that."""
     gres = re.fullmatch(r"gpu(?::[a-z]\w*)?(?::(\d+))?", str(resources.get("gres", "")))
     return resources.gpu or (int(gres[1] or 1) if gres else 0)
 
@@ -277,7 +277,7 @@ def spec_of_stage(stage):
 
 
 def is_forced(stage):
-    """Whether a stage is made anew although nothing changed: it or its rule is in `forced`, or all are."""
+    """Whether a stage reruns although nothing changed: it or its rule is in `forced`, or all are."""
     return not forced().isdisjoint({"all stages", stage.kind, f"{stage.kind}_shard", manifest(stage)})
 
 
@@ -303,12 +303,12 @@ def run_stage(wildcards, input, threads, resources):
 
 
 def said(wildcards, input):
-    """What a job is called."""
+    """The name of a job."""
     return label(f"{wildcards.kind}/{wildcards.key}")
 
 
 def say_if_killed(wildcards, input):
-    """What the shell does when a stage has failed: a killed process cannot say itself what helps."""
+    """What the shell prints when a stage has failed: a killed process cannot do so itself."""
     return if_killed(wildcards.kind)
 
 
@@ -323,7 +323,7 @@ def manage(*arguments, folder=None):
 
 
 def told(run):
-    """A command of no stage, with what the shell says where it is killed."""
+    """A command that runs no stage, with the message of the shell if it is killed."""
     return f"{{ {run} || {if_killed()}; }}"
 
 
@@ -346,6 +346,6 @@ def untrained_stages(wildcards):
     if tables := untrained_tables(PLAN):
         return manifests(PLAN.stages[name] for table in tables.values() for name in stages_behind(table))
     raise WorkflowError(
-        "no published table has figures of checkpoints from elsewhere alone: name one under the key `published`, "
+        "no published table has only figures of released checkpoints: name one under the key `published`, "
         "such as released-checkpoints with config/marco.yaml, config/nq.yaml or config/triviaqa.yaml."
     )

@@ -1,6 +1,6 @@
-# One rule per kind of stage, named as the kind: what it does stands here, what it asks for in teleport/plan/kinds.py.
-# All are `stage` with another value of the wildcard `kind`. A profile's `set-resources` changes what one asks for without
-# rerunning anything, also `save_every`: seconds of work that a kill may cost (60).
+# One rule per kind of stage, with its name and what it does; teleport/plan/kinds.py has its resources. All are `stage` with
+# another value of the wildcard `kind`. A profile's `set-resources` changes resources without rerunning anything, also
+# `save_every`: seconds of work that a kill may cost (60).
 
 
 # Base rule; matches no file.
@@ -20,7 +20,7 @@ rule stage:
         "../environment.yml"
     threads: lambda wildcards: asked(wildcards).threads
     resources:
-        # A further attempt gets more, because the last one may have failed for want of it.
+        # A further attempt gets more, because the last one may have had too little.
         mem_mb=lambda wildcards, attempt: requested(wildcards, attempt).mem_mb,
         runtime=lambda wildcards, attempt: requested(wildcards, attempt).minutes,
         gpu=lambda wildcards: asked(wildcards).gpus,

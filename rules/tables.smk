@@ -1,5 +1,5 @@
-# What a person reads: the tables, the report page, and per experiment an index with links to its stages. Each is one job
-# that plans from the configuration, as it is written down here, and reads what the stages have left behind.
+# The tables, the report page, and per experiment an index with links to its stages. Each is one job that plans from the
+# configuration, which is written down here, and reads the finished stages.
 
 
 localrules:
@@ -13,7 +13,7 @@ localrules:
     mined,
 
 
-# The whole configuration as one file: also what came by --config, or from another workflow.
+# The whole configuration as one file, with values from --config or from another workflow.
 rule configuration:
     output:
         CONFIGURATION,
@@ -85,8 +85,8 @@ use rule published as published_checkpoints with:
         "published checkpoints"
 
 
-# The report page, from what the stages have left behind: `snakemake --report report.zip` takes it along. The folder that
-# Snakemake empties before it is written is its own, so that the pages of other configurations stay.
+# The report page, from the finished stages: `snakemake --report report.zip` includes it. Snakemake empties its folder
+# before it is written, so each configuration has its own.
 use rule tables as report_page with:
     output:
         f"{PAGE_FOLDER}/index.html",
@@ -108,8 +108,8 @@ use rule tables as report_page with:
         f"report page {PAGE_FOLDER}/index.html"
 
 
-# results/experiments/NAME: plan.tsv and links to the stages, which other experiments may share. They wait for no stage,
-# and come first, so that one can look while the stages run.
+# results/experiments/NAME: plan.tsv and links to the stages, which other experiments may share. They wait for no stage
+# and come first, so that you can look while the stages run.
 use rule tables as experiments with:
     input:
         CONFIGURATION,

@@ -1,19 +1,18 @@
-# What may be asked for by the name of an experiment, of an episode or of a link:
-# `snakemake results/experiments/ance-tele/episode-2/encode`. A link cannot be the output of a job, as Snakemake would
-# write its time stamp through it into the stage. So each one that the command line names is the name of a rule, which
-# asks for its stages.
+# Targets by the name of an experiment, an episode or a link: `snakemake results/experiments/ance-tele/episode-2/encode`.
+# A link cannot be the output of a job, as Snakemake would write its time stamp through it into the stage. So each link on
+# the command line becomes a rule, whose input are its stages.
 
 from teleport.report.links import linked_stages, nearest
 
 
 @cache
 def linked():
-    """All links and folders, and their stages; found when one is asked for."""
+    """All links and folders, and their stages; computed when one is needed."""
     return linked_stages(PLAN)
 
 
 def not_linked(path):
-    return WorkflowError(f"{path} is no stage of this configuration. {nearest(path, linked())}")
+    return WorkflowError(f"{path} is not a stage of this configuration. {nearest(path, linked())}")
 
 
 FORCED, forces = set(sys.argv) if {"--force", "-f"} & set(sys.argv) else set(), False  # --force: all that is asked for
@@ -31,7 +30,7 @@ for word in NAMED if MAIN else ():
         raise not_linked(link)
     if word in FORCED:
         stage = linked()[link][0].name
-        raise WorkflowError(f"no link can be forced. Name a rule, or its file: results/stages/{stage}/manifest.json")
+        raise WorkflowError(f"a link cannot be forced. Name a rule, or its file: results/stages/{stage}/manifest.json")
 
     rule:
         name:
@@ -40,7 +39,7 @@ for word in NAMED if MAIN else ():
             [f"{folder}/plan.tsv" for folder in FOLDERS if f"{link}/".startswith(f"{folder}/")],
             manifests(linked()[link]),
         message:
-            "what an experiment's folder names"
+            "stages in an experiment's folder"
 
 
 def merged(wildcards):

@@ -137,7 +137,7 @@ def test_ctrl_c_that_a_library_turns_into_an_error_of_its_own_is_ctrl_c(monkeypa
         ),
         (["export", "file", "out"], "error: file is no finished stage, nor a link to one. Give one such as "),
         (["push", "nowhere", "me/model"], "error: nowhere is no checkpoint: give a folder that"),
-        (["export", "x" * 300, "out"], "error: a name is longer than the file system takes ([Errno 36]"),
+        (["export", "x" * 300, "out"], "error: a name is too long for the file system ([Errno 36]"),
         (["report", "toy.yaml", "--output", "file/page"], "argument --output: file is no folder"),
     ],
 )
@@ -210,7 +210,7 @@ def test_a_damaged_weight_file_is_refused_and_nothing_is_left(checkpoint, tmp_pa
     path = checkpoint / "checkpoint/model.safetensors"
     content = path.read_bytes()
     path.write_bytes(content[:-8] if damage == "truncated" else content[:-1] + bytes([content[-1] ^ 1]))
-    with pytest.raises(Refusal, match="model.safetensors (has .* bytes|does not have the SHA-256)"):
+    with pytest.raises(Refusal, match="model.safetensors (has .* bytes|does not match the SHA-256)"):
         export(checkpoint, tmp_path / "out/model")
     assert list((tmp_path / "out").iterdir()) == []
 
@@ -257,7 +257,7 @@ def test_systems_of_several_seeds_are_tested_over_queries_and_seeds(stages, tmp_
     assert said[2] == "p: two-sided, over queries and seeds (3 of A, 3 of B), both random"
     assert said[3].startswith("+0.650  0.150 -> 0.800  q0")
     seed_one = home / "one/seed-1/episode-1/evaluate-test"
-    assert compare(seed_one, paths[1], None, None, 0).endswith("of these checkpoints: another seed may turn it")
+    assert compare(seed_one, paths[1], None, None, 0).endswith("another seed may differ")
     with pytest.raises(Refusal, match="no finished stage"):
         compare(home / "one/episode-2/evaluate-test", paths[1], None, None, 0)
 

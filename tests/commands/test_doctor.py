@@ -123,7 +123,7 @@ def test_a_small_disk_fails_with_how_to_get_room(doctor, monkeypatch):
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: namedtuple("usage", "free")(5e8))
     status, lines = doctor()
     assert status == 1 and lines["disk"].startswith("fails")
-    assert "needs 1.00 GB, its disk has 0.50 GB free: free some space (`teleport prune" in lines["disk"]
+    assert "needs 1.00 GB, but its disk has 0.50 GB free: free some space (`teleport prune" in lines["disk"]
 
 
 def test_packages_that_a_borrowed_machine_lacks_are_said(doctor, monkeypatch):

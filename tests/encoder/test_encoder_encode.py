@@ -281,7 +281,7 @@ def test_overlap_is_that_of_two_whole_searches_also_when_each_block_has_another_
 
 def test_a_value_that_overflows_float16_is_an_error():
     message = (
-        "encoder.vectors: fp16 holds values up to 65504, a passage's vector has 70000. Set encoder.vectors to fp32."
+        "encoder.vectors: fp16 holds values up to 65504, but a passage's vector has 70000. Set encoder.vectors to fp32."
     )
     with pytest.raises(ValueError, match=re.escape(message)):
         encode.require_float16(np.array([[1, -70000]], np.float32))

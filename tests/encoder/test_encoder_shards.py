@@ -202,14 +202,14 @@ def edit_manifest(**facts):
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (flip_a_byte, r"2-of-3/passages.npy does not have the SHA-256 of its manifest.*Delete the folder .*2-of-3 and"),
+        (flip_a_byte, r"2-of-3/passages.npy does not match the SHA-256.*Delete the folder .*2-of-3 and"),
         (lambda f: (f / "passages.npy").write_bytes(b"x"), "2-of-3/passages.npy has 1 bytes, its manifest says"),
         (lambda f: (f / "passages.npy").unlink(), "2-of-3/passages.npy is missing although.*Delete the folder"),
         (lambda f: (f / "manifest.json").unlink(), "2-of-3/manifest.json is missing.*Delete the folder .*2-of-3 and"),
         (lambda f: (f / "manifest.json").write_text("{"), "2-of-3/manifest.json is not valid JSON.*Delete the folder"),
         (
             edit_manifest(dtype="bfloat16"),
-            "2-of-3 was computed in bfloat16 on cpu, this job computes in float32 on cpu",
+            "2-of-3 was computed in bfloat16 on cpu, but this job computes in float32 on cpu",
         ),
         (edit_manifest(rows=[0, 12]), "2-of-3 begins at row 0 instead of 4. Delete the folder"),
         (edit_manifest(rows=[4, 13]), "3-of-3 begins at row 12 instead of 13"),

@@ -100,7 +100,7 @@ def test_a_conflict_names_both(folder, said, message):
 @pytest.mark.parametrize(
     ("path", "content", "message"),
     [
-        ("1_Pooling/config.json", {"pooling_mode": "max"}, "has the pooling max, which is not computed"),
+        ("1_Pooling/config.json", {"pooling_mode": "max"}, "has the pooling max"),
         ("1_Pooling/config.json", {"pooling_mode": ["cls", "mean"]}, "has the pooling cls and mean, which is not"),
         ("1_Pooling/config.json", [], "1_Pooling/config.json: its content: Input should be a valid dict"),
         ("modules.json", [{"path": "", "type": "a.Transformer"}, {"path": "1_D", "type": "a.Dense"}], "module Dense,"),

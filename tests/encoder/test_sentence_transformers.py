@@ -209,11 +209,11 @@ def test_lower_case_is_the_checkpoints(stages, tmp_path):
 @pytest.mark.parametrize(
     ("file", "changes", "said"),
     [
-        ("1_Pooling/config.json", {"pooling_mode": "max"}, "the pooling max, which is not computed here"),
+        ("1_Pooling/config.json", {"pooling_mode": "max"}, "the pooling max"),
         ("1_Pooling/config.json", {"pooling_mode": ["cls", "mean"]}, "the pooling cls and mean, which is not computed"),
         ("1_Pooling/config.json", {"pooling_mode": 5}, "pooling_mode"),
         ("1_Pooling/config.json", {"include_prompt": False}, "leaves prompts out of the pooling"),
-        ("config_sentence_transformers.json", {"truncate_dim": 16}, "truncate_dim 16, which is not computed here"),
+        ("config_sentence_transformers.json", {"truncate_dim": 16}, "truncate_dim 16, which is not supported"),
         ("config_sentence_transformers.json", {"prompts": ["x"]}, "prompts: Input should be a valid dictionary"),
         ("config_sentence_transformers.json", {"prompts": {"query": 5}}, "prompts.query"),
         ("sentence_bert_config.json", {"max_seq_length": "many"}, "max_seq_length: Input should be a valid integer"),

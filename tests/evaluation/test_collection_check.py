@@ -90,7 +90,7 @@ def test_evaluated_split_is_missing(stages):
 
 
 def test_evaluated_split_is_empty(stages):
-    with pytest.raises(ValueError, match="names 'dev', but the collection has no judged queries in it"):
+    with pytest.raises(ValueError, match="names 'dev', but the collection has no judged queries there"):
         check(stages, {"splits": ["dev"]})
 
 

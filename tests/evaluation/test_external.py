@@ -71,7 +71,7 @@ def test_lists_are_ordered_by_score_then_by_descending_id(stages, collection, tm
         ("qa Q0 d0 4 nan t", "line 5: the score 'nan' is not a finite number."),
         ("qz Q0 d0 1 1.0 t", "line 5: query 'qz' is not among the split's judged queries. Give the run of this split,"),
         ("qa Q0 d9 4 1.0 t", "line 5: passage 'd9' is not in the corpus. Give a run over this collection,"),
-        ("qa Q0 d1 4 1.0 t", "line 5: passage 'd1' is listed for this query on line 2 already. Remove one"),
+        ("qa Q0 d1 4 1.0 t", "line 5: passage 'd1' is already listed for this query on line 2. Remove one"),
     ],
 )  # fmt: skip
 def test_bad_lines_are_refused_with_file_line_and_remedy(stages, collection, tmp_path, line, message):
@@ -129,9 +129,7 @@ def test_a_run_without_any_query_of_the_split_is_refused(stages, collection, tmp
     """Its row would be of zeros: most likely it is the run of another split."""
     path = tmp_path / "a.run"
     path.write_text(text)
-    expected = (
-        f"{path}: none of its lines is of a query of 'test' ({text.count('qz') + text.count('qy')} are of others)"
-    )
+    expected = f"{path}: no line has a query of 'test' ({text.count('qz') + text.count('qy')} lines have other queries)"
     with pytest.raises(ValueError, match=re.escape(expected)):
         read_run(stages, collection, path, unknown_queries="drop")
 

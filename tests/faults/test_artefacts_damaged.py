@@ -14,7 +14,7 @@ from commands.disk import check_stages
 from teleport.plan.kinds import KINDS
 
 pytestmark = pytest.mark.faults
-REMEDY = re.compile(r"Run the workflow again with --forcerun (results/stages/\S+/manifest\.json): this stage and what")
+REMEDY = re.compile(r"Run the workflow again with --forcerun (results/stages/\S+/manifest\.json): this stage and all")
 
 
 def flip(path, draw, others):

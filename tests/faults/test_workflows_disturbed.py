@@ -182,7 +182,7 @@ def test_a_folder_of_any_name(finished, tmp_path, campaign, name):  # noqa: F811
 def test_a_folder_that_snakemake_cannot_read_is_named(tmp_path):
     world = World.create(tmp_path / "a {x}")
     text = world.snakemake("-n", check=False)
-    assert "a {x} has braces, which Snakemake takes for names of wildcards." in text and "Traceback" not in text
+    assert "a {x} has braces, which Snakemake reads as wildcards." in text and "Traceback" not in text
 
 
 KINDS = ["corpus", "split", "check", "pretrained", "tokens", "lexical_index", "bm25", "encode", "index", "retrieve"]

@@ -227,7 +227,7 @@ def test_a_run_from_elsewhere_can_be_the_reference():
     made = plan(**changes, evaluation={"analyses": {"against": {"run": "theirs", "split": "test"}}})
     assert {contrast.inputs["reference"].kind for contrast in made.contrasts.values()} == {"external"}
     assert analysis_tables(made)["analyses"]["against"] == "T"
-    with pytest.raises(ValueError, match="'theirs' is no entry of external with a run of 'dev'. Name BM25."):
+    with pytest.raises(ValueError, match="'theirs' is not an entry of external with a run of 'dev'. Name BM25."):
         plan(**changes, evaluation={"analyses": {"against": {"run": "theirs"}}})
 
 

@@ -186,7 +186,7 @@ def test_a_checkpoint_alone_needs_no_keys_of_a_training():
     assert made.encoder.pooling == "mean"
     assert [stage.settings.title for stage in made.stages.values() if stage.kind == "lexical_index"] == ["sep"]
     raw["evaluation"] = {"significance": {"baseline": "Zero-shot"}}
-    with pytest.raises(ValueError, match="'Zero-shot' is no row of table main"):
+    with pytest.raises(ValueError, match="'Zero-shot' is not a row of table main"):
         measured_tables(Plan(*config.load(raw)))
 
 

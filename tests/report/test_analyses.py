@@ -58,11 +58,11 @@ Collection 0123456789abcdef: 9,660 passages.
 
 Mean ± standard deviation over seeds.
 
-Errors: irrelevant passages of the whole corpus with a higher score than a positive, summed over the positives of a query, in the mean over 1,234 dev queries. Top-K errors count at most K of each positive. Ties: irrelevant passages with the positive's score, which do not count.
+Errors: irrelevant passages of the whole corpus with a higher score than a positive, summed over the positives of a query, mean over 1,234 dev queries. Top-K errors count at most K per positive. Ties: irrelevant passages with the positive's score, which do not count.
 
 Errors of ANCE, episode 1, by decades: 0 or more: 75.0% of queries, 0.0% of errors; 1 or more: 25.0% of queries, 100.0% of errors.
 
-Overlap: passages that are among the first 100 of both, as a share of so many. Wins, losses and ties of 43 queries by nDCG@10.
+Overlap: the share of the first 100 passages that both have. Wins, losses and ties of 43 queries by nDCG@10.
 
 Negatives in the top 100: share of a training query's negatives that are among its first negatives under the checkpoint that was trained on them.
 """  # noqa: E501

@@ -151,7 +151,7 @@ def test_nothing_run(tmp_path):
     texts = World(tmp_path).write()
     verdicts = [line.split("|")[8].strip() for line in texts["md"].splitlines() if line.startswith("| ")][1:]
     assert verdicts == [":--", "cited", *["not run"] * 6]
-    run = "0 of 6 figures were run. What was not run is not reproduced. 1 more figure is only cited."
+    run = "0 of 6 figures were run. Figures without a run are not reproduced. 1 more figure is only cited."
     assert f"\n{run}\n" in texts["md"]
     assert "not reported" in texts["md"]  # Never has no published MRR@10
 
@@ -204,7 +204,7 @@ A & B
 
 Published: A paper, Table 1.
 
-4 of 6 figures were run: 1 exact, 1 off (above), 1 off (below), 1 within tolerance. What was not run is not reproduced. 1 more figure is only cited.
+4 of 6 figures were run: 1 exact, 1 off (above), 1 off (below), 1 within tolerance. Figures without a run are not reproduced. 1 more figure is only cited.
 
 Figures of nq: results/published/nq.
 
@@ -212,7 +212,7 @@ Tolerance ±0.3, above and below: so it is.
 
 Mean ± standard deviation over seeds.
 
-Released checkpoint: the system as its makers gave it, under our evaluation.
+Released checkpoint: the authors' checkpoint under our evaluation.
 
 Ours on collection 0123456789abcdef: 9,660 passages, 10 dev queries.
 
@@ -234,13 +234,13 @@ g\_1 & Tele & 39.1 / 38.8 $\pm$ 0.3 & 98.4 / 97.0 $\pm$ 1.4 & tele, last episode
  & Never & – / – & – / – & not run \\
 \bottomrule
 \end{tabular}}
-\par\footnotesize Cells: published / ours, where something here repeats the system; otherwise published alone.
+\par\footnotesize Cells: published / ours; published only, if nothing here repeats the system.
 \par\footnotesize Published: A paper, Table 1.
-\par\footnotesize 4 of 6 figures were run: 1 exact, 1 off (above), 1 off (below), 1 within tolerance. What was not run is not reproduced. 1 more figure is only cited.
+\par\footnotesize 4 of 6 figures were run: 1 exact, 1 off (above), 1 off (below), 1 within tolerance. Figures without a run are not reproduced. 1 more figure is only cited.
 \par\footnotesize Figures of nq: results/published/nq.
 \par\footnotesize Tolerance $\pm$0.3, above and below: so it is.
 \par\footnotesize Mean $\pm$ standard deviation over seeds.
-\par\footnotesize Released checkpoint: the system as its makers gave it, under our evaluation.
+\par\footnotesize Released checkpoint: the authors' checkpoint under our evaluation.
 \par\footnotesize Ours on collection 0123456789abcdef: 9,660 passages, 10 dev queries.
 \par\footnotesize A note.
 \end{table*}
@@ -335,7 +335,7 @@ def test_hours_add_up_from_the_manifests(tmp_path):
     world.finish(trains[2], {"train_seconds": 3 * 3600.0}, attempt=2, hardware={"processor": "P", "gpu": "G"})
     texts = world.write()
     assert figures_of(texts["csv"]) == expected | {"third": "3", "overall": "13.5"}
-    assert "\nTimes of ours on G and P.\n" in texts["md"] and "of its last attempt" in texts["md"]
+    assert "\nOur times were measured on G and P.\n" in texts["md"] and "of its last attempt" in texts["md"]
 
 
 ANSWERS = {"collection": {"source": "apidocs", "packages": ["numpy"], "positives": "answers"}}
@@ -445,7 +445,7 @@ def test_every_table_generates_with_nothing_run(tmp_path, monkeypatch, name):
     assert len(lines) > 2
     assert all(",not run," in line or ",cited,cited," in line for line in lines[1:])
     text = (tmp_path / f"{name}.md").read_text()
-    assert "\n0 of " in text or "\nAll figures are only cited: nothing here repeats these systems.\n" in text
+    assert "\n0 of " in text or "\nAll figures are cited: nothing here repeats these systems.\n" in text
 
 
 def test_names_and_paths():
@@ -610,7 +610,7 @@ def test_a_table_that_nothing_here_repeats_is_cited_whole(tmp_path):
     assert stages_behind(world.spec) == set()
     texts = world.write()["md"]
     assert texts.count("| cited | cited |") == 7 and "not run" not in texts
-    assert "\nAll figures are only cited: nothing here repeats these systems.\n\nA note.\n" in texts
+    assert "\nAll figures are cited: nothing here repeats these systems.\n\nA note.\n" in texts
 
 
 @pytest.mark.parametrize(

@@ -122,8 +122,8 @@ Every system
 
 * System & Co .500: not above BM25 (+.050, p .22); +.050 over Zero-shot (p .0039).
 
-By RR@10, at 0.05, two-sided, Holm-corrected over all of these comparisons; of these checkpoints: \
-another seed may turn it. Only 10 queries: other queries may well say otherwise (25 are the usual least).
+By RR@10, at 0.05, two-sided, Holm-corrected over all of these comparisons; this compares these checkpoints: \
+another seed may differ. Only 10 queries: other queries may well give another result (25 are the usual minimum).
 
 | System | Episode | RR@10 | R@100 |
 | :-- | --: | --: | --: |
@@ -139,7 +139,7 @@ Made from numpy 2.4.6, scipy 1.17.0.
 
 Tested over queries: permutation test, 9,999 resamples.
 
-Of a trained system with fewer than 3 seeds a mark speaks of these checkpoints: another seed may turn it.
+For a trained system with fewer than 3 seeds, a mark compares these checkpoints: another seed may differ.
 
 Best of each column in bold.
 """  # noqa: E501
@@ -166,7 +166,7 @@ System \& Co & 1 & \textbf{0.500}$^{\dagger}$ & \textbf{0.950} \\
 \par\footnotesize Made from numpy 2.4.6, scipy 1.17.0.
 \par\footnotesize $^{\dagger}$ differs from Zero-shot, p $<$ 0.05 (two-sided, paired, Holm-corrected within the column).
 \par\footnotesize Tested over queries: permutation test, 9,999 resamples.
-\par\footnotesize Of a trained system with fewer than 3 seeds a mark speaks of these checkpoints: another seed may turn it.
+\par\footnotesize For a trained system with fewer than 3 seeds, a mark compares these checkpoints: another seed may differ.
 \par\footnotesize Best of each column in bold.
 \end{table}
 """  # noqa: E501
@@ -245,7 +245,7 @@ def test_two_seeds_are_averaged_and_speak_of_these_checkpoints(world):
     texts = world.write(world.spec(measures=["RR@10"]))
     p = paired_p_value(np.mean(seeds, axis=0), base, 9999, derive_seed(42, "significance", "A", 1, "RR@10"))
     assert texts["csv"].splitlines()[2].endswith(f",{p:.6g}")
-    assert "fewer than 3 seeds a mark speaks of these checkpoints" in texts["md"] and "crossed" not in texts["md"]
+    assert "fewer than 3 seeds, a mark compares these checkpoints" in texts["md"] and "crossed" not in texts["md"]
 
 
 def test_seeds_of_the_same_number_are_paired_in_whatever_order(world):
@@ -430,7 +430,7 @@ def test_verdicts_of_more_systems_than_a_table_has_are_counted(world):
     above, _, _ = world.write(world.spec(measures=["RR@10"]))["md"].partition("\n|")
     assert (
         above.count("\n* S") == 5
-        and "(25 are the usual least). Those of 2 more systems are on the report page.\n" in above
+        and "(25 are the usual minimum). The report page has the verdicts of 2 more systems.\n" in above
     )
     assert f"(p {p_text(7 * 2 / 2**10)})" in above
 
@@ -565,7 +565,7 @@ def test_the_step_that_a_dev_set_has_selected_is_a_column(world):
     texts = world.write(world.spec(measures=["RR@10"]) | {"significance": None, "columns": ["step"]})
     assert "| BM25 | 0 | – | 0.500 |" in texts["md"]
     assert "| Easy | 1 | 20, 0 | **0.650** ± 0.071 |" in texts["md"]
-    assert "0 is where it started" in texts["md"]
+    assert "0 is the start" in texts["md"]
 
 
 def test_an_index_has_its_size_and_a_compressed_one_its_recall(world):

@@ -266,7 +266,7 @@ def test_digests_that_are_known_are_combined_to_the_same_code(with_losses):
 
 
 def test_a_module_that_is_not_there_is_named(library):
-    with pytest.raises(ValueError, match=r"no library module teleport\.a\.gone: it needs a file below"):
+    with pytest.raises(ValueError, match=r"no library module teleport\.a\.gone: add a file in"):
         digest({"loss": "teleport.a.gone"})
 
 

@@ -85,11 +85,14 @@ def test_concurrent_jobs_have_distinct_devices_and_a_third_waits(machine):
     for process, text in [(third, "waiting: "), (fourth, "waiting: ")]:
         waits_for(process, text)
     logs = [process.log.read_text() for process in (third, fourth)]
-    assert sorted("1 of the CUDA devices GPU-aaaa, GPU-bbbb, which other jobs have" in log for log in logs) == [
+    assert sorted("1 of the CUDA devices GPU-aaaa, GPU-bbbb, which other jobs use" in log for log in logs) == [
         False,
         True,
     ]
-    assert sorted("other jobs wait for CUDA devices before this one" in log for log in logs) == [False, True]
+    assert sorted("other jobs are ahead of this one in the queue for CUDA devices" in log for log in logs) == [
+        False,
+        True,
+    ]
     first.stdin.close()
     second.stdin.close()
     assert {got(third), got(fourth)} == {"GPU-aaaa", "GPU-bbbb"}
@@ -124,7 +127,7 @@ def test_more_than_there_are_is_an_error(machine):
     process = machine(3)
     assert process.wait(20) == 1
     error = process.log.read_text()
-    assert "the stage asks for 3 CUDA devices" in error and "--set-resources train:gpu=2" in error
+    assert "the stage needs 3 CUDA devices" in error and "--set-resources train:gpu=2" in error
 
 
 def test_a_given_list_is_leased_from(machine):
@@ -229,7 +232,7 @@ def test_a_device_that_is_listed_twice_is_one(tmp_path, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,3,5")
     assert visible_devices() == ["3", "5"]
     with (
-        pytest.raises(ValueError, match="asks for 3 CUDA devices .*, 2 can be used here: 3, 5"),
+        pytest.raises(ValueError, match="needs 3 CUDA devices .* 2 are available: 3, 5"),
         lease_devices(3, tmp_path),
     ):
         pass
@@ -252,7 +255,7 @@ def test_a_file_system_without_locks_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr(locks.fcntl, "flock", refuse)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     with (
-        pytest.raises(ValueError, match="cannot be locked .*Function not implemented.* put `results` on a file system"),
+        pytest.raises(ValueError, match="cannot be locked .*Function not implemented.* Put `results` on a file system"),
         lease_devices(1, tmp_path),
     ):
         pass

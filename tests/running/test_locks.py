@@ -154,7 +154,7 @@ def waiting(job, stages):
         fcntl.flock(file, fcntl.LOCK_EX)
         process = subprocess.Popen(command, cwd=stages.root, stderr=subprocess.PIPE, text=True)
         line = process.stderr.readline()
-        assert f"waiting: another process makes index/{job.key} (which has just begun or is about to end)" in line
+        assert f"waiting: another process works on index/{job.key} (it has just started or is about to end)" in line
         yield process, file
         process.kill()
         process.wait()

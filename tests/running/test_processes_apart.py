@@ -30,7 +30,7 @@ def test_results_are_in_the_order_of_the_tasks(number):
 
 
 def test_one_that_is_killed_is_a_sentence():
-    sentence = r"^one of 2 processes died\. Where no error stands above, it was killed\. .*\(--set-threads\).* helps\.$"
+    sentence = r"^one of 2 processes died\. If there is no error above, it was killed\. .*\(--set-threads\).* helps\.$"
     with pytest.raises(ValueError, match=sentence), processes_apart(2, None) as each:
         list(each(die, range(4)))
 

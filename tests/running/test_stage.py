@@ -59,10 +59,10 @@ def test_an_artefact_is_read_through_its_manifest(stages, made):
     [
         (
             lambda p: p.write_text("hell"),
-            "a.txt has 4 bytes, its manifest says 5: torn or edited. Run the workflow again",
+            "a.txt has 4 bytes, but 5 in its manifest: torn or edited. Run the workflow again",
         ),
-        (lambda p: p.write_text("hallo"), "a.txt does not have the SHA-256 of its manifest: torn or edited."),
-        (lambda p: p.unlink(), "a.txt is missing although its manifest lists it."),
+        (lambda p: p.write_text("hallo"), "a.txt does not match the SHA-256 in its manifest"),
+        (lambda p: p.unlink(), "a.txt is missing, but its manifest lists it."),
     ],
 )
 def test_a_torn_or_edited_artefact_is_named(stages, made, damage, message):
@@ -86,7 +86,7 @@ def test_a_large_edited_file_is_found_on_request(made, monkeypatch):
     [
         ("{", "not valid JSON"),
         ('{"kind": "merge", "key": "0"}', "describes merge/0, another stage"),
-        ('{"facts": {"lines": 7}, "sha256": "0f"}', "does not have the SHA-256 that it ends with: torn or edited. Run"),
+        ('{"facts": {"lines": 7}, "sha256": "0f"}', "does not match its own SHA-256: torn or edited. Run"),
         ("[]", "does not have the SHA-256"),
         ("[" * 9999, "not valid JSON"),
         (None, "is missing: not finished, or deleted. Run the workflow again with --forcerun"),
@@ -163,7 +163,7 @@ def test_equal_artefacts_have_equal_digests(stages, made):
 
 
 def test_too_little_disk_is_said_before_the_work(tmp_path):
-    with pytest.raises(ValueError, match=r"needs 1000000000000.00 GB, its disk has .* GB free: free some space"):
+    with pytest.raises(ValueError, match=r"needs 1000000000000.00 GB, but its disk has .* GB free: free some space"):
         require_free_space(tmp_path / "not" / "there", 10**21)
     require_free_space(tmp_path, 1)
 
@@ -206,7 +206,7 @@ def test_the_manifest_says_where_the_artefact_comes_from(monkeypatch, tmp_path):
 @pytest.mark.parametrize("files", [[], ["--files", "0123456789ab"]])
 def test_a_stage_refuses_to_run_code_edited_since_the_workflow_started(monkeypatch, tmp_path, files):
     message = command(monkeypatch, tmp_path, write("hello"), "c", *files)
-    assert "the code of the stage merge was edited since the workflow started, with digest c: run" in message
+    assert "the code of the stage merge was edited after the workflow started with digest c. Run" in message
     assert [path.name for path in tmp_path.glob("results/stages/*/*/*")] == ["stage.json"]
 
 

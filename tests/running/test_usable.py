@@ -95,7 +95,7 @@ def test_that_the_cpu_is_meant_can_be_said(machine, monkeypatch):
     require_usable()
 
 
-UNUSABLE, NOT_GIVEN = "torch cannot compute on the leased", "this job of a cluster asks for CUDA devices"
+UNUSABLE, NOT_GIVEN = "torch cannot compute on the leased", "this cluster job needs CUDA devices"
 GOES_ON = "the settings of the"
 
 

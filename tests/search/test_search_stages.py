@@ -281,5 +281,5 @@ def test_a_shard_of_a_search_that_is_damaged_is_refused(stages, world):
     data = bytearray((job.resume / "scores.npy").read_bytes())
     data[-1] ^= 1
     (job.resume / "scores.npy").write_bytes(data)
-    with pytest.raises(ValueError, match=r"2-of-2/scores.npy does not have the SHA-256 of its manifest.*Delete the"):
+    with pytest.raises(ValueError, match=r"2-of-2/scores.npy does not match the SHA-256.*Delete the"):
         finish(Job(made.spec | {"shards": 2}, root=stages.root))

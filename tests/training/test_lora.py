@@ -176,7 +176,7 @@ def test_first_matrices_are_of_the_seed_alone():
 
 
 def test_unknown_targets_are_refused_by_name(world):
-    said = "encoder.lora.targets has 'query', and the linear layers of qwen3 are q_proj, k_proj, v_proj, o_proj, "
+    said = "encoder.lora.targets has 'query', but the linear layers of qwen3 are q_proj, k_proj, v_proj, o_proj, "
     with pytest.raises(Refusal, match=said):
         world.finished(world.job(lora=LORA | {"targets": ["q_proj", "query"]}))
 

@@ -257,7 +257,7 @@ def test_cases_are_the_largest_wins_and_losses(drawn):
         ({"kind": "histogram", "systems": ["nobody"]}, "there is no experiment 'nobody'"),
         ({"kind": "map", "split": "dev", "vectors": ["tele"], "systems": ["tele"]}, "'dev' is not evaluated"),
         ({"kind": "scores", "split": "test", "queries": ["q1"], "systems": ["tele"]}, "has no query 'q1'"),
-        ({"kind": "cases", "systems": ["tele"], "queries": ["q1"]}, "'q1' is no judged query"),
+        ({"kind": "cases", "systems": ["tele"], "queries": ["q1"]}, "'q1' is not a judged query"),
         ({"kind": "bars", "table": "no.yaml"}, "there is no file no.yaml"),
     ],
 )
@@ -282,7 +282,7 @@ def test_an_analysis_that_is_not_planned_is_asked_for(drawn, tmp_path, monkeypat
     evaluation = {key: value for key, value in drawn.config["evaluation"].items() if key != "analyses"}
     changes = {"evaluation": evaluation, "figures": {"wrong": {"kind": "histogram", "systems": ["tele"]}}}
     (tmp_path / "toy.yaml").write_text(yaml.safe_dump(drawn.config | changes))
-    with pytest.raises(Refusal, match=r"figures.wrong: it needs evaluation.analyses.errors. Add it."):
+    with pytest.raises(Refusal, match=r"figures.wrong: add evaluation.analyses.errors"):
         planned_figures(Plan(*load_files([tmp_path / "toy.yaml"])))
 
 

@@ -27,4 +27,4 @@ def test_a_batch_that_two_processes_cannot_share_says_so(world):
     said = "training.batch_queries 3 with accumulate 1 is 3 queries at a time, which 2 processes"
     assert re.search(rf"failed: train.*: {said} .* a multiple of 2", text), text
     (log,) = (log for log in (world.folder / "results/logs/train").glob("*.log") if said in log.read_text())
-    assert "the others were ended too" in log.read_text()
+    assert "the others were stopped too" in log.read_text()

@@ -95,4 +95,4 @@ def test_tied_headed_and_distilbert(tmp_path):
 
 def test_without_released_checkpoints_the_target_says_so(world):
     printed = world.snakemake("published_checkpoints", check=False)
-    assert "no published table has figures of checkpoints from elsewhere alone: name one under the key" in printed
+    assert "no published table has only figures of released checkpoints: name one under the key" in printed

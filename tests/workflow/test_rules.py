@@ -111,7 +111,7 @@ def test_an_edited_loss_concerns_its_trainings_and_a_new_one_nothing(world):
     ("target", "said"),
     [
         ("results/tables/other.md", "No rule to produce results/tables/other.md"),
-        ("results/experiments/other/plan.tsv", "results/experiments/other is no stage of this configuration."),
+        ("results/experiments/other/plan.tsv", "results/experiments/other is not a stage of this configuration."),
         ("results/experiments/other/plan.tsv", "results/experiments has nll, softmax."),
     ],
 )

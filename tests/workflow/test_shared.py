@@ -74,4 +74,4 @@ def test_a_fetched_experiment_has_the_same_table_and_a_job_asks_the_places_of_th
     (clone.folder / "results/stages/train" / first.parent.name / "finished.json").unlink()
     clone.config["training"] = clone.config["training"] | {"steps": 6}
     said = clone.snakemake(f"results/stages/train/{first.parent.name}/{MANIFEST}", check=False)
-    assert f"stages/train/{first.parent.name}/losses.tsv does not have the size and SHA-256" in said
+    assert f"stages/train/{first.parent.name}/losses.tsv does not match the size and SHA-256" in said

@@ -62,5 +62,5 @@ def test_an_experiment_is_asked_for_as_a_whole(finished):
 def test_a_name_that_is_no_stage_is_refused_with_what_there_is(finished):
     wrong = f"{HOME}/episode-9/encode-passages"
     text = finished.snakemake("-n", wrong, check=False)
-    assert f"{wrong} is no stage of this configuration. {HOME} has check, corpus, encode-passages, " in text
+    assert f"{wrong} is not a stage of this configuration. {HOME} has check, corpus, encode-passages, " in text
     assert "episode-3" in text and "Traceback" not in text

@@ -182,9 +182,9 @@ CAUSES = {
     interrupted: ("interrupted: stages save their work and end", AGAIN),
     bad_line: (r"failed: corpus .*: data/toy/corpus.tsv, line 241: column count 1, expected 3", AGAIN),
     ended: (rf"{FAILED}the process was ended by signal 15, SIGTERM: .*\n +{LOG}\n", AGAIN),
-    locked: (f"BM25 waits: another process makes {KIND}/.*; end it, or let it finish", AGAIN),
+    locked: (f"BM25 waits: another process works on {KIND}/.*; wait for it, or stop it", AGAIN),
     full_disk: (rf"{FAILED}no room left on the disk \(.*free some space \(.*\n +{LOG}\n", AGAIN),
-    read_only: (r"Permission denied: 'results/stages", "error: access is refused; have what is named readable"),
+    read_only: (r"Permission denied: 'results/stages", "error: access is refused; make the named file readable"),
     damaged_artefact: (rf"{FAILED}.*corpus.parquet has \d+ bytes, .* torn or edited", "--forcerun results/stages/corp"),
     missing_file: (r"\nerror: collection.path: data/toy has no corpus.tsv", "Name the corpus's folder."),
     no_checkpoint: (

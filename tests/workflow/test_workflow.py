@@ -187,7 +187,7 @@ def test_a_stage_refuses_code_that_was_edited_while_the_workflow_ran(world):
         module = world.folder / "workflow_scripts/teleport/negatives/merge.py"
         module.write_text(module.read_text() + "\n\nADDED = 1\n")
     assert process.wait(120) == 1 and not (world.folder / manifest).exists()
-    assert "the code of the stage merge was edited since the workflow started" in log.read_text()
+    assert "the code of the stage merge was edited after the workflow started" in log.read_text()
 
 
 @pytest.mark.parametrize(
@@ -223,7 +223,7 @@ def test_a_collection_that_does_not_suit_is_refused_before_encoding(world, targe
             for of_more in [
                 (lambda c: c["collection"].update(path="data/none"), "collection.path: there is no folder data/none."),
                 (lambda c: c["encoder"]["checkpoint"].update(folder="data/none"), "there is no folder data/none"),
-                (lambda c: c["evaluation"]["significance"].update(baseline="BM52"), "'BM52' is no row of table main"),
+                (lambda c: c["evaluation"]["significance"].update(baseline="BM52"), "'BM52' is not a row of table"),
                 (lambda c: c["evaluation"].update(measures=["RRR@10"]), "there is no measure 'RRR@10'"),
                 (
                     lambda c: c["evaluation"].update(measures=["R@51"]),

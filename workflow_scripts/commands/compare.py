@@ -107,7 +107,7 @@ def how_tested(found, seeds_of_a, seeds_of_b):
     if found.method == "crossed":
         return f"p: two-sided, over queries and seeds ({seeds_of_a} of A, {seeds_of_b} of B), both random"
     text = f"p: two-sided, over queries, permutation test with {RESAMPLES:,} resamples"
-    return text + ("; of these checkpoints: another seed may turn it" if found.checkpoints else "")
+    return text + ("; this compares these checkpoints: another seed may differ" if found.checkpoints else "")
 
 
 def of_query(stages, query, text):

@@ -12,13 +12,13 @@ LENGTHS = {"max_query_tokens": 32, "max_passage_tokens": 128}  # where nobody sa
 
 def refuse_conflict(own, settings, names=("pooling", "normalize", "query_prefix", "passage_prefix", "lower_case")):
     """Raise Refusal when `settings` (attributes) say something else than the files; None says nothing."""
-    cut = {"pooling"} if getattr(settings, "layers", None) else set()  # the files speak of the last layer
+    cut = {"pooling"} if getattr(settings, "layers", None) else set()  # the files describe the last layer
     for name in set(names) & set(own) - cut:
         said, (value, file) = getattr(settings, name), own[name]
         if said is not None and said != value:
             raise Refusal(
                 f"encoder.{name} is {said!r}, but {file} says {value!r}. Set it to {value!r}, or to null, which takes "
-                "what the checkpoint says."
+                "the checkpoint's value."
             )
 
 
@@ -36,8 +36,8 @@ def refuse_too_long(own, made, names=tuple(LENGTHS), silent=(), of=""):
 
 
 def completed(encoder):
-    """A settings.Encoder in which everything is said: by the configuration, by the checkpoint's files, or as usual. The
-    small files of one on the hub are fetched only where something is left out."""
+    """A settings.Encoder with every value set: by the configuration, by the checkpoint's files, or by the defaults. The
+    small files of a checkpoint on the hub are fetched only if a value is missing."""
     usual = {"normalize": False, "query_prefix": "", "passage_prefix": ""} | LENGTHS
     silent = [name for name in ("pooling", *usual) if getattr(encoder, name) is None]
     checkpoint, own, queries = encoder.checkpoint, {}, {}
@@ -55,7 +55,7 @@ def completed(encoder):
         usual |= {name: min(usual[name], known["positions"]) for name in LENGTHS}
     if encoder.pooling is None and "pooling" not in known:
         raise Refusal(
-            f"encoder.pooling: neither the configuration nor {checkpoint.place} says it (there is no modules.json with "
+            f"encoder.pooling: neither the configuration nor {checkpoint.place} sets it (there is no modules.json with "
             "a Pooling module). Set it to cls or mean, whichever the checkpoint was trained with."
         )
     if encoder.lower_case is None and "lower_case" in known:
@@ -66,6 +66,6 @@ def completed(encoder):
     if not known.get("include_prompt", True) and (made.query_prefix or made.passage_prefix):
         raise Refusal(
             f"encoder: {own['include_prompt'].file} leaves prompts out of the pooling (include_prompt: false), which "
-            "is not computed here. Take another checkpoint, or one without prompts."
+            "is not supported. Use another checkpoint, or one without prompts."
         )
     return made

@@ -175,6 +175,6 @@ def require_float16(vectors):
     """Raise Refusal when a value of float32 vectors overflows float16."""
     if (largest := np.abs(vectors).max(initial=0)) > LARGEST:
         raise Refusal(
-            f"encoder.vectors: fp16 holds values up to {LARGEST:.0f}, a passage's vector has {largest:g}. Set "
+            f"encoder.vectors: fp16 holds values up to {LARGEST:.0f}, but a passage's vector has {largest:g}. Set "
             "encoder.vectors to fp32."
         )

@@ -29,7 +29,7 @@ def add_adapters(encoder, lora, seed):
     known = list(dict.fromkeys(layers))
     if unknown := [name for name in lora.targets or [] if name not in known]:
         model_type = encoder.backbone.config.model_type
-        said = f"encoder.lora.targets has {unknown[0]!r}, and the linear layers of {model_type} are {', '.join(known)}"
+        said = f"encoder.lora.targets has {unknown[0]!r}, but the linear layers of {model_type} are {', '.join(known)}"
         raise Refusal(f"{said}. Name some of these, or null for all.")
     options = LoraConfig(r=lora.rank, lora_alpha=lora.alpha, target_modules=lora.targets or known)
     with torch.random.fork_rng(devices=[]):
@@ -61,13 +61,13 @@ def load_adapters(encoder, folder, base):
     for name, key in (("r", "rank"), ("lora_alpha", "alpha"), ("target_modules", "targets")):
         given, there = (sorted(each) if key == "targets" else each for each in (getattr(own, name), saved[name]))
         if given != there:
-            said = f"encoder.lora.{key} is {given}, but the adapters in {folder}, with which the episode goes on, have"
+            said = f"encoder.lora.{key} is {given}, but the adapters in {folder}, which the episode continues, have"
             raise Refusal(f"{said} {there}. Set it to that, or training.start_from to pretrained.")
     with safe_open(folder / WEIGHTS, framework="pt") as file:
         trained_on = file.metadata()["base"]
     if trained_on != (digest := sha256_file(base / "model.safetensors")):
         raise Refusal(
-            f"the adapters in {folder}, with which the episode goes on, are of another base: they were trained on "
+            f"the adapters in {folder}, which the episode continues, belong to another base: they were trained on "
             f"weights with the SHA-256 {trained_on[:12]}…, and those in {base} have {digest[:12]}…. Start from that "
             "base, or set encoder.lora to null, which trains all weights of what it starts from."
         )

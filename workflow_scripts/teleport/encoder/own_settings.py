@@ -182,7 +182,7 @@ def require_modules(file, modules):
         if name == "Transformer" and Path(module.path) != Path():
             refuse(file, f"the transformer in a folder of its own, {module.path!r}")
         if Path(module.path).is_absolute() or ".." in Path(module.path).parts:
-            raise Refusal(f"{KEY}: {file} has the path {module.path!r}, outside the checkpoint. Get it anew.")
+            raise Refusal(f"{KEY}: {file} has the path {module.path!r}, outside the checkpoint. Get it again.")
         if name != "Dense" or names[: len(places)][-1:] != ["Dense"]:
             places.append(MODULES.index(name))
     if places != sorted(set(places)) or names[0] != MODULES[0]:
@@ -192,7 +192,7 @@ def require_modules(file, modules):
 def refuse(file, what):
     """Raise the Refusal of `what` a file of the checkpoint has."""
     raise Refusal(
-        f"{KEY}: {file} has {what}, which is not computed here. Give a checkpoint of transformer, pooling (cls, "
+        f"{KEY}: {file} has {what}, which is not supported. Give a checkpoint of transformer, pooling (cls, "
         "mean or lasttoken), maybe linear layers, of which a single one may have a LayerNorm, maybe normalisation."
     )
 
@@ -203,7 +203,7 @@ def read_sizes(config, file):
     heads, width = sizes.num_attention_heads, sizes.hidden_size
     if width and heads and not sizes.head_dim and width % heads:
         wrong = f"num_attention_heads {heads}, of which hidden_size {width} is no multiple"
-        raise Refusal(f"{KEY}: {file} has {wrong}. Get the checkpoint anew.")
+        raise Refusal(f"{KEY}: {file} has {wrong}. Get the checkpoint again.")
     return sizes
 
 
@@ -222,7 +222,7 @@ def require_sizes(sizes, weights, file):
     for name, number in has.items():
         if (getattr(sizes, name) or 0) > number:
             said = f"{name} {getattr(sizes, name)}, the weights have {number}"
-            raise Refusal(f"{KEY}: {file} has {said}. Get the checkpoint anew.")
+            raise Refusal(f"{KEY}: {file} has {said}. Get the checkpoint again.")
 
 
 def read_form(form, path):
@@ -233,7 +233,7 @@ def read_form(form, path):
         content = json.loads(path.read_text(encoding="utf-8"), parse_constant=no_number)
         json.dumps(content, ensure_ascii=False).encode("utf-8")  # an escape may stand for half a surrogate pair
     except (ValueError, RecursionError) as error:
-        raise Refusal(f"{KEY}: {path} is not JSON in UTF-8 ({error}). Get the checkpoint anew.") from None
+        raise Refusal(f"{KEY}: {path} is not JSON in UTF-8 ({error}). Get the checkpoint again.") from None
     return checked(form, content, path)
 
 
@@ -249,4 +249,4 @@ def checked(form, content, path):
     except ValidationError as error:
         mistake = error.errors()[0]
         key, given = ".".join(map(str, mistake["loc"])) or "its content", repr(mistake["input"])[:60]
-        raise Refusal(f"{KEY}: {path}: {key}: {mistake['msg']}, not {given}. Get the checkpoint anew.") from None
+        raise Refusal(f"{KEY}: {path}: {key}: {mistake['msg']}, not {given}. Get the checkpoint again.") from None

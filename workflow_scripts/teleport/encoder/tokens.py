@@ -53,8 +53,8 @@ def run(job):
     facts = write_tokens(tokenizer, dtype, texts, *paths, progress, special["unk"])
     if facts["unknown"] > MANY_UNKNOWN:
         log.warning(
-            "%.0f %% of the tokens of %s are unknown to the tokenizer of the checkpoint, to which such texts look "
-            "alike: it lacks their script. Take a checkpoint of their language.",
+            "%.0f %% of the tokens of %s are unknown to the checkpoint's tokenizer, which does not have their script: "
+            "such texts look alike. Use a checkpoint for their language.",
             *(100 * facts["unknown"], name),
         )
     return {"vocab_size": special["vocab_size"]} | facts

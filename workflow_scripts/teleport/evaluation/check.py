@@ -52,7 +52,7 @@ def check_splits(settings, splits):
     needed = needed_splits(settings.splits, settings.dev_splits, settings.trains)
     for name, reason in needed.items():
         if not queries.get(name):
-            state = "has no judged queries in it" if name in queries else "has no such split"
+            state = "has no judged queries there" if name in queries else "has no such split"
             have = ", ".join(f"{other} ({count} queries)" for other, count in sorted(queries.items())) or "none"
             raise Refusal(
                 f"{reason}, but the collection {state}; it has: {have}. Add its queries and judgments to the "
@@ -73,12 +73,12 @@ def check_measures(settings, name, counts, grade_1_is_positive):
     if covering and not counts.get("answers"):
         raise Refusal(
             f"evaluation.measures has {covering[0]!r}, but the split {name!r} has no answers. Add answers.{name}.jsonl "
-            "to the collection, or take the measure out."
+            "to the collection, or remove the measure."
         )
     if len(covering) < len(measures) and counts.get("judgments") == 0:
         raise Refusal(
-            f"evaluation.measures has measures of judgments, but the split {name!r} has none, only answers. Give "
-            "answer coverage alone, for example [Cov@5, Cov@20, Cov@100]."
+            f"evaluation.measures has measures of judgments, but the split {name!r} has none, only answers. Use "
+            "answer coverage only, for example [Cov@5, Cov@20, Cov@100]."
         )
     if grade_1_is_positive and counts.get("judgments") and counts.get("positives") == 0:
         raise Refusal(

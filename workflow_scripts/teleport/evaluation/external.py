@@ -37,7 +37,7 @@ def run(job):
     lines, dropped = read_lines(file, settings.form, row_of, settings.unknown_queries == "drop")
     if not len(lines):
         raise Refusal(
-            f"{file}: none of its lines is of a query of {split!r} ({dropped} are of others). Give the run of this "
+            f"{file}: no line has a query of {split!r} ({dropped} lines have other queries). Give the run of this "
             "split."
         )
     ids = find_passages(job, file, lines)
@@ -136,5 +136,5 @@ def refuse_repeated_pairs(path, lines):
     repeated = np.flatnonzero(first[inverse] != np.arange(len(pairs)))
     if len(repeated):
         before, again = lines.take([first[inverse[repeated[0]]], repeated[0]]).to_pylist()
-        twice = f"passage {again['passage']!r} is listed for this query on line {before['line']} already"
+        twice = f"passage {again['passage']!r} is already listed for this query on line {before['line']}"
         raise records.wrong_row(path, again["line"], f"{twice}. Remove one of the lines.")

@@ -98,6 +98,6 @@ def reference(plan):
         return plan.bm25(split, evaluation.depth)
     if name not in external or split not in (external[name].runs or {}):
         others = "".join(f" or {other}" for other, entry in external.items() if split in (entry.runs or {}))
-        missing = f"{name!r} is no entry of external with a run of {split!r}"
+        missing = f"{name!r} is not an entry of external with a run of {split!r}"
         raise Refusal(f"evaluation.analyses.against.run: {missing}. Name BM25{others}.")
     return plan.external(name, split)

@@ -70,9 +70,9 @@ def unread_warnings(given, read):
     names = [f"negatives.{name}" for name in sorted(given - read if read else given & OF_A_POOL)]
     if not read and names:
         why = "no episode draws a pool of negatives (training.negatives_per_query is 0, or negatives.live searches)"
-        return [f"{', '.join(names)}: without effect, as {why}."]
+        return [f"{', '.join(names)}: no effect, because {why}."]
     if "negatives.alpha" in names and "mode" in read and "pool" in read:
-        return ["negatives.alpha: without effect, as no episode has an earlier pool to draw momentum negatives from."]
+        return ["negatives.alpha: no effect, because no episode has an earlier pool to draw momentum negatives from."]
     return []
 
 
@@ -96,7 +96,9 @@ def pool_warnings(draws, episode, place):
         most = most_candidates(name, draw, episode.mining)
         size += draw.count if most is None else min(draw.count, most)
         if most is not None and draw.count > most:
-            warnings.append(f"{place}: {draw.count} negatives of {name} are asked for, its lists have {most} passages.")
+            warnings.append(
+                f"{place}: {draw.count} negatives of {name} are requested, but its lists have {most} passages."
+            )
     if size < episode.training.negatives_per_query:
         warnings.append(
             f"{place}: the pool has {size} negatives per query, fewer than training.negatives_per_query "

@@ -176,7 +176,7 @@ class Trajectory:
         if isinstance(named, Start) and named.experiment == self.name:
             wanted = number - 1 if named.episode == "last" else named.episode
             if not 0 <= wanted < number:
-                raise Refusal(f"{place}: there is no checkpoint of episode {wanted} yet. Name an earlier one.")
+                raise Refusal(f"{place}: episode {wanted} has no checkpoint yet. Name an earlier one.")
             return self.episodes[wanted]
         pretrained = Checkpoint(self.pretrained, self.pretrained, self.pretrained)
         checkpoint = pretrained if named == "pretrained" else self.plan.checkpoint_of(named, self, "mining.checkpoint")

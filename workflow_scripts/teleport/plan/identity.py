@@ -71,7 +71,7 @@ def source_digests(source, split=None):
             raise Refusal(f"collection.path: {source.path} has no {corpus}, plain or .gz. Name the corpus's folder.")
     for path, key in files.items():
         if path.with_name(f"{path.name}.gz") in files:
-            raise Refusal(f"{key}: {path} and {path.name}.gz are both there. Remove the one that is not to be read.")
+            raise Refusal(f"{key}: {path} and {path.name}.gz both exist. Remove the one that should not be read.")
     return {str(path): identify_file(path, key) for path, key in files.items()}
 
 

@@ -126,11 +126,11 @@ class Mining:
         draws = resolve_draws(negatives, self.number, last_size)
         self.trajectory.keys_read |= keys_read(negatives, last_size if "momentum" in negatives.sources else 0)
         if not draws:
-            said = "momentum alone has nothing to draw from before there is a pool"
-            raise Refusal(f"{self.place}: negatives.counts: {said}. Give another source, or an episode before it.")
+            said = "momentum needs an earlier pool to draw from"
+            raise Refusal(f"{self.place}: negatives.counts: {said}. Add another source, or an episode before it.")
         self.trajectory.warnings += pool_warnings(draws, self.settings, self.place)
         if "momentum" in draws and last.settings.part:
-            said = "momentum draws from the last pool, which has a part of the queries (mining.parts)"
+            said = "momentum draws from the last pool, which has only a part of the queries (mining.parts)"
             raise Refusal(f"{self.place}: {said}. Leave momentum out, or set mining.parts to 1.")
         settings = negatives.of_pool(episode=self.number, seed=self.seed, sources=draws, part=self.part)
         inputs = self.trajectory.plan.parts("train") | self.positives
@@ -221,7 +221,7 @@ class Mining:
                 why = "training.epochs counts passes over one; set training.steps"
             raise Refusal(f"{self.place}: `also` trains on several collections, and {why}.")
         if (steps := training.steps) and (stop := training.stop_after_steps or 0) > steps:
-            trajectory.warnings.append(f"{self.place}: training.stop_after_steps {stop} is after all {steps} steps.")
+            trajectory.warnings.append(f"{self.place}: training.stop_after_steps {stop} exceeds the {steps} steps.")
         inputs = self.read_in_training
         inputs |= {
             "checkpoint": self.start.stage,
@@ -273,7 +273,7 @@ class Mining:
         inputs, (needs, takes_vectors) = {}, train_needs(training)
         for whose, needed in sorted(needs.items()):
             if SCORES in needed and not pool:
-                several = "training compares scores of a pool's pairs, and negatives_per_query is 0"
+                several = "training compares scores of a pool's pairs, but negatives_per_query is 0"
                 raise Refusal(f"{self.place}: {several}. Raise it, or take another loss or mask.")
             if SCORES in needed:
                 inputs[f"scores.{whose}"] = self.score_of_pool(whose)
@@ -284,8 +284,8 @@ class Mining:
         own = [("the model", self.experiment.encoder.chunks)] if takes_vectors else []
         if several := [name for name, chunks in vectors + own if chunks > 1]:
             raise Refusal(
-                f"{self.place}: training.loss or a mask compares vectors of passages, and {several[0]} has several "
-                "of a passage. Set `chunks: 1` in its encoder, or take another loss or mask."
+                f"{self.place}: training.loss or a mask compares vectors of passages, but {several[0]} has several "
+                "per passage. Set `chunks: 1` in its encoder, or take another loss or mask."
             )
         return inputs
 
@@ -293,10 +293,10 @@ class Mining:
         """The settings of the train stage. Raises Refusal for live search among chunks."""
         negatives, training, encoder = self.settings.negatives, self.settings.training, self.experiment.encoder
         if negatives.live and encoder.chunks > 1:
-            several = f"negatives.live searches one vector a passage, and encoder.chunks is {encoder.chunks}"
+            several = f"negatives.live searches one vector per passage, but encoder.chunks is {encoder.chunks}"
             raise Refusal(f"{self.place}: {several}. Set it to 1.")
         if encoder.lora and training.average_with_start:
-            why = "training.average_with_start is of whole weights, and encoder.lora trains adapters"
+            why = "training.average_with_start averages whole weights, but encoder.lora trains adapters"
             raise Refusal(f"{self.place}: {why}. Set it to 0, or encoder.lora to null.")
         one_run = self.continued and training.continues is True
         return TrainSettings.taken_from(
@@ -332,7 +332,7 @@ class Mining:
         done = sum(each.stop_after_steps or each.steps or 0 for each in done)  # of the training that this goes on with
         if training.continues is True and training.steps and done >= training.steps:
             said = f"training.steps is {training.steps}, and the episodes that this one continues take {done}"
-            raise Refusal(f"{self.place}: {said}. Raise it, let earlier ones stop sooner, or leave this one out.")
+            raise Refusal(f"{self.place}: {said}. Raise it, stop earlier episodes sooner, or remove this one.")
         return before.train
 
 

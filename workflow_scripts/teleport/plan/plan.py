@@ -50,7 +50,7 @@ def require_splits(config, experiments):
                 raise Refusal(
                     f"experiment {name}: training.select: dev and training.patience choose its checkpoint by the "
                     f"queries of {split}, which evaluation.splits reports. Name another split as training.dev.split, "
-                    "or, where settings are chosen and nothing is claimed, set evaluation.report_dev: true."
+                    "or, if you only choose settings, set evaluation.report_dev: true."
                 )
 
 
@@ -176,8 +176,8 @@ class Plan:
         if self.planned[name, seed] is None:
             names = ", ".join(other for (other, _), trajectory in self.planned.items() if trajectory is None)
             raise Refusal(
-                f"experiments.{name}: start_from, mining.checkpoint or teachers go in a circle ({names}). Let one of "
-                "them name another checkpoint."
+                f"experiments.{name}: start_from, mining.checkpoint or teachers are circular ({names}). Let one of "
+                "them use another checkpoint."
             )
         return self.planned[name, seed]
 
@@ -190,7 +190,7 @@ class Plan:
         encoders = self.experiments[start.experiment].encoder, trajectory.experiment.encoder
         one, two = (encoder.model_dump(exclude=MAY_CHANGE) for encoder in encoders)
         if one != two:
-            remedy = "Make them equal, but for lengths, prefixes, chunks and vectors."
+            remedy = "Make them equal; only lengths, prefixes, chunks and vectors may differ."
             raise Refusal(f"{where}: {start.experiment} has other settings of `encoder`. {remedy}")
         episodes = self.trajectory(start.experiment, trajectory.seed).episodes
         number = episodes[-1].number if start.episode == "last" else start.episode

@@ -30,8 +30,8 @@ def vectors_of_teacher(mining, name, sides=("queries.train", "passages")):
         return tuple(vectors.passages if texts == "passages" else vectors.queries("train") for texts in sides)
     if not teacher.encoder:
         raise Refusal(
-            f"{mining.place}: the teacher {name} has no vectors, only scores of pairs of a query and a passage, and "
-            "what compares vectors needs them. Name a teacher with an encoder there."
+            f"{mining.place}: the teacher {name} has no vectors, only scores of pairs of a query and a passage, but "
+            "vectors are compared here. Name a teacher with an encoder."
         )
     encoder = completed(teacher.encoder)
     source = Stage("pretrained", pretrained_settings(encoder, 0, f"teachers.{name}.encoder"), {})

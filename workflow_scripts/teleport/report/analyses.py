@@ -40,9 +40,9 @@ COLUMNS = {
 TESTED, TESTED_SPLIT = "Forgotten", "train"
 NOTES = {
     "errors": "Errors: irrelevant passages of the whole corpus with a higher score than a positive, summed over the "
-    "positives of a query, in the mean over {num_queries:,} {split} queries. Top-K errors count at most K of each "
+    "positives of a query, mean over {num_queries:,} {split} queries. Top-K errors count at most K per "
     "positive. Ties: irrelevant passages with the positive's score, which do not count.",
-    "contrast": "Overlap: passages that are among the first {depth} of both, as a share of so many. Wins, losses and "
+    "contrast": "Overlap: the share of the first {depth} passages that both have. Wins, losses and "
     "ties of {num_queries:,} queries by {measure}.",
     "negatives": "Negatives in the top {depth}: share of a training query's negatives that are among its first "
     "negatives under the checkpoint that was trained on them.",

@@ -34,7 +34,7 @@ def link_experiment(rows, folder):
     targets = {folder / row.link: STAGES / row.stage.name for row in rows}
     for link in targets:
         if link.exists() and not link.is_symlink():
-            raise Refusal(f"{link} is no link but must become one. Move it away and run again.")
+            raise Refusal(f"{link} is not a link, but a link is needed there. Move it away and run again.")
     # The experiment `marco` of a configuration without a name has the folder in which the configuration `marco` has its
     # experiments. Snakemake has deleted the earlier plan.tsv of `folder` itself by now, so that cannot be asked.
     others = {index.parent for index in folder.rglob(INDEX)} - {folder}

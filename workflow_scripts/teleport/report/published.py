@@ -199,7 +199,7 @@ def joint_table(name, plans):
     path, names = published_path(name), [plan.config.name for plan in plans]
     filling = {column.configuration for column in read_published(path).columns if column.configuration}
     if len(set(names)) < len(names):
-        raise Refusal(f"two of the configurations are called {max(names, key=names.count)!r}: give each once.")
+        raise Refusal(f"two of the configurations are called {max(names, key=names.count)!r}: name each once.")
     if idle := [each for each in names if each not in filling]:
         can = " and ".join(sorted(filling)) or "no configuration"
         who = f"the configuration {idle[0]!r}" if idle[0] else "a configuration without a name"

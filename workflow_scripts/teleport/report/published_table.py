@@ -21,7 +21,7 @@ from teleport.report.render import NONE, SEVERAL_SEEDS, Printed, cell, write_for
 from teleport.report.stages import Stages, collection_text, machines
 
 HERE = "Here"  # the column of NAME.tex that says what repeats a system, or that it is only cited
-LEGEND = "Cells: published / ours, where something here repeats the system; otherwise published alone."
+LEGEND = "Cells: published / ours; published only, if nothing here repeats the system."
 
 
 def write_published(spec, root, output_folder):
@@ -197,7 +197,7 @@ def footer(table, spec, lines, stages):
     if lines["ours sd"].notna().any():
         notes.append(SEVERAL_SEEDS)
     if any(row.released for row in table.rows):
-        notes.append("Released checkpoint: the system as its makers gave it, under our evaluation.")
+        notes.append("Released checkpoint: the authors' checkpoint under our evaluation.")
     ran = lines[lines[["ours", "released"]].notna().any(axis=1)]  # on what: a toy must not be mistaken for the paper's
     names = [name for name in spec["collections"] if name in set(ran["configuration"])]
     notes += [on_collection(name, spec, lines, stages) for name in names]
@@ -220,17 +220,17 @@ def count_verdicts(lines):
     counts = Counter(lines.loc[lines["ours"].notna(), "verdict"])
     ran, cited = sum(counts.values()), sum(lines["verdict"] == "cited")
     if cited == len(lines):
-        return "All figures are only cited: nothing here repeats these systems."
+        return "All figures are cited: nothing here repeats these systems."
     verdicts = ", ".join(f"{n} {what}" for what, n in sorted(counts.items()))
     text = f"{ran} of {len(lines) - cited} figures were run{': ' + verdicts if verdicts else ''}. "
-    text += "What was not run is not reproduced."
+    text += "Figures without a run are not reproduced."
     return text + (f" {cited} more {'figures are' if cited > 1 else 'figure is'} only cited." if cited else "")
 
 
 def spent_on(lines, stages):
     """Where our times were spent: a list of sentences."""
     finished = list(map(stages.artefact, sorted(filter(stages.finished, set(lines["stages"].sum())))))
-    notes = [f"Times of ours on {machines(finished)}."] if finished else []
+    notes = [f"Our times were measured on {machines(finished)}."] if finished else []
     if any(stage.manifest["provenance"]["attempt"] > 1 for stage in finished):
-        notes.append("Of a search that was interrupted only the time of its last attempt counts.")
+        notes.append("For an interrupted search, only the time of its last attempt counts.")
     return notes

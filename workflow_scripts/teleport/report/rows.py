@@ -105,7 +105,7 @@ def ablation_rows(plan, table):
     asked."""
     ablation, rows = plan.config.ablations[table], []
     if ablation.bm25 and not plan.bm25_runs:
-        raise Refusal(f"ablations.{table}.bm25: the configuration has `bm25: null`. Remove one of the two.")
+        raise Refusal(f"ablations.{table}.bm25: the configuration has `bm25: null`. Remove one of them.")
     if ablation.bm25:
         rows.append(single_row(plan, "BM25", plan.bm25_runs) | {"columns": system_columns([], ablation.columns)})
     for name in [*ablation.also, *ablation.experiments]:
@@ -162,7 +162,7 @@ def measured_table(plan, name, title, rows, test, columns):
     for label in chain.from_iterable(baselines(test).values()):
         if label not in labels:
             key = "evaluation.significance.baseline" if name == MAIN_TABLE else f"ablations.{name}.baseline"
-            raise Refusal(f"{key}: {label!r} is no row of table {name}. Its rows are {', '.join(labels)}.")
+            raise Refusal(f"{key}: {label!r} is not a row of table {name}. Its rows are {', '.join(labels)}.")
     evaluation, splits = plan.config.evaluation, plan.config.evaluation.splits
     if any(row.get("selected") for row in rows):
         columns = [*columns, "step"]

@@ -64,7 +64,7 @@ class Reader(Stages):
         self.corpus, self.splits = collection["corpus"], collection["splits"]
         if not self.finished(self.corpus):
             again = remake(*self.corpus.split("/"))
-            raise Refusal(f"{STAGES / self.corpus} is not there yet: run the workflow first. If it was there: {again}")
+            raise Refusal(f"{STAGES / self.corpus} does not exist yet: run the workflow first. If it existed: {again}")
 
     def pool(self, name):
         """The `Pool` of a merge stage, memory-mapped."""

@@ -81,7 +81,7 @@ def write_table(spec, root, output_folder):
     found, note = verdicts_with_costs(spec, table, stages)
     said = [f"* {sentence}" for sentence in found[:MOST_VERDICTS]]
     if len(found) > MOST_VERDICTS:
-        note += f" Those of {len(found) - MOST_VERDICTS} more systems are on the report page."
+        note += f" The report page has the verdicts of {len(found) - MOST_VERDICTS} more systems."
     said += ["", note] * bool(said)
     printed = Printed(spec["name"], spec["title"], cells, footer(spec, table, stages), verdicts=said)
     write_forms(printed, csv_frame(table), output_folder, sources=sources, pairs=table.pairs)
@@ -101,7 +101,7 @@ def verdicts_with_costs(spec, table, stages):
         sentences.append(f"{sentence}{f'; {seconds_text(sum(cost))} of mining and training' if cost else ''}.")
     few = any(0 < len(row["seeds"]) < LEAST_SEEDS for row in rows)
     note = f"By {column}, at {level:g}, two-sided, Holm-corrected over all of these comparisons"
-    note += "; of these checkpoints: another seed may turn it." if few else "."
+    note += "; this compares these checkpoints: another seed may differ." if few else "."
     queries = [made.queries for (_, name), made in table.measured.items() if name == column]
     return sentences, " ".join([note, *few_queries_text(min(queries, default=FEW_QUERIES), level)])
 
@@ -110,9 +110,13 @@ def few_queries_text(queries, level):
     """What is said of verdicts by so many queries at a level: a list of sentences, empty where these are enough."""
     if queries >= FEW_QUERIES:
         return []
-    said = [f"Only {queries} queries: other queries may well say otherwise ({FEW_QUERIES} are the usual least)."]
+    said = [
+        f"Only {queries} queries: other queries may well give another result ({FEW_QUERIES} are the usual minimum)."
+    ]
     if (least := least_p(queries)) > level:
-        said.append(f"With so few no p of a permutation test is below {p_text(least)}, whatever the difference.")
+        said.append(
+            f"With so few queries, no p of a permutation test is below {p_text(least)}, whatever the difference."
+        )
     return said
 
 
@@ -281,7 +285,7 @@ def footer(spec, table, stages):
         notes += significance_text(test, spec["splits"], table.comparisons)
     notes.append("Best of each column in bold.")
     if "step" in spec["columns"]:
-        notes.append("Step: that of the training which the dev queries have selected; 0 is where it started.")
+        notes.append("Step: the training step that the dev queries selected; 0 is the start.")
     if "seconds" in spec["columns"]:
         names = cost_names(of_seed for row in spec["rows"] for of_seed in row["columns"]["seconds"])
         where = machines(map(stages.artefact, names))

@@ -84,8 +84,8 @@ def significance_text(significance, splits, comparisons):
         notes.append(f"Tested over queries: {' or '.join(over_queries)}.")
     if any(comparison.checkpoints for comparison in comparisons):
         notes.append(
-            f"Of a trained system with fewer than {LEAST_SEEDS} seeds a mark speaks of these checkpoints: another seed "
-            "may turn it."
+            f"For a trained system with fewer than {LEAST_SEEDS} seeds, a mark compares these checkpoints: another "
+            "seed may differ."
         )
     if "crossed" in methods:
         which = f"Trained systems with {LEAST_SEEDS} seeds or more are tested" if over_queries else "Tested"

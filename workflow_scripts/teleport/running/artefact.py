@@ -35,7 +35,7 @@ def parse_manifest(content, path, remedy):
     except (ValueError, RecursionError) as error:  # ValueError: no JSON, or not in UTF-8
         raise Refusal(f"{path} is not valid JSON ({error}): torn or edited. {remedy}") from None
     if not isinstance(manifest, dict) or manifest.get("sha256") not in (None, content_digest(manifest)):
-        raise Refusal(f"{path} does not have the SHA-256 that it ends with: torn or edited. {remedy}")
+        raise Refusal(f"{path} does not match its own SHA-256: torn or edited. {remedy}")
     return manifest
 
 
@@ -54,7 +54,7 @@ def signed(manifest):
 def remake(kind, key):
     """The sentence that says how a finished stage is made anew. Snakemake does not miss what only stages have read."""
     manifest = STAGES / kind / key / MANIFEST
-    return f"Run the workflow again with --forcerun {manifest}: this stage and what follows are made anew."
+    return f"Run the workflow again with --forcerun {manifest}: this stage and all that follow then rerun."
 
 
 def is_finished(name, root=Path(".")):
@@ -138,9 +138,9 @@ def file_entry(path):
 def check_file(path, expected, full, remedy):
     """Compare a file with its manifest entry `{bytes, sha256}`."""
     if not path.is_file():
-        raise Refusal(f"{path} is missing although its manifest lists it. {remedy}")
+        raise Refusal(f"{path} is missing, but its manifest lists it. {remedy}")
     size = path.stat().st_size
     if size != expected["bytes"]:
-        raise Refusal(f"{path} has {size} bytes, its manifest says {expected['bytes']}: torn or edited. {remedy}")
+        raise Refusal(f"{path} has {size} bytes, but {expected['bytes']} in its manifest: torn or edited. {remedy}")
     if (full or size <= ALWAYS_HASHED_BYTES) and sha256_file(path) != expected["sha256"]:
-        raise Refusal(f"{path} does not have the SHA-256 of its manifest: torn or edited. {remedy}")
+        raise Refusal(f"{path} does not match the SHA-256 in its manifest: torn or edited. {remedy}")

@@ -124,7 +124,7 @@ def module_digest(name):
     """12 hex digits of the library module `name` and all that it computes with."""
     path = module_path(name)
     if path is None:
-        raise Refusal(f"there is no library module {name}: it needs a file below {LIBRARY}, or another name.")
+        raise Refusal(f"there is no library module {name}: add a file in {LIBRARY}, or correct the name.")
     lines = [f"{path.relative_to(LIBRARY.parent)} {parsed(path)[0]}" for path in import_closure(path)]
     return digest_of([f"format {FORMAT}", *lines])
 

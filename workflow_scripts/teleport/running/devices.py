@@ -66,7 +66,7 @@ def visible_devices():
     if files and result.returncode not in (0, NO_DEVICE):
         raise Refusal(
             f"nvidia-smi -L ended with status {result.returncode} ({said_by(result)}), "
-            f"although there are {', '.join(sorted(files))}: repair the driver, or name the devices in {VISIBLE} "
+            f"but the devices {', '.join(sorted(files))} exist. Repair the driver, or name the devices in {VISIBLE} "
             f"(an empty {VISIBLE}= computes on the CPU)."
         )
     return parse_devices(result.stdout)
@@ -96,8 +96,8 @@ def silent_driver():
     if result.returncode in (0, NO_DEVICE):
         return None
     return (
-        f"nvidia-smi is installed and ended with status {result.returncode} ({said_by(result)}), so stages compute on "
-        f"the processor. If there is a GPU, load its driver; else an empty {VISIBLE}= says that the processor is meant."
+        f"nvidia-smi is installed and ended with status {result.returncode} ({said_by(result)}), so stages run on the "
+        f"CPU. If there is a GPU, load its driver; if not, set an empty {VISIBLE}= to choose the CPU."
     )
 
 
@@ -116,8 +116,8 @@ def choose(devices, count, folder, held):
     job = cluster_job()
     if count > len(devices):
         raise Refusal(
-            f"the stage asks for {count} CUDA devices (`resources: gpu`), {len(devices)} can be used here: "
-            f"{', '.join(devices)}. Lower it, for example with --set-resources train:gpu={len(devices)}."
+            f"the stage needs {count} CUDA devices (`resources: gpu`), but only {len(devices)} are available: "
+            f"{', '.join(devices)}. Lower the number, for example with --set-resources train:gpu={len(devices)}."
         )
     if job and count == len(devices):
         return devices
@@ -126,8 +126,8 @@ def choose(devices, count, folder, held):
     folder.mkdir(parents=True, exist_ok=True)
     # One process chooses at a time: two that have one device each and wait for another would wait for ever.
     with open(folder / "queue.lock", "a") as queue:
-        wait_until(lambda: try_lease(queue), "other jobs wait for CUDA devices before this one")
-        wanted = f"{count} of the CUDA devices {', '.join(devices)}, which other jobs have"
+        wait_until(lambda: try_lease(queue), "other jobs are ahead of this one in the queue for CUDA devices")
+        wanted = f"{count} of the CUDA devices {', '.join(devices)}, which other jobs use"
         wait_until(lambda: lease_free(devices, count, folder, leased, held), wanted)
     return [device for device in devices if device in leased]
 
@@ -157,8 +157,8 @@ def try_lease(file):
     try:
         return try_lock(file)
     except OSError as error:
-        lack = f"{file.name} cannot be locked ({error}), so CUDA devices cannot be shared out"
-        raise Refusal(f"{lack}: put `results` on a file system that has locks.") from None
+        lack = f"{file.name} cannot be locked ({error}), so jobs cannot share the CUDA devices"
+        raise Refusal(f"{lack}. Put `results` on a file system with locks.") from None
 
 
 def driver_version():
@@ -181,7 +181,7 @@ def require_usable():
         unleased_slices = VISIBLE not in os.environ and any(name.startswith("MIG-") for name in names)
         if (seen := torch.cuda.device_count()) == len(names) or (unleased_slices and seen):
             return
-        reason = f"it sees {seen} of them"
+        reason = f"torch sees {seen} of them"
     except (RuntimeError, AssertionError) as error:  # AssertionError: a build for the CPU
         if lacks_memory(error):
             return
@@ -193,7 +193,7 @@ def require_usable():
     raise Refusal(
         f"torch cannot compute on the leased CUDA devices ({', '.join(visible_devices())}): {reason}; the driver is "
         f"{driver_version()}, torch {torch.__version__} is built {build}. {remedy} ({install} {OLDER_BUILDS}), see "
-        "docs/gpu.md; --resources gpu=0 says that the CPU is meant."
+        "docs/gpu.md. To use the CPU, add --resources gpu=0."
     )
 
 
@@ -202,8 +202,8 @@ def require_given(count):
     word."""
     if not os.environ.get(CPU_MEANT):
         raise Refusal(
-            f"this job of a cluster asks for CUDA devices (`resources: gpu`, {count}) and sees none on "
-            f"{os.uname().nodename}. Have the scheduler give it some, or say that the CPU is meant: --set-resources "
+            f"this cluster job needs CUDA devices (`resources: gpu`, {count}), but sees none on "
+            f"{os.uname().nodename}. Have the scheduler give it some, or choose the CPU: --set-resources "
             "encode:gpu=0 encode_shard:gpu=0 retrieve:gpu=0 train:gpu=0, or the same in the profile (docs/cluster.md)."
         )
 
@@ -221,11 +221,11 @@ def require_usable_apart():
 
 # {kind of stage: what helps where a device has not memory enough for it}
 LARGER = {
-    "encode": "Set training.precision to bf16, or take a device with more memory.",
-    "retrieve": "Lower mining.depth or evaluation.depth, or take a device with more memory.",
+    "encode": "Set training.precision to bf16, or use a device with more memory.",
+    "retrieve": "Lower mining.depth or evaluation.depth, or use a device with more memory.",
     "train": "Set training.gradient_caching: true (the memory of one bucket, the same gradients), or let several GPUs "
-    "share the step with --set-resources train:gpu=N. Where it is set already, training.gradient_checkpointing, "
-    "encoder.lora, training.precision: bf16 or a device with more memory is left.",
+    "share the step with --set-resources train:gpu=N. If it is set already, use training.gradient_checkpointing, "
+    "encoder.lora, training.precision: bf16 or a device with more memory.",
 }
 
 
@@ -237,7 +237,7 @@ def out_of_memory(remedy):
     except RuntimeError as error:
         if not lacks_memory(error):
             raise
-        others = "Other programs take memory of the device too: nvidia-smi lists them."
+        others = "Other programs may use memory of the device too: nvidia-smi lists them."
         raise Refusal(f"{error} {remedy} {others}") from error
 
 

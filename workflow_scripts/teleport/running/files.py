@@ -15,14 +15,20 @@ from threading import get_ident
 
 from teleport.refusal import Refusal
 
-PRUNE = "`teleport prune FILES` lists stages that neither this configuration nor a finished result uses"
-MORE_ROOM = f"free some space ({PRUNE}), or raise the limit on files (`ulimit -f`, quotas)"
-NO_ROOM = ("no room left on the disk", f"{MORE_ROOM}, and run again: it continues if it can")
-NO_ACCESS = ("access is refused", "have what is named readable, results and data/downloads writable, and run again")
-FAULT = "look at it (dmesg), and run again where files are sound: it continues if it can"
+PRUNE = "`teleport prune FILES` lists unused stages"
+MORE_ROOM = f"free some disk space ({PRUNE}), or raise the limit on file sizes (`ulimit -f`, quotas)"
+NO_ROOM = ("no room left on the disk", f"{MORE_ROOM}, and run again: the run continues if it can")
+NO_ACCESS = (
+    "access is refused",
+    "make the named file readable, and results and data/downloads writable, then run again",
+)
+FAULT = "check the disk (dmesg), and run again on a sound disk: the run continues if it can"
 FAILING = ("the disk reports a fault", FAULT)
-NO_MEMORY = ("there is not enough memory", "run fewer jobs at once (--cores); `teleport forecast` says what each needs")
-TOO_LONG = ("a name is longer than the file system takes", "give a shorter one")
+NO_MEMORY = (
+    "there is not enough memory",
+    "run fewer jobs at once (--cores); `teleport forecast` shows the memory of each",
+)
+TOO_LONG = ("a name is too long for the file system", "give a shorter one")
 OF_THE_SYSTEM = dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), NO_ROOM)
 OF_THE_SYSTEM |= dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), NO_ACCESS) | {
     errno.EIO: FAILING,
@@ -105,12 +111,14 @@ def require_output(path, folder=False):
     try:
         mode = path.lstat().st_mode if os.path.lexists(path) else None
         if mode is not None and not (stat.S_ISDIR(mode) if folder else stat.S_ISREG(mode)):
-            raise Refusal(f"{path} is {kind_of(mode)}, and is not written over. Give another path.")
+            raise Refusal(f"{path} is {kind_of(mode)}, which is never overwritten. Give another path.")
         if folder and mode is not None and next(path.iterdir(), None):
-            raise Refusal(f"{path} is there already. Remove it, or give another path.")
+            raise Refusal(f"{path} exists already. Remove it, or give another path.")
         above = next(each for each in path.absolute().parents if os.path.lexists(each))
         if not above.is_dir():
-            raise Refusal(f"{path} cannot be written: {above} is {kind_of(above.lstat().st_mode)}, no folder. Move it.")
+            raise Refusal(
+                f"{path} cannot be written: {above} is {kind_of(above.lstat().st_mode)}, not a folder. Move it."
+            )
         with tempfile.TemporaryFile(dir=above):
             pass
     except Refusal:
@@ -128,7 +136,7 @@ def kind_of(mode):
 def write_bytes(path, content):
     """Write a file under a temporary name (`part_of`), then rename: a reader sees the old file or the new one."""
     if Path(path).exists() and not Path(path).is_file():
-        raise Refusal(f"{path} is {kind_of(os.stat(path).st_mode)}, and is not written over. Move it away.")
+        raise Refusal(f"{path} is {kind_of(os.stat(path).st_mode)}, which is never overwritten. Move it away.")
     with part_of(path) as part:
         part.write_bytes(content)
         os.replace(part, path)
@@ -164,7 +172,7 @@ def require_free_space(folder, num_bytes):
     existing = next(p for p in [Path(folder).resolve(), *Path(folder).resolve().parents] if p.exists())
     free = shutil.disk_usage(existing).free
     if free < num_bytes:
-        lack = f"{folder} needs {gigabytes(num_bytes)}, its disk has {gigabytes(free)} free"
+        lack = f"{folder} needs {gigabytes(num_bytes)}, but its disk has {gigabytes(free)} free"
         raise Refusal(f"{lack}: free some space ({PRUNE}) and run again.")
 
 

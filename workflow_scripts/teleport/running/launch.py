@@ -86,13 +86,13 @@ def wait(processes, forwarded):
     if failed is None and hanging:
         raise Refusal(
             f"process {hanging[0]} of 0 to {len(processes) - 1} did not end within {STOP_SECONDS:.0f} s of SIGTERM; "
-            "it was killed. The next attempt continues at the last state that was saved."
+            "it was killed. The next attempt continues from the last saved state."
         )
     if failed is not None:
         status = processes[failed].returncode
         how = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
         why = f" {memory_remedy('train')}" if status == -signal.SIGKILL else ""
-        raise Refusal(f"process {failed} of 0 to {len(processes) - 1} {how}; the others were ended too.{why}")
+        raise Refusal(f"process {failed} of 0 to {len(processes) - 1} {how}; the others were stopped too.{why}")
     return STOPPED if any(process.returncode for process in processes) else 0
 
 
@@ -130,7 +130,7 @@ def processes_apart(processes, shared):
             apart = max(apart, sum(peak_resident(process.pid) for process in active_children()))
         except BrokenProcessPool:
             raise Refusal(
-                f"one of {processes} processes died. Where no error stands above, it was killed. {memory_remedy()}"
+                f"one of {processes} processes died. If there is no error above, it was killed. {memory_remedy()}"
             ) from None
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
@@ -161,9 +161,9 @@ def of_shared(function, task):
 def memory_remedy(rule="RULE"):
     """What to do where a process was killed, as a sentence; rule: which one gives it more memory on a cluster."""
     return (
-        "Unless you or the scheduler did that, the kernel did for want of memory (dmesg names it): run fewer jobs at "
-        "once (--cores), give this one fewer threads (--set-threads), or, on a cluster, more memory (--set-resources "
-        f"{rule}:mem_mb=N); `teleport forecast` says what it needs and what helps."
+        "If neither you nor the scheduler did that, the kernel did because memory ran out (see dmesg): run fewer jobs "
+        "at once (--cores), give this one fewer threads (--set-threads), or, on a cluster, more memory "
+        f"(--set-resources {rule}:mem_mb=N); `teleport forecast` shows the memory it needs and what helps."
     )
 
 

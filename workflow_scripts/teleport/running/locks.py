@@ -42,13 +42,13 @@ def sole_process(job):
         try:
             free = try_lock(file)
         except OSError as error:
-            log.warning("%s cannot be locked (%s): let no stage be made twice at a time", job.lock, error)
+            log.warning("%s cannot be locked (%s): do not run two workflows on this folder at once", job.lock, error)
             free = True
         if not free:
-            last = "which has just begun or is about to end"
+            last = "it has just started or is about to end"
             with suppress(FileNotFoundError, IndexError):
                 last = (job.resume / HISTORY).read_text(encoding="utf-8").splitlines()[-1]
-            reason = f"another process makes {job.name} ({last}); end it, or let it finish"
+            reason = f"another process works on {job.name} ({last}); wait for it, or stop it"
             wait_until(lambda: try_lock(file), reason)
         yield version(manifest) != before and read_finished(job, manifest) is not None
 

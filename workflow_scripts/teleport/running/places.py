@@ -23,7 +23,7 @@ from teleport.running.log import log
 from teleport.running.run import FINISHED, take
 
 FOLDER = "stages"  # of a place; below it as below results/stages
-REMEDY = "Have it shared again, or leave this place out."
+REMEDY = "Run `teleport share` again, or leave it out."
 BLOCK = 2**20  # bytes in memory at a time
 OURS = (MANIFEST, FINISHED, SPEC, DELETED)  # names in a stage's folder that are no results
 
@@ -31,8 +31,8 @@ OURS = (MANIFEST, FINISHED, SPEC, DELETED)  # names in a stage's folder that are
 def require_place(path, key=""):
     """Raise Refusal for a path at which no place is; key: "artefacts: " where a configuration names it."""
     if not (os.path.isdir(f"{path}/{FOLDER}") or os.path.isfile(path)):
-        there = f"has no folder `{FOLDER}`" if os.path.isdir(path) else "is not there, or is no regular file"
-        raise Refusal(f"{key}{path} {there}. Give what `teleport share` has written, or a folder `results`.")
+        there = f"has no folder `{FOLDER}`" if os.path.isdir(path) else "does not exist, or is not a regular file"
+        raise Refusal(f"{key}{path} {there}. Give an archive or folder of `teleport share`, or a folder `results`.")
 
 
 def place_at(path):
@@ -82,7 +82,7 @@ class Archive:
             if self.tar.fileobj.read(tarfile.BLOCKSIZE) != bytes(tarfile.BLOCKSIZE):
                 raise tarfile.ReadError("no header and no end")
         except tarfile.TarError as error:
-            raise Refusal(f"{path} is no tar archive, or cut or torn after {name} ({error}). {REMEDY}") from None
+            raise Refusal(f"{path} is not a tar archive, or is torn after {name} ({error}). {REMEDY}") from None
 
     def add(self, member):
         """Take note of one member."""
@@ -95,7 +95,7 @@ class Archive:
         if member.isdir():
             return
         if (file := "/".join(parts[1:])) in self.members:
-            raise Refusal(f"{where} is there twice. {REMEDY}")
+            raise Refusal(f"{where} occurs twice. {REMEDY}")
         self.members[file] = member
 
     def names(self):
@@ -120,7 +120,7 @@ def signed_at(place, name, file=MANIFEST):
     if (described := f"{content.get('kind')}/{content.get('key')}") != name:
         raise Refusal(f"{where} describes {described}, another stage. {REMEDY}")
     if file == MANIFEST and not {"sha256", "stamp", "files", "inputs"} <= content.keys():
-        raise Refusal(f"{where} is no manifest of a finished stage. {REMEDY}")
+        raise Refusal(f"{where} is not the manifest of a finished stage. {REMEDY}")
     return content
 
 
@@ -146,7 +146,7 @@ def receive(place, job, manifest):
                 raise Refusal(f"{place.path}: the manifest of {name} lists {file!r}, outside its stage. {REMEDY}")
             source = place.open(f"{name}/{file}")
             if source is None and not deleted:
-                raise Refusal(f"{where} is missing although its manifest lists it. {REMEDY}")
+                raise Refusal(f"{where} is missing, but its manifest lists it. {REMEDY}")
             if source is not None:
                 copy_checked(source, part / file, expected, where)
         part.mkdir(exist_ok=True)  # of a stage without files
@@ -171,7 +171,7 @@ def copy_checked(source, target, expected, where):
             digest.update(block)
             copy.write(block)
     if left or digest.hexdigest() != expected["sha256"]:
-        raise Refusal(f"{where} does not have the size and SHA-256 of its manifest: torn or edited. {REMEDY}")
+        raise Refusal(f"{where} does not match the size and SHA-256 in its manifest: torn or edited. {REMEDY}")
     sync(target)
 
 
@@ -189,7 +189,7 @@ def arrives(job, paths):
             if manifest := signed_at(place, name):
                 if manifest["stamp"] == job.stamp():
                     receive(place, job, manifest)
-                    log.info("%s comes from %s", name, path)
+                    log.info("%s was copied from %s", name, path)
                     return take(job)
-                log.info("%s has %s, but made by other code or from other inputs: it is made here", path, name)
+                log.info("%s has %s, but from other code or other inputs: it is computed here", path, name)
     return False

@@ -35,7 +35,7 @@ def take(job):
         write_json(job.resume / MANIFEST, {"shard": job.shard, "stamp": job.stamp(), "facts": {}, "files": {}})
     else:
         publish_manifest(job, manifest)
-    log.info("%s is unchanged: it was made by the same code from the same inputs", job.name)
+    log.info("%s is unchanged: same code, same inputs", job.name)
     return True
 
 
@@ -129,8 +129,8 @@ def require_settings(job):
         mistakes = [(".".join(map(str, m["loc"])), m["msg"].removeprefix("Value error, ")) for m in mistakes_of(error)]
         wrong = "; ".join(f"{key}: {rule}" if key else rule for key, rule in mistakes)
         raise Refusal(
-            f"the settings of the stage {job.name} are not what {KINDS[job.kind].module} takes: {wrong}. The "
-            f"workflow plans stages whose settings fit: run it, or correct {job.folder / SPEC}."
+            f"the settings of the stage {job.name} do not fit {KINDS[job.kind].module}: {wrong}. Run "
+            f"the workflow, which plans stages that fit, or correct {job.folder / SPEC}."
         ) from None
 
 
@@ -142,6 +142,6 @@ def require_unedited(job, files):
         if stage_code(job.kind, job.loads) == job.code:
             return
     raise Refusal(
-        f"the code of the stage {job.kind} was edited since the workflow started, with digest {job.code}: run the "
-        "workflow again. Edits wait until it has ended, or go into a copy of the repository."
+        f"the code of the stage {job.kind} was edited after the workflow started with digest {job.code}. Run the "
+        "workflow again. Edit the code only after a run has ended, or in a copy of the repository."
     )

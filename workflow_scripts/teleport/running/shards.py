@@ -28,7 +28,9 @@ class Shard:
 
     def __init__(self, folder, stamp):
         self.folder = folder
-        self.remedy = Remedy(f"Delete the folder {folder} and run the workflow again: the shard is made anew.")
+        self.remedy = Remedy(
+            f"Delete the folder {folder} and run the workflow again: the shard is then computed again."
+        )
         self.manifest = read_manifest(folder, Remedy(f"this shard was not finished. {self.remedy}"), self.remedy)
         if self.manifest["stamp"] != stamp:
             made = f"{folder / MANIFEST} was made by other code or from other inputs than this stage."
@@ -48,20 +50,20 @@ def read_shards(job, num_rows, computed_in=None, facts=None):
     computed_in: function of facts, whose text must be the same for those of all shards and for `facts` of this process
     """
     folder, row = job.shards_folder, 0
-    remedy = f"Delete the folder {folder} and run the workflow again: its shards are made anew."
+    remedy = f"Delete the folder {folder} and run the workflow again: its shards are then computed again."
     shards = [Shard(folder / f"{n}-of-{job.shards}", job.stamp()) for n in range(1, job.shards + 1)]
     for shard in shards:
         if computed_in and (made := computed_in(shard.facts)) != (here := computed_in(facts)):
             raise Refusal(
-                f"{shard.folder} was computed in {made}, this job computes in {here}. Run this job on a machine of "
-                f"that kind, with the same resource `compile`, or delete the folder {folder} to have all shards made "
+                f"{shard.folder} was computed in {made}, but this job computes in {here}. Run this job on a machine of "
+                f"that kind, with the same resource `compile`, or delete the folder {folder} to compute all shards "
                 "on this kind."
             )
         if shard.rows[0] != row:
             raise Refusal(f"{shard.folder} begins at row {shard.rows[0]} instead of {row}. {remedy}")
         row = shard.rows[1]
     if row != num_rows:
-        raise Refusal(f"the shards below {folder} hold {row} rows of {num_rows}. {remedy}")
+        raise Refusal(f"the shards in {folder} have {row} of {num_rows} rows. {remedy}")
     return shards
 
 

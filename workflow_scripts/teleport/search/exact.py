@@ -199,7 +199,7 @@ class Exact:
                 left = left[crowded_Q]
         if not np.isfinite(scores_QK).all():
             raise Refusal(
-                "the scores of a query are beyond all numbers of 32 bits. The checkpoint that made its vector is "
+                "the scores of a query overflow float32. The checkpoint that made its vector is "
                 "broken: train with a lower learning rate, or with precision fp32."
             )
         return ids_QK, scores_QK + np.float32(0)  # -0 becomes 0, which it equals

@@ -37,7 +37,7 @@ def run(job):
     if (apart := spread(vectors)) < COLLAPSED:
         why = "the training of this checkpoint has collapsed. Train with a lower learning rate, or with precision fp32."
         if job.inputs["passages"].manifest.get("inputs", {}).get("checkpoint", "").startswith("pretrained/"):
-            why = "the checkpoint, which nothing here trained, cannot tell texts apart. Does its tokenizer know them?"
+            why = "the pretrained checkpoint cannot tell the texts apart. Does its tokenizer know them?"
         said = "%s: all vectors are nearly the same (spread %.1e), so rankings are mostly ties: %s"
         log.warning(said, path, apart, why)
     (rows, dim), index = vectors.shape, job.settings.index
@@ -80,10 +80,12 @@ def check_fits(settings, rows, dim, key):
     """Raise Refusal, naming the configuration's `key`, when no index of these settings fits [rows, dim] vectors."""
     if settings.kind == "pq" and dim % settings.numbers[0]:
         raise Refusal(
-            f"{key} {settings}: {settings.numbers[0]} parts do not divide the {dim} dimensions: choose a divisor."
+            f"{key} {settings}: {settings.numbers[0]} parts do not divide the {dim} dimensions. Choose a divisor."
         )
     if settings.centroids > rows:
-        raise Refusal(f"{key} {settings}: {settings.centroids} centroids are more than the {rows} passages: lower it.")
+        raise Refusal(
+            f"{key} {settings}: {settings.centroids} centroids are more than the {rows} passages. Lower the number."
+        )
 
 
 def file_bytes(settings, rows, dim):

@@ -78,7 +78,7 @@ class Search:
         self.vectors, self.offsets = open_passages(job)
         num_passages = len(self.vectors) if self.offsets is None else len(self.offsets) - 1
         if num_passages < self.depth:
-            text = "the collection has %d passages, fewer than the depth %d: lists have all of them"
+            text = "the collection has %d passages, fewer than the depth %d: each list has all of them"
             log.warning(text, num_passages, self.depth)
             self.depth = num_passages
         self.anchors, self.lines, self.rows = read_anchors(job, self.vectors, self.offsets)

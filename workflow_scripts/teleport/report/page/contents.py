@@ -85,10 +85,10 @@ def method_text(experiment, trajectories):
     if not said["episodes"]:
         return "nothing is trained."
     starts = {str(getattr(episode.training, "start_from", "")) for episode in experiment.method[1:]}
-    ways = {"pretrained": ", each from the pretrained checkpoint", "previous": ", each going on from the one before"}
+    ways = {"pretrained": ", each from the pretrained checkpoint", "previous": ", each continuing the one before"}
     way = ways.get(starts.pop(), "") if len(starts) == 1 else ""
     trainings = f"{said['episodes']} trainings{way}" if said["episodes"] > 1 else "one training"
-    return f"{trainings}, with the loss {said['loss']}; negatives of the last: {said['negatives']}."
+    return f"{trainings}, with the loss {said['loss']}; negatives of the last one: {said['negatives']}."
 
 
 def ghosts(plan, table, labels):

@@ -111,14 +111,14 @@ def negatives_figures(said):
     said: what `negatives_of` gives
     """
     trained, mined = "the pool", "all that was mined"
-    since, pairs = "Since when", "Pairs of a query and a passage by the episode that met them first."
-    shares = "The share of the pairs of one episode that another has too."
-    sources = "Negatives in each episode's pool, by where they came from; momentum keeps those of earlier episodes."
+    since, pairs = "Since when", "Pairs of a query and a passage, by the episode in which they first occur."
+    shares = "The share of one episode's pairs that another episode also has."
+    sources = "Negatives in each episode's pool, by source; momentum keeps those of earlier episodes."
     found = [row for episode, pool in said["pools"].items() for row in source_rows({"episode": episode}, pool)]
     some = f" Of {len(said['pools'])} episodes {MOST_LINES}." * (len(said["pools"]) > MOST_LINES)
     new = (
-        "Negatives that no earlier episode had, of all that was mined, or of the pools where not every one was mined; "
-        "coloured: those that were among the neighbours of the positive one episode before."
+        "Negatives that no earlier episode had, among all mined ones, or in the pools if an episode mined only a part; "
+        "coloured: those that were neighbours of the positive one episode before."
     )
     return shown(
         Figure("sources", found, "Sources.", sources, "ANCE-Tele, Figure 9"),
@@ -127,7 +127,7 @@ def negatives_figures(said):
         Figure("overlap", overlap_rows(said, "mined"), f"Overlap between episodes: {mined}.", shares),
         Figure("first", first_rows(said, "mined"), f"{since}: {mined}.", pairs, "ANCE-Tele, Figures 5 and 10"),
         Figure("new", new_rows(said), "New negatives.", new, "ANCE-Tele, Figure 7"),
-        Figure("ranks", rank_rows(said), "Ranks.", f"By tens, where they were found; without momentum.{some}"),
+        Figure("ranks", rank_rows(said), "Ranks.", f"By tens of ranks in the retrieval; without momentum.{some}"),
         gap_figure(said),
     )
 
@@ -212,9 +212,9 @@ def gap_figure(said):
             inner = zip(middles[1:-1].tolist(), shares[1:-1].tolist(), strict=True)
             rows += [{"episode": episode, "gap": gap, "share": share} for gap, share in inner]
     text = (
-        f"How far negatives lie below the positive under the model that mined them, of {queries:,} queries. Left "
-        "of the dashed line: 95 % of the positive's score or more, suspected false negatives. Not drawn, above / below "
-        f"all that is: {', '.join(beyond)}."
+        f"How far negatives score below the positive under the model that mined them, for {queries:,} queries. Left "
+        "of the dashed line: 95 % of the positive's score or more, suspected false negatives. Outside the plot, above "
+        f"and below: {', '.join(beyond)}."
     )
     return Figure("gaps", rows, "Score gaps.", text)
 
@@ -228,7 +228,7 @@ def swing_figure(contents):
             letter = {2: "class A: ", 3: "class B: "}.get(first, "")
             name = f"{label}, {letter}in {first}, out {first + 1}, in {first + 2}"
             rows.append({"name": name, "count": count, "share": count / max(1, level["pairs"][first])})
-    text = "Mined in one episode, not in the next, mined again in the one after; classes A and B are the paper's."
+    text = "Mined in one episode, not in the next, and again in the one after; classes A and B are the paper's."
     return Figure("swings", rows, "Negatives that swing.", text, "ANCE-Tele, Figure 6 and Table 10")
 
 
@@ -249,7 +249,7 @@ def rate_figure(sets, measure, ghosts=()):
     for label, step, rate in ghosts:
         if label in sets:
             rows.append({"label": label, "step": step, "rate": rate, "paper": True, "what": "the paper"})
-    text = f"The share of queries that an episode makes a system forget, {FORGOTTEN} / |Q|. Means over seeds."
+    text = f"The share of queries that a system forgets in an episode, {FORGOTTEN} / |Q|. Means over seeds."
     text += DIAMONDS * any(row["paper"] for row in rows)
     axes = {"x": f"Share of queries whose {measure} falls"}
     return Figure("rates", rows, "Forgetting rate.", text, "ANCE-Tele, Figure 4 and Table 9", axes)
@@ -270,11 +270,11 @@ def river_figure(said, experiment, listed):
     """What becomes of all queries of a set from checkpoint to checkpoint; listed: whether their lists are there."""
     text = (
         f"{said['queries']:,} {said['split']} queries under seed {said['seed']}, by r, their {said['measure']}. "
-        f"Forgotten, as the paper counts: {FORGOTTEN}. Learned: r rises above all that it was. Swung back: r rises to "
-        "what it once was, or less. Kept, missed: r stays, above 0 or at 0."
+        f"Forgotten, as in the paper: {FORGOTTEN}. Learned: r rises above its best. Swung back: r rises again, but "
+        "not above its best. Kept, missed: r stays the same, above 0 or at 0."
     )
     if without := ", ".join(map(str, said.get("unranked", ()))):
-        text += f" No search has ranked them at checkpoint {without}, and no vectors are here, or too many, to do so."
+        text += f" Without checkpoint {without}: no search ranked these queries, and vectors are missing or too many."
     text += " A click lists the queries." * listed
     rows = state_rows(said, experiment, listed)
     return Figure("river", rows, "What becomes of queries.", text, "ANCE-Tele, §3")

@@ -183,7 +183,7 @@ def stages_table(rows, stages):
         name = row["link"].rpartition("/")[2]
         line = lines.setdefault(name, {"Stage": name} | dict.fromkeys(names.values(), Markup("")))
         line[names[row["episode"]]] += text
-    note = "Every cell is a stage and its time; darker took longer. Shared ones were made once for several experiments."
+    note = "Every cell is a stage and its time; darker took longer. Experiments share some stages."
     return Printed("dag", "Stages by episode", pd.DataFrame(lines.values(), dtype=object), [note])
 
 
@@ -202,7 +202,7 @@ def every_stage(stages):
         }
         for name, each in stages.items()
     ]
-    note = "A stage lies in results/stages, with its settings, facts and provenance in manifest.json."
+    note = "Each stage is a folder in results/stages; its manifest.json has settings, facts and provenance."
     return Printed("every", "Finished stages", pd.DataFrame(lines, dtype=object), [note])
 
 

@@ -159,10 +159,10 @@ def life_figures(reader, life, row, named):
         rows.append({"episode": number, "rank": rank, "what": "positive", "passage": "the positive"})
     rows = [each for each in rows if each["rank"]]
     text = (
-        "Each dot is a negative of an episode, at its rank by the model that mined the episode (where that has it no "
-        "more: in the search that found it). The thick line is the positive: negatives above it outrank it."
+        "Each dot is a negative of an episode, at its rank by the model that mined the episode (or, if that no longer "
+        "ranks it, in the search that retrieved it). The thick line is the positive: negatives above it outrank it."
     )
-    return shown(Figure("life", rows, "The life of its negatives.", text), map_figure(reader, life, row, named))
+    return shown(Figure("life", rows, "Its negatives by episode.", text), map_figure(reader, life, row, named))
 
 
 def map_figure(reader, life, row, named):
@@ -181,8 +181,8 @@ def map_figure(reader, life, row, named):
         texts = [("query itself", "the query"), *zip(what, names, strict=True)]
         rows += [{"episode": number} | each for each in map_rows(points, texts, len(positives))]
     text = (
-        "Two principal components of the vectors of all episodes together, so that places compare; at most "
-        f"{MAPPED} negatives, coloured by source where the episode has them."
+        "Two principal components of the vectors of all episodes together, so that positions are comparable; at most "
+        f"{MAPPED} negatives, coloured by source if the episode uses them."
     )
     bind = {"input": "range", "min": min(life["pools"]), "max": max(life["pools"]), "step": 1, "name": "Episode "}
     episode = {"value": max(life["pools"]), "bind": bind}

@@ -75,9 +75,9 @@ class Page:
         files = "".join(f" {file}" for file in self.contents["configuration"])
         targets = " ".join(f"results/stages/{name}/manifest.json" for name in names)
         command = CONFIGURED.format(files=f" --configfile{files}" if files else "", targets=targets)
-        note = "  # made with changes that are in no commit" if changed else ""
+        note = "  # computed with uncommitted changes" if changed else ""
         if own := not_in_commit(commit, tuple(self.contents["configuration"])):
-            note += f"  # first bring {', '.join(own)}, which that commit lacks"
+            note += f"  # first copy {', '.join(own)}, which that commit does not have"
         return f"git checkout {commit} && make .venv/installed && {command}{note}"
 
     def behind(self, names):

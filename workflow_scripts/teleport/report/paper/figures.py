@@ -210,7 +210,7 @@ def chosen(frame, name, figure):
     if figure["queries"]:
         by_id = frame.set_index("query_id", drop=False)
         if missing := [each for each in figure["queries"] if each not in by_id.index]:
-            raise Refusal(f"figures.{name}.queries: {missing[0]!r} is no judged query of the split that is compared.")
+            raise Refusal(f"figures.{name}.queries: {missing[0]!r} is not a judged query of the compared split.")
         return by_id.loc[figure["queries"]].reset_index(drop=True)
     order = frame.sort_values(["difference", "query_id"], ascending=[False, True], kind="stable")
     won, lost = order[order["difference"] > 0], order[order["difference"] < 0][::-1]

@@ -69,7 +69,7 @@ class Named:
         """[[label, stage of an analysis after the last episode]] of experiments."""
         found = [[self.label(each), self.last(each).analyses.get(name)] for each in systems]
         if not all(stage for _, stage in found):
-            raise Refusal(f"{self.place}: it needs evaluation.analyses.{key}. Add it.")
+            raise Refusal(f"{self.place}: add evaluation.analyses.{key}, which this figure needs.")
         return found
 
 
