@@ -113,7 +113,7 @@ def test_each_collection_is_evaluated_in_a_table_of_its_own():
         ({"also": [{"config": "none.yaml", "weight": 0.1}]}, "none.yaml"),
         ({"also": [{"config": "pandas.json", "weight": 0.1}]}, "also"),
         ({"training": {"steps": None, "epochs": 1}}, "also.*training.epochs"),
-        ({"training": {"memory": 2}}, "also.*training.memory"),
+        ({"training": {"memory": 2, "masks": ["known_positives"]}}, "also.*training.memory"),
         ({"teachers": {"t": {"experiment": "both"}}}, "also.*teachers"),
         ({"negatives": {"counts": {"file": 4}, "file": {"path": "pandas.yaml"}}}, "also.*negatives.file"),
     ],
