@@ -5,9 +5,13 @@ import json
 import pytest
 import yaml
 
+from commands.forecast.counts import Counts
+from teleport.costs import Place
+from teleport.encoder.costs import Shape, forward_flop
 from teleport.plan.plan import Plan
 from teleport.refusal import Refusal
 from teleport.settings import read as config
+from teleport.training import costs as training_costs
 
 BASE = """
 collection: {source: apidocs, packages: [numpy]}
@@ -380,3 +384,20 @@ def test_all_positives_do_not_go_with_what_compares_texts_of_one_side(loss):
     with pytest.raises(Refusal, match="training.positive all repeats a query"):
         plan(wrong={"training": {"loss": loss, "positive": "all"}})
     assert train_of(training={"loss": "bidirectional", "positive": "all"})[0].settings.training.positive == "all"
+
+
+def test_its_training_is_forecast_by_pairs_and_by_lists_that_are_reranked(start):
+    """Two epochs of 10 steps of 51 x 5 pairs, forwards and backwards; before, within and after it 100 lists of 51."""
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+    config_json = {"model_type": "bert", "vocab_size": 99, "max_position_embeddings": 64} | sizes
+    (start / "config.json").write_text(json.dumps(config_json))
+    raw = yaml.safe_load(BASE) | {"counts": {"passages": 1000, "queries": {"train": 519, "dev": 200, "test": 9}}}
+    raw["counts"] |= {"query_tokens": 10, "passage_tokens": 90}
+    raw["experiments"]["taught"] = taught_by(ranker(start, evaluate_every=10))
+    made = Plan(*config.load(raw))
+    stage = pool_of(made, "taught").inputs["scores.ranker"].inputs["ranker"]
+    cost = training_costs.cross_train(stage, Counts(made), Place(threads=2, gpus=1))
+    forward = forward_flop(Shape(2, 32, 64, 2, 99, 64), 64)  # 100 tokens are cut to max_tokens
+    assert cost.work == {"train_flop": (3 * 20 * 51 * 5 + 3 * 100 * 51) * forward}
+    on_cpu = training_costs.cross_train(stage, Counts(made), Place(threads=2, gpus=0))
+    assert on_cpu.device_memory == 0 < cost.device_memory and on_cpu.memory > cost.memory
