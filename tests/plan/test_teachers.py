@@ -10,6 +10,7 @@ from teleport.costs import Place
 from teleport.encoder.costs import Shape, forward_flop
 from teleport.plan.plan import Plan
 from teleport.refusal import Refusal
+from teleport.report.rows import cost_stages
 from teleport.settings import read as config
 from teleport.training import costs as training_costs
 
@@ -289,6 +290,13 @@ def test_a_cross_encoder_is_trained_on_the_pool_of_another_experiment(start):
     assert train.settings.max_tokens == 64 and train.settings.training.loss == "binary"
     other = pool_of(plan(taught=taught_by(ranker(start, loss="softmax"))), "taught").inputs["scores.ranker"]
     assert other.inputs["ranker"].name != train.name
+
+
+def test_the_cost_of_a_row_has_the_training_of_its_teacher(start):
+    made = plan(taught=taught_by(ranker(start)))
+    (trajectory,) = made.trajectories["taught"]
+    kinds = {stage.kind for stage in cost_stages(trajectory.trains)["mining"]}
+    assert {"cross_train", "cross_score", "merge", "retrieve"} <= kinds
 
 
 def test_what_decides_no_training_is_in_no_key(start):
