@@ -5,9 +5,14 @@ import json
 import pytest
 import yaml
 
+from commands.forecast.counts import Counts
+from teleport.costs import Place
+from teleport.encoder.costs import Shape, forward_flop
 from teleport.plan.plan import Plan
 from teleport.refusal import Refusal
+from teleport.report.rows import cost_stages
 from teleport.settings import read as config
+from teleport.training import costs as training_costs
 
 BASE = """
 collection: {source: apidocs, packages: [numpy]}
@@ -287,6 +292,13 @@ def test_a_cross_encoder_is_trained_on_the_pool_of_another_experiment(start):
     assert other.inputs["ranker"].name != train.name
 
 
+def test_the_cost_of_a_row_has_the_training_of_its_teacher(start):
+    made = plan(taught=taught_by(ranker(start)))
+    (trajectory,) = made.trajectories["taught"]
+    kinds = {stage.kind for stage in cost_stages(trajectory.trains)["mining"]}
+    assert {"cross_train", "cross_score", "merge", "retrieve"} <= kinds
+
+
 def test_what_decides_no_training_is_in_no_key(start):
     trains = []
     for changes in ({}, {"dev": {"queries": 7}}, {"dev": {"queries": 7}, "evaluate_every": 5}):
@@ -380,3 +392,20 @@ def test_all_positives_do_not_go_with_what_compares_texts_of_one_side(loss):
     with pytest.raises(Refusal, match="training.positive all repeats a query"):
         plan(wrong={"training": {"loss": loss, "positive": "all"}})
     assert train_of(training={"loss": "bidirectional", "positive": "all"})[0].settings.training.positive == "all"
+
+
+def test_its_training_is_forecast_by_pairs_and_by_lists_that_are_reranked(start):
+    """Two epochs of 10 steps of 51 x 5 pairs, forwards and backwards; before, within and after it 100 lists of 51."""
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+    config_json = {"model_type": "bert", "vocab_size": 99, "max_position_embeddings": 64} | sizes
+    (start / "config.json").write_text(json.dumps(config_json))
+    raw = yaml.safe_load(BASE) | {"counts": {"passages": 1000, "queries": {"train": 519, "dev": 200, "test": 9}}}
+    raw["counts"] |= {"query_tokens": 10, "passage_tokens": 90}
+    raw["experiments"]["taught"] = taught_by(ranker(start, evaluate_every=10))
+    made = Plan(*config.load(raw))
+    stage = pool_of(made, "taught").inputs["scores.ranker"].inputs["ranker"]
+    cost = training_costs.cross_train(stage, Counts(made), Place(threads=2, gpus=1))
+    forward = forward_flop(Shape(2, 32, 64, 2, 99, 64), 64)  # 100 tokens are cut to max_tokens
+    assert cost.work == {"train_flop": (3 * 20 * 51 * 5 + 3 * 100 * 51) * forward}
+    on_cpu = training_costs.cross_train(stage, Counts(made), Place(threads=2, gpus=0))
+    assert on_cpu.device_memory == 0 < cost.device_memory and on_cpu.memory > cost.memory

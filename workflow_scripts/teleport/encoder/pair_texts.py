@@ -41,19 +41,19 @@ def pair_form(tokenizer):
     return PairForm(before, between, after, types, tokenizer.pad_token_id)
 
 
-def cut_pairs(queries_J, passages_J, room):
-    """The lengths (int64 [N] each) that N pairs of lengths are cut to, so that both have `room` tokens together: tokens
+def cut_pairs(queries_M, passages_M, room):
+    """The lengths (int64 [M] each) that M pairs of lengths are cut to, so that both have `room` tokens together: tokens
     are taken from the longer text, as transformers does by `longest_first`; of equal halves the longer one, or else the
     passage, keeps the odd token."""
-    shorter_J, longer_J = np.minimum(queries_J, passages_J), np.maximum(queries_J, passages_J)
-    left_J = np.maximum(shorter_J, room - shorter_J)
-    halves = shorter_J + left_J > room
-    first_J = np.where(halves, room // 2, shorter_J)
-    second_J = np.where(halves, room // 2 + room % 2, np.minimum(longer_J, left_J))
-    second_J = np.where(shorter_J + longer_J <= room, longer_J, second_J)
-    first_J = np.where(shorter_J + longer_J <= room, shorter_J, first_J)
-    swapped = queries_J > passages_J
-    return np.where(swapped, second_J, first_J), np.where(swapped, first_J, second_J)
+    shorter_M, longer_M = np.minimum(queries_M, passages_M), np.maximum(queries_M, passages_M)
+    left_M = np.maximum(shorter_M, room - shorter_M)
+    halves = shorter_M + left_M > room
+    first_M = np.where(halves, room // 2, shorter_M)
+    second_M = np.where(halves, room // 2 + room % 2, np.minimum(longer_M, left_M))
+    second_M = np.where(shorter_M + longer_M <= room, longer_M, second_M)
+    first_M = np.where(shorter_M + longer_M <= room, shorter_M, first_M)
+    swapped = queries_M > passages_M
+    return np.where(swapped, second_M, first_M), np.where(swapped, first_M, second_M)
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,16 +66,16 @@ class PairTexts:
     max_tokens: int
 
     def cut(self, rows, passages):
-        """Tokens of the query and of the passage of each pair, int64 [N] each."""
+        """Tokens of the query and of the passage of each pair, int64 [M] each."""
         room = self.max_tokens - self.form.added
         return cut_pairs(self.queries.lengths[rows], self.passages.lengths[passages], room)
 
     def lengths(self, rows, passages):
-        """Tokens of each pair, special ones included, int64 [N]."""
+        """Tokens of each pair, special ones included, int64 [M]."""
         return np.add(*self.cut(rows, passages)) + self.form.added
 
     def batch(self, rows, passages, device):
-        """The padded input of a model {name: int64 [N, longest]} on a device."""
+        """The padded input of a model {name: int64 [M, longest]} on a device."""
         form, made, types = self.form, [], []
         for row, passage, *lengths in zip(rows, passages, *self.cut(rows, passages), strict=True):
             texts = self.queries[row][: lengths[0]], self.passages[passage][: lengths[1]]
@@ -85,14 +85,14 @@ class PairTexts:
                 types.append(
                     np.concatenate([np.resize(t, len(part)) for t, part in zip(form.types, parts, strict=True)])
                 )
-        lengths_J, inputs = np.array([len(ids) for ids in made]), {"input_ids": (made, form.pad)}
+        lengths_M, inputs = np.array([len(ids) for ids in made]), {"input_ids": (made, form.pad)}
         inputs |= {"token_type_ids": (types, 0)} if types else {}
-        arrays = {name: in_slots(lengths_J, np.concatenate(lists), fill) for name, (lists, fill) in inputs.items()}
-        arrays["attention_mask"] = slots_within(lengths_J).astype(np.int64)
+        arrays = {name: in_slots(lengths_M, np.concatenate(lists), fill) for name, (lists, fill) in inputs.items()}
+        arrays["attention_mask"] = slots_within(lengths_M).astype(np.int64)
         return {name: to_device(torch.from_numpy(array), device) for name, array in arrays.items()}
 
     def scores(self, model, rows, passages, token_budget):
-        """Float32 [N] on the model's device: the one number that a sequence classification gives of each pair, by
+        """Float32 [M] on the model's device: the one number that a sequence classification gives of each pair, by
         buckets of pairs of similar length."""
         buckets = length_buckets(self.lengths(rows, passages), token_budget, padded=True)
         inputs = (self.batch(rows[bucket], passages[bucket], model.device) for bucket in buckets)

@@ -32,7 +32,6 @@ from teleport.settings.teachers import CrossTrainSettings as Settings  # noqa: F
 from teleport.settings.teachers import RankerDev
 from teleport.settings.training import Training
 from teleport.training.data import TrainingSet
-from teleport.training.dev import draw_queries
 from teleport.training.optimizers import make_optimizer
 from teleport.training.parallel import ALONE
 from teleport.training.resume import load_state
@@ -115,7 +114,7 @@ class CrossTrainer(Trainer):
         return self.loss(scores_QK), torch.stack([mean_where(seen, is_positive_QK), mean_where(seen, ~is_positive_QK)])
 
     def scores(self, texts, rows, passages, token_budget):
-        """Float32 [N] of N pairs, in the precision of the training."""
+        """Float32 [M] of M pairs, in the precision of the training."""
         with autocast(self.device, self.dtype):
             return texts.scores(self.model, rows, passages, token_budget)
 
@@ -159,12 +158,12 @@ def open_texts(job, folder, config, queries):
 @dataclass(frozen=True, eq=False)
 class Reranking:
     """The dev set: queries (rows_Q, ascending), and the passages of each that are ranked, in the order of the corpus.
-    rows_N, passages_P: of all pairs; offsets: where those of each query begin"""
+    rows_M, passages_P: of all pairs; offsets: where those of each query begin"""
 
     trainer: CrossTrainer
     texts: PairTexts
     rows_Q: np.ndarray
-    rows_N: np.ndarray
+    rows_M: np.ndarray
     passages_P: np.ndarray
     offsets: np.ndarray
     judgments: Judgments
@@ -174,8 +173,8 @@ class Reranking:
         """The measure of each query under the weights that the model has now, float64 [Q]; ties as in every search."""
         budget = TOKEN_BUDGET["encode"][self.trainer.device.type]
         with torch.inference_mode():
-            scores_N = self.trainer.scores(self.texts, self.rows_N, self.passages_P, budget).cpu().numpy()
-        best = np.lexsort((-scores_N, self.rows_N))
+            scores_M = self.trainer.scores(self.texts, self.rows_M, self.passages_P, budget).cpu().numpy()
+        best = np.lexsort((-scores_M, self.rows_M))
         lengths_Q = np.diff(self.offsets)
         ranked_QK = in_slots(lengths_Q, self.passages_P[best], -1)
         return score_run(ranked_QK, self.rows_Q, self.judgments, [self.settings.measure])[1][self.settings.measure]
@@ -190,14 +189,14 @@ def open_reranking(job, trainer):
     dev, split = job.settings.dev, job.inputs[f"split.{job.settings.dev.split}"]
     rng = np.random.default_rng(derive_seed(job.settings.seed, "dev", dev.split))
     positives, judgments = read_positives(split, dev.split), read_judgments(job, dev.split)
-    rows_Q = draw_queries(positives.lengths, dev.queries, rng)
+    rows_Q = np.sort(rng.permutation(np.flatnonzero(positives.lengths))[: dev.queries])
     near = Run.read(job, "dev").ids[rows_Q, : dev.depth]
     lists = [np.union1d(positives[row], own[own >= 0]) for row, own in zip(rows_Q, near, strict=True)]
     lengths_Q = np.array([len(own) for own in lists])
     judgments = Judgments(*(column[np.isin(judgments.queries, rows_Q)] for column in judgments))
     texts = replace(trainer.texts, queries=open_tokens(job, f"queries.{dev.split}"))
-    rows_N, passages_P = np.repeat(rows_Q, lengths_Q), np.concatenate(lists)
-    return Reranking(trainer, texts, rows_Q, rows_N, passages_P, offsets_of(lengths_Q), judgments, dev)
+    rows_M, passages_P = np.repeat(rows_Q, lengths_Q), np.concatenate(lists)
+    return Reranking(trainer, texts, rows_Q, rows_M, passages_P, offsets_of(lengths_Q), judgments, dev)
 
 
 def write_checkpoint(job, model):
