@@ -16,7 +16,7 @@ from campaign import CASES, SLICE
 
 from teleport.refusal import Refusal
 
-PATIENCE_SECONDS = 20  # of a case, whose reading takes less than one on an idle machine
+PATIENCE_SECONDS = 120  # of a case, whose reading takes less than one on an idle machine
 LARGER = 20  # one case of so many has files of thousands of lines, where a reader has any
 WORDS = [b"", b" ", b"\t", b"\0", b"\xe9", b"\xff\xfe", b"\xef\xbb\xbf", b"\r", b"\n\n", b'"', b"'", b"\\ud83d", b"|"]
 WORDS += [b"$(id)", b"[" * 5000, b"{" * 5000, b"9" * 5000, b"1_0", b"-1", b"1e400", b".inf", b"nan", b"null", b"true"]
