@@ -25,11 +25,15 @@ NO_MEMORY = ("there is not enough memory", "run fewer jobs at once (--cores); `t
 TOO_LONG = ("a name is longer than the file system takes", "give a shorter one")
 OTHER_KIND = ("a file stands where a folder has to be, or the other way round", "move it away, and run again")
 OF_THE_SYSTEM = dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), NO_ROOM)
-OF_THE_SYSTEM |= dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), NO_ACCESS) | {
-    errno.EIO: FAILING,
-    errno.ENOMEM: NO_MEMORY,
-    errno.ENAMETOOLONG: TOO_LONG,
-} | dict.fromkeys((errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ELOOP), OTHER_KIND)
+OF_THE_SYSTEM |= (
+    dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), NO_ACCESS)
+    | {
+        errno.EIO: FAILING,
+        errno.ENOMEM: NO_MEMORY,
+        errno.ENAMETOOLONG: TOO_LONG,
+    }
+    | dict.fromkeys((errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ELOOP), OTHER_KIND)
+)
 
 
 def sha256_file(path):
