@@ -481,3 +481,15 @@ def test_a_passage_that_is_its_own_question_is_left_out_and_counted(tmp_path, pa
     assert judged["Two texts"] == ["another one"] and "Same  text" not in judged and len(judged) == PAIRS + 1
     assert "same text" not in [each["text"] for each in corpus.values()]
     assert "2 passages have the text of their question, and are left out" in " ".join(said)
+
+
+@pytest.mark.parametrize(
+    "script, terms", [("{n}号图书馆在北京，猫在桌子上睡觉{n}", "characters"), ("a cat {n} Größe, кот", "words")]
+)
+def test_texts_without_spaces_are_counted_by_characters(tmp_path, monkeypatch, script, terms):
+    monkeypatch.chdir(tmp_path)
+    rows = [{"query": f"q {n}", "positive": script.format(n=n)} for n in range(PAIRS)]
+    write_jsonl(tmp_path / "given/a.jsonl", rows)
+    path, said = new("mine", tmp_path / "given", REPOSITORY)
+    assert Plan(*load_files([path])).config.bm25.terms == terms
+    assert ("no spaces between words" in " ".join(said)) is (terms == "characters")

@@ -4,6 +4,7 @@ import math
 import os
 import re
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
@@ -39,9 +40,11 @@ TOKEN_CHARACTERS = 4.5  # of a text, with the space or sign behind a word; CLS a
 TEST_SHARE, DEV_SHARE = 3, 5  # a third of the judged queries, then a fifth of the others, where they are not divided
 MOST_DEV_QUERIES = 500
 MOST_STEPS, MOST_EPOCHS = 500, 10  # of an episode, in which each training query has its turn
+FIRST_ROWS = 200  # and characters of each, that are looked at for their script
 OWN_TEXT = 0.05  # of a split's queries: more that are passages, too, are of a collection as ArguAna's
 IGNORED = "ignore_own_text: true # of many queries the text is a passage, too, which each would find first"
 IGNORED_SAID = "evaluation.ignore_own_text is set, so that it is left out of their results."
+BY_CHARACTERS = "bm25: {terms: characters} # words would be whole sentences"
 LEAST_POOL = 50  # passages that a dev query's are ranked among
 DEPTH = Evaluation().depth
 MEASURES = ("nDCG@10", "RR@10", "R@100", "R@1000")  # those that look as far as the whole collection say nothing
@@ -112,6 +115,9 @@ def new(name, folder, home, test=(), dev=None, method=None):
                 text = re.sub(r"^evaluation:\n", rf"\g<0>  {IGNORED}\n", text, count=1, flags=re.MULTILINE)
                 notes.append(f"{same_text[split]} queries of {split} have the text of a passage. {IGNORED_SAID}")
                 break
+        if has_no_spaces(source):
+            text += f"\n{BY_CHARACTERS}\n"
+            notes.append("Its texts have no spaces between words, so BM25 counts characters and pairs of neighbours.")
         notes += [roles.why, encoding_said(Plan(*load(yaml.safe_load(text))).encoder, source)]
         write_text(path, text)
     except BaseException:
@@ -175,6 +181,15 @@ def mean_tokens(path, columns):
     table = pq.read_table(path, columns=columns)
     characters = sum(pc.sum(pc.utf8_length(table[column])).as_py() or 0 for column in columns)
     return max(1, round(characters / max(1, table.num_rows) / TOKEN_CHARACTERS) + 2)
+
+
+def has_no_spaces(source):
+    """Whether most of the letters of the first passages are of scripts that put no spaces between words."""
+    from teleport.search.lexical_index import UNSPACED  # here: bm25s takes a while to load
+
+    rows = islice(form(source.source).corpus(source), FIRST_ROWS)
+    letters = "".join(character for row in rows for character in row[-1][:FIRST_ROWS] if character.isalpha())
+    return 2 * len(re.findall(f"[{UNSPACED}]", letters)) > len(letters)
 
 
 def encoding_said(encoder, source):
