@@ -12,6 +12,7 @@ import signal
 import time
 import traceback
 
+import pytest
 from campaign import CASES, SLICE
 
 from teleport.refusal import Refusal
@@ -100,6 +101,11 @@ def each_case(campaign, folder, reader, one, few=CASES):
         shutil.rmtree(below)
     wrong = f"only {taken} of {cases}" if taken < max(cases >= LARGER, cases // 50) else None
     campaign.note("some damaged inputs can be read", reader, wrong, f"{taken} of {cases}")
+
+
+def slow_but(fast, names):
+    """Values of a parameter (list), of which those in `fast` run with all tests."""
+    return [name if name in fast else pytest.param(name, marks=pytest.mark.slow) for name in names]
 
 
 def within_patience(function):

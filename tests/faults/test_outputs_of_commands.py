@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from bad_inputs import each_case
+from bad_inputs import each_case, slow_but
 from fault_world import MINED
 from test_inputs_of_newcomers import GIVEN, LINKS, PLAIN, Shelf
 
@@ -162,7 +162,7 @@ def call(line, monkeypatch, capsys):
     raise Refusal(status if isinstance(status, str) else re.search(r"error: .*", said.err)[0] + ".")
 
 
-@pytest.mark.parametrize("name", OF_SHELF)
+@pytest.mark.parametrize("name", slow_but(["export of a run", "link"], OF_SHELF))
 def test_where_a_command_writes(shelf, tmp_path, monkeypatch, capsys, campaign, name):
     each_place(shelf, OF_SHELF[name], name, (tmp_path, monkeypatch, capsys, campaign))
 
