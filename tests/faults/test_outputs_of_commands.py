@@ -4,7 +4,6 @@ A command writes there or refuses by a sentence; what was there and is no file o
 byte. Below `results`, which is ours, a link may become a file; what it leads to stays.
 """
 
-import contextlib
 import os
 import re
 import shutil
@@ -17,14 +16,10 @@ from pathlib import Path
 import pytest
 import yaml
 from bad_inputs import each_case, slow_but
-from fault_world import MINED
 from test_inputs_of_newcomers import GIVEN, LINKS, PLAIN, Shelf
 
 import manage
-from teleport.plan.plan import Plan
 from teleport.refusal import Refusal
-from teleport.report.links import link_experiments
-from teleport.settings.read import load_files
 from untouched import content_of
 
 pytestmark = pytest.mark.faults
@@ -36,25 +31,12 @@ OF_SHELF = {
     "new": ["new", "mine", "given"],
     "link": ["link", "plain.yaml"],
 }
-EPISODE = "results/experiments/tele/episode-1"
-OF_WORLD = {
-    "export of a pool": ["export", f"{EPISODE}/merge", OUT],
-    "export of a checkpoint": ["export", f"{EPISODE}/train", OUT],
-    "export of vectors": ["export", f"{EPISODE}/encode-passages", f"{OUT}.parquet"],
-    "fetch": ["fetch", "shared"],
-    "report in one file": ["report", "few.yaml", "--share", OUT],
-    "report": ["report", "few.yaml", "--output", OUT],
-    "figures": ["figures", "few.yaml", "--output", OUT],
-    "tables": ["tables", "few.yaml"],
-}
 # Where commands without such an argument write.
 OWN = {
     "new": ["config", "config/mine.yaml", "data", "data/mine-divided"],
-    "tables": ["results/tables", "results/tables/main.md"],
     "link": ["results/experiments/x", "results/experiments/x/plan.tsv"],
-    "fetch": ["results", "results/stages", "results/stages/evaluate"],
 }
-ENDINGS = {"share, an archive": ".tar", "export of vectors": ".parquet"}
+ENDINGS = {"share, an archive": ".tar"}
 KINDS = ["new", "new below", "a file", "an empty folder", "a folder", "a link to a file", "a link to a folder"]
 KINDS += ["a dangling link", "a pipe", "a device", "a socket", "below a file", "below a dangling link"]
 PLACES = [
@@ -119,7 +101,6 @@ def look(folder):
 def with_others(folder):
     """Put beside results what commands read, and what links lead to."""
     (folder / "plain.yaml").write_text(yaml.safe_dump(PLAIN))
-    (folder / "few.yaml").write_text(yaml.safe_dump(MINED | {"experiments": {"tele": {}}}))
     (folder / "given").mkdir()
     for file, line in GIVEN.items():
         for split in ("train", "test"):
@@ -138,19 +119,6 @@ def shelf(tmp_path_factory):
     return with_others(folder)
 
 
-@pytest.fixture(scope="module")
-def desk(fault_world, tmp_path_factory):
-    """A folder with all that a workflow has made, linked, and the same in a place that was shared."""
-    folder = with_others(tmp_path_factory.mktemp("desk"))
-    for name in ("results", "data"):
-        shutil.copytree(fault_world.folder / name, folder / name, symlinks=True)
-    with contextlib.chdir(folder):
-        link_experiments(Plan(*load_files(["few.yaml"])))
-    shutil.copytree(folder / "results/stages/evaluate", folder / "shared/stages/evaluate")
-    shutil.rmtree(folder / "results/locks", ignore_errors=True)
-    return folder
-
-
 def call(line, monkeypatch, capsys):
     """What a command prints. Raises Refusal for the sentence that it ends with."""
     monkeypatch.setattr(sys, "argv", ["teleport", *line])
@@ -165,12 +133,6 @@ def call(line, monkeypatch, capsys):
 @pytest.mark.parametrize("name", slow_but(["export of a run", "link"], OF_SHELF))
 def test_where_a_command_writes(shelf, tmp_path, monkeypatch, capsys, campaign, name):
     each_place(shelf, OF_SHELF[name], name, (tmp_path, monkeypatch, capsys, campaign))
-
-
-@pytest.mark.slow  # a workflow's results are copied for each case
-@pytest.mark.parametrize("name", OF_WORLD)
-def test_where_a_command_about_all_results_writes(desk, tmp_path, monkeypatch, capsys, campaign, name):
-    each_place(desk, OF_WORLD[name], name, (tmp_path, monkeypatch, capsys, campaign))
 
 
 def each_place(desk, words, name, fixtures):
