@@ -549,8 +549,8 @@ def main():
         sub.set_defaults(command=function)
         for names, options in arguments:
             sub.add_argument(*names, **options)
-    arguments = parser.parse_args()
     try:
+        arguments = parser.parse_args()
         require_names(Refusal)
         status = arguments.command(arguments)
         if sys.stdout:  # None where it was closed before

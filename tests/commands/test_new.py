@@ -442,3 +442,22 @@ def test_a_split_that_is_not_there_is_refused_also_where_queries_are_not_divided
     with pytest.raises(Refusal, match="given has one file of queries, no nonsense. Correct TEST or DEV"):
         new("mine", tmp_path / "given", REPOSITORY, dev="nonsense")
     assert new("mine", tmp_path / "given", REPOSITORY, dev="dev")
+
+
+def test_where_many_queries_are_passages_too_their_own_text_is_ignored(tmp_path, monkeypatch):
+    """ArguAna's form: each query is a passage under another id, and its answer is another passage."""
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "given"
+    (folder / "qrels").mkdir(parents=True)
+    texts = [f"argument {n} of many" for n in range(40)]
+    lines = [{"_id": f"d{n}", "text": text} for n, text in enumerate(texts)]
+    (folder / "corpus.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    for number, ignored in ((20, True), (0, None)):
+        lines = [{"_id": f"q{n}", "text": text if n < number else f"what {n}"} for n, text in enumerate(texts)]
+        (folder / "queries.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        judged = "".join(f"q{n}\td{(n + 1) % 40}\t1\n" for n in range(40))
+        (folder / "qrels/test.tsv").write_text(f"query-id\tcorpus-id\tscore\n{judged}")
+        path, said = new(f"mine{number}", folder, REPOSITORY)
+        assert yaml.safe_load(path.read_text())["evaluation"].get("ignore_own_text") is ignored
+        assert ("20 queries of test have the text of a passage" in " ".join(said)) is bool(ignored)
+        assert Plan(*load_files([path])).config.evaluation.ignore_own_text is bool(ignored)

@@ -382,13 +382,13 @@ BAD = {
         raw("a.jsonl", b'{"query": "q", "positive": "\\ud800"}'),
         ["a.jsonl, line 1", "'positive'"],
     ),
-    "its own passage": (one(query="Same  text", positive="same text"), ["a.jsonl, line 5", "'query' is its own"]),
     "no JSON": (raw("a.jsonl", b'{"query": "q", "positive": "p"}\n{"query"'), ["a.jsonl, line 2: not a JSON"]),
     "no object": (raw("a.jsonl", b'{"query": "q", "positive": "p"}\n[1]'), ["a.jsonl, line 2: a list"]),
     "no JSON list": (raw("a.json", b'[{"query": "q"'), ["a.json: not JSON"]),
     "not UTF-8": (raw("a.jsonl", b'{"query": "\xe4"}'), ["a.jsonl, line 1: byte 0xe4"]),
     "nothing": (raw("a.jsonl", b""), ["a.jsonl: no record"]),
-    "unknown keys": (raw("a.jsonl", b'{"a": "q", "b": 3}'), ["a.jsonl, line 1", "'a', 'b'"]),
+    "unknown keys": (raw("a.jsonl", b'{"a": "q", "b": 3}'), ["a.jsonl, line 1", "'a', 'b'", "question", "its passage"]),
+    "three texts without names": (raw("a.jsonl", b'{"a": "q", "b": "p", "c": "d"}'), ["line 1", "'a', 'b', 'c'"]),
     "no known header": (raw("a.csv", b"first question,its passage\nq,p"), ["a.csv, line 2", "'first question'"]),
     "a header that is empty": (raw("a.csv", b"query,,\nq,p,p"), ["a.csv, line 1", "''"]),
     "a column too many": (raw("a.csv", b"query,passage\nq,p\nq,p,p"), ["a.csv, line 3: 3 fields"]),
@@ -468,3 +468,28 @@ def test_a_file_of_another_kind_is_refused(tmp_path, pairs):
     with pytest.raises(Refusal, match=r"pairs.xlsx: its name ends with none of .*\.parquet"):
         new("mine", tmp_path / "pairs.xlsx", REPOSITORY)
     assert contents(tmp_path) == {"pairs.xlsx": contents(tmp_path)["pairs.xlsx"]}
+
+
+def test_a_passage_that_is_its_own_question_is_left_out_and_counted(tmp_path, pairs):
+    """Real conversations have some: "Hello" is answered by "hello"."""
+    rows = [*records_of(pairs), {"query": "Same  text", "positive": "same text"}]
+    rows.append({"query": "Two texts", "positive": ["two texts", "another one"]})
+    write_jsonl(tmp_path / "given/a.jsonl", rows)
+    _, said = new("mine", tmp_path / "given", REPOSITORY)
+    corpus, _, splits = collection_of()
+    judged = {question: list(grades) for split in splits.values() for question, grades in split.items()}
+    assert judged["Two texts"] == ["another one"] and "Same  text" not in judged and len(judged) == PAIRS + 1
+    assert "same text" not in [each["text"] for each in corpus.values()]
+    assert "2 passages have the text of their question, and are left out" in " ".join(said)
+
+
+@pytest.mark.parametrize(
+    "script, terms", [("{n}号图书馆在北京，猫在桌子上睡觉{n}", "characters"), ("a cat {n} Größe, кот", "words")]
+)
+def test_texts_without_spaces_are_counted_by_characters(tmp_path, monkeypatch, script, terms):
+    monkeypatch.chdir(tmp_path)
+    rows = [{"query": f"q {n}", "positive": script.format(n=n)} for n in range(PAIRS)]
+    write_jsonl(tmp_path / "given/a.jsonl", rows)
+    path, said = new("mine", tmp_path / "given", REPOSITORY)
+    assert Plan(*load_files([path])).config.bm25.terms == terms
+    assert ("no spaces between words" in " ".join(said)) is (terms == "characters")

@@ -12,11 +12,12 @@ import signal
 import time
 import traceback
 
+import pytest
 from campaign import CASES, SLICE
 
 from teleport.refusal import Refusal
 
-PATIENCE_SECONDS = 20  # of a case, whose reading takes less than one on an idle machine
+PATIENCE_SECONDS = 120  # of a case, whose reading takes less than one on an idle machine
 LARGER = 20  # one case of so many has files of thousands of lines, where a reader has any
 WORDS = [b"", b" ", b"\t", b"\0", b"\xe9", b"\xff\xfe", b"\xef\xbb\xbf", b"\r", b"\n\n", b'"', b"'", b"\\ud83d", b"|"]
 WORDS += [b"$(id)", b"[" * 5000, b"{" * 5000, b"9" * 5000, b"1_0", b"-1", b"1e400", b".inf", b"nan", b"null", b"true"]
@@ -100,6 +101,11 @@ def each_case(campaign, folder, reader, one, few=CASES):
         shutil.rmtree(below)
     wrong = f"only {taken} of {cases}" if taken < max(cases >= LARGER, cases // 50) else None
     campaign.note("some damaged inputs can be read", reader, wrong, f"{taken} of {cases}")
+
+
+def slow_but(fast, names):
+    """Values of a parameter (list), of which those in `fast` run with all tests."""
+    return [name if name in fast else pytest.param(name, marks=pytest.mark.slow) for name in names]
 
 
 def within_patience(function):

@@ -2,6 +2,7 @@
 
     FAULT_LOG=campaign.jsonl make test-faults
     python tests/faults/campaign.py campaign.jsonl      # puts the table into the page
+    python tests/faults/campaign.py part.jsonl "Part"   # puts it below the heading "Part"
 
 `FAULT_CASES` is how many bad inputs are drawn for each reader; there are fewer of other faults, in proportion.
 """
@@ -62,15 +63,21 @@ def table(path):
     return "\n".join([*lines, f"| **all** | | {len(cases):,} | {sum(could.values()):,} | {sum(wrong.values())} |"])
 
 
-def replace_table(page, head, lines):
-    """Put `lines` (text) in the place of the table of a page (path) whose first line begins with `head`."""
-    before, found, rest = page.read_text(encoding="utf-8").partition(head)
+def replace_table(page, head, lines, heading=""):
+    """Put `lines` (text) in the place of the table of a page (path) whose first line begins with `head`: the first one
+    behind a `heading`."""
+    start = f"## {heading}\n" if heading else ""
+    text = page.read_text(encoding="utf-8")
+    assert start in text, f"{page} has no heading {heading}"
+    above, rest = text[: text.index(start) + len(start)], text[text.index(start) + len(start) :]
+    before, found, rest = rest.partition(head)
+    before = above + before
     assert found, f"{page} has no table that begins with {head}"
     _, blank, after = rest.partition("\n\n")
     page.write_text(before + lines + (blank + after or "\n"), encoding="utf-8")
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
-        sys.exit("usage: python tests/faults/campaign.py LOG")
-    replace_table(PAGE, "| fault |", table(sys.argv[1]))
+    if len(sys.argv) not in (2, 3):
+        sys.exit("usage: python tests/faults/campaign.py LOG [HEADING]")
+    replace_table(PAGE, "| fault |", table(sys.argv[1]), *sys.argv[2:])

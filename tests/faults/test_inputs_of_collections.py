@@ -13,7 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from bad_inputs import each_case
+from bad_inputs import each_case, slow_but
 
 from teleport.collection.forms import ir_datasets
 from teleport.plan.identity import identify_corpus, identify_split
@@ -295,7 +295,7 @@ def left_out(made):
     }
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", slow_but(["folder", "beir", "archive", "ir_datasets"], FORMS))
 def test_a_whole_collection_with_faults(stages, tmp_path, monkeypatch, campaign, form):
     def one(case):
         monkeypatch.chdir(case.folder)
@@ -333,7 +333,7 @@ def test_a_whole_collection_with_faults(stages, tmp_path, monkeypatch, campaign,
             )
         monkeypatch.chdir(tmp_path)
 
-    each_case(campaign, tmp_path, f"whole collection, {form}", one, few=6)
+    each_case(campaign, tmp_path, f"whole collection, {form}", one, few=3)
 
 
 SHAPES = [
@@ -351,7 +351,7 @@ SHAPES = [
 TAKEN = dict.fromkeys(("folder", "beir"), {"compressed", "a link to it"}) | {"tsv": {"both", "a link to it"}}
 
 
-@pytest.mark.parametrize("form", ["folder", "tsv", "beir"])
+@pytest.mark.parametrize("form", slow_but(["beir"], ["folder", "tsv", "beir"]))
 def test_what_stands_in_the_place_of_a_file(stages, tmp_path, monkeypatch, campaign, form):
     def one(case):
         monkeypatch.chdir(case.folder)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from bad_inputs import ODD, WORDS, each_case, json_lines
+from bad_inputs import ODD, WORDS, each_case, json_lines, slow_but
 
 from commands.new import new
 from paths import REPOSITORY
@@ -215,7 +215,7 @@ def made_pairs(folder):
     return found, set(texts.values())
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", slow_but(["csv", "dataset", "labeled lists", "texts"], FORMS))
 def test_pairs_in_every_form(tmp_path, monkeypatch, campaign, form):
     files, question, passage = FORMS[form]
 
@@ -259,7 +259,7 @@ def test_pairs_in_every_form(tmp_path, monkeypatch, campaign, form):
 SHAPES = ["a folder", "a pipe", "a dangling link", "a device", "nothing", "compressed", "a link to it"]
 
 
-@pytest.mark.parametrize("form", ["pairs", "csv", "parquet", "dataset", "texts"])
+@pytest.mark.parametrize("form", slow_but(["dataset"], ["pairs", "csv", "parquet", "dataset", "texts"]))
 def test_what_stands_in_the_place_of_pairs(tmp_path, monkeypatch, campaign, form):
     """FROM, or a file in it, is something else than a regular file."""
     files, *_ = FORMS[form]

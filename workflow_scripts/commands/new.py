@@ -5,6 +5,7 @@ import os
 import re
 from contextlib import suppress
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
@@ -41,6 +42,11 @@ TOKEN_CHARACTERS = 4.5  # of a text, with the space or sign behind a word; CLS a
 TEST_SHARE, DEV_SHARE = 3, 5  # a third of the judged queries, then a fifth of the others, where they are not divided
 MOST_DEV_QUERIES = 500
 MOST_STEPS, MOST_EPOCHS = 500, 10  # of an episode, in which each training query has its turn
+FIRST_ROWS = 200  # and characters of each, that are looked at for their script
+OWN_TEXT = 0.05  # of a split's queries: more that are passages, too, are of a collection as ArguAna's
+IGNORED = "ignore_own_text: true # of many queries the text is a passage, too, which each would find first"
+IGNORED_SAID = "evaluation.ignore_own_text is set, so that it is left out of their results."
+BY_CHARACTERS = "bm25: {terms: characters} # words would be whole sentences"
 LEAST_POOL = 50  # passages that a dev query's are ranked among
 DEPTH = Evaluation().depth
 MEASURES = ("nDCG@10", "RR@10", "R@100", "R@1000")  # those that look as far as the whole collection say nothing
@@ -106,13 +112,21 @@ def new(name, folder, home, test=(), dev=None, method=None):
             with part_of(own) as part:
                 divided(part)
                 os.rename(part, own)
-        counts, shared = checked_counts(source, given)
+        counts, shared, same_text = checked_counts(source, given)
         if method and not roles.dev:
             raise Refusal(f"METHOD={method}: nothing is trained. {roles.why}")
         template = (home / "config/own-data.yaml").read_text(encoding="utf-8")
         text = configured(template, name, source, roles, counts, home, method)
         if origin:
             text = text.replace("\nname: ", f"\n# The collection is of {origin}\nname: ", 1)
+        for split in roles.test:
+            if same_text[split] > OWN_TEXT * counts["queries"][split]:
+                text = re.sub(r"^evaluation:\n", rf"\g<0>  {IGNORED}\n", text, count=1, flags=re.MULTILINE)
+                notes.append(f"{same_text[split]} queries of {split} have the text of a passage. {IGNORED_SAID}")
+                break
+        if has_no_spaces(source):
+            text += f"\n{BY_CHARACTERS}\n"
+            notes.append("Its texts have no spaces between words, so BM25 counts characters and pairs of neighbours.")
         notes += [roles.why, encoding_said(Plan(*load(yaml.safe_load(text))).encoder, source)]
         write_text(path, text)
     except BaseException:
@@ -136,7 +150,8 @@ def new(name, folder, home, test=(), dev=None, method=None):
 
 
 def checked_counts(source, given):
-    """(the block `counts` of a collection, sentences on queries that are trained on, too); it is built once in a
+    """(the block `counts` of a collection, sentences on queries that are trained on, too, and {split: queries that have
+    the text of a passage}); it is built once in a
     temporary folder, with all checks of that. given: the collection as it was before its judgments were divided, of
     whose files a mistake is told"""
     try:
@@ -159,7 +174,8 @@ def counts_of(source):
         tokens = {"passage_tokens": mean_tokens(corpus.path("corpus.parquet"), ["title", "text"])}
         tokens["query_tokens"] = mean_tokens(jobs[names[0]].path(f"queries.{names[0]}.parquet"), ["text"])
     counts = {what: {name: facts[what] for name, facts in splits.items()} for what in ("queries", "positives")}
-    return {"passages": num_passages} | counts | tokens, shared
+    same_text = {name: facts.get("same_text", 0) for name, facts in splits.items()}
+    return {"passages": num_passages} | counts | tokens, shared, same_text
 
 
 def job_in(folder, role, source, settings):
@@ -175,6 +191,15 @@ def mean_tokens(path, columns):
     table = pq.read_table(path, columns=columns)
     characters = sum(pc.sum(pc.utf8_length(table[column])).as_py() or 0 for column in columns)
     return max(1, round(characters / max(1, table.num_rows) / TOKEN_CHARACTERS) + 2)
+
+
+def has_no_spaces(source):
+    """Whether most of the letters of the first passages are of scripts that put no spaces between words."""
+    from teleport.search.lexical_index import UNSPACED  # here: bm25s takes a while to load
+
+    rows = islice(form(source.source).corpus(source), FIRST_ROWS)
+    letters = "".join(character for row in rows for character in row[-1][:FIRST_ROWS] if character.isalpha())
+    return 2 * len(re.findall(f"[{UNSPACED}]", letters)) > len(letters)
 
 
 def encoding_said(encoder, source):

@@ -1,8 +1,8 @@
 """Which column of a table is the question, its passages, the negatives, grades and scores: by their names, which are
 those of sentence-transformers, FlagEmbedding, Tevatron, DPR, NeMo and the usual data sets, in any spelling of case.
 
-Where no name says it and a record has two or three texts, their order decides, as in sentence-transformers: question,
-passage, negative.
+Where no name says it and a record has two texts, their order decides, as in sentence-transformers: question, passage.
+Of three texts the last may be a negative as well as the best passage, so they need names.
 """
 
 import json
@@ -11,14 +11,24 @@ import re
 from functools import partial
 from typing import NamedTuple
 
-from teleport.collection.equal import digest_of
 from teleport.refusal import Refusal
 
 QUESTIONS = ("query", "question", "anchor", "queries", "questions", "q", "sentence1", "sentence_a", "query_text")
 # The first of these that is there is the passage: of question, context and answer the context.
 PASSAGES = ("positive", "positives", "pos", "positive_passages", "positive_passage", "positive_ctxs", "pos_doc")
 PASSAGES += ("pos_docs", "passage", "passages", "document", "documents", "doc", "docs", "context", "contexts", "ctx")
-PASSAGES += ("passage_text", "text", "texts", "body", "content", "contents", "abstract", "answer", "answers")
+PASSAGES += (
+    "passage_text",
+    "text",
+    "texts",
+    "body",
+    "content",
+    "contents",
+    "abstract",
+    "description",
+    "answer",
+    "answers",
+)
 PASSAGES += ("response", "output", "sentence2", "sentence_b", "chosen")
 NEGATIVES = r"(hard_)?(negatives?|neg|negs)(_(passages?|ctxs|docs?|\d+))?|rejected"
 GRADES = ("label", "labels", "grade", "grades", "relevance", "is_relevant", "score", "scores")
@@ -84,11 +94,14 @@ def columns_of(path, record, place, may_be_by_order=True):
     negatives = [name for name in record if re.fullmatch(NEGATIVES, spelled(name))]
     if not (question and passage):
         texts = [name for name, value in record.items() if isinstance(value, str)]
-        if not may_be_by_order or question or negatives or len(texts) not in (2, 3) or len(texts) < len(record):
-            lacks = "a question (query, question, anchor)" if not question else "its passage (positive, passage, text)"
+        if not may_be_by_order or question or negatives or len(texts) != 2 or len(texts) < len(record):
+            lacks = [] if question else ["a question (query, question, anchor)"]
+            lacks += [] if passage else ["its passage (positive, passage, text)"]
             have = ", ".join(map(repr, record)) or "none"
-            raise Refusal(f"{path}, {place}: none of the keys is {lacks}; there are {have}. Rename the one that is.")
-        question, passage, *negatives = texts
+            raise Refusal(
+                f"{path}, {place}: none of the keys is {' or '.join(lacks)}; there are {have}. Rename those that are."
+            )
+        question, passage = texts
         by_order = True
     title = pick(TITLES) if isinstance(record[passage], str) else None
     title = title if title not in (question, passage) else None
@@ -154,9 +167,6 @@ def example(columns, place, record):
     else:
         passages = [each._replace(grade=1) for each in passages]
     passages, negatives = with_scores(columns, record, passages, negatives)
-    own = digest_of(question)
-    if any(each.grade and digest_of(each.text) == own for each in passages):
-        raise Problem(f"{columns.question!r} is its own passage, so it is found at once. Remove the line")
     return Example(place, question, passages, negatives)
 
 

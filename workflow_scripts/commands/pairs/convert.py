@@ -71,6 +71,9 @@ class Collection:
             self.write("queries", {"_id": question, "text": example.question}, example.question)
         judged = self.judged[split or "train"][question]
         for passage in example.passages:
+            if passage.grade and digest_of(passage.text) == digest_of(example.question):
+                self.counts["own"] += 1  # it would be found at once
+                continue
             docid = self.add_passage(passage, wrong)
             self.counts["repeated"] += judged.get(docid) == passage.grade
             judged[docid] = max(passage.grade, judged.get(docid, 0))
@@ -192,6 +195,8 @@ def sentences(collection, negatives, own):
         said.append(f"{len(collection.texts):,} texts were cut into passages of at most {texts.WORDS} words.")
     if repeated := collection.counts["repeated"]:
         said.append(f"{repeated:,} pairs were repeated, and count once.")
+    if own_text := collection.counts["own"]:
+        said.append(f"{own_text:,} passages have the text of their question, and are left out.")
     if unanswered := collection.counts["unanswered"]:
         said.append(f"{unanswered:,} questions have no passage of a grade above 0, and are left out.")
     if negatives:
