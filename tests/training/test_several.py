@@ -35,13 +35,13 @@ def several(world, training=None, weights=(0.3,), **others):
 
 @pytest.mark.parametrize("weights", [[0.7, 0.3], [0.5, 0.2, 0.3], [0.01, 0.99]])
 def test_each_collection_has_its_share_of_the_batches_at_every_moment(weights):
-    of_steps, own_steps = turns(weights, 1000)
+    numbers, batches = turns(weights, 1000)
     for number, weight in enumerate(weights):
-        mine = of_steps == number
-        np.testing.assert_array_equal(own_steps[mine], np.arange(mine.sum()))
+        mine = numbers == number
+        np.testing.assert_array_equal(batches[mine], np.arange(mine.sum()))
         assert np.abs(np.cumsum(mine) - weight * np.arange(1, 1001)).max() < 1
         assert mine.sum() == pytest.approx(1000 * weight, abs=1)
-    np.testing.assert_array_equal(turns(weights, 100)[0], of_steps[:100])
+    np.testing.assert_array_equal(turns(weights, 100)[0], numbers[:100])
 
 
 def test_no_batch_mixes_collections_and_negatives_are_of_the_own_pool(world):

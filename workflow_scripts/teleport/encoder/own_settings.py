@@ -177,7 +177,8 @@ def require_modules(file, modules):
     """Raise Refusal for a module that is not computed here, one that comes twice, and another order."""
     names, places = [module.type.rpartition(".")[2] for module in modules], []
     for module, name in zip(modules, names, strict=True):
-        if name not in MODULES or name == "LayerNorm" and names.count("Dense") != 1:
+        lacks = name == "LayerNorm" and names.count("Dense") != 1 or name == "Dense" and "Pooling" not in names
+        if name not in MODULES or lacks:
             refuse(file, f"the module {name}")
         if name == "Transformer" and Path(module.path) != Path():
             refuse(file, f"the transformer in a folder of its own, {module.path!r}")

@@ -40,10 +40,10 @@ def turns(weights, steps):
     weights: of all collections, which sum to 1. Each step takes the collection that lacks most of its share so far, so
     that after any number of steps none is a whole batch from it.
     """
-    had, of_steps, own_steps = np.zeros(len(weights), np.int64), np.empty(steps, np.int64), np.empty(steps, np.int64)
+    had, numbers, batches = np.zeros(len(weights), np.int64), np.empty(steps, np.int64), np.empty(steps, np.int64)
     weights = np.asarray(weights, np.float64)
     for step in range(steps):
         turn = int(np.argmax(weights * (step + 1) - had))
-        of_steps[step], own_steps[step] = turn, had[turn]
+        numbers[step], batches[step] = turn, had[turn]
         had[turn] += 1
-    return of_steps, own_steps
+    return numbers, batches

@@ -334,7 +334,7 @@ def facts(trainer, state):
 
 def of_part(trainer, number, state):
     """What the manifest keeps of another collection (plain JSON)."""
-    data, of_steps = trainer.parts[number].data, trainer.turns[0][state.first_step : state.step]
+    data, numbers = trainer.parts[number].data, trainer.turns[0][state.first_step : state.step]
     counts = {"queries": len(data.rows), "queries_without_negatives": data.without_negatives}
-    counts |= {"queries_without_positives": data.without_positives, "steps": int(np.count_nonzero(of_steps == number))}
+    counts |= {"queries_without_positives": data.without_positives, "steps": int(np.count_nonzero(numbers == number))}
     return counts

@@ -1,0 +1,47 @@
+"""The training beside sentence-transformers: without dropout both are the same, and so are the evaluators."""
+
+import json
+
+import numpy as np
+import pytest
+
+import beside
+import collection_world
+from encoder_world import make_pretrained, source_folder
+from teleport.arrays import Ragged
+from teleport.evaluation.measures import Judgments
+from teleport.settings.training import Training
+
+TRAINING = {"batch_queries": 4, "negatives_per_query": 0, "learning_rate": 1e-3, "precision": "fp32"}
+
+
+@pytest.fixture
+def world(stages):
+    """40 passages of random words; a query is the beginning of its passage, 16 to train and 10 to test."""
+    words = collection_world.random_passages(np.random.default_rng(3), 40, 4, 20)
+    queries = [" ".join(each[:4]) for each in words]
+    options = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    start = make_pretrained(stages, source_folder(stages.root / "source", **options), pooling="mean", normalize=True)
+    judged = Judgments(np.arange(10), 20 + np.arange(10), np.ones(10, np.int64))
+    positives = Ragged(np.arange(17), np.arange(16, dtype=np.int32))
+    checkpoint, passages = start.folder / "checkpoint", [" ".join(each) for each in words]
+    return beside.World(checkpoint, None, passages, queries[:16], queries[20:30], (6, 12), positives, judged, 20.0)
+
+
+def test_without_dropout_both_trainings_are_one(world):
+    training = Training(**TRAINING, steps=6, loss={"kind": "softmax"})
+    scores, losses, seconds, apart = beside.side_by_side(world, training, (1, 2))
+    np.testing.assert_allclose(losses[:, :, 0], losses[:, :, 1], rtol=0, atol=2e-5)
+    assert np.abs(losses[:, 0] - losses[:, -1]).max() > 5e-3, "nothing was learnt: this test would show nothing"
+    assert np.abs(scores[:, 0] - scores[:, 1]).max() < 0.05 and 0 < scores.mean() < 1
+    assert apart < 1e-4 and seconds.shape == (2, 6, 2) and seconds.min() > 0
+
+
+def test_the_command_writes_what_it_has_measured(world, tmp_path, monkeypatch):
+    monkeypatch.setattr(beside, "Plan", lambda *loaded: None)
+    monkeypatch.setattr(beside, "load_files", lambda files: ())
+    monkeypatch.setattr(beside, "world_of", lambda plan, test: world)
+    beside.main(["x.yaml", "--steps", "2", "--seeds", "3", "--queries", "4", "--json", str(tmp_path / "beside.json")])
+    figures = json.loads((tmp_path / "beside.json").read_text())["figures"]
+    assert figures["method"] == "crossed" and figures["evaluators_apart"] < 1e-4 and figures["first_loss_apart"] < 1e-4
+    assert len(figures["seconds_per_step"]) == 2 and 0 <= figures["p"] <= 1
