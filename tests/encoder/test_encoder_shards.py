@@ -203,8 +203,8 @@ def edit_manifest(**facts):
     ("spoil", "message"),
     [
         (flip_a_byte, r"2-of-3/passages.npy does not match the SHA-256.*Delete the folder .*2-of-3 and"),
-        (lambda f: (f / "passages.npy").write_bytes(b"x"), "2-of-3/passages.npy has 1 bytes, its manifest says"),
-        (lambda f: (f / "passages.npy").unlink(), "2-of-3/passages.npy is missing although.*Delete the folder"),
+        (lambda f: (f / "passages.npy").write_bytes(b"x"), "2-of-3/passages.npy has 1 bytes, but"),
+        (lambda f: (f / "passages.npy").unlink(), "2-of-3/passages.npy is missing, but.*Delete the folder"),
         (lambda f: (f / "manifest.json").unlink(), "2-of-3/manifest.json is missing.*Delete the folder .*2-of-3 and"),
         (lambda f: (f / "manifest.json").write_text("{"), "2-of-3/manifest.json is not valid JSON.*Delete the folder"),
         (
@@ -226,7 +226,7 @@ def test_an_unusable_shard_is_refused_with_the_remedy(world, tmp_path, spoil, me
 def test_missing_rows_at_the_end_are_refused(world, tmp_path):
     folders = [make_shard(world, tmp_path, name).resume for name in names(2)]
     edit_manifest(rows=[8, 16])(folders[1])
-    with pytest.raises(ValueError, match="hold 16 rows of 18"):
+    with pytest.raises(ValueError, match="have 16 of 18 rows"):
         join(world, tmp_path, 2)
 
 

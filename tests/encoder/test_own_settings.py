@@ -55,7 +55,7 @@ def test_the_files_fill_in_what_is_left_out(folder):
 
 def test_without_files_all_but_the_pooling_is_as_usual(tmp_path):
     bare = source_folder(tmp_path / "bare")
-    with pytest.raises(ValueError, match=r"encoder.pooling: neither the configuration nor .*bare says it .* Set it to"):
+    with pytest.raises(ValueError, match=r"encoder.pooling: neither the configuration nor .*bare sets it .* Set it to"):
         completed(encoder(bare))
     assert said_of(completed(encoder(bare, pooling="mean"))) == {
         "pooling": "mean",

@@ -208,7 +208,7 @@ def change_config(source, **changes):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"[]", "config.json: its content: Input should be a valid dictionary, not []. Get the checkpoint anew."),
+        (b"[]", "config.json: its content: Input should be a valid dictionary, not []. Get the checkpoint again."),
         (b"{", "config.json is not JSON in UTF-8 (Expecting property name"),
         ('{"a": "é"}'.encode("latin1"), "config.json is not JSON in UTF-8 ('utf-8' codec can't decode byte 0xe9"),
         (b"[" * 99_999, "config.json is not JSON in UTF-8 (maximum recursion depth"),

@@ -100,7 +100,7 @@ def test_ranks_of_three_columns_are_a_run(stages, collection, tmp_path):
         ("qa d1 0.5", "line 2: the third of three columns is a rank, a whole number from 1 on, and not '0.5'"),
         ("qa d1 0", "line 2: the third of three columns is a rank"),
         ("qa d1 １", "line 2: the third of three columns is a rank"),
-        ("qb d3 2", "line 2: passage 'd3' is listed for this query on line 1 already"),
+        ("qb d3 2", "line 2: passage 'd3' is already listed for this query on line 1"),
     ],
 )
 def test_a_bad_line_of_ranks_is_refused(stages, collection, tmp_path, line, message):

@@ -364,7 +364,10 @@ def test_any_planned_checkpoint_may_mine():
     ("changes", "message"),
     [
         ({"mining": {"checkpoint": {"experiment": "nobody"}}}, "tele: mining.checkpoint: no experiment is called"),
-        ({"mining": {"checkpoint": {"experiment": "tele", "episode": 1}}}, "episode 1: mining.checkpoint: there is no"),
+        (
+            {"mining": {"checkpoint": {"experiment": "tele", "episode": 1}}},
+            "episode 1: mining.checkpoint: episode 1 has no checkpoint",
+        ),
         (
             {"mining": {"checkpoint": "pretrained"}, "episodes": [{"repeat": 3, "lag": 1}]},
             "episode 1: mining.checkpoint names one, and lag",
@@ -398,7 +401,7 @@ def test_a_pool_smaller_than_what_a_step_takes_is_said_before_anything_runs():
     deep = {"counts": {"query": 300}}
     assert "300 negatives of query are requested, but its lists have 200 passages" in plan(negatives=deep).warnings[0]
     ranked = {"counts": {"lookahead": 60}, "ranks": {"lookahead": [[1, 20]]}}
-    few = "60 negatives of lookahead are asked for, its lists have 20 passages"
+    few = "60 negatives of lookahead are requested, but its lists have 20 passages"
     assert few in plan(negatives=ranked).warnings[0]
     assert plan(negatives=ranked, mining={"anchor": "all"}).warnings == []  # each positive of a query has a list
 
@@ -434,7 +437,7 @@ def test_shares_that_no_pool_reads_are_said():
     (warning,) = plan(negatives={"alpha": 0.3}, episodes=[{}]).warnings
     assert warning.startswith("negatives.alpha: no effect, because no episode has an earlier pool")
     (warning,) = plan(negatives={"alpha": 0.3, "sources": ["query", "lookahead"]}).warnings
-    assert warning.startswith("negatives.alpha: without effect")
+    assert warning.startswith("negatives.alpha: no effect")
     for read in ({"alpha": 0.3}, {"beta": 0.3}, {}):
         assert plan(negatives=read).warnings == []
 
@@ -450,7 +453,7 @@ def upstream(stage):
 def test_a_stop_after_the_end_of_the_schedule_is_said():
     late = plan(training={"stop_after_steps": 61}, episodes=[{}, {"training": {"stop_after_steps": 60}}])
     assert late.warnings == [
-        "experiment tele, episode 1: training.stop_after_steps 61 is after all 60 steps.",
+        "experiment tele, episode 1: training.stop_after_steps 61 exceeds the 60 steps.",
     ]
 
 
@@ -758,7 +761,7 @@ def test_a_baseline_that_is_no_row_is_refused():
         ValueError, match="significance.baseline: 'BM52' is not a row of table main. Its rows are BM25, Zero"
     ):
         measured_tables(plan(evaluation={"significance": {"baseline": "BM52"}}))
-    with pytest.raises(ValueError, match="significance.baseline: 'BM52' is no row"):
+    with pytest.raises(ValueError, match="significance.baseline: 'BM52' is not a row"):
         measured_tables(plan(evaluation={"significance": {"baseline": {"*": ["BM25", "BM52"]}}}))
     with pytest.raises(ValueError, match="significance.level.dev needs the split 'dev' in splits, which has test"):
         plan(evaluation={"significance": {"level": {"dev": 0.01}}})

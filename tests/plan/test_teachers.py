@@ -129,7 +129,7 @@ def test_teachers_in_a_circle_are_refused():
     def taught_by(name):
         return {"teachers": {"t": {"experiment": name}}, "negatives": {"draw": {"kind": "top", "scores": "t"}}}
 
-    with pytest.raises(Refusal, match="circle"):
+    with pytest.raises(Refusal, match="are circular"):
         plan(one=taught_by("two"), two=taught_by("one"))
 
 

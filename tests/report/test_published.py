@@ -183,7 +183,7 @@ def test_one_table_of_several_configurations(tmp_path):
 
 def test_configurations_that_make_no_joint_table(tmp_path):
     world, path = World(tmp_path), tmp_path / "table.yaml"
-    with pytest.raises(ValueError, match="two of the configurations are called 'marco': give each once"):
+    with pytest.raises(ValueError, match="two of the configurations are called 'marco': name each once"):
         joint_table(str(path), [world.plan, world.plan])
     with pytest.raises(ValueError, match="the configuration 'toy' fills nothing of the table .*: marco and nq can"):
         joint_table(str(path), [world.plan, plan(path, name="toy")])

@@ -79,7 +79,7 @@ def test_the_others_have_time_for_their_own_message(tmp_path, monkeypatch):
 def test_one_that_was_killed_is_named_where_another_had_ended_before(monkeypatch):
     """The kernel says of a killed process of several threads that it has ended when the last of them has."""
     code = "import sys, time\nif RANK == 1: sys.exit(7)\ntime.sleep(0.5)\nos.kill(os.getpid(), 9)"
-    with pytest.raises(ValueError, match="process 0 .* killed by signal 9.* want of memory"):
+    with pytest.raises(ValueError, match="process 0 .* killed by signal 9.* memory ran out"):
         launch(2, command(code))
 
 

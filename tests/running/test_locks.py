@@ -79,9 +79,9 @@ def test_what_the_other_process_made_meanwhile_is_taken(job, held, caplog):
     sleeps = held(job, lambda: make(job))
     with sole_process(job) as finished:
         assert finished and len(sleeps) == 2
-    message = f"waiting: another process makes index/{job.key} ("
+    message = f"waiting: another process works on index/{job.key} ("
     assert [r.getMessage().startswith(message) for r in caplog.records if "waiting" in r.getMessage()] == [True]
-    assert f" host {os.uname().nodename} process {os.getpid()}); end it" in caplog.text
+    assert f" host {os.uname().nodename} process {os.getpid()}); wait for it" in caplog.text
 
 
 def tear(job):

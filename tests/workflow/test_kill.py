@@ -72,7 +72,7 @@ def test_a_training_that_outlives_snakemake_is_waited_for_and_taken(world):
 
     def waiting():
         logs = world.folder.glob(f"results/logs/{name}.log")  # Snakemake removes it in between
-        return f"process {training}); end it" in "".join(path.read_text(errors="replace") for path in logs)
+        return f"process {training}); wait for it" in "".join(path.read_text(errors="replace") for path in logs)
 
     world.config["training"]["steps"], world.config["episodes"] = 30, [{}]
     command = world.command("--until", "train", "--set-resources", "train:save_every=0")
