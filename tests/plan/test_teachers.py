@@ -345,7 +345,7 @@ def test_a_teacher_that_is_trained_on_what_it_chooses_is_a_circle(start):
     def by(name):
         return taught_by(ranker(start, pool={"experiment": name, "episode": 1}))
 
-    with pytest.raises(Refusal, match="circle"):
+    with pytest.raises(Refusal, match="circular"):
         plan(one=by("two"), two=by("one"))
 
 
