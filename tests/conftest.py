@@ -16,7 +16,9 @@ from stages import Stages  # noqa: E402
 FOUND = ["workflow_scripts", str(REPOSITORY / "workflow_scripts"), str(REPOSITORY / "tests")]
 os.environ["PYTHONPATH"] = os.pathsep.join(FOUND)
 
-FIRST = {"slurm": 0, "workflow": 1}  # folders of the tests that take longest
+# The order of folders, those of the longest tests first. One file of `workflow` makes the finished workflow that the
+# others read: until then they would wait for it, so another worker takes other folders in between.
+ORDER = ["slurm", "workflow", "bench", "collection", "commands", "of the finished workflow"]
 
 
 @pytest.fixture
@@ -32,9 +34,18 @@ def shared():
     return SHARED
 
 
+@pytest.hookimpl(trylast=True)  # of what is run: slow tests are out by then
 def pytest_collection_modifyitems(items):
     """The long tests come first, so that the workers end at about the same time."""
-    items.sort(key=lambda item: FIRST.get(item.path.parent.name, len(FIRST)))
+    of_finished = dict.fromkeys(item.path for item in items if "finished" in item.fixturenames)
+    maker = next((path for path in of_finished if path.parent.name == "workflow"), None)
+
+    def place(item):
+        waits = item.path in of_finished and item.path != maker
+        folder = "of the finished workflow" if waits else item.path.parent.name
+        return ORDER.index(folder) if folder in ORDER else len(ORDER), item.path != maker
+
+    items.sort(key=place)
 
 
 class Clock:

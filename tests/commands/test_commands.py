@@ -177,10 +177,14 @@ def test_a_configuration_that_cannot_be_read_is_one_sentence(tmp_path, profile, 
 
 
 @pytest.fixture
-def checkpoint(stages):
-    """A train stage with a checkpoint of an encoder that has a pooler in other libraries."""
+def checkpoint(stages, monkeypatch):
+    """A train stage with a checkpoint of an encoder that has a pooler in other libraries, and was never trained."""
     from safetensors.numpy import save_file
 
+    from commands import export_check
+
+    monkeypatch.setattr(export_check, "require_trained", lambda stage: "")
+    monkeypatch.setattr(export_check, "require_vectors", lambda checkpoint, stage: "Checked")
     job = stages.make("train")
     folder = job.output("checkpoint")
     folder.mkdir(parents=True)
@@ -197,7 +201,7 @@ def test_a_checkpoint_is_exported_whole(checkpoint, tmp_path):
     weights = load_file(tmp_path / "out/model/model.safetensors")
     assert set(weights) == {"weight", "pooler.dense.weight", "pooler.dense.bias"}
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["model"]
-    with pytest.raises(Refusal, match="model is there already"):
+    with pytest.raises(Refusal, match="model exists already"):
         export(checkpoint, tmp_path / "out/model")
     with pytest.raises(Refusal, match="README.md/x cannot be written"):
         export(checkpoint, tmp_path / "out/model/README.md/x")

@@ -50,7 +50,7 @@ def test_a_folder_beside_the_episodes_is_none(train, tmp_path):
         "| Episode 0 | test | 0.250 |",
         "| Episode 1 | test | 0.500 |",
     ]
-    with pytest.raises(Refusal, match="model is there already"):
+    with pytest.raises(Refusal, match="model exists already"):
         export.export(train, tmp_path / "new/model")
 
 

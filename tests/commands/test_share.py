@@ -158,7 +158,7 @@ def test_what_is_missing_cut_or_too_long_is_refused_by_its_name(elsewhere, monke
     sound = path.read_bytes()
     for damage in (lambda: path.unlink(), lambda: path.write_bytes(sound[:-1]), lambda: path.write_bytes(sound + b"x")):
         damage()
-        with pytest.raises(Refusal, match=f"stages/{TRAIN}/checkpoint/model.safetensors (is missing|does not have)"):
+        with pytest.raises(Refusal, match=f"stages/{TRAIN}/checkpoint/model.safetensors (is missing|does not match)"):
             fetch("../shared")
         assert is_finished(INDEX) and not (STAGES / TRAIN / "losses.tsv").exists()
 
@@ -192,7 +192,7 @@ def archive(path, *members):
         (f"stages/{TRAIN}/x", tarfile.LNKTYPE, "is a link"),
         (f"stages/{TRAIN}/x", tarfile.CHRTYPE, "is a link, a device"),
         (f"stages/{TRAIN}/x", tarfile.FIFOTYPE, "is a link, a device"),
-        (f"stages/{TRAIN}/{MANIFEST}", tarfile.REGTYPE, "is there twice"),
+        (f"stages/{TRAIN}/{MANIFEST}", tarfile.REGTYPE, "occurs twice"),
     ],
 )
 def test_members_with_names_elsewhere_links_and_devices_are_refused(elsewhere, name, kind, said):
@@ -271,7 +271,7 @@ def test_nothing_is_written_over(elsewhere):
     Path("mine").mkdir()
     Path("mine/file").touch()
     for to in ("mine.tar", "mine"):
-        with pytest.raises(Refusal, match=f"^{to} is there already"):
+        with pytest.raises(Refusal, match=f"^{to} exists already"):
             share({TRAIN}, to, vectors=True)
     with pytest.raises(Refusal, match=r"^--to mine\.tar\.gz: archives are not compressed"):
         share({TRAIN}, "mine.tar.gz", vectors=True)
@@ -319,9 +319,10 @@ def test_the_stages_of_a_job_are_looked_for_in_every_place(elsewhere, monkeypatc
     given = ["../shared", "../shared.tar"]
     assert not arrives(job_of(ENCODE), []) and not arrives(job_of("train/00000000000f", inputs={}), given)
     assert all(arrives(job_of(name), given) for name in (ENCODE, INDEX, TRAIN)) and is_finished(TRAIN)
-    assert f"{INDEX} comes from ../shared" in caplog.messages and f"{TRAIN} comes from ../shared.tar" in caplog.messages
+    assert f"{INDEX} was copied from ../shared" in caplog.messages
+    assert f"{TRAIN} was copied from ../shared.tar" in caplog.messages
     assert not arrives(job_of(EVALUATE, code="edited"), given) and not is_finished(EVALUATE)
-    assert "made by other code" in caplog.messages[-1]
+    assert "from other code or other inputs" in caplog.messages[-1]
 
 
 def test_a_shard_of_a_stage_that_a_place_has_makes_nothing(elsewhere, monkeypatch):

@@ -127,7 +127,10 @@ def test_a_script_that_the_vocabulary_lacks_is_said(stages, tmp_path, caplog):
         assert facts["unknown"] == pytest.approx(share)
         said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
         assert len(said) == (share == 1)
-        assert all(text.startswith("100 % of the tokens of passages are unknown to the tokenizer") for text in said)
+        assert all(
+            text.startswith("100 % of the tokens of passages are unknown to the checkpoint's tokenizer")
+            for text in said
+        )
 
 
 def test_fields_of_a_title_are_joined_and_the_whole_is_cut(stages, tmp_path):

@@ -97,7 +97,7 @@ def test_nothing_trained_has_not_collapsed(stages, caplog):
     encoded = stages.make("encode", inputs={"checkpoint": stages.finish(stages.make("pretrained"))})
     save_array(encoded.output("passages.npy"), np.ones((60, 5), np.float32))
     stages.run(index.run, "index", {}, {"passages": stages.finish(encoded)})
-    assert "cannot tell texts apart" in caplog.text and "collapsed" not in caplog.text
+    assert "cannot tell the texts apart" in caplog.text and "collapsed" not in caplog.text
 
 
 @pytest.mark.parametrize("split, lines", [("train", NUM_QUERIES), ("test", 3)])

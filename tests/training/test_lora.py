@@ -197,5 +197,5 @@ def test_adapters_of_another_form_or_base_are_refused(world):
     manifest["files"]["checkpoint/model.safetensors"]["sha256"] = sha256_file(path)
     manifest["files"]["checkpoint/model.safetensors"]["bytes"] = path.stat().st_size
     (pretrained / "manifest.json").write_text(json.dumps(manifest))
-    with pytest.raises(Refusal, match=r"adapters in .*checkpoint/adapter, .* are of another base"):
+    with pytest.raises(Refusal, match=r"adapters in .*checkpoint/adapter, .* belong to another"):
         world.finished(going_on(world, trained))

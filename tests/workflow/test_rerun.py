@@ -101,7 +101,7 @@ NO_RESULT = {
     "every module that runs stages": edit_all_that_runs,
     "sentences of rules, refusals and the log": edit_sentences,
     "what the rules say of a killed process": lambda w: edit(
-        w, "running/launch.py", "Unless you or", "If neither you nor"
+        w, "running/launch.py", "If neither you nor", "Unless you or"
     ),
     "the module of a loss that is not used": lambda w: add_code(w, "training/losses/nll.py"),
     "settings that the plan resolves": lambda w: add_code(w, "settings/negatives.py"),

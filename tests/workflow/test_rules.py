@@ -164,4 +164,4 @@ def test_a_stage_that_was_killed_says_what_helps(world, tmp_path, monkeypatch, c
     log = next((world.folder / "results/logs/corpus").iterdir()).read_text()
     assert "error: the process was killed by signal 9" in log and "killed by signal 9" in said
     assert ("SIGKILL: by you, a scheduler or another program, not by the kernel." in log) == counted
-    assert ("(--set-resources corpus:mem_mb=N); `teleport forecast` says" in log) == (not counted)
+    assert ("(--set-resources corpus:mem_mb=N); `teleport forecast` shows" in log) == (not counted)

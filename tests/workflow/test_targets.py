@@ -33,7 +33,7 @@ def test_to_force_a_stage_its_file_is_named(finished):
     """A link that is forced would run nothing: the rule with its name has no command."""
     link = f"{HOME}/episode-2/encode-passages"
     text = finished.snakemake("-n", link, "--forcerun", link, check=False)
-    manifest = re.search(r"can be forced. Name a rule, or its file: (results/stages/encode/\w+/manifest.json)", text)
+    manifest = re.search(r"cannot be forced. Name a rule, or its file: (results/stages/encode/\w+/manifest.json)", text)
     assert finished.would_run(arguments=[link, "--forcerun", manifest[1]])[0]["encode"] == 1
 
 

@@ -52,7 +52,7 @@ def share(names, to, vectors):
     if not hub:
         require_output(to, folder=not archive)
         if archive and os.path.lexists(to):
-            raise Refusal(f"{to} is there already. Remove it, or give another path.")
+            raise Refusal(f"{to} exists already. Remove it, or give another path.")
     names = with_upstream(names)
     if lacking := sorted(name for name in names if not is_finished(name)):
         what = f"{len(lacking)} of {len(names)} stages are not finished, such as {lacking[0]}"

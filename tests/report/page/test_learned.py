@@ -72,8 +72,8 @@ def test_ranks_of_positives_equal_a_sort():
 def test_checkpoints_without_ranks_of_training_queries_are_said():
     found = [{"kept": 2}, {"kept": 2}]
     said = {"split": "train", "queries": 2, "seed": 1, "measure": "RR@100", "states": found, "checkpoints": [0, 1, 2]}
-    assert "at checkpoint 3, 4, and" in river_figure(said | {"unranked": [3, 4]}, "tele", True).text
-    assert "at checkpoint" not in river_figure(said | {"unranked": []}, "tele", True).text
+    assert "ithout checkpoint 3, 4: no search" in river_figure(said | {"unranked": [3, 4]}, "tele", True).text
+    assert "ithout checkpoint" not in river_figure(said | {"unranked": []}, "tele", True).text
 
 
 def test_swing_sizes():

@@ -51,7 +51,7 @@ class Counts:
             raise Refusal(
                 f"the size of the collection is unknown: {missing[0]} is not built and the configuration has no "
                 "`counts`. Add `counts: {passages: …, queries: {train: …, test: …}}`, or build it first: run the "
-                "workflow with these files after --configfile and `--until corpus split`."
+                "workflow with these files after --configfile and `--until split`."
             )
         self.source = "`counts` of the configuration" if missing else f"the built {plan.corpus.name} and its splits"
         corpus, expected = built.pop("corpus"), self.expected

@@ -130,7 +130,7 @@ class Trainer:
             encoded, batch = self.memory.beside(batch.passages_P, encoded), self.memory.batch(batch)
         narrowed = [encoded.narrowed(width, normalize) for width in self.training.widths] or [encoded]
         losses, means = zip(*(self.loss_of(batch, masked, each) for each in narrowed), strict=True)
-        return sum(losses), means[-1]
+        return sum(losses[1:], losses[0]), means[-1]  # from the first: 0 + loss is a kernel
 
     def loss_of(self, batch, masked, encoded):
         """As `forward`, from the batch's `seen.Encoded`."""
