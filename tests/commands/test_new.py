@@ -284,8 +284,9 @@ def test_every_published_method_can_be_written(tmp_path, texts):
 
 def test_an_unknown_method_names_the_closest(tmp_path, texts):
     in_tables(tmp_path / "given", texts)
-    with pytest.raises(Refusal, match="METHOD=ance-tle: .* Did you mean ance-tele?"):
-        new("mine", tmp_path / "given", REPOSITORY, method="ance-tle")
+    for folder in ("given", "nowhere"):  # said before the collection is looked at
+        with pytest.raises(Refusal, match="METHOD=ance-tle: .* Did you mean ance-tele?"):
+            new("mine", tmp_path / folder, REPOSITORY, method="ance-tle")
     assert not Path("config/mine.yaml").exists() and not Path("data").exists()
 
 

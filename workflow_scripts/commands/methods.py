@@ -14,16 +14,21 @@ from teleport.settings.read import merged_files
 LEAST_BATCH = 8  # queries of a step, also where each brings 31 negatives: a batch of 2 would learn next to nothing
 
 
-def method_text(name, home, steps, batch):
-    """The block `experiments` (YAML, text) of config/methods/NAME.yaml, in which trainings as long as the embedded
-    default's have `steps`, and a step has as many passages as `batch` queries without negatives, as far as
-    LEAST_BATCH allows. home: the folder of the repository. Raises Refusal where there is no such method."""
+def method_file(name, home):
+    """The path of a published method. home: the folder of the repository. Raises Refusal where there is no such one."""
     files = {path.stem: path for path in (home / "config/methods").glob("*.yaml")}
     if name not in files:
         close = difflib.get_close_matches(name, files, n=1)
         remedy = f"Did you mean {close[0]}?" if close else "docs/methods.md has a table of them: take a file's name."
         raise Refusal(f"METHOD={name}: config/methods has no {name}.yaml. {remedy}")
-    merged = merged_files([str(files[name])])
+    return files[name]
+
+
+def method_text(name, home, steps, batch):
+    """The block `experiments` (YAML, text) of config/methods/NAME.yaml, in which trainings as long as the embedded
+    default's have `steps`, and a step has as many passages as `batch` queries without negatives, as far as
+    LEAST_BATCH allows. home: the folder of the repository"""
+    merged = merged_files([str(method_file(name, home))])
     usual = yaml.safe_load((home / "config/config.yaml").read_text(encoding="utf-8"))["training"]["steps"]
     merged["experiments"] = sized(merged["experiments"], steps / usual, batch)
     head = f"# config/methods/{name}.yaml, with trainings and batches scaled to this collection.\n"

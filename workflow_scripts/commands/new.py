@@ -17,7 +17,7 @@ import yaml
 
 from commands.encoding import cut_of_rows, sentence
 from commands.hub_data import fetch_dataset
-from commands.methods import method_text
+from commands.methods import method_file, method_text
 from commands.pairs.convert import convert
 from commands.pairs.find import SUFFIXES, tables_of
 from teleport.collection import corpus as corpus_stage
@@ -97,6 +97,8 @@ def new(name, folder, home, test=(), dev=None, method=None):
     if os.path.lexists(path):
         raise Refusal(f"{path} is there already. Take another NAME, or remove it.")
     require_output(path)
+    if method:
+        method_file(method, home)  # before the collection is read, which may take minutes
     above, made, origin, fetched = own.parent.exists(), [], None, []
     try:
         if str(folder).startswith("hub:"):

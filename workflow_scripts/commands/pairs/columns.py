@@ -17,19 +17,8 @@ QUESTIONS = ("query", "question", "anchor", "queries", "questions", "q", "senten
 # The first of these that is there is the passage: of question, context and answer the context.
 PASSAGES = ("positive", "positives", "pos", "positive_passages", "positive_passage", "positive_ctxs", "pos_doc")
 PASSAGES += ("pos_docs", "passage", "passages", "document", "documents", "doc", "docs", "context", "contexts", "ctx")
-PASSAGES += (
-    "passage_text",
-    "text",
-    "texts",
-    "body",
-    "content",
-    "contents",
-    "abstract",
-    "description",
-    "answer",
-    "answers",
-)
-PASSAGES += ("response", "output", "sentence2", "sentence_b", "chosen")
+PASSAGES += ("passage_text", "text", "texts", "body", "content", "contents", "abstract", "description")
+PASSAGES += ("answer", "answers", "response", "output", "sentence2", "sentence_b", "chosen")
 NEGATIVES = r"(hard_)?(negatives?|neg|negs)(_(passages?|ctxs|docs?|\d+))?|rejected"
 GRADES = ("label", "labels", "grade", "grades", "relevance", "is_relevant", "score", "scores")
 SCORES = ("scores", "score", "pos_scores", "neg_scores", "positive_score", "negative_score")

@@ -65,13 +65,14 @@ class Collection:
 
     def add(self, split, example, wrong):
         """Take in an `Example`."""
-        question = f"{digest_of(example.question):016x}"
+        own = digest_of(example.question)
+        question = f"{own:016x}"
         if question not in self.questions:
             self.questions.add(question)
             self.write("queries", {"_id": question, "text": example.question}, example.question)
         judged = self.judged[split or "train"][question]
         for passage in example.passages:
-            if passage.grade and digest_of(passage.text) == digest_of(example.question):
+            if passage.grade and digest_of(passage.text) == own:
                 self.counts["own"] += 1  # it would be found at once
                 continue
             docid = self.add_passage(passage, wrong)

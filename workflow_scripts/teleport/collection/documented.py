@@ -9,17 +9,18 @@ from teleport.collection.records import Rows, Split
 SPLIT_BELOW = {"train": 80, "dev": 85, "test": 100}
 
 
-def documented_passages(place, docs, job):
+def documented_passages(what, docs, job):
     """The passages (`Rows`) of documented names of installed packages; a name is id and title. Their questions become
     a file of the corpus, for the splits: to read the packages again would take as long as the first time.
 
-    place: where the texts are from; docs: [(name, query or "", text)], sorted by name
+    what: in words, what of the job's packages has been read; docs: [(name, query or "", text)], sorted by name
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     asked = {"doc_id": [name for name, query, _ in docs if query], "text": [query for _, query, _ in docs if query]}
     pq.write_table(pa.table(asked), job.output("questions.parquet"))
+    place = f"{what} of " + ", ".join(f"{package} {version}" for package, version in job.settings.versions.items())
     return Rows(place, lambda place, wrong: ((row, name, name, text) for row, (name, _, text) in enumerate(docs, 1)))
 
 

@@ -62,9 +62,7 @@ class Doc(NamedTuple):
 
 def corpus(settings, job):
     """The passages of an `ApiDocs`, of the versions that the plan has pinned."""
-    versions = job.settings.versions
-    place = "API documentation of " + ", ".join(f"{package} {version}" for package, version in versions.items())
-    return documented_passages(place, harvest(versions, settings.min_words), job)
+    return documented_passages("API documentation", harvest(job.settings.versions, settings.min_words), job)
 
 
 def split(settings, name, job):
