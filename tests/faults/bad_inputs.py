@@ -5,12 +5,14 @@ are refused, one mistake of ours may hide what the reader does with the others.
 """
 
 import json
+import os
 import random
 import re
 import shutil
 import signal
 import time
 import traceback
+from pathlib import Path
 
 import pytest
 from campaign import CASES, SLICE
@@ -170,3 +172,17 @@ def json_lines(change, content):
     return "".join(
         json.dumps(record) + "\n" for record in (records if isinstance(records, list) else [records])
     ).encode()
+
+
+def put_shape(path, shape, content):
+    """Put at a free path what is no regular file, by its `shape`, or a link to one with `content`; nothing for another
+    shape."""
+    if shape == "a folder":
+        path.mkdir()
+    elif shape == "a pipe":
+        os.mkfifo(path)
+    elif shape in ("a dangling link", "a device"):
+        path.symlink_to("/dev/zero" if shape == "a device" else "nowhere")
+    elif shape == "a link to it":
+        Path("elsewhere").write_bytes(content)
+        path.symlink_to(Path("elsewhere").absolute())

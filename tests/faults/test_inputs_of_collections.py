@@ -13,7 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from bad_inputs import each_case, slow_but
+from bad_inputs import each_case, put_shape, slow_but
 
 from teleport.collection.forms import ir_datasets
 from teleport.plan.identity import identify_corpus, identify_split
@@ -365,17 +365,9 @@ def test_what_stands_in_the_place_of_a_file(stages, tmp_path, monkeypatch, campa
             content, other = path.read_bytes(), path.with_name(f"{path.name}.gz")
             if shape != "both":
                 path.unlink()
-            if shape == "a folder":
-                path.mkdir()
-            elif shape == "a pipe":
-                os.mkfifo(path)
-            elif shape in ("a dangling link", "a device"):
-                path.symlink_to("/dev/zero" if shape == "a device" else "nowhere")
-            elif shape in ("compressed", "both"):
+            put_shape(path, shape, content)
+            if shape in ("compressed", "both"):
                 other.write_bytes(gzip.compress(content))
-            elif shape == "a link to it":
-                Path("elsewhere").write_bytes(content)
-                path.symlink_to(Path("elsewhere").absolute())
             elif shape == "nested":
                 path.mkdir()
                 (path / path.name).write_bytes(content)

@@ -5,15 +5,13 @@ import csv
 import gzip
 import io
 import json
-import os
 import shutil
 from contextlib import suppress
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from bad_inputs import ODD, WORDS, each_case, json_lines, slow_but
+from bad_inputs import ODD, WORDS, each_case, json_lines, put_shape, slow_but
 
 from commands.new import new
 from paths import REPOSITORY
@@ -276,17 +274,9 @@ def test_what_stands_in_the_place_of_pairs(tmp_path, monkeypatch, campaign, form
             if case.draw.random() < 0.3:
                 path = given
             shutil.rmtree(path) if path.is_dir() else path.unlink()
-            if shape == "a folder":
-                path.mkdir()
-            elif shape == "a pipe":
-                os.mkfifo(path)
-            elif shape in ("a dangling link", "a device"):
-                path.symlink_to("/dev/zero" if shape == "a device" else "nowhere")
-            elif shape == "compressed":
+            put_shape(path, shape, content)
+            if shape == "compressed":
                 path.with_name(f"{path.name}.gz").write_bytes(gzip.compress(content))
-            elif shape == "a link to it":
-                Path("elsewhere").write_bytes(content)
-                path.symlink_to(Path("elsewhere").absolute())
         case.read(
             lambda: new("mine", given, REPOSITORY), lambda _: not made_pairs(case.folder / "data/mine-divided")[0]
         )
