@@ -28,9 +28,10 @@ from teleport.settings.read import load_files, merged_files
 
 CONFIG, PARTS = REPOSITORY / "config/arms.yaml", Path("results/arms")
 COLLECTIONS = {"cloud": [], "docstrings": ["docstrings"], "pilot": ["pilot"]}  # variants that come after the file
-STARTS = {"layers-2": [], "whole": ["whole"]}
-GRID = (2e-6, 6e-6, 2e-5, 6e-5, 2e-4, 6e-4, 2e-3)
-FIRST_RATES, GRID_SEED = GRID[2:5], 100
+STARTS = {"layers-2": [], "whole": ["whole"], "words": ["words"]}
+GRID = (2e-6, 6e-6, 2e-5, 6e-5, 2e-4, 6e-4, 2e-3, 6e-3, 2e-2, 6e-2)
+FIRST_RATES = {"layers-2": GRID[2:5], "whole": GRID[2:5], "words": GRID[5:8]}
+GRID_SEED = 100
 TABLE, WARM_UP, BASELINE = "arms", "warm-up", "same-passages"
 # The pilot shows the whole way in minutes: everything shorter, one seed, which may be the grid's as it has one rate.
 PILOT = {
@@ -237,7 +238,7 @@ def main():
         name, base = f"arms-{collection}-{arguments.start}", files(collection, arguments.start)
         if collection == "pilot":
             base = part(f"{name}-small", base, PILOT)
-        rates = FIRST_RATES if collection != "pilot" else FIRST_RATES[-1:]
+        rates = FIRST_RATES[arguments.start] if collection != "pilot" else FIRST_RATES[arguments.start][-1:]
         if arguments.forecast:
             forecast(name, base, rates, arguments.arms)
         else:

@@ -119,7 +119,7 @@ def test_the_tables_of_the_workflow_have_a_row_for_every_arm(plan):
 
 
 def test_a_rate_at_the_edge_is_no_choice(bench):
-    low, middle, high = bench.FIRST_RATES
+    low, middle, high = bench.FIRST_RATES["layers-2"]
     assert bench.edge({low: 0.1, middle: 0.3, high: 0.2}) is None
     assert bench.edge({low: 0.3, middle: 0.3, high: 0.2}) == bench.GRID[1], "the lowest of equals is the edge"
     assert bench.edge({low: 0.1, middle: 0.2, high: 0.3}) == bench.GRID[5]
@@ -142,7 +142,7 @@ def test_the_parts_of_a_collection(bench, monkeypatch, tmp_path):
         return SimpleNamespace(facts={"dev": {"score": score}})
 
     monkeypatch.setattr(bench, "Artefact", artefact)
-    bench.run("toy", bench.files("pilot", "layers-2"), bench.FIRST_RATES, run_part)
+    bench.run("toy", bench.files("pilot", "layers-2"), bench.FIRST_RATES["layers-2"], run_part)
     *grid, (finals, evaluated) = made
     assert {seed for plan, _ in grid for each in plan.experiments.values() for seed in each.seeds} == {bench.GRID_SEED}
     # warm-up: three rates and a lower one; arms: three rates, 6e-4 and 2e-3 for the one that wants more, 6e-6 for none
@@ -151,7 +151,7 @@ def test_the_parts_of_a_collection(bench, monkeypatch, tmp_path):
     assert rates == dict.fromkeys(rates, 6e-5) | best
     assert finals.experiments["mined"].seeds == [1, 2, 3, 4, 5] and len(evaluated) == len(set(evaluated)) == 51
     written = json.loads((tmp_path / "results/arms/toy.json").read_text())
-    assert dict(written["grid"]["mined"]).keys() == {*bench.FIRST_RATES, 6e-4, 2e-3}
+    assert dict(written["grid"]["mined"]).keys() == {*bench.FIRST_RATES["layers-2"], 6e-4, 2e-3}
 
 
 def test_contrasts_name_arms_and_say_what_can_be_found(bench, table, plan):

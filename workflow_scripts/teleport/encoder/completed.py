@@ -12,7 +12,7 @@ LENGTHS = {"max_query_tokens": 32, "max_passage_tokens": 128}  # where nobody sa
 
 def refuse_conflict(own, settings, names=("pooling", "normalize", "query_prefix", "passage_prefix", "lower_case")):
     """Raise Refusal when `settings` (attributes) say something else than the files; None says nothing."""
-    cut = {"pooling"} if getattr(settings, "layers", None) else set()  # the files describe the last layer
+    cut = {"pooling"} if getattr(settings, "layers", None) is not None else set()  # the files describe the last layer
     for name in set(names) & set(own) - cut:
         said, (value, file) = getattr(settings, name), own[name]
         if said is not None and said != value:

@@ -85,7 +85,7 @@ def read(folder, settings):
     refuse_conflict(own_settings(folder), settings, ("pooling", "normalize"))  # of the hub: not known before
     tokenizer = load_fast_tokenizer(folder)
     (backbone, head), dense = read_model(folder), read_dense(folder)
-    if settings.layers:
+    if settings.layers is not None:
         backbone, head, dense = cut(backbone, settings.layers, folder), None, []  # a head is of the last layer
     if dense and settings.projection:
         said = f"encoder.projection is {settings.projection}, but {KEY} ({folder}) has a head of linear layers"

@@ -129,9 +129,10 @@ class Cut(Section):
 
     layers: IntegerOrNull = Field(
         None,
-        ge=1,
+        ge=0,
         exclude_if=is_none,
-        description="Its first so many layers, as a start that is no retriever; null: all.",
+        description="Its first so many layers, as a start that is no retriever (0: the vectors of its words alone); "
+        "null: all.",
     )
 
 
