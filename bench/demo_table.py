@@ -27,10 +27,10 @@ def measured():
         | {"mark": {name: of_rows[i] for name, of_rows in marks.items()}}
         for i, row in enumerate(content["rows"])
     ]
-    ((trajectory,),) = plan.trajectories.values()
+    (trajectory,) = plan.trajectories["ance-tele"]
     trainings = [train.settings.training for train in trajectory.trains]
     steps = [str(min(training.stop_after_steps or training.steps, training.steps)) for training in trainings]
-    budget = f"episodes of {' and '.join(steps)} steps"
+    budget = f"{trainings[-1].steps} steps in-batch; ANCE-Tele: {' and '.join(steps)} steps"
     return {
         "demo": {
             "columns": list(names),

@@ -33,8 +33,9 @@ def test_the_table_is_that_of_the_finished_demo(monkeypatch, tmp_path):
     bench = importlib.import_module("demo_table")
     plan = Plan(*load_files([str(bench.CONFIG)]))
     monkeypatch.chdir(tmp_path)
-    ((trajectory,),) = plan.trajectories.values()
-    systems = [plan.bm25_runs["test"], *(episode.runs["test"] for episode in trajectory.episodes)]
+    ((in_batch,), (trajectory,)) = plan.trajectories.values()
+    zero_shot, *episodes = (episode.runs["test"] for episode in trajectory.episodes)
+    systems = [plan.bm25_runs["test"], zero_shot, in_batch.episodes[-1].runs["test"], *episodes]
     means = {stage.name: 0.3 + 0.1 * at for at, stage in enumerate(systems)}
     *stages, last = plan.stages.values()
     for stage in stages:
@@ -42,8 +43,8 @@ def test_the_table_is_that_of_the_finished_demo(monkeypatch, tmp_path):
     assert bench.measured() == {}, "a stage is not finished"
     finish(last, [means[last.name] - 0.01, means[last.name] + 0.01] * 40 if last.name in means else None)
     data = bench.measured()["demo"]
-    assert [row["row"] for row in data["rows"]] == ["BM25 0", "Zero-shot 0", "ANCE-Tele 1", "ANCE-Tele 2"]
-    assert [row["mean"]["nDCG@10"] for row in data["rows"]] == pytest.approx([0.3, 0.4, 0.5, 0.6])
-    assert [row["mark"]["RR@10"] for row in data["rows"]] == ["†", "", "†", "†"]
+    assert [row["row"] for row in data["rows"]] == ["BM25 0", "Zero-shot 0", "In-batch 1", "ANCE-Tele 1", "ANCE-Tele 2"]
+    assert [row["mean"]["nDCG@10"] for row in data["rows"]] == pytest.approx([0.3, 0.4, 0.5, 0.6, 0.7])
+    assert [row["mark"]["RR@10"] for row in data["rows"]] == ["†", "", "†", "†", "†"]
     assert data["made"]["seeds"] == [42] and f"{len(plan.stages)} stages" in data["made"]["time"]
-    assert "| ANCE-Tele | 2 | **0.600**† | **0.600**† |" in bench.section({"demo": data})
+    assert "| ANCE-Tele | 2 | **0.700**† | **0.700**† |" in bench.section({"demo": data})
