@@ -36,10 +36,11 @@ from teleport.seed import derive_seed
 from teleport.settings.read import load_files
 from teleport.settings.training import Training
 from teleport.training.data import TrainingSet
+from teleport.training.dual_encoder import Trainer
 from teleport.training.losses import softmax
 from teleport.training.objective import Objective
 from teleport.training.optimizers import make_optimizer
-from teleport.training.step import Trainer, learning_rate
+from teleport.training.step import learning_rate
 
 MEASURE, DEPTH, BUDGET, RATE = "nDCG@10", 1000, 16384, 2e-5
 

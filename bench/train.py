@@ -28,11 +28,11 @@ from teleport.encoder.precision import pick_device, resolve_precision
 from teleport.encoder.side import Side
 from teleport.settings.training import Training
 from teleport.training.data import TrainingSet
+from teleport.training.dual_encoder import Trainer
 from teleport.training.losses import softmax
 from teleport.training.objective import Objective
 from teleport.training.optimizers import make_optimizer
 from teleport.training.parallel import ALONE
-from teleport.training.step import Trainer
 
 PEER = "padded to 128, fp32"
 SCALE, RATE, QUERIES, STEPS = 20.0, 1e-5, 64, 10**6

@@ -23,7 +23,7 @@ from teleport.settings.search import IndexSettings
 from teleport.settings.training import TrainSettings
 from teleport.training import train
 from teleport.training.data import TrainingSet
-from teleport.training.step import Trainer
+from teleport.training.dual_encoder import Trainer
 
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{i}" for i in range(195))]
 SPECIAL = {"before": [2], "after": [3], "sep": 3, "pad": 0, "unk": 1, "vocab_size": len(VOCABULARY)}

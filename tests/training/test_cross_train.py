@@ -21,7 +21,7 @@ from teleport.negatives import cross_score
 from teleport.refusal import Refusal
 from teleport.settings.encoder import TokensSettings
 from teleport.training import cross_train
-from teleport.training.step import Trainer
+from teleport.training.step import Steps
 
 QUERIES, DEV, PASSAGES = 24, 30, 60
 TRAINING = {"negatives_per_query": 3, "batch_queries": 8, "steps": 12, "learning_rate": 3e-3, "precision": "fp32"}
@@ -199,7 +199,7 @@ def test_a_killed_training_goes_on_to_the_same_bits(world, monkeypatch, loss):
     options = {"loss": loss, "steps": 7, "evaluate_every": 3, "select": "dev", "dev": dev}
     whole, killed = world.job(**options), world.job(**options)
     world.finished(whole)
-    go = Trainer.step
+    go = Steps.step
 
     def dying(self, step):
         if step == 5:
@@ -207,7 +207,7 @@ def test_a_killed_training_goes_on_to_the_same_bits(world, monkeypatch, loss):
         return go(self, step)
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(Trainer, "step", dying)
+        patch.setattr(Steps, "step", dying)
         cross_train.run(killed)
     world.finished(killed)
     assert 0 < facts_of(killed)["resumed_from"] <= 5 and facts_of(killed)["attempts"] == 2

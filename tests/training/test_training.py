@@ -11,8 +11,8 @@ from safetensors.torch import load_file
 from teleport.encoder.load import load_encoders
 from teleport.training import train
 from teleport.training.data import read_training_set
+from teleport.training.dual_encoder import Trainer
 from teleport.training.optimizers import make_optimizer
-from teleport.training.step import Trainer
 from teleport.training.step_metrics import StepMetrics
 from training_world import NUM_QUERIES, World, facts_of, losses_of, on_cpu, texts  # noqa: F401
 

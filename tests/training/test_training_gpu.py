@@ -7,7 +7,7 @@ import torch
 from teleport.encoder.precision import pick_device
 from teleport.training import train
 from teleport.training.data import read_training_set
-from teleport.training.step import Trainer
+from teleport.training.dual_encoder import Trainer
 from training_world import World, backward, facts_of, losses_of
 
 pytestmark = [

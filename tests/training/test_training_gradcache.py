@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from teleport.training import step, train
+from teleport.training import dual_encoder, train
 from teleport.training.data import read_training_set
 from training_world import World, backward, on_cpu  # noqa: F401
 
@@ -56,7 +56,7 @@ def test_guard_dropout_matters_in_this_test(stages, monkeypatch):
     direct, cached, batch = make(stages, dropout=0.3)
     expected = gradients(direct, batch)[1]
     other_seed = gradients(direct, batch, seed=6)[1]
-    monkeypatch.setattr(step, "set_generator_state", lambda state: None)
+    monkeypatch.setattr(dual_encoder, "set_generator_state", lambda state: None)
     other_draws = gradients(cached, batch)[1]
     for other in (other_seed, other_draws):
         with pytest.raises(AssertionError):

@@ -14,7 +14,7 @@ from teleport.encoder import precision
 from teleport.report import figures
 from teleport.running.files import NO_ROOM, of_the_system, sha256_file
 from teleport.training import resume, train
-from teleport.training.step import Trainer
+from teleport.training.dual_encoder import Trainer
 from teleport.training.step_metrics import COLUMNS, StepMetrics
 from training_world import World, facts_of, losses_of, on_cpu  # noqa: F401
 

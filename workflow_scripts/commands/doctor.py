@@ -210,9 +210,9 @@ def step_and_search():
     from teleport.search.exact import Exact
     from teleport.settings.training import Training
     from teleport.training.data import TrainingSet
+    from teleport.training.dual_encoder import Trainer
     from teleport.training.losses import softmax
     from teleport.training.objective import Objective
-    from teleport.training.step import Trainer
 
     rng, device, threads = np.random.default_rng(0), pick_device(), len(os.sched_getaffinity(0))
     tokens = Ragged(20 * np.arange(TEXTS + 1), rng.integers(4, 200, 20 * TEXTS).astype(np.uint16))

@@ -32,14 +32,11 @@ from teleport.settings.teachers import CrossTrainSettings as Settings  # noqa: F
 from teleport.settings.teachers import RankerDev
 from teleport.settings.training import Training
 from teleport.training.data import TrainingSet
-from teleport.training.optimizers import make_optimizer
-from teleport.training.parallel import ALONE
 from teleport.training.resume import load_state
 from teleport.training.schedule import schedule_steps
 from teleport.training.selection import Selection
-from teleport.training.several import Part
-from teleport.training.step import Trainer
-from teleport.training.step_metrics import GradientNorms, mean_where, write_curves
+from teleport.training.step import Steps
+from teleport.training.step_metrics import mean_where, write_curves
 from teleport.training.train import facts, precision, train
 
 EPOCHS = 2  # of RocketQA's released code, where the settings name no length
@@ -84,30 +81,23 @@ def read_pairs(job, training, seed):
     return TrainingSet(queries["query_id"].to_pylist(), positives_of_job(job, "train"), pools, training, seed)
 
 
-class CrossTrainer(Trainer):
-    """A cross-encoder in the place of a dual encoder: what a step does is `Trainer.step`, and the loss of a batch is
-    that of its pairs. Nothing of a `Trainer` that compares vectors is made, so its `__init__` is not called."""
+class CrossTrainer(Steps):
+    """The `Steps` of a cross-encoder: the loss of a batch is that of its pairs."""
 
     def __init__(self, job, data, training, total, seed):
-        self.data, self.training, self.total, self.seed = data, training, total, seed
-        self.processes, self.live, self.masks, self.num_pairs = ALONE, None, [], None
-        self.memory, self.turns = None, None
-        self.parts = [Part(None, None, data, None)]  # one collection, whose texts are read as pairs
-        folder, self.device = job.input("checkpoint", "checkpoint"), pick_device()
-        self.model = load_ranker(folder).to(self.device)
-        self.dtype, self.compiled, self.trained = resolve_precision(training.precision, self.device), False, [self]
+        folder, device = job.input("checkpoint", "checkpoint"), pick_device()
+        self.model = load_ranker(folder).to(device)
+        super().__init__([self.model], data, training, total, seed, device)
+        self.dtype, self.compiled, self.trained = resolve_precision(training.precision, device), False, [self]
         self.texts = open_texts(job, folder, self.model.config, "queries.train")
-        self.encoders = torch.nn.ModuleList([self.model]).train()
-        self.optimizer = make_optimizer(training.optimizer, self.encoders, training.weight_decay)
-        self.gradient_norms = GradientNorms(self.encoders)
-        self.budget, self.loss = TOKEN_BUDGET["train"][self.device.type], LOSSES[training.loss.kind]
+        self.loss = LOSSES[training.loss.kind]
 
     def forward(self, batch, masked):
         """(loss of a `data.Batch` with its graph, float32 scalar; mean scores of positives and of negatives, [2])."""
         columns_QK = np.column_stack([batch.positive_columns_Q, batch.own_columns_QN])
         passages_QK = batch.passages_P[columns_QK]
         rows = np.repeat(batch.queries_Q, columns_QK.shape[1])
-        scores_QK = self.scores(self.texts, rows, passages_QK.ravel(), self.budget).view(columns_QK.shape)
+        scores_QK = self.scores(self.texts, rows, passages_QK.ravel(), self.token_budget).view(columns_QK.shape)
         is_positive_QK = torch.zeros_like(scores_QK, dtype=torch.bool)
         is_positive_QK[:, 0] = True
         seen = scores_QK.detach()

@@ -1,71 +1,38 @@
-"""One training step of the dual encoder: `Trainer.step` is the list of what it does. Gradient caching, MaxP, live
-search and several processes are functions of their own."""
+"""One training step, whatever is trained: `Steps.step` is the list of what it does."""
 
 import math
 
 import numpy as np
 import torch
 
-from teleport.arrays import places_of
-from teleport.encoder.batches import in_order
 from teleport.encoder.budget import TOKEN_BUDGET
-from teleport.encoder.graphs import Graphs, graphs_fit
-from teleport.encoder.precision import autocast, to_device
-from teleport.encoder.side import Frozen, Side
-from teleport.maxp import chunk_mask, pad_chunks
+from teleport.encoder.precision import to_device
 from teleport.refusal import Refusal
 from teleport.seed import derive_seed
-from teleport.training.data import other_positives
-from teleport.training.memory import Memory
 from teleport.training.optimizers import make_optimizer
 from teleport.training.parallel import ALONE
-from teleport.training.seen import Encoded, Step
-from teleport.training.several import Part, turns
-from teleport.training.step_metrics import GradientNorms, StepMetrics, mean_scores, mean_where
+from teleport.training.step_metrics import GradientNorms, StepMetrics
 
 
-class Trainer:
-    """Weights and optimiser of a training, and the step that changes them.
+class Steps:
+    """Weights and optimiser of a training, and the step that changes them. A kind of model is a subclass with `forward`
+    and `real_tokens`: dual_encoder.py, cross_train.py.
 
-    queries, passages: a `Side`, which is trained, or a `Frozen` one; data: gives the batch of a step, such as
-    `data.TrainingSet`; objective: the `objective.Objective`; total: length of the full schedule; live: the
-    `live.LiveSearch` of a training whose steps search for their passages, or None; others: the `several.Part`s of other
-    collections, whose batches come in the turns of settings.also
+    models: the distinct modules that are trained; data: gives the batch of a step, such as `data.TrainingSet`;
+    training: a settings.Training; total: length of the full schedule
     """
 
-    def __init__(
-        self, queries, passages, data, objective, settings, total, seed, device, processes=ALONE, live=None, others=()
-    ):
-        self.scale, self.training, self.total, self.seed = settings.scale, settings.training, total, seed
-        self.device, self.processes, self.live = device, processes, live
-        self.parts = [Part(queries, passages, data, objective), *others]
-        self.turns = turns([1 - sum(settings.also), *settings.also], total) if others else None
-        processes.require_divisible(self.training.batch_queries, self.training.accumulate)
-        self.trained = [side for side in (queries, passages) if isinstance(side, Side)]
-        self.encoders = torch.nn.ModuleList(dict.fromkeys(side.encoder for side in self.trained))
+    live = memory = num_pairs = None  # what only some dual encoders have
+    masks, parts, most_chunks = (), (), 1
+
+    def __init__(self, models, data, training, total, seed, device, processes=ALONE):
+        self.data, self.training, self.total, self.seed = data, training, total, seed
+        self.device, self.processes = device, processes
+        processes.require_divisible(training.batch_queries, training.accumulate)
+        self.encoders = torch.nn.ModuleList(models)
         self.encoders.to(device).train()
-        self.optimizer = make_optimizer(self.training.optimizer, self.encoders, self.training.weight_decay)
+        self.optimizer = make_optimizer(training.optimizer, self.encoders, training.weight_decay)
         self.gradient_norms, self.token_budget = GradientNorms(self.encoders), TOKEN_BUDGET["train"][device.type]
-        # A graph may be replayed once a step (`Graphs`).
-        self.replays = self.training.accumulate == 1 and not self.training.gradient_checkpointing
-        self.replays = self.replays and all(map(graphs_fit, self.trained))
-        self.graphs = {}
-        self.memory = Memory(self.training.memory) if self.training.memory else None
-        self.take(0)
-
-    def take(self, number):
-        """Have the next batches come from collection `number`; the first one is 0."""
-        self.queries, self.passages, self.data, self.objective = self.parts[number]
-        offsets = self.passages.offsets
-        self.most_chunks = 1 if offsets is None else int(np.diff(offsets).max())
-        self.masks = [] if self.live else self.objective.masks
-        if self.training.positive == "all":
-            self.masks = [other_positives, *self.masks]
-        self.num_pairs = self.objective.num_pairs if self.masks else None
-
-    def turn(self, step):
-        """(number of the collection of a step, which batch of that it is)."""
-        return (0, step) if self.turns is None else tuple(int(each[step]) for each in self.turns)
 
     def step(self, step):
         """Do step 0, 1, ...; returns its `StepMetrics`, which `finish` must read before the weights are saved. Dropout
@@ -73,10 +40,7 @@ class Trainer:
         resumed run equal to an uninterrupted one without saving generator states."""
         rank = [self.processes.rank] if self.processes.rank else []
         torch.manual_seed(derive_seed(self.seed, "dropout", step, *rank))
-        number, own_step = self.turn(step)
-        if self.turns is not None:
-            self.take(number)
-        batch = self.data.batch(own_step)
+        batch = self.batch(step)
         loss, scores = 0.0, []
         for micro_batch in self.micro_batches(batch):
             share, means = self.backward(*micro_batch)
@@ -94,6 +58,14 @@ class Trainer:
         means = torch.stack(scores).nanmean(0)
         values = torch.cat([torch.stack([loss, norm]), layer_norms, means])
         return StepMetrics(step, batch, values, self.live and self.live.take_result())
+
+    def batch(self, step):
+        """The `data.Batch` of a step."""
+        return self.data.batch(step)
+
+    def data_of(self, step):
+        """What `batch` has given the batch of a step from."""
+        return self.data
 
     def micro_batches(self, batch):
         """[(micro-batch, masks in it, its weight in the step's loss)], which is the mean over all terms; each has
@@ -118,108 +90,9 @@ class Trainer:
         loss.backward()
         return loss.detach(), scores
 
-    def forward(self, batch, masked):
-        """(loss of a `data.Batch` with its graph, float32 scalar; its `mean_scores`)."""
-        return self.live_loss(batch) if self.live else self.batch_loss(batch, masked)
-
-    def batch_loss(self, batch, masked):
-        """As `forward`: queries against the passages of the batch, and of the `Memory`. With `training.widths` the sum
-        of the losses of so many first numbers of all vectors (Matryoshka), and the scores of the widest."""
-        encoded, normalize = self.encoded(batch), self.queries.encoder.normalize
-        if self.memory:
-            encoded, batch = self.memory.beside(batch.passages_P, encoded), self.memory.batch(batch)
-        narrowed = [encoded.narrowed(width, normalize) for width in self.training.widths] or [encoded]
-        losses, means = zip(*(self.loss_of(batch, masked, each) for each in narrowed), strict=True)
-        return sum(losses[1:], losses[0]), means[-1]  # from the first: 0 + loss is a kernel
-
-    def loss_of(self, batch, masked, encoded):
-        """As `forward`, from the batch's `seen.Encoded`."""
-        scores_QP = encoded.products(self.scale * encoded.queries_QD)
-        for masked_QP in masked:
-            scores_QP = scores_QP.masked_fill(self.on_device(masked_QP), float("-inf"))
-        columns = self.on_device(batch.positive_columns_Q), self.on_device(batch.own_columns_QN)
-        seen = Step(batch, encoded, columns, self.scale, self.on_device)
-        for mask, sees in self.objective.score_masks:
-            masked_QP = mask(scores_QP.detach(), *columns, **sees(seen))
-            scores_QP = scores_QP.masked_fill(masked_QP, float("-inf"))
-        loss = self.objective.loss(scores_QP, *columns, **self.objective.sees(seen))
-        return loss, mean_scores(scores_QP, *columns)
-
-    def live_loss(self, batch):
-        """As `forward`: queries against the passages that a live search ranks for them."""
-        query_vectors_QD = self.processes.gather(self.vectors(self.queries, self.own_batch(batch).queries_Q))
-        passage_vectors_QKD, *labels = self.live.lists(batch.queries_Q, query_vectors_QD.detach())
-        scores_QK = self.scale * (passage_vectors_QKD @ query_vectors_QD.unsqueeze(2)).squeeze(2)
-        means = [mean_where(scores_QK.detach(), to_device(label_QK, self.device)) for label_QK in labels]
-        return self.objective.loss(scores_QK, *labels), torch.stack(means)
-
-    def encoded(self, batch):
-        """The `seen.Encoded` of all processes' queries and passages. Passages in chunks are padded to equally many."""
-        parts = batch.split(self.processes.size)
-        own = parts[self.processes.rank]
-        numbers = [len(part.queries_Q) for part in parts], [len(part.passages_P) for part in parts]
-        if self.most_chunks == 1:
-            return Encoded(*map(self.processes.gather, self.encode(own.queries_Q, own.passages_P), numbers))
-        own_mask_C, mask_C = (chunk_mask(self.chunk_counts(b.passages_P), self.most_chunks) for b in (own, batch))
-        query_vectors, chunk_vectors = self.encode(own.queries_Q, self.vector_rows(own.passages_P))
-        padded = pad_chunks(chunk_vectors, self.on_device(np.flatnonzero(own_mask_C)), len(own_mask_C))
-        numbers = numbers[0], [self.most_chunks * number for number in numbers[1]]
-        vectors = map(self.processes.gather, (query_vectors, padded), numbers)
-        return Encoded(*vectors, self.on_device(mask_C), self.most_chunks)
-
-    def vectors(self, side, rows):
-        """Vectors of a side's texts, float32 [rows, D], with their graph; a frozen side's are read, without one."""
-        if isinstance(side, Frozen):
-            return side.vectors(rows, self.token_budget)
-        if self.training.gradient_caching:
-            return cached_vectors(side, rows, self.token_budget)
-        if self.replays and side.count_tokens(rows) <= self.token_budget:
-            return self.graphs_of(side)(*side.packed(rows))
-        return side.vectors(rows, self.token_budget)
-
-    def encode(self, query_rows, passage_rows):
-        """Vectors of the queries and of the passages; where a GPU encodes both sides with one encoder, together."""
-        if self.goes_together(query_rows, passage_rows):
-            both = self.queries.packed(query_rows), self.passages.packed(passage_rows)
-            longer = max(self.queries, self.passages, key=lambda side: side.max_tokens)
-            vectors = self.graphs_of(longer)(*map(np.concatenate, zip(*both, strict=True)))
-            return vectors.split([len(query_rows), len(passage_rows)])
-        with autocast(self.device, self.trained[0].dtype):
-            return self.vectors(self.queries, query_rows), self.vectors(self.passages, passage_rows)
-
-    def goes_together(self, query_rows, passage_rows):
-        """Whether queries and passages are one bucket of one encoder, whose step is a graph."""
-        if not self.replays or len(self.trained) < 2 or len(self.encoders) > 1 or self.training.gradient_caching:
-            return False
-        tokens = self.queries.count_tokens(query_rows) + self.passages.count_tokens(passage_rows)
-        return tokens <= self.token_budget
-
-    def graphs_of(self, side):
-        """The `Graphs` that encode a side; each has its own, as the passes of both sides are under way together."""
-        if side not in self.graphs:
-            self.graphs[side] = Graphs(side.encoder, side.max_tokens, side.dtype)
-        return self.graphs[side]
-
-    def own_batch(self, batch):
-        """The `Batch` of the queries that this process encodes, with their passages."""
-        return batch.split(self.processes.size)[self.processes.rank]
-
     def on_device(self, array):
         """A numpy array as a tensor where the encoders compute."""
         return to_device(torch.from_numpy(array), self.device)
-
-    def vector_rows(self, passages_P):
-        """The rows of the passages' vectors: those of all their chunks, or the passages' own (int64)."""
-        return passages_P if self.passages.offsets is None else places_of(self.passages.offsets, passages_P)
-
-    def chunk_counts(self, passages_P):
-        """How many chunks each passage has: int64 [P]."""
-        return self.passages.offsets[passages_P + 1] - self.passages.offsets[passages_P]
-
-    def real_tokens(self, batch):
-        """How many tokens the texts of a `data.Batch` have that are encoded."""
-        passages = self.passages.count_tokens(self.vector_rows(batch.passages_P))
-        return self.queries.count_tokens(batch.queries_Q) + passages
 
     def rate(self, step):
         return learning_rate(step, self.total, self.training)
@@ -230,49 +103,13 @@ class Trainer:
         loss, norm, *_ = values = metrics.read()
         if math.isfinite(loss) and math.isfinite(norm):
             return values
-        data = self.parts[self.turn(metrics.step)[0]].data
+        data = self.data_of(metrics.step)
         ids = ", ".join(data.query_ids[row] for row in metrics.batch.queries_Q)
         raise Refusal(
             f"training stopped at step {metrics.step + 1}: loss {loss}, gradient norm {norm}, for the queries {ids}. "
             "Lower training.learning_rate or encoder.scale, or set training.precision to fp32; if it is step 1, check "
             "the weights of the checkpoint."
         )
-
-
-def cached_vectors(side, rows, token_budget):
-    """`side.vectors` with gradient caching (GradCache, Gao et al. 2021, Section 3.2), in the memory of one bucket:
-    computed without a graph; once the backward pass has their gradients, each bucket is encoded again, with one. Both
-    passes draw the dropout of a step without caching: torch's generator goes back to where it was."""
-    buckets, states, vectors = side.buckets(rows, token_budget), [], []
-    with torch.no_grad():
-        for bucket in buckets:
-            states.append(generator_state())
-            vectors.append(side.encode(rows[bucket]))
-    vectors = in_order(vectors, buckets).requires_grad_()
-
-    def encode_again(vectors):
-        after = generator_state()
-        with torch.enable_grad(), autocast(side.device, side.dtype):
-            for bucket, state in zip(buckets, states, strict=True):
-                set_generator_state(state)
-                again = side.encode(rows[bucket])
-                again.backward(vectors.grad[to_device(torch.from_numpy(bucket), vectors.device)])
-        set_generator_state(after)
-
-    vectors.register_post_accumulate_grad_hook(encode_again)
-    return vectors
-
-
-def generator_state():
-    """The states of torch's generators, which dropout draws from: of the CPU, and of the CUDA device in use."""
-    return torch.get_rng_state(), torch.cuda.get_rng_state() if torch.cuda.is_initialized() else None
-
-
-def set_generator_state(state):
-    """Put torch's generators back into the states of `generator_state`."""
-    torch.set_rng_state(state[0])
-    if state[1] is not None:
-        torch.cuda.set_rng_state(state[1])
 
 
 def learning_rate(step, total, training):

@@ -25,6 +25,7 @@ from teleport.settings.encoder import TokensSettings
 from teleport.settings.training import TrainSettings as Settings  # noqa: F401
 from teleport.training.clusters import cluster_facts
 from teleport.training.data import read_training_set
+from teleport.training.dual_encoder import Trainer
 from teleport.training.model_card import write_model_cards
 from teleport.training.objective import open_objective
 from teleport.training.parallel import ALONE, joined
@@ -32,7 +33,6 @@ from teleport.training.resume import load_moments, load_state, save_moments, sav
 from teleport.training.schedule import end_of_segment, schedule_steps
 from teleport.training.selection import Selection, is_exhausted
 from teleport.training.several import JobOf, Part
-from teleport.training.step import Trainer
 from teleport.training.step_metrics import tracked, write_curves
 
 SIDES = QUERY, PASSAGE
