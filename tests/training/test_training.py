@@ -159,7 +159,7 @@ def test_a_loss_that_is_not_finite_names_step_and_queries_and_publishes_nothing(
 @pytest.mark.parametrize("values", [(math.nan, 1.0), (math.inf, 1.0), (2.0, math.inf), (2.0, math.nan)])
 def test_a_gradient_that_is_not_finite_stops_too(values):
     data = SimpleNamespace(query_ids=["a", "b"])
-    trainer = SimpleNamespace(parts=[SimpleNamespace(data=data)], turn=lambda step: (0, step))
+    trainer = SimpleNamespace(data_of=lambda step: data)
     batch = SimpleNamespace(queries_Q=[1])
     with pytest.raises(ValueError, match="step 8.*queries b"):
         Trainer.finish(trainer, StepMetrics(7, batch, torch.tensor(values)))
