@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from commands.forecast.forecast import Forecast
 from teleport.plan.plan import Plan
 from teleport.refusal import Refusal
 from teleport.report.write import planned_tables
@@ -121,3 +122,180 @@ def test_each_collection_is_evaluated_in_a_table_of_its_own():
 def test_what_several_collections_cannot_have_is_refused(changes, said):
     with pytest.raises(Refusal, match=said):
         plan("pandas", **changes)
+
+
+# ---- Out of domain: other collections are evaluated alone
+
+
+def elsewhere(*packages, **changes):
+    """The plan with these collections in evaluation.out_of_domain."""
+    files = [f"{package}.yaml" for package in packages]
+    return plan(**changes | {"evaluation": changes.get("evaluation", {}) | {"out_of_domain": files}})
+
+
+def measured(made, name="main"):
+    return planned_tables(made)["measured"][f"results/tables/{name}"]
+
+
+def test_a_collection_elsewhere_trains_nothing_and_encodes_no_passages_of_ones_own():
+    alone, made = plan(), elsewhere("pandas")
+    new = [stage for name, stage in made.stages.items() if name not in alone.stages]
+    assert alone.stages.keys() < made.stages.keys()
+    kinds = ["bm25", "check", "corpus", "encode", "evaluate", "index", "lexical_index", "retrieve", "split", "tokens"]
+    assert sorted({stage.kind for stage in new}) == kinds
+    assert sum(stage.kind == "encode" for stage in new) == 4, "the start and the last checkpoint: passages, queries"
+    (other,) = (stage.name for stage in new if stage.kind == "corpus")
+    assert all(corpora(stage) == {other} for stage in new if stage.kind != "corpus")
+    assert made.collection.keys() == alone.collection.keys()
+    assert made.collection["splits"].keys() == {"train", "test"}
+
+
+def test_what_no_training_decides_is_shared_with_the_other_configuration():
+    made, own, alone = elsewhere("pandas"), of_itself("pandas"), plan()
+    shared = made.stages.keys() & own.stages.keys() - alone.stages.keys()
+    kinds = ["bm25", "corpus", "encode", "evaluate", "index", "lexical_index", "retrieve", "split", "tokens"]
+    assert sorted({name.split("/")[0] for name in shared}) == kinds
+    assert own.bm25_runs["test"].name in shared and own.trajectories["both"][0].episodes[0].runs["test"].name in shared
+
+
+def test_the_table_has_a_column_for_the_start_the_last_checkpoint_and_bm25():
+    Path("scipy.yaml").write_text(
+        Path("scipy.yaml").read_text() + "evaluation: {splits: [test, dev], measures: [R@5, R@9]}\n"
+    )
+    made = elsewhere("pandas", "scipy")
+    assert list(planned_tables(made)["measured"]) == ["results/tables/main"], "nothing was trained on the others"
+    table, names = measured(made), ["test-of-pandas", "test-of-scipy", "dev-of-scipy"]
+    rows = {(row["system"], row["episode"]): list(row["runs"]) for row in table["rows"]}
+    assert list(rows) == [("BM25", 0), ("Zero-shot", 0), ("both", 1), ("both", 2)]
+    assert [*rows.values()] == [["test", *names], ["test", *names], ["test"], ["test", *names]]
+    assert [other["measures"] for other in table["out_of_domain"].values()] == [
+        {"test-of-pandas": ["RR@10"]},
+        {"test-of-scipy": ["R@5"], "dev-of-scipy": ["R@5"]},
+    ]
+    for row in table["rows"]:
+        for split, (name,) in row["runs"].items():
+            stage = made.stages[name]
+            assert (
+                stage.settings.split == split.partition("-")[0]
+                and stage.inputs["corpus"].name
+                == (made.corpus if split == "test" else made.others[split.partition("-of-")[2]].corpus).name
+            )
+    measures = made.stages[table["rows"][0]["runs"]["dev-of-scipy"][0]].settings.measures
+    assert measures == ["R@5", "R@9"], "as the other file says"
+
+
+def test_every_seed_and_the_index_of_each_row_are_used_elsewhere():
+    made = elsewhere(
+        "pandas", seeds=[1, 2], search_index="PQ48", ablations={"t": {"title": "T", "experiments": {"b": {}}}}
+    )
+    (row,) = measured(made, "t")["rows"]
+    found = [made.stages[name] for name in row["runs"]["test-of-pandas"]]
+    assert len({stage.name for stage in found}) == 2
+    assert {stage.inputs["run"].inputs["index"].settings.index.kind for stage in found} == {"pq"}
+
+
+def test_a_start_that_is_another_experiment_is_evaluated_as_that_alone():
+    second = {"training": {"start_from": {"experiment": "both", "episode": 1}}, "episodes": [{}]}
+    made = elsewhere("pandas", experiments={"second": second})
+    of = [list(episode.runs) for episode in made.trajectories["second"][0].episodes]
+    assert of == [["test"], ["test", "test-of-pandas"]]
+
+
+def test_without_bm25_there_is_none_elsewhere():
+    made = elsewhere("pandas", bm25=None)
+    assert not {stage.kind for stage in made.stages.values()} & {"bm25", "lexical_index"}
+    assert made.bm25_runs == {}
+
+
+def test_what_is_trained_on_too_keeps_its_column_and_the_table_says_so():
+    experiments = {"both": {}, "more": {"also": [{"config": "pandas.yaml", "weight": 0.2}]}}
+    made = elsewhere("pandas", experiments=experiments)
+    assert measured(made)["out_of_domain"]["pandas"]["trained"] == ["more"]
+    also = measured(made, "also-pandas")["rows"][-1]
+    last = measured(made)["rows"][-1]
+    assert (last["system"], last["runs"]["test-of-pandas"]) == (also["system"], also["runs"]["test"])
+    links = [row.link for row in made.trajectories["more"][0].rows]
+    assert len(links) == len(set(links))
+    zero_shot = [row["system"] for row in measured(made)["rows"] if row["episode"] == 0]
+    assert zero_shot == ["BM25", "Zero-shot"]
+
+
+def of_one_corpus(name):
+    """A configuration of the same passages as any other of these, with questions of its own."""
+    for file, text in {
+        "corpus": "d1\ta\tb\n",
+        f"{name}.queries": f"q1\t{name}\n",
+        f"{name}.qrels": "q1\td1\t1\n",
+    }.items():
+        Path(f"{file}.tsv").write_text(text)
+    part = {"queries": f"{name}.queries.tsv", "qrels": f"{name}.qrels.tsv"}
+    collection = {"source": "tsv", "corpus": "corpus.tsv", "splits": {"train": part, "test": part}}
+    return yaml.safe_load(BASE) | {"collection": collection}
+
+
+def test_other_questions_over_the_same_passages_share_their_vectors():
+    """As of Natural Questions and TriviaQA, whose splits have the same names."""
+    Path("trivia.yaml").write_text(yaml.safe_dump(of_one_corpus("trivia")))
+    raw = of_one_corpus("natural")
+    alone, made = (
+        Plan(*config.load(raw | {"evaluation": {"out_of_domain": files}})) for files in ([], ["trivia.yaml"])
+    )
+    new = [stage for name, stage in made.stages.items() if name not in alone.stages]
+    assert new and not [stage for stage in new if getattr(stage.settings, "of", None) == "passages"]
+    names = [{split: stage.name for split, stage in each.collection["splits"].items()} for each in (alone, made)]
+    assert names[0] == names[1]
+    assert sum(stage.kind == "split" for stage in made.stages.values()) == 3
+
+
+def test_the_forecast_counts_each_collection_by_its_own_size():
+    given = yaml.safe_load(Path("pandas.yaml").read_text()) | {"counts": {"passages": 8000, "queries": {"test": 7}}}
+    Path("pandas.yaml").write_text(yaml.safe_dump(given))
+    made = elsewhere("pandas", "scipy", counts={"passages": 10, "queries": {"train": 5, "test": 3}})
+    forecast, links = Forecast(made, None), {row.link: row.stage for row in made.trajectories["both"][0].rows}
+    for suffix, passages, queries in (("", 10, 3), ("-of-pandas", 8000, 7), ("-of-scipy", 10, 3)):
+        counts = forecast.counts_of(links[f"episode-2/encode-passages{suffix}"])
+        assert (counts.passages, counts.queries["test"]) == (passages, queries)
+        assert forecast.counts_of(links[f"search-test{suffix}"]) is counts
+    assert forecast.stages[links["encode-passages-of-pandas"].name].bytes >= 8000 * 384 * 4
+
+
+def also_judgments():
+    Path("qrels.txt").write_text("q1 0 d1 1\n")
+    judged = {"collection": {"source": "judgments", "splits": {"test": {"qrels": "qrels.txt"}}}}
+    runs = {"external": {"a": {"runs": {"test": "qrels.txt"}}}}
+    Path("judged.yaml").write_text(yaml.safe_dump(judged | runs))
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        (["none.yaml"], r"evaluation\.out_of_domain: none\.yaml.*not there"),
+        (["pandas.json"], r"own\.yaml, line \d+: evaluation\.out_of_domain.*pandas\.json"),
+        (["pandas.yaml", "pandas.yaml"], r"own\.yaml, line \d+: evaluation\.out_of_domain"),
+        (["pandas.yaml", "x/pandas.yaml"], r"evaluation\.out_of_domain: x/pandas\.yaml and pandas\.yaml"),
+        (["pandas.yaml", "copy.yaml"], r"evaluation\.out_of_domain: copy\.yaml.* test .*pandas\.yaml"),
+        (["own.yaml"], r"evaluation\.out_of_domain: own\.yaml.* test .*evaluation\.splits"),
+        (["nested.yaml"], r"evaluation\.out_of_domain: nested\.yaml.*itself"),
+        (["broken.yaml"], r"evaluation\.out_of_domain: broken\.yaml, line \d+: collection"),
+        (["splitless.yaml"], r"evaluation\.out_of_domain: splitless\.yaml: evaluation\.splits.*'nil'"),
+        (["judged.yaml"], r"evaluation\.out_of_domain: judged\.yaml.*judgments"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_evaluated_elsewhere_is_refused(names, said):
+    pandas = Path("pandas.yaml").read_text()
+    Path("copy.yaml").write_text(pandas)
+    Path("nested.yaml").write_text(pandas + "evaluation: {out_of_domain: [scipy.yaml]}\n")
+    Path("broken.yaml").write_text(pandas.replace("apidocs", "apidoc"))
+    Path("splitless.yaml").write_text(pandas + "evaluation: {splits: [nil]}\n")
+    also_judgments()
+    Path("own.yaml").write_text(BASE + f"evaluation: {{out_of_domain: [{', '.join(names)}]}}\n")
+    with pytest.raises(Refusal, match=said) as refused:
+        Plan(*config.load_files(["own.yaml"]))
+    assert "\n" not in str(refused.value)
+
+
+def test_judgments_alone_have_nothing_elsewhere():
+    also_judgments()
+    raw = Path("judged.yaml").read_text() + "evaluation: {out_of_domain: [pandas.yaml]}\n"
+    with pytest.raises(Refusal, match="evaluation.out_of_domain.*judgments alone"):
+        config.load(yaml.safe_load(raw))

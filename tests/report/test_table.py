@@ -180,6 +180,79 @@ def test_the_three_forms_literally(small):
     assert texts["pairs.csv"] == PAIRS
 
 
+ELSEWHERE_CSV = """\
+system,episode,RR@10,squad nDCG@10,RR@10 p,squad nDCG@10 p
+BM25,0,0.45,0.55,1,1
+Zero-shot,0,0.45,0.55,,
+System & Co,1,0.5,,0.00585938,
+System & Co,2,0.5,0.45,0.00585938,0.00390625
+"""
+ELSEWHERE_ROWS = """\
+| System | Episode | RR@10 | squad nDCG@10 |
+| :-- | --: | --: | --: |
+| BM25 | 0 | 0.450 | **0.550** |
+| Zero-shot | 0 | 0.450 | **0.550** |
+| System & Co | 1 | **0.500**† | – |
+| System & Co | 2 | **0.500**† | 0.450† |
+
+Collection 0123456789abcdef: 9,660 passages, 10 test queries.
+
+Out of domain: squad, evaluated as config/squad.yaml says. Collection fedcba9876543210: 77 passages, 10 test-of-squad \
+queries.
+
+Only BM25, each start and each system's last checkpoint are evaluated out of domain.
+
+Made from numpy"""
+
+
+@pytest.fixture
+def elsewhere(world):
+    """Evaluations of another collection, on which training has cost a tenth of every query; and the specification."""
+    base, squad = np.arange(10) / 10, np.arange(1, 11) / 10
+    facts = {"corpus_digest": "fedcba9876543210" * 4, "num_passages": 77}
+    corpus = f"corpus/{world.stage('corpus', {}, {}, facts).key}"
+
+    def runs(own, other=None, **how):
+        scored = {} if other is None else {"test-of-squad": [world.evaluation({"nDCG@10": other}, **how)]}
+        return {"test": [world.evaluation({"RR@10": own}, **how)]} | scored
+
+    world.row("BM25", 0, **runs(base, squad, kind="bm25"))
+    world.row("Zero-shot", 0, **runs(base, squad))
+    world.row("System & Co", 1, **runs(base + 0.05, seed=42))
+    world.row("System & Co", 2, **runs(base + 0.05, squad - 0.1, seed=42))
+    other = {"file": "config/squad.yaml", "corpus": corpus, "measures": {"test-of-squad": ["nDCG@10"]}, "trained": []}
+    return world, world.spec(measures=["RR@10"]) | {"out_of_domain": {"squad": other}}
+
+
+def test_other_collections_are_columns_beside_ones_own_literally(elsewhere):
+    world, spec = elsewhere
+    texts = world.write(spec)
+    assert texts["csv"] == ELSEWHERE_CSV
+    assert ELSEWHERE_ROWS in texts["md"]
+    assert "squad" not in texts["pairs.csv"]
+    of = [line.split(",")[2] for line in texts["sources.csv"].splitlines()[1:]]
+    assert of == ["test", "test-of-squad"] * 2 + ["test"] + ["test", "test-of-squad"]
+
+
+def test_the_note_on_another_collection_names_who_is_trained_on_it_and_its_level(elsewhere):
+    world, spec = elsewhere
+    spec["out_of_domain"]["squad"]["trained"] = ["System & Co"]
+    spec["significance"]["level"] = {"test": 0.001}
+    text = world.write(spec)["md"]
+    assert "queries. Also trained on it: System & Co.\n" in text
+    assert "p < 0.001 on test and 0.05 on test-of-squad (" in text
+    assert "| 0.500 | 0.450† |" in text.replace("**", "")
+
+
+def test_a_column_of_another_collection_without_any_figure_is_empty(elsewhere):
+    """As on the report page, before any evaluation there is finished."""
+    world, spec = elsewhere
+    spec["rows"] = [row | {"runs": {"test": row["runs"]["test"]}} for row in spec["rows"]]
+    texts = world.write(spec)
+    assert texts["csv"].splitlines()[-1] == "System & Co,2,0.5,,0.00585938,"
+    assert "| System & Co | 2 | **0.500**† | – |" in texts["md"]
+
+
 def test_a_verdict_ends_with_what_its_system_cost(small):
     """The mean over seeds of the seconds that its stages took."""
     spec, cost = small.spec(), []

@@ -4,6 +4,7 @@ import functools
 import json
 from collections import Counter
 from contextlib import suppress
+from copy import copy
 from dataclasses import fields
 from pathlib import Path
 
@@ -61,6 +62,12 @@ class Counts:
         for split, artefact in built.items():
             if artefact:
                 self.queries[split], self.positives[split] = (artefact.facts[n] for n in ("queries", "positives"))
+
+    def of_unknown(self, plan):
+        """These `Counts` for the plan of another collection, whose size nobody knows."""
+        made = copy(self)
+        made.plan, made.source = plan, "the first, because nobody knows its own size"
+        return made
 
     @staticmethod
     def in_part(number, part):

@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from commands.forecast.counts import Counts, artefact_of
 from teleport.costs import Cost, Place
 from teleport.plan.kinds import KINDS, is_scattered, needs
+from teleport.refusal import Refusal
 
 
 def stage_cost(stage, counts, place=Place()):  # noqa: B008
@@ -51,12 +52,22 @@ class Forecast:
     time.
 
     gpus: {kind: how many GPUs a job takes}, in the place of what kinds.py says; shards: {kind: into how many jobs a
-    stage is scattered}. counts: the `Counts` used; stages: {name: Estimate}
+    stage is scattered}. counts: the `Counts` of the collection; others: {name: those of another one, as large as the
+    first where nobody knows its size}; stages: {name: Estimate}
     """
 
     def __init__(self, plan, hardware, gpus=None, shards=None):
         self.plan, self.hardware, self.gpus, self.shards = plan, hardware, gpus or {}, shards or {}
-        self.counts = Counts(plan)
+        self.counts, self.others = Counts(plan), {}
+        for name, other in plan.others.items():
+            try:
+                self.others[name] = Counts(other)
+            except Refusal:
+                self.others[name] = self.counts.of_unknown(other)
+
+    def counts_of(self, stage):
+        """The `Counts` of the collection that a stage is made from."""
+        return self.others.get(self.plan.elsewhere.get(stage.name), self.counts)
 
     @cached_property
     def stages(self):
@@ -78,7 +89,7 @@ class Forecast:
     def cost(self, stage, shards=1):
         """(Cost, seconds) of the job that makes a stage, or of one of so many that each make a part of it."""
         place = self.place(stage)
-        cost = stage_cost(stage, self.counts, place)
+        cost = stage_cost(stage, self.counts_of(stage), place)
         cost = room_costs(stage.kind).sharded(cost, shards)[0] if shards > 1 else cost
         return cost, self.hardware and self.hardware.seconds(cost, place.gpus)
 

@@ -101,8 +101,7 @@ def memory_shortages(forecast):
 def heading(forecast, name):
     """What the figures rest on (list of str): collection, tokens, encoder, hardware."""
     plan, counts = forecast.plan, forecast.counts
-    queries = ", ".join(f"{num:,} {split}" for split, num in counts.queries.items())
-    text = [f"collection: {counts.passages:,} passages; queries: {queries} (from {counts.source})"]
+    text = [f"{name}: {sizes_text(each)}" for name, each in {"collection": counts, **forecast.others}.items()]
     if tokens := token_maps(plan):
         limit = plan.encoder.chunks * plan.encoder.max_passage_tokens
         mean = counts.tokens_per_text(tokens[0], "passages", limit)
@@ -113,6 +112,12 @@ def heading(forecast, name):
     )
     said = forecast.hardware.source.strip() if forecast.hardware else UNMEASURED.partition(": ")[2]
     return [*text, f"hardware: {name} ({said})"]
+
+
+def sizes_text(counts):
+    """The sizes of a collection by its `Counts`, and where they are from."""
+    queries = ", ".join(f"{number:,} {split}" for split, number in counts.queries.items())
+    return f"{counts.passages:,} passages; queries: {queries} (from {counts.source})"
 
 
 def render(forecast):

@@ -1,8 +1,8 @@
 """The life of one experiment: mine with an earlier checkpoint, merge a pool, train the next checkpoint, evaluate it.
 
 `Trajectory.build` is the list of what is planned, and what it calls follows in that order; what is mined and trained in
-an episode is planned in `mining.py`, what only compares and analyses in `analyses.py`. `Also` is that life in another
-collection, which is trained on, too.
+an episode is planned in `mining.py`, what only compares and analyses in `analyses.py`. `Elsewhere` is what the
+checkpoints find in another collection, `Also` in one that is trained on, too.
 """
 
 from dataclasses import dataclass, field
@@ -22,12 +22,14 @@ from teleport.settings.section import Section, value_if_set
 
 
 class Row(NamedTuple):
-    """A stage in the life of one experiment: where it is linked and what it is called."""
+    """A stage in the life of one experiment: where it is linked and what it is called. of: the name of the other
+    collection that it is made from, "" of the configuration's own"""
 
     stage: Stage
     seed: int
     episode: int
     link: str
+    of: str = ""
 
 
 class Checkpoint(NamedTuple):
@@ -78,10 +80,11 @@ class Episode:
     """An episode from 1 on, or number 0, where the experiment starts: a checkpoint without settings, pool and training.
 
     settings: a settings.Episode; pool: the merge stage, None without negatives; train: the train stage; vectors: of the
-    checkpoint; runs: {split: evaluate stage}, and {"SPLIT (re-ranked)": evaluate stage} of re-ranked candidates;
-    analyses: {name: stage} of what evaluation.analyses asks for; train_search: the retrieval of the training queries
-    with the checkpoint, where an analysis reads it; lookahead: the retrieval of the positives by the checkpoint that
-    mined, where evaluation.analyses asks for it
+    checkpoint; runs: {split: evaluate stage}, {"SPLIT (re-ranked)": evaluate stage} of re-ranked candidates, and
+    {"SPLIT-of-NAME": evaluate stage} of what is in evaluation.out_of_domain; analyses: {name: stage} of what
+    evaluation.analyses asks for; train_search: the retrieval of the training queries with the checkpoint, where an
+    analysis reads it; lookahead: the retrieval of the positives by the checkpoint that mined, where
+    evaluation.analyses asks for it
     """
 
     number: int
@@ -104,16 +107,19 @@ class Trajectory:
     `counts.keys_read` gives of its pools; also: {name: `Also`} of the other collections that it is trained on
     """
 
+    of = ""
+
     def __init__(self, plan, name, seed):
         self.plan, self.name, self.seed = plan, name, seed
         self.experiment, self.evaluation = plan.experiments[name], plan.config.evaluation
+        self.method = self.experiment.method
         self.rows, self.episodes, self.warnings, self.keys_read, self.tokenised = [], [], [], set(), {}
         self.prefix = f"seed-{seed}/" if len(self.experiment.seeds) > 1 else ""
         self.build()
 
     def build(self):
         """Evaluate the start, then in every episode: mine, merge, train, evaluate."""
-        encoder, method = self.experiment.encoder, self.experiment.method
+        encoder, method = self.experiment.encoder, self.method
         check = check_settings(self.evaluation, method)
         splits = needed_splits(check.splits, check.dev_splits, check.trains)
         self.link_collection(splits)
@@ -127,7 +133,7 @@ class Trajectory:
         self.from_pretrained = not isinstance(start_from, Start)
         start = self.start(start_from)
         self.evaluate(Episode(0, start, Vectors(self, start, 0)))
-        others = [self.plan.other(each.config) for each in self.experiment.also]
+        others = [self.plan.other(each.config, f"experiments.{self.name}: also") for each in self.experiment.also]
         self.also = {name: Also(self, plan, name, start) for name, plan in others}
         for number, settings in enumerate(method, 1):
             mining = Mining(self, number, settings, self.miner(number, settings))
@@ -141,11 +147,18 @@ class Trajectory:
             self.evaluate(Episode(number, checkpoint, vectors, settings, pool, train, lookahead=near))
             for also in self.also.values():
                 also.add(number, checkpoint, settings, train)
+        for name, plan in self.plan.out_of_domain.items():
+            elsewhere = self.also.get(name) or Elsewhere(self, plan, name)
+            for episode in self.episodes:
+                if episode is self.episodes[-1] or (self.from_pretrained and not episode.number):
+                    runs = elsewhere.runs(episode.number, episode.checkpoint)
+                    episode.runs |= {out_of_domain(name, split): stage for split, stage in runs.items()}
 
     def link(self, stage, episode, name=None):
         """Append a stage, linked by a name (its kind by default) in the folder of an episode (number); returns it."""
         folder = f"episode-{episode}/" if episode else ""
-        self.rows.append(Row(stage, self.seed, episode, f"{self.prefix}{folder}{name or stage.kind}"))
+        link = out_of_domain(self.of, name or stage.kind) if self.of else name or stage.kind
+        self.rows.append(Row(stage, self.seed, episode, f"{self.prefix}{folder}{link}", self.of))
         return stage
 
     def link_collection(self, splits):
@@ -202,7 +215,7 @@ class Trajectory:
     def evaluate(self, episode):
         """Append an episode whose checkpoint is encoded: search and evaluate every split, and analyse it."""
         self.episodes.append(episode)
-        if self.experiment.method:
+        if self.method:
             episode.vectors.queries("train")  # in which the report looks for what is learned and forgotten
         number, vectors, index, scores = episode.number, episode.vectors, episode.vectors.index, "full"
         if self.experiment.search_index.kind != "flat":
@@ -230,29 +243,35 @@ class Trajectory:
         return [episode.pool for episode in self.episodes if episode.pool]
 
 
-class Also(Trajectory):
-    """What the checkpoints of an experiment mine in another collection, and find there. main: the `Trajectory` of the
-    experiment; plan: the `Plan` of the other collection; name: by which its stages are linked"""
+class Elsewhere(Trajectory):
+    """What checkpoints of an experiment find in another collection. main: the `Trajectory` of the experiment; plan: the
+    `Plan` of the other collection; of: the name by which its stages are linked; method: the episodes that mine there"""
 
-    def __init__(self, main, plan, name, start):
-        self.plan, self.of, self.name, self.seed = plan, name, main.name, main.seed
-        self.experiment, self.evaluation, self.prefix, self.also = (
-            main.experiment,
-            plan.config.evaluation,
-            main.prefix,
-            {},
-        )
+    def __init__(self, main, plan, of, method=()):
+        self.plan, self.of, self.name, self.seed, self.method = plan, of, main.name, main.seed, method
+        self.experiment, self.evaluation, self.prefix = main.experiment, plan.config.evaluation, main.prefix
         self.rows, self.warnings, self.keys_read = main.rows, main.warnings, main.keys_read
         self.pretrained, self.tokenizer, self.from_pretrained = main.pretrained, main.tokenizer, main.from_pretrained
-        self.episodes, self.tokenised, self.mined = [], {}, None
-        splits = needed_splits(self.evaluation.splits, (), True)
+        self.episodes, self.tokenised, self.also = [], {}, {}
+        splits = needed_splits(self.evaluation.splits, (), bool(method))
         self.link_collection(splits)
-        check = check_settings(self.evaluation, self.experiment.method).model_copy(update={"dev_splits": []})
+        check = check_settings(self.evaluation, method).model_copy(update={"dev_splits": []})
         self.link(Stage("check", check, plan.parts(*splits)), 0)
-        self.evaluate(Episode(0, start, Vectors(self, start, 0)))
 
-    def link(self, stage, episode, name=None):
-        return super().link(stage, episode, f"{name or stage.kind}-of-{self.of}")
+    def runs(self, number, checkpoint):
+        """{split: evaluate stage} of the checkpoint of the episode of this number."""
+        if all(episode.number != number for episode in self.episodes):
+            self.evaluate(Episode(number, checkpoint, Vectors(self, checkpoint, number)))
+        return next(episode.runs for episode in self.episodes if episode.number == number)
+
+
+class Also(Elsewhere):
+    """What the checkpoints of an experiment mine in another collection, and find there."""
+
+    def __init__(self, main, plan, of, start):
+        super().__init__(main, plan, of, main.method)
+        self.mined = None
+        self.evaluate(Episode(0, start, Vectors(self, start, 0)))
 
     def mining(self, main):
         """The `Mining` of the episode of another one, `main`, by the same checkpoints."""
@@ -269,6 +288,11 @@ class Also(Trajectory):
         """Append an episode that has been trained."""
         vectors = Vectors(self, checkpoint, number)
         self.evaluate(Episode(number, checkpoint, vectors, settings, self.mined.pool, train))
+
+
+def out_of_domain(name, what):
+    """How a split, or a stage, of the other collection of this name is called: "test-of-squad"."""
+    return f"{what}-of-{name}"
 
 
 def check_settings(evaluation, method):

@@ -1,6 +1,6 @@
 """From a configuration to stages: which exist, under which key, and who uses them."""
 
-from functools import cache, cached_property
+from functools import cached_property
 from itertools import chain
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from teleport.evaluation.check import needed_splits
 from teleport.plan.analyses import contrast
 from teleport.plan.counts import unread_warnings
 from teleport.plan.encodings import tokens_stage
-from teleport.plan.experiment import Trajectory
+from teleport.plan.experiment import Trajectory, out_of_domain
 from teleport.plan.identity import (
     identify_corpus,
     identify_download,
@@ -66,18 +66,34 @@ def require_passages(counts, stages):
             )
 
 
+def require_out_of_domain(plan):
+    """Refuse a file in evaluation.out_of_domain with queries that are evaluated already, or with such files itself."""
+    known = {plan.split(split).name: "evaluation.splits" for split in plan.config.evaluation.splits}
+    for name, other in plan.out_of_domain.items():
+        path, written = plan.written[name]
+        for split in other.config.evaluation.splits:
+            if (owner := known.setdefault(other.split(split).name, path)) != path:
+                same = f"{path} evaluates the same {split} queries as {owner}"
+                raise Refusal(f"evaluation.out_of_domain: {same}. Leave one of them out.")
+        if written.evaluation.out_of_domain:
+            nested = f"{path} has evaluation.out_of_domain itself"
+            raise Refusal(f"evaluation.out_of_domain: {nested}. Name a configuration without it.")
+
+
 class Plan:
     """All stages of a configuration, shared where experiments agree.
 
     `stages`: {"kind/key": Stage}; `trajectories`: {experiment name: [Trajectory per seed]}; `bm25_runs`: {split:
     evaluate stage}, empty without a BM25 row, which needs texts; `external_runs`: {name in `external`: {split: evaluate
     stage}} of run files from elsewhere; `contrasts`: {"BM25" or name in `external`: contrast stage} of these, where
-    `evaluation.analyses` asks for them; `others`: {name: `Plan`} of other collections that experiments are trained on,
-    with their trajectories there; `warnings`: sentences for a person.
+    `evaluation.analyses` asks for them; `others`: {name: `Plan`} of other collections, with the trajectories of the
+    experiments that are trained on them, too; `written`: {name: (file, its `Config`)} of these; `out_of_domain`: {name:
+    `Plan`} of those in evaluation.out_of_domain; `elsewhere`: {stage's name: name in `others`} of what is made from
+    another collection; `warnings`: sentences for a person.
     """
 
     def __init__(self, config, experiments):
-        self.config, self.split = config, cache(self.split)
+        self.config, self.splits = config, {}
         for place in config.artefacts:
             require_place(place, "artefacts: ")
         self.loads = {"form": FORMS[config.collection.source]}
@@ -88,23 +104,29 @@ class Plan:
         for name, experiment in experiments.items():  # with encoders that say everything, also what checkpoints say
             pretrained_settings(experiment.encoder, None)  # refused here where a checkpoint is not there
             self.experiments[name] = experiment.model_copy(update={"encoder": completed(experiment.encoder)})
-        self.planned, self.contrasts, self.others = {}, {}, {}
+        self.planned, self.contrasts, self.others, self.written = {}, {}, {}, {}
         self.stages, self.users, self.labels, self.seeds = {}, {}, {}, {}
+        key = "evaluation.out_of_domain"
+        self.out_of_domain = dict(self.other(path, key) for path in config.evaluation.out_of_domain)
+        require_out_of_domain(self)
         self.trajectories = {
             name: [self.trajectory(name, seed) for seed in experiment.seeds]
             for name, experiment in self.experiments.items()
         }
         for name, other in self.others.items():
-            named = [each for each, own in self.trajectories.items() if name in own[0].also]
-            other.experiments = {each: self.experiments[each] for each in named}
-            other.trajectories = {each: [of_seed.also[name] for of_seed in self.trajectories[each]] for each in named}
+            trained = {each: own for each, own in self.trajectories.items() if name in own[0].also}
+            other.trajectories = {each: [of_seed.also[name] for of_seed in own] for each, own in trained.items()}
+            other.experiments = {each: self.experiments[each] for each in trained or self.trajectories}
             for stage in other.stages.values():
-                self.add(stage, f"also {name}", other.labels[stage.name])
+                self.add(stage, f"BM25 of {name}", other.labels[stage.name])
         every = list(chain.from_iterable(self.trajectories.values()))
         for name, row in ((trajectory.name, row) for trajectory in every for row in trajectory.rows):
             episode = f", episode {row.episode}" if row.episode else ""
             self.add(row.stage, name, row.link.split("/")[-1] + episode)
             self.seeds.setdefault(row.stage.name, set()).add(row.seed)
+            if row.of:
+                self.others[row.of].stages[row.stage.name] = row.stage
+        self.elsewhere = {stage: name for name, other in self.others.items() for stage in other.stages}
         given = {key for t in every for episode in t.experiment.method for key in episode.negatives.model_fields_set}
         unread = unread_warnings(given, set().union(*(trajectory.keys_read for trajectory in every)))
         warnings = [warning for trajectory in every for warning in trajectory.warnings] + unread
@@ -113,24 +135,44 @@ class Plan:
         if config.bm25 and config.collection.source != "judgments":
             depth, splits = config.evaluation.depth, config.evaluation.splits
             self.bm25_runs = self.add_runs({split: self.bm25(split, depth) for split in splits}, "BM25")
+            for name, other in self.out_of_domain.items():
+                runs = other.bm25_runs.items()
+                self.bm25_runs |= {out_of_domain(name, split): evaluated for split, evaluated in runs}
         for name, external in config.external.items():
             if external.runs:
                 runs = {split: self.external(name, split) for split in external.runs}
                 self.external_runs[name] = self.add_runs(runs, name)
         require_passages(config.counts, self.stages.values())
 
-    def other(self, path):
-        """(name, `Plan` of its collection and of BM25 alone) of another configuration file, by the path."""
+    def other(self, path, key):
+        """(name, `Plan` of its collection and of BM25 alone) of another configuration file, by the path; key: of the
+        configuration, for a refusal"""
         name = Path(path).stem
         if name not in self.others:
-            config, _ = load_files([path])
-            evaluation = config.evaluation.model_copy(
-                update={"analyses": None, "rerank": {}, "significance": self.config.evaluation.significance}
-            )
-            shared = {key: getattr(self.config, key) for key in ("name", "encoder", "search_index")}
-            none = {"experiments": {}, "ablations": {}, "external": {}, "artefacts": []}
-            self.others[name] = Plan(config.model_copy(update=shared | none | {"evaluation": evaluation}), {})
+            place = key
+            try:
+                config, _ = load_files([path])  # whose mistakes name the file
+                place = f"{key}: {path}"
+                self.written[name], self.others[name] = (path, config), Plan(self.of_collection(config), {})
+            except Refusal as error:
+                raise Refusal(f"{place}: {error}") from None
+        file, config = self.written[name]
+        if file != path:
+            raise Refusal(f"{key}: {path} and {file} are both called {name}, which names their stages. Rename one.")
+        if not config.collection.has_texts:
+            raise Refusal(f"{key}: {path} has judgments alone, no texts to encode. Leave it out.")
         return name, self.others[name]
+
+    def of_collection(self, config):
+        """Another `Config` without all but its collection and how that is evaluated; BM25 only if there is one here."""
+        evaluation = {"analyses": None, "rerank": {}, "out_of_domain": []}
+        evaluation = config.evaluation.model_copy(
+            update=evaluation | {"significance": self.config.evaluation.significance}
+        )
+        shared = {key: getattr(self.config, key) for key in ("name", "encoder", "search_index")}
+        none = {"experiments": {}, "ablations": {}, "external": {}, "artefacts": []}
+        none |= {} if self.config.bm25 else {"bm25": None}
+        return config.model_copy(update=shared | none | {"evaluation": evaluation})
 
     def downloads(self, source):
         """{role: download stage} of the files that a part of the source names, each a stage of its own."""
@@ -140,9 +182,11 @@ class Plan:
 
     def split(self, name):
         """The stage of a split."""
-        settings = identify_split(self.config.collection, name)
-        inputs = {"corpus": self.corpus} | self.downloads(settings.source)
-        return Stage("split", settings, inputs, self.loads)
+        if name not in self.splits:
+            settings = identify_split(self.config.collection, name)
+            inputs = {"corpus": self.corpus} | self.downloads(settings.source)
+            self.splits[name] = Stage("split", settings, inputs, self.loads)
+        return self.splits[name]
 
     def parts(self, *splits):
         """{role: stage} of the corpus and of splits by their names."""
@@ -151,9 +195,7 @@ class Plan:
     @property
     def collection(self):
         """The corpus and the splits that are planned: {"corpus": Stage, "splits": {name: Stage}}."""
-        splits = [stage for stage in self.stages.values() if stage.kind == "split"]
-        splits = [stage for stage in splits if stage.inputs["corpus"].name == self.corpus.name]
-        return {"corpus": self.corpus, "splits": {stage.settings.split: stage for stage in splits}}
+        return {"corpus": self.corpus, "splits": dict(self.splits)}
 
     @cached_property
     def deleted_vectors(self):

@@ -7,6 +7,7 @@ import unicodedata
 from functools import cache
 from itertools import chain
 
+from teleport.plan.experiment import out_of_domain
 from teleport.plan.mining import is_mined
 from teleport.plan.stage import Stage
 from teleport.refusal import Refusal
@@ -143,7 +144,7 @@ def measured_tables(plan):
 
 def other_tables(plan):
     """{"also-NAME": table} of the other collections that experiments are trained on, each as `main`."""
-    mains = {name: next(iter(tables_of(other))) for name, other in plan.others.items()}
+    mains = {name: next(iter(tables_of(other))) for name, other in plan.others.items() if other.trajectories}
     return {
         f"also-{name}": measured_table(plan.others[name], f"also-{name}", f"Also trained on: {name}", *main[2:])
         for name, main in mains.items()
@@ -174,7 +175,22 @@ def measured_table(plan, name, title, rows, test, columns):
     if evaluation.rerank:
         asked = evaluation.rerank.items()
         table["reranked"] = {split: rerank.measures or evaluation.measures_of(split) for split, rerank in asked}
+    if plan.out_of_domain:
+        table["out_of_domain"] = {name: out_of_domain_columns(plan, name, labels) for name in plan.out_of_domain}
     return named(table | {"significance": test})
+
+
+def out_of_domain_columns(plan, name, labels):
+    """What a table says of another collection: by which file it is evaluated, its corpus, the first measure of each
+    split, and which of the systems `labels` are trained on it, too."""
+    other, trained = plan.out_of_domain[name], [each for each, of in plan.trajectories.items() if name in of[0].also]
+    evaluation = other.config.evaluation
+    return {
+        "file": plan.written[name][0],
+        "corpus": other.corpus,
+        "measures": {out_of_domain(name, split): evaluation.measures_of(split)[:1] for split in evaluation.splits},
+        "trained": sorted({label_of(plan, each) for each in trained} & set(labels)),
+    }
 
 
 def reference_name(plan):

@@ -10,6 +10,8 @@ A table as the plan says it (rows.py):
                "columns": {"negatives": "query 60", "episodes": 3}}]}
 
 `reranked` may be there too, measures of re-ranked candidates by split; a row has them as "SPLIT (re-ranked)" in `runs`.
+`out_of_domain`: {"squad": {"file": "config/squad.yaml", "corpus": "corpus/KEY", "measures": {"test-of-squad":
+["RR@10"]}, "trained": [systems that were trained on it, too]}}; a row may have "test-of-squad" in `runs`.
 `cost` are the stages that mined and trained. `columns` are what the table says of a system besides its measures.
 `significance` null leaves the test out; as in the configuration, "baseline" may have a label, or several, for each
 mark, "test" and "level" a value for each split; `"by_episode": true` compares episode by episode. `seeds` are empty
@@ -220,12 +222,23 @@ def describe(row, names, stages):
 
 def columns(spec):
     """{name of a column: (key in `runs`, measure)}, in order; its name has the split where there are several."""
-    return {
+    own = {
         (f"{split} " if len(spec["splits"]) > 1 else "") + f"{name}{suffix}": (f"{split}{suffix}", name)
         for measures, suffix in ((spec["measures"], ""), (spec.get("reranked", {}), RERANKED))
         for split in spec["splits"]
         for name in measures.get(split, ())
     }
+    return own | {
+        f"{split if len(other['measures']) > 1 else of} {name}": (split, name)
+        for of, other in spec.get("out_of_domain", {}).items()
+        for split, names in other["measures"].items()
+        for name in names
+    }
+
+
+def tested_splits(spec):
+    """The splits whose columns are tested, once or more each (list)."""
+    return [split.removesuffix(RERANKED) for split, _ in columns(spec).values()]
 
 
 def csv_frame(table):
@@ -276,13 +289,15 @@ def marks_of(table, column, significance, split):
 def footer(spec, table, stages):
     """What a reader must know beside the figures: a list of sentences."""
     facts, test = stages.facts(spec["collection"]["corpus"]), spec["significance"]
-    notes = [f"Collection {collection_text(facts, *count_queries(spec, stages))}", *overlaps(spec, stages)]
+    counts = count_queries(spec["rows"], {split: spec["measures"][split] for split in spec["splits"]}, stages)
+    notes = [f"Collection {collection_text(facts, *counts)}", *overlaps(spec, stages)]
+    notes += out_of_domain_notes(spec, stages)
     if "versions" in facts:
         notes.append(f"Made from {', '.join(f'{name} {version}' for name, version in facts['versions'].items())}.")
     if table.deviations.notna().any(axis=None):
         notes.append(SEVERAL_SEEDS)
     if test:
-        notes += significance_text(test, spec["splits"], table.comparisons)
+        notes += significance_text(test, tested_splits(spec), table.comparisons)
     notes.append("Best of each column in bold.")
     if "step" in spec["columns"]:
         notes.append("Step: the training step that the dev queries selected; 0 is the start.")
@@ -295,6 +310,20 @@ def footer(spec, table, stages):
     return notes + warnings_of(
         stages, [name for row in spec["rows"] for names in row["runs"].values() for name in names]
     )
+
+
+def out_of_domain_notes(spec, stages):
+    """A sentence on each other collection of a table, and one on what its columns leave out (list)."""
+    notes = []
+    for name, other in spec.get("out_of_domain", {}).items():
+        if not stages.finished(other["corpus"]):
+            continue
+        counts = count_queries(spec["rows"], other["measures"], stages)
+        trained = f" Also trained on it: {', '.join(other['trained'])}." if other["trained"] else ""
+        collection = collection_text(stages.facts(other["corpus"]), *counts)
+        notes.append(f"Out of domain: {name}, evaluated as {other['file']} says. Collection {collection}{trained}")
+    said = "Only BM25, each start and each system's last checkpoint are evaluated out of domain."
+    return [*notes, said] if notes else []
 
 
 def relabelled_note(row, stages):
@@ -312,12 +341,13 @@ def overlaps(spec, stages):
     return trained_too({split: stages.artefact(name) for split, name in names.items()})
 
 
-def count_queries(spec, stages):
-    """What every split's figures are means of, such as "412 test queries": judged queries, questions with answers."""
-    runs = {split: names for row in reversed(spec["rows"]) for split, names in row["runs"].items()}
+def count_queries(rows, measures, stages):
+    """What every split's figures are means of, such as "412 test queries": judged queries, questions with answers.
+    measures: {split: names}"""
+    runs = {split: names for row in reversed(rows) for split, names in row["runs"].items()}
     counts = []
-    for split in filter(runs.get, spec["splits"]):
-        facts, names = stages.facts(runs[split][0]), spec["measures"][split]
+    for split in filter(runs.get, measures):
+        facts, names = stages.facts(runs[split][0]), measures[split]
         cutoffs = coverage_cutoffs(names)
         if len(cutoffs) < len(names):
             counts.append(f"{facts['num_queries']:,} {split} queries")

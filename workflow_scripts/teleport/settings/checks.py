@@ -65,6 +65,7 @@ def missing_texts(config):
     places = [place for place, _, _ in named_experiments(config)]
     places += [("external", name) for name, external in config.external.items() if external.encoder is not None]
     places += [("evaluation", "rerank", split) for split in evaluation.rerank]
+    places += [("evaluation", "out_of_domain")] if evaluation.out_of_domain else []
     asked = dict.fromkeys(places, "to encode. Leave it out")
     if config.bm25 and "bm25" in config.model_fields_set:
         asked["bm25",] = "to search. Leave the key out"

@@ -8,7 +8,18 @@ from pydantic import AfterValidator, BeforeValidator, Field, FiniteFloat, field_
 from teleport.refusal import Refusal
 from teleport.settings.measures import known_measures, meaning
 from teleport.settings.scoring import Collapse
-from teleport.settings.section import Depth, Integer, Line, LocalPath, Natural, Section, Unique, exactly_one, not_bool
+from teleport.settings.section import (
+    ConfigurationFile,
+    Depth,
+    Integer,
+    Line,
+    LocalPath,
+    Natural,
+    Section,
+    Unique,
+    exactly_one,
+    not_bool,
+)
 
 Baselines = str | dict[Literal["*", "†", "‡", "§", "¶"], str | Annotated[list[str], Field(min_length=1)]]
 Test = Literal["permutation", "t-test"]
@@ -112,6 +123,12 @@ class Evaluation(Collapse):
     significance: Significance = Field(Significance(), description="The test that marks cells.")
     rerank: dict[str, Candidates] = Field(
         {}, description="Split → candidates that every checkpoint re-ranks; their measures are columns of their own."
+    )
+    out_of_domain: Unique[ConfigurationFile] = Field(
+        [],
+        description="Configuration files of other collections: the start and the last checkpoint of every experiment, "
+        "and BM25, are evaluated there, too, by that file's splits, depth and measures; the first measure of each "
+        "split is a column. Nothing is trained there.",
     )
     analyses: Analyses | None = Field(None, description="What the table `analyses` has; null: there is none.")
 

@@ -20,7 +20,7 @@ from teleport.settings.registry import (
     seeing_function,
 )
 from teleport.settings.search import FrozenIndex, Index
-from teleport.settings.section import NAME, Integer, Line, Natural, Number, Section, Unique
+from teleport.settings.section import NAME, ConfigurationFile, Integer, Line, Natural, Number, Section, Unique
 from teleport.settings.teachers import Teacher
 from teleport.settings.training import Dev, Training
 from teleport.training.seen import names_seen
@@ -219,8 +219,7 @@ class Episode(Section):
 class Also(Section):
     """Another collection that is trained on, too."""
 
-    config: str = Field(
-        pattern=r"\.ya?ml$",
+    config: ConfigurationFile = Field(
         description="A configuration file: its collection is mined and trained on, too, and searched and evaluated as "
         "that file says, in the table also-NAME, by the name of the file.",
     )

@@ -146,6 +146,7 @@ Depth = Annotated[int, Field(ge=1, le=1_000_000), BeforeValidator(not_bool)]
 PerQuery = Annotated[int, Field(ge=1, le=100_000), BeforeValidator(not_bool)]  # of negatives: all are in memory
 Tokens = Annotated[int, Field(ge=3, le=32_768), BeforeValidator(not_bool)]
 Text = Annotated[str, Field(min_length=1)]
+ConfigurationFile = Annotated[str, Field(pattern=r"\.ya?ml$")]
 LocalPath = Annotated[Text, AfterValidator(possible_path), AfterValidator(lambda path: Local(in_one_spelling(path)))]
 
 

@@ -45,7 +45,8 @@ def page_table(reader, contents, table):
         content["rows"].append(named | {"cells": cells, "differs": differences(settings, above)})
         above = settings or above
     cells = pd.concat([tables.row_cells(made.rows), tables.measure_cells(table, made)], axis=1)
-    notes = significance_text(test, table["splits"], made.comparisons) if test else []
+    notes = tables.out_of_domain_notes(table, reader)
+    notes += significance_text(test, tables.tested_splits(table), made.comparisons) if test else []
     warnings = warnings_of(reader, chain.from_iterable(chain(*row["runs"].values()) for row in done))
     content["printed"] = Printed(
         table["name"], table["title"], cells, [*notes, "Best of each column in bold.", *warnings]
