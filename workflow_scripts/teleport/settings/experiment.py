@@ -37,22 +37,26 @@ class EpisodeTraining(Training):
     loss: ChosenLoss = Field(
         "softmax",
         validate_default=True,
-        description="softmax over all passages of the batch (ANCE-Tele, released); nll: pairs of positive and own "
-        "negative (ANCE); ranknet: pairs with all passages of the batch (STAR); hardest: the highest-scored passage of "
-        "the batch (NCE). With negatives.live: lambda, pairs weighed by ranks (ADORE), or ranknet-list, all weights 1. "
-        "By a teacher: kl, m3-kd, margin-mse, listmle, adr-mse, cl-drd, bixse, distill. The softmax, changed: "
-        "hardness, focal, bidirectional, joint, qwen3.",
+        description="softmax: over all passages of the batch (ANCE-Tele, released); nll: pairs of positive and own "
+        "negative (ANCE); ranknet: pairs with all passages of the batch (STAR); hardest: the "
+        "highest-scored passage of the batch (NCE). With negatives.live: lambda, pairs weighed by ranks "
+        "(ADORE), or ranknet-list, all weights 1. With a teacher: kl, m3-kd, margin-mse, listmle, "
+        "adr-mse, cl-drd, bixse, distill. Variants of softmax: hardness, focal, bidirectional, joint, "
+        "qwen3.",
     )
     masks: Unique[ChosenMask] = Field(
         [],
-        description="What is left out of a query's in-batch negatives; known_positives: those of the query (STAR); "
-        "above_positive, guide: what the model, or a teacher, scores above the positive (Qwen3; GISTEmbed).",
+        description="Which passages of the batch are no negatives of a query. known_positives: its positives "
+        "(STAR); above_positive, guide: those that the model, or a teacher, scores above the positive "
+        "(Qwen3; GISTEmbed).",
     )
     start_from: Literal["pretrained", "previous"] | Start = Field(
-        "pretrained", description="ANCE-Tele: pretrained. The first episode mines with {experiment: NAME}, too."
+        "pretrained",
+        description="Where training starts (ANCE-Tele: pretrained). With {experiment: NAME} the first episode also "
+        "mines with that checkpoint.",
     )
 
-    dev: Dev = Field(Dev(), description="What evaluate_every ranks.")
+    dev: Dev = Field(Dev(), description="The dev set that evaluate_every ranks.")
 
     @field_validator("dev")
     @classmethod
@@ -221,10 +225,10 @@ class Also(Section):
 
     config: str = Field(
         pattern=r"\.ya?ml$",
-        description="A configuration file: its collection is mined and trained on, too, and searched and evaluated as "
-        "that file says, in the table also-NAME, by the name of the file.",
+        description="A configuration file. Its collection is also mined and trained on, then searched and evaluated "
+        "as that file says, in the table also-FILE.",
     )
-    weight: Number = Field(gt=0, lt=1, description="Share of the batches; the collection of this file has the rest.")
+    weight: Number = Field(gt=0, lt=1, description="Share of the batches; this file's own collection has the rest.")
 
 
 class Defaults(Section):
@@ -232,19 +236,21 @@ class Defaults(Section):
 
     mining: Mining = Field(Mining(), description="How candidates are retrieved.")
     negatives: Negatives = Field(Negatives(), description="How the pool of an episode is made.")
-    training: EpisodeTraining | None = Field(None, description="How an episode trains; as for `encoder`.")
+    training: EpisodeTraining | None = Field(None, description="How an episode trains; needed for experiments.")
     teachers: dict[Annotated[str, Field(pattern=NAME)], Teacher] = Field(
-        {}, description="Name → whose scores draws, filters, masks and losses may compare (`scores: NAME`)."
+        {}, description="Name → a teacher, whose scores draws, filters, masks and losses may use (`scores: NAME`)."
     )
-    also: list[Also] = Field([], description="Other collections in one training; each batch is of one of them.")
-    search_index: FrozenIndex = Field(Index(), description="What evaluation searches: Flat, exactly; or PQ48.")
+    also: list[Also] = Field(
+        [], description="Other collections in the same training; each batch has queries of one collection."
+    )
+    search_index: FrozenIndex = Field(Index(), description="Index that evaluation searches: Flat (exact) or PQ48.")
     seeds: Unique[Integer] = Field([42], min_length=1, description="Root seeds; tables give means and deviations.")
 
 
 class WrittenExperiment(Defaults):
     """An experiment as it is written, with the configuration's settings where it has none of its own."""
 
-    label: Line | None = Field(None, description="Name of the row in tables; the experiment's name when absent.")
+    label: Line | None = Field(None, description="Name of the row in tables; default: the experiment's name.")
     about: About | None = Field(None, description="Where the method is published (config/methods).")
     encoder: Encoder
     episodes: list[Override] = Field(description="One entry per episode; an empty list is the zero-shot system.")

@@ -39,7 +39,9 @@ class ApiDocs(Judged):
     """The embedded collection: API documentation of installed packages, read from their sources with `ast`."""
 
     source: Literal["apidocs"]
-    packages: list[Text] = Field(min_length=1, description="Installed packages to harvest; versions enter the key.")
+    packages: list[Text] = Field(
+        min_length=1, description="Installed packages whose docstrings are read; their versions enter the key."
+    )
     min_words: Natural = Field(20, description="Docstring bodies with fewer words are left out.")
 
     def split_names(self):
