@@ -117,7 +117,7 @@ def test_ctrl_c_that_a_library_turns_into_an_error_of_its_own_is_ctrl_c(monkeypa
     monkeypatch.setattr("sys.argv", ["manage.py", "status"])
     before = signal.signal(signal.SIGINT, script.interrupt)
     try:
-        with pytest.raises(SystemExit, match="^interrupted: nothing half made is left"):
+        with pytest.raises(SystemExit, match="^interrupted: "):
             script.main()
     finally:
         signal.signal(signal.SIGINT, before)
@@ -129,7 +129,7 @@ def test_ctrl_c_that_a_library_turns_into_an_error_of_its_own_is_ctrl_c(monkeypa
         (["compare", "results/a", "results/b"], "error: results/a is no finished stage, nor a link to one. Give "),
         (
             ["compare", "a", "b", "--most=-3"],
-            "'-3' is no whole number from 1 on",
+            "'-3' is not a whole number",
         ),
         (
             ["compare", "repo2/a", "repo2/a"],
@@ -138,7 +138,7 @@ def test_ctrl_c_that_a_library_turns_into_an_error_of_its_own_is_ctrl_c(monkeypa
         (["export", "file", "out"], "error: file is no finished stage, nor a link to one. Give one such as "),
         (["push", "nowhere", "me/model"], "error: nowhere is no checkpoint: give a folder that"),
         (["export", "x" * 300, "out"], "error: a name is too long for the file system ([Errno 36]"),
-        (["report", "toy.yaml", "--output", "file/page"], "argument --output: file is no folder"),
+        (["report", "toy.yaml", "--output", "file/page"], "argument --output: file is not a folder"),
     ],
 )
 def test_a_wrong_path_is_one_sentence(tmp_path, arguments, sentence):
@@ -329,7 +329,7 @@ def test_results_that_are_no_folder_are_refused_by_every_command(tmp_path, monke
     make(tmp_path / "results")
     for arguments in (["verify"], ["link", "some.yaml"], ["prune", "some.yaml"]):
         monkeypatch.setattr(script.sys, "argv", ["teleport", *arguments])
-        with pytest.raises(SystemExit, match="error: results is there and is no folder"):
+        with pytest.raises(SystemExit, match="error: results is not a folder"):
             script.main()
 
 

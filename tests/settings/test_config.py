@@ -307,7 +307,7 @@ def test_what_is_no_file_is_named_and_not_read(tmp_path, make, message):
 
 
 ABSURD = [
-    ("training.learning_rate", ".inf", "input should be a finite number, not inf (Peak rate (Table 5: 5e-6))."),
+    ("training.learning_rate", ".inf", "input should be a finite number, not inf (Peak learning rate"),
     ("training.learning_rate", "1e9", "input should be at most 10: a step moves every weight by about the rate, not"),
     ("training.weight_decay", ".inf", "input should be a finite number, not inf (Decay of"),
     ("training.weight_decay", "1e300", "input should be less than or equal to 1000, not '1e300' (Decay of"),
