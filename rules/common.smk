@@ -157,7 +157,7 @@ def warn_of_devices():
         try:
             require_usable_apart()
         except Refusal as error:
-            logger.warning(f"stages on a GPU will end at once: {error}")
+            logger.warning(f"stages on a GPU will fail at once: {error}")
 
 
 # ---- Stages

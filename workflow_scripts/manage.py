@@ -135,7 +135,7 @@ def new(arguments):
         *sentences,
         *plan.warnings,
         *cost_said(plan),
-        f"{path} is written: {len(plan.stages)} stages. Look at it, then:",
+        f"{path} is written: {len(plan.stages)} stages. Check it, then run:",
         sep="\n",
     )
     print(f"  .venv/bin/snakemake -n --configfile {path}             # what would run")

@@ -333,7 +333,7 @@ def test_one_file_of_queries_beside_splits_is_refused(tmp_path, texts):
     with_splits(tmp_path / "given", texts, "test")
     for role in ("queries", "qrels"):
         (tmp_path / f"given/{role}.tsv").write_text((tmp_path / f"given/{role}.test.tsv").read_text())
-    with pytest.raises(Refusal, match="given has queries.tsv, and qrels.test.tsv of a split. Remove the one or the"):
+    with pytest.raises(Refusal, match="given has queries.tsv and also qrels.test.tsv"):
         new("mine", tmp_path / "given", REPOSITORY)
     assert not Path("config").exists() and not Path("data").exists()
 

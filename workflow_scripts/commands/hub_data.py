@@ -42,7 +42,9 @@ def fetch_dataset(where, own):
         digests = {name: sha256_file(part / name) for name in names}
         for name, digest in digests.items():
             if (lfs := files[name].lfs) and lfs["sha256"] != digest:
-                raise Refusal(f"{cached / name} has not the SHA-256 that the hub says. Remove it, and run again.")
+                raise Refusal(
+                    f"{cached / name} does not have the SHA-256 that the hub lists. Remove it, and run again."
+                )
         write_text(part / DIGESTS, "".join(f"{digest}  {name}\n" for name, digest in digests.items()))
         size = sum((part / name).stat().st_size for name in names)
         part.rename(own)

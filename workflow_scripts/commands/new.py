@@ -269,7 +269,7 @@ def tables(own, folder, test, dev):
     if records.found(folder / "queries.tsv"):
         names = (path.name for path in sorted(folder.iterdir()))
         if other := next((name for name in names if re.fullmatch(OF_SPLIT, name.removesuffix(".gz"))), None):
-            raise Refusal(f"{folder} has queries.tsv, and {other} of a split. Remove the one or the others.")
+            raise Refusal(f"{folder} has queries.tsv and also {other}, a split's file. Remove one or the other.")
         files = {"": [folder / f"{role}.tsv" for role in ("queries", "qrels")]}
     else:
         names = records.split_names(folder, "(?:queries|qrels).*.tsv", "FROM")

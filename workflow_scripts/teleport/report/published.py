@@ -134,7 +134,7 @@ class PublishedTable(Section):
             if len(row.values) != len(names):
                 raise Refusal(f"row {row.system!r} has {len(row.values)} values for {len(names)} columns")
             if unknown := set(row.cells) - set(names):
-                raise Refusal(f"row {row.system!r} has cells of {min(unknown)!r}, which is no column")
+                raise Refusal(f"row {row.system!r} has cells for {min(unknown)!r}, which is not a column")
         for cell in self.cells.values():
             row, column, rule = cell.row, cell.column, FIGURES.get(cell.kind)
             if rule and cell.ours and not re.fullmatch(rule, cell.figure or ""):
@@ -201,11 +201,11 @@ def joint_table(name, plans):
     path, names = published_path(name), [plan.config.name for plan in plans]
     filling = {column.configuration for column in read_published(path).columns if column.configuration}
     if len(set(names)) < len(names):
-        raise Refusal(f"two of the configurations are called {max(names, key=names.count)!r}: name each once.")
+        raise Refusal(f"two configurations are called {max(names, key=names.count)!r}: give each once.")
     if idle := [each for each in names if each not in filling]:
         can = " and ".join(sorted(filling)) or "no configuration"
         who = f"the configuration {idle[0]!r}" if idle[0] else "a configuration without a name"
-        raise Refusal(f"{who} fills nothing of the table {name}: {can} can.")
+        raise Refusal(f"{who} fills no cell of the table {name}; {can} can.")
     return Path("results/published") / "+".join(names), planned_table(path, *plans)
 
 

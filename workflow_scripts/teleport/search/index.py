@@ -153,7 +153,7 @@ class Approximate:
             wider = {"ivf": "raise its nprobe", "hnsw": "raise its efSearch"}
             raise Refusal(
                 f"mining.index {self.settings} finds only {int((ids_QK[short[0]] >= 0).sum())} passages for a query, "
-                f"depth {depth} is asked for ({len(short)} of {len(ids_QK)} queries are concerned): "
+                f"but depth is {depth} ({len(short)} of {len(ids_QK)} queries have too few): "
                 f"{wider.get(self.settings.kind, 'choose another index')}, or lower mining.depth."
             )
         scores_QK = np.empty(ids_QK.shape, np.float32)

@@ -42,15 +42,13 @@ class CheckpointSource(Section):
     @model_validator(mode="after")
     def commit_is_named(self):
         if (self.hub is None) != (self.revision is None):
-            raise Refusal("hub and revision go together: name the commit, so that the weights cannot change")
+            raise Refusal("hub and revision must be given together: name the commit, so that the weights cannot change")
         return self
 
     @model_validator(mode="after")
     def joined_parts_are_known(self):
         if self.packages and not self.sha256:
-            raise Refusal(
-                "packages needs sha256, that of the weights: nothing else says that all parts belong together"
-            )
+            raise Refusal("packages needs sha256 (of the weights): nothing else shows that all parts belong together")
         return self
 
     @property
@@ -188,7 +186,7 @@ class Encoder(TextSettings, Encoded, Pooling, Cut, Adapted):
     @model_validator(mode="after")
     def two_checkpoints_make_two_encoders(self):
         if self.query_checkpoint and self.tied:
-            raise Refusal("query_checkpoint goes with tied: false only")
+            raise Refusal("query_checkpoint needs tied: false")
         return self
 
 

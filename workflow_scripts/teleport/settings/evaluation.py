@@ -92,7 +92,7 @@ class Analyses(Section):
     @model_validator(mode="after")
     def something_is_asked(self):
         if not (self.errors or self.against or self.negatives or self.forgetting or self.lookahead):
-            raise Refusal("nothing is asked for: give errors, against, negatives, forgetting or lookahead")
+            raise Refusal("analyses is empty: give errors, against, negatives, forgetting or lookahead")
         return self
 
 
@@ -133,14 +133,14 @@ class Evaluation(Collapse):
             known_measures(names)
             for _, group in groupby(sorted(names, key=meaning), meaning):
                 if len(same := list(group)) > 1:
-                    raise Refusal(f"one measure stands here as {' and '.join(same)}: leave one of them out")
+                    raise Refusal(f"{' and '.join(same)} are the same measure: leave one of them out")
         return measures
 
     @model_validator(mode="after")
     def splits_are_evaluated(self):
         by_split = isinstance(self.measures, dict)
         if missing := [split for split in self.splits if by_split and not self.measures.get(split)]:
-            raise Refusal(f"measures by split must name every split; it lacks {', '.join(missing)}")
+            raise Refusal(f"measures by split must name every split; missing: {', '.join(missing)}")
         named = {f"rerank.{split}": split for split in self.rerank}
         for key in ("test", "level"):
             value = getattr(self.significance, key)
@@ -150,7 +150,9 @@ class Evaluation(Collapse):
             if split and split not in self.splits:
                 raise Refusal(f"{key} needs the split {split!r} in splits, which has {', '.join(self.splits)}")
         if self.contrast_split and self.contrast_measure.startswith("Cov@"):
-            raise Refusal("analyses.against.measure must be one of judgments, such as nDCG@10, not answer coverage")
+            raise Refusal(
+                "analyses.against.measure must be computed from judgments, such as nDCG@10, not answer coverage"
+            )
         return self
 
     @property

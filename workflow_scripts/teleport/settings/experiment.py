@@ -160,14 +160,14 @@ class Episode(Section):
             raise Refusal(f"training.widths does not go with loss {loss.kind}, which {compares}: leave one of them out")
         if training.memory and (among or live or (takes == "own" and not loss.own.get("softmax"))):
             raise Refusal(
-                f"training.memory is of losses that compare a query with all passages of the batch, and {loss.kind} "
-                "compares others: set it to 0, or take another loss"
+                f"training.memory needs a loss that compares a query with all passages of the batch, and {loss.kind} "
+                "does not: set it to 0, or take another loss"
             )
         by_scores = [mask.kind for mask in training.masks if has_function(MASKS[mask.kind], "mask_scores")]
         if by_scores and training.accumulate > 1 and has_function(LOSSES[loss.kind], "num_pairs"):
             raise Refusal(
-                f"training.masks: {by_scores[0]} looks at scores, and loss {loss.kind} is a mean over pairs, of which "
-                "nobody knows before how many each micro-batch keeps. Set training.accumulate to 1, or leave it out"
+                f"training.masks: {by_scores[0]} drops pairs by score, but loss {loss.kind} is a mean over pairs and "
+                "needs their number in each micro-batch beforehand. Set training.accumulate to 1, or leave the mask out"
             )
         own = own_settings(LOSSES[loss.kind].module).model_validate(loss.own)
         if hasattr(own, "require"):
@@ -209,7 +209,7 @@ class Episode(Section):
                 "training.negatives_per_query to 1 or more, without negatives.live, or negatives.relabel to null"
             )
         if self.has_pool and not names:
-            raise Refusal("negatives.counts has none: set training.negatives_per_query to 0 to train without")
+            raise Refusal("negatives.counts is empty: set training.negatives_per_query to 0 to train without a pool")
         for name in set(names) & negatives.ranks.keys() if self.has_pool else ():
             last, depth = negatives.ranks[name][-1][1], self.mining.depth
             if last > depth and SOURCES[name].needs != "file":
@@ -258,16 +258,16 @@ class WrittenExperiment(Defaults):
     @model_validator(mode="after")
     def few_enough(self):
         if sum(override.repeat for override in self.episodes) > MOST_EPISODES:
-            raise Refusal(f"episodes are more than {MOST_EPISODES}: repeat fewer")
+            raise Refusal(f"there are more than {MOST_EPISODES} episodes: repeat fewer")
         return self
 
     @model_validator(mode="after")
     def other_collections_are_possible(self):
         if (given := sum(each.weight for each in self.also)) >= 1:
-            raise Refusal(f"also: the weights sum to {given:g}, and this collection has the rest of 1: lower them")
+            raise Refusal(f"also: the weights sum to {given:g}, which leaves nothing for this collection: lower them")
         names = [Path(each.config).stem for each in self.also]
         if twice := next((name for name in names if names.count(name) > 1), None):
-            raise Refusal(f"also: two files are called {twice}, which names their tables: rename one")
+            raise Refusal(f"also: two files are called {twice}, and tables are named after the files: rename one")
         if self.also and self.teachers:
             raise Refusal("also: teachers judge pairs of one collection: leave one of the two out")
         return self

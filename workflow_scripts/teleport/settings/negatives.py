@@ -169,7 +169,7 @@ class Negatives(Removal):
             if not ranges or ranges[0][0] < 1 or not ordered:
                 raise Refusal(f"ranks of {name} must be ascending ranges from 1 on, such as [[1, 20], [181, 200]]")
             if SOURCES[name].needs in WITHOUT_RANKS:
-                raise Refusal(f"{name} has no ranks: it is no retrieval")
+                raise Refusal(f"{name} has no ranks: it is not a retrieval")
         return ranks
 
     @model_validator(mode="after")
@@ -185,7 +185,7 @@ class Negatives(Removal):
         for name in self.drawn:
             if (kind := self.draw_of(name).kind) in DRAWS_BY_RANK and SOURCES[name].needs in WITHOUT_RANKS:
                 raise Refusal(
-                    f"draw {kind} goes by ranks, and {name} is no retrieval: give it another draw, such as "
+                    f"draw {kind} needs ranks, but {name} is not a retrieval: give it another draw, such as "
                     f"draws: {{{name}: uniform}}"
                 )
         return self

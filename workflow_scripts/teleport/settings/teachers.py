@@ -64,7 +64,7 @@ class RankerSchedule(Section):
     @model_validator(mode="after")
     def schedule_is_possible(self):
         if self.epochs and self.steps:
-            raise Refusal("give one of epochs, steps: each is the length of the training")
+            raise Refusal("give only one of epochs and steps: each sets the length of the training")
         if self.batch_queries % self.accumulate:
             raise Refusal(f"batch_queries {self.batch_queries} must be a multiple of accumulate {self.accumulate}")
         if not self.evaluate_every and (self.select == "dev" or self.patience):

@@ -183,29 +183,24 @@ class Training(Section):
                 "raise batch_queries or negatives_per_query"
             )
         if self.positive == "all" and self.triples:
-            raise Refusal("positive all has a row for each positive, triples one for each negative: change one of them")
+            raise Refusal("positive: all makes a row per positive, triples a row per negative: change one of them")
         if self.positive != "all" and self.max_positives != MOST_POSITIVES:
-            raise Refusal(
-                "max_positives is of positive all, and an epoch uses one: leave it out, or set positive to all"
-            )
+            raise Refusal("max_positives works only with positive: all. Leave it out, or set positive to all")
         if self.widths != sorted(self.widths):
             raise Refusal(f"widths {self.widths} must ascend: the last one is the widest")
         if self.distinct_positives and self.triples:
-            raise Refusal("distinct_positives is of losses over the batch, triples of nll: leave one of them out")
+            raise Refusal("distinct_positives needs a loss over the batch, triples needs nll: leave one of them out")
         if self.clusters and (self.triples or self.distinct_positives):
             other = "triples" if self.triples else "distinct_positives"
-            raise Refusal(f"clusters and {other} both say which queries a batch has: leave one of them out")
+            raise Refusal(f"clusters and {other} both decide which queries a batch has: leave one of them out")
         return self
 
     @model_validator(mode="after")
     def memory_is_possible(self):
         if self.memory and "known_positives" not in [mask.kind for mask in self.masks]:
-            raise Refusal(
-                "memory has positives of a query from earlier steps, which are no negatives of it: add known_positives "
-                "to masks"
-            )
+            raise Refusal("memory can have a query's own positives from earlier steps: add known_positives to masks")
         if self.memory and self.continues:
-            raise Refusal("memory is of one stage, and continues goes on in the next one: leave one of them out")
+            raise Refusal("memory ends with its stage, but continues goes on in the next stage: leave one of them out")
         return self
 
     @model_validator(mode="after")
@@ -276,7 +271,7 @@ class Live(Section):
     @model_validator(mode="after")
     def something_is_compressed(self):
         if self.scores == "compressed" and self.index.kind == "flat":
-            raise Refusal("scores compressed goes with an index such as PQ48: Flat keeps the vectors themselves")
+            raise Refusal("scores: compressed needs an index such as PQ48: Flat keeps the vectors themselves")
         return self
 
 

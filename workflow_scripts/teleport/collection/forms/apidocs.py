@@ -98,7 +98,7 @@ def package_docs(package, version):
     files = [file for file in sorted(listed) if file.suffix == ".py" and file.parts[0] == package]
     docs = [doc for file in files if not SKIPPED & {*file.with_suffix("").parts} for doc in file_docs(file)]
     if not docs:
-        raise Refusal(f"collection.packages: {package} has no docstrings in its .py files. Take it off the list.")
+        raise Refusal(f"collection.packages: {package} has no docstrings in its .py files. Remove it from the list.")
     return docs
 
 

@@ -47,9 +47,9 @@ class OfficialSplit(Section):
     @model_validator(mode="after")
     def files_of_the_form(self):
         if (self.form == "tsv") != (self.qrels is not None):
-            raise Refusal("qrels goes with form tsv, and only with it")
+            raise Refusal("qrels must be given with form tsv, and only then")
         if self.all_questions and self.form != "dpr":
-            raise Refusal("all_questions goes with form dpr only")
+            raise Refusal("all_questions works only with form dpr")
         return self
 
 
