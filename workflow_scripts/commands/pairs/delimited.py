@@ -1,4 +1,4 @@
-"""CSV and TSV with a header. Of a TSV quotes are text, as everywhere here; a CSV may quote fields with line breaks."""
+"""CSV and TSV with a header. In a TSV, quotes are text, as everywhere here; a CSV may quote fields with line breaks."""
 
 import csv
 

@@ -36,7 +36,7 @@ PAGES = {"text/html": ".htm", "application/xhtml+xml": ".htm", "application/json
 def fetch(path, mirrors, expected):
     """Fetch a file to `path` from the first of `mirrors` (URLs) that has it; returns {bytes, sha256, md5}.
 
-    An interrupted download is continued, also by a later call. Of a wrong size or digest nothing is kept. OSError is
+    An interrupted download is continued, also by a later call. A file of a wrong size or digest is deleted. OSError is
     raised when the disk is full.
     """
     if not shutil.which("curl"):

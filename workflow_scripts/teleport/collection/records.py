@@ -56,14 +56,14 @@ class Rows:
         return iter(self.read(self.place, wrong=faults.wrong))
 
 
-# What a collection may be told to leave out (collection.drop), and how a person reads of it.
+# Faults that a collection may leave out (collection.drop), and their names in messages.
 LEFT_OUT = {"empty": "without text", "repeated": "repeated", "dangling": "of a query or passage that is not there"}
 FIRST_FAULTS = 5
 
 
 class Faults:
-    """What is wrong in the rows of one file. The faults in `drop` (names of LEFT_OUT) leave their rows out and are
-    counted; all others are kept until the end of the file, to be refused together. unit: what the file has numbers of;
+    """The faults in the rows of one file. Rows with faults in `drop` (names of LEFT_OUT) are left out and counted; all
+    other faults are kept until the end of the file and refused together. unit: what the file numbers, such as lines;
     said: as LEFT_OUT"""
 
     def __init__(self, place, drop=(), unit="line", said=LEFT_OUT):
