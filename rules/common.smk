@@ -40,7 +40,7 @@ from teleport.running.launch import if_killed
 from teleport.settings.read import load, with_extended
 from teleport.settings.section import in_one_spelling
 
-# The folder of this repository, also where another workflow takes it as a module or names its Snakefile from elsewhere.
+# The folder of this repository, also if another workflow uses it as a module or names its Snakefile from elsewhere.
 HOME = Path(inspect.currentframe().f_code.co_filename).absolute().parents[1]
 if not (HOME / "workflow_scripts/teleport/__init__.py").samefile(teleport.__file__):
     raise WorkflowError(
@@ -50,9 +50,9 @@ if not (HOME / "workflow_scripts/teleport/__init__.py").samefile(teleport.__file
 if set("{}") & set(str(HOME)):
     raise WorkflowError(f"{HOME} has braces, which Snakemake reads as wildcards. Rename the folder, or move it.")
 
-# The code is read again by the process of each job of a cluster, to which the first one gives this variable.
+# On a cluster each job's process reads the code again; the first process passes it this variable.
 MAIN = "TELEPORT_CODE" not in os.environ
-# The workflow's Python is the first on the path, but for that of an environment which `--sdm conda` activates after it.
+# The workflow's Python comes first on the path; an environment that `--sdm conda` activates comes before it.
 os.environ |= {"PATH": os.pathsep.join([str(Path(sys.executable).parent), *os.get_exec_path()])}
 
 # ---- The configuration and its plan
@@ -62,15 +62,15 @@ def int_or_float(number):
     return int(number) if number.is_integer() else number
 
 
-# A `configfile:` is merged under every --configfile, so the default is read only where none is given: a paper's
-# configuration never inherits a value of the embedded one.
+# A `configfile:` is merged under every --configfile, so the default is read only without --configfile: a paper's
+# configuration never inherits a value of the default.
 if not workflow.configfiles:
     DEFAULT = "config/config.yaml"
 
     configfile: DEFAULT if Path(DEFAULT).exists() else HOME / DEFAULT  # started elsewhere, with -s
 
 
-# Of the profile of a cluster: what the nodes are, and the limits of their partition; empty on one machine.
+# From a cluster's profile: the hardware of the nodes and the limits of their partition; empty on one machine.
 CLUSTER = config.pop("cluster", {})
 try:
     GIVEN = with_extended(config, workflow.configfiles)
@@ -85,7 +85,7 @@ except Refusal as error:
 FOLDERS = list(experiment_folders(PLAN))  # results/experiments/NAME
 PAGE_FOLDER = in_folder("report", CONFIG)
 ASSETS = HOME / "workflow_scripts/teleport/report/page/assets"
-# What tables, page and links are planned from: the whole configuration, also what came by --config.
+# Tables, page and links are planned from the whole configuration, including --config.
 CONFIGURATION = f"{in_folder('configuration', CONFIG)}.json"
 CONFIGURATION_TEXT = json.dumps(
     {
@@ -157,7 +157,7 @@ def warn_of_devices():
         try:
             require_usable_apart()
         except Refusal as error:
-            logger.warning(f"stages on a GPU will end at once: {error}")
+            logger.warning(f"stages on a GPU will fail at once: {error}")
 
 
 # ---- Stages
@@ -174,8 +174,8 @@ scattergather:
     retrieve=1,
 
 
-# Snakemake makes a name of every shard before any rule sees how many there are, so a number with some zeros too many is
-# refused here where the command line has it. What a profile says is not known here.
+# Snakemake makes the names of all shards before any rule sees their number, so too large a number on the command line
+# is refused here. A profile's number is not known here.
 MOST_SHARDS = 1000
 scattered = argparse.ArgumentParser(add_help=False)
 scattered.add_argument("--set-scatter", nargs="*", action="extend", default=[])
@@ -221,8 +221,8 @@ def shared_job(wildcards):
     return group_of(planned(wildcards)) if CLUSTER and "scatteritem" not in wildcards.keys() else None
 
 
-# Snakemake asks for time and then for memory, of every job at the start and again when it can begin: by then the size of
-# the collection may be known, so an answer is kept no longer than for the two.
+# Snakemake asks for time and then for memory, for every job at the start and again when the job can begin. By then the
+# size of the collection may be known, so an answer is kept only for these two questions.
 request_of = lru_cache(maxsize=1)(REQUESTS.of)
 
 
@@ -255,8 +255,8 @@ def shard_manifests(wildcards):
     return paths if there and len(paths) > 1 else []
 
 
-# ---- Commands. Params functions of `threads` or `input` are not tracked: how a stage runs, where the repository lies and
-# what is said of a failure decide no result, so they rerun nothing.
+# ---- Commands. Snakemake does not track params functions of `threads` or `input`: how a stage runs, where the
+# repository is and which message a failure prints decide no result, so they rerun nothing.
 
 
 def command(script, *arguments):
@@ -308,7 +308,7 @@ def said(wildcards, input):
 
 
 def say_if_killed(wildcards, input):
-    """What the shell prints when a stage has failed: a killed process cannot do so itself."""
+    """The text that the shell prints when a stage has failed: a killed process cannot print it."""
     return if_killed(wildcards.kind)
 
 

@@ -110,7 +110,7 @@ use rule stage as encode with:
 
 
 use rule encode as encode_shard with:
-    """The vectors of a part of the passages, where they are encoded by several jobs (`set-scatter`)."""
+    """The vectors of a part of the passages, if several jobs encode them (`set-scatter`)."""
     input:
         inputs,
     output:
@@ -143,7 +143,7 @@ use rule stage as retrieve with:
 
 
 use rule encode_shard as retrieve_shard with:
-    """The neighbours of a part of the queries, where they are searched for by several jobs (`set-scatter`)."""
+    """The neighbours of a part of the queries, if several jobs search (`set-scatter`)."""
     wildcard_constraints:
         kind="retrieve",
 
@@ -157,7 +157,7 @@ use rule stage as positives with:
 
 
 use rule stage as score with:
-    """Scores of pairs of a query and a passage, where a draw, a filter, a mask or a loss compares them."""
+    """Scores of pairs of a query and a passage, for a draw, a filter, a mask or a loss."""
     wildcard_constraints:
         kind="score",
 
@@ -187,13 +187,13 @@ use rule stage as merge with:
 
 
 use rule stage as relabel with:
-    """The pool without the negatives that are probably positives, and the positives with some of them."""
+    """The pool without its probable positives, and the positives with those that relabelling adds."""
     wildcard_constraints:
         kind="relabel",
 
 
 use rule stage as train with:
-    """One episode's training on its pool. With `gpu` above 1 (a profile's set-resources) one job takes so many GPUs."""
+    """One episode's training on its pool. With `gpu` above 1 (set-resources in a profile) one job uses several GPUs."""
     wildcard_constraints:
         kind="train",
 
@@ -240,7 +240,7 @@ use rule stage as forgetting with:
         kind="forgetting",
 
 
-# On a cluster these run where Snakemake does: its nodes may have no network.
+# On a cluster these run beside Snakemake, because the nodes may have no network.
 localrules:
     download,
     pretrained,
@@ -250,7 +250,7 @@ localrules:
 
 # Not `temp()`: a new reader of vectors that are gone would rerun every earlier one (tests/workflow/test_temp.py).
 rule delete_vectors:
-    """The vectors of a checkpoint go when every planned stage has read them, where `keep_vectors` says so."""
+    """Delete a checkpoint's vectors once every planned stage has read them (`keep_vectors`)."""
     input:
         lambda wildcards: manifests(PLAN.deleted_vectors[f"encode/{wildcards.key}"]),
     output:

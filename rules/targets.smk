@@ -1,6 +1,6 @@
 # Targets by the name of an experiment, an episode or a link: `snakemake results/experiments/ance-tele/episode-2/encode`.
-# A link cannot be the output of a job, as Snakemake would write its time stamp through it into the stage. So each link on
-# the command line becomes a rule, whose input are its stages.
+# A link cannot be the output of a job: Snakemake would write its time stamp through the link into the stage. So each
+# link on the command line becomes a rule whose inputs are its stages.
 
 from teleport.report.links import linked_stages, nearest
 

@@ -130,7 +130,7 @@ def test_what_is_not_there_is_refused_by_name(world, ask, said):  # noqa: F811
 def test_vectors_that_were_deleted_and_stages_that_are_not_finished_are_told(own_world):
     experiment = open_results()["mine/tuned"]
     Artefact(own_world.trained["encode"].folder).delete_files()
-    with pytest.raises(Refusal, match=r"passages.npy was removed after it was read \(keep_vectors\).*--forcerun"):
+    with pytest.raises(Refusal, match=r"passages.npy was deleted after it was read \(keep_vectors\).*--forcerun"):
         experiment.search(["a"])
     assert experiment.search(["a"], episode=0)[0]
     (own_world.trained["evaluate"].folder / "manifest.json").unlink()

@@ -1,9 +1,9 @@
-"""The command `teleport`: what runs and what it will cost, what is sound, what may go, and what others can read.
+"""The command `teleport`: costs and state of a run, checks, exports and reports.
 
 `teleport --help` lists its commands, `teleport COMMAND --help` says more. FILE ... are the files of one configuration,
-merged as `--configfile` merges them. The rules call the last ones, most of them with JSON on standard input. Bad input
-ends with one sentence on stderr and status 1; any other error is a defect and keeps its traceback. Every command loads
-what it needs itself, so that none waits for the libraries of another.
+merged as `--configfile` merges them. The rules call the last commands. Bad input ends with one sentence on stderr and
+status 1; any other error is a defect and keeps its traceback. Every command loads its own imports, so that none waits
+for the libraries of another.
 """
 
 import argparse
@@ -14,7 +14,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-INTERRUPTED = "interrupted: nothing half made is left; the same command starts anew."
+INTERRUPTED = "interrupted: no half-written file is left; run the same command again."
 INTERRUPTS = []  # signals of Ctrl-C: a library may turn SystemExit into an error of its own, as pydantic does
 
 
@@ -53,7 +53,7 @@ def number_or_all(text):
 def at_least_one(text):
     """A whole number from 1 on, as argparse takes it."""
     if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1 on")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
     return int(text)
 
 
@@ -80,7 +80,7 @@ def folder(text):
     """The Path of a folder that is there or can be made, as argparse takes it."""
     path = Path(text)
     for taken in (each for each in (path, *path.parents) if each.exists() and not each.is_dir()):
-        raise argparse.ArgumentTypeError(f"{taken} is no folder")
+        raise argparse.ArgumentTypeError(f"{taken} is not a folder")
     return path
 
 
@@ -92,7 +92,7 @@ def file(text):
 
 
 def given_by(files):
-    """(the merged mapping, the files that it came from) of YAML files, or of what a run wrote down as one JSON file."""
+    """(the merged mapping, the files that it came from) of YAML files, or of the JSON file that a run has written."""
     from teleport.settings.read import merged_files
 
     if str(files[0]).endswith(".json"):
@@ -112,30 +112,30 @@ def plan_of(files):
 @command(
     argument("name", metavar="NAME", help="of the configuration, and of the folder of its tables"),
     argument("folder", type=Path, metavar="FROM", help="the file or folder of the collection"),
-    argument("--test", type=comma_separated, default=[], help="the splits that the table is of, between commas"),
-    argument("--dev", help="the split that chooses the step which is kept; train: some of its queries are drawn"),
-    argument("--method", help="a method of docs/methods.md in the place of the recipe, such as ance-tele"),
+    argument("--test", type=comma_separated, default=[], help="splits that the table reports, separated by commas"),
+    argument("--dev", help="the split that chooses the checkpoint; train: some of its queries are drawn"),
+    argument("--method", help="a method of docs/methods.md instead of the recipe, such as ance-tele"),
 )
 def new(arguments):
-    """Write config/NAME.yaml for a collection, or for questions with their passages, and say how to go on.
+    """Write config/NAME.yaml for a collection, or for questions with their passages, and print the next commands.
 
     The folder has corpus.tsv (id, title if any, text), and queries.SPLIT.tsv and qrels.SPLIT.tsv for train and others,
     or queries.tsv and qrels.tsv, of which a third becomes the test; or it has BEIR's form. Or FROM is a file or folder
     of pairs, triplets or lists of passages, as JSON lines, CSV, TSV, Parquet or a saved dataset, or a folder of texts,
-    or the tables of a dataset repository, hub:OWNER/NAME@REVISION (docs/own-data.md). Where the names test and dev do
-    not say what the splits are for, --test and --dev do.
+    or the tables of a dataset repository, hub:OWNER/NAME@REVISION (docs/own-data.md). If the splits have other
+    names than test and dev, --test and --dev say what they are for.
     """
     from commands.methods import cost_said
     from commands.new import new
 
     given = arguments.name, arguments.folder
     path, sentences = new(*given, Path(__file__).parents[1], arguments.test, arguments.dev, arguments.method)
-    plan = plan_of([path])  # what is wrong with the checkpoint is said now
+    plan = plan_of([path])  # a wrong checkpoint is refused now
     print(
         *sentences,
         *plan.warnings,
         *cost_said(plan),
-        f"{path} is written: {len(plan.stages)} stages. Look at it, then:",
+        f"{path} is written: {len(plan.stages)} stages. Check it, then run:",
         sep="\n",
     )
     print(f"  .venv/bin/snakemake -n --configfile {path}             # what would run")
@@ -155,7 +155,10 @@ def status(arguments):
 
 @command(
     files(),
-    argument("--hardware", help="a line of config/hardware.yaml; default: this machine if it was measured"),
+    argument(
+        "--hardware",
+        help="a line of config/hardware.yaml; default: this machine if it was measured, else the first line",
+    ),
     argument("--cores", type=at_least_one, help="of the machine; default: as in the hardware line"),
     argument("--gpus", type=at_least_one, help="of the machine; default: as in the hardware line"),
     argument("--memory", type=at_least_one, help="of the machine in GB; default: as in the hardware line"),
@@ -163,10 +166,10 @@ def status(arguments):
     argument("--set-scatter", nargs="+", type=shards, default=[], help="encode=N or retrieve=N, as Snakemake takes it"),
 )
 def forecast(arguments):
-    """Forecast stages, disk, memory, work and hours of a configuration, before anything starts.
+    """Forecast stages, disk, memory and hours of a configuration, before anything starts.
 
-    Hardware lines are in config/hardware.yaml; `bench/calibrate.py` measures this machine, and its line is then the
-    default. How fast each job is remains the line's, also with other --cores; with `--gpus 8 --set-resources
+    Hardware lines are in config/hardware.yaml. `bench/calibrate.py` measures this machine; its line is then the
+    default. --cores changes how many jobs run at once, not the speed of a job. With `--gpus 8 --set-resources
     train:gpu=8` a training has eight GPUs, and with `--gpus 8 --set-scatter encode=8` an encoding.
     """
     from commands.forecast.printed import print_forecast
@@ -185,16 +188,16 @@ def forecast(arguments):
 
 @command(
     files(),
-    files("--also", action="append", default=[], help="those of another configuration"),
+    files("--also", action="append", default=[], help="the files of another configuration"),
     argument("--delete", action="store_true", help="remove what is listed"),
 )
 def prune(arguments):
     """List the stages on disk that nothing uses; with --delete, remove them.
 
-    A stage is used when a given configuration plans it, or when a folder below results/experiments or a table below
-    results/tables shows it or what was made from it: results of other configurations stay. Delete such a folder or
-    table to let its stages go. --also names another configuration, and is needed for experiments that are not finished:
-    nothing shows them yet.
+    A stage is used if a given configuration plans it, or if a folder below results/experiments or a table below
+    results/tables shows it or a stage made from it. So results of other configurations stay; delete such a folder or
+    table to release its stages. --also names another configuration. Unfinished experiments need it, because nothing
+    shows them yet.
     """
     from commands.disk import prune
 
@@ -205,8 +208,8 @@ def prune(arguments):
 def verify(arguments):
     """Check every artefact against the SHA-256 in its manifest, and the links of the experiments.
 
-    Prints one line per stage that is torn or edited and per link to a stage that is not there, each with the remedy,
-    and ends with status 1 when there is one; meanwhile, on standard error, how much is read and what is left.
+    Prints one line, with the remedy, per torn or edited stage and per link to a missing stage; if there is one, the
+    status is 1. Progress goes to standard error.
     """
     from commands.disk import broken_links, check_stages
     from teleport.running.log import configure_logging
@@ -214,7 +217,7 @@ def verify(arguments):
     configure_logging()
     (bad, num_stages), broken = check_stages(), broken_links()
     print("".join(f"{line}\n" for line in bad + broken), end="")
-    print(f"{num_stages - len(bad)} stages sound, {len(bad)} torn or edited, {len(broken)} links lead nowhere")
+    print(f"{num_stages - len(bad)} stages sound, {len(bad)} torn or edited, {len(broken)} links to missing stages")
     return 1 if bad or broken else 0
 
 
@@ -230,10 +233,10 @@ def verify(arguments):
     argument("--cores", default="all", help="as Snakemake takes it; default: all"),
 )
 def mine(arguments):
-    """Mine negatives for the training queries of config/NAME.yaml with the checkpoint that it starts from, write them
-    for a training elsewhere, and say what they are like. Nothing is trained.
+    """Mine negatives for the training queries of config/NAME.yaml with its starting checkpoint, and describe them.
 
-    They have their scores, and ranks and sources where the form has room for them.
+    They are written for a training elsewhere, with scores, and with ranks and sources if the form has them. Nothing is
+    trained.
     """
     from commands.export import export
     from commands.mine import ORDERS, mined, summary
@@ -291,7 +294,7 @@ def export(arguments):
     argument("--without", choices=("vectors",), help="leave out vectors and the indexes over them"),
 )
 def share(arguments):
-    """Write finished stages for others, with all that they were made from, their manifests and digests.
+    """Write finished stages for others, with the stages that they were made from.
 
     EXPERIMENT is a name or folder below results/experiments; what a table beside it shows goes along. STAGE is a link
     there, or a key. `teleport fetch PLACE` takes them, elsewhere; a configuration may name PLACE under `artefacts`.
@@ -309,10 +312,10 @@ def share(arguments):
     files(nargs="*"),
 )
 def fetch(arguments):
-    """Take finished stages of others, so that the workflow does not make them: of a configuration, or all.
+    """Take finished stages of others, those of a configuration or all, so that the workflow need not run them.
 
-    Every file is compared with the SHA-256 of its manifest while it is copied. A stage is taken where this checkout's
-    code would make it from what is here; how many stay out is said.
+    Every file is compared with the SHA-256 of its manifest while it is copied. A stage is taken if this
+    checkout's code would make it from the input here; the others are counted.
     """
     from commands.share import fetch
     from teleport.running.log import configure_logging
@@ -323,15 +326,17 @@ def fetch(arguments):
 
 @command(argument("files", nargs="*", type=Path, metavar="FILE", help="default: all in reproductions/"))
 def reproductions(arguments):
-    """Check other people's runs: each digest in a file of reproductions/ is compared with the run at the place that the
-    file names, and with the one that is finished here. Ends with status 1 where one differs or is not there.
+    """Check other people's runs by their digests (docs/own-data.md).
+
+    Each digest in a file of reproductions/ is compared with the run at the place that the file names, and with the run
+    that is finished here. If one differs or is missing, the status is 1.
     """
     from commands.reproductions import FOLDER, check
     from teleport.refusal import Refusal
 
     files = arguments.files or sorted(FOLDER.glob("*.yaml"))
     if not files:
-        raise Refusal(f"{FOLDER} has no file. Name one; docs/own-data.md says what it has.")
+        raise Refusal(f"{FOLDER} has no file. Name one; docs/own-data.md describes its form.")
     checked = [check(file, plan_of) for file in files]
     print(*(line for lines, _ in checked for line in lines), sep="\n")
     return 1 if any(wrong for _, wrong in checked) else 0
@@ -342,7 +347,7 @@ def reproductions(arguments):
     argument("--json", action="store_true", help="print JSON, not a table"),
 )
 def audit(arguments):
-    """Say what negatives are like, by source: how hard, how many repeat, and how many are probably no negatives.
+    """Describe negatives by source: how hard they are, how many repeat, and how many are probably positives.
 
     FILE has one of the forms that `export` writes, or is DPR's. hardness is the mean of score minus s+, the lowest of
     the positives; suspected_by_score counts what is above s+ - 0.05 |s+|, equal_text what has the text of a positive.
@@ -357,11 +362,12 @@ def audit(arguments):
 @command(
     argument("folder", type=Path, metavar="FOLDER", help="a checkpoint that `export` wrote"),
     argument("repository", metavar="OWNER/NAME", help="on the hub"),
-    argument("--send", action="store_true", help="upload, as whom `hf auth login` says"),
+    argument("--send", action="store_true", help="upload, under the account of `hf auth login`"),
 )
 def push(arguments):
-    """List the files of an exported checkpoint; with --send, upload them to a repository of the hub, which is
-    private where it is new."""
+    """List the files of an exported checkpoint; with --send, upload them to the hub.
+
+    A new repository is private."""
     from commands.export import push
 
     print(push(arguments.folder, arguments.repository, arguments.send))
@@ -370,16 +376,16 @@ def push(arguments):
 @command(
     argument("first", type=Path, metavar="A", help="a finished evaluate stage, or the link to it"),
     argument("second", type=Path, metavar="B", help="another one of the same split"),
-    argument("--measure", help="by which queries are won; default: the first"),
-    argument("--query", help="the id of a query: show what both find for it"),
-    argument("--most", type=at_least_one, default=10, help="how many of the largest differences; default: 10"),
+    argument("--measure", help="measure by which queries are won; default: the first"),
+    argument("--query", help="the id of a query: show the passages that both find for it"),
+    argument("--most", type=at_least_one, default=10, help="how many of the largest differences to show; default: 10"),
 )
 def compare(arguments):
     """Set two evaluations side by side: p, wins, losses, ties and the largest differences, or one query.
 
-    A and B are evaluate stages, or links to them: results/experiments/NAME/episode-3/evaluate-test. Of an experiment
-    with several seeds this path, without the folder seed-N, means all of them; with three or more p is over queries and
-    seeds.
+    A and B are evaluate stages, or links to them: results/experiments/NAME/episode-3/evaluate-test. If an
+    experiment has several seeds, this path without the folder seed-N means all of them. With three or more seeds, p is
+    over queries and seeds.
     """
     from commands.compare import compare
 
@@ -407,9 +413,9 @@ def search(arguments):
 
 @command(files(nargs="*", default=["config/config.yaml"]))
 def doctor(arguments):
-    """Try what the workflow needs of this machine: a line and a verdict each, and what helps; fails: status 1.
+    """Check this machine: one line per check, with a verdict and a remedy; status 1 if one fails.
 
-    GPUs, driver, torch, bfloat16, NCCL, compiler, locks, memory, disk, a training step and a search.
+    It checks GPUs, driver, torch, bfloat16, NCCL, compiler, locks, memory, disk, a training step and a search.
     """
     from commands.doctor import doctor
 
@@ -418,12 +424,12 @@ def doctor(arguments):
 
 @command(
     argument("table", metavar="TABLE", help="a name in config/published, or a path"),
-    files(help="those of several configurations, one after another: a file with a `name` begins the next one"),
+    files(help="the files of several configurations in sequence: a file with a `name` begins the next one"),
 )
 def joint(arguments):
-    """Write one published table that several configurations fill, from what is finished of them, and print it.
+    """Write and print one published table that several configurations fill, from their finished stages.
 
-    It lies in results/published, in a folder of their names: marco+nq+triviaqa.
+    It goes to results/published, to a folder of all their names: marco+nq+triviaqa.
     """
     from teleport.report.published import joint_table
     from teleport.report.published_table import write_published
@@ -440,9 +446,7 @@ def joint(arguments):
 
 @command()
 def schema(arguments):
-    """Write what is made from settings and configurations: the two schema.json for editors, config/REFERENCE.md, and
-    the table of config/methods in docs/methods.md.
-    """
+    """Write the generated pages: both schema.json, config/REFERENCE.md and the table in docs/methods.md."""
     from commands.methods_table import with_methods
     from commands.settings_tables import reference
     from teleport.report.published import PublishedTable
@@ -459,14 +463,18 @@ def schema(arguments):
 
 @command(
     files(),
-    argument("--queries", type=number_or_all, help="of each split shown in full, or all; default: report.queries"),
+    argument(
+        "--queries",
+        type=number_or_all,
+        help="how many queries of each split are shown in full, or all; default: report.queries",
+    ),
     argument("--output", type=folder, help="the folder to write to; default: results/report, or NAME below it"),
     argument("--share", type=file, metavar="FILE", help="write one HTML file with all of it, not the folder"),
 )
 def report(arguments):
     """Write the report page of a configuration from the stages that are finished now, also while others run.
 
-    The workflow makes it at its end. Here --queries says how many queries of each split are shown in full, or all.
+    The workflow also writes it at its end. --queries says how many queries of each split are shown in full.
     """
     os.environ["OMP_NUM_THREADS"] = "1"  # many small products: threads would wait for each other
     from teleport.report.page.contents import page_contents
@@ -496,8 +504,10 @@ def figures(arguments):
 
 @command(
     files(),
-    argument("--published", action="store_true", help="only the papers' tables, from what is finished"),
-    argument("--untrained", action="store_true", help="print those of them for which nothing is trained"),
+    argument("--published", action="store_true", help="write only the papers' tables"),
+    argument(
+        "--untrained", action="store_true", help="write the same tables, and print those for which nothing is trained"
+    ),
 )
 def tables(arguments):
     """Write the tables of a configuration from its finished stages, as the workflow does."""
@@ -526,12 +536,12 @@ def delete_vectors(arguments):
 
 
 def require_names(refusal):
-    """Raise a `refusal` for arguments and folders with which no command works."""
+    """Raise a `refusal` if the arguments or the folder let no command work."""
     for text in sys.argv[1:]:
         if any("\udc80" <= character <= "\udcff" for character in text):  # bytes of the command line
-            raise refusal(f"{os.fsencode(text)!r} is not UTF-8, and no configuration can name it. Rename it.")
+            raise refusal(f"{os.fsencode(text)!r} is not UTF-8, so no configuration can name it. Rename it.")
     if os.path.lexists("results") and not os.path.isdir("results"):
-        raise refusal("results is there and is no folder, or a link that leads nowhere. Move it away.")
+        raise refusal("results is not a folder, or is a broken link. Move it away.")
 
 
 def main():
@@ -541,7 +551,9 @@ def main():
     from teleport.refusal import Refusal
     from teleport.running.files import of_the_system
 
-    parser = argparse.ArgumentParser(prog="teleport", description="The commands about results.")
+    parser = argparse.ArgumentParser(
+        prog="teleport", description="Commands before, during and after a run of the workflow."
+    )
     subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
     for function, arguments in COMMANDS:
         summary, _, _ = function.__doc__.partition("\n")

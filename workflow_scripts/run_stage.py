@@ -89,7 +89,7 @@ def run_alone(job, arguments, processes):
     with contextlib.ExitStack() as held:
         if RANK not in os.environ:  # several processes share what the one that starts them holds
             if held.enter_context(sole_process(job)):
-                log.info("%s is finished: the process that was waited for has made it", job.name)
+                log.info("%s is finished: another process has made it meanwhile", job.name)
                 if not job.shard:  # whose folder is the one of its saved work
                     discard(job)
                 return

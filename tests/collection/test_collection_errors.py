@@ -115,7 +115,7 @@ FOLDER_ERRORS = {
     ),
     "text before the title": (
         {"corpus.tsv": "id\ttext\ttitle\nd1\tA cat sleeps.\tCats\nd2\tA dog barks.\tDogs\n"},
-        "corpus.tsv, line 1: the header names the text before the title, and a title comes first. Exchange them in",
+        "corpus.tsv, line 1: the header has the text before the title, but the title must come first. Exchange them in",
     ),
     "id after white space": (
         {"corpus.tsv": FILES["corpus.tsv"] + " d3\tCows\tA cow grazes.\n"},
@@ -168,7 +168,7 @@ FOLDER_ERRORS = {
     ),
     "answers twice": (
         {"answers.train.jsonl": '{"id": "q1", "answers": ["x"]}\n{"id": "q1", "answers": ["y"]}\n'},
-        "answers.train.jsonl, line 2: query 'q1' has answers on line 1 too. Join them.",
+        "answers.train.jsonl, line 2: query 'q1' also has answers on line 1. Join them.",
     ),
     "no answer": (
         {"answers.train.jsonl": '{"id": "q1", "answers": []}\n'},
@@ -189,7 +189,7 @@ def test_folder(message, case):
 
 def test_folder_without_queries(message):
     none = {"queries.train.tsv": None, "qrels.train.tsv": None}
-    assert "so no queries. Put them there, or correct collection.path." in message("folder", FILES, none)
+    assert "so there are no queries. Put them there, or correct collection.path." in message("folder", FILES, none)
 
 
 def test_damaged_gzip(message):
@@ -221,7 +221,7 @@ BEIR_ERRORS = {
         "corpus.jsonl, line 1: not a JSON object (Exceeds the limit",
     ),
     "no text": ({"queries.jsonl": '{"_id": "q1"}\n'}, "queries.jsonl, line 1: 'text' is missing or not a str."),
-    "half a surrogate pair": (
+    "half of a surrogate pair": (
         {"corpus.jsonl": '{"_id": "d1", "text": "A cat \\ud83d sleeps."}\n'},
         "corpus.jsonl, line 1: not a JSON object ('utf-8' codec can't encode character",
     ),
@@ -280,7 +280,7 @@ def test_a_file_without_line_ends_does_not_fill_the_memory(stages, tmp_path, mon
     with (gzip.open if name.endswith("gz") else open)(tmp_path / "data" / name, "wb") as file:
         for _ in range(100):
             file.write(bytes(2**20))
-    with pytest.raises(ValueError, match="line 1: 65,536 bytes without a line end. Write a record per line"):
+    with pytest.raises(ValueError, match="line 1: 65,536 bytes without a line end"):
         stages.collection({"source": "folder", "path": str(tmp_path / "data")})
 
 
@@ -293,7 +293,7 @@ def test_a_split_without_judgments_is_empty(stages, tmp_path):
 QUIRKS = {
     "header": (
         {"corpus.tsv": "id\ttitle\ttext\n" + FILES["corpus.tsv"]},
-        "corpus.tsv, line 1: ['id', 'title', 'text'] are the names of columns, so the line is no record and is left",
+        "corpus.tsv, line 1: ['id', 'title', 'text'] are column names",
     ),
     "CSV's quotes": (
         {"corpus.tsv": FILES["corpus.tsv"] + 'd3\tA\t"Two"\nd4\tA\t"Say ""a"", twice"\nd5\tA\t"Or ""b"""\n'},
@@ -305,11 +305,11 @@ QUIRKS = {
     ),
     "NUL bytes": (
         {"corpus.tsv": FILES["corpus.tsv"] + "d3\tNul\ta\0b\nd4\tNul\ta\0c\n"},
-        "corpus.tsv, line 3: the first of the lines with NUL bytes, which are read as they are",
+        "corpus.tsv, line 3: this and maybe later lines have NUL bytes, which are read as they are",
     ),
     "cut": (
         {"qrels.train.tsv": FILES["qrels.train.tsv"][:-1]},
-        "qrels.train.tsv, line 2: the last line has no end. It is read; was the file cut there?",
+        "qrels.train.tsv, line 2: the last line has no line end. It is read, but the file may be cut off there.",
     ),
 }
 
@@ -339,7 +339,7 @@ DPR = [{"question": "q", "answers": ["a"], "positive_ctxs": [{"passage_id": "1"}
         (json.dumps(DPR + [DPR[0] | {"question": 5}]), "record 2: DPR's records have question (text), answers (a list"),
         (json.dumps([DPR[0] | {"answers": "yes"}]), "record 1: DPR's records have question (text), answers (a list"),
         (json.dumps(DPR + [5]), "record 2: DPR's records have"),
-        ('[{"question": "\\ud83d"}]', "train.json: torn or wrong JSON (an escape is half a surrogate pair). Fetch"),
+        ('[{"question": "\\ud83d"}]', "train.json: torn or wrong JSON (an escape is half of a surrogate pair). Fetch"),
         ('["\\ude00"]', "train.json: torn or wrong JSON ('utf-8' codec can't decode byte 0xed"),
         ("[" * 99_999, "train.json: torn or wrong JSON (more than 1000 brackets are open). Fetch the file again"),
         ('[{"a":' * 99_999, "train.json: torn or wrong JSON (more than 1000 brackets are open). Fetch the file again"),
@@ -371,7 +371,7 @@ def test_escapes_are_looked_through_across_pieces(tmp_path, monkeypatch, piece):
         assert list(json_array(path)) == sound
         for half in ("\\ud83d", "\\\\\\ud83d!", "\\uD83D\\\\udc00", "\\ud83d\\u0041"):
             path.write_text(f'["{"x" * shift}{half}"]')
-            with pytest.raises(ValueError, match="half a surrogate pair"):
+            with pytest.raises(ValueError, match="half of a surrogate pair"):
                 list(json_array(path))
 
 

@@ -326,7 +326,7 @@ def test_folders_and_members_may_have_an_exclamation_mark(stages, tmp_path):
 
 def test_a_file_that_changed_since_it_was_verified_is_refused(files):
     path = put(files, "c.tsv", "0\ttext\n")
-    with pytest.raises(ValueError, match="c.tsv is missing or has not the 99 bytes"):
+    with pytest.raises(ValueError, match="c.tsv is missing or does not have the 99 bytes"):
         records.located("c.tsv", {"c.tsv": {"path": str(path), "bytes": 99}})
 
 

@@ -410,9 +410,7 @@ def test_torn_digests_of_first_uses_are_named_and_never_replaced(stages, server,
     recorded = tmp_path / "data/downloads/digests.json"
     recorded.parent.mkdir(parents=True)
     recorded.write_bytes(text)
-    with pytest.raises(
-        ValueError, match="^data/downloads/digests.json does not hold .*: torn or edited. Bring it back"
-    ):
+    with pytest.raises(ValueError, match="^data/downloads/digests.json no longer has .*: torn or edited"):
         download.run(job(stages, server, {"file.bin": {}}))
     assert recorded.read_bytes() == text
 

@@ -93,7 +93,7 @@ def test_planted_copies_of_positives_are_counted(tmp_path):
         ('{"query": "a"}\n', "in, line 1: .*its columns are query"),
         ("a b\n", "in, line 1: .*neither JSON"),
         ("", "in, line 1: .*neither JSON"),
-        ('{"query_id": "a", "negative_passages": []}\n', "no negatives to look at"),
+        ('{"query_id": "a", "negative_passages": []}\n', "no negatives"),
     ],
 )
 def test_what_has_no_form_is_refused(tmp_path, text, message):

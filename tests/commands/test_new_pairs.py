@@ -378,12 +378,12 @@ BAD = {
     "more keys": (one(query="q", positive="p", negative="n"), ["a.jsonl, line 5", "'negative'"]),
     "a number": (one(query="q", positive=3), ["a.jsonl, line 5", "'positive' is 3 (int)"]),
     "an object without text": (one(query="q", positive=[{"id": 3}]), ["line 5", "'positive' has an object", "'id'"]),
-    "half a surrogate pair": (
+    "half of a surrogate pair": (
         raw("a.jsonl", b'{"query": "q", "positive": "\\ud800"}'),
         ["a.jsonl, line 1", "'positive'"],
     ),
     "no JSON": (raw("a.jsonl", b'{"query": "q", "positive": "p"}\n{"query"'), ["a.jsonl, line 2: not a JSON"]),
-    "no object": (raw("a.jsonl", b'{"query": "q", "positive": "p"}\n[1]'), ["a.jsonl, line 2: a list"]),
+    "not an object": (raw("a.jsonl", b'{"query": "q", "positive": "p"}\n[1]'), ["a.jsonl, line 2: a list"]),
     "no JSON list": (raw("a.json", b'[{"query": "q"'), ["a.json: not JSON"]),
     "not UTF-8": (raw("a.jsonl", b'{"query": "\xe4"}'), ["a.jsonl, line 1: byte 0xe4"]),
     "nothing": (raw("a.jsonl", b""), ["a.jsonl: no record"]),
@@ -428,13 +428,13 @@ BAD = {
     "a dataset with a broken state": (torn("state.json"), ["state.json: '_data_files' cannot be read"]),
     "a dataset without a split": (split_missing, ["train: no such folder", "dataset_dict.json"]),
     "a dataset that names a file elsewhere": (outside, ["../pairs.arrow: no such file", "state.json"]),
-    "texts without questions": (texts_alone, ["has texts and no table of questions", "questions.jsonl"]),
+    "texts without questions": (texts_alone, ["no table of questions", "questions.jsonl"]),
     "a text that is not there": (questions({"question": "q", "file": "b.txt"}), ["q.jsonl, line 2", "'file'", "b.txt"]),
     "an answer that is nowhere": (
         questions({"question": "q", "file": "a.txt", "answer": "x y"}),
         ["q.jsonl, line 2", "'answer' is not in a.txt"],
     ),
-    "one file with a split and one without": (half_named, ["train.jsonl of a split, and more.jsonl"]),
+    "one file with a split and one without": (half_named, ["train.jsonl, a split's file, and more.jsonl"]),
     "too few": (one(query="q", positive="p"), ["has 5 judged queries, too few for train, test, dev", "dev.jsonl"]),
 }
 

@@ -67,10 +67,10 @@ def test_each_run_is_compared_there_and_here(tmp_path, monkeypatch, there, here,
     ("changes", "said"),
     [
         ({"runs": {LINK: "abc"}}, "ann.yaml.*runs"),
-        ({"runs": {"bert/evaluate-dev": "0" * 64}}, f"ann.yaml.*no bert/evaluate-dev, but such as {LINK}"),
+        ({"runs": {"bert/evaluate-dev": "0" * 64}}, f"ann.yaml.*no bert/evaluate-dev. It has, for example, {LINK}"),
         ({"place": "nowhere.tar"}, "nowhere.tar"),
         ({"who": "me"}, "ann.yaml.*who"),
-        ({}, "theirs: evaluate/.*test.run.gz is no run that gzip reads"),
+        ({}, "theirs: evaluate/.*test.run.gz is not a run"),
     ],
 )
 def test_what_is_wrong_is_one_sentence(tmp_path, monkeypatch, changes, said):

@@ -59,7 +59,7 @@ def test_a_person_reads_ids_titles_and_texts(world, capsys, monkeypatch):  # noq
 @pytest.mark.parametrize(
     ("what", "said"),
     [
-        ("mine/tunde", "mine/tunde is no configuration file and no experiment. There are mine/tuned"),
+        ("mine/tunde", "mine/tunde is neither a configuration file nor an experiment. Experiments: mine/tuned"),
         ("many.yaml", "name"),
     ],
 )
@@ -101,7 +101,7 @@ def test_vectors_become_parquet_and_an_index_of_faiss(stages, monkeypatch, chunk
     query = experiment.encode([own.queries[5]])
     _, ((first, *_),) = index.search(query, 3)
     assert ids[first] == experiment.search([own.queries[5]])[0][0].id
-    with pytest.raises(Refusal, match="out.faiss.ids.txt is there already"):
+    with pytest.raises(Refusal, match="out.faiss.ids.txt exists already"):
         export(link, Path("out.faiss"))
     with pytest.raises(Refusal, match=r"out.npz: vectors become .parquet or .faiss"):
         export(link, Path("out.npz"))

@@ -262,7 +262,7 @@ def test_what_is_not_finished_or_not_sound_is_not_shared(elsewhere):
         with pytest.raises(Refusal, match=f"{TRAIN}/losses.tsv has 1 bytes"):
             share(stages_at("tele"), to, vectors=True)
     assert below(elsewhere.parent / "two") == [] and not list(elsewhere.parent.glob("shared*"))
-    with pytest.raises(Refusal, match="^other is no stage, experiment or configuration file"):
+    with pytest.raises(Refusal, match="^other is not a stage, experiment or configuration file"):
         stages_at("other")
 
 

@@ -20,7 +20,7 @@ NAME = "train/aaaaaaaaaaaa"
 MANIFEST = f"results/stages/{NAME}/manifest.json"
 EVALUATE = [f"evaluate/{letter * 12}" for letter in "bc"]
 SCORES = {EVALUATE[1]: ("episode 2, seed 7 · tele, twin", "RR@10", EVALUATE[0])}
-AGAIN = "what is finished stays, what was saved goes on, by the same command again"
+AGAIN = "finished stages and saved work stay; run the same command again to continue"
 
 
 class Screen(io.StringIO):
@@ -260,7 +260,7 @@ CAUSES = {
     REFUSED: ("data/x.tsv, line 3: no text. Add one.", "more in"),
     KILLED: ("the process was killed by signal 9. Run fewer jobs at once.", "more in"),
     BUG: ("ValueError: invalid literal", "the traceback of this defect is in"),
-    "": ("it said nothing", "more in"),
+    "": ("its log is empty", "more in"),
 }
 
 
@@ -321,7 +321,7 @@ def test_sigterm_is_told_of_and_handed_to_snakemake_in_a_thread(handled):
     end(handled, 5)
     handled.handler.close()
     assert lines(handled)[2:] == [
-        "asked to end: the jobs that run are finished first",
+        "asked to end: running jobs finish first",
         "train: done in 0.0 s, 1 of 2 jobs",
         f"interrupted after 1 of 2 jobs: {AGAIN}",
     ]

@@ -168,12 +168,12 @@ WRONG = [
     (
         "dpr",
         '[{"question": "who?", "hard_negative_ctxs": []}]',
-        "the hard_negative_ctxs of its questions are empty, all 1",
+        "all 1 hard_negative_ctxs of its questions are empty",
     ),
     (
         "tevatron",
         '{"query_id": "a", "negative_passages": []}',
-        "the lists of negatives of its queries are empty, all 1",
+        "all 1 lists of negatives of its queries are empty",
     ),
     (
         "token-ids",

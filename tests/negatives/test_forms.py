@@ -169,7 +169,7 @@ def test_queries_with_fewer_negatives_have_no_row_of_equal_width(pool, world, tm
 def test_options_of_negatives_are_refused_for_another_stage(pool, tmp_path):
     with pytest.raises(Refusal, match="is a stage of kind"):
         export(pool[0].folder, tmp_path / "out", form="n-tuple")
-    with pytest.raises(Refusal, match="triples has ids alone"):
+    with pytest.raises(Refusal, match="triples has only ids"):
         export(pool[1].folder, tmp_path / "out", form="triples", scores=True)
     assert not (tmp_path / "out").exists()
 

@@ -234,12 +234,12 @@ def test_a_run_from_elsewhere_can_be_the_reference():
 @pytest.mark.parametrize(
     ("evaluation", "message"),
     [
-        ({"analyses": {}}, "evaluation.analyses: nothing is asked for: give errors, against, negatives, forgetting or"),
+        ({"analyses": {}}, "evaluation.analyses: analyses is empty: give errors, against, negatives, forgetting or"),
         ({"analyses": {"errors": "dl19"}}, "analyses.errors needs the split 'dl19' in splits, which has dev, test"),
         ({"rerank": {"dl19": {"bm25": 5}}}, "rerank.dl19 needs the split 'dl19' in splits"),
         ({"rerank": {"dev": {}}}, "evaluation.rerank.dev: give exactly one of file and bm25"),
         ({"rerank": {"dev": {"file": "no.run"}}}, "evaluation.rerank.dev.file: there is no file no.run."),
-        ({"measures": ["Cov@20"], "analyses": {"against": {"run": "BM25"}}}, "must be one of judgments, such as"),
+        ({"measures": ["Cov@20"], "analyses": {"against": {"run": "BM25"}}}, "must be computed from judgments"),
     ],
 )  # fmt: skip
 def test_mistakes(evaluation, message):

@@ -133,7 +133,7 @@ def test_another_index_of_evaluation_is_no_second_zero_shot():
             "loss lambda does not go .* without it one of softmax, nll, ranknet, hardest",
         ),
         (changed(loss="lambda"), "training.loss.metric_cut: this key is required"),
-        (changed("negatives", live={"scores": "compressed"}), "scores compressed goes with an index such as PQ"),
+        (changed("negatives", live={"scores": "compressed"}), "scores: compressed needs an index such as PQ"),
         (changed("negatives", live={"index": "HNSW32"}), "negatives.live.index"),
         (
             changed("negatives", counts={"bm25": 5}),

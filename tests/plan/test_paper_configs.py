@@ -104,7 +104,7 @@ def test_the_pages_have_the_figures_of_the_forecast(files, cells, capsys):
         said[device] = " ".join(capsys.readouterr().out.split())
     download = re.search(r"download \d+ 0 (\S+)", said["h200"])[1]
     disk, memory, device_memory = re.search(r"total \d+ 0 (\S+) (\S+) (\S+)", said["h200"]).groups()
-    if kept := re.search(r"at most about (\S+) GB are to come", said["h200"]):
+    if kept := re.search(r"at most about (\S+) GB more", said["h200"]):
         disk = kept[1]
     clocks = [re.search(r"wall clock: (?:(\d+) h )?(\d+) min", text).groups("0") for text in said.values()]
     sizes = [f"{float(download)} GB", f"{float(disk):.0f} GB", f"{device_memory} GB", f"{float(memory):.0f} GB"]
@@ -282,8 +282,8 @@ def test_n_of_table_2_in_all_episodes_or_from_the_second_on():
     ("change", "message"),
     [
         ({"corpus": {"file": "nowhere.tsv"}}, "marco.yaml, line .*: collection: files lacks nowhere.tsv"),
-        ({"splits": {"dev": {"qrels": None}}}, "collection.splits.dev: qrels goes with form tsv"),
-        ({"splits": {"dev": {"all_questions": "queries.tar.gz"}}}, "all_questions goes with form dpr only"),
+        ({"splits": {"dev": {"qrels": None}}}, "collection.splits.dev: qrels must be given with form tsv"),
+        ({"splits": {"dev": {"all_questions": "queries.tar.gz"}}}, "all_questions works only with form dpr"),
         ({"files": {"../up.tsv": {}}}, "collection.files.*: string should match"),
         ({"files": {"queries.tar.gz": {"mirrors": ["file:///etc/passwd"]}}}, "string should match pattern"),
         ({"files": {"queries.tar.gz": {"sha256": "1234"}}}, "collection.files.queries.tar.gz.sha256"),
@@ -299,5 +299,5 @@ def test_measures_by_split_must_name_every_split():
     file = CONFIG / "marco.yaml"
     raw = yaml.safe_load(file.read_text())
     raw["evaluation"]["measures"].pop("dl20")
-    with pytest.raises(ValueError, match="evaluation: measures by split must name every split; it lacks dl20"):
+    with pytest.raises(ValueError, match="evaluation: measures by split must name every split; missing: dl20"):
         load(raw, [file])

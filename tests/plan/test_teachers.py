@@ -373,7 +373,7 @@ def test_a_start_that_is_no_encoder_and_one_with_several_labels_are_refused(star
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({"training": {"pool": {"experiment": "plain"}, "epochs": 2, "steps": 3}}, "one of epochs, steps"),
+        ({"training": {"pool": {"experiment": "plain"}, "epochs": 2, "steps": 3}}, "one of epochs and steps"),
         ({"training": {"pool": {"experiment": "plain"}, "select": "dev"}}, "need evaluate_every"),
         ({"training": {"pool": {"experiment": "plain"}, "accumulate": 2}}, "batch_queries 51 must be a multiple"),
         ({"training": {"pool": {"experiment": "plain"}, "loss": "hinge"}}, "training.loss: .*'binary' or 'softmax'"),

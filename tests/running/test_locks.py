@@ -175,5 +175,5 @@ def test_the_command_takes_what_it_waited_for(job, waiting):
     before = (job.folder / "manifest.json").read_bytes()
     file.close()
     log = process.communicate(timeout=20)[1]
-    assert process.returncode == 0 and f"index/{job.key} is finished: the process that was waited for" in log
+    assert process.returncode == 0 and f"index/{job.key} is finished: another process" in log
     assert (job.folder / "manifest.json").read_bytes() == before and not job.resume.exists()

@@ -128,6 +128,6 @@ def test_a_workflow_warns_before_its_first_job(tmp_path):
     command = [sys.executable, "-m", "snakemake", "-s", REPOSITORY / "Snakefile", "--cores", "1", target]
     environment = os.environ | {"CUDA_VISIBLE_DEVICES": "77"}
     result = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
-    warning = "stages on a GPU will end at once: torch cannot compute on the leased CUDA devices (77)"
+    warning = "stages on a GPU will fail at once: torch cannot compute on the leased CUDA devices (77)"
     assert result.returncode == 0 and result.stderr.count(warning) == 1
     assert result.stderr.index(warning) < result.stderr.index("links of the experiments")

@@ -150,7 +150,10 @@ def test_a_whole_training_learns(stages):
 
 @pytest.mark.parametrize(
     ("training", "says"),
-    [({"triples": True}, "positive all has a row for each positive"), ({"positive": "first"}, "max_positives is of")],
+    [
+        ({"triples": True}, "positive: all makes a row per positive"),
+        ({"positive": "first"}, "max_positives works only"),
+    ],
 )
 def test_what_does_not_go_with_it_is_refused(training, says):
     given = {"loss": {"kind": "nll"}, "epochs": 1, "positive": "all", "max_positives": 3}

@@ -47,7 +47,7 @@ def test_what_was_deleted_is_sound_and_what_reads_it_says_so(deleted, tmp_path):
     (world.folder / "results/stages" / index / "manifest.json").unlink()
     world.snakemake(f"results/stages/{index}/manifest.json", check=False)
     text = (world.folder / f"results/logs/{index}.log").read_text()
-    assert "passages.npy was removed after it was read (keep_vectors). Run the workflow again with --forcerun" in text
+    assert "passages.npy was deleted after it was read (keep_vectors). Run the workflow again with --forcerun" in text
 
 
 @pytest.mark.slow

@@ -273,7 +273,7 @@ def test_no_figure_takes_the_files_of_another(drawn, tmp_path, monkeypatch):
     monkeypatch.chdir(drawn.folder)
     (tmp_path / "toy.yaml").write_text(yaml.safe_dump(drawn.config | {"figures": {"episodes": FIGURES["errors"]}}))
     plan = Plan(*load_files([tmp_path / "toy.yaml"]))
-    with pytest.raises(Refusal, match="figures.episodes: there is a figure called episodes already. Give it another"):
+    with pytest.raises(Refusal, match="figures.episodes: another figure is called episodes already"):
         write_figures(plan, [], drawn.folder, tmp_path)
 
 

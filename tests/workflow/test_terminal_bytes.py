@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="li
 SECONDS = 120  # that a run may take here
 KIND = "lexical_index"  # the stage that is disturbed: it loads no torch
 MODULE = "workflow_scripts/teleport/search/lexical_index.py"
-AGAIN = "what is finished stays, what was saved goes on, by the same command again"
+AGAIN = "finished stages and saved work stay; run the same command again to continue"
 DROP_CAPABILITY, OVERRIDE = 24, 1  # prctl(2), capabilities(7): root then may write only where others may
 
 
@@ -221,8 +221,8 @@ def test_a_long_job_says_how_far_it_is_and_when_it_is_done(world):
 def test_a_dry_run_ends_with_hours_disk_and_what_is_there_already(world):
     run = Run(world, arguments=("-n",))
     last = run.end(succeeds=True).splitlines()[-1]
-    costs = r"by the forecast about \d+ (s|min|h.*) on \S+, one job after another, and [\d.]+ GB of disk"
-    found = re.fullmatch(rf"{costs}; (\d+) of (\d+) stages are there already", last)
+    costs = r"forecast: about \d+ (s|min|h.*) on \S+, one job after another, and [\d.]+ GB of disk"
+    found = re.fullmatch(rf"{costs}; (\d+) of (\d+) stages are finished already", last)
     assert found and 0 < int(found[2]) < int(found[3]), run.text
     jobs = re.findall(r"Job \d+: .*", run.text)
     assert len(jobs) > 20 and run.text.count("Job stats:") == 1 and "Reasons:" not in run.text

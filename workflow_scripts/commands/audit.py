@@ -75,7 +75,7 @@ def form_of(path):
         return "triples"
     else:
         known = "it is neither JSON nor three columns of ids"
-    raise Refusal(f"{path}, line 1: no form of negatives that is known here: {known}. `teleport export` writes them.")
+    raise Refusal(f"{path}, line 1: no known form of negatives ({known}). `teleport export` writes them.")
 
 
 def audited(records):
@@ -91,7 +91,7 @@ def audited(records):
             for each in (name, ALL):
                 of_source[each].add(negative, lowest, texts, seen[each])
     if not of_source:
-        raise Refusal("there are no negatives to look at. Give a pool or a file that has some.")
+        raise Refusal("there are no negatives to describe. Give a pool or a file that has some.")
     order = sorted(of_source, key=lambda name: (name == ALL, name))
     if len(order) == 2:
         order.remove("unknown" if "unknown" in order else ALL)

@@ -48,7 +48,7 @@ def unused(planned):
     """
     for path in filter(is_foreign, chain(EXPERIMENTS.rglob("*"), TABLES.rglob("*"))):
         remedy = "Put the folder there in its place, or remove the link to give up what it shows"
-        raise Refusal(f"{path} is a link to a folder, into which is not looked for what is used. {remedy}.")
+        raise Refusal(f"{path} is a link to a folder; stages that it uses are not searched for. {remedy}.")
     shown = set(stage_links(EXPERIMENTS).values()) | rows(EXPERIMENTS.rglob("plan.tsv"), "\t", "kind", "key")
     used = with_upstream(planned | shown | rows(TABLES.rglob("*.sources.csv"), ",", "stage"))
     states = ", ".join(str(folder) for folder in orphans(used, RESUME, SHARDS)[0])
@@ -76,7 +76,7 @@ def rows(paths, delimiter, *columns):
         except (UnicodeDecodeError, csv.Error) as error:
             wrong = f"cannot be read ({error})"
         if wrong:
-            raise Refusal(f"{path} {wrong}: torn or edited. Delete it, and what it shows is unused.")
+            raise Refusal(f"{path} {wrong}: torn or edited. Delete it to release the stages that it shows.")
         found |= names
     return found
 

@@ -1,7 +1,7 @@
-"""What this machine has for the workflow, tried and not only asked: a line each, with what helps where it lacks.
+"""Checks of this machine, each of which tries something: one line per check, with a remedy if it fails.
 
-A check returns (verdict, what was found). A Refusal is a thing that fails, and so is any other error: nothing of what
-is tried here may break on a machine that is to compute for days. What was not foreseen has its traceback besides.
+A check returns (verdict, what it found). A Refusal is a failure, and so is any other error: nothing that is tried here
+may break on a machine that is to compute for days. An unforeseen error also shows its traceback.
 """
 
 import os
@@ -143,8 +143,8 @@ def lack_of_compiler(device):
 
 
 def locks():
-    """Of one file, opened twice, to write, as NFS locks no other (flock(2)): a file system may also grant a lock to
-    both, which is worse than an error."""
+    """Locks one file that is opened twice, for writing, because NFS locks only such files (flock(2)). A file system
+    may grant the lock to both, which is worse than an error."""
     RESULTS.mkdir(exist_ok=True)
     remedy = f"put {RESULTS} on a file system that has locks (a local disk, NFS 4, Lustre with -o flock)"
     with tempfile.NamedTemporaryFile(dir=RESULTS, prefix=".lock-") as first, open(first.name, "a") as second:
@@ -153,8 +153,8 @@ def locks():
         except OSError as error:
             lack = f"{RESULTS.absolute()} has none ({error})"
             if visible_devices():
-                return FAILS, f"{lack}, so CUDA devices cannot be shared out: {remedy}"
-            return WARNING, f"{lack}: let no stage be made twice at a time, or {remedy}"
+                return FAILS, f"{lack}, so jobs cannot share the CUDA devices: {remedy}"
+            return WARNING, f"{lack}: do not run two workflows on this folder at once, or {remedy}"
     if shared:
         return FAILS, f"{RESULTS.absolute()} gives one lock to two at a time: {remedy}"
     return OK, f"{RESULTS.absolute()} has them"

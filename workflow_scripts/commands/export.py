@@ -173,10 +173,10 @@ def add_pooler(folder):
 def push(folder, repository, send):
     """Upload a checkpoint to a private repository of the Hugging Face hub; without `send` list its files."""
     if not (folder / "config.json").is_file() and not (folder / "passage").is_dir():
-        raise Refusal(f"{folder} is no checkpoint: give a folder that `manage.py export` wrote.")
+        raise Refusal(f"{folder} is not a checkpoint: give a folder that `teleport export` wrote.")
     files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
     if link := next((path for path in folder.rglob("*") if path.is_symlink()), None):
-        raise Refusal(f"{link} is a link, and what it leads to would be published. Remove it, or put the file there.")
+        raise Refusal(f"{link} is a link, and its target would be published. Remove it, or put the file there.")
     for path in files:
         print(f"{path.stat().st_size / 1e6:10.1f} MB  {path.relative_to(folder)}")
     if not send:
@@ -189,4 +189,4 @@ def push(folder, repository, send):
         api.create_repo(repository, exist_ok=True, private=True)
         return f"sent: {api.upload_folder(folder_path=folder, repo_id=repository)}"
     except (OSError, HFValidationError) as error:
-        raise Refusal(f"the hub refuses {repository} ({error}). Look at its name, and at `hf auth whoami`.") from None
+        raise Refusal(f"the hub refuses {repository} ({error}). Check its name, and `hf auth whoami`.") from None

@@ -22,7 +22,7 @@ def fetch_dataset(where, own):
     from huggingface_hub.errors import HFValidationError, HTTPError
 
     if not (match := WHERE.fullmatch(where)) or ".." in PurePosixPath(match[3] or "").parts:
-        raise Refusal(f"FROM={where}: give hub:OWNER/NAME@REVISION, or hub:OWNER/NAME@REVISION/FOLDER.")
+        raise Refusal(f"{where}: give hub:OWNER/NAME@REVISION, or hub:OWNER/NAME@REVISION/FOLDER.")
     require_output(own, folder=True)
     repository, revision, below = match[1], match[2] or "main", PurePosixPath(match[3] or ".")
     try:
@@ -34,7 +34,7 @@ def fetch_dataset(where, own):
         cached = Path(snapshot_download(repository, **options))
     except (OSError, HFValidationError, HTTPError) as error:
         said = f"the hub does not give it ({type(error).__name__}: {str(error).partition(chr(10))[0]})"
-        raise Refusal(f"FROM={where}: {said}. Check its name, its revision and the network.") from None
+        raise Refusal(f"{where}: {said}. Check its name, its revision and the network.") from None
     with part_of(own) as part:
         for name in names:
             (part / name).parent.mkdir(parents=True, exist_ok=True)
@@ -42,7 +42,9 @@ def fetch_dataset(where, own):
         digests = {name: sha256_file(part / name) for name in names}
         for name, digest in digests.items():
             if (lfs := files[name].lfs) and lfs["sha256"] != digest:
-                raise Refusal(f"{cached / name} has not the SHA-256 that the hub says. Remove it, and run again.")
+                raise Refusal(
+                    f"{cached / name} does not have the SHA-256 that the hub lists. Remove it, and run again."
+                )
         write_text(part / DIGESTS, "".join(f"{digest}  {name}\n" for name, digest in digests.items()))
         size = sum((part / name).stat().st_size for name in names)
         part.rename(own)
@@ -58,4 +60,4 @@ def tables_in(files, below, where):
         return found
     others = ", ".join(sorted({str(name.parent) for name in tables}))
     remedy = f"Name one of its folders, behind a slash: {others}" if others else "Give a repository that has tables"
-    raise Refusal(f"FROM={where}: no file there ends with {SUFFIXES}. {remedy}.")
+    raise Refusal(f"{where}: no file there ends with {SUFFIXES}. {remedy}.")

@@ -22,8 +22,8 @@ def reason(log):
         return "it was interrupted (SIGINT) before it began", False
     last = (lines or [""])[-1].removeprefix("error: ").strip()
     if defect or not last:
-        return last or "it said nothing", defect
-    return f"it ended without saying why; the last line of its log is: {last}", False
+        return last or "its log is empty", defect
+    return f"it ended without an error message; the last line of its log is: {last}", False
 
 
 def report_folder(output):

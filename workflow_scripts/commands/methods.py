@@ -20,7 +20,7 @@ def method_file(name, home):
     if name not in files:
         close = difflib.get_close_matches(name, files, n=1)
         remedy = f"Did you mean {close[0]}?" if close else "docs/methods.md has a table of them: take a file's name."
-        raise Refusal(f"METHOD={name}: config/methods has no {name}.yaml. {remedy}")
+        raise Refusal(f"--method {name}: config/methods has no {name}.yaml. {remedy}")
     return files[name]
 
 

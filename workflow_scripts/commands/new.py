@@ -44,8 +44,8 @@ MOST_DEV_QUERIES = 500
 MOST_STEPS, MOST_EPOCHS = 500, 10  # of an episode, in which each training query has its turn
 FIRST_ROWS = 200  # and characters of each, that are looked at for their script
 OWN_TEXT = 0.05  # of a split's queries: more that are passages, too, are of a collection as ArguAna's
-IGNORED = "ignore_own_text: true # of many queries the text is a passage, too, which each would find first"
-IGNORED_SAID = "evaluation.ignore_own_text is set, so that it is left out of their results."
+IGNORED = "ignore_own_text: true # the text of many queries is also a passage, which each would find first"
+IGNORED_SAID = "evaluation.ignore_own_text removes it from their results."
 BY_CHARACTERS = "bm25: {terms: characters} # words would be whole sentences"
 LEAST_POOL = 50  # passages that a dev query's are ranked among
 DEPTH = Evaluation().depth
@@ -57,8 +57,8 @@ DEV_NAMES = ("dev", "valid", "validation", "val")
 STEPS, BATCH = r" steps: .*", r"batch_queries: .*"
 OF_RECIPE = r"^# The recipe of .*\n# .*\n"
 OF_METHOD = (
-    "# In each episode the step that ranks the dev queries best becomes the checkpoint, and the start is one of them.\n"
-    "# Segments of one training go on from their last step instead (select: last).\n"
+    "# In each episode, the step that ranks the dev queries best becomes the checkpoint; the start is step 0.\n"
+    "# Segments of one training continue from their last step instead (select: last).\n"
 )
 EXPERIMENTS = r"^experiments:\n(  .*\n)+"
 EPISODES = r"^# The second episode mines.*\n# .*\nepisodes:\n(  .*\n)+"
@@ -93,9 +93,9 @@ def new(name, folder, home, test=(), dev=None, method=None):
     """
     path, own = Path(f"config/{name}.yaml"), Path("data", f"{name}-divided")
     if not re.fullmatch(NAME, name):
-        raise Refusal(f"NAME={name}: the name becomes a folder and must match {NAME}. Take another one.")
+        raise Refusal(f"NAME {name}: the name becomes a folder and must match {NAME}. Take another one.")
     if os.path.lexists(path):
-        raise Refusal(f"{path} is there already. Take another NAME, or remove it.")
+        raise Refusal(f"{path} exists already. Take another NAME, or remove it.")
     require_output(path)
     if method:
         method_file(method, home)  # before the collection is read, which may take minutes
@@ -116,7 +116,7 @@ def new(name, folder, home, test=(), dev=None, method=None):
                 os.rename(part, own)
         counts, shared, same_text = checked_counts(source, given)
         if method and not roles.dev:
-            raise Refusal(f"METHOD={method}: nothing is trained. {roles.why}")
+            raise Refusal(f"--method {method}: nothing is trained. {roles.why}")
         template = (home / "config/own-data.yaml").read_text(encoding="utf-8")
         text = configured(template, name, source, roles, counts, home, method)
         if origin:
@@ -128,7 +128,7 @@ def new(name, folder, home, test=(), dev=None, method=None):
                 break
         if has_no_spaces(source):
             text += f"\n{BY_CHARACTERS}\n"
-            notes.append("Its texts have no spaces between words, so BM25 counts characters and pairs of neighbours.")
+            notes.append("The texts have no spaces between words, so BM25 counts characters and pairs of neighbours.")
         notes += [roles.why, encoding_said(Plan(*load(yaml.safe_load(text))).encoder, source)]
         write_text(path, text)
     except BaseException:
@@ -269,7 +269,7 @@ def tables(own, folder, test, dev):
     if records.found(folder / "queries.tsv"):
         names = (path.name for path in sorted(folder.iterdir()))
         if other := next((name for name in names if re.fullmatch(OF_SPLIT, name.removesuffix(".gz"))), None):
-            raise Refusal(f"{folder} has queries.tsv, and {other} of a split. Remove the one or the others.")
+            raise Refusal(f"{folder} has queries.tsv and also {other}, a split's file. Remove one or the other.")
         files = {"": [folder / f"{role}.tsv" for role in ("queries", "qrels")]}
     else:
         names = records.split_names(folder, "(?:queries|qrels).*.tsv", "FROM")
@@ -294,7 +294,7 @@ def no_collection(folder):
     below = sorted({str(path.relative_to(folder)) for path in found})
     if below:
         return f"{folder} has no corpus.tsv or corpus.jsonl, but its folders {', '.join(below)} have one. Give one of "\
-               f"them: FROM={folder / below[0]}."  # fmt: skip
+               f"them as FROM: {folder / below[0]}."  # fmt: skip
     beside = "no corpus.tsv.gz or corpus.jsonl beside it, nor pairs in files that end with"
     return f"{folder / 'corpus.tsv'}: no such file, and {beside} {SUFFIXES}. Correct FROM."
 
@@ -343,7 +343,7 @@ def pairs(found, own, folder, test, dev):
 
 
 def roles_of(names, folder, test, dev, training):
-    """The `Roles` of the splits `names` of a folder, of which `test` (list) and `dev` may be given (TEST=, DEV=).
+    """The `Roles` of the splits `names` of a folder, of which `test` (list) and `dev` may be given (--test, --dev).
 
     training: how the files of a split `train` are called. A set that is not called train is never divided. Raises
     Refusal where more than one guess would do.
@@ -352,18 +352,20 @@ def roles_of(names, folder, test, dev, training):
     undivided = len(names) == 1 and names[0] in ("", "train") and not test
     drawn = ("train", "dev") if undivided else ("train",)
     if unknown := [split for split in (*test, *filter(None, [dev])) if split not in (*names, *drawn)]:
-        raise Refusal(f"{have}, no {', '.join(dict.fromkeys(unknown))}. Correct TEST or DEV.")
+        raise Refusal(f"{have}, no {', '.join(dict.fromkeys(unknown))}. Correct --test or --dev.")
     if undivided and dev in (None, *drawn):
-        return Roles(["test"], "dev", names[0], "The table is of test; dev chooses the step that is kept.")
+        return Roles(["test"], "dev", names[0], "The table reports test; dev chooses the checkpoint.")
     if "train" not in names:
         if dev is not None:
-            raise Refusal(f"{have}, and none is called train: nothing is trained, so DEV={dev} chooses no step. "
-                          f"Leave DEV out, or call the files to train on {training}.")  # fmt: skip
+            raise Refusal(f"{have}, and none is called train: nothing is trained, and --dev {dev} has no use. "
+                          f"Leave it out, or call the files to train on {training}.")  # fmt: skip
         reported = list(test) or [split for split in names if split == "test"] or names
-        why = f"{have}, and none is called train: nothing is trained, the table of {', '.join(reported)} has BM25 and "
-        return Roles(reported, None, None, f"{why}the checkpoint as it is. To train, add {training}.")
+        why = f"{have}, and none is called train, so nothing is trained. The table reports {', '.join(reported)}"
+        return Roles(reported, None, None, f"{why} for BM25 and the checkpoint as it is. To train, add {training}.")
     if dev in test or "train" in test:
-        raise Refusal(f"TEST={','.join(test)} DEV={dev}: a split that trains or chooses the step is not reported.")
+        raise Refusal(
+            f"--test {','.join(test)} --dev {dev}: a split that trains or chooses the checkpoint cannot be reported."
+        )
     why = {split: "as you say" for split in (*test, dev)}
     others = [split for split in names if split != "train" and split not in test]
     if dev is None and (test or len(others) > 1):
@@ -371,12 +373,12 @@ def roles_of(names, folder, test, dev, training):
         if named:
             dev, why[named[0]] = named[0], "by its name"
         elif not test and "test" not in others or set(others) - {"test"}:
-            ask = "Say which queries choose the step that is kept, DEV=SPLIT (train: some are drawn from it)"
-            raise Refusal(f"{have}. {ask}{'' if test else ', and which the table is of, TEST=SPLIT,SPLIT'}.")
+            ask = "Say which split chooses the checkpoint, --dev SPLIT (train: some of its queries are drawn)"
+            raise Refusal(f"{have}. {ask}{'' if test else ', and which splits the table reports, --test SPLIT,SPLIT'}.")
     others = [split for split in others if split != dev]
     if not test:
         if "test" not in others and len(others) != 1:
-            raise Refusal(f"{have}. Say which of them the table is of: TEST=SPLIT, or TEST=SPLIT,SPLIT.")
+            raise Refusal(f"{have}. Say which of them the table reports: --test SPLIT, or --test SPLIT,SPLIT.")
         test = ["test"] if "test" in others else others
         why[test[0]] = "by its name" if test == ["test"] else "the only one left"
     divided = "train" if dev in (None, "train") else None
@@ -384,9 +386,7 @@ def roles_of(names, folder, test, dev, training):
         dev = "dev" if "dev" not in names else "dev-of-train"
         why[dev] = "drawn from train"
     reported = ", ".join(f"{split} ({why[split]})" for split in test)
-    return Roles(
-        list(test), dev, divided, f"The table is of {reported}; {dev} ({why[dev]}) chooses the step that is kept."
-    )
+    return Roles(list(test), dev, divided, f"The table reports {reported}; {dev} ({why[dev]}) chooses the checkpoint.")
 
 
 def divide(own, qrels, roles, others, form, header=()):
@@ -426,4 +426,4 @@ def drawn(queries, place, roles, others, form):
         problem = f"{place} has {len(queries)} judged queries, too few for {', '.join(splits)}"
         raise Refusal(f"{problem}. Judge more of them, or divide them yourself: {form}.")
     counts = " and ".join(f"{len(splits[split])} for {split}" for split in missing)
-    return splits, f"Of {len(queries)} judged queries {counts} were drawn by their ids"
+    return splits, f"{counts} of {len(queries)} judged queries were drawn by their ids"

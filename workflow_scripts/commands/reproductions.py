@@ -38,7 +38,7 @@ def check(path, plan_of):
         for link, expected in made.runs.items():
             if link not in stages:
                 raise Refusal(
-                    f"{path}: runs: the configuration has no {link}, but such as {next(iter(stages), 'none')}."
+                    f"{path}: runs: the configuration has no {link}. It has, for example, {next(iter(stages), 'none')}."
                 )
             file = f"{stages[link].name}/{stages[link].settings.split}.run.gz"
             there = digest_of(place.open(file), f"{made.place}: {file}")
@@ -65,5 +65,5 @@ def digest_of(file, where):
             while block := text.read(BLOCK):
                 digest.update(block)
     except (OSError, EOFError, zlib.error) as error:
-        raise Refusal(f"{where} is no run that gzip reads ({error}). Have it shared again.") from None
+        raise Refusal(f"{where} is not a run that gzip reads ({error}). Ask for it to be shared again.") from None
     return digest.hexdigest()

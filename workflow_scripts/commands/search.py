@@ -47,4 +47,6 @@ def experiment_at(what):
             below = next((part for part in Path(path).parts if part.startswith("episode-")), "")
             number = below.removeprefix("episode-")
             return experiments[name], int(number) if number.isdecimal() else None
-    raise Refusal(f"{what} is no configuration file and no experiment. There are {', '.join(experiments) or 'none'}.")
+    raise Refusal(
+        f"{what} is neither a configuration file nor an experiment. Experiments: {', '.join(experiments) or 'none'}."
+    )

@@ -48,7 +48,7 @@ def share(names, to, vectors):
     if to.startswith("hub:") and not (hub and hub[2] is None):
         raise Refusal(f"--to {to}: give hub:OWNER/NAME.")
     if to.endswith((".gz", ".tgz", ".zst", ".zip")):
-        raise Refusal(f"--to {to}: archives are not compressed here. Give a path that ends with .tar.")
+        raise Refusal(f"--to {to}: archives are not compressed. Give a path that ends with .tar.")
     if not hub:
         require_output(to, folder=not archive)
         if archive and os.path.lexists(to):
@@ -120,9 +120,7 @@ def send(repository, members):
             api.create_repo(repository, exist_ok=True, private=True)
             return f"hub:{repository}@{api.upload_folder(repo_id=repository, folder_path=folder).oid}"
         except (OSError, HFValidationError) as error:
-            raise Refusal(
-                f"the hub refuses {repository} ({error}). Look at its name, and at `hf auth whoami`."
-            ) from None
+            raise Refusal(f"the hub refuses {repository} ({error}). Check its name, and `hf auth whoami`.") from None
 
 
 def stages_at(what):
@@ -141,7 +139,7 @@ def stages_at(what):
         shown = [rows([table], ",", "stage") for table in folder.glob("*.sources.csv")]
         found |= own.union(*(table for table in shown if table & own))
     if not found:
-        raise Refusal(f"{what} is no stage, experiment or configuration file. Look below {EXPERIMENTS}.")
+        raise Refusal(f"{what} is not a stage, experiment or configuration file. Look below {EXPERIMENTS}.")
     return found
 
 
@@ -204,7 +202,7 @@ def in_order(manifests, where):
     try:
         return [name for name in TopologicalSorter(inputs).static_order() if name in manifests]
     except CycleError as error:
-        raise Refusal(f"{where}: stages are made from each other ({error.args[1]}). {REMEDY}") from None
+        raise Refusal(f"{where}: stages depend on each other in a circle ({error.args[1]}). {REMEDY}") from None
 
 
 def loads_of(place, name, plan):

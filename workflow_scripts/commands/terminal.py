@@ -225,7 +225,7 @@ class LogHandler(LogHandlerBase):
         """A person or a scheduler ends the run: by SIGTERM after the jobs that run, by Ctrl-C (SIGINT) at once."""
         self.ending |= by_sigterm
         self.interrupted |= not by_sigterm
-        finished_first = "asked to end: the jobs that run are finished first"
+        finished_first = "asked to end: running jobs finish first"
         self.write(finished_first if by_sigterm else "interrupted: stages save their work and end")
 
     def close(self):
@@ -252,7 +252,7 @@ class LogHandler(LogHandlerBase):
         elif self.interrupted or self.failures or self.ending:
             what = f"{self.failures} failed" if self.failures and not self.interrupted else "interrupted"
             what += f" after {self.of_all()}" if self.total else ""
-            self.write(f"{what}: what is finished stays, what was saved goes on, by the same command again")
+            self.write(f"{what}: finished stages and saved work stay; run the same command again to continue")
         elif self.made:
             for line in outcome(self.made):
                 self.write(line)

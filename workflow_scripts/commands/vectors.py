@@ -18,7 +18,7 @@ def export_vectors(link, stage, output, folder):
     """The vectors of the passages of an `encode` stage as the file `output`, by its ending: Parquet (id, vector), or an
     index of faiss with the ids in a file beside it. Returns a sentence."""
     if "passages.npy" not in stage.manifest["files"]:
-        raise Refusal(f"{link} has vectors of queries alone. Give the stage that encodes passages.")
+        raise Refusal(f"{link} has vectors of queries only. Give the stage that encodes passages.")
     vectors = np.load(stage.path("passages.npy", full=True), mmap_mode="r")
     corpus = input_of(input_of(stage, "tokens.passages"), "corpus")
     ids = pq.read_table(corpus.path("corpus.parquet"), columns=["doc_id"])["doc_id"].combine_chunks()
@@ -50,7 +50,7 @@ def write_faiss(ids, vectors, output, folder):
 
     index, names = faiss.IndexFlatIP(vectors.shape[1]), output.with_name(f"{output.name}.ids.txt")
     if os.path.lexists(names):
-        raise Refusal(f"{names} is there already. Remove it, or give another path.")
+        raise Refusal(f"{names} exists already. Remove it, or give another path.")
     for first in range(0, len(ids), BLOCK):
         index.add(np.asarray(vectors[first : first + BLOCK], np.float32))
     faiss.write_index(index, str(folder / "index"))

@@ -1,10 +1,10 @@
-"""What is refused because a person is at fault: a setting, a file, a machine too small. All other errors are ours."""
+"""Errors of the user: a wrong setting or file, or too small a machine. All other errors are ours."""
 
 
 class Refusal(ValueError):
     """One sentence for a person: the rule, the offending value and where it is, the remedy. Shown without a traceback;
-    every other error is a defect and keeps its own. What reads a configuration, a file or a finished stage refuses what
-    is missing, torn or in another form. So do validators of settings, of which what reads these says the place."""
+    every other error is a defect and keeps its own. Readers of configurations, files and finished stages refuse what is
+    missing, torn or in another form. Validators of settings refuse too; their caller adds the place."""
 
 
 class Remedy(str):

@@ -26,8 +26,8 @@ def room_costs(kind):
 
 @dataclass(frozen=True)
 class Estimate:
-    """A stage: its cost, and seconds by the forecast (None: the machine is unmeasured). Of a finished stage the sizes
-    are measured, and `took` is what it took."""
+    """A stage: its cost, and seconds by the forecast (None: the machine is unmeasured). For a finished stage
+    the sizes are measured, and `took` is its time."""
 
     kind: str
     cost: Cost
@@ -142,8 +142,8 @@ class Forecast:
 
     @property
     def bytes_to_come(self):
-        """The most bytes at a time beside those that are on the disk now. Of vectors that go once they are read
-        (keep_vectors), those of one checkpoint lie there while the next are made."""
+        """The most bytes at a time besides those that are on the disk now. If vectors are deleted once they are read
+        (keep_vectors), those of one checkpoint are still there while the next are made."""
         passing = Counter()
         for name in self.plan.deleted_vectors.keys() & self.left.keys():
             passing[self.plan.stages[name].inputs["checkpoint"].name] += self.left[name].bytes

@@ -54,7 +54,7 @@ def cost_sentence(plan, hardware, names):
     machine's), and how many are used again (text)."""
     names = names & plan.stages.keys()
     there = sum(is_finished(name) for name in plan.stages.keys() - names)  # of what was not asked for nothing may be
-    again = f"{there} of {len(plan.stages)} stages are there already"
+    again = f"{there} of {len(plan.stages)} stages are finished already"
     try:
         name, line = read_hardware(hardware) if hardware else this_machine()
         stages = [foreseen(plan, line).stages[each] for each in names]
@@ -62,9 +62,9 @@ def cost_sentence(plan, hardware, names):
         return f"{again}; no forecast, because {error}"
     disk = f"{in_gb(total('bytes', stages))} GB of disk"
     if line is None:
-        return f"by the forecast {disk}; how long it takes is {UNMEASURED}; {again}"
+        return f"forecast: {disk}; the time is {UNMEASURED}; {again}"
     time = duration(total("seconds", stages))
-    return f"by the forecast about {time} on {name}, one job after another, and {disk}; {again}"
+    return f"forecast: about {time} on {name}, one job after another, and {disk}; {again}"
 
 
 def warnings_of(forecast):
@@ -155,7 +155,7 @@ def timing(forecast):
     parts = ", ".join(f"{kind} {duration(spent)}" for kind, spent in seconds.most_common() if spent)
     return [
         f"wall clock: {duration(forecast.wall_seconds)} on {room['cores']} cores{gpus}, {room['memory'] / GB:.0f} GB",
-        f"critical path: {duration(longest)}, the least however many cores and GPUs there are: {parts}",
+        f"critical path: {duration(longest)}, the shortest possible with any number of cores and GPUs: {parts}",
     ]
 
 
@@ -169,8 +169,8 @@ def print_forecast(plan, name=None, gpus=None, shards=None, machine=None):
     said = []
     if plan.deleted_vectors:
         gone = sum(forecast.stages[name].cost.bytes for name in plan.deleted_vectors) / GB
-        most = f"at most about {forecast.bytes_to_come / GB:.1f} GB are to come at a time"
-        said.append(f"keep_vectors: {gone:.1f} GB of vectors go once they are read; {most}")
+        most = f"the disk needs at most about {forecast.bytes_to_come / GB:.1f} GB more at a time"
+        said.append(f"keep_vectors: {gone:.1f} GB of vectors are deleted once they are read; {most}")
     said += dict.fromkeys(f"not included: {each.cost.lacks}" for each in forecast.left.values() if each.cost.lacks)
     said += [*edited_said(plan), *(f"warning: {text}" for text in warnings_of(forecast))]
     print(wrapped(heading(forecast, name)), render(forecast), wrapped(timing(forecast) + said), sep="\n\n")

@@ -1,8 +1,8 @@
 """Which column of a table is the question, its passages, the negatives, grades and scores: by their names, which are
 those of sentence-transformers, FlagEmbedding, Tevatron, DPR, NeMo and the usual data sets, in any spelling of case.
 
-Where no name says it and a record has two texts, their order decides, as in sentence-transformers: question, passage.
-Of three texts the last may be a negative as well as the best passage, so they need names.
+If no name says it and a record has two texts, their order decides, as in sentence-transformers: question, passage.
+Three texts need names, because the last may be a negative as well as the best passage.
 """
 
 import json

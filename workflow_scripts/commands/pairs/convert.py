@@ -56,7 +56,7 @@ class Collection:
         text = f"{passage.title} {passage.text}" if passage.title else passage.text
         digest = digest_of(text)
         if passage.docid is not None and self.docids.setdefault(passage.docid, digest) != digest:
-            wrong(f"the id {passage.docid!r} has another text before. Give every text an id of its own")
+            wrong(f"the id {passage.docid!r} had another text earlier. Give every text its own id")
         if digest not in self.passages:
             self.passages[digest] = docid = passage.docid or f"{digest:016x}"
             record = {"_id": docid, "title": passage.title, "text": passage.text}

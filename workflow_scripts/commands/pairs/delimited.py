@@ -1,4 +1,4 @@
-"""CSV and TSV with a header. Of a TSV quotes are text, as everywhere here; a CSV may quote fields with line breaks."""
+"""CSV and TSV with a header. In a TSV, quotes are text, as everywhere here; a CSV may quote fields with line breaks."""
 
 import csv
 
@@ -31,6 +31,6 @@ def rows(path, wrong):
             elif len(fields) == len(names):
                 yield place, dict(zip(names, fields, strict=True))
             elif fields:  # a blank line is none
-                wrong(place, f"{len(fields)} fields, and the header has {len(names)}. Write a field for each column")
+                wrong(place, f"{len(fields)} fields, but the header has {len(names)}. Write one field per column")
     except csv.Error as error:
         raise Refusal(f"{path}, line {first}: not CSV ({error}). Double each quote inside a quoted field.") from None

@@ -43,7 +43,9 @@ def tables_of(given):
             splits.setdefault(split[1].lower() if split else "", []).append(Table(path, form))
     if "" in splits and len(splits) > 1:
         named, other = (splits[split][0].path.name for split in (max(splits), ""))
-        raise Refusal(f"{given} has {named} of a split, and {other}, whose name begins with none. Rename or remove it.")
+        raise Refusal(
+            f"{given} has {named}, a split's file, and {other}, whose name begins with no split. Rename or remove it."
+        )
     if not splits and texts.texts_below(given):
-        raise Refusal(f"{given} has texts and no table of questions. {texts.REMEDY} {texts.FORM}.")
+        raise Refusal(f"{given} has texts but no table of questions. {texts.REMEDY} {texts.FORM}.")
     return splits

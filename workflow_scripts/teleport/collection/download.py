@@ -75,14 +75,14 @@ def trust(path, digests):
         )
     if str(path) not in (recorded := read_recorded()):
         entry = {"bytes": digests["bytes"], "sha256": digests["sha256"]}
-        log.warning("%s: no digest is published; SHA-256 %s is trusted and holds from now on", path, entry["sha256"])
+        log.warning("%s: no digest is published; SHA-256 %s is trusted from now on", path, entry["sha256"])
         with locked(RECORDED, f"another job writes {RECORDED}"):
             recorded = {str(path): entry} | read_recorded()
             write_json(RECORDED, recorded)
     if (first := recorded[str(path)]["sha256"]) != digests["sha256"]:
         raise Refusal(
-            f"{path} has SHA-256 {digests['sha256']}, at its first use it had {first}: another file. "
-            f"Bring the old one back, or, if this one is right, delete the entry {str(path)!r} in {RECORDED}."
+            f"{path} has SHA-256 {digests['sha256']}, but had {first} at its first use: another file. "
+            f"Restore the old one, or, if this one is right, delete the entry {str(path)!r} in {RECORDED}."
         )
 
 
@@ -112,8 +112,8 @@ def read_recorded():
     except (ValueError, RecursionError, AttributeError, TypeError, KeyError, OSError) as error:
         problem = f"{type(error).__name__}: {error}"
     raise Refusal(
-        f"{RECORDED} does not hold the digests of first uses any more ({problem}): torn or edited. Bring it back from "
-        "a copy, or delete it: then the files as they are now are trusted anew."
+        f"{RECORDED} no longer has the digests of first uses ({problem}): torn or edited. Restore it from "
+        "a copy, or delete it: then the files are trusted as they are now."
     )
 
 
@@ -122,6 +122,6 @@ def show_licences(licences, folder=LICENCES):
     for name, terms in licences.items():
         path = folder / f"{name}.accepted"
         if not path.is_file() or path.read_bytes() != f"{terms}\n".encode():
-            log.warning("Terms of %s: %s Whoever goes on accepts them; noted in %s.", name, terms, path)
+            log.warning("Terms of %s: %s By going on you accept them; noted in %s.", name, terms, path)
             folder.mkdir(parents=True, exist_ok=True)
             path.write_text(terms + "\n", encoding="utf-8")

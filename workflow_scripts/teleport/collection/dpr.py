@@ -67,7 +67,7 @@ def json_bytes(path):
             for half in HALF_PAIR.finditer(text, max(0, len(end) - 9)):  # what is before was seen with what follows it
                 before = text[: half.start()]
                 if (len(before) - len(before.rstrip(b"\\"))) % 2 == 0:  # else a backslash, and ud83d as text
-                    raise ValueError("an escape is half a surrogate pair")
+                    raise ValueError("an escape is half of a surrogate pair")
             nesting.add(piece)
             end = text[-64:]
             yield piece

@@ -36,12 +36,12 @@ PAGES = {"text/html": ".htm", "application/xhtml+xml": ".htm", "application/json
 def fetch(path, mirrors, expected):
     """Fetch a file to `path` from the first of `mirrors` (URLs) that has it; returns {bytes, sha256, md5}.
 
-    An interrupted download is continued, also by a later call. Of a wrong size or digest nothing is kept. OSError is
+    An interrupted download is continued, also by a later call. A file of a wrong size or digest is deleted. OSError is
     raised when the disk is full.
     """
     if not shutil.which("curl"):
         remedy = "install it (apt install curl), or put all files into a folder and name it in collection.local."
-        raise Refusal(f"{path} is to be fetched by the program curl, which is not installed: {remedy}")
+        raise Refusal(f"{path} cannot be downloaded without the program curl, which is not installed: {remedy}")
     part, failures = part_of(path), []
     path.parent.mkdir(parents=True, exist_ok=True)
     for url in mirrors:
@@ -71,7 +71,7 @@ def fetch_from(url, part, expected, what):
             forget(part)
             if not (continued and again):
                 raise
-            log.info("%s Its halves may be of two versions: fetching it once more from its start", error)
+            log.info("%s Its parts may be from two versions: downloading it again from the start", error)
 
 
 def receive_all(url, part, expected):
@@ -176,7 +176,7 @@ def verified(path, expected, what):
     for name, value in expected.items():
         if value not in (None, digests[name]):
             raise Refusal(
-                f"{what} has {name} {digests[name]}, expected {value}: another file, or a damaged one. It is not used; "
+                f"{what} has {name} {digests[name]}, expected {value}: another file, or a damaged one. It is not used: "
                 f"fetch it anew, or correct {name} in collection.files if the publisher changed it."
             )
     return digests

@@ -104,7 +104,7 @@ def read_answers(collection, split):
     """The answers of all queries of a split (a list each, maybe empty); Refusal when the split has none at all."""
     if f"answers.{split}.parquet" not in collection.manifest["files"]:
         remedy = f"Add answers.{split}.jsonl to the collection, or leave answer coverage and answer rules out."
-        raise Refusal(f"the split {split!r} has no answers, so no passage can be looked at for one. {remedy}")
+        raise Refusal(f"the split {split!r} has no answers, so no passage can be searched for one. {remedy}")
     query_ids = pq.read_table(collection.path(f"queries.{split}.parquet"), columns=["query_id"])["query_id"]
     table = pq.read_table(collection.path(f"answers.{split}.parquet"))
     answers = dict(zip(table["query_id"].to_pylist(), table["answers"].to_pylist(), strict=True))

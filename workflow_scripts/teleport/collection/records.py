@@ -56,14 +56,14 @@ class Rows:
         return iter(self.read(self.place, wrong=faults.wrong))
 
 
-# What a collection may be told to leave out (collection.drop), and how a person reads of it.
+# Faults that a collection may leave out (collection.drop), and their names in messages.
 LEFT_OUT = {"empty": "without text", "repeated": "repeated", "dangling": "of a query or passage that is not there"}
 FIRST_FAULTS = 5
 
 
 class Faults:
-    """What is wrong in the rows of one file. The faults in `drop` (names of LEFT_OUT) leave their rows out and are
-    counted; all others are kept until the end of the file, to be refused together. unit: what the file has numbers of;
+    """The faults in the rows of one file. Rows with faults in `drop` (names of LEFT_OUT) are left out and counted; all
+    other faults are kept until the end of the file and refused together. unit: what the file numbers, such as lines;
     said: as LEFT_OUT"""
 
     def __init__(self, place, drop=(), unit="line", said=LEFT_OUT):
@@ -179,7 +179,9 @@ def lines(path):
         number, line, nul_bytes = 0, b"\n", False
         for number, line in enumerate(iter(partial(file.readline, MOST_LINE_BYTES), b""), 1):
             if len(line) == MOST_LINE_BYTES:
-                raise wrong_row(path, number, f"{MOST_LINE_BYTES:,} bytes without a line end. Write a record per line.")
+                raise wrong_row(
+                    path, number, f"{MOST_LINE_BYTES:,} bytes without a line end. Write one record per line."
+                )
             try:
                 text = line.decode("utf-8-sig" if number == 1 else "utf-8")
             except UnicodeDecodeError as error:
@@ -188,10 +190,14 @@ def lines(path):
                 raise wrong_row(path, number, f"{where} is not UTF-8. {remedy}") from None
             if not nul_bytes and "\0" in text:
                 nul_bytes = True
-                warn_once(f"{path}, line {number}: the first of the lines with NUL bytes, which are read as they are")
+                warn_once(
+                    f"{path}, line {number}: this and maybe later lines have NUL bytes, which are read as they are"
+                )
             yield number, text.rstrip("\r\n")
         if not line.endswith(b"\n"):
-            warn_once(f"{path}, line {number}: the last line has no end. It is read; was the file cut there?")
+            warn_once(
+                f"{path}, line {number}: the last line has no line end. It is read, but the file may be cut off there."
+            )
 
 
 @cache
@@ -224,7 +230,7 @@ def located(name, files):
     path, expected = Path(files[archive]["path"]), files[archive]["bytes"]
     if not path.is_file() or path.stat().st_size != expected:
         remedy = "Put it back, or verify anew with `snakemake --forcerun download`."
-        raise Refusal(f"{path} is missing or has not the {expected} bytes that were verified. {remedy}")
+        raise Refusal(f"{path} is missing or does not have the {expected} bytes that were verified. {remedy}")
     return f"{path}{mark}{member}" if member else path
 
 
@@ -235,10 +241,12 @@ def split_names(home, pattern, key):
     names = {match[1] for path in home.glob("*") if (match := re.fullmatch(expression, path.name.removesuffix(".gz")))}
     if not names:
         readable = pattern.replace("(?:queries|qrels)", "queries").replace("*", "SPLIT")
-        raise Refusal(f"{home}: no files named like {readable}, so no queries. Put them there, or correct {key}.")
+        raise Refusal(
+            f"{home}: no files named like {readable}, so there are no queries. Put them there, or correct {key}."
+        )
     if unfit := sorted(name for name in names if not re.fullmatch(NAME, name)):
         problem = f"{home} has a file of the split {unfit[0]!r}, and the name of a split must match {NAME}"
-        raise Refusal(f"{problem}, as it becomes part of files' names. Rename the file.")
+        raise Refusal(f"{problem}, because file names contain it. Rename the file.")
     return sorted(names)
 
 
@@ -278,8 +286,8 @@ def is_header(path, fields):
         return False
     if names[1:] == ["text", "title"]:
         remedy = "Exchange them in every line and remove this one; DPR's own file is read by `source: downloads`."
-        raise wrong_row(path, 1, f"the header names the text before the title, and a title comes first. {remedy}")
-    warn_once(f"{path}, line 1: {fields!r} are the names of columns, so the line is no record and is left out.")
+        raise wrong_row(path, 1, f"the header has the text before the title, but the title must come first. {remedy}")
+    warn_once(f"{path}, line 1: {fields!r} are column names, so the line is left out.")
     return True
 
 

@@ -58,7 +58,7 @@ def run(job):
         facts["same_text"] = len(np.unique(pairs[0]))
         if count := facts["same_text"]:
             remedy = "evaluation.ignore_own_text leaves it out of their results"
-            log.warning("%d queries of %s have the text of a passage, and find it first; %s", count, name, remedy)
+            log.warning("%d queries of %s have the text of a passage, which they find first; %s", count, name, remedy)
     return facts
 
 
@@ -167,7 +167,7 @@ def answers(rows, queries, faults):
         if unknown_query(faults, line, query_id, queries, rows.place):
             continue
         if (first := first_lines.setdefault(query_id, line)) != line:
-            faults.note("repeated", line, Remedy(f"query {query_id!r} has answers on line {first} too. Join them."))
+            faults.note("repeated", line, Remedy(f"query {query_id!r} also has answers on line {first}. Join them."))
         elif not values or not all(isinstance(value, str) for value in values):
             faults.note(None, line, Remedy("'answers' must be a list of one or more strings. Correct the line."))
         else:

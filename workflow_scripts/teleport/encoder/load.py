@@ -39,7 +39,7 @@ def refusing(what):
             raise
         if name == "UnpicklingError":  # torch's own sentence advises to run the code
             raise Refusal(f"{what}: they are a pickle of more than tensors. Give them in safetensors.") from error
-        remedy = "Install what it names" if isinstance(error, ImportError) else "Get the checkpoint anew"
+        remedy = "Install what it names" if isinstance(error, ImportError) else "Get the checkpoint again"
         raise Refusal(f"{what} ({name}: {reason}). {remedy}.") from error
 
 
@@ -63,7 +63,7 @@ def load_backbone(folder, weights=None, config=None):
         name, has, needs = other[0]
         raise Refusal(
             f"{folder} has {len(other)} weights of another shape than its config.json says, for example {name}: "
-            f"{list(has)} instead of {list(needs)}. It is damaged or of another model: get the checkpoint anew."
+            f"{list(has)} instead of {list(needs)}. It is damaged or of another model: get the checkpoint again."
         )
     left_out = [re.search(r"\blayers?\.(\d+)\.", name) for name in report["unexpected_keys"]]
     if layers := sorted({int(match[1]) for match in left_out if match}):  # others are of heads

@@ -69,7 +69,7 @@ def load_adapters(encoder, folder, base):
         raise Refusal(
             f"the adapters in {folder}, which the episode continues, belong to another base: they were trained on "
             f"weights with the SHA-256 {trained_on[:12]}…, and those in {base} have {digest[:12]}…. Start from that "
-            "base, or set encoder.lora to null, which trains all weights of what it starts from."
+            "base, or set encoder.lora to null, which trains all weights of its start."
         )
     tensors = load_file(folder / WEIGHTS)
     for name, parameter in adapters(encoder.backbone).items():

@@ -33,7 +33,7 @@ def pair_form(tokenizer):
     encoded = tokenizer.backend_tokenizer.encode("a", "a")
     sides, ids = encoded.sequence_ids, encoded.ids
     if 0 not in sides or 1 not in sides:
-        raise Refusal(f"the tokenizer {tokenizer.name_or_path} reads nothing of a pair of texts. Give another start.")
+        raise Refusal(f"the tokenizer {tokenizer.name_or_path} drops both texts of a pair. Give another start.")
     ends = [sides.index(0), len(sides) - sides[::-1].index(0), sides.index(1), len(sides) - sides[::-1].index(1)]
     parts = [slice(start, stop) for start, stop in zip([0, *ends], [*ends, len(ids)], strict=True)]
     before, _, between, _, after = (ids[part] for part in parts)

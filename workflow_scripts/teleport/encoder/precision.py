@@ -39,7 +39,7 @@ def compiles(asked, device, tokens=0):
             "or run without the resource."
         )
     if worth := tokens >= WORTH_COMPILING and compiler:
-        log.info("%d tokens to encode: torch.compile prepares the layers first, in some 10 seconds", tokens)
+        log.info("%d tokens to encode: torch.compile first prepares the layers, for about 10 seconds", tokens)
     return bool(asked or worth)
 
 

@@ -70,7 +70,7 @@ def run(job):
     model_type = config["model_type"]
     log.info("%s, %d parameters, %d dimensions, from %s", model_type, facts["parameters"], facts["dim"], folder)
     if not passage_encoder.packs:
-        log.info("%s is computed in padded batches; packed texts, which are faster, do not cover it", model_type)
+        log.info("%s is computed in padded batches: packing, which is faster, does not support it", model_type)
     return facts | {"model_type": model_type}
 
 
@@ -167,12 +167,12 @@ def read_weights(folder):
             part = torch.load(path, map_location="cpu", weights_only=True) if torch_form else load_file(path)
         tensors = part.items() if isinstance(part, dict) else [(None, None)]
         if not all(isinstance(name, str) and isinstance(tensor, torch.Tensor) for name, tensor in tensors):
-            raise Refusal(f"{wrong}: {path.name} does not have a tensor for each name. Get the checkpoint anew.")
+            raise Refusal(f"{wrong}: {path.name} does not have a tensor for each name. Get the checkpoint again.")
         if twice := sorted(weights.keys() & part.keys()):
-            raise Refusal(f"{wrong}: {path.name} has {twice[0]} once more. Get the checkpoint anew.")
+            raise Refusal(f"{wrong}: {path.name} has {twice[0]} once more. Get the checkpoint again.")
         weights |= part
     if len(files) > 1 and (lacks := sorted(read_index(folder / INDEX).keys() - weights.keys())):
-        raise Refusal(f"{wrong}: {INDEX} names {lacks[0]}, which its files lack. Get the checkpoint anew.")
+        raise Refusal(f"{wrong}: {INDEX} names {lacks[0]}, which none of its files has. Get the checkpoint again.")
     return weights
 
 
@@ -234,7 +234,7 @@ def read_dense(folder):
         config = read_form(Dense, path / "config.json").model_dump()
         missing = [name for name in ("in_features", "out_features") if config[name] is None]
         if missing:
-            raise Refusal(f"{KEY}: {path / 'config.json'} has no {missing[0]}. Get the checkpoint anew.")
+            raise Refusal(f"{KEY}: {path / 'config.json'} has no {missing[0]}. Get the checkpoint again.")
         found.append((linear_of(config), weights))
     return found
 
@@ -246,7 +246,7 @@ def refuse_unfit_dense(folder, dense, width):
         if linear.width != width or {name: tuple(tensor.shape) for name, tensor in weights.items()} != shapes:
             has = ", ".join(f"{name} {list(tensor.shape)}" for name, tensor in weights.items())
             said = f"a linear layer of {folder} has {has}; its config.json says {linear.width} to {linear.out}"
-            raise Refusal(f"{KEY}: {said}, and {width} numbers come in. Get the checkpoint anew.")
+            raise Refusal(f"{KEY}: {said}, but its input has {width} dimensions. Get the checkpoint again.")
         width = linear.out
 
 
@@ -304,7 +304,7 @@ def read_config(folder):
         known = "an encoder or a decoder of texts that transformers has, such as bert or qwen3"
         raise Refusal(f"{KEY}: {path} has model_type {model_type!r}. Give {known}.")
     if config.get("pad_token_id", 0) is None and model_type in {*AFTER_PADDING, "modernbert"}:
-        raise Refusal(f"{KEY}: {path} has pad_token_id null, with which no {model_type} computes. Write its number.")
+        raise Refusal(f"{KEY}: {path} has pad_token_id null, which {model_type} cannot use. Write its number.")
     return config
 
 
@@ -331,7 +331,7 @@ def refuse_no_weights(folder, backbone):
         zero = weights.ndim > 1 and "token_type" not in name and not weights.any()
         if zero or not weights.isfinite().all():
             wrong = "all zero" if zero else "not finite"
-            raise Refusal(f"{KEY}: the weights {name} in {folder} are {wrong}. Get the checkpoint anew.")
+            raise Refusal(f"{KEY}: the weights {name} in {folder} are {wrong}. Get the checkpoint again.")
 
 
 def refuse_unfit_tokenizer(folder, tokenizer, vocab_size, pooling):
@@ -339,13 +339,13 @@ def refuse_unfit_tokenizer(folder, tokenizer, vocab_size, pooling):
     to take: of a damaged file the library may take special tokens alone, or none."""
     if set(tokenizer.get_vocab()) <= set(tokenizer.all_special_tokens):
         raise Refusal(
-            f"{KEY}: the tokenizer of {folder} has special tokens alone. Give the tokenizer.json of the checkpoint."
+            f"{KEY}: the tokenizer of {folder} has special tokens only. Give the tokenizer.json of the checkpoint."
         )
     with refusing(f"{KEY}: {folder} has no usable tokenizer"):
         normal = backend.normalizer.normalize_str(PROBE) if (backend := tokenizer.backend_tokenizer).normalizer else ""
     if len(normal) > MOST_GROWTH * len(PROBE):
         grows = f"makes {len(normal):,} characters of {len(PROBE)}"
-        raise Refusal(f"{KEY}: the normaliser in the tokenizer.json of {folder} {grows}. Get the checkpoint anew.")
+        raise Refusal(f"{KEY}: the normaliser in the tokenizer.json of {folder} {grows}. Get the checkpoint again.")
     with refusing(f"{KEY}: {folder} has no usable tokenizer"):
         tokenizer.backend_tokenizer.encode(PROBE)  # of a text with unknown characters
     if pooling == "cls" and not around_text(tokenizer.backend_tokenizer)[0]:

@@ -57,7 +57,7 @@ def with_head(folder, seed):
     backbone = [name for name in missing if name.startswith(f"{model.base_model_prefix}.") and ".pooler." not in name]
     if backbone or (missing and not own):
         lacks = (backbone or missing)[0]
-        raise Refusal(f"{folder} lacks {len(missing)} weights of its model_type, for example {lacks}. Get it anew.")
+        raise Refusal(f"{folder} lacks {len(missing)} weights of its model_type, for example {lacks}. Get it again.")
     log.info("%d weights of the head are drawn from the seed: %s", len(missing), ", ".join(missing) or "none")
     return model, missing
 

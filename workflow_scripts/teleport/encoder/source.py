@@ -109,7 +109,7 @@ def read_index(path, key=KEY):
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):  # ValueError: no JSON, or not in UTF-8
         pass
     form = '{"weight_map": {WEIGHT: FILE.safetensors}}, of files beside it'
-    raise Refusal(f"{key}: {path} is not of the form {form}. Get the checkpoint anew.")
+    raise Refusal(f"{key}: {path} is not of the form {form}. Get the checkpoint again.")
 
 
 def is_ranker(folder):

@@ -65,7 +65,7 @@ def separator_of(title, tokenizer, special):
     if title == "sep":
         if special["sep"] is None:
             raise Refusal(
-                "encoder.title is sep, but the checkpoint's tokenizer ends no text with a token of its own. Set "
+                "encoder.title is sep, but the checkpoint's tokenizer ends no text with a special token. Set "
                 "encoder.title to space or none."
             )
         return f" {tokenizer.id_to_token(special['sep'])} "

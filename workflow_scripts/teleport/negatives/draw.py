@@ -96,7 +96,7 @@ def slots_by_weight(candidates, log_weights_QS, count):
     wrong = candidates.available_QS & (np.isnan(log_weights_QS) | (log_weights_QS == np.inf))
     if wrong.any():
         raise Refusal(
-            "negatives.draw: the weight of a candidate is infinite or no number, because a score is. Look at the "
+            "negatives.draw: the weight of a candidate is not finite, because a score is not. Look at the "
             "scores, or take another draw."
         )
     uniform_QS = ((candidates.random_QS() >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53  # in (0, 1)

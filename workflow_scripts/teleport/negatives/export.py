@@ -41,7 +41,7 @@ def export_pool(negatives, corpus, train, folder, wanted=Wanted()):  # noqa: B00
     width, short, number = pool.most(wanted.most) if form.one_row else 0, 0, 0
     if wanted.hardest and not pool.scored:
         raise Refusal(
-            f"{negatives.folder}: nobody has scored these negatives, so none is the hardest. Leave --order out, or "
+            f"{negatives.folder}: these negatives have no scores, so none is the hardest. Leave --order out, or "
             "export a pool that a checkpoint has mined, whose vectors are still there (keep_vectors)."
         )
     with open(f"{folder}/lines", "w", encoding="utf-8", newline="") as file:

@@ -59,7 +59,7 @@ def run(job):
     if not any(map(len, lists)) and not counts["unmatched"]:
         which = "hard_negative_ctxs of its questions" if form == "dpr" else "lists of negatives of its queries"
         empty = counts["lines"] - counts["other_queries"]
-        raise Refusal(f"{path}: the {which} are empty, all {empty}. Give a file with negatives, or mine some.")
+        raise Refusal(f"{path}: all {empty} {which} are empty. Give a file with negatives, or mine some.")
     if not any(map(len, lists)):
         remedy = SAME_TOKENIZER if form == "token-ids" else GIVE_NAMES
         raise Refusal(f"{path}: none of its negatives is in the collection. {remedy}")
@@ -75,7 +75,7 @@ def scores_of(place, negatives):
     """float32 [n]: the scores of negatives of a file, NaN where it has none."""
     given = [each.get("score") if isinstance(each, dict) else None for each in negatives]
     if wrong := [score for score in given if score is not None and type(score) not in (int, float)]:
-        raise Refusal(f"{place}: the score {wrong[0]!r} is no number. Correct it, or leave it out.")
+        raise Refusal(f"{place}: the score {wrong[0]!r} is not a number. Correct it, or leave it out.")
     return np.array([np.nan if score is None else score for score in given], np.float32)
 
 

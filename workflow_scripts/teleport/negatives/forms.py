@@ -108,7 +108,7 @@ def write_labeled_list(mined, scores):
 
 def write_triples(mined, scores):
     if scores:
-        raise Refusal("the form triples has ids alone, and no place for scores. Take another form.")
+        raise Refusal("the form triples has only ids and cannot hold scores. Take another form.")
     for negative in mined.negatives:
         yield mined.query_id, mined.positives[0]["docid"], negative["docid"]
 
@@ -203,7 +203,7 @@ def read_labeled_list(path):
         values = list(record.values())[:2]
         require(place, record, {"labels": list})
         if not isinstance(values[0], str) or not isinstance(values[1], list) or len(values[1]) != len(record["labels"]):
-            raise Refusal(f"{place}: the first columns are no query and a passage for each of its labels. Correct it.")
+            raise Refusal(f"{place}: the first columns are not a query and one passage per label. Correct it.")
         passages = scored(place, values[1], record.get("scores"))
         for key in ORIGIN[1:]:
             for passage, value in zip(passages, record.get(f"{key}s") or (), strict=False):
@@ -242,11 +242,11 @@ def require(place, record, types):
 def scored(place, texts, scores):
     """Passages (list of dict) of texts and, where there are some, their scores."""
     if not all(isinstance(text, str) for text in texts):
-        raise Refusal(f"{place}: a passage is no text. Correct the line.")
+        raise Refusal(f"{place}: a passage is not a text. Correct the line.")
     if scores is None:
         return [{"whole": text} for text in texts]
     if not isinstance(scores, list) or len(scores) != len(texts):
-        raise Refusal(f"{place}: there are {len(texts)} passages and other scores. Give one score for each passage.")
+        raise Refusal(f"{place}: {len(texts)} passages, but another number of scores. Give one score per passage.")
     return [{"whole": text} | known_score(score) for text, score in zip(texts, scores, strict=True)]
 
 

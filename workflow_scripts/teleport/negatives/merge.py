@@ -87,7 +87,9 @@ class Merge:
         earlier = (source.pool.names for source in sources.values() if hasattr(source, "pool"))
         self.names = list(dict.fromkeys([*sources, *chain.from_iterable(earlier)]))
         if len(self.names) > 8 * FIELDS["sources"]().itemsize:
-            raise Refusal(f"negatives: a pool tells 16 sources apart, and has {', '.join(self.names)}. Take fewer.")
+            raise Refusal(
+                f"negatives: a pool can have at most 16 sources, but has {', '.join(self.names)}. Take fewer."
+            )
 
     def draw(self, name, first, last):
         """Negatives of one source: (`Items` [Q, N], filled_QN)."""

@@ -75,10 +75,10 @@ def run(job):
     if had and not left:
         kind = job.settings.relabel.kind
         raise Refusal(
-            f"negatives.relabel {kind} leaves no query a negative. Look at the scores that it reads, or its settings."
+            f"negatives.relabel {kind} leaves no query a negative. Check the scores that it reads, and its settings."
         )
     if left < had:
-        log.warning("%d of %d queries have no negative after relabelling: nobody trains on them", had - left, had)
+        log.warning("%d of %d queries have no negative after relabelling and are not trained on", had - left, had)
     facts = {"queries": had, "negatives": int(after_Q.sum()), "relabelled": dict(listed.number)}
     facts |= {"dropped_queries": dropped, "empty_queries": had - left - dropped}
     return facts | {"pairs": pairs, "without_verdict": dict(unknown)}

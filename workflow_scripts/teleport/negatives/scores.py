@@ -65,7 +65,7 @@ class PairTable:
             pair = np.flatnonzero(~there)[0]
             raise Refusal(
                 f"{self.name} has no score of the query {self.named('query', rows[pair])} with the passage "
-                f"{self.named('passage', passages[pair])}. Score this pair too, or leave out what asks for it."
+                f"{self.named('passage', passages[pair])}. Score this pair too, or remove the setting that needs it."
             )
         scores = np.array(self.scores[places], np.float32) if len(self.scores) else np.empty(len(there), np.float32)
         scores[~there] = np.nan
@@ -91,7 +91,7 @@ def require_informative(scores, made_by):
     """Raise Refusal for scores (float array) that teach nothing: all are the same. made_by: of them, for the message"""
     if len(scores) > 1 and np.min(scores) == np.max(scores):
         raise Refusal(
-            f"{made_by}: all {len(scores):,} scores are {scores[0]:g}, which tells no passage from another. Give the "
+            f"{made_by}: all {len(scores):,} scores are {scores[0]:g}, so no passage differs from another. Give the "
             "scores of a trained model."
         )
 

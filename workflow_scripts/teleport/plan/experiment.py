@@ -185,7 +185,9 @@ class Trajectory:
         if named == "previous":
             return self.episodes[max(settings.entry - 1, number - 1 - settings.lag)]
         if settings.lag:
-            raise Refusal(f"{place} names one, and lag counts back from the last. Set lag to 0, or this to previous.")
+            raise Refusal(
+                f"{place} names a checkpoint, but lag counts back from the last one. Set lag to 0, or this to previous."
+            )
         if isinstance(named, Start) and named.experiment == self.name:
             wanted = number - 1 if named.episode == "last" else named.episode
             if not 0 <= wanted < number:
@@ -277,7 +279,7 @@ class Also(Elsewhere):
         """The `Mining` of the episode of another one, `main`, by the same checkpoints."""
         place = f"experiments.{self.name}: also"
         if main.settings.has_pool and "file" in main.settings.negatives.drawn:
-            raise Refusal(f"{place}: negatives.file is of one collection. Leave the source `file` out.")
+            raise Refusal(f"{place}: negatives.file belongs to one collection. Leave the source `file` out.")
         number, miner = main.miner.number, main.miner.checkpoint
         other = None if number is not None else Episode(None, miner, Vectors(self, miner, main.number, "-miner"))
         self.mined = Mining(self, main.number, main.settings, other or self.episodes[number])

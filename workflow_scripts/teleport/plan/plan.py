@@ -233,7 +233,7 @@ class Plan:
         one, two = (encoder.model_dump(exclude=MAY_CHANGE) for encoder in encoders)
         if one != two:
             remedy = "Make them equal; only lengths, prefixes, chunks and vectors may differ."
-            raise Refusal(f"{where}: {start.experiment} has other settings of `encoder`. {remedy}")
+            raise Refusal(f"{where}: {start.experiment} has other `encoder` settings. {remedy}")
         episodes = self.trajectory(start.experiment, trajectory.seed).episodes
         number = episodes[-1].number if start.episode == "last" else start.episode
         if not 0 <= number < len(episodes):
@@ -270,7 +270,9 @@ class Plan:
         """The tokens stage of "passages" or "queries.SPLIT" that BM25 reads: the encoder's own where it puts nothing
         before a text. Raises Refusal without an encoder."""
         if encoder is None:
-            raise Refusal("bm25.terms is subwords, and the configuration has no encoder. Add one, or take characters.")
+            raise Refusal(
+                "bm25.terms is subwords, and the configuration has no encoder. Add one, or set terms to characters."
+            )
         encoder = completed(encoder).model_copy(update={"query_prefix": "", "passage_prefix": ""})
         tokenizer = Stage("pretrained", pretrained_settings(encoder, 0), {})
         return tokens_stage(self, encoder, texts, tokenizer)

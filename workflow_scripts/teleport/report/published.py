@@ -36,21 +36,23 @@ class Column(Section):
         description="`name` of the configuration whose figures belong here; null: nothing here measures it, they are "
         "only cited."
     )
-    kind: KINDS | None = Field(None, description="Instead of the table's.")
-    figure: str | None = Field(None, description="Of the kinds with several: which, where the row does not say it.")
+    kind: KINDS | None = Field(None, description="Replaces the table's.")
+    figure: str | None = Field(None, description="Which figure, for kinds with several, if the row names none.")
     split: str | None = Field(None, description="The split that is scored.")
     measure: str | None = Field(None, description="The measure, as in evaluation.measures.")
-    reranked: bool = Field(False, description="Of the re-ranked candidates of evaluation.rerank.")
-    scale: NumberOrNull = Field(None, gt=0, description="Instead of the table's.")
-    decimals: IntegerOrNull = Field(None, ge=0, description="Instead of the table's.")
+    reranked: bool = Field(False, description="Whether it measures the re-ranked candidates of evaluation.rerank.")
+    scale: NumberOrNull = Field(None, gt=0, description="Replaces the table's.")
+    decimals: IntegerOrNull = Field(None, ge=0, description="Replaces the table's.")
 
 
 class Ours(Section):
     """The stages whose figures stand beside a row."""
 
     experiment: str = Field(description="An experiment by its name, or `BM25`.")
-    episode: EpisodeNumber | Literal["last"] = Field("last", description="After which episode; 0: before the first.")
-    figure: str | None = Field(None, description="Instead of the row's or the column's.")
+    episode: EpisodeNumber | Literal["last"] = Field(
+        "last", description="The checkpoint after this episode; 0: before the first."
+    )
+    figure: str | None = Field(None, description="Replaces the row's or the column's.")
 
 
 class Row(Section):
@@ -66,8 +68,8 @@ class Row(Section):
         {}, description="Column → what stands there instead of `ours`; null: nothing, it is only cited."
     )
     released: str | None = Field(None, description="The entry of `external` that is this system as its makers gave it.")
-    figure: str | None = Field(None, description="Of the kinds with several: which, such as `episode 1` of hours.")
-    query: str | None = Field(None, description="Of the kind `queries`: the id of the query.")
+    figure: str | None = Field(None, description="Which figure, for kinds with several, such as `episode 1` of hours.")
+    query: str | None = Field(None, description="For the kind `queries`: the query's id.")
 
 
 class Tolerance(Section):
@@ -132,7 +134,7 @@ class PublishedTable(Section):
             if len(row.values) != len(names):
                 raise Refusal(f"row {row.system!r} has {len(row.values)} values for {len(names)} columns")
             if unknown := set(row.cells) - set(names):
-                raise Refusal(f"row {row.system!r} has cells of {min(unknown)!r}, which is no column")
+                raise Refusal(f"row {row.system!r} has cells for {min(unknown)!r}, which is not a column")
         for cell in self.cells.values():
             row, column, rule = cell.row, cell.column, FIGURES.get(cell.kind)
             if rule and cell.ours and not re.fullmatch(rule, cell.figure or ""):
@@ -199,11 +201,11 @@ def joint_table(name, plans):
     path, names = published_path(name), [plan.config.name for plan in plans]
     filling = {column.configuration for column in read_published(path).columns if column.configuration}
     if len(set(names)) < len(names):
-        raise Refusal(f"two of the configurations are called {max(names, key=names.count)!r}: name each once.")
+        raise Refusal(f"two configurations are called {max(names, key=names.count)!r}: give each once.")
     if idle := [each for each in names if each not in filling]:
         can = " and ".join(sorted(filling)) or "no configuration"
         who = f"the configuration {idle[0]!r}" if idle[0] else "a configuration without a name"
-        raise Refusal(f"{who} fills nothing of the table {name}: {can} can.")
+        raise Refusal(f"{who} fills no cell of the table {name}; {can} can.")
     return Path("results/published") / "+".join(names), planned_table(path, *plans)
 
 

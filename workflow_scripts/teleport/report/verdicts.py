@@ -129,10 +129,11 @@ def pairs_of_rows(rows, scores, significance, column, split):
 
 
 def verdicts(rows, means, pairs, level, references=()):
-    """[(index of a row, sentence without its point)]: what the tests say of the last episode of each trained system,
-    best first, beside what nothing here has trained (the first three of such rows) and its episode before, by the
-    `pairs` of one column, whose p-values Holm's correction holds together. Of runs from elsewhere alone: of each beside
-    the `references`, labels of the table's baselines. means: of that column, float by row."""
+    """[(index of a row, sentence without its full stop)] about the last episode of each trained system, best first.
+
+    It is compared with the first three untrained rows and with its episode before, by the `pairs` of one column, whose
+    p-values are Holm-corrected together. If all rows are runs from elsewhere, each is compared with the `references`,
+    labels of the table's baselines. means: of that column, float by row."""
     judged = [i for i in range(len(rows)) if not np.isnan(means[i])]
     trained = [i for i in judged if rows[i]["seeds"]]
     untrained = [i for i in judged if not rows[i]["seeds"] and (trained or rows[i]["system"] in references)][:3]

@@ -91,7 +91,7 @@ class Artefact:
             raise Refusal(f"{self.folder} has no artefact {name!r}; its manifest lists {sorted(files)}.")
         for file in listed:
             if self.is_deleted(file):
-                raise Refusal(f"{self.folder / file} was removed after it was read (keep_vectors). {self.remedy}")
+                raise Refusal(f"{self.folder / file} was deleted after it was read (keep_vectors). {self.remedy}")
             check_file(self.folder / file, files[file], full, self.remedy)
         return self.folder / name
 

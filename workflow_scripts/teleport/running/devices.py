@@ -133,9 +133,9 @@ def choose(devices, count, folder, held):
 
 
 def cluster_job():
-    """The id of the cluster's job that this process is of, if the devices it sees are that job's alone; else None.
+    """The id of the cluster's job that this process belongs to, if the devices it sees are that job's alone; else None.
 
-    Slurm shows a job its own devices. Of the others a job that was given none in CUDA_VISIBLE_DEVICES may see all.
+    Slurm shows a job only its own devices. With other schedulers, a job without CUDA_VISIBLE_DEVICES may see all.
     """
     names = JOB_IDS if VISIBLE in os.environ else JOB_IDS[:1]
     return next((os.environ[name].replace("/", "_") for name in names if os.environ.get(name)), None)

@@ -73,8 +73,8 @@ def share(path):
 def part_of(path):
     """Yields the name (Path) under which a file or folder is made, to be renamed to `path`; folders above it are made.
 
-    The name is this process's own: of several that write one file, the last one's is there whole. What is left under it
-    goes at the end, and what a killed process of this machine has left of the same `path` at the beginning.
+    The name is this process's own: if several processes write one file, the last whole file stays. A file left under
+    the name is removed at the end; files that killed processes of this machine left for `path` are removed first.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -109,8 +109,8 @@ def remove(path):
 def require_output(path, folder=False):
     """Raise Refusal unless `path`, which a person names, may become a file of ours (folder: a folder).
 
-    What is there already must be a regular file, which is replaced (folder: an empty folder): a rename would replace
-    whatever it is, /dev/null too, and what a link leads to may be a person's own. The folder above must take new files.
+    An existing `path` must be a regular file, which is replaced (folder: an empty folder): a rename would replace
+    anything, even /dev/null, and the target of a link may belong to a person. The folder above must take new files.
     """
     path = Path(path)
     try:

@@ -170,7 +170,7 @@ def memory_remedy(rule="RULE"):
 def if_killed(kind="RULE"):
     """Shell: what follows `||` after the command of a stage, so that a killed process still says what helps.
 
-    Where the kernel has counted no kill for want of memory since this was asked, it is not said to have done it.
+    If the kernel has counted no out-of-memory kill since this command was made, the message does not blame the kernel.
     """
     kernel = Path("/proc/vmstat")
     counts = kernel.read_text() if kernel.exists() else ""

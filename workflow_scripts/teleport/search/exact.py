@@ -7,13 +7,13 @@ largest product less its bound. At the end the kept passages get their exact sco
 result depends on the vectors alone: device, number format, blocks and parts are a matter of speed and decide no bit.
 
 A query that would keep more passages than it has room for is crowded: the products cannot tell its passages apart. It
-is searched again with products in float64. What is crowded even then (thousands of copies of a vector at its last rank)
-is scored exactly with all passages.
+is searched again with products in float64. If it is crowded even then (thousands of copies of a vector at its last
+rank), it is scored exactly with all passages.
 
 On a GPU products are of float16 numbers, which tensor cores sum in float32 and give out in float16: half the memory to
-write and read. Vectors that are stored in float32 are reduced: less their mean, which shifts all scores of a query
-alike (the vectors of an encoder that does not normalise are almost parallel), scaled by a power of two and rounded;
-what a passage loses is measured.
+write and read. Vectors that are stored in float32 are reduced in three steps: their mean is subtracted, which shifts
+all scores of a query alike (vectors of an encoder that does not normalise are almost parallel); they are scaled by a
+power of two; they are rounded. The loss of each passage is measured.
 """
 
 import warnings
@@ -408,8 +408,8 @@ class Candidates:
             self.keep(rows_H[places[0]], lower_N, upper_HS[places], ids_N)
 
     def keep(self, rows_N, lower_N, upper_N, ids_N):
-        """Keep some passages; rows_N: ascending, the query of each. Where the room is full what cannot be in the list
-        any more is dropped; a query that stays full is crowded."""
+        """Keep some passages; rows_N: ascending, the query of each. When the room is full, passages that cannot be in
+        the list any more are dropped; a query that stays full is crowded."""
         every_Q = torch.arange(len(self.count_Q) + 1, device=self.device)
         while len(rows_N):
             starts_Q = torch.searchsorted(rows_N, every_Q)

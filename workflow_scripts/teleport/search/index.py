@@ -1,9 +1,9 @@
 """Stage `index`: makes sure that vectors can be searched, and builds the index; faiss's indexes as they are searched.
 
 "Flat" is the vectors themselves, which stay where `encode` wrote them. Other indexes are faiss's, by its
-`index_factory`; they lose neighbours. Where negatives are mined with the index, how many is measured here: recall
-against exact search on a seeded sample of the training queries stands in this stage's manifest before anything is
-mined. Where queries of several checkpoints search one index, the stage `retrieve` measures it.
+`index_factory`; they lose neighbours. If negatives are mined with the index, this stage measures the loss: its
+manifest has the recall against exact search on a seeded sample of the training queries, before anything is mined. If
+queries of several checkpoints search one index, the stage `retrieve` measures it.
 """
 
 import time
@@ -153,7 +153,7 @@ class Approximate:
             wider = {"ivf": "raise its nprobe", "hnsw": "raise its efSearch"}
             raise Refusal(
                 f"mining.index {self.settings} finds only {int((ids_QK[short[0]] >= 0).sum())} passages for a query, "
-                f"depth {depth} is asked for ({len(short)} of {len(ids_QK)} queries are concerned): "
+                f"but depth is {depth} ({len(short)} of {len(ids_QK)} queries have too few): "
                 f"{wider.get(self.settings.kind, 'choose another index')}, or lower mining.depth."
             )
         scores_QK = np.empty(ids_QK.shape, np.float32)

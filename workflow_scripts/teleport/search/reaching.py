@@ -27,9 +27,7 @@ def kernel_exists(device):
     if find_spec("triton") is None:
         lacks.append("the package triton")
     if lacks:
-        log.warning(
-            "the search selects passages more slowly on this GPU, because it is missing %s", " and ".join(lacks)
-        )
+        log.warning("the search selects passages more slowly on this GPU because it has no %s", " and ".join(lacks))
     return not lacks
 
 

@@ -13,8 +13,8 @@ SplitName = Annotated[str, Field(pattern=NAME)]
 class TrainQueries(Section):
     """So many training queries, drawn by their ids: more of them have those of fewer among them."""
 
-    count: Natural = Field(description="Training queries that are kept; all where there are fewer.")
-    seed: Integer = Field(0, description="Of the draw; seeds of experiments share the queries.")
+    count: Natural = Field(description="How many training queries are kept; all if there are fewer.")
+    seed: Integer = Field(0, description="Seed of the draw; all seeds of experiments share these queries.")
 
 
 class Judged(Section):
@@ -24,18 +24,24 @@ class Judged(Section):
     patterns: ClassVar = ()
     has_texts: ClassVar = True
 
-    positive_grade: Natural = Field(1, lt=2**31, description="Lowest grade trained on; see negatives.relevant_grade.")
-    positives: Literal["given", "answers"] = Field(
-        "given", description="Of training queries: those judged; or else the best passage found with an answer (QA)."
+    positive_grade: Natural = Field(
+        1, lt=2**31, description="Lowest grade of a training positive; see negatives.relevant_grade."
     )
-    train_queries: TrainQueries | None = Field(None, exclude_if=is_none, description="Only some of them; null: all.")
+    positives: Literal["given", "answers"] = Field(
+        "given",
+        description="Positives of training queries. given: the judged ones; answers: for a query without one, the "
+        "best retrieved passage with an answer (QA).",
+    )
+    train_queries: TrainQueries | None = Field(
+        None, exclude_if=is_none, description="Train on some of the training queries; null: on all."
+    )
     drop: Unique[Literal["empty", "repeated", "dangling"]] | None = Field(
         None,
         exclude_if=is_none,
-        description="What is left out and counted, and not refused. empty: passages and queries without text, and "
-        "questions of DPR's without a positive; repeated: of an id or a judged pair that comes twice, all but the "
-        "first; dangling: judgments and answers of queries or passages that are not there (a positive that is not "
-        "there stays one that no run can find).",
+        description="What is left out and counted instead of refused. empty: passages and queries without text, and "
+        "DPR's questions without a positive; repeated: all but the first of an id or a judged pair; "
+        "dangling: judgments and answers of missing queries or passages (a missing positive still "
+        "counts, and no run can find it).",
     )
 
     def split_names(self):
@@ -64,7 +70,7 @@ class Expected(Section):
 
     bytes: Natural | None = Field(None, description="Expected size.")
     sha256: str | None = Field(None, pattern="^[0-9a-f]{64}$", description="Expected SHA-256.")
-    md5: str | None = Field(None, pattern="^[0-9a-f]{32}$", description="Expected MD5, where only that is published.")
+    md5: str | None = Field(None, pattern="^[0-9a-f]{32}$", description="Expected MD5, if only that is published.")
 
 
 class Download(Expected):
@@ -76,9 +82,9 @@ class Download(Expected):
 class Fetched(Judged):
     """What may be fetched: official files, from mirrors to data/downloads, or lying in a local folder."""
 
-    local: str | None = Field(None, description="A folder with all of `files`, instead of any download.")
+    local: str | None = Field(None, description="A folder that has all `files`; then nothing is downloaded.")
     licences: dict[Annotated[str, Field(pattern=NAME)], str] = Field(
-        {}, description="Set → terms of use that whoever runs this accepts; shown once, noted in data/licences."
+        {}, description="Name → terms of use that you accept by running this; shown once, noted in data/licences."
     )
     files: dict[Annotated[str, Field(pattern=NAME)], Download] = Field({}, description="File name → origin.")
 
@@ -121,7 +127,9 @@ class Counts(Section):
 
     passages: Natural = Field(description="Passages of the corpus.")
     queries: dict[str, Integer] = Field(description="Queries of each split.")
-    positives: dict[str, Integer] = Field({}, description="Positives of each split; one per query where not given.")
-    passage_tokens: NumberOrNull = Field(None, gt=0, description="Mean tokens per passage, cut, special ones too.")
-    query_tokens: NumberOrNull = Field(None, gt=0, description="The same of queries.")
+    positives: dict[str, Integer] = Field({}, description="Positives of each split; if not given, one per query.")
+    passage_tokens: NumberOrNull = Field(
+        None, gt=0, description="Mean tokens per passage, after cutting, special tokens included."
+    )
+    query_tokens: NumberOrNull = Field(None, gt=0, description="Mean tokens per query, counted likewise.")
     download_bytes: Natural | None = Field(None, description="Bytes of collection.files, if sizes are not published.")

@@ -21,17 +21,19 @@ class Ablation(Section):
     baseline: Baselines | None = Field(
         None, description="Row label that the others are tested against, or mark → label or labels; null: no test."
     )
-    test: Test | dict[str, Test] | None = Field(None, description="Instead of evaluation.significance's.")
-    level: Level | dict[str, Level] | None = Field(None, description="Instead of evaluation.significance's.")
+    test: Test | dict[str, Test] | None = Field(None, description="Replaces that of evaluation.significance.")
+    level: Level | dict[str, Level] | None = Field(None, description="Replaces that of evaluation.significance.")
     columns: list[Literal["negatives", "loss", "episodes", "refreshes", "gap", "index", "seconds"]] = Field(
         [],
-        description="Columns on the system. refreshes: how often a checkpoint mined; gap: steps between a checkpoint "
-        "and the use of what it mined, in the last mined episode; index: what evaluation searches, and its size.",
+        description="Columns about the system. refreshes: how often a checkpoint mined; gap: steps from a "
+        "checkpoint to the use of its negatives, in the last mined episode; index: the index that "
+        "evaluation searches, and its size.",
     )
     bm25: bool = Field(False, description="Whether BM25 has the first row.")
-    also: list[str] = Field([], description="Experiments of the configuration's other tables with a row here, too.")
+    also: list[str] = Field([], description="Experiments of other tables that also get a row here.")
     every_episode: bool = Field(
-        False, description="A row for every episode, compared with the baseline's of the same one; false: for the last."
+        False,
+        description="A row for every episode, compared with the baseline's same episode; false: for the last only.",
     )
     experiments: dict[str, dict] = Field(min_length=1, description="Name → overrides, one row each.")
 
@@ -40,7 +42,7 @@ class Report(Section):
     """The report page."""
 
     queries: Natural | Literal["all"] = Field(
-        200, description="Queries of each split shown in full, with their negatives and top tens; or all."
+        200, description="How many queries of each split are shown in full, with negatives and top tens; or all."
     )
 
 
@@ -50,30 +52,34 @@ class Config(Defaults):
     name: str | None = Field(None, pattern=NAME, description="Sub-folder of results/tables, /experiments and /report.")
     collection: CollectionSource = Field(description="Where passages, queries and judgments come from.")
     counts: Counts | None = Field(None, description="Expected sizes of the collection, for `teleport forecast` alone.")
-    encoder: Encoder | None = Field(None, description="The dual encoder of every experiment; needed if there is one.")
-    episodes: list[Override] | None = Field(None, description="One entry per episode; as for `encoder`.")
+    encoder: Encoder | None = Field(None, description="The dual encoder; needed for experiments.")
+    episodes: list[Override] | None = Field(None, description="One entry per episode; needed for experiments.")
     experiments: dict[str, dict] = Field({}, description="Name → overrides of the settings above.")
     ablations: dict[str, Ablation] = Field({}, description="One table per entry.")
     evaluation: Evaluation = Field(Evaluation(), description="Measures, splits, significance.")
     bm25: Bm25 | None = Field(Bm25(), description="The lexical baseline; null leaves it out.")
     external: Annotated[  # with null a file leaves out the entries of the files before it, instead of merging them
         dict[str, External] | None, AfterValidator(lambda entries: entries or {})
-    ] = Field({}, description="Name → a run or a checkpoint from elsewhere, one row each; null: none of those before.")
+    ] = Field(
+        {},
+        description="Name → a run or a checkpoint from elsewhere, one row each; null removes the entries of earlier "
+        "files.",
+    )
     published: list[str] = Field([], description="Published tables beside ours: names in config/published, or paths.")
     figures: dict[Annotated[str, Field(pattern=TABLE_NAME)], Figure] = Field(
-        {}, description="Figures of a paper besides those of the report page, by name; `teleport figures` draws both."
+        {}, description="Name → a paper's figure, which `teleport figures` draws beside those of the report page."
     )
     keep_vectors: Literal["all", "last", "none"] = Field(
         "all",
-        description="Which vectors stay when every planned stage has read them: all, those of each experiment's last "
-        "checkpoint, or none. The others are removed; `--forcerun` of their `encode` makes them again.",
+        description="Which vectors stay after every planned stage has read them: all, those of each experiment's "
+        "last checkpoint, or none. `--forcerun` of their `encode` restores them.",
     )
     artefacts: Unique[LocalPath] = Field(
         [],
-        description="Folders and archives of `teleport share`, or other folders `results`: each stage is taken from "
-        "there, where one of them has it, and else made. They decide no result.",
+        description="Folders and archives of `teleport share`, or other folders `results`. A stage that one of them "
+        "has is copied from there, not computed. They decide no result.",
     )
-    report: Report | None = Field(Report(), description="The report page; null: made only when it is asked for.")
+    report: Report | None = Field(Report(), description="The report page; null: made only on request.")
 
     @field_validator("collection", mode="before")
     @classmethod

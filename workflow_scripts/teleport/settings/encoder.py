@@ -42,15 +42,13 @@ class CheckpointSource(Section):
     @model_validator(mode="after")
     def commit_is_named(self):
         if (self.hub is None) != (self.revision is None):
-            raise Refusal("hub and revision go together: name the commit, so that the weights cannot change")
+            raise Refusal("hub and revision must be given together: name the commit, so that the weights cannot change")
         return self
 
     @model_validator(mode="after")
     def joined_parts_are_known(self):
         if self.packages and not self.sha256:
-            raise Refusal(
-                "packages needs sha256, that of the weights: nothing else says that all parts belong together"
-            )
+            raise Refusal("packages needs sha256 (of the weights): nothing else shows that all parts belong together")
         return self
 
     @property
@@ -63,10 +61,14 @@ class Pooling(Section):
     """How token vectors become the vector of a text."""
 
     pooling: Literal["cls", "mean", "last"] | None = Field(
-        None, description="From token vectors to that of a text (ANCE-Tele: cls); null: as the checkpoint's files say."
+        None,
+        description="How token vectors become a text's vector (ANCE-Tele: cls); null: as the checkpoint's files say.",
     )
     projection: IntegerOrNull = Field(
-        None, gt=0, le=65_536, description="Width of a linear + LayerNorm head (ANCE 768), drawn where new; null: none."
+        None,
+        gt=0,
+        le=65_536,
+        description="Width of a linear + LayerNorm head (ANCE: 768), drawn if the checkpoint has none; null: no head.",
     )
     normalize: bool | None = Field(
         None, description="Scale vectors to length 1 (ANCE-Tele: no); null: as the checkpoint's files say, else no."
@@ -78,16 +80,19 @@ class Lengths(Section):
     """How much of a text is encoded."""
 
     max_query_tokens: Tokens | None = Field(
-        None, description="With special tokens (ANCE-Tele Table 5: 32); null: as the checkpoint's files say, else 32."
+        None,
+        description="Longest query with special tokens (ANCE-Tele Table 5: 32); null: as the checkpoint says, else 32.",
     )
     max_passage_tokens: Tokens | None = Field(
-        None, description="With special tokens (Table 5: 128 MARCO, 156 QA); null: as the checkpoint says, else 128."
+        None,
+        description="Longest passage with special tokens (Table 5: 128 MARCO, 156 QA); null: as the checkpoint "
+        "says, else 128.",
     )
     chunks: Natural = Field(
         1,
         le=1024,
-        description="A passage has a vector for each of so many chunks of max_passage_tokens, as far as its text "
-        "goes, and scores by the best (ANCE MaxP: 4 x 512); 1: its beginning alone (FirstP).",
+        description="Most chunks of max_passage_tokens that a passage is encoded in; the best gives its score (ANCE "
+        "MaxP: 4 x 512); 1: its beginning only (FirstP).",
     )
 
 
@@ -96,31 +101,34 @@ class Encoded(Lengths):
 
     vectors: Literal["fp32", "fp16"] = Field(
         "fp32",
-        description="Numbers in which vectors of passages are kept; fp16: half the disk, and searches that find nearly "
-        "the same (the manifest of `encode` says how nearly).",
+        description="Number format of stored passage vectors; fp16: half the disk, nearly the same search results "
+        "(the manifest of `encode` says how near).",
     )
     truncate_dim: IntegerOrNull = Field(
         None,
         ge=1,
         exclude_if=is_none,
-        description="In a row of evaluation, the first so many components of every vector (Matryoshka), of length 1 "
-        "again with normalize; null: all.",
+        description="For evaluation alone: keep this many first components of every vector (Matryoshka), scaled to "
+        "length 1 again with normalize; null: all.",
     )
 
 
 class TextSettings(Section):
     """How texts are tokenised."""
 
-    title: Literal["sep", "space", "none"] = Field("sep", description="Between title and text; none: without title.")
+    title: Literal["sep", "space", "none"] = Field(
+        "sep", description="What stands between title and text; none: the title is left out."
+    )
     lower_case: bool | None = Field(None, description="Lower-case before tokenising; null: as the tokenizer does.")
     query_prefix: str | None = Field(
-        None, description="Before a query (E5: `query: `), within max_query_tokens; null: the checkpoint's prompt."
+        None,
+        description="Text before a query (E5: `query: `), counted in max_query_tokens; null: the checkpoint's prompt.",
     )
     passage_prefix: str | None = Field(
-        None, description="Before every passage and its title (E5: `passage: `); null: the checkpoint's prompt."
+        None, description="Text before every passage and its title (E5: `passage: `); null: the checkpoint's prompt."
     )
     max_characters: Natural | None = Field(
-        None, description="Passages are cut to so many characters before tokenising (ANCE, documents: 10,000)."
+        None, description="Passages are cut to this many characters before tokenising (ANCE, documents: 10,000)."
     )
 
 
@@ -131,8 +139,8 @@ class Cut(Section):
         None,
         ge=0,
         exclude_if=is_none,
-        description="Its first so many layers, as a start that is no retriever (0: the vectors of its words alone); "
-        "null: all.",
+        description="Start with this many of its first layers, so that it is no retriever yet (0: its word vectors "
+        "alone); null: all.",
     )
 
 
@@ -142,7 +150,7 @@ class Lora(Section):
     rank: Natural = Field(8, le=4096, description="Width of an adapter (Tevatron: 8).")
     alpha: Number = Field(64, gt=0, le=1e6, description="An adapter counts alpha / rank times (Tevatron: 64).")
     targets: Unique[Text] | None = Field(
-        None, min_length=1, description="Names of the linear layers that get one, such as q_proj; null: all."
+        None, min_length=1, description="Names of the linear layers that get an adapter, such as q_proj; null: all."
     )
 
 
@@ -150,7 +158,9 @@ class Adapted(Section):
     """Whether adapters are trained or the weights themselves."""
 
     lora: Lora | None = Field(
-        None, exclude_if=is_none, description="Adapters in every episode's training; null: all weights are trained."
+        None,
+        exclude_if=is_none,
+        description="Train low-rank adapters instead of the weights; null: all weights are trained.",
     )
 
 
@@ -160,17 +170,23 @@ class Encoder(TextSettings, Encoded, Pooling, Cut, Adapted):
     `encoder.completed.completed` replaces every null that the checkpoint's files may fill, before stages are planned.
     """
 
-    checkpoint: CheckpointSource = Field(description="Where episodes start; only passages beside a query_checkpoint.")
-    precision: Precision | None = Field(None, description="Of encoding; null: as training.precision, else auto.")
+    checkpoint: CheckpointSource = Field(
+        description="The checkpoint that episodes start from; with a query_checkpoint, the passages' encoder."
+    )
+    precision: Precision | None = Field(
+        None, description="Precision of encoding; null: as training.precision, else auto."
+    )
     scale: Number = Field(
         1.0, gt=0, le=1e6, description="Factor on inner products in the loss (ANCE-Tele 1, cosine about 20)."
     )
-    query_checkpoint: CheckpointSource | None = Field(None, description="That of queries, where two were published.")
+    query_checkpoint: CheckpointSource | None = Field(
+        None, description="The queries' encoder, if two were published; needs tied: false."
+    )
 
     @model_validator(mode="after")
     def two_checkpoints_make_two_encoders(self):
         if self.query_checkpoint and self.tied:
-            raise Refusal("query_checkpoint goes with tied: false only")
+            raise Refusal("query_checkpoint needs tied: false")
         return self
 
 

@@ -34,17 +34,20 @@ class Significance(Section):
 
     baseline: Baselines = Field(
         "Zero-shot",
-        description="Row to compare with: Zero-shot, BM25 or an experiment's label; or mark → label, or labels, of "
-        "which a marked row differs from each.",
+        description="Row to compare with: Zero-shot, BM25 or an experiment's label; or mark → label or labels (a "
+        "marked row differs from each).",
     )
     test: Test | dict[str, Test] = Field(
         "permutation",
-        description="Over queries: permutation (ANCE-Tele), or a two-sided paired t-test (STAR and ADORE); or split → "
-        "test, where others have the default.",
+        description="Test over queries: permutation (ANCE-Tele), or two-sided paired t-test (STAR and ADORE); or "
+        "split → test.",
     )
-    resamples: Integer = Field(9999, ge=99, le=10_000_000, description="Random sign flips (ANCE-Tele: permutation).")
+    resamples: Integer = Field(
+        9999, ge=99, le=10_000_000, description="Number of random sign flips (ANCE-Tele: permutation)."
+    )
     level: Level | dict[str, Level] = Field(
-        0.05, description="Marked as significant below this Holm-corrected p; or split → level, where others have 0.05."
+        0.05,
+        description="A row is marked if its Holm-corrected p is below this; or split → level (others: 0.05).",
     )
 
 
@@ -55,9 +58,9 @@ class Candidates(Section):
     form: Literal["trec", "tsv"] = Field(
         "trec", description="trec: a run of six columns. tsv: query id, passage id, anything (MARCO's top1000.dev)."
     )
-    bm25: Natural | None = Field(None, description="So many passages of our own BM25 run, instead of a file.")
+    bm25: Natural | None = Field(None, description="Re-rank this many passages of our BM25 run, instead of a file.")
     measures: Annotated[list[str], AfterValidator(known_measures)] | None = Field(
-        None, min_length=1, description="Of the re-ranked run; the split's when absent."
+        None, min_length=1, description="Measures of the re-ranked run; default: those of the split."
     )
 
     one_origin = exactly_one("file", "bm25")
@@ -67,38 +70,40 @@ class Against(Section):
     """A run that every other run of a split is compared with."""
 
     run: str = Field(description="BM25, or an entry of external that has a run of the split.")
-    split: str | None = Field(None, description="The first of evaluation.splits when absent.")
-    measure: str | None = Field(None, description="By which queries are won; the split's first when absent.")
+    split: str | None = Field(None, description="Default: the first of evaluation.splits.")
+    measure: str | None = Field(None, description="Measure by which queries are won; default: the split's first.")
 
 
 class Analyses(Section):
     """What the table `analyses` says of every system and episode besides its measures."""
 
-    errors: str | None = Field(None, description="Split of pairwise errors by exact ranks (STAR, ADORE: Table 1, dev).")
+    errors: str | None = Field(
+        None, description="Split whose pairwise errors are counted, by exact ranks (STAR, ADORE: Table 1, dev)."
+    )
     against: Against | None = Field(
         None, description="Overlap of the first 100 passages (ANCE, Table 6), and queries won, lost and tied (A.4)."
     )
     negatives: bool = Field(
         False,
-        description="Share of an episode's pool that is among the first 100 negatives of the checkpoint which was "
-        "trained on it (ANCE, Section 6.3); searches the training queries once more after the last episode.",
+        description="Share of an episode's pool among the first 100 negatives of the checkpoint trained on it "
+        "(ANCE, Section 6.3); the training queries are searched once more after the last episode.",
     )
     forgetting: bool = Field(
         False,
         description="Share of the training queries whose positive ranks lower after an episode than before it "
-        "(ANCE-Tele, Table 9), and of those where it ranks higher; searches them with every checkpoint.",
+        "(ANCE-Tele, Table 9), and share whose positive ranks higher; every checkpoint searches them.",
     )
 
     lookahead: bool = Field(
         False,
-        description="Searches also with the positives of the training queries, by every checkpoint that mines, so that "
+        description="Every checkpoint that mines also searches with the positives of the training queries, so that "
         "the report page tells which new negatives were near the positive before (ANCE-Tele, Figure 7).",
     )
 
     @model_validator(mode="after")
     def something_is_asked(self):
         if not (self.errors or self.against or self.negatives or self.forgetting or self.lookahead):
-            raise Refusal("nothing is asked for: give errors, against, negatives, forgetting or lookahead")
+            raise Refusal("analyses is empty: give errors, against, negatives, forgetting or lookahead")
         return self
 
 
@@ -107,22 +112,29 @@ class Evaluation(Collapse):
 
     splits: Unique[str] = Field(["test"], min_length=1, description="Query sets searched after every episode.")
     report_dev: bool = Field(
-        False, description="Report also splits that choose checkpoints (select: dev), as to choose settings by them."
+        False, description="Allow splits that choose checkpoints (select: dev) in tables, to choose settings by them."
     )
     depth: Depth = Field(
-        1000, description="Length of a run per query; left out, cut to the corpus; stated, fewer passages are an error."
+        1000,
+        description="Passages per query in a run. If set, a smaller corpus is an error; if not, it is cut to the "
+        "corpus.",
     )
     measures: list[str] | dict[str, list[str]] = Field(
-        ["RR@10", "nDCG@10", "R@100", "R@1000"], min_length=1, description="ir-measures names, Cov@k; or split → names."
+        ["RR@10", "nDCG@10", "R@100", "R@1000"],
+        min_length=1,
+        description="Names of ir-measures, or Cov@k; or split → names.",
     )
     ignore_own_text: bool = Field(
         False,
-        description="Take a query's own text out of its results: the passage of its id (BEIR's ignore_identical_ids, "
-        "as for ArguAna) and passages of its text. Off in the papers.",
+        description="Remove a query's own text from its results: the passage with its id (BEIR's "
+        "ignore_identical_ids, as for ArguAna) and passages with its text. Off in the papers.",
     )
     significance: Significance = Field(Significance(), description="The test that marks cells.")
     rerank: dict[str, Candidates] = Field(
-        {}, description="Split → candidates that every checkpoint re-ranks; their measures are columns of their own."
+        {}, description="Split → candidates that every checkpoint re-ranks; their measures get their own columns."
+    )
+    analyses: Analyses | None = Field(
+        None, description="What the table `analyses` shows; null: there is no such table."
     )
     out_of_domain: Unique[ConfigurationFile] = Field(
         [],
@@ -130,7 +142,6 @@ class Evaluation(Collapse):
         "and BM25, are evaluated there, too, by that file's splits, depth and measures; the first measure of each "
         "split is a column. Nothing is trained there.",
     )
-    analyses: Analyses | None = Field(None, description="What the table `analyses` has; null: there is none.")
 
     @field_validator("measures")
     @classmethod
@@ -139,14 +150,14 @@ class Evaluation(Collapse):
             known_measures(names)
             for _, group in groupby(sorted(names, key=meaning), meaning):
                 if len(same := list(group)) > 1:
-                    raise Refusal(f"one measure stands here as {' and '.join(same)}: leave one of them out")
+                    raise Refusal(f"{' and '.join(same)} are the same measure: leave one of them out")
         return measures
 
     @model_validator(mode="after")
     def splits_are_evaluated(self):
         by_split = isinstance(self.measures, dict)
         if missing := [split for split in self.splits if by_split and not self.measures.get(split)]:
-            raise Refusal(f"measures by split must name every split; it lacks {', '.join(missing)}")
+            raise Refusal(f"measures by split must name every split; missing: {', '.join(missing)}")
         named = {f"rerank.{split}": split for split in self.rerank}
         for key in ("test", "level"):
             value = getattr(self.significance, key)
@@ -156,7 +167,9 @@ class Evaluation(Collapse):
             if split and split not in self.splits:
                 raise Refusal(f"{key} needs the split {split!r} in splits, which has {', '.join(self.splits)}")
         if self.contrast_split and self.contrast_measure.startswith("Cov@"):
-            raise Refusal("analyses.against.measure must be one of judgments, such as nDCG@10, not answer coverage")
+            raise Refusal(
+                "analyses.against.measure must be computed from judgments, such as nDCG@10, not answer coverage"
+            )
         return self
 
     @property
@@ -177,14 +190,16 @@ class Evaluation(Collapse):
 class External(Section):
     """A system from elsewhere, scored but not trained here: runs in TREC's format, or a checkpoint."""
 
-    label: Line | None = Field(None, description="Name of the row in tables; the entry's name when absent.")
+    label: Line | None = Field(None, description="Name of the row in tables; default: the entry's name.")
     runs: dict[str, LocalPath] | None = Field(
         None,
         min_length=1,
         description="Split → run file, plain or .gz: TREC's six columns, or MS MARCO's query, passage, rank. Ties go "
         "as in trec_eval.",
     )
-    unknown_queries: Literal["error", "drop"] = Field("error", description="For lines of queries that the split lacks.")
+    unknown_queries: Literal["error", "drop"] = Field(
+        "error", description="What to do with lines whose query is not in the split."
+    )
     encoder: dict | None = Field(None, description="Settings of `encoder` that differ: its checkpoint, pooling, …")
 
     one_form = exactly_one("runs", "encoder")

@@ -37,22 +37,26 @@ class EpisodeTraining(Training):
     loss: ChosenLoss = Field(
         "softmax",
         validate_default=True,
-        description="softmax over all passages of the batch (ANCE-Tele, released); nll: pairs of positive and own "
-        "negative (ANCE); ranknet: pairs with all passages of the batch (STAR); hardest: the highest-scored passage of "
-        "the batch (NCE). With negatives.live: lambda, pairs weighed by ranks (ADORE), or ranknet-list, all weights 1. "
-        "By a teacher: kl, m3-kd, margin-mse, listmle, adr-mse, cl-drd, bixse, distill. The softmax, changed: "
-        "hardness, focal, bidirectional, joint, qwen3.",
+        description="softmax: over all passages of the batch (ANCE-Tele, released); nll: pairs of positive and own "
+        "negative (ANCE); ranknet: pairs with all passages of the batch (STAR); hardest: the "
+        "highest-scored passage of the batch (NCE). With negatives.live: lambda, pairs weighed by ranks "
+        "(ADORE), or ranknet-list, all weights 1. With a teacher: kl, m3-kd, margin-mse, listmle, "
+        "adr-mse, cl-drd, bixse, distill. Variants of softmax: hardness, focal, bidirectional, joint, "
+        "qwen3.",
     )
     masks: Unique[ChosenMask] = Field(
         [],
-        description="What is left out of a query's in-batch negatives; known_positives: those of the query (STAR); "
-        "above_positive, guide: what the model, or a teacher, scores above the positive (Qwen3; GISTEmbed).",
+        description="Which passages of the batch are no negatives of a query. known_positives: its positives "
+        "(STAR); above_positive, guide: those that the model, or a teacher, scores above the positive "
+        "(Qwen3; GISTEmbed).",
     )
     start_from: Literal["pretrained", "previous"] | Start = Field(
-        "pretrained", description="ANCE-Tele: pretrained. The first episode mines with {experiment: NAME}, too."
+        "pretrained",
+        description="Where training starts (ANCE-Tele: pretrained). With {experiment: NAME} the first episode also "
+        "mines with that checkpoint.",
     )
 
-    dev: Dev = Field(Dev(), description="What evaluate_every ranks.")
+    dev: Dev = Field(Dev(), description="The dev set that evaluate_every ranks.")
 
     @field_validator("dev")
     @classmethod
@@ -156,14 +160,14 @@ class Episode(Section):
             raise Refusal(f"training.widths does not go with loss {loss.kind}, which {compares}: leave one of them out")
         if training.memory and (among or live or (takes == "own" and not loss.own.get("softmax"))):
             raise Refusal(
-                f"training.memory is of losses that compare a query with all passages of the batch, and {loss.kind} "
-                "compares others: set it to 0, or take another loss"
+                f"training.memory needs a loss that compares a query with all passages of the batch, and {loss.kind} "
+                "does not: set it to 0, or take another loss"
             )
         by_scores = [mask.kind for mask in training.masks if has_function(MASKS[mask.kind], "mask_scores")]
         if by_scores and training.accumulate > 1 and has_function(LOSSES[loss.kind], "num_pairs"):
             raise Refusal(
-                f"training.masks: {by_scores[0]} looks at scores, and loss {loss.kind} is a mean over pairs, of which "
-                "nobody knows before how many each micro-batch keeps. Set training.accumulate to 1, or leave it out"
+                f"training.masks: {by_scores[0]} drops pairs by score, but loss {loss.kind} is a mean over pairs and "
+                "needs their number in each micro-batch beforehand. Set training.accumulate to 1, or leave the mask out"
             )
         own = own_settings(LOSSES[loss.kind].module).model_validate(loss.own)
         if hasattr(own, "require"):
@@ -205,7 +209,7 @@ class Episode(Section):
                 "training.negatives_per_query to 1 or more, without negatives.live, or negatives.relabel to null"
             )
         if self.has_pool and not names:
-            raise Refusal("negatives.counts has none: set training.negatives_per_query to 0 to train without")
+            raise Refusal("negatives.counts is empty: set training.negatives_per_query to 0 to train without a pool")
         for name in set(names) & negatives.ranks.keys() if self.has_pool else ():
             last, depth = negatives.ranks[name][-1][1], self.mining.depth
             if last > depth and SOURCES[name].needs != "file":
@@ -220,10 +224,10 @@ class Also(Section):
     """Another collection that is trained on, too."""
 
     config: ConfigurationFile = Field(
-        description="A configuration file: its collection is mined and trained on, too, and searched and evaluated as "
-        "that file says, in the table also-NAME, by the name of the file.",
+        description="A configuration file. Its collection is also mined and trained on, then searched and evaluated "
+        "as that file says, in the table also-FILE.",
     )
-    weight: Number = Field(gt=0, lt=1, description="Share of the batches; the collection of this file has the rest.")
+    weight: Number = Field(gt=0, lt=1, description="Share of the batches; this file's own collection has the rest.")
 
 
 class Defaults(Section):
@@ -231,19 +235,21 @@ class Defaults(Section):
 
     mining: Mining = Field(Mining(), description="How candidates are retrieved.")
     negatives: Negatives = Field(Negatives(), description="How the pool of an episode is made.")
-    training: EpisodeTraining | None = Field(None, description="How an episode trains; as for `encoder`.")
+    training: EpisodeTraining | None = Field(None, description="How an episode trains; needed for experiments.")
     teachers: dict[Annotated[str, Field(pattern=NAME)], Teacher] = Field(
-        {}, description="Name → whose scores draws, filters, masks and losses may compare (`scores: NAME`)."
+        {}, description="Name → a teacher, whose scores draws, filters, masks and losses may use (`scores: NAME`)."
     )
-    also: list[Also] = Field([], description="Other collections in one training; each batch is of one of them.")
-    search_index: FrozenIndex = Field(Index(), description="What evaluation searches: Flat, exactly; or PQ48.")
+    also: list[Also] = Field(
+        [], description="Other collections in the same training; each batch has queries of one collection."
+    )
+    search_index: FrozenIndex = Field(Index(), description="Index that evaluation searches: Flat (exact) or PQ48.")
     seeds: Unique[Integer] = Field([42], min_length=1, description="Root seeds; tables give means and deviations.")
 
 
 class WrittenExperiment(Defaults):
     """An experiment as it is written, with the configuration's settings where it has none of its own."""
 
-    label: Line | None = Field(None, description="Name of the row in tables; the experiment's name when absent.")
+    label: Line | None = Field(None, description="Name of the row in tables; default: the experiment's name.")
     about: About | None = Field(None, description="Where the method is published (config/methods).")
     encoder: Encoder
     episodes: list[Override] = Field(description="One entry per episode; an empty list is the zero-shot system.")
@@ -251,16 +257,16 @@ class WrittenExperiment(Defaults):
     @model_validator(mode="after")
     def few_enough(self):
         if sum(override.repeat for override in self.episodes) > MOST_EPISODES:
-            raise Refusal(f"episodes are more than {MOST_EPISODES}: repeat fewer")
+            raise Refusal(f"there are more than {MOST_EPISODES} episodes: repeat fewer")
         return self
 
     @model_validator(mode="after")
     def other_collections_are_possible(self):
         if (given := sum(each.weight for each in self.also)) >= 1:
-            raise Refusal(f"also: the weights sum to {given:g}, and this collection has the rest of 1: lower them")
+            raise Refusal(f"also: the weights sum to {given:g}, which leaves nothing for this collection: lower them")
         names = [Path(each.config).stem for each in self.also]
         if twice := next((name for name in names if names.count(name) > 1), None):
-            raise Refusal(f"also: two files are called {twice}, which names their tables: rename one")
+            raise Refusal(f"also: two files are called {twice}, and tables are named after the files: rename one")
         if self.also and self.teachers:
             raise Refusal("also: teachers judge pairs of one collection: leave one of the two out")
         return self

@@ -14,22 +14,22 @@ class Map(Section):
     """A query, its relevant passages and those that systems gave it, on a plane (ANCE, Figures 1, 6 and 7)."""
 
     kind: Literal["map"]
-    split: str = Field(description="Of the queries; train: the passages are the negatives of the last pool.")
-    queries: Queries = Field(3, description="Ids, or so many drawn at random.")
+    split: str = Field(description="Split of the queries; train: the passages are the negatives of the last pool.")
+    queries: Queries = Field(3, description="Query ids, or how many to draw at random.")
     vectors: Names = Field(description="Experiments whose last checkpoint places the texts: a map for each.")
-    start: bool = Field(False, description="Before the map of an experiment one under the checkpoint it starts with.")
+    start: bool = Field(False, description="Also draw a map under the checkpoint that an experiment starts with.")
     systems: Names = Field(description="Experiments, or BM25, whose passages are shown.")
-    passages: Natural = Field(50, description="At most so many of a system, the first ones.")
+    passages: Natural = Field(50, description="At most this many of a system's first passages.")
 
 
 class Scores(Section):
     """The scores of a query's first passages less the mean of all passages (ANCE, Figure 3)."""
 
     kind: Literal["scores"]
-    split: str = Field(description="Of the queries.")
-    queries: Queries = Field(10, description="Ids, or so many drawn at random.")
+    split: str = Field(description="Split of the queries.")
+    queries: Queries = Field(10, description="Query ids, or how many to draw at random.")
     systems: Names = Field(description="Experiments, after their last episode: a chart for each.")
-    depth: Natural = Field(100, description="So many passages of a query.")
+    depth: Natural = Field(100, description="Passages per query.")
 
 
 class Curves(Section):
@@ -38,11 +38,14 @@ class Curves(Section):
     kind: Literal["curves"]
     systems: Names = Field(description="Experiments.")
     column: str | None = Field(
-        None, description="Of losses.tsv, found.tsv or dev.tsv, such as `loss`, `dev RR@10`; null: no chart by step."
+        None,
+        description="Column of losses.tsv, found.tsv or dev.tsv, such as `loss`, `dev RR@10`; null: no chart by step.",
     )
-    episode: Natural | None = Field(None, description="The only one of which `column` is drawn; null: all.")
-    split: str | None = Field(None, description="With `measure`: of the evaluations after every episode.")
-    measure: str | None = Field(None, description="Its mean by the number of steps until then; null: no such chart.")
+    episode: Natural | None = Field(None, description="Draw `column` for this episode only; null: for all.")
+    split: str | None = Field(None, description="With `measure`: split of the evaluations after every episode.")
+    measure: str | None = Field(
+        None, description="Measure whose mean is drawn by the number of steps until then; null: no such chart."
+    )
 
 
 class Bars(Section):
@@ -64,9 +67,9 @@ class Cases(Section):
 
     kind: Literal["cases"]
     systems: Names = Field(description="Experiments, after their last episode: a table for each.")
-    queries: Names | None = Field(None, description="Ids; null: those with the largest differences.")
-    won: Natural = Field(3, description="Without `queries`: so many that the system wins.")
-    lost: Natural = Field(3, description="Without `queries`: so many that it loses.")
+    queries: Names | None = Field(None, description="Query ids; null: those with the largest differences.")
+    won: Natural = Field(3, description="Without `queries`: how many that the system wins.")
+    lost: Natural = Field(3, description="Without `queries`: how many that it loses.")
 
 
 Figure = Annotated[Map | Scores | Curves | Bars | Histogram | Cases, Field(discriminator="kind")]

@@ -33,8 +33,10 @@ Relabelling = chosen(RELABELLINGS, "relabelling", "relabellings")
 class Start(Section):
     """A checkpoint of another experiment of the configuration, under the same seed."""
 
-    experiment: str = Field(description="Its name.")
-    episode: Integer | Literal["last"] = Field("last", description="After which episode; 0: before the first.")
+    experiment: str = Field(description="Name of the experiment.")
+    episode: Integer | Literal["last"] = Field(
+        "last", description="The checkpoint after this episode; 0: before the first."
+    )
 
 
 class Mining(Section):
@@ -42,14 +44,20 @@ class Mining(Section):
 
     checkpoint: Literal["previous", "pretrained"] | Start = Field(
         "previous",
-        description="Which checkpoint mines: that of the episode before, the pretrained one, or one of an experiment.",
+        description="Which checkpoint mines: the previous episode's, the pretrained one, or an experiment's.",
     )
     depth: Depth = Field(
-        200, description="Neighbours per anchor (Table 5: 200); left out, cut to the corpus; stated, fewer is an error."
+        200,
+        description="Neighbours per anchor (Table 5: 200). If set, a smaller corpus is an error; if not, it is cut "
+        "to the corpus.",
     )
-    anchor: Literal["first", "all"] = Field("first", description="Lookahead anchors: first positive (released) or all.")
-    parts: Natural = Field(1, description="Mine and train on one part of the queries an episode, in turn (ANCE: 5).")
-    index: Index = Field(Index(), description="What is searched for negatives: Flat, or a text of faiss.")
+    anchor: Literal["first", "all"] = Field(
+        "first", description="Lookahead anchors: a query's first positive (released), or all."
+    )
+    parts: Natural = Field(
+        1, description="Number of parts of the queries; each episode mines and trains on the next part (ANCE: 5)."
+    )
+    index: Index = Field(Index(), description="Index that mining searches: Flat, or a faiss index text.")
 
 
 class NegativesFile(Section):
@@ -58,9 +66,9 @@ class NegativesFile(Section):
     path: LocalPath = Field(description="JSON lines or JSON, plain or .gz.")
     form: FileForm = Field(
         "tevatron",
-        description="tevatron: lines of query_id and negative_passages with docid, or with text where ids are missing. "
-        "pos-neg to triples: as `teleport export` writes them. dpr: hard_negative_ctxs. token-ids: ANCE-Tele's "
-        "released lines of query, positives, negatives in token ids.",
+        description="tevatron: lines of query_id and negative_passages with docid, or with text if ids are missing. "
+        "pos-neg to triples: as `teleport export` writes them. dpr: hard_negative_ctxs. token-ids: "
+        "ANCE-Tele's released lines of query, positives and negatives as token ids.",
     )
 
 
@@ -76,46 +84,54 @@ class Negatives(Removal):
     """The training negatives of an episode: a pool, or what every step searches for."""
 
     sources: list[Literal["query", "lookahead", "momentum"]] = Field(
-        list(MIXED), min_length=1, description="Neighbours of the query, of its positive (lookahead); the last pool."
+        list(MIXED),
+        min_length=1,
+        description="Neighbours of the query, neighbours of its positive (lookahead), and the last pool (momentum).",
     )
     mode: Literal["mixture", "released_code"] = Field(
-        "mixture", description="Counts per source by alpha and beta (Appendix C), or equal ones (released code)."
+        "mixture", description="mixture: counts per source by alpha and beta (Appendix C); released_code: equal counts."
     )
     alpha: Number = Field(0.5, ge=0, le=1, description="mixture: share of momentum negatives (ANCE-Tele Table 5: 0.5).")
     beta: Number = Field(0.5, ge=0, le=1, description="mixture: share of lookahead among the new ones (Table 5: 0.5).")
-    pool: PerQuery = Field(60, description="mixture: negatives per query, all in memory (released Episode 1: 30 + 30).")
+    pool: PerQuery = Field(
+        60, description="mixture: negatives per query; all are held in memory (released Episode 1: 30 + 30)."
+    )
     per_source: PerQuery = Field(
-        30, description="released_code: new negatives per source (30 MARCO, 80 QA); a single one has those of two."
+        30,
+        description="released_code: new negatives per source (30 MARCO, 80 QA); a single source gives twice as many.",
     )
     counts: dict[SourceName, Integer | OfSource] | None = Field(
         None,
-        description="Negatives per query of each source, instead of a mode; {}: none but those of the batch. Of a "
-        "source with settings {count: 10, ...}.",
+        description="Source → negatives per query, instead of a mode; {}: only those of the batch. With a source's "
+        "own settings: {count: 10, ...}.",
     )
     ranks: dict[SourceName, list[tuple[Integer, Integer]]] = Field(
-        {}, description="Source → ranks drawn from, such as [[1, 20], [181, 200]], as ranks_after counts them."
+        {}, description="Source → ranks to draw from, such as [[1, 20], [181, 200]], counted as ranks_after says."
     )
     file: NegativesFile | None = Field(None, description="What the source `file` reads.")
-    live: Live | None = Field(None, description="No pool: every step searches for its negatives (ADORE); null: a pool.")
+    live: Live | None = Field(
+        None, description="Every step searches for its negatives (ADORE); null: they come from a pool."
+    )
     filters: Filters = Field(Filters(), description="Leave out probable false negatives.")
     ranks_after: RanksAfter = Field(
         "removals",
-        description="What ranks count (ranks, skip_ranks, rank-decay): nothing: all of a list; removals: without known "
-        "positives; filters: without what filters by scores drop, too.",
+        description="What is removed before ranks are counted (for ranks, skip_ranks, rank-decay). removals: known "
+        "positives; filters: also what filters by score drop.",
     )
     draw: ChosenDraw = Field(
         "uniform",
         validate_default=True,
-        description="How negatives are chosen. uniform: all with one chance; top: the highest scores; around: near "
-        "s+ (SimANS); triangle: TriSampler; stratified: equally from all scores; rank-decay: high ranks more often.",
+        description="How negatives are chosen. uniform: with equal chances; top: the highest scores; around: near "
+        "s+ (SimANS); triangle: TriSampler; stratified: equally from all score levels; rank-decay: "
+        "first ranks more often.",
     )
-    draws: dict[SourceName, ChosenDraw] = Field({}, description="Source → its draw, where it has another one.")
+    draws: dict[SourceName, ChosenDraw] = Field({}, description="Source → another draw for this source.")
 
     relabel: Relabelling | None = Field(
         None,
-        description="What becomes of negatives of the pool that are probably positives; null: nothing. rlhn: by a "
-        "judge's scores or verdicts positives, or left out; arhn: by a judge's order and answers; answers: what has an "
-        "answer is a positive.",
+        description="What happens to the pool's probable positives; null: nothing. rlhn: a judge's scores or "
+        "verdicts make them positives or drop them; arhn: a judge's order and answers decide; answers: "
+        "a passage with an answer becomes a positive.",
     )
 
     @field_validator("counts", "ranks", "draws")
@@ -153,7 +169,7 @@ class Negatives(Removal):
             if not ranges or ranges[0][0] < 1 or not ordered:
                 raise Refusal(f"ranks of {name} must be ascending ranges from 1 on, such as [[1, 20], [181, 200]]")
             if SOURCES[name].needs in WITHOUT_RANKS:
-                raise Refusal(f"{name} has no ranks: it is no retrieval")
+                raise Refusal(f"{name} has no ranks: it is not a retrieval")
         return ranks
 
     @model_validator(mode="after")
@@ -169,7 +185,7 @@ class Negatives(Removal):
         for name in self.drawn:
             if (kind := self.draw_of(name).kind) in DRAWS_BY_RANK and SOURCES[name].needs in WITHOUT_RANKS:
                 raise Refusal(
-                    f"draw {kind} goes by ranks, and {name} is no retrieval: give it another draw, such as "
+                    f"draw {kind} needs ranks, but {name} is not a retrieval: give it another draw, such as "
                     f"draws: {{{name}: uniform}}"
                 )
         return self

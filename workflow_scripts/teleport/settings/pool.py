@@ -14,18 +14,25 @@ PositiveScore = Literal["lowest", "mean", "first"]
 class Removal(Section):
     """Which passages are never negatives, and whether a pool has one twice."""
 
-    keep_duplicates: bool = Field(True, description="Keep a passage as often as drawn (Table 8: dropping costs 0.9).")
+    keep_duplicates: bool = Field(
+        True, description="Keep a passage as often as it is drawn (Table 8: removing duplicates costs 0.9)."
+    )
     remove: Literal["judged", "answers"] = Field(
-        "judged", description="Never negatives: known positives; or, instead, passages with an answer (released QA)."
+        "judged",
+        description="Which passages are never negatives. judged: known positives; answers: passages with an answer "
+        "instead (released QA).",
     )
     relevant_grade: Integer = Field(
-        1, ge=-(2**31), lt=2**31, description="From this grade on no negative; see collection.positive_grade."
+        1,
+        ge=-(2**31),
+        lt=2**31,
+        description="A passage of at least this grade is never a negative; see collection.positive_grade.",
     )
     same_text: bool = Field(
         False,
         exclude_if=is_false,
-        description="No negatives either, nor in the batch where known positives are masked: passages whose text is "
-        "that of a known positive or of the query, whatever their ids. Off in the papers, which go by ids.",
+        description="Also exclude passages whose text equals a known positive or the query, whatever their ids; "
+        "masks of known positives cover them too. Off in the papers, which go by ids.",
     )
 
 

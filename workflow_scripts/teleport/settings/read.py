@@ -35,7 +35,7 @@ def load(raw, files=()):
     for place, name, overrides in named_experiments(config):
         experiment = experiment_of(config, raw, overrides, place, locations)
         if experiments.setdefault(name, experiment) != experiment:
-            raise Refusal(f"{locations.of(place)}: another experiment has this name but other settings. Rename one.")
+            raise Refusal(f"{locations.of(place)}: another experiment has this name and other settings. Rename one.")
     every = [episode for experiment in experiments.values() for episode in experiment.method]
     refuse_undrawn(raw, every, (), locations)
     for name, external in config.external.items():
@@ -176,9 +176,7 @@ def with_bases_of(file, above):
             raise Refusal(f"{Locations([file]).of(place)}: give the path of a file, or a list of paths, not {base!r}.")
         path = Path(file).parent / base
         if os.path.realpath(path) in above:
-            raise Refusal(
-                f"{Locations([file]).of(place)}: {base} extends this file in its turn. Leave one of them out."
-            )
+            raise Refusal(f"{Locations([file]).of(place)}: {base} extends this file too. Leave one of them out.")
         if not path.is_file():
             raise Refusal(f"{Locations([file]).of(place)}: there is no file {path}. Paths are relative to this file.")
         pairs += with_bases_of(os.path.normpath(path), above)

@@ -164,10 +164,13 @@ class FiltersOn(Section):
     Scores are inner products with the query, whatever the source; s+ is that of the positive.
     """
 
-    scores: Judge = Field(MINER, description="Whose scores filters compare: miner, or a name in `teachers`.")
+    scores: Judge = Field(
+        MINER, description="Whose scores filters compare: miner (the checkpoint that mines) or a name in `teachers`."
+    )
 
     positive_score: PositiveScore = Field(
-        "lowest", description="s+ with several positives; first: as judged, the one that `positive: first` trains on."
+        "lowest",
+        description="s+ of a query with several positives; first: the one that `positive: first` trains on.",
     )
 
     @property

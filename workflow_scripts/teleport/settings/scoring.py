@@ -15,14 +15,16 @@ Judge = Annotated[str, Field(pattern=NAME)]
 class Scored(Section):
     """Settings of what compares scores of pairs."""
 
-    scores: Judge = Field(MINER, description="Whose scores: miner, the checkpoint that mines, or a name in `teachers`.")
+    scores: Judge = Field(MINER, description="Whose scores: miner (the checkpoint that mines) or a name in `teachers`.")
 
 
 class ScaledScores(Scored):
     """Settings of a loss that compares the size of a teacher's scores with that of the model's."""
 
     teacher_scale: Number = Field(
-        1.0, gt=0, description="Times the teacher's scores. Cosines are as small as the model's before encoder.scale."
+        1.0,
+        gt=0,
+        description="Factor on the teacher's scores. A teacher's cosines need one, as the model's need encoder.scale.",
     )
 
 
@@ -32,7 +34,9 @@ class Collapse(Section):
     collapse: Literal["maxp", "firstp"] | None = Field(
         None, description="Score documents by their best passage (maxp) or first one (firstp); null: score passages."
     )
-    separator: str = Field("#", min_length=1, description="A passage's document: its id before the last of these.")
+    separator: str = Field(
+        "#", min_length=1, description="Separator in passage ids: what stands before the last one is the document's id."
+    )
 
 
 class CheckSettings(Section):

@@ -48,14 +48,14 @@ class Index(Section):
     def is_known(self):
         if not any(re.fullmatch(form, self.factory) for form in FORMS.values()):
             known = "Flat, IVF4096,Flat, PQ48, PQ48x4 or HNSW32"
-            raise Refusal(f"{self.factory!r} is no index that is known here: write one such as {known}")
+            raise Refusal(f"{self.factory!r} is not a known index: write one such as {known}")
         if not re.fullmatch(PARAMETERS, self.parameters):
             raise Refusal(
-                f"{self.parameters!r} sets no parameters: write them as nprobe=64 or efSearch=400,efConstruction=200"
+                f"{self.parameters!r} sets no parameter: write them as nprobe=64 or efSearch=400,efConstruction=200"
             )
         if self.kind == "flat" and self.parameters:
             raise Refusal(
-                f"the index Flat has no parameters, and {self.parameters!r} is given: leave them out, or name the index"
+                f"the index Flat takes no parameters, not {self.parameters!r}: leave them out, or name another index"
             )
         return self
 
@@ -87,7 +87,7 @@ def searches_itself(index):
     """An index that can be searched in the place of the vectors, by its own scores: by evaluation, and by ADORE."""
     if index.kind not in ("flat", "pq"):
         raise Refusal(
-            f"{index.factory} cannot stand for the vectors: write Flat, or PQ and a number of parts, such as PQ48"
+            f"{index.factory} cannot replace the vectors: write Flat, or PQ with a number of parts, such as PQ48"
         )
     return index
 
@@ -128,8 +128,8 @@ class Bm25(Section):
     terms: Literal["words", "characters", "subwords"] = Field(
         "words",
         exclude_if=is_words,
-        description="What is counted: words; characters: in scripts without spaces each character and each pair of "
-        "neighbours, else words; subwords: the tokens of the encoder's tokenizer.",
+        description="Terms of the index. words; characters: in scripts without spaces, each character and each pair "
+        "of neighbours, otherwise words; subwords: tokens of the encoder's tokenizer.",
     )
     k1: Number = Field(0.9, ge=0, le=1000, description="Term saturation (Anserini 0.9; MS MARCO 0.82); 1000 is none.")
     b: Number = Field(0.4, ge=0, le=1, description="Length normalisation (Anserini's default 0.4; MS MARCO: 0.68).")
@@ -143,7 +143,9 @@ class Bm25(Section):
         if not isinstance(value, dict) or value.get("terms") != "subwords":
             return value
         if named := [key for key in ("stemmer", "stopwords") if value.get(key) is not None]:
-            raise Refusal(f"{named[0]} is for words, and terms is subwords: leave {named[0]} out, or take characters")
+            raise Refusal(
+                f"{named[0]} works on words, but terms is subwords: leave {named[0]} out, or set terms to characters"
+            )
         return value | {"stemmer": None, "stopwords": None}
 
 

@@ -100,9 +100,9 @@ def possible_path(path):
         os.stat(path)
     except OSError as error:
         if error.errno == errno.ENAMETOOLONG:
-            raise Refusal("input should be a path that the file system takes: a name in it is too long") from None
+            raise Refusal("input should be a path that the file system accepts: a name in it is too long") from None
     except ValueError:
-        raise Refusal("input should be a path, which has no NUL character and no half surrogate pair") from None
+        raise Refusal("input should be a path without NUL characters and half surrogate pairs") from None
     return path
 
 
@@ -128,7 +128,7 @@ def by_content(value, digests):
 def one_line(text):
     """Refuse text that does not fit one table cell: empty, with line breaks or with invisible characters."""
     if not text or text != text.strip() or not text.isprintable():
-        raise Refusal("input should be one line of visible text, as it stands in tables")
+        raise Refusal("input should be one line of visible text, because tables show it")
     return text
 
 

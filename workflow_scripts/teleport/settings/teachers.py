@@ -25,10 +25,12 @@ from teleport.settings.section import (
 class Reads(Section):
     """How a cross-encoder reads a pair, and what it says of it."""
 
-    max_tokens: Tokens = Field(512, description="Of a query and a passage together, with special tokens.")
-    title: Literal["space", "none"] = Field("space", description="Between title and text; none: without title.")
-    sigmoid: bool = Field(False, description="Scores from 0 to 1; false: the model's output as it is.")
-    precision: Precision = Field("auto", description="auto: bf16 where hardware is faster in it.")
+    max_tokens: Tokens = Field(512, description="Longest pair of query and passage, special tokens included.")
+    title: Literal["space", "none"] = Field(
+        "space", description="What stands between title and text; none: the title is left out."
+    )
+    sigmoid: bool = Field(False, description="Map scores to between 0 and 1; false: the model's output as it is.")
+    precision: Precision = Field("auto", description="auto: bf16 if the hardware is faster with it.")
 
 
 class RankerSchedule(Section):
@@ -40,27 +42,29 @@ class RankerSchedule(Section):
         "passages (sentence-transformers, Tevatron).",
     )
     negatives_per_query: Natural = Field(4, le=10_000, description="Negatives beside a query's positive in a step.")
-    batch_queries: Natural = Field(51, le=65_536, description="Queries of a step (released: 256 pairs).")
-    learning_rate: Number = Field(1e-5, gt=0, le=10, description="Peak rate; it falls linearly to 0.")
+    batch_queries: Natural = Field(51, le=65_536, description="Queries per step (released: 256 pairs).")
+    learning_rate: Number = Field(1e-5, gt=0, le=10, description="Peak learning rate; it falls linearly to 0.")
     warmup_ratio: Share = Field(0.0, description="Share of the steps that warms up.")
     weight_decay: Number = Field(0.01, ge=0, le=1000, description="Decay of AdamW.")
-    max_grad_norm: Number = Field(1.0, gt=0, description="Gradient norm is clipped to this.")
+    max_grad_norm: Number = Field(1.0, gt=0, description="The gradient norm is clipped to this.")
     epochs: IntegerOrNull = Field(
         None, ge=1, le=1_000_000, description="Passes over the queries; null without `steps`: 2."
     )
     steps: IntegerOrNull = Field(None, ge=1, le=10**9, description="Length in steps, instead of epochs.")
-    accumulate: Natural = Field(1, description="Micro-batches of a step, which save memory.")
-    precision: Precision = Field("auto", description="As of `training`.")
+    accumulate: Natural = Field(1, description="Micro-batches per step; more of them save memory.")
+    precision: Precision = Field("auto", description="As in `training`.")
     evaluate_every: Natural | None = Field(
-        None, description="Rerank the dev queries at first, every so many steps and at last; null: never."
+        None, description="Rerank the dev queries at the start, after each so many steps, and at the end; null: never."
     )
-    select: Literal["last", "dev"] = Field("last", description="Whose weights become the checkpoint; dev: the best.")
-    patience: Natural | None = Field(None, description="Stop after so many evaluations without gain; null: never.")
+    select: Literal["last", "dev"] = Field(
+        "last", description="Which step's weights become the checkpoint; dev: the best evaluated step."
+    )
+    patience: Natural | None = Field(None, description="Evaluations without gain before training stops; null: never.")
 
     @model_validator(mode="after")
     def schedule_is_possible(self):
         if self.epochs and self.steps:
-            raise Refusal("give one of epochs, steps: each is the length of the training")
+            raise Refusal("give only one of epochs and steps: each sets the length of the training")
         if self.batch_queries % self.accumulate:
             raise Refusal(f"batch_queries {self.batch_queries} must be a multiple of accumulate {self.accumulate}")
         if not self.evaluate_every and (self.select == "dev" or self.patience):
@@ -73,13 +77,13 @@ class RankerSchedule(Section):
 class RankerDev(Section):
     """Some queries of a split, whose positives and first neighbours are ranked: the same at every evaluation."""
 
-    split: str = Field("dev", description="Whose queries are ranked; never one that a table reports.")
-    queries: Natural = Field(100, description="At most so many of its judged queries.")
-    depth: Natural = Field(50, le=10_000, description="Neighbours of each, besides its positives.")
+    split: str = Field("dev", description="Split of the ranked queries; never one that a table reports.")
+    queries: Natural = Field(100, description="At most this many of its judged queries.")
+    depth: Natural = Field(50, le=10_000, description="Neighbours per query, besides its positives.")
     measure: str = Field(
         "RR@10",
         pattern=r"^(RR|nDCG|R|P|AP|Success)(\(rel=[1-9][0-9]*\))?@[1-9][0-9]*$",
-        description="What is compared between steps: RR@10, nDCG@10, …",
+        description="Measure by which steps are compared: RR@10, nDCG@10, …",
     )
 
     @property
@@ -91,27 +95,29 @@ class RankerDev(Section):
 class PoolOf(Section):
     """The pool of negatives of an episode, as it was drawn."""
 
-    experiment: str = Field(description="Of the configuration, under the same seed.")
+    experiment: str = Field(description="An experiment of the configuration, under the same seed.")
     episode: Natural | Literal["last"] = Field("last", description="Which of its episodes.")
 
 
 class RankerTraining(RankerSchedule):
     """A training of a cross-encoder: positives against the negatives of a pool that a dual encoder has mined."""
 
-    pool: PoolOf = Field(description="Its negatives. Queries without any are left out.")
-    dev: RankerDev = Field(RankerDev(), description="What evaluate_every reranks.")
+    pool: PoolOf = Field(description="The pool of its negatives; queries without any are left out.")
+    dev: RankerDev = Field(RankerDev(), description="The dev set that evaluate_every reranks.")
 
 
 class CrossEncoder(Reads):
     """A model that reads query and passage together and gives one number: sequence classification with one label."""
 
     checkpoint: CheckpointSource | None = Field(
-        None, description="Its weights and tokenizer; with `training` where it starts, null: where `encoder` does."
+        None,
+        description="Its weights and tokenizer; with `training`, where training starts. null: it starts where "
+        "`encoder` does.",
     )
     training: RankerTraining | None = Field(
         None,
-        description="Train it here, from an encoder, on which a number is put, or from a cross-encoder; null: it is "
-        "one already.",
+        description="Train it here, from a cross-encoder or from an encoder with a new output; null: use the "
+        "checkpoint as it is.",
     )
 
     @model_validator(mode="after")
@@ -124,16 +130,18 @@ class CrossEncoder(Reads):
 class Teacher(Section):
     """A second opinion on pairs: exactly one of encoder, experiment, file, cross_encoder."""
 
-    encoder: Encoder | None = Field(None, description="A dual encoder of its own, as the key `encoder` describes one.")
+    encoder: Encoder | None = Field(None, description="Another dual encoder, with the keys of `encoder`.")
     experiment: str | None = Field(None, description="The checkpoint of an experiment, under the same seed.")
-    episode: Integer | Literal["last"] = Field("last", description="Of the experiment; 0: its start.")
+    episode: Integer | Literal["last"] = Field("last", description="Episode of that experiment; 0: its start.")
     file: LocalPath | None = Field(
         None,
-        description="Scores or verdicts of pairs made elsewhere: JSON lines of query_id, passage_id, score, or these "
-        "three columns between tabs; plain or .gz.",
+        description="Scores or verdicts of pairs made elsewhere: JSON lines of query_id, passage_id, score, or "
+        "these three columns, tab-separated; plain or .gz.",
     )
 
-    cross_encoder: CrossEncoder | None = Field(None, description="It has scores of pairs, and no vectors.")
+    cross_encoder: CrossEncoder | None = Field(
+        None, description="A cross-encoder. It gives scores of pairs, but no vectors."
+    )
 
     one_kind = exactly_one("encoder", "experiment", "file", "cross_encoder")
 

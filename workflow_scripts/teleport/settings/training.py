@@ -32,9 +32,9 @@ MOST_POSITIVES = 8
 class Clusters(Section):
     """Clusters of the training queries, of which each batch takes one (TAS-B)."""
 
-    number: Integer = Field(ge=2, description="How many: each should have several batches of queries.")
+    number: Integer = Field(ge=2, description="Number of clusters; each should fill several batches.")
     vectors: Judge = Field(
-        MINER, description="By whose vectors: miner, the checkpoint that mines, or a name in `teachers`."
+        MINER, description="Whose vectors are clustered: miner (the checkpoint that mines) or a name in `teachers`."
     )
 
 
@@ -44,97 +44,114 @@ class Training(Section):
     loss: Chosen
     masks: list[Chosen] = []
     negatives_per_query: Integer = Field(
-        31, ge=0, le=100_000, description="N per positive (Table 5: 31; released Episode 1: 15); 0: the batch's alone."
+        31,
+        ge=0,
+        le=100_000,
+        description="Own negatives per positive, N (Table 5: 31; released Episode 1: 15); 0: only those of the batch.",
     )
     batch_queries: Natural = Field(
-        8, le=65_536, description="Queries per step (Table 5: 8 MARCO, 128 QA); each is scored with all passages."
+        8,
+        le=65_536,
+        description="Queries per step (Table 5: 8 MARCO, 128 QA); each is scored with all passages of the batch.",
     )
     triples: bool = Field(
         False,
-        description="Every negative makes a row of its own with its query and positive, those of a query one after "
-        "another (ANCE, released); batch_queries then counts rows. For the loss nll.",
+        description="Every negative makes its own row with query and positive, a query's rows in sequence (ANCE, "
+        "released); batch_queries then counts rows. Only with loss nll.",
     )
-    learning_rate: Number = Field(5e-6, gt=0, description="Peak rate (Table 5: 5e-6).")
-    base_learning_rate: Number = Field(0.0, ge=0, description="Rate where the warm-up begins and the decay ends.")
+    learning_rate: Number = Field(5e-6, gt=0, description="Peak learning rate (Table 5: 5e-6).")
+    base_learning_rate: Number = Field(
+        0.0, ge=0, description="Learning rate at which the warm-up begins and the decay ends."
+    )
     warmup_ratio: Share | None = Field(
         0.1, description="Share of the schedule, or of each cycle, that warms up (Table 5: 0.1)."
     )
     warmup_steps: IntegerOrNull = Field(
-        None, ge=0, description="Steps that warm up, instead of warmup_ratio (ANCE: 5000 on MARCO passages)."
+        None, ge=0, description="Warm-up steps, instead of warmup_ratio (ANCE: 5000 on MARCO passages)."
     )
     cycle_steps: IntegerOrNull = Field(
-        None, ge=2, description="Warm-up and decay are repeated every so many steps (CyclicLR); null: one schedule."
+        None, ge=2, description="Steps after which warm-up and decay repeat (CyclicLR); null: one schedule."
     )
     weight_decay: Number = Field(0.0, ge=0, le=1000, description="Decay of AdamW or LAMB (released: 0).")
-    max_grad_norm: Number = Field(1.0, gt=0, description="Gradient norm is clipped to this (released: 1).")
-    epochs: IntegerOrNull = Field(None, ge=1, le=1_000_000, description="Schedule in passes over queries (Table 5: 3).")
+    max_grad_norm: Number = Field(1.0, gt=0, description="The gradient norm is clipped to this (released: 1).")
+    epochs: IntegerOrNull = Field(
+        None, ge=1, le=1_000_000, description="Length of the schedule in passes over the queries (Table 5: 3)."
+    )
     steps: IntegerOrNull = Field(
-        None, ge=1, le=10**9, description="Length of the schedule in steps, instead of epochs; a billion takes years."
+        None, ge=1, le=10**9, description="Length of the schedule in steps, instead of epochs."
     )
     stop_after_steps: Natural | None = Field(
-        None, description="Stop early (Appendix C.2); the schedule keeps its full length (released code)."
+        None,
+        description="Stop after this many steps (Appendix C.2); the schedule keeps its full length (released code).",
     )
     continues: bool | Literal["moments"] = Field(
         False,
-        description="Episodes that follow each other with true are one training: the optimiser's moments, the schedule "
-        "and the order of queries go on, and `steps` is the length of all (ANCE). moments: those go on alone, and each "
-        "episode has a schedule of its own (ANCE without --single_warmup).",
+        description="true: consecutive episodes are one training; the optimiser's moments, the schedule and the "
+        "order of queries continue, and `steps` is the length of all (ANCE). moments: only the moments "
+        "continue, and each episode has its own schedule (ANCE without --single_warmup).",
     )
     trains: Unique[Side] = Field(
         ["query", "passage"], min_length=1, description="Sides whose encoder is trained; the other is frozen (ADORE)."
     )
     positive: Literal["rotate", "first", "all"] = Field(
         "rotate",
-        description="Which positive an epoch uses (QA: the first). all: a query has a row for each of its positives, "
-        "where the others are left out.",
+        description="Which positive an epoch uses (QA: the first). all: a query has one row per positive, without "
+        "its other positives.",
     )
     max_positives: Natural = Field(
         MOST_POSITIVES,
         exclude_if=lambda number: number == MOST_POSITIVES,
-        description="positive all: at most so many of a query in a step; of more the next ones in every epoch.",
+        description="With positive all: at most this many positives of a query in a step; the next epoch takes the "
+        "next ones.",
     )
     distinct_positives: bool = Field(
-        False, description="No batch has the positive of one query that is a known positive of another."
+        False, description="No batch has a query's positive that is a known positive of another query."
     )
     clusters: Clusters | None = Field(
         None,
         exclude_if=is_none,
-        description="A batch has queries of one cluster, as far as they fill one (TAS-B); null: of all.",
+        description="A batch has queries of one cluster, as long as they fill it (TAS-B); null: of all queries.",
     )
-    precision: Precision = Field("auto", description="auto: bf16 where hardware is faster in it.")
+    precision: Precision = Field("auto", description="auto: bf16 if the hardware is faster with it.")
     optimizer: Literal["adamw", "lamb"] = Field(
         "adamw", description="adamw (ANCE-Tele, released), or lamb without bias correction (ANCE, released)."
     )
     gradient_caching: bool = Field(
-        False, description="Encode the batch twice, in the memory of one bucket of texts (GradCache); same gradients."
+        False,
+        description="Encode the batch twice, in the memory of a single bucket of texts (GradCache); same gradients.",
     )
     gradient_checkpointing: bool = Field(
         False,
         exclude_if=is_false,
-        description="Keep what enters a layer alone, and compute the layer again in the backward pass; same gradients.",
+        description="Keep only the input of each layer, and compute the layer again in the backward pass; same "
+        "gradients.",
     )
-    accumulate: Natural = Field(1, description="Micro-batches of a step; in-batch negatives come from one alone.")
+    accumulate: Natural = Field(
+        1, description="Micro-batches per step; in-batch negatives come from the query's own micro-batch."
+    )
     memory: Integer = Field(
         0,
         ge=0,
         le=1_000_000,
         exclude_if=is_zero,
-        description="So many passages of the last batches are further negatives, by the vectors that they had there, "
-        "without a gradient (cross-batch memory); 0: none.",
+        description="This many passages of the last batches are further negatives, with their vectors of then and "
+        "without gradient (cross-batch memory); 0: none.",
     )
     widths: Unique[Natural] = Field(
         [],
         exclude_if=is_empty,
-        description="The loss is the sum of those of so many first numbers of the vectors, such as [64, 128, 384] "
-        "(Matryoshka, arXiv 2205.13147); []: of whole vectors.",
+        description="Widths of the vectors' beginnings whose losses are summed, such as [64, 128, 384] (Matryoshka, "
+        "arXiv 2205.13147); []: whole vectors only.",
     )
     evaluate_every: Natural | None = Field(
-        None, description="Rank the dev queries (`dev`) at first, every so many steps and at last; null: never."
+        None,
+        description="Rank the dev queries (`dev`) at the start, after each so many steps, and at the end; null: never.",
     )
     select: Literal["last", "dev"] = Field(
-        "last", description="The step whose weights become the checkpoint; dev: the best evaluated, 0 included."
+        "last",
+        description="Which step's weights become the checkpoint; dev: the best evaluated step, 0 included.",
     )
-    patience: Natural | None = Field(None, description="Stop after so many evaluations without gain; null: never.")
+    patience: Natural | None = Field(None, description="Evaluations without gain before training stops; null: never.")
     average_with_start: Share = Field(
         0.0, description="Share of the starting weights in the checkpoint (LM-Cocktail, WiSE-FT: 0.5)."
     )
@@ -166,29 +183,24 @@ class Training(Section):
                 "raise batch_queries or negatives_per_query"
             )
         if self.positive == "all" and self.triples:
-            raise Refusal("positive all has a row for each positive, triples one for each negative: change one of them")
+            raise Refusal("positive: all makes a row per positive, triples a row per negative: change one of them")
         if self.positive != "all" and self.max_positives != MOST_POSITIVES:
-            raise Refusal(
-                "max_positives is of positive all, and an epoch uses one: leave it out, or set positive to all"
-            )
+            raise Refusal("max_positives works only with positive: all. Leave it out, or set positive to all")
         if self.widths != sorted(self.widths):
             raise Refusal(f"widths {self.widths} must ascend: the last one is the widest")
         if self.distinct_positives and self.triples:
-            raise Refusal("distinct_positives is of losses over the batch, triples of nll: leave one of them out")
+            raise Refusal("distinct_positives needs a loss over the batch, triples needs nll: leave one of them out")
         if self.clusters and (self.triples or self.distinct_positives):
             other = "triples" if self.triples else "distinct_positives"
-            raise Refusal(f"clusters and {other} both say which queries a batch has: leave one of them out")
+            raise Refusal(f"clusters and {other} both decide which queries a batch has: leave one of them out")
         return self
 
     @model_validator(mode="after")
     def memory_is_possible(self):
         if self.memory and "known_positives" not in [mask.kind for mask in self.masks]:
-            raise Refusal(
-                "memory has positives of a query from earlier steps, which are no negatives of it: add known_positives "
-                "to masks"
-            )
+            raise Refusal("memory can have a query's own positives from earlier steps: add known_positives to masks")
         if self.memory and self.continues:
-            raise Refusal("memory is of one stage, and continues goes on in the next one: leave one of them out")
+            raise Refusal("memory ends with its stage, but continues goes on in the next stage: leave one of them out")
         return self
 
     @model_validator(mode="after")
@@ -205,23 +217,26 @@ class Training(Section):
 class Dev(Section):
     """Some queries of a split and a fixed pool of passages: drawn once, the same at every evaluation."""
 
-    split: str = Field("dev", description="Whose queries are ranked; never one that a table reports.")
-    queries: Natural = Field(100, description="At most so many of its judged queries.")
+    split: str = Field("dev", description="Split of the ranked queries; never one that a table reports.")
+    queries: Natural = Field(100, description="At most this many of its judged queries.")
     passages: Integer = Field(
-        400, ge=2, le=10_000_000, description="The pool: positives, neighbours under the miner by rank, random ones."
+        400,
+        ge=2,
+        le=10_000_000,
+        description="Size of the pool: positives, neighbours under the miner by rank, random passages.",
     )
-    random: Integer = Field(100, ge=0, description="So many of `passages`, or more where there are no others.")
+    random: Integer = Field(100, ge=0, description="How many of `passages` are random; more if there are no others.")
     measure: str = Field(
         "RR@10",
         pattern=r"^(RR|nDCG|R|P|AP|Success)(\(rel=[1-9][0-9]*\))?@[1-9][0-9]*$",
-        description="What is compared between steps: RR@10, nDCG@10, R(rel=2)@100, …",
+        description="Measure by which steps are compared: RR@10, nDCG@10, R(rel=2)@100, …",
     )
 
     neighbours: Literal["start"] | None = Field(
         None,
         exclude_if=is_none,
-        description="start: under the checkpoint that the experiment starts with, so that all episodes have one pool; "
-        "null: under the miner of each episode.",
+        description="start: neighbours under the experiment's start, so that all episodes have one pool; null: "
+        "under each episode's miner.",
     )
 
     @model_validator(mode="after")
@@ -242,18 +257,21 @@ class Live(Section):
     """Every step searches with its queries, as they are encoded in it, over passages that are frozen (ADORE)."""
 
     depth: Natural = Field(200, description="Passages found for a query at every step (ADORE, released: 200).")
-    index: FrozenIndex = Field(Index(), description="What is searched: Flat, or PQ48 with its own order of passages.")
+    index: FrozenIndex = Field(
+        Index(), description="Index that a step searches: Flat, or PQ48, which orders passages by its codes."
+    )
     append_positives: Literal["all", "never"] = Field(
-        "all", description="To a list without any positive of its query: all of them, at its end (released), or none."
+        "all", description="Append all positives of a query to a list that has none (released), or never."
     )
     scores: Literal["full", "compressed"] = Field(
-        "full", description="In the loss: of the passages' vectors (released), or of what a pq index keeps of them."
+        "full",
+        description="Scores in the loss: from the passages' vectors (released), or from the codes in a PQ index.",
     )
 
     @model_validator(mode="after")
     def something_is_compressed(self):
         if self.scores == "compressed" and self.index.kind == "flat":
-            raise Refusal("scores compressed goes with an index such as PQ48: Flat keeps the vectors themselves")
+            raise Refusal("scores: compressed needs an index such as PQ48: Flat keeps the vectors themselves")
         return self
 
 

@@ -39,7 +39,9 @@ class ApiDocs(Judged):
     """The embedded collection: API documentation of installed packages, read from their sources with `ast`."""
 
     source: Literal["apidocs"]
-    packages: list[Text] = Field(min_length=1, description="Installed packages to harvest; versions enter the key.")
+    packages: list[Text] = Field(
+        min_length=1, description="Installed packages whose docstrings are read; their versions enter the key."
+    )
     min_words: Natural = Field(20, description="Docstring bodies with fewer words are left out.")
 
     def split_names(self):
@@ -96,7 +98,7 @@ def package_docs(package, version):
     files = [file for file in sorted(listed) if file.suffix == ".py" and file.parts[0] == package]
     docs = [doc for file in files if not SKIPPED & {*file.with_suffix("").parts} for doc in file_docs(file)]
     if not docs:
-        raise Refusal(f"collection.packages: {package} has no docstrings in its .py files. Take it off the list.")
+        raise Refusal(f"collection.packages: {package} has no docstrings in its .py files. Remove it from the list.")
     return docs
 
 

@@ -36,16 +36,20 @@ class OfficialSplit(Section):
         description="tsv: queries and judgments. dpr: DPR's JSON of questions with contexts. qa: DPR's question and "
         "answers, no judgments. tevatron: JSONL of queries with positive_passages.",
     )
-    queries: str = Field(description="A name of `files`, or FILE!MEMBER: the queries, for dpr and tevatron all.")
+    queries: str = Field(
+        description="A name of `files`, or FILE!MEMBER: the queries; for dpr and tevatron the whole split."
+    )
     qrels: str | None = Field(None, description="tsv: the file of TREC judgments.")
-    all_questions: str | None = Field(None, description="dpr: a file of form qa; further questions have no contexts.")
+    all_questions: str | None = Field(
+        None, description="dpr: a file of form qa with all questions; those that `queries` lacks have no contexts."
+    )
 
     @model_validator(mode="after")
     def files_of_the_form(self):
         if (self.form == "tsv") != (self.qrels is not None):
-            raise Refusal("qrels goes with form tsv, and only with it")
+            raise Refusal("qrels must be given with form tsv, and only then")
         if self.all_questions and self.form != "dpr":
-            raise Refusal("all_questions goes with form dpr only")
+            raise Refusal("all_questions works only with form dpr")
         return self
 
 

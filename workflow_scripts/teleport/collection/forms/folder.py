@@ -28,7 +28,7 @@ class Folder(Judged):
 
     source: Literal["folder"]
     path: LocalPath = Field(description="The folder of corpus.tsv[.gz].")
-    queries: LocalPath | None = Field(None, description="The folder of queries and judgments, when it is another one.")
+    queries: LocalPath | None = Field(None, description="The folder of queries and judgments, if it is another one.")
 
     @property
     def home(self):

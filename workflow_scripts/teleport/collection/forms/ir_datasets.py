@@ -23,7 +23,7 @@ class IrDatasets(Judged):
 
     source: Literal["ir_datasets"]
     corpus: str = Field(description="The id whose documents are the passages, for example `msmarco-passage`.")
-    splits: dict[SplitName, str] = Field(description="Split → its id, as `msmarco-passage/dev/small`.")
+    splits: dict[SplitName, str] = Field(description="Split → its id, such as `msmarco-passage/dev/small`.")
 
 
 Settings = IrDatasets

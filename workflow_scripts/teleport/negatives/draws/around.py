@@ -9,7 +9,7 @@ from teleport.settings.section import NotNegative, Number
 class Settings(Scored):
     """Weights exp(-a (s - s+ - b)^2) (SimANS)."""
 
-    a: NotNegative = Field(0.5, description="How sharply (SimANS, released: 0.5); 0 is uniform.")
+    a: NotNegative = Field(0.5, description="Sharpness of the draw (SimANS, released: 0.5); 0 is uniform.")
     b: Number = Field(0.0, description="How far above s+ the likeliest score is (SimANS, released: 0).")
 
 

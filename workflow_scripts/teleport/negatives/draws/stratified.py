@@ -10,7 +10,7 @@ from teleport.settings.section import Natural
 class Settings(Scored):
     """Candidates in the order of their scores are cut into strata of equal size."""
 
-    strata: Natural = Field(10, description="How many; of each as many negatives, up to one.")
+    strata: Natural = Field(10, description="Number of strata; all give equally many negatives, up to one.")
 
 
 def choose(candidates, count, strata):

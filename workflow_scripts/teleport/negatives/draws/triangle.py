@@ -9,7 +9,7 @@ from teleport.settings.section import Natural
 class Settings(Scored):
     """Some candidates by exp(-(s - s+)^2 / 4), and of these the negatives by max(0, d+·d - q·d) (TriSampler)."""
 
-    among: Natural = Field(100, description="How many candidates the first of both draws leaves.")
+    among: Natural = Field(100, description="How many candidates the first of the two draws keeps.")
 
 
 def choose(candidates, count, among):

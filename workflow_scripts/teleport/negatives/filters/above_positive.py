@@ -5,7 +5,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 
 Settings = Annotated[
-    bool | None, Field(description="Leave out one with a higher score than s+."), AfterValidator(lambda on: on or None)
+    bool | None, Field(description="Leave out scores above s+."), AfterValidator(lambda on: on or None)
 ]
 
 

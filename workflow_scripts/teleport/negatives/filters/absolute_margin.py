@@ -6,7 +6,7 @@ from pydantic import Field
 
 from teleport.settings.section import NotNegative
 
-Settings = Annotated[NotNegative | None, Field(description="Leave out one with at least s+ - margin.")]
+Settings = Annotated[NotNegative | None, Field(description="Leave out scores of at least s+ - margin.")]
 
 
 def drops_scores(scores_QS, positive_scores_Q1, margin):

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from teleport.settings.section import NumberOrNull
 
-Settings = Annotated[NumberOrNull, Field(description="Leave out a score above this.")]
+Settings = Annotated[NumberOrNull, Field(description="Leave out scores above this.")]
 
 
 def drops_scores(scores_QS, positive_scores_Q1, cap):

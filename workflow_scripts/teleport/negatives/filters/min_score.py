@@ -6,7 +6,7 @@ from pydantic import Field
 
 from teleport.settings.section import NumberOrNull
 
-Settings = Annotated[NumberOrNull, Field(description="Leave out a score below this.")]
+Settings = Annotated[NumberOrNull, Field(description="Leave out scores below this.")]
 
 
 def drops_scores(scores_QS, positive_scores_Q1, floor):

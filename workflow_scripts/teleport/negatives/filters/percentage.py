@@ -8,7 +8,7 @@ from pydantic import Field
 from teleport.settings.section import NotNegative
 
 Settings = Annotated[
-    NotNegative | None, Field(description="Leave out a score above s+ x percentage (TopK-PercPos: 0.95).")
+    NotNegative | None, Field(description="Leave out scores above s+ x percentage (TopK-PercPos: 0.95).")
 ]
 
 

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from teleport.settings.section import NotNegative
 
-Settings = Annotated[NotNegative | None, Field(description="Leave out a score of at least s+ - |s+| x margin.")]
+Settings = Annotated[NotNegative | None, Field(description="Leave out scores of at least s+ - |s+| x margin.")]
 
 
 def drops_scores(scores_QS, positive_scores_Q1, margin):

@@ -8,7 +8,7 @@ from teleport.settings.section import not_bool
 
 Settings = Annotated[
     Annotated[int, Field(ge=0, le=1_000_000), BeforeValidator(not_bool)] | None,
-    Field(description="Leave out so many ranks of each list, as ranks_after counts them."),
+    Field(description="Leave out this many first ranks of each list, counted as ranks_after says."),
     AfterValidator(lambda skipped: skipped or None),
 ]
 

@@ -11,11 +11,11 @@ from teleport.settings.scoring import Judge, Scored
 class Settings(Scored):
     """`scores` ranks the passages of a query: the higher a score, the better (ARHN: a language model's order)."""
 
-    positive_score: PositiveScore = Field("lowest", description="s+ with several positives.")
+    positive_score: PositiveScore = Field("lowest", description="s+ of a query with several positives.")
     answers: Judge | None = Field(
         None,
-        description="Whose verdicts say which passages have an answer: a score of at least 0.5; null: those whose text "
-        "has an answer of the query in the collection.",
+        description="Whose scores of at least 0.5 say that a passage has an answer; null: its text has one of the "
+        "query's answers in the collection.",
     )
 
 

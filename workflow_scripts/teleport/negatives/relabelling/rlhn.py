@@ -15,9 +15,13 @@ class Settings(Scored):
     """A false negative is one that the judge scores as high as `from_score`, or above s+ (RLHN)."""
 
     from_score: NumberOrNull = Field(
-        None, description="False from this score on, such as 0.5 for verdicts true and false; null: above s+."
+        None,
+        description="A negative of at least this score is false, such as 0.5 for verdicts true and false; null: one "
+        "above s+.",
     )
-    positive_score: PositiveScore = Field("lowest", description="s+ with several positives, where from_score is null.")
+    positive_score: PositiveScore = Field(
+        "lowest", description="s+ of a query with several positives, if from_score is null."
+    )
     become: Literal["positive", "dropped", "query_dropped"] = Field(
         "positive", description="What a false negative becomes (RLHN: positive); query_dropped: its query is left out."
     )

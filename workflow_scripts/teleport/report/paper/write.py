@@ -72,7 +72,7 @@ def write_paper_figures(figures, reader, folder, written):
             unlike = part if part and parts.count(part) == 1 else "-".join(filter(None, [part, str(number)]))
             file = name if len(made) == 1 else f"{name}-{unlike}"
             if file in written:
-                raise Refusal(f"figures.{name}: there is a figure called {file} already. Give it another name.")
+                raise Refusal(f"figures.{name}: another figure is called {file} already. Rename it.")
             if isinstance(content, Figure):
                 write_figure(content, folder / file)
                 write_text(folder / f"{file}.csv", csv_text(pd.DataFrame(content.rows)))

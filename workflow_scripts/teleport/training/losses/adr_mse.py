@@ -11,7 +11,9 @@ from teleport.training.losses.own_lists import own_list
 class Settings(Scored):
     """The squared distance of the model's approximate ranks from a teacher's ranks of the own list."""
 
-    alpha: Number = Field(1.0, gt=0, description="Times score differences; higher: nearer to ranks, smaller gradients.")
+    alpha: Number = Field(
+        1.0, gt=0, description="Factor on score differences; higher: nearer to ranks, smaller gradients."
+    )
 
 
 def loss(scores_QP, positive_columns_Q, own_columns_QN, judged_QN, alpha=1.0):

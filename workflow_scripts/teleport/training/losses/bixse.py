@@ -10,10 +10,8 @@ from teleport.settings.section import Number
 class Settings(Scored):
     """Binary cross-entropy with a teacher's grades from 0 to 1 (BiXSE)."""
 
-    bias: Number = Field(0.0, description="Added to scores; negative, as most pairs of a batch are irrelevant.")
-    clip: bool = Field(
-        False, description="Grades below 0 are 0 and those above 1 are 1, as of cosines; false: refused."
-    )
+    bias: Number = Field(0.0, description="Added to scores; negative because most pairs of a batch are irrelevant.")
+    clip: bool = Field(False, description="Clip grades to between 0 and 1, as for cosines; false: refuse other grades.")
 
 
 def loss(scores_QP, positive_columns_Q, own_columns_QN, judged_QN, bias=0.0, clip=False):

@@ -14,8 +14,8 @@ class Settings(Scored):
 
     ranked: Natural = Field(
         5,
-        description="So many of the teacher's first are ranked; of the others the first half is above the second, "
-        "without an order in either (released: 5, 10, 30 of 30).",
+        description="How many of the teacher's first passages are ranked; of the others, the first half ranks above "
+        "the second, unordered within (released: 5, 10, 30 of 30).",
     )
 
 

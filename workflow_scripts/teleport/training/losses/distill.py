@@ -12,8 +12,8 @@ from teleport.training.losses.own_lists import beside_softmax
 class Settings(Scored):
     """The distance of the model's vectors from a teacher's."""
 
-    mse: Number = Field(0.0, ge=0, description="Weight of the mean squared difference of numbers that is added.")
-    softmax: Number = Field(0.0, ge=0, description="Weight of the softmax over the batch that is added.")
+    mse: Number = Field(0.0, ge=0, description="Weight of the added mean squared difference of the components.")
+    softmax: Number = Field(0.0, ge=0, description="Weight of the added softmax over the batch.")
 
 
 def loss(scores_QP, positive_columns_Q, own_columns_QN, vectors, teacher_vectors, mse=0.0, softmax=0.0):

@@ -11,7 +11,7 @@ from teleport.settings.section import Number, Section
 class Settings(Section):
     """The softmax over the batch in which hard negatives count more."""
 
-    alpha: Number = Field(5.0, gt=0, description="Times q·d, which gets no gradient (EmbeddingGemma 5, LLaVE 9).")
+    alpha: Number = Field(5.0, gt=0, description="Factor on q·d, which gets no gradient (EmbeddingGemma 5, LLaVE 9).")
     of: Literal["own", "batch", "all"] = Field(
         "own", description="Which negatives: a query's own (EmbeddingGemma), those of the others (LLaVE), or all."
     )

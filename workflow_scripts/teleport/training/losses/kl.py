@@ -12,10 +12,10 @@ from teleport.training.losses.own_lists import beside_softmax, own_list
 class Settings(ScaledScores):
     """The divergence from a teacher's distribution over the positive and the own negatives."""
 
-    temperature: Number = Field(1.0, gt=0, description="Both divide their scores by it; the loss is times its square.")
-    softmax: Number = Field(
-        0.0, ge=0, description="Weight of the softmax over the batch that is added (FlagEmbedding: 1)."
+    temperature: Number = Field(
+        1.0, gt=0, description="Divides the scores of model and teacher; its square multiplies the loss."
     )
+    softmax: Number = Field(0.0, ge=0, description="Weight of the added softmax over the batch (FlagEmbedding: 1).")
 
     def require(self, training, has_pool):
         """Raise Refusal where the other settings of an episode do not go with these."""

@@ -13,7 +13,9 @@ from teleport.training.losses.pairs import mean_list_loss
 class Settings(Section):
     """Pairs of a ranked list weighed by their ranks (ADORE)."""
 
-    metric_cut: Integer = Field(ge=1, description="Later ranks gain nothing (ADORE: passages 200, documents 10).")
+    metric_cut: Integer = Field(
+        ge=1, description="Last rank that the metric counts (ADORE: passages 200, documents 10)."
+    )
 
 
 def loss(scores_QK, positive_QK, negative_QK, metric_cut):

@@ -9,7 +9,7 @@ class Settings(Section):
     """The softmax over passages, other queries, and passages for the positive, without likely positives (Qwen3)."""
 
     margin: Number = Field(
-        0.1, ge=0, description="What scores so much above s+, by q·d, is left out of passages and queries."
+        0.1, ge=0, description="Passages and queries that score this much above s+, by q·d, are left out."
     )
 
 

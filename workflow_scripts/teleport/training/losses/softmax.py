@@ -9,7 +9,9 @@ from teleport.settings.section import Number, Section
 class Settings(Section):
     """The softmax over all passages of the batch (ANCE-Tele, released)."""
 
-    label_smoothing: Number = Field(0.0, ge=0, lt=1, description="Share of the target that all passages have alike.")
+    label_smoothing: Number = Field(
+        0.0, ge=0, lt=1, description="Share of the target that is spread equally over all passages."
+    )
 
 
 def loss(scores_QP, positive_columns_Q, own_columns_QN, label_smoothing=0.0):

@@ -8,7 +8,11 @@ from teleport.settings.section import Number, Section
 class Settings(Section):
     """By the scores of the step itself."""
 
-    margin: Number = Field(0.1, ge=0, description="So far above s+, by q·d: encoder.scale is not in it (Qwen3: 0.1).")
+    margin: Number = Field(
+        0.1,
+        ge=0,
+        description="How far above s+ a passage must score to be masked, by q·d without encoder.scale (Qwen3: 0.1).",
+    )
 
 
 def mask_scores(scores_QP, positive_columns_Q, own_columns_QN, scale, margin=0.1):

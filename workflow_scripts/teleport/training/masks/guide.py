@@ -11,7 +11,9 @@ class Settings(Scored):
     """By the scores of a guide."""
 
     margin: Number = Field(
-        0.0, description="So far above the guide's s+ (GISTEmbed: 0). Sentence-transformers' margin is minus this."
+        0.0,
+        description="How far above s+ the guide must score a passage to mask it (GISTEmbed: 0); "
+        "sentence-transformers' margin with the sign changed.",
     )
 
 
