@@ -32,8 +32,11 @@ FILES = {
 # Those of no paper: at another size, on other collections, or without experiments of their own.
 OTHERS = {
     *(f"ablations/{name}" for name in ("analysis", "dynamic", "rank-segments", "recipes")),
-    *(f"variants/{name}" for name in ("fewer-vectors", "mined", "openqa-squad", "recipe", "systems-squad")),
-    *(f"variants/arms-{name}" for name in ("docstrings", "pilot", "whole")),
+    *(
+        f"variants/{name}"
+        for name in ("config-out-of-domain", "fewer-vectors", "mined", "openqa-squad", "recipe", "systems-squad")
+    ),
+    *(f"variants/arms-{name}" for name in ("docstrings", "pilot", "whole", "words")),
 }
 WEB_DRIVE = ("star", "adore-star")  # checkpoints that are on no hub: config/variants/marco-adore-star.yaml
 ROWS = set(re.findall(r"^\| ([A-Z]?\d+) \|", (REPOSITORY / "docs/methods.md").read_text(), re.M))
