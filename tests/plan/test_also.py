@@ -275,6 +275,7 @@ def also_judgments():
         (["pandas.yaml", "x/pandas.yaml"], r"evaluation\.out_of_domain: x/pandas\.yaml and pandas\.yaml"),
         (["pandas.yaml", "copy.yaml"], r"evaluation\.out_of_domain: copy\.yaml.* test .*pandas\.yaml"),
         (["own.yaml"], r"evaluation\.out_of_domain: own\.yaml.* test .*evaluation\.splits"),
+        (["test.yaml"], r"evaluation\.out_of_domain: test\.yaml.* test "),
         (["nested.yaml"], r"evaluation\.out_of_domain: nested\.yaml.*itself"),
         (["broken.yaml"], r"evaluation\.out_of_domain: broken\.yaml, line \d+: collection"),
         (["splitless.yaml"], r"evaluation\.out_of_domain: splitless\.yaml: evaluation\.splits.*'nil'"),
@@ -284,6 +285,7 @@ def also_judgments():
 def test_what_cannot_be_evaluated_elsewhere_is_refused(names, said):
     pandas = Path("pandas.yaml").read_text()
     Path("copy.yaml").write_text(pandas)
+    Path("test.yaml").write_text(pandas)
     Path("nested.yaml").write_text(pandas + "evaluation: {out_of_domain: [scipy.yaml]}\n")
     Path("broken.yaml").write_text(pandas.replace("apidocs", "apidoc"))
     Path("splitless.yaml").write_text(pandas + "evaluation: {splits: [nil]}\n")

@@ -75,6 +75,9 @@ def require_out_of_domain(plan):
             if (owner := known.setdefault(other.split(split).name, path)) != path:
                 same = f"{path} evaluates the same {split} queries as {owner}"
                 raise Refusal(f"evaluation.out_of_domain: {same}. Leave one of them out.")
+            if taken := {name, out_of_domain(name, split)} & set(plan.config.evaluation.splits):
+                both = f"{path} and a split of evaluation.splits are both called {taken.pop()} in tables"
+                raise Refusal(f"evaluation.out_of_domain: {both}. Rename the file.")
         if written.evaluation.out_of_domain:
             nested = f"{path} has evaluation.out_of_domain itself"
             raise Refusal(f"evaluation.out_of_domain: {nested}. Name a configuration without it.")
