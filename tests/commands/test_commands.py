@@ -262,7 +262,7 @@ def test_systems_of_several_seeds_are_tested_over_queries_and_seeds(stages, tmp_
     assert said[3].startswith("+0.650  0.150 -> 0.800  q0")
     seed_one = home / "one/seed-1/episode-1/evaluate-test"
     assert compare(seed_one, paths[1], None, None, 0).endswith("another seed may differ")
-    with pytest.raises(Refusal, match="no finished stage"):
+    with pytest.raises(Refusal, match="neither a finished stage"):
         compare(home / "one/episode-2/evaluate-test", paths[1], None, None, 0)
 
 
