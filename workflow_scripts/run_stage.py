@@ -43,15 +43,15 @@ from teleport.running.run import (
 
 
 def keep_freed_memory():
-    """Have glibc keep freed blocks: mapping them anew for every batch took a twelfth of encoding on two cores."""
-    with contextlib.suppress(OSError, AttributeError):  # another C library does without
+    """Make glibc keep freed blocks: mapping them again for every batch took a twelfth of encoding on two cores."""
+    with contextlib.suppress(OSError, AttributeError):  # another C library
         libc = ctypes.CDLL("libc.so.6")
         libc.mallopt(-3, 2**25)  # M_MMAP_THRESHOLD of mallopt(3)
         libc.mallopt(-1, 2**30)  # M_TRIM_THRESHOLD
 
 
 def about_saved_work(job):
-    """What helps where an error that nobody foresaw comes from saved work that is damaged (text)."""
+    """The remedy if damaged saved work causes an unforeseen error (text)."""
     if job is None or not job.resume.is_dir() or not has_work(job.resume):
         return ""
     return f"\nThe next attempt goes on from what is saved in {job.resume}: if it fails alike, delete that folder."
@@ -87,10 +87,10 @@ def read_spec(path):
 def run_alone(job, arguments, processes):
     """Run the job when no other process makes the stage, on devices of its own."""
     with contextlib.ExitStack() as held:
-        if RANK not in os.environ:  # several processes share what the one that starts them holds
+        if RANK not in os.environ:  # the process that starts several holds lock and devices for all
             if held.enter_context(sole_process(job)):
                 log.info("%s is finished: another process has made it meanwhile", job.name)
-                if not job.shard:  # whose folder is the one of its saved work
+                if not job.shard:  # a shard's folder is also that of its saved work
                     discard(job)
                 return
             if not (arguments.anew and arguments.attempt < 2) and (take(job) or arrives(job, arguments.artefacts)):
@@ -99,7 +99,9 @@ def run_alone(job, arguments, processes):
             if processes > 1:
                 sys.exit(launch(processes, [sys.executable, *sys.argv]))
         require_unedited(job, arguments.files)  # after all waiting, before the stage is loaded
-        if arguments.gpus and KINDS[job.kind].gpus and not IS_HELPER:  # others hold a device, and compute nothing on it
+        if (
+            arguments.gpus and KINDS[job.kind].gpus and not IS_HELPER
+        ):  # other kinds hold a device and do not compute on it
             if not job.on_cpu:
                 require_usable()
             elif arguments.attempt:

@@ -126,16 +126,16 @@ def test_ctrl_c_that_a_library_turns_into_an_error_of_its_own_is_ctrl_c(monkeypa
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["compare", "results/a", "results/b"], "error: results/a is no finished stage, nor a link to one. Give "),
+        (["compare", "results/a", "results/b"], "error: results/a is neither a finished stage"),
         (
             ["compare", "a", "b", "--most=-3"],
             "'-3' is not a whole number",
         ),
         (
             ["compare", "repo2/a", "repo2/a"],
-            "error: repo2/a is no finished stage, nor a link to one. Give one such as ",
+            "error: repo2/a is neither a finished stage nor a link to one. Give one such as ",
         ),
-        (["export", "file", "out"], "error: file is no finished stage, nor a link to one. Give one such as "),
+        (["export", "file", "out"], "error: file is neither a finished stage nor a link to one. Give one such as "),
         (["push", "nowhere", "me/model"], "error: nowhere is not a checkpoint: give a folder that"),
         (["export", "x" * 300, "out"], "error: a name is too long for the file system ([Errno 36]"),
         (["report", "toy.yaml", "--output", "file/page"], "argument --output: file is not a folder"),
@@ -262,7 +262,7 @@ def test_systems_of_several_seeds_are_tested_over_queries_and_seeds(stages, tmp_
     assert said[3].startswith("+0.650  0.150 -> 0.800  q0")
     seed_one = home / "one/seed-1/episode-1/evaluate-test"
     assert compare(seed_one, paths[1], None, None, 0).endswith("another seed may differ")
-    with pytest.raises(Refusal, match="no finished stage"):
+    with pytest.raises(Refusal, match="neither a finished stage"):
         compare(home / "one/episode-2/evaluate-test", paths[1], None, None, 0)
 
 

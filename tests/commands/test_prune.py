@@ -124,7 +124,7 @@ def test_nothing_is_removed_while_an_unknown_stage_runs_or_waits_to_be_continued
     before = on_disk()
     refused = prune("--delete", "mine.yaml")
     assert (refused.returncode, refused.stdout) == (1, "")
-    assert refused.stderr.startswith("error: Stages that no given configuration plans run or were killed")
+    assert refused.stderr.startswith("error: Other stages, which no given configuration plans")
     assert f"their state is in {state}. Name" in refused.stderr
     assert refused.stderr.endswith("Nothing was removed.\n")
     assert str(state) in prune("mine.yaml").stdout.splitlines()[-1]

@@ -174,7 +174,7 @@ def test_linear_layers_without_a_layer_norm_are_a_head_too(
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"in_features": 16}, "linear.weight .*config.json says 16 to 48, and 32 numbers come in"),
+        ({"in_features": 16}, "linear.weight .*config.json says 16 to 48, but its input has 32"),
         ({"out_features": None}, "out_features"),
         ({"bias": True}, "linear.weight"),
         ({"activation_function": "torch.nn.modules.activation.GELU"}, "the activation GELU"),

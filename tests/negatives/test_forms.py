@@ -151,7 +151,7 @@ def test_without_vectors_negatives_that_nobody_scored_have_no_score(pool, world,
     export(merged.folder, tmp_path / "out", form="pos-neg", scores=True)
     rows = [json.loads(line) for line in (tmp_path / "out").read_text().splitlines()]
     assert {score for row in rows for score in row["neg_scores"] + row["pos_scores"]} == {None}
-    with pytest.raises(Refusal, match=f"{merged.folder}: nobody has scored.*--order"):
+    with pytest.raises(Refusal, match=f"{merged.folder}: these negatives have no scores.*--order"):
         export(merged.folder, tmp_path / "hard", hardest=True)
     assert not (tmp_path / "hard").exists()
 
@@ -184,10 +184,10 @@ def test_an_export_without_any_query_is_refused(pool, world, tmp_path):
 
 WRONG = [
     ("pos-neg", '{"query": "who?", "pos": ["x"]}', "line 1: 'neg' is missing"),
-    ("pos-neg", '{"query": "who?", "pos": [], "neg": ["a"], "neg_scores": []}', "line 1: there are 1 passages"),
+    ("pos-neg", '{"query": "who?", "pos": [], "neg": ["a"], "neg_scores": []}', "line 1: 1 passages"),
     ("pos-neg", '{"query": "who?", "pos": [], "neg": ["text 3"], "neg_scores": ["high"]}', "line 1: the score 'high'"),
     ("n-tuple", '{"query": "who?", "positive": "x"}', "line 1: columns are query, positive,"),
-    ("n-tuple", '{"query": "who?", "positive": "x", "negative_1": 5}', "line 1: a passage is no text"),
+    ("n-tuple", '{"query": "who?", "positive": "x", "negative_1": 5}', "line 1: a passage is not a text"),
     ("triplet", '{"query": "who?", "positive": "x"}', "line 1: columns are query, positive,"),
     ("labeled-pair", '{"query": "who?", "passage": "x", "label": 3}', "line 1: columns are"),
     ("labeled-list", '{"query": "who?", "passages": ["x"], "labels": [1, 0]}', "line 1: the first columns"),

@@ -226,7 +226,7 @@ def test_bm25_over_subwords_reads_the_tokens_of_the_encoder_without_what_it_puts
 @pytest.mark.parametrize(
     "changes, named",
     [
-        ({"bm25": {"terms": "subwords", "stemmer": "german"}}, "bm25: stemmer"),
+        ({"bm25": {"terms": "subwords", "stemmer": "german"}}, "bm25.*stemmer works on words"),
         ({"bm25": {"terms": "syllables"}}, "bm25.terms.*'words', 'characters' or 'subwords'"),
     ],
 )

@@ -444,14 +444,11 @@ def test_files_are_merged_as_snakemake_merges_them(tmp_path, second):
 @pytest.mark.parametrize(
     ("evaluation", "message"),
     [
-        (
-            "measures: [RR@10, RR@10]",
-            "line 11: evaluation.measures: columns RR@10 and RR@10 are the same measure: leave",
-        ),
-        ("measures: [RR@10, R@5, MRR@10]", "RR@10 and MRR@10 are the same measure"),
+        ("measures: [RR@10, RR@10]", "line 11: evaluation.measures: the measures RR@10 and RR@10 are the same"),
+        ("measures: [RR@10, R@5, MRR@10]", "RR@10 and MRR@10 are the same"),
         ("measures: [Recall@5, R(rel=1)@5]", "Recall@5 and R"),
-        ("measures: {test: [AP, MAP]}", "AP and MAP are the same measure"),
-        ("measures: [Cov@20, Cov@20]", "Cov@20 and Cov@20 are the same measure"),
+        ("measures: {test: [AP, MAP]}", "AP and MAP are the same"),
+        ("measures: [Cov@20, Cov@20]", "Cov@20 and Cov@20 are the same"),
         ("measures: [RR@10, Foo@5]", "line 11: evaluation.measures: there is no measure 'Foo@5' that ir-measures can"),
         ("measures: {test: [R@0]}", "the measure 'R@0' has a cut-off or rel below 1"),
         (

@@ -31,7 +31,7 @@ def prune(planned, delete):
         total += size
         print(f"{size / 1e6:10.1f} MB  {folder}")
         if delete:
-            (folder / MANIFEST).unlink(missing_ok=True)  # first: what is half removed never looks finished
+            (folder / MANIFEST).unlink(missing_ok=True)  # first, so that a half removed stage never looks finished
             shutil.rmtree(folder)
     done = "removed" if delete else "would be removed with --delete"
     print(f"{len(folders)} of {num_stages} stages, {total / 1e6:.1f} MB, {done}")
@@ -42,17 +42,17 @@ def prune(planned, delete):
 def unused(planned):
     """(folders of the stages that nothing uses, number of all stages, a sentence about unfinished work or "").
 
-    A stage is used when it is in `planned` ("kind/key"), when an experiment (by links or plan.tsv) or a table (by
-    .sources.csv) shows it, and when one that is used was made from it. The sentence is about state of other stages:
-    their jobs may run, or be continued; what they read cannot be told from the state.
+    A stage is used if it is in `planned` ("kind/key"), if an experiment (by links or plan.tsv) or a table (by
+    .sources.csv) shows it, or if a used stage was made from it. The sentence is about the state of other stages: their
+    jobs may run or be continued, and the state does not show what they read.
     """
     for path in filter(is_foreign, chain(EXPERIMENTS.rglob("*"), TABLES.rglob("*"))):
-        remedy = "Put the folder there in its place, or remove the link to give up what it shows"
+        remedy = "Replace the link by the folder, or remove it to give up the stages that it shows"
         raise Refusal(f"{path} is a link to a folder; stages that it uses are not searched for. {remedy}.")
     shown = set(stage_links(EXPERIMENTS).values()) | rows(EXPERIMENTS.rglob("plan.tsv"), "\t", "kind", "key")
     used = with_upstream(planned | shown | rows(TABLES.rglob("*.sources.csv"), ",", "stage"))
     states = ", ".join(str(folder) for folder in orphans(used, RESUME, SHARDS)[0])
-    reason = f"Stages that no given configuration plans run or were killed; their state is in {states}."
+    reason = f"Other stages, which no given configuration plans, run or were killed; their state is in {states}."
     remedy = "Name their configurations after --also, or delete these folders to give the stages up."
     return *orphans(used, STAGES), f"{reason} {remedy}" if states else ""
 
@@ -93,16 +93,16 @@ def with_upstream(names):
 
 
 def orphans(used, *roots):
-    """(folders below `roots` of stages that are not in `used`, number of all). What a link leads to is not ours."""
+    """(folders below `roots` of stages that are not in `used`, number of all). Targets of links are not ours."""
     found = [path for root in roots for path in root.glob("*/*") if path.is_dir()]
     folders = sorted(path for path in found if not (path.is_symlink() or path.parent.is_symlink()))
     return [folder for folder in folders if "/".join(folder.parts[-2:]) not in used], len(folders)
 
 
 def check_stages():
-    """(what is wrong with the artefacts by their SHA-256, a sentence each; number of all stages).
+    """(sentences on artefacts that do not match their SHA-256; number of all stages).
 
-    Several threads hash (hashlib lets the others compute), a stage each, of whose files a block is in memory at a time.
+    Several threads hash one stage each (hashlib lets the others compute), with one block of a file in memory at a time.
     The log says how much is read, how fast, and what is left.
     """
     folders = [manifest.parent for manifest in sorted(STAGES.glob(f"*/*/{MANIFEST}"))]
@@ -129,7 +129,7 @@ def size_of(folder):
 
 
 def wrong_in(folder):
-    """What is wrong with the artefact in a folder (text), or None."""
+    """The fault of the artefact in a folder (text), or None."""
     try:
         Artefact(folder).verify()
     except Refusal as refusal:
@@ -137,13 +137,13 @@ def wrong_in(folder):
 
 
 def broken_links():
-    """What is wrong with the links of the experiments to their stages (list of str).
+    """Sentences on links of the experiments to missing stages (list of str).
 
-    Links come before their stages: one without a benchmark, which a job leaves behind at its end, was not made yet.
+    Links are made before their stages: a stage without a benchmark, which a job leaves at its end, was never made.
     """
     return [
-        f"{link} leads to {name}, a stage that is not there. {remake(*name.split('/'))} If the experiment is not "
-        "wanted any more, delete its folder."
+        f"{link} leads to {name}, a stage that is not there. {remake(*name.split('/'))} If you no longer want the "
+        "experiment, delete its folder."
         for link, name in sorted(stage_links(EXPERIMENTS).items())
         if not (link / MANIFEST).is_file() and (BENCHMARKS / f"{name}.tsv").is_file()
     ]

@@ -1,4 +1,4 @@
-"""The code that a stage runs, and finished stages that the workflow makes anew because it has changed since."""
+"""The code that a stage runs, and finished stages that rerun because that code has changed."""
 
 from functools import cache
 
@@ -14,13 +14,13 @@ def code_of(stage, digests):
 
 
 def is_edited(stage, code):
-    """Whether a finished stage was made by other code than that of the digest `code`."""
+    """Whether a finished stage was made by code with another digest than `code`."""
     made = read_saved(STAGES / stage.name / MANIFEST).get("provenance", {})
     return made.get("code") not in (None, code)
 
 
 def edited_stages(plan):
-    """The names (set) of finished stages of a plan that other code has made than today's, or that read such ones."""
+    """The names (set) of a plan's finished stages that were made by other code than today's, or read such stages."""
     digests = digests_of_all()
 
     @cache
@@ -32,6 +32,6 @@ def edited_stages(plan):
 
 
 def edited_said(plan):
-    """A sentence on them (list), none where there are none."""
+    """A sentence on these stages, in a list; [] without any."""
     number = len(edited_stages(plan))
     return [f"{number} finished stages were made by an older version of the code and will be rerun"] if number else []

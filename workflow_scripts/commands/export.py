@@ -18,13 +18,13 @@ KEY = re.compile("[0-9a-f]{12}")
 
 
 def export(link, output, examples=False, license=None, language=None, **wanted):
-    """Write what a stage (its folder, or the link to it) has for others to `output`; returns a sentence on it.
+    """Write a stage (its folder, or the link to it) to `output` in a form for others; returns a sentence on it.
 
     merge, relabel: negatives in a form, as `wanted` says (`negatives.export.Wanted`); evaluate: a folder of the run and
     its judgments, in TREC's forms; train: a folder of the checkpoint, its card with scores; encode: vectors, by the
-    ending of `output`. examples: whether the card quotes a query and passages of the collection, which whoever reads
-    the card then reads; license, language: what its head says, for the hub. All is made beside `output` and renamed at
-    the end.
+    ending of `output`. examples: whether the card quotes a query and passages of the collection, for every
+    reader of the card; license, language: entries of its head, for the hub. All is written beside `output` and renamed
+    at the end.
     """
     from commands.vectors import export_vectors  # which imports this module
 
@@ -39,10 +39,12 @@ def export(link, output, examples=False, license=None, language=None, **wanted):
     if (kind := stage.manifest["kind"]) not in exporters:
         raise Refusal(f"{link} is a stage of kind {kind}: give one of {', '.join(exporters)}.")
     if exporters[kind] is not export_negatives and any(wanted.values()):
-        raise Refusal(f"{link} is a stage of kind {kind}, and --form, --order, --most, --scores are of negatives.")
+        raise Refusal(
+            f"{link} is a stage of kind {kind}, but --form, --order, --most and --scores are options of negatives."
+        )
     of_card = {"examples": examples, "license": license, "language": language}
     if kind != "train" and (given := [f"--{name}" for name, value in of_card.items() if value]):
-        raise Refusal(f"{link} is a stage of kind {kind}, and {given[0]} is of a checkpoint's card: leave it out.")
+        raise Refusal(f"{link} is a stage of kind {kind}, but {given[0]} belongs to a checkpoint's card: leave it out.")
     require_output(output, folder=kind in ("evaluate", "train"))
     asked = {key: value for key, value in (wanted | of_card).items() if value}
     try:
@@ -55,9 +57,9 @@ def export(link, output, examples=False, license=None, language=None, **wanted):
 
 def stage_at(path, example="train"):
     """The finished stage (`Artefact`) at `path`, its folder or a link to it."""
-    # Else the remedy for torn stages would name one that never was.
+    # Otherwise the remedy for torn stages would name a stage that never existed.
     if not (path / MANIFEST).is_file() or not KEY.fullmatch(path.resolve().name):
-        found = f"{path} is no finished stage, nor a link to one"
+        found = f"{path} is neither a finished stage nor a link to one"
         raise Refusal(f"{found}. Give one such as results/experiments/NAME/episode-1/{example}.")
     return Artefact(path.resolve())
 

@@ -43,11 +43,11 @@ TEST_SHARE, DEV_SHARE = 3, 5  # a third of the judged queries, then a fifth of t
 MOST_DEV_QUERIES = 500
 MOST_STEPS, MOST_EPOCHS = 500, 10  # of an episode, in which each training query has its turn
 FIRST_ROWS = 200  # and characters of each, that are looked at for their script
-OWN_TEXT = 0.05  # of a split's queries: more that are passages, too, are of a collection as ArguAna's
+OWN_TEXT = 0.05  # share of a split's queries that are also passages; a larger one means a collection like ArguAna
 IGNORED = "ignore_own_text: true # the text of many queries is also a passage, which each would find first"
 IGNORED_SAID = "evaluation.ignore_own_text removes it from their results."
 BY_CHARACTERS = "bm25: {terms: characters} # words would be whole sentences"
-LEAST_POOL = 50  # passages that a dev query's are ranked among
+LEAST_POOL = 50  # passages among which a dev query ranks its positives
 DEPTH = Evaluation().depth
 MEASURES = ("nDCG@10", "RR@10", "R@100", "R@1000")  # those that look as far as the whole collection say nothing
 OF_SPLIT = r"(?:queries|qrels)\.(.+)\.tsv"  # a file of the source `folder`
@@ -62,7 +62,7 @@ OF_METHOD = (
 )
 EXPERIMENTS = r"^experiments:\n(  .*\n)+"
 EPISODES = r"^# The second episode mines.*\n# .*\nepisodes:\n(  .*\n)+"
-# Of the template's lines where nothing is trained: no training, no episode, and the checkpoint as a row of its own.
+# Changes of the template if nothing is trained: no training, no episode, and a row for the checkpoint.
 EVALUATED = {
     r"(^# The recipe of .*\n(# .*\n)*)?^training:\n(  .*\n)+\n?": "",
     EPISODES: "episodes: [] # nothing is trained\n",
@@ -71,9 +71,9 @@ EVALUATED = {
 
 
 class Roles(NamedTuple):
-    """What the splits of a collection are for. test: those that the table reports; dev: the one that chooses the step
-    that is kept, None where nothing is trained; divided: the split whose judgments are divided, None where nothing is
-    drawn; why: a sentence"""
+    """The uses of a collection's splits. test: those that the table reports; dev: the one that chooses the checkpoint,
+    None if nothing is trained; divided: the split whose judgments are divided, None if nothing is drawn; why: a
+    sentence"""
 
     test: list
     dev: str | None
@@ -84,12 +84,14 @@ class Roles(NamedTuple):
 def new(name, folder, home, test=(), dev=None, method=None):
     """Write config/NAME.yaml for the collection in `folder` (Path); returns (its path, sentences on the collection).
 
-    home: the folder of the repository; test, dev: splits for the table, and the one that chooses the best step, where
-    their names do not say so; method: a file of config/methods, in the place of the template's recipe. Where the folder
-    does not divide its queries for training, dev and test, the judgments are divided in files below data/NAME-divided,
-    a folder that must not be there yet: nothing in `folder` is written to. The tables of hub:OWNER/NAME@REVISION become
-    data/NAME-hub first. Without a split `train` nothing is trained. Raises Refusal for a name that is taken or none,
-    for a folder or a file that cannot be read, and for splits whose roles cannot be known; then nothing is written.
+    home: the folder of the repository; test, dev: the splits that the table reports, and the one that chooses the
+    checkpoint, if their names do not say so; method: a file of config/methods, instead of the template's recipe.
+
+    If the folder does not divide its queries for training, dev and test, the judgments are divided in files below
+    data/NAME-divided, a folder that must not exist yet: nothing is written to `folder`. The tables of
+    hub:OWNER/NAME@REVISION are first copied to data/NAME-hub. Without a split `train` nothing is trained. Raises
+    Refusal for a name that is taken or invalid, for a folder or a file that cannot be read, and for splits whose roles
+    are not clear; then nothing is written.
     """
     path, own = Path(f"config/{name}.yaml"), Path("data", f"{name}-divided")
     if not re.fullmatch(NAME, name):
@@ -152,10 +154,9 @@ def new(name, folder, home, test=(), dev=None, method=None):
 
 
 def checked_counts(source, given):
-    """(the block `counts` of a collection, sentences on queries that are trained on, too, and {split: queries that have
-    the text of a passage}); it is built once in a
-    temporary folder, with all checks of that. given: the collection as it was before its judgments were divided, of
-    whose files a mistake is told"""
+    """(the block `counts` of a collection, sentences on queries that are also trained on, and {split: queries that have
+    the text of a passage}). The collection is built once in a temporary folder, with all checks. given: the collection
+    before its judgments were divided, whose files an error names"""
     try:
         return counts_of(source)
     except Refusal:
@@ -181,7 +182,7 @@ def counts_of(source):
 
 
 def job_in(folder, role, source, settings):
-    """What a stage in a role takes for its job, where it writes below a folder and no artefact is kept."""
+    """A stand-in for the job of a stage in a role; it writes below `folder` and keeps no artefact."""
     Path(folder, role).mkdir()
     path = partial(Path, folder, role)
     others = {"inputs": {}, "load": lambda _: form(source.source), "progress": lambda *said: None}
@@ -189,7 +190,7 @@ def job_in(folder, role, source, settings):
 
 
 def mean_tokens(path, columns):
-    """About how many tokens a text of a Parquet file has, in the mean, for the forecast (int, at least 1)."""
+    """The approximate mean number of tokens of a text in a Parquet file, for the forecast (int, at least 1)."""
     table = pq.read_table(path, columns=columns)
     characters = sum(pc.sum(pc.utf8_length(table[column])).as_py() or 0 for column in columns)
     return max(1, round(characters / max(1, table.num_rows) / TOKEN_CHARACTERS) + 2)
@@ -287,7 +288,7 @@ def tables(own, folder, test, dev):
 
 
 def no_collection(folder):
-    """What is said where a folder has no corpus: of the folders below that have one, as BEIR's of several sets."""
+    """The message if a folder has no corpus; it names the folders below that have one, as in BEIR's sets of several."""
     names = {f"corpus.{form}{zipped}" for form in ("tsv", "jsonl") for zipped in ("", ".gz")}
     found = [path.parent for pattern in ("*/corpus.*", "*/*/corpus.*") for path in folder.glob(pattern)
              if path.name in names]  # fmt: skip

@@ -106,7 +106,7 @@ class Faults:
 class Split(NamedTuple):
     """A query set. Fields: queries (id, text); qrels (query id, passage id, grade); answers (query id, list).
 
-    faults: `Faults` of a file that is read before its rows are asked for
+    faults: `Faults` of files that are read before the rows are
     """
 
     queries: Rows
@@ -116,8 +116,8 @@ class Split(NamedTuple):
 
 
 def checked(rows, ids, faults):
-    """Pass on the sound ones of `rows` of (line, id, text) or (line, id, title, text), and number their ids in `ids`;
-    the others are in `faults`."""
+    """Yield the sound `rows` of (line, id, text) or (line, id, title, text), and number their ids in `ids`; the other
+    rows go to `faults`."""
 
     def duplicate(name):
         first = next(other[0] for other in rows.read(rows.place, wrong=lambda *fault: None) if other[1] == name)

@@ -1,4 +1,4 @@
-"""What is planned of an episode until it has trained: who mines, what every source needs, `merge` and `train`."""
+"""The plan of an episode up to its training: who mines, what every source needs, `merge` and `train`."""
 
 from functools import cache, cached_property
 
@@ -35,7 +35,7 @@ OF_SIDE = {"query": "queries.train", "passage": "passages"}  # side → the text
 class Mining:
     """The retrievals of episode `number` (from 1), planned when asked for: a source `needs` one of its attributes.
 
-    settings: the episode's; miner: the `Episode` whose checkpoint mines, without a number where that is no earlier one
+    settings: the episode's; miner: the `Episode` whose checkpoint mines; it has no number if it is no earlier episode
     of this trajectory; vectors: of that checkpoint; place: which episode it is, as messages begin
     """
 
@@ -59,7 +59,7 @@ class Mining:
 
     @cached_property
     def index(self):
-        """What negatives are mined with: the exact index, or another kind, whose recall at that depth is measured."""
+        """The index that mining searches: the exact one, or another kind, whose recall at that depth is measured."""
         mining = self.settings.mining
         if mining.index.kind == "flat":
             return self.vectors.index
@@ -85,9 +85,9 @@ class Mining:
 
     @cached_property
     def dev(self):
-        """{"dev": stage}, the retrieval of the dev queries by the checkpoint that mines, or that of the start, also
-        where an episode mines nothing; {} where nobody looks at them. It searches exactly, to the depth of evaluation:
-        where the split is evaluated so, that is the same stage."""
+        """{"dev": stage}, the retrieval of the dev queries by the checkpoint that mines, or by the start, even if the
+        episode mines nothing; {} if the training watches no dev set. It searches exactly, to the depth of evaluation,
+        so an evaluation of the split is the same stage."""
         if not (dev := self.settings.watched_by):
             return {}
         vectors = self.trajectory.episodes[0].vectors if dev.neighbours == "start" else self.vectors

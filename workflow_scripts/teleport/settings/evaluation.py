@@ -150,7 +150,7 @@ class Evaluation(Collapse):
             known_measures(names)
             for _, group in groupby(sorted(names, key=meaning), meaning):
                 if len(same := list(group)) > 1:
-                    raise Refusal(f"columns {' and '.join(same)} are the same measure: leave one of them out")
+                    raise Refusal(f"the measures {' and '.join(same)} are the same: leave one of them out")
         return measures
 
     @model_validator(mode="after")
