@@ -378,7 +378,9 @@ def test_a_file_without_a_digest_is_trusted_at_first_and_pinned_then(stages, ser
     assert f"SHA-256 {SHA256} is trusted" in caplog.text
     (tmp_path / "data/downloads/file.bin").unlink()
     server.files["file.bin"] = b"another"
-    with pytest.raises(ValueError, match=f"had {SHA256} at its first use.*the entry 'data/downloads/file.bin' in data/.*/digests.js"):
+    with pytest.raises(
+        ValueError, match=f"had {SHA256} at its first use.*the entry 'data/downloads/file.bin' in data/.*/digests.js"
+    ):
         download.run(job(stages, server, {"file.bin": {}}))
     assert (tmp_path / "data/downloads/file.bin").read_bytes() == b"another", "it may be the right one"
     (tmp_path / "data/downloads/digests.json").unlink()
