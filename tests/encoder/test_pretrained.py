@@ -283,7 +283,7 @@ def test_padding_without_a_number_is_refused_where_it_is_computed_with(stages, t
     folder = source_folder(tmp_path / "a source", family)
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"pad_token_id": None}))
-    assert f"config.json has pad_token_id null, which {family} computes." in refused(stages, folder)
+    assert f"config.json has pad_token_id null, which {family} cannot use." in refused(stages, folder)
 
 
 def test_unsupported_model_type(stages, source):
