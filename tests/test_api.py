@@ -139,6 +139,19 @@ def test_vectors_that_were_deleted_and_stages_that_are_not_finished_are_told(own
         open_results()["mine/tuned"].scores("test", 1)
 
 
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [(b"\tepisode\t", b"\t\t"), (b"\nseed\t", b"\n"), (b"42", b"x"), (b"\tencode\t", b"\t..\t"), (b"t", b"\xe9")],
+)
+def test_an_index_that_is_torn_is_named(own_world, old, new):
+    path = Path("results/experiments/mine/tuned/plan.tsv")
+    content = b"\n" + path.read_bytes()
+    assert old in content
+    path.write_bytes(content.replace(old, new)[1:])
+    with pytest.raises(Refusal, match="mine/tuned/plan.tsv .*: torn or edited. Delete it"):
+        open_results()["mine/tuned"].search(["a"])
+
+
 def test_a_folder_that_has_no_results_is_refused(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(Refusal, match="results has no experiments"):

@@ -78,9 +78,16 @@ def shards(text):
 
 def folder(text):
     """The Path of a folder that is there or can be made, as argparse takes it."""
+    from teleport.refusal import Refusal
+    from teleport.running.files import require_output
+
     path = Path(text)
     for taken in (each for each in (path, *path.parents) if each.exists() and not each.is_dir()):
         raise argparse.ArgumentTypeError(f"{taken} is not a folder")
+    try:
+        require_output(path / "new")  # nobody makes a folder in /proc
+    except Refusal as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
     return path
 
 

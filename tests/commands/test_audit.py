@@ -94,6 +94,13 @@ def test_planted_copies_of_positives_are_counted(tmp_path):
         ("a b\n", "in, line 1: .*neither JSON"),
         ("", "in, line 1: .*neither JSON"),
         ('{"query_id": "a", "negative_passages": []}\n', "no negatives"),
+        ("{" * 5000, "in, line 1: .*neither JSON"),
+        ('{"query_id": "a", "negative_passages": ["n"]}\n', "in, line 1: passages"),
+        ('{"query_id": "a", "negative_passages": [], "positive_passages": 5}\n', "in, line 1: passages"),
+        ('{"query_id": "a", "negative_passages": [{"docid": []}]}\n', "in, line 1: 'docid'"),
+        ('{"query_id": "a", "negative_passages": [{"text": null}]}\n', "in, line 1: 'text'"),
+        ('{"query_id": "a", "negative_passages": [{"text": "b", "score": true}]}\n', "in, line 1: 'score'"),
+        ('{"query_id": "a", "negative_passages": [{"text": "b", "score": NaN}]}\n', "in, line 1: the score nan"),
     ],
 )
 def test_what_has_no_form_is_refused(tmp_path, text, message):

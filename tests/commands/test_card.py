@@ -10,6 +10,7 @@ from commands import card
 from experiment_world import ExperimentWorld
 from teleport.api import compare, open_results
 from teleport.evaluation import evaluate
+from teleport.refusal import Refusal
 from teleport.report.table import write_table
 from teleport.report.verdicts import figure, p_text
 from teleport.running.artefact import Artefact
@@ -70,6 +71,25 @@ def test_a_table_of_other_stages_says_nothing(linked):
     write(linked, linked.bm25)
     text = card.scores_text(linked.home / "episode-1")
     assert "BM25" not in text and "beside" not in text and "| Episode 1 | test |" in text
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new"),
+    [
+        ("main.sources.csv", "evaluate/", "../"),
+        ("main.sources.csv", "seed", "sead"),
+        ("main.csv", "system", '"system'),
+        ("main.pairs.csv", ",p,", ",q,"),
+    ],
+)
+def test_a_table_that_is_torn_is_named(linked, file, old, new):
+    write(linked)
+    path = linked.root / "results/tables/mine" / file
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+    with pytest.raises(Refusal, match=f"{file} .*: torn or edited. Make the table again: teleport tables FILES"):
+        card.scores_text(linked.home / "episode-1")
 
 
 def test_the_example_is_the_first_query_with_a_relevant_passage_at_rank_1(linked, monkeypatch):

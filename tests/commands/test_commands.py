@@ -139,6 +139,7 @@ def test_ctrl_c_that_a_library_turns_into_an_error_of_its_own_is_ctrl_c(monkeypa
         (["push", "nowhere", "me/model"], "error: nowhere is not a checkpoint: give a folder that"),
         (["export", "x" * 300, "out"], "error: a name is too long for the file system ([Errno 36]"),
         (["report", "toy.yaml", "--output", "file/page"], "argument --output: file is not a folder"),
+        (["figures", "toy.yaml", "--output", "/proc/figures"], "argument --output: /proc/figures/"),
     ],
 )
 def test_a_wrong_path_is_one_sentence(tmp_path, arguments, sentence):

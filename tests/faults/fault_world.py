@@ -42,6 +42,7 @@ RANKED |= {"pool": {"experiment": "tele", "episode": 1}, "evaluate_every": 1, "s
 RANKER = {"checkpoint": {"folder": "data/ranker"}, "max_tokens": 32, "precision": "fp32", "training": RANKED}
 TEACHERS = {"judge": {"file": "data/scores.tsv"}, "ranker": {"cross_encoder": RANKER}}
 TAUGHT = {"counts": {"query": 3, "bm25": 2}, "draw": "top", "filters": {"max_score": 0.9, "scores": "judge"}}
+TAUGHT |= {"relabel": "rlhn"}
 BY_TEACHERS = {"loss": {"kind": "kl", "scores": "ranker"}, "masks": [{"kind": "guide", "scores": "miner"}]}
 MINED = {
     "encoder": CONFIG["encoder"],
@@ -156,6 +157,7 @@ class FaultWorld:
                 self.one_of[stage.kind] = stage
         for name, (kind, is_one) in VARIANTS.items():
             self.one_of[name] = next(s for s in self.stages.values() if s.kind == kind and is_one(s))
+        assert set(self.one_of) == set(DISTURBED), "every kind of stage is disturbed: plan one of the new kind"
         self.files_digest = files_digest()
         command = [sys.executable, str(Path(__file__).parent / "stage_server.py"), str(folder)]
         plain = {"OMP_NUM_THREADS": "1", "NUMBA_DISABLE_JIT": "1", "HF_HUB_OFFLINE": "1"}  # to compile takes seconds

@@ -149,7 +149,7 @@ class Desk:
         """What is wrong after a disturbed command is run again."""
         command, after = self.commands[name], self.undisturbed(name)[1]
         answer = self.run(command)
-        whole = answer["status"] == 1 and " exists already. " in answer["output"]
+        whole = answer["status"] == 1 and re.search(r" (exists|is there) already\. ", answer["output"])
         if answer["status"] and not whole:
             return answer["output"][-700:]
         found = listed(self.folder)

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 import yaml
 from bad_inputs import each_case, slow_but
+from desk import CONFIGURATION, EPISODE, METHOD, SHARED, make_desk
 from test_inputs_of_newcomers import GIVEN, LINKS, PLAIN, Shelf
 
 import manage
@@ -31,12 +32,37 @@ OF_SHELF = {
     "new": ["new", "mine", "given"],
     "link": ["link", "plain.yaml"],
 }
+OF_DESK = {
+    "export of a pool": ["export", f"{EPISODE}/merge", OUT],
+    "export of a checkpoint": ["export", f"{EPISODE}/train", OUT],
+    "export of vectors, Parquet": ["export", f"{EPISODE}/encode-passages", f"{OUT}.parquet"],
+    "export of vectors, faiss": ["export", f"{EPISODE}/encode-passages", f"{OUT}.faiss"],
+    "mine": ["mine", "mine", "--method", METHOD, "--output", OUT],
+    "report": ["report", CONFIGURATION, "--output", OUT],
+    "report in one file": ["report", CONFIGURATION, "--share", OUT],
+    "figures": ["figures", CONFIGURATION, "--output", OUT],
+    "tables": ["tables", CONFIGURATION],
+    "fetch": ["fetch", SHARED],
+}
 # Where commands without such an argument write.
 OWN = {
     "new": ["config", "config/mine.yaml", "data", "data/mine-divided"],
     "link": ["results/experiments/x", "results/experiments/x/plan.tsv"],
+    "tables": ["results/tables", "results/tables/mine", "results/tables/mine/main.md", "results/tables/mine/main.csv"],
+    "fetch": ["results/stages", "results/stages/evaluate", "results/locks", "results/locks/evaluate"],
 }
-ENDINGS = {"share, an archive": ".tar"}
+# What commands write besides, or below the folder that they write to.
+BESIDE = {
+    "export of vectors, faiss": ["out.faiss.ids.txt"],
+    "report": ["out/index.html", "out/_page", "out/_page/index.html", "out/_page/vega.js"],
+    "figures": ["out/episodes.pdf", "out/loss-tuned.png"],
+}
+LONG = ("export of a checkpoint", "report", "report in one file", "figures")  # seconds each
+ENDINGS = {
+    "share, an archive": ".tar",
+    "export of vectors, Parquet": ".parquet",
+    "export of vectors, faiss": ".faiss",
+}
 KINDS = ["new", "new below", "a file", "an empty folder", "a folder", "a link to a file", "a link to a folder"]
 KINDS += ["a dangling link", "a pipe", "a device", "a socket", "below a file", "below a dangling link"]
 PLACES = [
@@ -130,9 +156,23 @@ def call(line, monkeypatch, capsys):
     raise Refusal(status if isinstance(status, str) else re.search(r"error: .*", said.err)[0] + ".")
 
 
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory):
+    """A folder with a finished experiment."""
+    folder = tmp_path_factory.mktemp("finished")
+    make_desk(folder)
+    return with_others(folder)
+
+
 @pytest.mark.parametrize("name", slow_but(["export of a run", "link"], OF_SHELF))
 def test_where_a_command_writes(shelf, tmp_path, monkeypatch, capsys, campaign, name):
     each_place(shelf, OF_SHELF[name], name, (tmp_path, monkeypatch, capsys, campaign))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", OF_DESK)
+def test_where_a_command_writes_what_an_experiment_has(desk, tmp_path, monkeypatch, capsys, campaign, name):
+    each_place(desk, OF_DESK[name], name, (tmp_path, monkeypatch, capsys, campaign))
 
 
 def each_place(desk, words, name, fixtures):
@@ -143,35 +183,43 @@ def each_place(desk, words, name, fixtures):
         # Links to the same files: what is written anew gets another file, as nothing is written over.
         shutil.copytree(desk, case.folder, symlinks=True, dirs_exist_ok=True, copy_function=os.link)
         monkeypatch.chdir(case.folder)
-        kind, place = "new", Path("out")
+        if name == "fetch":  # else all that it could take is there
+            shutil.rmtree("results/stages")
+        kind, place, taken = "new", Path("out"), None
         if name in OWN:
             place = Path(case.draw.choice(OWN[name]))
             if not case.sound:
                 kind = case.draw.choice([each for each in KINDS if "below" not in each])
                 make(kind, place)
+        elif not case.sound and name in BESIDE and case.draw.random() < 0.3:
+            kind = case.draw.choice([each for each in KINDS if "below" not in each])
+            taken = Path(case.draw.choice(BESIDE[name]))
+            make(kind, taken)
         elif not case.sound and case.draw.random() < 0.3:
             place = kind = case.draw.choice(PLACES)
         elif not case.sound:
             kind = case.draw.choice(KINDS)
             made = make(kind, Path("out") if "below" in kind else Path(f"out{ending}"))
             place = made if "below" in kind else place
-        before = look(case.folder)
+        before, written = look(case.folder), {f"{place}{ending}"} if kind == "a file" else set()
+        if taken and kind in ("a file", "a link to a file", "a dangling link"):  # what bears the name of a file of ours
+            written = {str(taken)}
 
         def misread(_):
-            return changed(before, look(case.folder), kind, f"{place}{ending}")
+            return changed(before, look(case.folder), written)
 
         case.read(lambda: call([word.replace(OUT, str(place)) for word in words], monkeypatch, capsys), misread)
         after = look(case.folder)
         left = [path for path in after if ".part" in path and path not in before]
-        wrong = left or changed(before, after, kind, f"{place}{ending}")
+        wrong = left or changed(before, after, written)
         campaign.note("what was there is as it was", f"teleport {name}", wrong and f"{kind}: {wrong}", case.number)
         monkeypatch.chdir(tmp_path)
 
-    each_case(campaign, tmp_path, f"output of {name}", one, few=2)
+    each_case(campaign, tmp_path, f"output of {name}", one, few=2, share=10 if name in LONG else 1)
 
 
-def changed(before, after, kind, place):
-    """Paths that are another thing than before. A file of the very name may be written anew, as commands do."""
+def changed(before, after, written):
+    """Paths that are another thing than before. What is `written` (paths) may be made anew, as commands do."""
     other = [path for path in before if after.get(path) != before[path]]
     ours = ("results/digests", "results/experiments", "results/tables")
-    return [path for path in other if not path.startswith(ours) and not (kind == "a file" and path == place)]
+    return [path for path in other if not path.startswith(ours) and path not in written]

@@ -152,6 +152,8 @@ def test_several_that_want_the_same_few_stages(raced, campaign, case):
     number, same = 2 if case % 6 else 3, draw.random() < 0.5
     for name in draw.sample(shared, draw.randint(1, len(shared))) + ([] if same else alone):
         (world.folder / "results/stages" / name / "manifest.json").unlink()
+        if case % 2:  # in the other cases the finished result is there to be taken
+            (world.folder / "results/stages" / name / "finished.json").unlink()
     quiet = {"cwd": world.folder, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     begun = []
     for place in range(number):

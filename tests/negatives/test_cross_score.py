@@ -121,7 +121,6 @@ def test_scores_are_those_of_a_plain_loop_and_of_sentence_transformers(world, pa
     np.testing.assert_allclose(table.scores, expected, rtol=1e-5, atol=1e-5)
     assert np.std(expected) > 0.05, "not vacuous"
     assert any(len(f"{q} {p}".split()) > 32 for q, p in texts_of(pairs)), "some are cut"
-    pytest.importorskip("sentence_transformers")
     from sentence_transformers import CrossEncoder
 
     folder = job.inputs["ranker"].path("checkpoint")

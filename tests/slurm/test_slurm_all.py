@@ -63,6 +63,7 @@ def failing_group(opened, mined):
     for manifest in (world.folder / "results/stages").glob("*/*/manifest.json"):
         if manifest.parts[-3] in ("encode", "index", "retrieve"):
             manifest.unlink()
+            manifest.with_name("finished.json").unlink()  # else what is unchanged is taken
             targets.append(str(manifest.relative_to(world.folder)))
     (path,) = (world.folder / "results/stages/split").glob("*/qrels.train.parquet")
     path.write_bytes(path.read_bytes()[:-4])
@@ -113,8 +114,9 @@ def test_a_group_submitted_again_keeps_what_its_first_attempt_finished(failing_g
     minutes = [int(job["TimeLimit"].split(":")[1]) for job in failing_group.jobs()]
     assert all(job["TimeLimit"].startswith("00:") for job in failing_group.jobs()), "the forecast of a toy is minutes"
     assert minutes[1] == 2 * minutes[0] > 0, "and of the second attempt twice that"
-    logs = {path.parent.name: path.read_text() for path in (failing_group.folder / "results/logs").glob("*/*.log")}
-    assert all("was finished by an earlier attempt" in logs[kind] for kind in ("encode", "index"))
+    logs = failing_group.folder / "results/logs"
+    said = {kind: [path.read_text() for path in logs.glob(f"{kind}/*.log")] for kind in ("encode", "index")}
+    assert all(any("is unchanged: same code, same inputs" in text for text in texts) for texts in said.values())
     assert "qrels.train.parquet has" in failing_group.log()
 
 
@@ -157,8 +159,9 @@ def test_a_group_of_three_searches_asks_for_one_gpu_and_the_memory_of_one(submit
     groups = [job for job in submitted.jobs() if len(rules(job)) > 1]
     assert [job["TresPerJob"] for job in groups] == ["gres:gpu:1"] * 2
     assert [job["MinMemoryNode"] for job in groups] == ["4000M"] * 2  # the least
-    # two minutes to start, one for the index and one for all searches: three; after training one
-    assert [job["TimeLimit"] for job in groups] == ["00:04:00", "00:04:00"]
+    # the least: two minutes to start, and one each for passages, queries of two splits, index, three searches (after
+    # training one)
+    assert [job["TimeLimit"] for job in groups] == ["00:09:00", "00:07:00"]
     asked = {rules(job)[0]: job.get("TresPerJob") for job in submitted.jobs() if len(rules(job)) == 1}
     assert asked["train"] == "gres:gpu:1" and asked["merge"] is None
 
@@ -177,6 +180,6 @@ def test_a_failing_job_is_submitted_exactly_as_often_as_the_profile_says(failing
     failing.finish(status=1)
     assert "torn or edited" in failing.log()
     assert [job["JobState"] for job in failing.jobs()] == ["FAILED"] * SUBMISSIONS
-    assert [job["TimeLimit"] for job in failing.jobs()] == ["00:02:00", "00:04:00", "00:08:00"]
+    assert [job["TimeLimit"] for job in failing.jobs()] == ["00:03:00", "00:06:00", "00:12:00"]
     logs = (failing.folder / ".snakemake/slurm_logs").rglob("*.log")
     assert [path.read_text().count("CalledProcessError") for path in logs] == [1] * SUBMISSIONS

@@ -380,7 +380,6 @@ SAME = ["joint", "bidirectional", "hardness, own", "hardness, batch", "hardness,
 
 @pytest.mark.parametrize("name", [*SAME, "distill"])
 def test_loss_and_gradients_are_those_of_sentence_transformers(name):
-    pytest.importorskip("sentence_transformers")
     found, expected = Batch(), Batch()
     module, settings = OURS[name]
     loss, their_loss = found.call(module.loss, **settings), theirs(name, expected)
@@ -394,7 +393,6 @@ def test_loss_and_gradients_are_those_of_sentence_transformers(name):
 @pytest.mark.parametrize("name", ["listmle", "adr-mse", "adr-mse, alpha 0.3"])
 def test_list_losses_are_those_of_sentence_transformers_cross_encoders(name):
     """Their cross-encoder's scores are given; lists of equal length, in the teacher's order, with a tie."""
-    pytest.importorskip("sentence_transformers")
     from sentence_transformers.cross_encoder.losses import ADRMSELoss, PListMLELoss
 
     batch = Batch()
@@ -444,7 +442,6 @@ def test_a_mask_by_a_guide_is_a_loop_and_spares_the_positive(margin):
 
 
 def test_the_guide_s_mask_is_that_of_gist_embed():
-    pytest.importorskip("sentence_transformers")
     from sentence_transformers.sentence_transformer.losses import GISTEmbedLoss
 
     batch, loss = Batch(), object.__new__(GISTEmbedLoss)

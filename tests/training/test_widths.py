@@ -66,7 +66,6 @@ def theirs(queries, passages, columns_QN):
 
 @pytest.mark.parametrize("caches", [False, True])
 def test_loss_and_gradients_are_those_of_sentence_transformers(stages, caches):
-    pytest.importorskip("sentence_transformers")
     made, batch = trainer_of(stages, gradient_caching=caches)
     loss, found = backward(made, batch), gradients(made)
     direct, _ = trainer_of(stages)

@@ -81,7 +81,8 @@ def test_chunks_count_once_in_the_table_and_share_what_they_can(world):
     assert systems["ANCE (MaxP)"] == 2 and systems["BM25"] == 1
     assert all(0 <= float(row[column]) <= 1 for row in rows for column in ("nDCG@10", "R@100", "Hole@10"))
     assert len(stages(world, "tokens", of="passages")) == len(stages(world, "corpus")) == 1
-    assert len(stages(world, "pretrained")) == 1
+    seeds = [manifest["settings"]["seed"] for _, manifest in stages(world, "pretrained")]
+    assert sorted(seeds) == [0, 42], "the start, and one whose tokenizer the starts of all seeds share"
     assert sorted(m["settings"]["chunks"] for _, m in stages(world, "train")) == [1, 4, 4]
     pools = [m["facts"]["first_episodes"] for _, m in stages(world, "merge")]
     assert len(pools) == 3 and all(sum(pool.values()) > 0 for pool in pools)

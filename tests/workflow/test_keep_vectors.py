@@ -44,7 +44,8 @@ def test_what_was_deleted_is_sound_and_what_reads_it_says_so(deleted, tmp_path):
     world = deleted.copy(tmp_path / "world")
     name = f"encode/{encodes(world)[1][0].name}"
     index = next(i for i, m in world.manifests().items() if i.startswith("index/") and name in m["inputs"].values())
-    (world.folder / "results/stages" / index / "manifest.json").unlink()
+    for name in ("manifest.json", "finished.json"):  # else the finished result is taken, and nothing is read
+        (world.folder / "results/stages" / index / name).unlink()
     world.snakemake(f"results/stages/{index}/manifest.json", check=False)
     text = (world.folder / f"results/logs/{index}.log").read_text()
     assert "passages.npy was deleted after it was read (keep_vectors). Run the workflow again with --forcerun" in text

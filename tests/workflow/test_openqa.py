@@ -80,7 +80,7 @@ def test_answers_positives_and_pools_load_no_torch(asked):
     for name, manifest in asked.manifests().items():
         loaded.setdefault(name.split("/")[0], set()).update(manifest["provenance"]["loaded"])
     assert {"positives", "merge", "evaluate", "check"} <= set(loaded)
-    assert {kind for kind, names in loaded.items() if "torch" in names} == {"pretrained", "encode", "train"}
+    assert {kind for kind, names in loaded.items() if "torch" in names} == {"pretrained", "encode", "retrieve", "train"}
 
 
 def test_positives_are_given_or_found_in_every_episode(asked):
@@ -153,7 +153,7 @@ def test_the_rule_of_the_negatives_decides_from_the_first_merge(asked):
     counts, messages = asked.would_run()
     # Episode 1's positives and retrievals stay; Episode 2's follow its new checkpoint.
     assert {kind: counts[kind] for kind in ("check", "merge", "train", "positives", "encode", "evaluate")} == {
-        "check": 1, "merge": 2, "train": 2, "positives": 1, "encode": 2, "evaluate": 2
+        "check": 1, "merge": 2, "train": 2, "positives": 1, "encode": 6, "evaluate": 2
     }  # fmt: skip
     assert not [message for message in messages if message.startswith("retrieve") and "episode 1" in message]
     asked.config["negatives"]["remove"] = "answers"

@@ -25,7 +25,7 @@ def git(folder, *arguments):
 @pytest.mark.slow
 def test_the_command_behind_a_cell_makes_the_same_bits_in_a_fresh_clone(tmp_path):
     world = World.create(tmp_path / "world")
-    for name in ("Makefile", "requirements.lock"):
+    for name in ("Makefile", "requirements.lock", "pyproject.toml"):
         shutil.copy(REPOSITORY / name, world.folder)
     (world.folder / ".gitignore").write_text("results\n.snakemake\n__pycache__\n.venv\n")
     world.config |= {"bm25": None, "experiments": {"zero": {"episodes": []}}, "report": {}}

@@ -62,7 +62,7 @@ def test_a_fetched_experiment_has_the_same_table_and_a_job_asks_the_places_of_th
     assert (clone.folder / table).read_bytes() == (finished.folder / table).read_bytes()
     assert clone.digests() == finished.digests()
     logs = [path.read_text() for path in (clone.folder / "results/logs/train").glob("*.log")]
-    assert len(logs) == 3 and all("comes from ../../shared" in log and "step" not in log for log in logs)
+    assert len(logs) == 3 and all("was copied from ../../shared" in log and "step" not in log for log in logs)
     assert not list((clone.folder / "results/stages/encode").glob("*/*.npy"))
     assert clone.would_run() == ({}, []), "what has arrived is finished for Snakemake too"
     clone.config["training"] = clone.config["training"] | {"steps": 7}

@@ -183,7 +183,7 @@ CAUSES = {
     bad_line: (r"failed: corpus .*: data/toy/corpus.tsv, line 241: column count 1, expected 3", AGAIN),
     ended: (rf"{FAILED}the process was ended by signal 15, SIGTERM: .*\n +{LOG}\n", AGAIN),
     locked: (f"BM25 waits: another process works on {KIND}/.*; wait for it, or stop it", AGAIN),
-    full_disk: (rf"{FAILED}no room left on the disk \(.*free some space \(.*\n +{LOG}\n", AGAIN),
+    full_disk: (rf"{FAILED}no room left on the disk \(.*free some disk space \(.*\n +{LOG}\n", AGAIN),
     read_only: (r"Permission denied: 'results/stages", "error: access is refused; make the named file readable"),
     damaged_artefact: (rf"{FAILED}.*corpus.parquet has \d+ bytes, .* torn or edited", "--forcerun results/stages/corp"),
     missing_file: (r"\nerror: collection.path: data/toy has no corpus.tsv", "Name the corpus's folder."),

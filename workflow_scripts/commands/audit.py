@@ -24,6 +24,11 @@ FORM_OF = {  # a key that only this form has, the first one that is there decide
     "negative_1": "n-tuple",
     "negative": "triplet",
 }
+NONE = type(None)
+# Of a passage in a file: what its values may be.
+TYPES = {"docid": (str, int, NONE), "title": (str, NONE), "text": str, "whole": str, "source": (str, NONE)}
+TYPES |= {"score": (int, float, NONE)}
+MOST_SCORE = 3.4e38  # of float32
 COLUMNS = {
     "negatives": "{:,}",
     "scored": "{:.1%}",
@@ -55,7 +60,7 @@ def audit(path):
             raise Refusal(f"{path} is a stage of kind {kind}. Give a merge or relabel stage, or a file of negatives.")
         with TemporaryDirectory() as folder:
             return audited(Pools(stage, input_of(stage, "corpus"), input_of(stage, "split.train"), folder).mined())
-    return audited(FORMS[form_of(path)].read(path))
+    return audited(map(require_passages, FORMS[form_of(path)].read(path)))
 
 
 def form_of(path):
@@ -65,7 +70,7 @@ def form_of(path):
         return "dpr"
     try:
         record = json.loads(first)
-    except ValueError:
+    except (ValueError, RecursionError):
         record = None
     if isinstance(record, dict):
         if form := next((form for key, form in FORM_OF.items() if key in record), None):
@@ -76,6 +81,20 @@ def form_of(path):
     else:
         known = "it is neither JSON nor three columns of ids"
     raise Refusal(f"{path}, line 1: no known form of negatives ({known}). `teleport export` writes them.")
+
+
+def require_passages(mined):
+    """`Mined` of a file as it is. Raises Refusal where a passage has a value that cannot be looked at."""
+    for passages in (mined.positives, mined.negatives):
+        if not isinstance(passages, list) or not all(isinstance(passage, dict) for passage in passages):
+            raise Refusal(f"{mined.place}: passages are no list of JSON objects. Correct the line.")
+        for key, value in ((key, value) for passage in passages for key, value in passage.items() if key in TYPES):
+            wanted = TYPES[key]
+            if not isinstance(value, wanted) or isinstance(value, bool):
+                raise Refusal(f"{mined.place}: {key!r} of a passage is {str(value)[:40]!r}. Correct or remove it.")
+            if key == "score" and value is not None and not abs(value) <= MOST_SCORE:
+                raise Refusal(f"{mined.place}: the score {str(value)[:40]} is no float32. Correct or remove it.")
+    return mined
 
 
 def audited(records):

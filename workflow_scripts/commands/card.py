@@ -8,9 +8,10 @@ import pandas as pd
 import pyarrow.parquet as pq
 
 from commands.export import input_of, passage_texts, queries_of, run_lines, split_of
+from teleport.refusal import Refusal
 from teleport.report.render import NONE, Printed, markdown
 from teleport.report.verdicts import figure, p_text
-from teleport.running.artefact import MANIFEST, Artefact
+from teleport.running.artefact import MANIFEST, STAGE, Artefact
 
 EXAMPLE_PASSAGES, EXAMPLE_CHARACTERS = 3, 120
 
@@ -69,20 +70,19 @@ def in_table(home, evaluated):
     stages = next((stage.folder.parents[1] for stage in evaluated.values()), home)
     names = {f"evaluate/{stage.folder.name}" for stage in evaluated.values()}
     folder = stages.parent / "tables" / os.path.relpath(home.parent, stages.parent / "experiments")
-    for path in sorted(folder.glob("*.sources.csv"), key=lambda path: path.name != "main.sources.csv"):
-        files = (str(path).replace(".sources.", kind) for kind in (".sources.", ".", ".pairs."))
-        sources, rows, pairs = (pd.read_csv(file, dtype=str, keep_default_na=False) for file in files)
+    for path in sorted(folder.glob("*.pairs.csv"), key=lambda path: path.name != "main.pairs.csv"):
+        sources, rows, pairs = table_at(path)
         lines = dict(iter(sources.groupby(["system", "episode"])))
-        ours = next((row for row, own in lines.items() if names.intersection(own["stage"])), None)
+        numbers = {row: str(number) for number, row in enumerate(zip(rows["system"], rows["episode"], strict=True))}
+        ours = next((row for row, own in lines.items() if row in numbers and names.intersection(own["stage"])), None)
         if ours is None:
             continue
-        numbers = {row: str(number) for number, row in enumerate(zip(rows["system"], rows["episode"], strict=True))}
-        others = {numbers[row]: row[0] for row, own in lines.items() if not own["seed"].any()}
+        others = {numbers[row]: row[0] for row, own in lines.items() if row in numbers and not own["seed"].any()}
         gains, alone = [], False
         for pair in pairs.itertuples():
             for mine, theirs, sign in ((pair.b, pair.a, 1), (pair.a, pair.b, -1)):
                 if mine == numbers[ours] and theirs in others:
-                    gain, chance = figure(sign * float(pair.difference), "+"), p_text(float(pair.p))
+                    gain, chance = figure(sign * pair.difference, "+"), p_text(pair.p)
                     gains.append(f"{pair.column}: {gain} beside {others[theirs]} (p {chance})")
                     alone |= pair.checkpoints == "True"
         seeds = lines[ours]["seed"].nunique()
@@ -92,6 +92,35 @@ def in_table(home, evaluated):
         lexical = {line.split: stages / line.stage for line in sources[sources["system"] == "BM25"].itertuples()}
         return {split: Artefact(at) for split, at in lexical.items() if (at / MANIFEST).is_file()}, notes
     return {}, []
+
+
+TABLE = {  # file of a table: its columns that are read
+    ".sources.csv": ["system", "episode", "split", "seed", "stage"],
+    ".csv": ["system", "episode"],
+    ".pairs.csv": ["column", "a", "b", "difference", "p", "checkpoints"],
+}
+
+
+def table_at(path):
+    """Frames of the sources, rows and pairs of the table of NAME.pairs.csv. Raises Refusal for a file of it that is
+    missing, torn or edited."""
+    frames = []
+    for suffix, columns in TABLE.items():
+        file, wrong = path.with_name(path.name.replace(".pairs.csv", suffix)), None
+        try:
+            frame = pd.read_csv(file, dtype=str, keep_default_na=False, usecols=columns)
+            stages = frame.get("stage", default=[])
+            wrong = next((f"names the stage {name[:40]!r}" for name in stages if not STAGE.fullmatch(name)), None)
+            if "p" in columns:
+                numbers = ["difference", "p"]
+                frame[numbers] = frame[numbers].apply(pd.to_numeric)
+        except (ValueError, FileNotFoundError) as error:
+            wrong = f"cannot be read ({error})"
+        if wrong:
+            remedy = "Make the table again: teleport tables FILES, those of its configuration"
+            raise Refusal(f"{file} {wrong}: torn or edited. {remedy}.")
+        frames.append(frame)
+    return frames
 
 
 def example_text(folder):

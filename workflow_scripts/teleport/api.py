@@ -24,7 +24,7 @@ from teleport.refusal import Refusal
 from teleport.report.links import INDEX
 from teleport.report.rows import in_folder
 from teleport.report.stages import Stages
-from teleport.running.artefact import Artefact
+from teleport.running.artefact import STAGE, Artefact
 
 
 class Hit(NamedTuple):
@@ -75,10 +75,18 @@ class Experiment:
     @cached_property
     def index(self) -> pd.DataFrame:
         """Its stages: seed, episode, stage (the name of the link), kind, key, folder, and whether it is finished."""
-        with open(self.folder / INDEX, encoding="utf-8", newline="") as file:
-            frame = pd.DataFrame(csv.DictReader(file, delimiter="\t"))
-        frame = frame.astype({"seed": int, "episode": int})
-        names = frame["kind"] + "/" + frame["key"]
+        path = self.folder / INDEX
+        try:
+            with open(path, encoding="utf-8", newline="") as file:
+                frame = pd.DataFrame(csv.DictReader(file, delimiter="\t"))
+            frame = frame.astype({"seed": int, "episode": int})
+            names = [f"{kind}/{key}" for kind, key in zip(frame["kind"], frame["key"], strict=True)]
+            wrong = next((f"names the stage {name[:40]!r}" for name in names if not STAGE.fullmatch(name)), None)
+        except (ValueError, TypeError, KeyError, OverflowError, csv.Error) as error:
+            wrong = f"cannot be read ({type(error).__name__}: {error})"
+        if wrong or "stage" not in frame:
+            remedy = "Delete it, and run the workflow, which writes it again"
+            raise Refusal(f"{path} {wrong or 'lacks the column stage'}: torn or edited. {remedy}.")
         return frame.assign(name=names, finished=[self.stages.finished(name) for name in names])
 
     def stage(self, *links: str, episode: int | None = None, seed: int | None = None) -> Artefact:

@@ -99,6 +99,13 @@ def test_pages_link_to_each_other_and_name_only_what_is_there(site, tmp_path):
     assert files["numbers.js"] == 'page.put("numbers",[1,2]);\n'
 
 
+def test_no_page_is_begun_where_a_file_of_it_cannot_be_replaced(site, tmp_path):
+    (tmp_path / "_page/vega.js").mkdir(parents=True)
+    with pytest.raises(Refusal, match="_page/vega.js is a folder"):
+        site.write(tmp_path)
+    assert [path.name for path in tmp_path.rglob("*")] == ["_page", "vega.js"]
+
+
 def test_one_file_has_all_pages_and_needs_no_other(site, tmp_path):
     site.write_one_file(tmp_path / "all.html")
     text = (tmp_path / "all.html").read_text(encoding="utf-8")

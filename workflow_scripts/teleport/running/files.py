@@ -138,10 +138,15 @@ def kind_of(mode):
     return next((kind for is_kind, kind in kinds.items() if is_kind(mode)), "a device or a socket")
 
 
-def write_bytes(path, content):
-    """Write a file under a temporary name (`part_of`), then rename: a reader sees the old file or the new one."""
+def require_file(path):
+    """Raise Refusal where something stands at a path that is no regular file."""
     if Path(path).exists() and not Path(path).is_file():
         raise Refusal(f"{path} is {kind_of(os.stat(path).st_mode)}, which is never overwritten. Move it away.")
+
+
+def write_bytes(path, content):
+    """Write a file under a temporary name (`part_of`), then rename: a reader sees the old file or the new one."""
+    require_file(path)
     with part_of(path) as part:
         part.write_bytes(content)
         os.replace(part, path)

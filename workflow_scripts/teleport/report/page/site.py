@@ -13,7 +13,7 @@ from teleport.report.charts import SOURCE_COLOURS
 from teleport.report.render import WORDS, shortened
 from teleport.report.units import duration, size
 from teleport.report.verdicts import figure, p_text
-from teleport.running.files import require_output, write_text
+from teleport.running.files import require_file, require_output, write_text
 
 ASSETS = Path(__file__).parent / "assets"
 FILES = "_page"  # below the folder of the page; no configuration can have this name
@@ -63,9 +63,12 @@ class Site:
         texts = {path: self.whole(path, heading, body) for path, (heading, body) in self.pages.items()}
         texts |= {f"{name}.js": text for name, text in self.data.items()}
         texts |= {name: asset(name) for name in ("page.css", "page.js")} | {"vega.js": vega()}
+        door = Path(folder) / "index.html"
+        for path in (door, *(files / path for path in texts)):
+            require_file(path)  # of all before the first is written: no half page is left
         for path, text in texts.items():
             write_text(files / path, text)
-        write_text(Path(folder) / "index.html", DOOR.format(f"{FILES}/index.html", escape(self.title)))
+        write_text(door, DOOR.format(f"{FILES}/index.html", escape(self.title)))
         return sum(path.stat().st_size for path in files.rglob("*") if path.is_file())
 
     def write_one_file(self, path):
