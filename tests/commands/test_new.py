@@ -355,7 +355,7 @@ def test_queries_of_a_split_that_are_trained_on_too_are_said(tmp_path, texts):
 @pytest.mark.parametrize(
     ("splits", "given", "reported", "dev", "why"),
     [
-        (["dev", "dl19"], {}, ["dl19"], "dev", "is of dl19 (the only one left); dev (by its name) chooses"),
+        (["dev", "dl19"], {}, ["dl19"], "dev", "reports dl19 (the only one left); dev (by its name) chooses"),
         (["dev", "dl19", "dl20"], {"test": ["dl19", "dl20"]}, ["dl19", "dl20"], "dev", "dl20 (as you say); dev (by"),
         (["dev", "test"], {"test": ["dev"], "dev": "test"}, ["dev"], "test", "dev (as you say); test (as you say)"),
         (["dl19", "dl20"], {"test": ["dl20"], "dev": "train"}, ["dl20"], "dev", "dev (drawn from train) chooses"),

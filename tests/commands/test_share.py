@@ -118,7 +118,7 @@ def test_without_vectors_all_else_is_finished(elsewhere, monkeypatch):
     assert all(map(is_finished, FILES)) and not (STAGES / ENCODE / "passages.npy").exists()
     assert (STAGES / INDEX / "index.json").exists(), "an index for exact search has no vectors of its own"
     assert (STAGES / TRAIN / "losses.tsv").exists() and [Artefact(STAGES / name).verify() for name in FILES]
-    with pytest.raises(Refusal, match="passages.npy was removed .*--forcerun"):
+    with pytest.raises(Refusal, match="passages.npy was .*--forcerun"):
         Artefact(STAGES / ENCODE).path("passages.npy")
     assert fetch("../shared.tar")[0].endswith("; 5 were here already.")
 

@@ -13,7 +13,7 @@ from teleport.plan.analyses import analyse, rerank, reranked
 from teleport.plan.encodings import encode_stage, tokens_stage
 from teleport.plan.identity import pretrained_settings
 from teleport.plan.mining import SIDES, Mining
-from teleport.plan.stage import Stage
+from teleport.plan.stage import Stage, out_of_domain
 from teleport.refusal import Refusal
 from teleport.settings.experiment import Start
 from teleport.settings.scoring import CheckSettings
@@ -290,11 +290,6 @@ class Also(Elsewhere):
         """Append an episode that has been trained."""
         vectors = Vectors(self, checkpoint, number)
         self.evaluate(Episode(number, checkpoint, vectors, settings, self.mined.pool, train))
-
-
-def out_of_domain(name, what):
-    """How a split, or a stage, of the other collection of this name is called: "test-of-squad"."""
-    return f"{what}-of-{name}"
 
 
 def check_settings(evaluation, method):

@@ -59,3 +59,8 @@ class Stage:
         if read_saved(path) != json.loads(json.dumps(spec)):
             write_json(path, spec)
         return path
+
+
+def out_of_domain(name, what):
+    """How a split, or a stage, of the other collection of this name is called: "test-of-squad"."""
+    return f"{what}-of-{name}"

@@ -7,9 +7,8 @@ import unicodedata
 from functools import cache
 from itertools import chain
 
-from teleport.plan.experiment import out_of_domain
 from teleport.plan.mining import is_mined
-from teleport.plan.stage import Stage
+from teleport.plan.stage import Stage, out_of_domain
 from teleport.refusal import Refusal
 from teleport.report.verdicts import baselines
 from teleport.settings.section import ANALYSES_TABLE, MAIN_TABLE
