@@ -19,6 +19,7 @@ def test_a_collection_elsewhere_is_evaluated_by_what_is_trained_already(world):
     (world.folder / "else.yaml").write_text(yaml.safe_dump(other))
     before = world.manifests()
     world.config["evaluation"]["out_of_domain"] = ["else.yaml"]
+    world.config["report"] = {}
     counts, _ = world.would_run()
     own = {"corpus": 1, "split": 1, "check": 1, "tokens": 2, "encode": 4, "index": 2, "retrieve": 2}
     own |= {"lexical_index": 1, "bm25": 1, "evaluate": 3}
@@ -35,7 +36,7 @@ def test_a_collection_elsewhere_is_evaluated_by_what_is_trained_already(world):
     text = (world.folder / "results/tables/main.md").read_text()
     assert "evaluated as else.yaml says" in text and ": 60 passages, 20 test-of-else queries." in text
     assert f" passages, {len(SPLITS['test'])} test queries." in text
-    assert "else R@5" in (world.folder / "results/report/index.html").read_text()
+    assert "else R@5" in (world.folder / "results/report/_page/index.html").read_text()
     link = world.folder / f"results/experiments/tele/episode-{last}/evaluate-test-of-else"
     assert (link / "manifest.json").is_file()
     assert not world.would_run()[0]
