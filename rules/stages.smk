@@ -252,9 +252,7 @@ localrules:
 rule delete_vectors:
     """Delete a checkpoint's vectors once every planned stage has read them (`keep_vectors`)."""
     input:
-        lambda wildcards: manifests(
-            [PLAN.stages[f"encode/{wildcards.key}"], *PLAN.deleted_vectors[f"encode/{wildcards.key}"]]
-        ),
+        lambda wildcards: manifests(PLAN.deleted_vectors[f"encode/{wildcards.key}"]),
     output:
         "results/stages/encode/{key}/deleted.json",
     log:

@@ -89,6 +89,7 @@ def test_fewer_vectors_are_of_half_the_size_and_removed(name):
     plan = Plan(*read(name, "variants/fewer-vectors"))
     vectors = {stage.settings.vectors for stage in plan.stages.values() if stage.kind == "encode"}
     assert vectors == {"fp16", "fp32"} and plan.config.keep_vectors == "none" and plan.deleted_vectors
+    assert all(plan.stages[name] in after for name, after in plan.deleted_vectors.items()), "made before it is deleted"
 
 
 PAGES = "".join((REPOSITORY / page).read_text() for page in ("README.md", "docs/gpu.md"))

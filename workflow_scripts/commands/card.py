@@ -11,7 +11,7 @@ from commands.export import input_of, passage_texts, queries_of, run_lines, spli
 from teleport.refusal import Refusal
 from teleport.report.render import NONE, Printed, markdown
 from teleport.report.verdicts import figure, p_text
-from teleport.running.artefact import MANIFEST, STAGE, Artefact
+from teleport.running.artefact import MANIFEST, Artefact, other_than_stages
 
 EXAMPLE_PASSAGES, EXAMPLE_CHARACTERS = 3, 120
 
@@ -110,7 +110,7 @@ def table_at(path):
         try:
             frame = pd.read_csv(file, dtype=str, keep_default_na=False, usecols=columns)
             stages = frame.get("stage", default=[])
-            wrong = next((f"names the stage {name[:40]!r}" for name in stages if not STAGE.fullmatch(name)), None)
+            wrong = other_than_stages(stages)
             if "p" in columns:
                 numbers = ["difference", "p"]
                 frame[numbers] = frame[numbers].apply(pd.to_numeric)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from teleport.refusal import Refusal
 from teleport.report.links import stage_links
-from teleport.running.artefact import MANIFEST, STAGE, STAGES, Artefact, is_finished, remake
+from teleport.running.artefact import MANIFEST, STAGE, STAGES, Artefact, is_finished, other_than_stages, remake
 from teleport.running.files import files_below
 from teleport.running.job import RESUME, SHARDS
 from teleport.running.log import Progress
@@ -70,7 +70,7 @@ def rows(paths, delimiter, *columns):
             with open(path, encoding="utf-8", newline="") as file:
                 lines = csv.DictReader(file, delimiter=delimiter)
                 names = {"/".join(line[column] or "" for column in columns) for line in lines}
-            wrong = next((f"names the stage {name[:40]!r}" for name in names if not STAGE.fullmatch(name)), None)
+            wrong = other_than_stages(names)
         except KeyError as error:
             wrong = f"lacks the column {error}"
         except (UnicodeDecodeError, csv.Error) as error:

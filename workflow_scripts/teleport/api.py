@@ -24,7 +24,7 @@ from teleport.refusal import Refusal
 from teleport.report.links import INDEX
 from teleport.report.rows import in_folder
 from teleport.report.stages import Stages
-from teleport.running.artefact import STAGE, Artefact
+from teleport.running.artefact import Artefact, other_than_stages
 
 
 class Hit(NamedTuple):
@@ -81,7 +81,7 @@ class Experiment:
                 frame = pd.DataFrame(csv.DictReader(file, delimiter="\t"))
             frame = frame.astype({"seed": int, "episode": int})
             names = [f"{kind}/{key}" for kind, key in zip(frame["kind"], frame["key"], strict=True)]
-            wrong = next((f"names the stage {name[:40]!r}" for name in names if not STAGE.fullmatch(name)), None)
+            wrong = other_than_stages(names)
         except (ValueError, TypeError, KeyError, OverflowError, csv.Error) as error:
             wrong = f"cannot be read ({type(error).__name__}: {error})"
         if wrong or "stage" not in frame:

@@ -202,12 +202,13 @@ class Plan:
 
     @cached_property
     def deleted_vectors(self):
-        """{encode stage's name: stages that read it} of those whose vectors are deleted after these (keep_vectors)."""
+        """{encode stage's name: itself and the stages that read it} of those whose vectors are deleted after these
+        (keep_vectors)."""
         if (keep := self.config.keep_vectors) == "all":
             return {}
         trajectories = chain.from_iterable(self.trajectories.values()) if keep == "last" else []
         kept = {stage.name for t in trajectories for stage in t.episodes[-1].vectors.stages}
-        readers = {name: [] for name, stage in self.stages.items() if stage.kind == "encode" and name not in kept}
+        readers = {name: [stage] for name, stage in self.stages.items() if stage.kind == "encode" and name not in kept}
         for stage in self.stages.values():
             for name in {read.name for read in stage.inputs.values()} & readers.keys():
                 readers[name].append(stage)

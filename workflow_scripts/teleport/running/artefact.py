@@ -19,6 +19,11 @@ HISTORY, PROGRESS = "history.log", "progress.json"  # in a resume folder: a line
 ALWAYS_HASHED_BYTES = 64 * 2**20
 
 
+def other_than_stages(names):
+    """What is wrong with a list of stages: the first of some names that is no stage's, as text; None if all are."""
+    return next((f"names the stage {name[:40]!r}" for name in names if not STAGE.fullmatch(name)), None)
+
+
 def read_manifest(folder, missing, remedy):
     """The manifest in a folder (dict); `missing` says why there is none. Those of shards have no digest of their
     content, nor have old ones."""
