@@ -6,6 +6,7 @@ import pytest
 
 from commands import methods_table
 from paths import REPOSITORY
+from planned_episodes import planned_episodes
 from teleport.report.page.contents import episode_content
 from teleport.report.rows import measured_tables
 from teleport.settings.read import load_files
@@ -260,7 +261,7 @@ def test_every_file_is_a_method_with_its_source(plan):
 
 @pytest.mark.parametrize("name", CLAIMS)
 def test_a_method_is_planned_as_it_claims(plan, name):
-    assert methods_table.planned_episodes(plan.trajectories[name][0]) == CLAIMS[name]
+    assert planned_episodes(plan.trajectories[name][0]) == CLAIMS[name]
 
 
 def test_all_are_planned_in_eight_seconds(planned):
