@@ -16,12 +16,12 @@ PAGE, DATA = REPOSITORY / "docs/papers.md", REPOSITORY / "docs/papers.yaml"
 STATES = ("generated", "partial", "cited")
 HEAD = """\
 # The papers' tables and figures
-`python bench/papers.py` writes this page from `docs/papers.yaml`. *Generated*: a run of the configuration makes it.
-*Partial*: the line says what is missing. *Cited*: only the paper has it. "12 of 20" means that 12 of the 20 printed
-figures have one of ours beside them; the other systems are not trained here. "Page" is a page of the report. Maps show
-principal components instead of t-SNE. Nothing has been run at the papers' scale yet; tests draw toy figures.
-
-Of {total} tables and figures, {generated} are generated, {partial} partial and {cited} cited.
+`python bench/papers.py` writes this page from `docs/papers.yaml`. A run of the configuration generates {generated} of
+{total} tables and figures. {partial} more are partial: the remark says what is missing. {cited} are cited: only the
+paper has them. "12/20": 12 of the 20 printed numbers have one of ours beside them; the other systems are not trained
+here. `teleport figures` draws figures; a page is one of the report. Maps show principal components instead of t-SNE.
+Tables of settings have the paper's values, and ours if they differ. Nothing has been run at the papers' scale yet;
+tests draw toy figures.
 """
 
 
@@ -31,24 +31,25 @@ def state(entry):
 
 
 def filled(name):
-    """'12 of 20': the printed figures of a published table that have one of ours beside them."""
+    """Return '12/20': how many printed figures of a published table have one of ours beside them."""
     table = read_published(REPOSITORY / f"config/published/{name}.yaml")
     ours = [cell.ours is not None for cell in table.cells.values() if cell.value is not None]
-    return f"{sum(ours)} of {len(ours)}"
+    return f"{sum(ours)}/{len(ours)}"
 
 
 def row_of(name, entry):
     """The line of a table or figure."""
     table, page = entry.get("table"), entry.get("page")
     places = [
-        table and f"`{table}`, {filled(table)}",
+        table and f"table `{table}` {filled(table)}",
         page and f"page {page}",
-        entry.get("figures") and f"`teleport figures`: {', '.join(f'`{each}`' for each in entry['figures'])}",
+        entry.get("figures") and f"figure {', '.join(f'`{each}`' for each in entry['figures'])}",
         entry.get("settings") and "below",
     ]
     files = [f"`{Path(file).relative_to('config').with_suffix('')}`" for file in entry.get("with", [])]
-    said = [state(entry), entry.get("lacks") or entry.get("cited") or entry.get("unlike")]
-    return [name, entry["what"], "; ".join(filter(None, places)), ", ".join(files), ": ".join(filter(None, said))]
+    notes = [f"{name}: {entry[key]}" for key, name in (("lacks", "partial"), ("cited", "cited")) if key in entry]
+    remark = (notes or [entry.get("unlike", "")])[0]
+    return [name, entry["what"], "; ".join(filter(None, places)), ", ".join(files), remark]
 
 
 def at(values, path):
@@ -59,11 +60,17 @@ def at(values, path):
 
 
 def settings_rows(table):
-    """The lines of a table of settings: in each column the paper's value, then ours."""
+    """Yield the lines of a table of settings. A cell has the paper's value, and ours if it is another one."""
     files = [yaml.safe_load((REPOSITORY / file).read_text()) for file in table["columns"].values()]
     for what, path, values in table["rows"]:
         ours = [at(at(file, table.get("at", "")), path) for file in files]
-        yield [what, *("–" if cell is None else f"{cell}" for pair in zip(values, ours, strict=True) for cell in pair)]
+        yield [what, *map(beside, values, ours)]
+
+
+def beside(paper, ours):
+    """'6837; ours –': the paper's value, and ours if it is another one. A checkpoint's owner is no difference."""
+    paper, ours = ("–" if value is None else f"{value}" for value in (paper, ours))
+    return paper if ours.rpartition("/")[2] == paper else f"{paper}; ours {ours}"
 
 
 def markdown(title, heads, rows):
@@ -77,13 +84,16 @@ def write_page(data):
     counts = Counter(state(entry) for paper in data["papers"] for entry in paper["entries"].values())
     text = HEAD.format(total=counts.total(), **{name: counts[name] for name in STATES})
     for paper in data["papers"]:
-        heads = ["", "what", "where", "configuration", "state"]
+        heads = ["", "what", "where", "configuration", "remark"]
         text += markdown(paper["name"], heads, [row_of(*item) for item in paper["entries"].items()])
     others = [[f"`{name}`", what, filled(name)] for name, what in data["others"].items()]
     text += markdown("Other published figures", ["table", "of", "with ours"], others)
     for name, table in data["settings"].items():
-        heads = [head for column in table["columns"] for head in (column, "ours")]
-        text += markdown(f"ANCE-Tele, {name}", ["", *heads], settings_rows(table))
+        text += markdown(
+            f"ANCE-Tele, {name}: the paper's values, and ours if they differ",
+            ["", *table["columns"]],
+            settings_rows(table),
+        )
     return text
 
 

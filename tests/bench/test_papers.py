@@ -52,7 +52,7 @@ def test_what_is_made_says_where_and_with_what(bench, data):
 def test_a_cited_table_has_no_figure_of_ours_and_a_generated_one_has(bench, data):
     for entry in entries(data):
         if "table" in entry:
-            assert bench.filled(entry["table"]).startswith("0 ") == (bench.state(entry) == "cited"), entry
+            assert bench.filled(entry["table"]).startswith("0/") == (bench.state(entry) == "cited"), entry
 
 
 def test_sections_of_the_report_page_are_there(data):
