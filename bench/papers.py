@@ -89,11 +89,7 @@ def write_page(data):
     others = [[f"`{name}`", what, filled(name)] for name, what in data["others"].items()]
     text += markdown("Other published figures", ["table", "of", "with ours"], others)
     for name, table in data["settings"].items():
-        text += markdown(
-            f"ANCE-Tele, {name}: the paper's values, and ours if they differ",
-            ["", *table["columns"]],
-            settings_rows(table),
-        )
+        text += markdown(f"ANCE-Tele, {name}", ["", *table["columns"]], settings_rows(table))
     return text
 
 
