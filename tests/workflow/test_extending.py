@@ -1,9 +1,11 @@
 """New sources, draws, filters, relabellings, masks, losses: one file and one line of the registry each; nothing reruns.
 
-The files and lines are those that docs/extending.md shows, so that the page cannot promise more than the code keeps.
+A source, a loss and a kind of stage are those that docs/extending.md shows, so that the page cannot promise more than
+the code keeps; the others are in the folder `extensions`.
 """
 
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,29 +13,43 @@ import pytest
 from paths import REPOSITORY
 
 # In the order of the page: the file, and the table of its line.
-FILES = [
-    ("negatives/sources/following.py", "settings/registry.py", "SOURCES"),
-    ("negatives/draws/boltzmann.py", "settings/registry.py", "DRAWS"),
-    ("negatives/filters/far_below.py", "settings/registry.py", "FILTERS"),
-    ("negatives/relabelling/highest.py", "settings/registry.py", "RELABELLINGS"),
-    ("training/masks/other_positives.py", "settings/registry.py", "MASKS"),
-    ("training/losses/hinge.py", "settings/registry.py", "LOSSES"),
-    ("negatives/hubs.py", "plan/kinds.py", "KINDS"),
-    (None, "settings/registry.py", "SOURCES"),
+ON_THE_PAGE = [
+    ("negatives/sources/following.py", "SOURCES"),
+    ("training/losses/hinge.py", "LOSSES"),
+    ("negatives/hubs.py", "KINDS"),
+    (None, "SOURCES"),
 ]
+# Of the folder `extensions`: the file, the table of its line, and what the line says beside the module.
+OTHERS = [
+    ("negatives/draws/boltzmann.py", "DRAWS", ", (CANDIDATES,)"),
+    ("negatives/filters/far_below.py", "FILTERS", ", (CANDIDATES, POSITIVES)"),
+    ("negatives/relabelling/highest.py", "RELABELLINGS", ', ("scores",)'),
+    ("training/masks/other_positives.py", "MASKS", ""),
+]
+EXTENSIONS = REPOSITORY / "tests/workflow/extensions"
+
+
+def add_line(library, table, line):
+    """Add a line at the end of a table."""
+    holder = library / ("plan/kinds.py" if table == "KINDS" else "settings/registry.py")
+    text = holder.read_text()
+    end = text.index("\n}", text.index(f"\n{table} = ")) + 1
+    holder.write_text(text[:end] + line + text[end:])
 
 
 def extend(workflow_scripts):
-    """Write the files and the lines of the page into a copy of the library, and its stage into the rules and the
-    plan."""
+    """Write the files and the lines into a copy of the library, and the page's stage into the rules and the plan."""
     library, page = workflow_scripts / "teleport", (REPOSITORY / "docs/extending.md").read_text()
     blocks = iter(re.findall(r"```(?:python|snakemake)\n(.*?)```", page, re.DOTALL))
-    for file, holder, table in FILES:
+    for file, table in ON_THE_PAGE:
         if file:
             (library / file).write_text(next(blocks))
-        text = (library / holder).read_text()
-        end = text.index("\n}", text.index(f"\n{table} = ")) + 1
-        (library / holder).write_text(text[:end] + next(blocks) + text[end:])
+        add_line(library, table, next(blocks))
+    for file, table, scores in OTHERS:
+        path = Path(file)
+        (library / path).write_text((EXTENSIONS / path.name).read_text())
+        module = ".".join(("teleport", *path.with_suffix("").parts))
+        add_line(library, table, f'    "{path.stem}": Method("{module}"{scores}),\n')
     rules, mining = workflow_scripts.parent / "rules/stages.smk", library / "plan/mining.py"
     rules.write_text(f"{rules.read_text()}\n\n{next(blocks)}")
     before, after = mining.read_text().split("    def train(self):")
