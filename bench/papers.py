@@ -16,12 +16,12 @@ PAGE, DATA = REPOSITORY / "docs/papers.md", REPOSITORY / "docs/papers.yaml"
 STATES = ("generated", "partial", "cited")
 HEAD = """\
 # The papers' tables and figures
-`python bench/papers.py` writes this page from `docs/papers.yaml`. A run of the configuration generates {generated} of
-{total} tables and figures. {partial} more are partial: the remark says what is missing. {cited} are cited: only the
-paper has them. "12/20": 12 of the 20 printed numbers have one of ours beside them; the other systems are not trained
-here. `teleport figures` draws figures; a page is one of the report. Maps show principal components instead of t-SNE.
-Tables of settings have the paper's values, and ours if they differ. Nothing has been run at the papers' scale yet;
-tests draw toy figures.
+`python bench/papers.py` writes this page from `docs/papers.yaml`. A run of the files above them generates {generated} of
+{total} tables and figures. {partial} are partial: the line says what is missing. {cited} are cited: only the paper has
+them. A name with numbers is a table of `results/published`: at 12/20, 12 of the 20 printed numbers have one of ours
+beside them; the other systems are not trained here. A name alone is drawn by `teleport figures`; a page is one of the
+report. Maps show principal components instead of t-SNE. Tables of settings have the paper's values, and ours if they
+differ. Nothing has been run at the papers' scale yet; tests draw toy figures.
 """
 
 
@@ -37,19 +37,26 @@ def filled(name):
     return f"{sum(ours)}/{len(ours)}"
 
 
-def row_of(name, entry):
+def line_of(name, entry):
     """The line of a table or figure."""
-    table, page = entry.get("table"), entry.get("page")
     places = [
-        table and f"table `{table}` {filled(table)}",
-        page and f"page {page}",
-        entry.get("figures") and f"figure {', '.join(f'`{each}`' for each in entry['figures'])}",
-        entry.get("settings") and "below",
+        *(f"`{each}`" for each in entry.get("figures", [])),
+        "table" in entry and f"`{entry['table']}` {filled(entry['table'])}",
+        "page" in entry and f"page {entry['page']}",
+        "settings" in entry and "below",
     ]
-    files = [f"`{Path(file).relative_to('config').with_suffix('')}`" for file in entry.get("with", [])]
-    notes = [f"{name}: {entry[key]}" for key, name in (("lacks", "partial"), ("cited", "cited")) if key in entry]
-    remark = (notes or [entry.get("unlike", "")])[0]
-    return [name, entry["what"], "; ".join(filter(None, places)), ", ".join(files), remark]
+    where = ", ".join(filter(None, places))
+    remark = f"partial: {entry['lacks']}" if "lacks" in entry else entry.get("cited") or entry.get("unlike")
+    return f"* **{name}**, {'; '.join(filter(None, [entry['what'], where, remark]))}\n"
+
+
+def by_configuration(entries):
+    """The lines of a paper's tables and figures, those that the same files make below their names."""
+    groups = {}
+    for name, entry in sorted(entries.items(), key=lambda item: state(item[1]) == "cited"):
+        files = [f"`{Path(file).relative_to('config').with_suffix('')}`" for file in entry.get("with", [])]
+        groups.setdefault(", ".join(files) or "Cited", []).append(line_of(name, entry))
+    return "\n".join(f"{files}:\n\n{''.join(lines)}" for files, lines in groups.items())
 
 
 def at(values, path):
@@ -84,8 +91,7 @@ def write_page(data):
     counts = Counter(state(entry) for paper in data["papers"] for entry in paper["entries"].values())
     text = HEAD.format(total=counts.total(), **{name: counts[name] for name in STATES})
     for paper in data["papers"]:
-        heads = ["", "what", "where", "configuration", "remark"]
-        text += markdown(paper["name"], heads, [row_of(*item) for item in paper["entries"].items()])
+        text += f"\n## {paper['name']}\n{by_configuration(paper['entries'])}"
     others = [[f"`{name}`", what, filled(name)] for name, what in data["others"].items()]
     text += markdown("Other published figures", ["table", "of", "with ours"], others)
     for name, table in data["settings"].items():
