@@ -16,9 +16,9 @@ PAGE, DATA = REPOSITORY / "docs/papers.md", REPOSITORY / "docs/papers.yaml"
 STATES = ("generated", "partial", "cited")
 HEAD = """\
 # The papers' tables and figures
-`python bench/papers.py` writes this page from `docs/papers.yaml`. A run of the files above them generates {generated} of
-{total} tables and figures. {partial} are partial: the line says what is missing. {cited} are cited: only the paper has
-them. A name with numbers is a table of `results/published`: at 12/20, 12 of the 20 printed numbers have one of ours
+`python bench/papers.py` writes this page from `docs/papers.yaml`. A run of the files above them generates {generated}
+of {total} tables and figures. {partial} are partial: the line says what is missing. {cited} are cited: only the paper
+has them. A name with numbers is a table of `results/published`: at 12/20, 12 of the 20 printed numbers have one of ours
 beside them; the other systems are not trained here. A name alone is drawn by `teleport figures`; a page is one of the
 report. Maps show principal components instead of t-SNE. Tables of settings have the paper's values, and ours if they
 differ. Nothing has been run at the papers' scale yet; tests draw toy figures.

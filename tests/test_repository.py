@@ -301,10 +301,8 @@ def test_every_suffix_of_an_array_is_in_the_legend():
     """docs/extending.md has one letter for each axis; `scores_QP` is queries by passages. In a folder where its axis
     does not occur, a letter is likely to have another meaning."""
     section = (REPOSITORY / "docs/extending.md").read_text().split("## Suffixes of arrays")[1].split("\n## ")[0]
-    rows, library = re.findall(r"^\| (\w) \| .* \| (.*) ?\|$", section, re.M), REPOSITORY / "workflow_scripts/teleport"
-    legend = {
-        letter: None if places.strip() == "all" else set(re.findall(r"`(\w+)`", places)) for letter, places in rows
-    }
+    rows, library = re.findall(r"^\* \*\*(\w)\*\* (.*)$", section, re.M), REPOSITORY / "workflow_scripts/teleport"
+    legend = {letter: set(re.findall(r"`(\w+)`", text.rpartition(" (")[2])) or None for letter, text in rows}
     assert len(legend) == len(rows) > 15
     used = {
         (letter, str(path.relative_to(library)))

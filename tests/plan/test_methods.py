@@ -4,7 +4,7 @@ import resource
 
 import pytest
 
-from commands import methods_table
+from commands import methods_list
 from paths import REPOSITORY
 from planned_episodes import planned_episodes
 from teleport.report.page.contents import episode_content
@@ -240,7 +240,7 @@ CLAIMS = {
 def planned():
     """(the plan of all methods in one, processor seconds that it took)"""
     before = resource.getrusage(resource.RUSAGE_SELF).ru_utime
-    plan = methods_table.methods_plan()
+    plan = methods_list.methods_plan()
     return plan, resource.getrusage(resource.RUSAGE_SELF).ru_utime - before
 
 
@@ -250,7 +250,7 @@ def plan(planned):
 
 
 def test_every_file_is_a_method_with_its_source(plan):
-    names = [path.stem for path in methods_table.method_files()]
+    names = [path.stem for path in methods_list.method_files()]
     assert set(names) == set(CLAIMS) and len(names) >= 50
     for name in names:
         about = plan.experiments[name].about
@@ -269,7 +269,7 @@ def test_all_are_planned_in_eight_seconds(planned):
     assert len(plan.stages) > 300 and seconds < 8
 
 
-@pytest.mark.parametrize("path", methods_table.method_files(), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", methods_list.method_files(), ids=lambda path: path.stem)
 def test_a_method_alone_comes_after_another_configuration(path):
     """What the page says: after any configuration; here one whose schedule is in epochs and whose masks are others."""
     _, experiments = load_files([REPOSITORY / "config/marco.yaml", path])
@@ -279,7 +279,7 @@ def test_a_method_alone_comes_after_another_configuration(path):
 
 def test_the_page_is_made_from_the_files():
     text = (REPOSITORY / "docs/methods.md").read_text()
-    assert methods_table.with_methods(text) == text, "docs/methods.md is stale: run `teleport schema`"
+    assert methods_list.with_methods(text) == text, "docs/methods.md is stale: run `teleport schema`"
     assert text.count("config/methods/") >= len(CLAIMS)
 
 

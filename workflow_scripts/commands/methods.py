@@ -19,7 +19,7 @@ def method_file(name, home):
     files = {path.stem: path for path in (home / "config/methods").glob("*.yaml")}
     if name not in files:
         close = difflib.get_close_matches(name, files, n=1)
-        remedy = f"Did you mean {close[0]}?" if close else "docs/methods.md has a table of them: take a file's name."
+        remedy = f"Did you mean {close[0]}?" if close else "docs/methods.md lists them: take a file's name."
         raise Refusal(f"--method {name}: config/methods has no {name}.yaml. {remedy}")
     return files[name]
 
