@@ -22,8 +22,8 @@ CAUSAL = 1  # `custom_mask_type` of the memory-efficient kernel: a token attends
 
 
 class Packing(NamedTuple):
-    """Where the texts of a packed batch lie. lengths: int64 [B], on the CPU; offsets: int32 [B + 1], on the device,
-    text i has the tokens offsets[i] to offsets[i + 1] - 1; longest: the most tokens of a text."""
+    """The positions of the texts in a packed batch. lengths: int64 [B], on the CPU; offsets: int32 [B + 1], on the
+    device, text i has the tokens offsets[i] to offsets[i + 1] - 1; longest: the most tokens of a text."""
 
     lengths: torch.Tensor
     offsets: torch.Tensor
@@ -71,7 +71,8 @@ def by_equal_lengths(q, k, v, packing, dropout, causal, window, scaling):
 
 
 def within(length, window, causal, device):
-    """Which tokens of a text attend to which: bool [length, length], True for fewer than `window` positions apart."""
+    """Return which tokens of a text attend to which: bool [length, length], True if fewer than `window` positions
+    apart."""
     places = torch.arange(length, device=device)
     back = places[:, None] - places
     return (back >= 0) & (back < window) if causal else back.abs() < window
@@ -103,7 +104,8 @@ def takes(operator):
 
 
 def varlen(q, k, v, packing, dropout, causal, window, scaling):
-    """As `by_equal_lengths`, by one kernel, of [T, heads, width]. Heads are padded to a width that kernels take."""
+    """Return the same as `by_equal_lengths`, by one kernel, from [T, heads, width]. Heads are padded to a width that
+    kernels take."""
     width, lengths = q.shape[-1], (packing.offsets, packing.offsets, packing.longest, packing.longest)
     if width % HEAD_WIDTHS:
         q, k, v = (functional.pad(x, (0, -width % HEAD_WIDTHS)) for x in (q, k, v))

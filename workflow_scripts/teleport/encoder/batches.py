@@ -1,4 +1,4 @@
-"""From token ids to packed batches: lengths as the encoder sees them, chunks of long texts, and buckets by length."""
+"""Packed batches of token ids: lengths as the encoder sees them, chunks of long texts, and buckets by length."""
 
 from dataclasses import dataclass
 from functools import cached_property

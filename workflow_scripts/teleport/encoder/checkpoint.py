@@ -91,8 +91,8 @@ def dense_paths(folder):
 
 
 def read_modules(folder):
-    """What `write_modules` wrote: pooling, projection (width or None), normalize, and `paths` {module: folder}; dense:
-    of each linear layer of a head without LayerNorm, its folder and config.json (dict)."""
+    """Read what `write_modules` wrote: pooling, projection (width or None), normalize, and `paths` {module: folder};
+    dense: of each linear layer of a head without LayerNorm, its folder and config.json (dict)."""
     if not (paths := module_paths(folder)):
         raise Refusal(f"{folder} has no modules.json, so its pooling is unknown: give a `checkpoint` folder.")
     config = {}

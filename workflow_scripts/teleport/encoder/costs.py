@@ -1,4 +1,4 @@
-"""What checkpoints, tokens and vectors cost: a function (stage, counts, place) → Cost per kind.
+"""The costs of checkpoints, tokens and vectors: a function (stage, counts, place) → Cost per kind.
 
 Counted are matrix products: embeddings, LayerNorm, softmax and GELU are left out, about 1 % at BERT-base's size.
 """
@@ -64,7 +64,7 @@ def pretrained(stage, counts, place):
 
 
 def ranker(stage, counts, place):
-    """As `pretrained`, of a cross-encoder of BERT-base's size."""
+    """Return the cost like `pretrained`, for a cross-encoder of BERT-base's size."""
     weights = 4 * Shape().parameters
     fetched = weights * counts.is_fetched(stage.settings.checkpoint)
     return Cost(weights + TOKENIZER, memory=TORCH_BASE + weights, work={"network": fetched}, model=True)

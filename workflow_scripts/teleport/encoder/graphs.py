@@ -38,7 +38,7 @@ class Graphs:
         self.captured, self.pool = {}, None
 
     def __call__(self, ids_T, lengths_B):
-        """As `Encoder.forward`."""
+        """Return the same as `Encoder.forward`."""
         filled_T, filled_B = fill(ids_T, lengths_B, self.longest, self.encoder.backbone.config.pad_token_id or 0)
         size = len(filled_T), len(filled_B)
         if size not in self.captured and len(self.captured) == MOST_GRAPHS:
@@ -64,7 +64,7 @@ class Graphs:
 
 
 class Pass(nn.Module):
-    """What a graph holds: `Encoder.compute` with its conversions of the weights."""
+    """The computation in a graph: `Encoder.compute` with its conversions of the weights."""
 
     def __init__(self, encoder, longest, dtype):
         super().__init__()

@@ -121,7 +121,8 @@ class Encoder(nn.Module):
         return self.pooled(self.hidden_padded(ids_T, lengths_B), packing)
 
     def compute(self, ids_T, positions_T, packing):
-        """As `forward`, from tensors on the device (int64 [T]) and a `Packing`: all texts as one row."""
+        """Return the same as `forward`, from tensors on the device (int64 [T]) and a `Packing`: all texts as one
+        row."""
         inputs = {"input_ids": ids_T[None], "position_ids": positions_T[None]}
         return self.pooled(self.backbone(**inputs, packing=packing, use_cache=False).last_hidden_state[0], packing)
 

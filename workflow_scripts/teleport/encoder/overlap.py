@@ -24,7 +24,8 @@ class Overlap:
         self.passages += len(exact_BD)
 
     def state(self):
-        """What `restore` takes (plain JSON, under a megabyte): float32 as JSON's numbers has the same bits again."""
+        """Return the state for `restore` (plain JSON, under a megabyte): float32 as JSON's numbers has the same bits
+        again."""
         return {"passages": self.passages, "best": [[values.tolist() for values in form] for form in self.best]}
 
     def restore(self, state):

@@ -1,4 +1,4 @@
-"""What the small files of a published checkpoint say of its encoder.
+"""The settings of an encoder in the small files of its published checkpoint.
 
 Nobody has checked what others wrote, so files are read in typed forms. Vectors are those of sentence-transformers'
 `encode_query` and `encode_document`, or one sentence says what is not computed here. Its versions 2 to 6 write these

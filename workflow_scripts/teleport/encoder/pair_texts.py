@@ -13,9 +13,9 @@ from teleport.refusal import Refusal
 
 
 class PairForm(NamedTuple):
-    """What a tokenizer puts around two texts. before, between, after: special tokens (ids); types: the token type of
-    each of before, query, between, passage, after, a list each, of which a text repeats its one; None for a model
-    without token types; pad: the id of padding"""
+    """The tokens that a tokenizer puts around two texts. before, between, after: special tokens (ids); types: the token
+    type of each of before, query, between, passage, after, a list each, of which a text repeats its one; None for a
+    model without token types; pad: the id of padding"""
 
     before: list
     between: list

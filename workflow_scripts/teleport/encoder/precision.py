@@ -1,4 +1,4 @@
-"""Which device computes, and in which precision."""
+"""The device that computes, and its precision."""
 
 from contextlib import nullcontext
 from pathlib import Path

@@ -251,7 +251,8 @@ def refuse_unfit_dense(folder, dense, width):
 
 
 def head_of_modules(folder):
-    """As `head_weights`, of a linear layer and a LayerNorm in sentence-transformers' form; None without them."""
+    """Return the same as `head_weights`, for a linear layer and a LayerNorm in sentence-transformers' form; None
+    without them."""
     paths = module_paths(folder)
     if not all(name in paths for name, _ in HEAD):
         return None

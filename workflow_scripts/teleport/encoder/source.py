@@ -1,4 +1,4 @@
-"""Where a published checkpoint lies: in the hub's cache, in a folder, or in installed packages."""
+"""The place of a published checkpoint: in the hub's cache, in a folder, or in installed packages."""
 
 import hashlib
 import importlib.util

@@ -61,7 +61,8 @@ def run(job):
 
 
 def separator_of(title, tokenizer, special):
-    """What joins the title and the text of a passage (str), by `encoder.title`; None where the title is left out."""
+    """Return the text that joins the title and the text of a passage, by `encoder.title`; None if the title is left
+    out."""
     if title == "sep":
         if special["sep"] is None:
             raise Refusal(

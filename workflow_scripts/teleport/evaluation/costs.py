@@ -1,4 +1,4 @@
-"""What measuring and comparing runs costs: a function (stage, counts, place) → Cost per kind."""
+"""The costs of measuring and comparing runs: a function (stage, counts, place) → Cost per kind."""
 
 import math
 

@@ -13,7 +13,7 @@ TIE = 1e-9
 
 
 class Scores(NamedTuple):
-    """What a system scores, a column per run. Two systems that are compared have the same queries in the same order.
+    """The scores of a system, a column per run. Two systems that are compared have the same queries in the same order.
     values_QR: float64; seeds: the root seed of each run's training, () for the one run of what nothing here has trained
     (BM25, a released checkpoint), which has no chance but that of queries"""
 

@@ -9,7 +9,8 @@ import numpy as np
 
 
 class Found(NamedTuple):
-    """What a source has for a block of queries, one value per slot. Only `passages_QS` and `there_QS` are always given.
+    """The candidates of a source for a block of queries, one value per slot. Only `passages_QS` and `there_QS` are
+    always given.
 
     there_QS: bool, the slot holds a passage that may be a negative; the others hold any number
     depth: the slots of a query are lists of this length laid end to end, best first; None: they are no ranked lists

@@ -1,4 +1,5 @@
-"""What pools of negatives, and positives by answer match, cost: a function (stage, counts, place) → Cost per kind."""
+"""The costs of pools of negatives, and of positives by answer match: a function (stage, counts, place) → Cost per
+kind."""
 
 from pathlib import Path
 
@@ -19,7 +20,7 @@ def negatives_file(stage, counts, place):
 
 
 def positives(stage, counts, place):
-    """At most: only questions without a judged positive are looked at."""
+    """Return an upper bound: only questions without a judged positive are looked at."""
     lines, depth = counts.run(stage.inputs["queries"])
     work, memory = looking_for_answers(lines * depth, counts, place.threads)
     return Cost(lines * 12, memory=memory + BASE + lines * (ID_BYTES + depth * PAIR_BYTES), work=work)
@@ -37,8 +38,8 @@ def pool_size(stage):
 
 
 def offered(stage, counts):
-    """At most: (pairs of each source of a `merge` or `score` stage, bytes of the lists that are read, pairs of the last
-    pool)."""
+    """Return upper bounds: (pairs of each source of a `merge` or `score` stage, bytes of the lists that are read, pairs
+    of the last pool)."""
     settings, inputs = stage.settings, stage.inputs
     queries = counts.in_part(counts.queries["train"], settings.part)
     read = [inputs[name] for name in settings.sources if name in inputs and name != "momentum"]
@@ -97,7 +98,8 @@ def merge(stage, counts, place):
 
 
 def relabel(stage, counts, place):
-    """At most as large as the pool; beside it the scores of each judge, or looking for answers."""
+    """Return the cost of a pool at most as large as the one before, with the scores of each judge or a search for
+    answers."""
     pool, rule = stage.inputs["negatives"], stage.settings.relabel
     number = counts.in_part(counts.queries["train"], pool.settings.part) * pool_size(pool)
     tables = sum(role.startswith("scores.") for role in stage.inputs)

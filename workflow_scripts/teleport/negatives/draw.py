@@ -35,7 +35,7 @@ def splitmix64(state):
 
 
 class Candidates(NamedTuple):
-    """What a draw sees of a source and a block of queries: S slots of each query, of which some may be drawn.
+    """The part of a source that a draw sees for a block of queries: S slots a query, some of which may be drawn.
 
     available_QS: bool; hashes_Q: uint64, see `hash_ids`; seed: int, of the source and the episode
     ranks_QS: int32, of the slots in their list, from 1 on, as negatives.ranks_after counts them; None without lists

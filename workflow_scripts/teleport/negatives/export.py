@@ -21,7 +21,7 @@ CHUNK_PASSAGES = 4096
 
 
 class Wanted(NamedTuple):
-    """What an export writes. hardest: the highest scores first, else as drawn; most: at most so many negatives of a
+    """The options of an export. hardest: the highest scores first, else as drawn; most: at most so many negatives of a
     query; scores: also scores, and where the form has room for them ranks, sources and episodes"""
 
     form: str = "tevatron"
@@ -129,8 +129,8 @@ def known(key, score):
 
 
 def scorer_of(negatives, num_queries):
-    """What scores pairs by the checkpoint that mined a pool (`negatives.scores`): the vectors, or the table of the pool
-    and the positives; None where no checkpoint did, or its vectors were removed.
+    """Return the scorer of pairs by the checkpoint that mined a pool (`negatives.scores`): the vectors, or the table of
+    the pool and the positives; None where no checkpoint did, or its vectors were removed.
 
     negatives: the Artefact of a merge stage, or of a relabel stage
     """

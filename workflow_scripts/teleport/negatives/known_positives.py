@@ -9,10 +9,10 @@ from teleport.running.log import Progress
 
 
 def known_passages(job):
-    """What a merge removes from every source: `Ragged`, passages of each training query, ascending, each once: those
-    judged at least `relevant_grade`, and those trained on; with `same_text` their copies too, and the query's own text.
-    With `remove: answers` nothing: then sources remove what `have_answers` finds, and a judged passage without an
-    answer can be a negative."""
+    """Return the passages that a merge removes from every source (`Ragged`: passages of each training query, ascending,
+    each once): those judged at least `relevant_grade`, and those trained on; with `same_text` their copies too, and the
+    query's own text. With `remove: answers` nothing: then sources remove what `have_answers` finds, and a judged
+    passage without an answer can be a negative."""
     trained_on = positives_of_job(job, "train")
     if job.settings.remove == "answers":
         return Ragged(np.zeros_like(trained_on.offsets), np.zeros(0, np.int32))

@@ -133,7 +133,7 @@ class Merge:
         return np.bincount(queries, minlength=last - first), items
 
     def facts(self):
-        """What the manifest keeps of all blocks (dict)."""
+        """Return the facts of all blocks for the manifest (dict)."""
         facts = {"wanted": self.wanted, "drawn": self.drawn, "short_queries": self.short}
         facts["overlap"] = self.duplicates / max(1, sum(self.drawn.values()))
         facts["first_episodes"] = {str(n): int(count) for n, count in enumerate(self.first_episodes) if n}
@@ -181,7 +181,7 @@ class Scores:
         return None if scores_Q is None else scores_Q[first:last]
 
     def given_to(self, whose, first, last, scores):
-        """What a draw that compares scores sees of them: fields of `draw.Candidates` (dict)."""
+        """Return the fields of `draw.Candidates` (dict) with the scores that a draw compares."""
         given = {"scores_QS": scores(whose), "positive_scores_Q": self.of_positives(whose, first, last)}
         anchored = f"anchors.{whose}" in self.tables
         return given | ({"anchor_scores_QS": scores(whose, role="anchors")} if anchored else {})
@@ -198,8 +198,8 @@ class Scores:
 
 
 class Filters:
-    """Which candidates may be drawn, by their ranks and their scores; counts what filters by scores drop. None that
-    compares with the positive drops a candidate of a query without one. scores: `Scores`; num_queries: of all"""
+    """Decides by ranks and scores which candidates may be drawn, and counts what filters by scores drop. A filter that
+    compares with the positive drops no candidate of a query without one. scores: `Scores`; num_queries: of all"""
 
     def __init__(self, job, scores, num_queries):
         self.settings, self.scores = job.settings, scores

@@ -29,7 +29,7 @@ class PairTable:
 
     @classmethod
     def open(cls, job, role, num_queries):
-        """Of the stage in a role: one that has written a table (`write_table`), or a `Run`."""
+        """Open the scores of the stage in a role: a table (`write_table`), or a `Run`."""
         artefact = job.inputs[role]
         name = f"{role.partition('.')[2]} ({artefact.manifest['kind']}/{artefact.manifest['key']})"
         if "offsets.npy" not in artefact.manifest["files"]:

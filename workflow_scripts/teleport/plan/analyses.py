@@ -1,4 +1,4 @@
-"""What is planned besides a search and its measures: re-ranked candidates, and what `evaluation.analyses` asks for."""
+"""The stages planned besides a search and its measures: re-ranking, and the analyses of `evaluation.analyses`."""
 
 from teleport.collection.records import archive_and_member
 from teleport.plan.identity import identify_file
@@ -26,7 +26,7 @@ def rerank(trajectory, episode, split):
 
 
 def candidates(plan, split):
-    """What every checkpoint re-ranks on a split: the passages of a file, or the first of BM25."""
+    """Return the stage whose passages every checkpoint re-ranks on a split: those of a file, or the first of BM25."""
     named, source = plan.config.evaluation.rerank[split], plan.config.collection
     if named.bm25:
         return plan.bm25(split, named.bm25)

@@ -55,7 +55,8 @@ def resolve_draws(negatives, episode, last_size):
 
 
 def keys_read(negatives, last_size):
-    """Which settings of `negatives` decide how many negatives of which source a pool has (set of names)."""
+    """Return the names (set) of the settings of `negatives` that decide how many negatives a pool has of each
+    source."""
     if negatives.counts is not None:
         return {"counts"}
     if negatives.mode == "released_code":

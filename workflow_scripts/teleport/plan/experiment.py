@@ -246,8 +246,9 @@ class Trajectory:
 
 
 class Elsewhere(Trajectory):
-    """What checkpoints of an experiment find in another collection. main: the `Trajectory` of the experiment; plan: the
-    `Plan` of the other collection; of: the name by which its stages are linked; method: the episodes that mine there"""
+    """The searches of an experiment's checkpoints in another collection. main: the `Trajectory` of the experiment;
+    plan: the `Plan` of the other collection; of: the name by which its stages are linked; method: the episodes that
+    mine there"""
 
     def __init__(self, main, plan, of, method=()):
         self.plan, self.of, self.name, self.seed, self.method = plan, of, main.name, main.seed, method
@@ -268,7 +269,7 @@ class Elsewhere(Trajectory):
 
 
 class Also(Elsewhere):
-    """What the checkpoints of an experiment mine in another collection, and find there."""
+    """What an experiment's checkpoints mine and find in another collection that it trains on."""
 
     def __init__(self, main, plan, of, start):
         super().__init__(main, plan, of, main.method)

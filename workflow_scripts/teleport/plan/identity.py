@@ -1,4 +1,4 @@
-"""What a collection or checkpoint is, by content: file digests and package versions enter the keys of their stages.
+"""The identity of a collection or checkpoint by its content: file digests and package versions enter stages' keys.
 
 A changed file or package is another collection, with its own stages; results of the old one stay where they are.
 """
@@ -33,7 +33,7 @@ def identify_split(source, name):
 
 
 def pinned(source, split=None):
-    """What pins the content of a part of a source: the fields of `CorpusSettings` (dict)."""
+    """Return the fields of `CorpusSettings` (dict) that pin the content of a part of a source."""
     versions = source.versions() if hasattr(source, "versions") else {}
     digests = source_digests(source, split)  # none for ids of ir_datasets, which verifies what they stand for
     if isinstance(source, Fetched):  # its files are those of the download stages, wherever they come from
@@ -43,8 +43,8 @@ def pinned(source, split=None):
 
 
 def identify_download(source, name):
-    """What a download stage fetches, one of the `files` of a source (`DownloadSettings`), and from where ({mirrors,
-    local, licences}; in no key)."""
+    """Return (the file that a download stage fetches, one of the `files` of a source, as `DownloadSettings`; from
+    where: {mirrors, local, licences}, which is in no key)."""
     file = source.files[name]
     origins = {"mirrors": {name: file.mirrors}, "local": source.local, "licences": source.licences}
     return DownloadSettings(files={name: Expected.taken_from(file)}), origins

@@ -60,7 +60,8 @@ KINDS = {
 
 
 def needs(stage, deleted_vectors=()):
-    """What a planned stage asks for (Kind); deleted_vectors: the encode stages whose vectors are deleted once read.
+    """Return the resources that a planned stage needs (Kind); deleted_vectors: the encode stages whose vectors are
+    deleted once read.
 
     The index over such vectors takes a GPU token, so that the next encode waits until they are gone.
     """

@@ -1,4 +1,4 @@
-"""From a configuration to stages: which exist, under which key, and who uses them."""
+"""The plan of a configuration: which stages exist, under which key, and who uses them."""
 
 from functools import cached_property
 from itertools import chain

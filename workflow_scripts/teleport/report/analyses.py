@@ -113,7 +113,7 @@ def cells(spec, table, figures):
 
 
 def footer(spec, table, rows, stages):
-    """What a reader must know beside the figures: a list of sentences."""
+    """Return the sentences (list) that a reader needs beside the figures."""
     notes = [f"Collection {collection_text(stages.facts(spec['collection']['corpus']))}"]
     if not table.deviations.empty:
         notes.append(SEVERAL_SEEDS)

@@ -62,7 +62,7 @@ class Figure(NamedTuple):
 
 
 def shown(*figures):
-    """Those figures that have rows."""
+    """Return the figures that have rows."""
     return [figure for figure in figures if figure and figure.rows]
 
 
@@ -183,7 +183,7 @@ def curve(field, title):
 
 
 def overview_charts():
-    """Of systems, their stages and their trainings."""
+    """Return the charts of systems, their stages and their trainings."""
     seconds = alt.X("seconds:Q", title="Seconds, all stages of a kind one after another")
     kinds = [tip("kind:N", "Kind"), tip("stages:Q", "Stages"), tip("seconds:Q", "Seconds", ",.1f")]
     return {
@@ -227,7 +227,8 @@ def episodes():
 
 
 def negatives_charts():
-    """Of pools and what was mined; swings are of negatives that were in, out and in again, by the episode of the first.
+    """Return the charts of pools and of what was mined; swings are of negatives that were in, out and in again, by the
+    episode of the first.
 
     The gaps are how far negatives lie below the positive, in shares of its score.
     """
@@ -264,7 +265,8 @@ def negatives_charts():
 
 
 def query_charts():
-    """Of single queries: forgetting by step, the life of a query's negatives, its map, two systems on all queries."""
+    """Return the charts of single queries: forgetting by step, the life of a query's negatives, its map, two systems on
+    all queries."""
     rate = alt.X("rate:Q", title=None, axis=PERCENT)
     by_step = {"yOffset": alt.YOffset("step:O"), "color": colour("step:O", "In episode")}
     by_step["tooltip"] = [SYSTEM, tip("step:O", "Episode"), tip("rate:Q", "Rate", ".1%"), tip("what:N", "By")]

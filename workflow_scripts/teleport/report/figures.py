@@ -63,7 +63,8 @@ def of_query(contrast, query, figure):
 
 
 def seconds(stage):
-    """What a stage took, with its shards and with the work kept from killed runs, as if one job ran after another."""
+    """Return the seconds that a stage took, with its shards and with the work kept from killed runs, as if one job ran
+    after another."""
     return stage.manifest["provenance"]["wall_seconds"] + stage.facts.get("earlier_seconds", 0.0)
 
 
@@ -73,7 +74,7 @@ def query_ms(queries):
 
 
 def index_gigabytes(index):
-    """What is searched: the file of an index, or the vectors where it is flat; in 1e9 bytes."""
+    """Return the size of what is searched, in 1e9 bytes: the file of an index, or the vectors if it is flat."""
     written = sum(file["bytes"] for name, file in index[0].manifest["files"].items() if name == "index.faiss")
     return (written or index[0].facts["bytes"]) / 1e9
 

@@ -29,7 +29,7 @@ EpisodeNumber = Annotated[int, Field(ge=0), BeforeValidator(not_bool)]
 
 
 class Column(Section):
-    """What a column of the paper measures."""
+    """The measure of a column of the paper."""
 
     name: str = Field(description="The paper's word for it, for example `MS MARCO dev MRR@10`.")
     configuration: str | None = Field(

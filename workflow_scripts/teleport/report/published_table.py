@@ -132,9 +132,10 @@ def difference(published, ours, decimals):
 
 
 def verdict(published, ours, decimals, tolerance):
-    """What a line shows: "exact" when ours, rounded as printed, is the published figure; "within tolerance", or
-    "off (above)" and "off (below)", by the difference of the same rounded figures; "not run" without a figure of ours,
-    "no published figure" with one but nothing to compare it with. Too good is off as much as too bad is.
+    """Return the verdict that a line shows: "exact" when ours, rounded as printed, is the published figure; "within
+    tolerance", or "off (above)" and "off (below)", by the difference of the same rounded figures; "not run" without a
+    figure of ours, "no published figure" with one but nothing to compare it with. Too good is off as much as too bad
+    is.
     """
     if ours is None:
         return "not run"
@@ -183,7 +184,7 @@ def paper_shape(lines, texts):
 
 
 def footer(table, spec, lines, stages):
-    """What a reader must know beside the figures: a list of sentences."""
+    """Return the sentences (list) that a reader needs beside the figures."""
     filling = {column.configuration for column in table.columns if column.configuration}
     others = sorted(filling - set(spec["collections"]))
     notes = [f"Published: {table.source}.", count_verdicts(lines)]
@@ -206,7 +207,7 @@ def footer(table, spec, lines, stages):
 
 
 def on_collection(name, spec, lines, stages):
-    """What the figures of a configuration were measured on; its name is said where there are several."""
+    """Return what the figures of a configuration were measured on, with its name if there are several."""
     collection, of = spec["collections"][name], f" of {name}" if len(spec["collections"]) > 1 else ""
     here = lines[lines["configuration"] == name]
     counts = stages.query_counts(collection["splits"])
@@ -228,7 +229,7 @@ def count_verdicts(lines):
 
 
 def spent_on(lines, stages):
-    """Where our times were spent: a list of sentences."""
+    """Return the sentences (list) that say on which hardware our times were measured."""
     finished = list(map(stages.artefact, sorted(filter(stages.finished, set(lines["stages"].sum())))))
     notes = [f"Our times were measured on {machines(finished)}."] if finished else []
     if any(stage.manifest["provenance"]["attempt"] > 1 for stage in finished):

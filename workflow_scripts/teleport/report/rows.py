@@ -1,4 +1,4 @@
-"""Which rows each table has, and the stages behind each, decided from the plan alone.
+"""The rows of each table and the stages behind them, decided from the plan alone.
 
 A table is a dict of plain values, in which a stage is its name ("kind/key"): table.py and analyses.py describe theirs.
 """
@@ -180,8 +180,8 @@ def measured_table(plan, name, title, rows, test, columns):
 
 
 def out_of_domain_columns(plan, name, labels):
-    """What a table says of another collection: by which file it is evaluated, its corpus, the first measure of each
-    split, and which of the systems `labels` are trained on it, too."""
+    """Return what a table says about another collection: by which file it is evaluated, its corpus, the first measure
+    of each split, and which of the systems `labels` are trained on it, too."""
     other, trained = plan.out_of_domain[name], [each for each, of in plan.trajectories.items() if name in of[0].also]
     evaluation = other.config.evaluation
     return {

@@ -160,7 +160,8 @@ def trace_figures(rows, stages):
 
 
 def warnings_of(stages, names):
-    """What some finished stages, and all that they were made from, warned of: sentences with the stage, each once."""
+    """Return the warnings of some finished stages and of all stages that they were made from: sentences with the stage,
+    each once."""
     unread, seen, warnings = list(names), set(), []
     while unread:
         if (name := unread.pop()) not in seen and stages.finished(name):
@@ -173,7 +174,7 @@ def warnings_of(stages, names):
 
 
 def relabelled_text(facts):
-    """What relabelling has made of the negatives of a pool, or of several: the sums of their stages' facts (text)."""
+    """Return the text of what became of relabelled negatives: the sums of the facts of one or several stages."""
     total, unknown = Counter(), Counter()
     for each in facts:
         total.update(each["relabelled"] | {name: each.get(name, 0) for name in ("dropped_queries", "pairs")})

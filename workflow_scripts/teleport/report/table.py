@@ -109,7 +109,7 @@ def verdicts_with_costs(spec, table, stages):
 
 
 def few_queries_text(queries, level):
-    """What is said of verdicts by so many queries at a level: a list of sentences, empty where these are enough."""
+    """Return the sentences (list) about verdicts by so many queries at a level; none if these are enough."""
     if queries >= FEW_QUERIES:
         return []
     said = [
@@ -123,7 +123,7 @@ def few_queries_text(queries, level):
 
 
 def cost_of(row, stages):
-    """What `mean_cost` says of a row; None where nothing was trained, or a stage is not there (any more)."""
+    """Return the `mean_cost` of a row; None if nothing was trained, or if a stage is not there (any more)."""
     cost = row.get("cost")
     return mean_cost(cost, stages) if cost and all(map(stages.finished, cost_names(cost))) else None
 
@@ -201,9 +201,10 @@ def over_seeds(rows, names):
 
 
 def describe(row, names, stages):
-    """What a table says of a row besides its measures, {column: what}; names: those of `system_columns` that it has.
-    "seconds": mean over seeds, NaN where none were spent; "gap": from the first to the last step, as text; "index":
-    with its size, and its recall where it is not exact; "step": that which a dev set has selected, of each seed."""
+    """Return what a table says about a row besides its measures, {column: text}; names: those of `system_columns` that
+    it has. "seconds": mean over seeds, NaN where none were spent; "gap": from the first to the last step, as text;
+    "index": with its size, and its recall where it is not exact; "step": that which a dev set has selected, of each
+    seed."""
     cells = {name: row["columns"][name] for name in names}
     if cells.get("step"):
         cells["step"] = ", ".join(str(stages.facts(name)["selected_step"]) for name in cells["step"])
@@ -251,12 +252,14 @@ def csv_frame(table):
 
 
 def p_suffix(mark, marks):
-    """What a column of p-values is called after its measure in the CSV of a table with these marks."""
+    """Return the suffix after the measure in the name of a column of p-values, in the CSV of a table with these
+    marks."""
     return f" p {mark}" if len(marks) > 1 else " p"
 
 
 def row_cells(rows):
-    """What a table says of its rows, as text; the number of episodes takes the place of the row's own episode."""
+    """Return what a table says about its rows, as text; the number of episodes takes the place of the row's own
+    episode."""
     texts = rows.drop(columns="episode") if "episodes" in rows else rows
     if "seconds" in texts:
         texts = texts.assign(seconds=texts["seconds"].map("{:,.0f}".format, na_action="ignore"))
@@ -287,7 +290,7 @@ def marks_of(table, column, significance, split):
 
 
 def footer(spec, table, stages):
-    """What a reader must know beside the figures: a list of sentences."""
+    """Return the sentences (list) that a reader needs beside the figures."""
     facts, test = stages.facts(spec["collection"]["corpus"]), spec["significance"]
     counts = count_queries(spec["rows"], {split: spec["measures"][split] for split in spec["splits"]}, stages)
     notes = [f"Collection {collection_text(facts, *counts)}", *overlaps(spec, stages)]
@@ -342,8 +345,8 @@ def overlaps(spec, stages):
 
 
 def count_queries(rows, measures, stages):
-    """What every split's figures are means of, such as "412 test queries": judged queries, questions with answers.
-    measures: {split: names}"""
+    """Return how many queries the means of each split are over, such as "412 test queries": judged queries, questions
+    with answers. measures: {split: names}"""
     runs = {split: names for row in reversed(rows) for split, names in row["runs"].items()}
     counts = []
     for split in filter(runs.get, measures):

@@ -24,7 +24,7 @@ def baselines(significance):
 
 
 def of_split(value, split, otherwise):
-    """What holds for a split of a setting that is one value, or a value by split."""
+    """Return the value for a split of a setting that is one value, or a value by split."""
     return value.get(split, otherwise) if isinstance(value, dict) else value
 
 
@@ -70,7 +70,7 @@ def test_column(scores, rows, significance, column, split):
 
 
 def significance_text(significance, splits, comparisons):
-    """What the marks say: a list of sentences. comparisons: those that were made."""
+    """Return the sentences (list) that explain the marks. comparisons: those that were made."""
     levels = {split: level_of(significance, split) for split in splits}
     below = " and ".join(f"{level:g} on {split}" for split, level in levels.items())
     below = f"{next(iter(levels.values())):g}" if len(set(levels.values())) == 1 else below
@@ -94,14 +94,14 @@ def significance_text(significance, splits, comparisons):
 
 
 def baseline_text(significance, mark):
-    """What the rows of a mark are compared with, in words."""
+    """Return the baseline of a mark in words."""
     *first, last = baselines(significance)[mark]
     names = f"each of {', '.join(first)} and {last}" if first else last
     return names + (" of the same episode, or its last" if significance.get("by_episode") else "")
 
 
 def labels_of(rows):
-    """What the rows of a table are called: the system, with its episode where it has rows for several (list)."""
+    """Return the labels (list) of a table's rows: the system, with its episode if it has rows for several."""
     systems = [row["system"] for row in rows]
     return [
         f"{row['system']}, episode {row['episode']}" if systems.count(row["system"]) > 1 else row["system"]
@@ -156,7 +156,8 @@ def verdicts(rows, means, pairs, level, references=()):
 
 
 def comparison_text(rows, i, j, gain, p, level):
-    """What a test says of row i beside row j: "+.065 over Zero-shot (p .0006)", "not above BM25 (+.040, p .08)"."""
+    """Return the result of a test of row i against row j: "+.065 over Zero-shot (p .0006)", "not above BM25 (+.040, p
+    .08)"."""
     same = rows[i]["system"] == rows[j]["system"]
     other, chance = f"episode {rows[j]['episode']}" if same else rows[j]["system"], f"p {p_text(p)}"
     subject = f"episode {rows[i]['episode']} is " if same else ""

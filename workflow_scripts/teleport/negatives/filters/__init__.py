@@ -1,6 +1,6 @@
-"""Which candidates are probably positives without a judgment. A stage `merge` loads these modules by name: the type
-`Settings` of its value in `negatives.filters` (null is off) and one of these functions, bool of the shape of the first
-argument, True where a candidate is left out:
+"""The filters that find candidates which are probably positives without a judgment. A stage `merge` loads these modules
+by name: the type `Settings` of its value in `negatives.filters` (null is off) and one of these functions, bool of the
+shape of the first argument, True where a candidate is left out:
 
     drops_ranks(ranks_QS, setting)                        ranks in a retrieved list, as negatives.ranks_after counts
     drops_scores(scores_QS, positive_scores_Q1, setting)  scores by whom negatives.filters.scores names; NaN where there

@@ -1,4 +1,4 @@
-"""What scores higher than the positive is left out."""
+"""Leave out candidates that score higher than the positive."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""What scores nearly as high as the positive is left out, by a difference of scores."""
+"""Leave out candidates that score nearly as high as the positive, by a difference of scores."""
 
 from typing import Annotated
 

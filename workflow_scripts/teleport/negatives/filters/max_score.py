@@ -1,4 +1,4 @@
-"""What scores higher than a fixed number is left out: the cap of Arctic-Embed (arXiv 2405.05374)."""
+"""Leave out candidates that score higher than a fixed number: the cap of Arctic-Embed (arXiv 2405.05374)."""
 
 from typing import Annotated
 

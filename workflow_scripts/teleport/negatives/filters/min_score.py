@@ -1,4 +1,4 @@
-"""What scores lower than a fixed number is left out: negatives so easy that they teach nothing."""
+"""Leave out candidates that score lower than a fixed number: they are so easy that they teach nothing."""
 
 from typing import Annotated
 

@@ -1,5 +1,6 @@
-"""What scores above a share of the positive's score is left out: TopK-PercPos (NV-Retriever, arXiv 2407.15831), and
-Nemotron's recipe, which takes the lowest of several positives. `relative_margin` is the form for scores of any sign."""
+"""Leave out candidates that score above a share of the positive's score: TopK-PercPos (NV-Retriever, arXiv 2407.15831),
+and Nemotron's recipe, which takes the lowest of several positives. `relative_margin` is the form for scores of any
+sign."""
 
 from typing import Annotated
 

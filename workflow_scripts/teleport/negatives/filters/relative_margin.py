@@ -1,4 +1,4 @@
-"""What scores nearly as high as the positive is left out, by a share of the positive's score (TopK-PercPos)."""
+"""Leave out candidates that score nearly as high as the positive, by a share of the positive's score (TopK-PercPos)."""
 
 from typing import Annotated
 

@@ -1,5 +1,5 @@
-"""What becomes of the negatives of a pool that are probably positives. A stage `relabel` loads one of these modules by
-its name in settings/registry.py.
+"""The rules for negatives of a pool that are probably positives. A stage `relabel` loads one of these modules by its
+name in settings/registry.py.
 
 `labels(judged, **settings)` of each gets `negatives.relabel.Judged`, a block of queries with their negatives, and
 returns an integer for each negative [N], one of these. numpy is imported where it computes, because loading a

@@ -1,5 +1,5 @@
-"""What a judge ranks above the positive becomes a positive, and what ranks below it and has an answer is left out: it
-is neither (ARHN, Choi et al., arXiv 2604.11092)."""
+"""A negative that a judge ranks above the positive becomes a positive. One that ranks below it and has an answer is
+neither, and is left out (ARHN, Choi et al., arXiv 2604.11092)."""
 
 from pydantic import Field
 
@@ -20,7 +20,7 @@ class Settings(Scored):
 
 
 def labels(judged, scores, positive_score, answers):
-    """Of a query without a positive nothing is above it."""
+    """Label negatives by their rank and answers. Without a positive of the query, none is above it."""
     import numpy as np
 
     above_N = judged.scores(scores) > judged.positive_scores(scores, positive_score)

@@ -1,5 +1,5 @@
-"""Where negatives are drawn from. The stages `merge` and `score` load these modules by the names that
-settings/registry.py gives.
+"""The sources of negatives. The stages `merge` and `score` load these modules by the names that settings/registry.py
+gives.
 
 `open_source(job, name, known)` of each returns an object that numbers a query's candidates by slots 0, 1, ...:
 

@@ -1,4 +1,4 @@
-"""What the report page is made from, decided from the plan alone: tables, experiments, stages, and who uses which.
+"""The content of the report page, decided from the plan alone: tables, experiments, stages, and who uses which.
 
     {"name": "systems", "configuration": ["config/systems.yaml"], "sources": ["query"],
      "collection": {"corpus": "corpus/KEY", "splits": {"test": "split/KEY"}},
@@ -80,7 +80,7 @@ def unlike_labels(plan):
 
 
 def method_text(experiment, trajectories):
-    """What an experiment does, as a sentence."""
+    """Return a sentence that says what an experiment does."""
     said = system_columns(trajectories[:1], ["negatives", "loss", "episodes"])
     if not said["episodes"]:
         return "nothing is trained."

@@ -1,4 +1,4 @@
-"""What trainings wrote step by step, as curves of a bounded number of points."""
+"""The curves of what trainings wrote step by step, with a bounded number of points."""
 
 import numpy as np
 import pandas as pd

@@ -1,4 +1,4 @@
-"""What is drawn of experiments and systems: the rows of each chart, for the page and for a paper's figure files."""
+"""The rows of each chart of experiments and systems, for the page and for a paper's figure files."""
 
 from itertools import chain, pairwise
 
@@ -106,7 +106,8 @@ def spelled(name):
 
 
 def negatives_figures(said):
-    """What came from where, since when, and how close to the positive, of one experiment and seed: [Figure].
+    """Return the figures ([Figure]) of one experiment and seed: the sources of its negatives, when each was first met,
+    and how close they are to the positive.
 
     said: what `negatives_of` gives
     """
@@ -267,7 +268,8 @@ def state_rows(said, experiment, listed):
 
 
 def river_figure(said, experiment, listed):
-    """What becomes of all queries of a set from checkpoint to checkpoint; listed: whether their lists are there."""
+    """Return the figure of how all queries of a set change from checkpoint to checkpoint; listed: whether their lists
+    are there."""
     text = (
         f"{said['queries']:,} {said['split']} queries under seed {said['seed']}, by r, their {said['measure']}. "
         f"Forgotten, as in the paper: {FORGOTTEN}. Learned: r rises above its best. Swung back: r rises again, but "

@@ -42,7 +42,7 @@ class Traces:
         return ranks
 
     def ranked(self, queries, passages):
-        """As `searched`, from the vectors of two encode stages; None without them, or with too many."""
+        """Return the same as `searched`, from the vectors of two encode stages; None without them, or with too many."""
         scorer = self.reader.scorer(queries, passages)
         if scorer is None or len(self.rows) * len(scorer) > MOST_PRODUCTS:
             return None
@@ -53,7 +53,8 @@ class Traces:
         return self.reciprocal_ranks(index.search(queries_QD, min(DEPTH, len(scorer)))[0], self.rows)
 
     def reciprocal_ranks(self, ids_QK, rows):
-        """Of the positives of training queries (`rows`) among the passages found for them."""
+        """Return the reciprocal ranks of the positives of training queries (`rows`) among the passages found for
+        them."""
         positives = self.reader.positives()
         return reciprocal_ranks(ids_QK[:, :DEPTH], [positives[row] for row in rows])
 
@@ -115,7 +116,7 @@ def paths(values_EQ):
 
 
 def way_text(values, measure):
-    """What a query scores at each checkpoint, as text: of reciprocal ranks the ranks, "1 → 12 → –"."""
+    """Return the scores of a query at each checkpoint as text; reciprocal ranks are shown as ranks, "1 → 12 → –"."""
     if measure.startswith("RR"):
         return " → ".join(f"{1 / value:.0f}" if value else "–" for value in values)
     return " → ".join(f"{value:.2f}" for value in values)

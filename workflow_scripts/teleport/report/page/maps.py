@@ -5,8 +5,8 @@ from scipy.linalg import eigh
 
 
 def places(scorers, row, chosen):
-    """Where a query and the passages `chosen` lie under each checkpoint, on one plane from -1 to 1 (nested lists, the
-    query first); scorers: the `PairScorer` of each."""
+    """Return the points of a query and of the passages `chosen` under each checkpoint, on one plane from -1 to 1
+    (nested lists, the query first); scorers: the `PairScorer` of each."""
     points = shared_map(np.array([np.vstack([each.queries[[row]], each.vectors[chosen]]) for each in scorers]))
     return np.round(points / max(1e-9, float(np.abs(points).max())), 3).tolist()
 

@@ -21,7 +21,7 @@ SEED = 42
 
 
 def sample(number, at_most, name):
-    """At most `at_most` of the rows 0 to number - 1, drawn without replacement, sorted (int64)."""
+    """Return at most `at_most` of the rows 0 to number - 1, drawn without replacement, sorted (int64)."""
     if number <= at_most:
         return np.arange(number)
     return np.sort(np.random.default_rng(derive_seed(SEED, "report", name)).choice(number, at_most, replace=False))
@@ -33,7 +33,7 @@ def finished_pools(reader, trajectory):
 
 
 def negatives_of(reader, trajectory):
-    """What the page says of the negatives of one experiment and seed; None without a finished pool.
+    """Return what the page says about the negatives of one experiment and seed; None without a finished pool.
 
     {seed, queries: number of those that are counted, pools: {episode: `pool_facts`}, trained: `comings_and_goings` of
     the pools, mined: of all that was mined, where every episode has searched}
@@ -143,7 +143,7 @@ def source_name(sources, bits):
 
 
 def first_source(sources, bits):
-    """As `source_name`, of united duplicates the first."""
+    """Return the `source_name` of a passage; the first one if duplicates were united."""
     return source_name(sources, bits).split(" + ")[0]
 
 
@@ -156,7 +156,8 @@ def count_sources(sources, bits):
 
 
 def pool_facts(reader, stages, rows, positives):
-    """What one pool holds: counts by source, by source and rank (1-10, 11-20, ...), score gaps, facts of the merge."""
+    """Return the content of one pool: counts by source, by source and rank (1-10, 11-20, ...), score gaps, facts of the
+    merge."""
     pool = reader.pool(stages["pool"])
     _, sources, ranks = flat(pool, rows, "sources", "ranks")
     content = {"stage": stages["pool"], "facts": reader.facts(stages["pool"]), "ranks": {}}

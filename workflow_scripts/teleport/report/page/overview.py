@@ -56,7 +56,7 @@ def page_table(reader, contents, table):
 
 
 def cell(made, at, column, names, measure):
-    """What is behind a figure of a `Table`."""
+    """Return a cell of a `Table`: the figure, and what is behind it."""
     return {"mean": made.means[column][at], "stages": names, "measure": measure} | made.measured[at, column]._asdict()
 
 
@@ -107,7 +107,7 @@ def differences(mine, other):
 
 
 def costs_table(reader, contents, note):
-    """What each system whose trainings are finished has cost, as the tables count it (`Printed`)."""
+    """Return the table (`Printed`) of what each system with finished trainings has cost, counted as in the tables."""
     last = {(table["name"], row["system"]): row for table in contents["tables"] for row in table["rows"]}
     found = [(system, cost) for (_, system), row in last.items() if (cost := tables.cost_of(row, reader))]
     lines = [(system, *map(tables.seconds_text, (*cost, sum(cost)))) for system, cost in dict.fromkeys(found)]
@@ -138,7 +138,8 @@ def states_table(said, experiment, listed):
 
 
 def pools_table(said):
-    """What each pool of an experiment and seed has drawn and dropped; said: as `negatives_of` gives it."""
+    """Return the table of what each pool of an experiment and seed has drawn and dropped; said: as `negatives_of` gives
+    it."""
     rows = []
     for episode, pool in said["pools"].items():
         facts, filters = pool["facts"], pool["facts"].get("filters") or {}

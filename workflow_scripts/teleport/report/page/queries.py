@@ -33,7 +33,7 @@ def compared_rows(tables):
 
 
 def compared_queries(rows, scores, number, split):
-    """Those of some queries of a split whose top tens are shown (sorted): that differ most, and some drawn.
+    """Return the queries of a split whose top tens are shown (sorted): those that differ most, and some drawn.
 
     scores: of `rows` by the first measure, float [systems, queries]
     """
@@ -94,7 +94,8 @@ def selected(rows, values, number):
 
 
 def fitting(number, reader, trajectories):
-    """At most `number` queries ("all" is not cut), LEAST_SHOWN or so few that their tables stay within MOST_CELLS."""
+    """Return how many queries are shown: at most `number` ("all" is not cut), and so few that their tables stay within
+    MOST_CELLS, but at least LEAST_SHOWN."""
     if number == "all":
         return number
     episodes = chain.from_iterable(finished_pools(reader, trajectory).values() for trajectory in trajectories)
@@ -114,7 +115,7 @@ def ranking_table(tops):
 
 
 def query_life(reader, trajectory, row):
-    """What one experiment gave one training query, episode by episode.
+    """Return what one experiment gave one training query, episode by episode.
 
     {pools: {episode: stages}, positive: {episode: (rank, score)}, lines: {passage: {episode: {source, what, then, now,
     score, suspect}}}}. what: its first source; then: the rank in the search that found the passage; now, score: by the

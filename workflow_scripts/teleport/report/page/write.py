@@ -170,7 +170,7 @@ class Page:
             self.site.add("experiments.html", "experiments.html", "Experiments", **content)
 
     def experiment_page(self, experiment, pools, sets):
-        """What one experiment's negatives, queries, trainings and stages were, of every seed."""
+        """Write the page of one experiment: its negatives, queries, trainings and stages, for every seed."""
         name, seeds, curves = experiment["name"], experiment["seeds"], training_curves(self.reader, experiment["seeds"])
         lists = {said["split"]: self.aligned(said) for said in sets[0]}
         if lists:
@@ -224,7 +224,7 @@ class Page:
             self.site.add("list.html", "list.html", "Queries", full=contents)
 
     def evaluated_queries(self, split, content):
-        """What the pages of some queries of a split show; puts the list of all."""
+        """Return what the pages of some queries of a split show, and write the list of all."""
         rows, systems, measure = content["rows"], content["systems"], next(iter(content["scores"]))
         labels = [self.compared[n]["label"] for n in systems]
         tops = {n: queries.tops_of(self.reader, self.compared[n]["runs"][split][0], rows) for n in systems}
@@ -237,7 +237,7 @@ class Page:
         return contents
 
     def training_queries(self):
-        """What the pages of training queries show, for first seeds; puts the list of all."""
+        """Return what the pages of training queries show, for first seeds, and write the list of all."""
         compared = [self.traces.training(seed)[1] for seed in self.trained.values()]
         number = queries.fitting(self.contents["queries"], self.reader, self.trained.values())
         rows, chosen = self.traces.rows.tolist(), queries.selected(self.traces.rows, compared, number)

@@ -42,7 +42,7 @@ def rows_of(reader, figure, name, pools=()):
 
 
 def found_of(reader, stage, row, number):
-    """At most `number` passages (list of rows) that a search found for a query, or that its pool has."""
+    """Return at most `number` passages (list of rows) that a search found for a query, or that its pool has."""
     if stage.startswith("merge/"):
         pool = reader.pool(stage)
         passages = np.asarray(pool.items.passages[pool.offsets[row] : pool.offsets[row + 1]]).tolist()

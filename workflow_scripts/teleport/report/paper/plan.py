@@ -74,8 +74,8 @@ class Named:
 
 
 def map_of(seen, figure):
-    """What a settings.Map is drawn from: {"planes": [label, vectors of queries and passages], "shown": [label,
-    stage]}."""
+    """Return the stages that a settings.Map is drawn from: {"planes": [label, vectors of queries and passages],
+    "shown": [label, stage]}."""
     shown = [
         [seen.label(each), seen.pool(each) if figure.split == "train" else seen.search(each, figure.split)]
         for each in figure.systems
@@ -90,12 +90,13 @@ def map_of(seen, figure):
 
 
 def scores_of(seen, figure):
-    """What a settings.Scores is drawn from: a list per system."""
+    """Return the stages that a settings.Scores is drawn from: a list per system."""
     return [[seen.label(s), seen.search(s, figure.split), *seen.vectors(s, figure.split)] for s in figure.systems]
 
 
 def curves_of(seen, figure):
-    """What a settings.Curves is drawn from: [label, its seeds with their train and evaluate stages] per system."""
+    """Return the stages that a settings.Curves is drawn from: [label, its seeds with their train and evaluate stages]
+    per system."""
 
     def of_seed(trajectory):
         runs = [seen.of_split(e.runs, figure.split) for e in trajectory.episodes] if figure.measure else []
