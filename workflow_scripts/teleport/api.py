@@ -113,7 +113,7 @@ class Experiment:
         return frame.to_pandas().pivot(index="query_id", columns="measure", values="value")
 
     def run(self, split: str, episode: int | None = None, seed: int | None = None) -> pd.DataFrame:
-        """What was found for every query: query_id, doc_id, rank, score."""
+        """Return the run: query_id, doc_id, rank and score of what was found for every query."""
         path = self.stage(f"evaluate-{split}", episode=episode, seed=seed).path(f"{split}.run.gz")
         with gzip.open(path, "rt", encoding="utf-8") as file:
             rows = [(query, doc, int(rank), float(score)) for query, _, doc, rank, score, _ in map(str.split, file)]

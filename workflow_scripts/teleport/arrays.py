@@ -76,7 +76,7 @@ class Ragged:
 
 
 def places_of(offsets, rows):
-    """Where the values of the lists `rows` lie in the flat array, list after list (int64)."""
+    """Return the positions of the values of the lists `rows` in the flat array, list after list (int64)."""
     lengths = offsets[rows + 1] - offsets[rows]
     shifts = offsets[rows] - (np.cumsum(lengths) - lengths)
     return np.repeat(shifts, lengths) + np.arange(lengths.sum())

@@ -33,7 +33,8 @@ def first_of_passages(passages_QC, scores_QC, depth):
 
 
 def chunk_mask(counts_P, most):
-    """Which rows have a chunk where every passage takes `most` rows: numpy bool [P * most]. counts_P: its chunks."""
+    """Return which rows have a chunk if every passage takes `most` rows: numpy bool [P * most]. counts_P: its
+    chunks."""
     return (np.arange(most) < counts_P[:, None]).ravel()
 
 

@@ -1,4 +1,4 @@
-"""What the analyses cost, by kind: made of the same figures as what they look into."""
+"""The costs of the analyses, by kind, from the same figures as those of the stages that they read."""
 
 from teleport.evaluation.costs import contrast, forgetting  # noqa: F401
 from teleport.negatives.costs import negatives_overlap  # noqa: F401

@@ -97,8 +97,8 @@ def count_relevant(positives, scores_J):
 
 
 def decades(errors_Q):
-    """Of queries by their errors, 0, 1 to 9, 10 to 99, … (SA, Figure 3): [{"from": lowest number of errors, "queries":
-    share, "errors": share of all errors}], up to the most errors there are."""
+    """Return the shares of queries by their errors, 0, 1 to 9, 10 to 99, … (SA, Figure 3): [{"from": lowest number of
+    errors, "queries": share, "errors": share of all errors}], up to the most errors there are."""
     decade_Q = np.where(errors_Q > 0, np.floor(np.log10(np.maximum(errors_Q, 1))) + 1, 0).astype(np.int64)
     share_of = [np.bincount(decade_Q) / len(errors_Q), np.bincount(decade_Q, errors_Q) / max(errors_Q.sum(), 1)]
     lowest = [0, *(10**power for power in range(len(share_of[0]) - 1))]

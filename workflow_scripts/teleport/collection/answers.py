@@ -46,7 +46,7 @@ def prepare(answers):
 
 
 def find_answers(corpus, ids_QK, answers_Q, processes=1, progress=lambda *_: None):
-    """Which retrieved passages hold an answer of their question: bool [Q, K].
+    """Return which retrieved passages hold an answer of their question: bool [Q, K].
 
     `corpus` is the path of corpus.parquet, `ids_QK` int32 passage rows (-1, an empty slot, and what a run has numbered
     after the corpus hold nothing), `answers_Q` a list of answers per question. Every passage is read and tokenised at

@@ -1,4 +1,4 @@
-"""What fetching and reading a collection costs: a function (stage, counts, place) → Cost per kind."""
+"""The costs of fetching and reading a collection: a function (stage, counts, place) → Cost per kind."""
 
 import math
 from pathlib import Path
@@ -20,7 +20,8 @@ QUESTION_BYTES, QUESTION_MEMORY = 40, 700  # with its judgments, and those that 
 
 
 def download(stage, counts, place):
-    """What is there already is only hashed. Files of unknown size share what `counts.download_bytes` leaves."""
+    """Return the cost of a download. Files that are there already are only hashed; files of unknown size share what
+    `counts.download_bytes` leaves."""
     local, source, (name,) = stage.origins.get("local"), counts.plan.config.collection, stage.settings.files
     sizes = {name: file.bytes or on_disk(name, local) for name, file in source.files.items()}
     unsized = [name for name, size in sizes.items() if not size]

@@ -87,7 +87,7 @@ def trust(path, digests):
 
 
 def what_it_is_instead(path):
-    """What a file is whose first bytes are not those of its name's kind (str), or None."""
+    """Return what a file is (str), if its first bytes are not those of its name's kind; else None."""
     with open(path, "rb") as file:
         start = file.read(1000)
     text = start.removeprefix(codecs.BOM_UTF8).lstrip().lower()

@@ -1,5 +1,5 @@
-"""Which texts of a collection are equal, whatever their ids: a query that is a passage, copies of a passage, and test
-questions that are trained on.
+"""Equal texts of a collection, whatever their ids: a query that is a passage, copies of a passage, and test questions
+that are trained on.
 
 Two texts are equal when their normal forms are: NFKC, without case, with single spaces. A passage's title and text
 count as one text. A query is equal to a passage when it is that, or its text without the title. Normal forms are

@@ -145,12 +145,13 @@ def size(path):
 
 
 def part_of(path):
-    """Where what has come of a file lies until it is complete."""
+    """Return the path of a file's part that has come, until it is complete."""
     return path.with_name(path.name + ".part")
 
 
 def headers_of(part):
-    """Beside an unfinished download without a digest: the answer's headers, whose ETag names the version."""
+    """Return the path of the answer's headers, whose ETag names the version, beside an unfinished download without a
+    digest."""
     return part.with_name(part.name + ".headers")
 
 

@@ -45,7 +45,8 @@ def with_same_text(corpus, queries, split, known):
 
 
 def positives_of(collection, found, split):
-    """As `read_positives`; those of a stage `positives` (by answers) or `relabel`, where its Artefact is `found`."""
+    """Return the same as `read_positives`, or the positives of a stage `positives` (by answers) or `relabel`, if its
+    Artefact is `found`."""
     if found:
         own = OWN_POSITIVES if f"{OWN_POSITIVES}offsets.npy" in found.manifest["files"] else ""
         return Ragged.open(found.path(f"{own}offsets.npy"), found.path(f"{own}passages.npy"))
@@ -53,13 +54,13 @@ def positives_of(collection, found, split):
 
 
 def positives_of_job(job, split):
-    """As `positives_of`, by the stages that a job reads."""
+    """Return the same as `positives_of`, from the stages that a job reads."""
     return positives_of(job.inputs[f"split.{split}"], job.inputs.get("positives"), split)
 
 
 def row_group_bounds(file):
-    """Where the row groups of a `ParquetFile` begin, and its end: those of group i are bounds[i] to bounds[i + 1] - 1
-    (list of int)."""
+    """Return the rows at which the row groups of a `ParquetFile` begin, and its end: those of group i are bounds[i] to
+    bounds[i + 1] - 1 (list of int)."""
     groups = (file.metadata.row_group(group).num_rows for group in range(file.num_row_groups))
     return list(accumulate(groups, initial=0))
 

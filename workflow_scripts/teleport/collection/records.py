@@ -42,8 +42,8 @@ def refuse(path, line, problem):
 
 @dataclass(frozen=True)
 class Rows:
-    """What `read(place, wrong=…)` yields, (line number, field, field, ...); iterating reads it again from the start.
-    For a wrong row `wrong(place, line, problem)` is called instead. It raises, or the reader goes on."""
+    """The rows that `read(place, wrong=…)` yields, (line number, field, field, ...); iterating reads them again from
+    the start. For a wrong row `wrong(place, line, problem)` is called instead. It raises, or the reader goes on."""
 
     place: str | Path
     read: Callable[..., Iterator[tuple]]

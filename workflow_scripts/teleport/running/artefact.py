@@ -20,7 +20,7 @@ ALWAYS_HASHED_BYTES = 64 * 2**20
 
 
 def other_than_stages(names):
-    """What is wrong with a list of stages: the first of some names that is no stage's, as text; None if all are."""
+    """Return the first of some names in a list of stages that is no stage's, as text; None if all are."""
     return next((f"names the stage {name[:40]!r}" for name in names if not STAGE.fullmatch(name)), None)
 
 
@@ -135,7 +135,8 @@ class Artefact:
 
 
 def file_entry(path):
-    """What a manifest says of a file: `{bytes, sha256}`; the file is on the disk by then, whatever cuts the power."""
+    """Return the entry of a file in a manifest: `{bytes, sha256}`. The file is on the disk by then, even if the power
+    is cut."""
     sync(path)
     return {"bytes": path.stat().st_size, "sha256": sha256_file(path)}
 

@@ -1,4 +1,4 @@
-"""Which code computes a stage's result: the digest of its modules and of all library modules that they import.
+"""The code that computes a stage's result: the digest of its modules and of all library modules that they import.
 
 Snakemake tracks it as a parameter. It is taken from a normal form of the source that is the same on every Python,
 without what only a person reads: comments, docstrings, descriptions of settings, sentences of refusals and of the log.

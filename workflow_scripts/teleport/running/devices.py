@@ -78,7 +78,7 @@ def has_c_compiler():
 
 
 def asked_driver():
-    """What `nvidia-smi -L` ends with (subprocess.CompletedProcess); None where it is not installed."""
+    """Run `nvidia-smi -L` and return its result (subprocess.CompletedProcess); None if it is not installed."""
     if shutil.which("nvidia-smi") is None:
         return None
     return subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True)
@@ -153,7 +153,7 @@ def lease_free(devices, count, folder, leased, held):
 
 
 def try_lease(file):
-    """As `try_lock`; raises Refusal where the file system has no locks."""
+    """Return the same as `try_lock`. Raises Refusal if the file system has no locks."""
     try:
         return try_lock(file)
     except OSError as error:
@@ -162,7 +162,7 @@ def try_lease(file):
 
 
 def driver_version():
-    """Of NVIDIA's kernel module, such as 580.65.06, or "not known"."""
+    """Return the version of NVIDIA's kernel module, such as 580.65.06, or "not known"."""
     found = re.search(r"\s(\d+\.[\d.]+)\s", DRIVER.read_text() if DRIVER.is_file() else "")
     return found[1] if found else "not known"
 
@@ -209,7 +209,8 @@ def require_given(count):
 
 
 def require_usable_apart():
-    """As `require_usable`, in a process of its own: this one loads no torch. Nothing is asked where no device is."""
+    """Do the same as `require_usable` in a process of its own, since this one loads no torch. Without a device nothing
+    is tried."""
     if not visible_devices():
         return
     from concurrent.futures import ProcessPoolExecutor  # each job loads this module

@@ -133,7 +133,7 @@ def require_output(path, folder=False):
 
 
 def kind_of(mode):
-    """What a path of this mode (os.lstat) is, for a person."""
+    """Return what a path of this mode (os.lstat) is, for a person."""
     kinds = {stat.S_ISLNK: "a link", stat.S_ISDIR: "a folder", stat.S_ISREG: "a file", stat.S_ISFIFO: "a pipe"}
     return next((kind for is_kind, kind in kinds.items() if is_kind(mode)), "a device or a socket")
 

@@ -1,4 +1,4 @@
-"""What every stage shares: checked inputs, atomic outputs, resume state, manifest, progress.
+"""The parts that every stage shares: checked inputs, atomic outputs, resume state, manifest, progress.
 
 A stage is a function `run(job) -> facts` of settings, input artefacts and code. It writes files through `job.output`;
 `run_stage` publishes them: hash, rename, and last the manifest, the one file that other stages and Snakemake wait for.
@@ -75,7 +75,8 @@ class Job:
         return self.inputs[role].facts
 
     def output(self, name):
-        """Where to write the artefact `name` (file or folder); it gets its final name when the stage succeeds."""
+        """Return the path to write the artefact `name` (file or folder) to; it gets its final name when the stage
+        succeeds."""
         part = self.folder / f"{name}.part"
         if part.is_dir():
             shutil.rmtree(part)
@@ -85,7 +86,7 @@ class Job:
         return part
 
     def stamp(self):
-        """What resume state depends on besides the settings in the key: the code and the bytes of the inputs."""
+        """Return what resume state depends on besides the settings in the key: the code and the bytes of the inputs."""
         return {"code": self.code, "inputs": {role: a.digest for role, a in sorted(self.inputs.items())}}
 
     def open_resume(self):

@@ -137,7 +137,7 @@ def processes_apart(processes, shared):
 
 
 def peak_resident(process="self"):
-    """At most how many bytes of a process were resident, mapped files with them, by Linux; 0 where that says nothing.
+    """Return the most bytes of a process that were resident, mapped files included, by Linux; 0 if it does not say.
     (`ru_maxrss` begins with that of the process that started it.)"""
     with suppress(OSError):
         found = re.search(r"^VmHWM:\s+(\d+) kB$", Path(f"/proc/{process}/status").read_text(), re.MULTILINE)
@@ -159,7 +159,8 @@ def of_shared(function, task):
 
 
 def memory_remedy(rule="RULE"):
-    """What to do where a process was killed, as a sentence; rule: which one gives it more memory on a cluster."""
+    """Return a sentence that says what to do after a process was killed; rule: which one gives it more memory on a
+    cluster."""
     return (
         "If neither you nor the scheduler did that, the kernel did because memory ran out (see dmesg): run fewer jobs "
         "at once (--cores), give this one fewer threads (--set-threads), or, on a cluster, more memory "

@@ -54,7 +54,7 @@ def sole_process(job):
 
 
 def version(path):
-    """What tells a file from the one that replaces it; None when there is none."""
+    """Return what distinguishes a file from the one that replaces it; None if there is no file."""
     with suppress(FileNotFoundError):
         status = path.stat()
         return status.st_ino, status.st_mtime_ns

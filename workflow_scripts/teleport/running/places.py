@@ -99,12 +99,12 @@ class Archive:
         self.members[file] = member
 
     def names(self):
-        """As `Folder.names`."""
+        """Return the same as `Folder.names`."""
         found = (file.removesuffix(f"/{MANIFEST}") for file in self.members if file.endswith(f"/{MANIFEST}"))
         return sorted(name for name in found if STAGE.fullmatch(name))
 
     def open(self, file):
-        """As `Folder.open`."""
+        """Return the same as `Folder.open`."""
         member = self.members.get(file)
         return member and self.tar.extractfile(member)
 

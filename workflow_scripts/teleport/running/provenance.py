@@ -1,4 +1,4 @@
-"""Where an artefact comes from: code, versions, hardware, time and memory of the run that made it."""
+"""The origin of an artefact: code, versions, hardware, time and memory of the run that made it."""
 
 import os
 import platform
@@ -30,8 +30,8 @@ def git_commit():
 
 @cache
 def not_in_commit(commit, files):
-    """Those of some files (tuple of paths from the root of this repository) that a commit of it lacks; none outside
-    git."""
+    """Return the files, of some (tuple of paths from the root of this repository), that a commit does not have; none
+    outside git."""
 
     def knows(what):
         command = ["git", "cat-file", "-e", what]
@@ -64,14 +64,14 @@ def hardware():
 
 
 def peak_memory():
-    """At most how many bytes were resident, mapped files with it, which the system takes back for others: of this
-    process and of all that share its work, of which several of a training have as much as this one."""
+    """Return the most bytes that were resident, with mapped files, which the system can take back: of this process and
+    of those that share its work, each of which is taken to have as much as this one."""
     own = launch.peak_resident() or 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return own * int(os.environ.get(launch.PROCESSES, 1)) + launch.apart
 
 
 def provenance(job, started, ended, attempt):
-    """What a manifest says under `provenance` (dict). Times in seconds, memory in bytes."""
+    """Return the entry `provenance` of a manifest (dict). Times in seconds, memory in bytes."""
     return {
         "code": job.code,
         "git_commit": git_commit(),

@@ -39,7 +39,8 @@ class Shard:
         self.rows, self.files = self.facts["rows"], {name: folder / name for name in self.manifest["files"]}
 
     def summary(self, seconds):
-        """Which rows were made where, and in how many seconds, a fact of that name (dict for the joined manifest)."""
+        """Return which rows were made where and in how many seconds, a fact of that name (dict for the joined
+        manifest)."""
         made = {name: self.manifest["provenance"][name] for name in ("host", "process")}
         return {"rows": self.rows, seconds: self.facts[seconds]} | made
 

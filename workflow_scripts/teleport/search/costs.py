@@ -1,4 +1,4 @@
-"""What indexes and searches cost, by vectors and by words: a function (stage, counts, place) → Cost per kind."""
+"""The costs of indexes and searches, by vectors and by words: a function (stage, counts, place) → Cost per kind."""
 
 from dataclasses import replace
 
@@ -47,7 +47,8 @@ def index(stage, counts, place):
 
 
 def retrieve(stage, counts, place):
-    """By codes alone on the processor: there the vectors are read for the recall of a sample."""
+    """Return the cost of a search. A search by codes on the processor reads the vectors, too, for the recall of a
+    sample."""
     passages, dim, vectors = counts.vectors(stage.inputs["passages"])
     lines, depth = counts.run(stage)
     size, kept = run_bytes(lines, depth), lines * depth * stage.inputs["passages"].settings.chunks
@@ -93,7 +94,7 @@ def bm25(stage, counts, place):
 
 
 def rerank(stage, counts, place):
-    """At most: a file of candidates is not opened here, and has as many as MS MARCO's."""
+    """Return an upper bound: a file of candidates is not opened here, and is taken to have as many as MS MARCO's."""
     depth = getattr(stage.inputs["candidates"].settings, "depth", RERANKED)
     lines = counts.queries[stage.settings.split]
     size = run_bytes(lines, depth)

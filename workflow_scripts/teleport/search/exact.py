@@ -209,11 +209,11 @@ class Exact:
         return self.propose(queries_QD, depth, self.dtype)
 
     def by_doubles(self, queries_QD, depth):
-        """As `by_products`, with products in float64."""
+        """Return the same as `by_products`, with products in float64."""
         return self.propose(queries_QD, depth, torch.float64)
 
     def propose(self, queries_QD, depth, dtype):
-        """As `by_products`, with products of `dtype`."""
+        """Return the same as `by_products`, with products of `dtype`."""
         kind, rows = self.device, len(self.vectors)
         room = min(rows, ROOM * depth + LEAST_ROOM)
         together = max(1, min(QUERIES[kind], SCORES[kind] // max(depth, GROUP), SCORES[kind] // room))
@@ -291,7 +291,7 @@ class Exact:
         return torch.from_numpy(passages_ND).to(self.on).unflatten(0, ids.shape)
 
     def by_scores(self, queries_QD, depth):
-        """As `by_products`, by the exact scores of all passages; no query is crowded."""
+        """Return the same as `by_products`, by the exact scores of all passages; no query is crowded."""
         queries_QD = torch.from_numpy(queries_QD).to(self.on, torch.float64)
         best = [(torch.empty(0, device=self.on), torch.empty(0, dtype=torch.int64, device=self.on)) for _ in queries_QD]
         for first, block_PD, _ in self.blocks(torch.float64, max(PAIRS[self.device], depth)):
@@ -331,7 +331,7 @@ def mean_and_scale(vectors, reduces):
 
 
 class Candidates:
-    """What a group of queries keeps of the passages that went by.
+    """The passages that a group of queries has kept so far.
 
     lower_QR, upper_QR, ids_QR: bounds on the scores of passages, and these, in the first count_Q columns of each row;
     one more column takes what has no place
@@ -370,8 +370,8 @@ class Candidates:
             self.drop()
 
     def add_by_kernel(self, first, scores_QP, errors_P2):
-        """As `add`, by one pass over the products. Queries that have no room for what it brings go through the groups,
-        which make room as they go."""
+        """Do the same as `add`, by one pass over the products. Queries that have no room for what it brings go through
+        the groups, which make room as they go."""
         before_Q = self.count_Q.clone()
         append_reaching(self, scores_QP, errors_P2, first)
         full_Q = self.count_Q > self.room
@@ -380,8 +380,8 @@ class Candidates:
             self.add_by_groups(first, scores_QP, errors_P2, ~full_Q)
 
     def add_by_groups(self, first, scores_QP, errors_P2, left_out_Q):
-        """As `add`, for the queries that are not left out: the maximum of a group of products says whether it holds one
-        that reaches the last rank."""
+        """Do the same as `add`, for the queries that are not left out: the maximum of a group of products says whether
+        it holds one that reaches the last rank."""
         passages, size = len(errors_P2), GROUP
         while size > 1 and passages < size * GROUPS * self.depth:
             size //= 2
@@ -450,12 +450,13 @@ class Candidates:
 
 
 def lower_bounds(scores, errors):
-    """What exact scores reach at least; -inf where a product or its bound is beyond the numbers of its format."""
+    """Return what exact scores reach at least; -inf where a product or its bound is beyond the numbers of its
+    format."""
     return (scores - errors).nan_to_num_(nan=-torch.inf, posinf=-torch.inf, neginf=-torch.inf)
 
 
 def upper_bounds(scores, errors):
-    """What exact scores reach at most; what is no number may be any."""
+    """Return what exact scores reach at most; a NaN may stand for any score."""
     return scores.clamp_min(torch.finfo(scores.dtype).min) + errors
 
 

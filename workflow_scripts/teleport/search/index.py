@@ -89,7 +89,8 @@ def check_fits(settings, rows, dim, key):
 
 
 def file_bytes(settings, rows, dim):
-    """What the file of an index of [rows, dim] vectors takes at most: their codes, or themselves with ids or links."""
+    """Return how many bytes the file of an index of [rows, dim] vectors takes at most: their codes, or themselves with
+    ids or links."""
     number = settings.numbers[0]
     if settings.kind == "pq":
         return HEADER + rows * -(-number * settings.bits // 8) + 4 * dim * 2**settings.bits
@@ -145,7 +146,8 @@ class Approximate:
         self.device = "cuda" if self.engine.startswith("Gpu") else "cpu"
 
     def search(self, queries_QD, depth):
-        """As `Exact.search`, of what the index finds; Refusal when fewer than `depth` come back for a query."""
+        """Return the same as `Exact.search`, among what the index finds. Raises Refusal if fewer than `depth` come back
+        for a query."""
         queries_QD = np.ascontiguousarray(queries_QD, np.float32)
         _, ids_QK = self.index.search(queries_QD, depth)
         short = np.flatnonzero((ids_QK < 0).any(axis=1))
@@ -183,8 +185,8 @@ def has_room(path):
 
 
 class Decoded:
-    """What a faiss.IndexPQ keeps of its passages, as an array of float32 [n, D] that is decoded where it is read, not
-    sliced. index: trained and filled; rows: range of its passages, all of them by default"""
+    """The passages of a faiss.IndexPQ as an array of float32 [n, D] that is decoded where it is read, not sliced.
+    index: trained and filled; rows: range of its passages, all of them by default"""
 
     dtype = np.dtype(np.float32)
 

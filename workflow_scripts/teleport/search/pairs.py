@@ -72,7 +72,8 @@ class PairScorer:
 
     @classmethod
     def of_job(cls, job, split):
-        """Of the queries of `split` and the passages of a job. Raises Refusal for a query vector that is not finite."""
+        """Open the pairs of the queries of `split` and the passages of a job. Raises Refusal for a query vector that is
+        not finite."""
         path = job.input("queries", f"queries.{split}.npy")
         queries = np.load(path, mmap_mode="r")
         require_finite(path, queries, "query")

@@ -114,7 +114,7 @@ class Search:
         return {"engine": index.engine, "device": index.device, "lines_per_second": speed}
 
     def recall(self):
-        """Of compressed scores: facts of `sample_recall`."""
+        """Return the facts of `sample_recall`, for compressed scores."""
         from teleport.search.index import sample_recall
 
         of_chunks = self.index if self.offsets is None else self.index.index
@@ -122,7 +122,7 @@ class Search:
 
 
 def read_anchors(job, vectors, offsets):
-    """What to search with: (anchors [m, dim]; int64 [lines]: rows of `anchors`; the query row of each line)."""
+    """Return what to search with: (anchors [m, dim]; int64 [lines]: rows of `anchors`; the query row of each line)."""
     settings = job.settings
     if settings.of == "positives":
         positives = positives_of_job(job, settings.split)
@@ -181,6 +181,6 @@ class MaxP:
         self.engine, self.device, self.exact = f"{index.engine}, best of chunks", index.device, index.exact
 
     def search(self, queries_QD, depth):
-        """As `Exact.search`: the `depth` passages with the best chunks."""
+        """Return, like `Exact.search`, the `depth` passages with the best chunks."""
         chunks_QC, scores_QC = self.index.search(queries_QD, chunks_needed(self.offsets, depth))
         return first_of_passages(self.passage_C[chunks_QC], scores_QC, depth)

@@ -1,4 +1,4 @@
-"""What no section of a configuration can see alone: keys, names and splits that have to fit each other."""
+"""Checks that no section of a configuration can make alone: keys, names and splits have to fit each other."""
 
 import re
 
@@ -58,7 +58,7 @@ def missing_keys(config):
 
 
 def missing_texts(config):
-    """What needs the texts of passages or queries, where the collection has judgments alone."""
+    """Return what needs the texts of passages or queries, if the collection has judgments alone."""
     if config.collection.source != "judgments":
         return
     evaluation, rule = config.evaluation, "the collection has judgments alone, no texts"

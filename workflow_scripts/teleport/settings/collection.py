@@ -1,5 +1,4 @@
-"""Where passages, queries and judgments come from: what all forms of a collection share. Each form's own settings are
-in its file in collection/forms/."""
+"""The settings that all forms of a collection share. Each form's own settings are in its file in collection/forms/."""
 
 from typing import Annotated, ClassVar, Literal
 
@@ -18,7 +17,7 @@ class TrainQueries(Section):
 
 
 class Judged(Section):
-    """What every form has. patterns: of a form that is a folder, what its files are called, the corpus first;
+    """The settings of every form. patterns: of a form that is a folder, what its files are called, the corpus first;
     has_texts: whether passages and queries have texts, not ids alone."""
 
     patterns: ClassVar = ()
@@ -66,7 +65,7 @@ class Judged(Section):
 
 
 class Expected(Section):
-    """What is known of a file before it is fetched."""
+    """The facts known about a file before it is fetched."""
 
     bytes: Natural | None = Field(None, description="Expected size.")
     sha256: str | None = Field(None, pattern="^[0-9a-f]{64}$", description="Expected SHA-256.")
@@ -80,7 +79,7 @@ class Download(Expected):
 
 
 class Fetched(Judged):
-    """What may be fetched: official files, from mirrors to data/downloads, or lying in a local folder."""
+    """Files that may be fetched: official ones, from mirrors to data/downloads, or lying in a local folder."""
 
     local: str | None = Field(None, description="A folder that has all `files`; then nothing is downloaded.")
     licences: dict[Annotated[str, Field(pattern=NAME)], str] = Field(
@@ -96,7 +95,7 @@ class Fetched(Judged):
 
 
 class CorpusSettings(Section):
-    """Of the stage `corpus`: the source, which the module of its form takes, and what pins its content."""
+    """Settings of the stage `corpus`: the source, which the module of its form takes, and what pins its content."""
 
     source: SerializeAsAny[Judged] | dict
     versions: dict[str, str] = {}
@@ -108,7 +107,7 @@ class CorpusSettings(Section):
 
 
 class SplitSettings(CorpusSettings):
-    """Of the stage `split`: as of `corpus`, of the split of this name."""
+    """Settings of the stage `split`: like those of `corpus`, for the split of this name."""
 
     split: str
 
@@ -117,7 +116,7 @@ class SplitSettings(CorpusSettings):
 
 
 class DownloadSettings(Section):
-    """Of the stage `download`: the files, by their names."""
+    """Settings of the stage `download`: the files, by their names."""
 
     files: dict[str, Expected]
 

@@ -23,7 +23,7 @@ Precision = Literal["auto", "fp32", "bf16"]
 
 
 class CheckpointSource(Section):
-    """Where the pretrained checkpoint comes from: exactly one of hub, folder, package, packages."""
+    """The source of the pretrained checkpoint: exactly one of hub, folder, package, packages."""
 
     hub: Text | None = Field(None, description="A model id on the Hugging Face hub; needs `revision`.")
     revision: str | None = Field(None, description="The commit of the hub repository.")
@@ -97,7 +97,7 @@ class Lengths(Section):
 
 
 class Encoded(Lengths):
-    """What is encoded, and in which number format it is kept."""
+    """The texts that are encoded, and the number format of their vectors."""
 
     vectors: Literal["fp32", "fp16"] = Field(
         "fp32",
@@ -210,8 +210,8 @@ class PretrainedSettings(Pooling, Cut):
 
 
 class TokensSettings(Section):
-    """Of the stage `tokens`. of: "passages" or "queries.SPLIT", of which the names of files are made, too; title,
-    max_characters: of passages"""
+    """Settings of the stage `tokens`. of: "passages" or "queries.SPLIT", of which the names of files are made, too;
+    title, max_characters: of passages"""
 
     of: str
     lower_case: bool | None = None
@@ -221,7 +221,8 @@ class TokensSettings(Section):
 
 
 class EncodeSettings(Encoded):
-    """Of the stage `encode`. of: as of `tokens`; lengths of the others, chunks and vectors are not set for queries"""
+    """Settings of the stage `encode`. of: as of `tokens`; lengths of the others, chunks and vectors are not set for
+    queries"""
 
     of: str
     precision: Precision

@@ -75,7 +75,7 @@ class Against(Section):
 
 
 class Analyses(Section):
-    """What the table `analyses` says of every system and episode besides its measures."""
+    """The figures of the table `analyses` for every system and episode, besides its measures."""
 
     errors: str | None = Field(
         None, description="Split whose pairwise errors are counted, by exact ranks (STAR, ADORE: Table 1, dev)."

@@ -73,7 +73,7 @@ class EpisodeTraining(Training):
 
 
 class About(Section):
-    """Where an experiment's method is published, for docs/methods.md. It decides no result."""
+    """The publication of an experiment's method, for docs/methods.md. It decides no result."""
 
     paper: Line = Field(description="Authors and place, or repository and file.")
     rule: Line = Field(description="The equation, table or line of code that the settings follow.")
@@ -231,7 +231,7 @@ class Also(Section):
 
 
 class Defaults(Section):
-    """What experiments share, and each may override."""
+    """The settings that experiments share, and that each may override."""
 
     mining: Mining = Field(Mining(), description="How candidates are retrieved.")
     negatives: Negatives = Field(Negatives(), description="How the pool of an episode is made.")

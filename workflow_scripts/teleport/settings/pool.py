@@ -1,5 +1,5 @@
-"""What the stages `merge` and `score` are told: how many negatives of which sources a pool has, how they are drawn, and
-which passages are none."""
+"""The settings of the stages `merge` and `score`: how many negatives a pool has of which sources, how they are drawn,
+and which passages are never negatives."""
 
 from typing import Any, Literal
 
@@ -12,7 +12,7 @@ PositiveScore = Literal["lowest", "mean", "first"]
 
 
 class Removal(Section):
-    """Which passages are never negatives, and whether a pool has one twice."""
+    """The passages that are never negatives, and whether a pool keeps duplicates."""
 
     keep_duplicates: bool = Field(
         True, description="Keep a passage as often as it is drawn (Table 8: removing duplicates costs 0.9)."
@@ -40,7 +40,7 @@ RanksAfter = Literal["nothing", "removals", "filters"]
 
 
 class Draw(Section):
-    """What a pool takes from one source: how much, from which ranks, how, and the source's own settings.
+    """The negatives that a pool takes from one source: how much, from which ranks, how, and the source's own settings.
 
     place: of the source among those of the pool, from 0; ranks: first and last, from 1 on; draw: how candidates are
     chosen; scored: whether the source's own scores are those of the query under the checkpoint that mines
@@ -56,8 +56,8 @@ class Draw(Section):
 
 
 class Offer(Removal):
-    """What a pool may be drawn from: the candidates of the stages `merge` and `score`. part: of the training queries,
-    the only ones that get negatives."""
+    """The candidates that a pool may be drawn from: the candidates of the stages `merge` and `score`. part: of the
+    training queries, the only ones that get negatives."""
 
     episode: Integer = Field(ge=1, le=255)
     seed: Integer
@@ -67,7 +67,7 @@ class Offer(Removal):
     @field_validator("sources")
     @classmethod
     def in_the_order_of_the_pool(cls, sources):
-        """By place: a job gets its settings as JSON with sorted keys."""
+        """Sort the sources by their place in the pool: a job gets its settings as JSON with sorted keys."""
         return dict(sorted(sources.items(), key=lambda item: item[1].place))
 
 
@@ -83,14 +83,14 @@ class Pool(Offer):
 
 
 class ScoreSettings(Offer):
-    """Of the stage `score`. sources: those whose candidates are scored; of: what they are scored with, queries or
-    their first positives."""
+    """Settings of the stage `score`. sources: those whose candidates are scored; of: what they are scored with, queries
+    or their first positives."""
 
     of: Literal["queries", "positives"] = "queries"
 
 
 class RelabelSettings(Section):
-    """Of the stage `relabel`."""
+    """Settings of the stage `relabel`."""
 
     relabel: Chosen
 
@@ -102,7 +102,7 @@ FileForm = Literal[
 
 
 class NegativesFileSettings(Section):
-    """Of the stage `negatives_file`. sha256: of the file"""
+    """Settings of the stage `negatives_file`. sha256: of the file"""
 
     path: str
     sha256: str

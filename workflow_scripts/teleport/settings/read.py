@@ -142,7 +142,7 @@ def refuse_undrawn(written, episodes, place, locations):
 
 
 def load_files(files):
-    """What `load` returns for YAML files, merged in order as `--configfile` does."""
+    """Return what `load` returns, for YAML files merged in order as `--configfile` does."""
     return load(merged_files(files), files)
 
 
@@ -168,7 +168,7 @@ def with_bases(files):
 
 
 def with_bases_of(file, above):
-    """As `with_bases`, of one file. above: the files that extend it (tuple of paths)"""
+    """Return the same as `with_bases`, for one file. above: the files that extend it (tuple of paths)"""
     content, place = read_mapping(file), ("extends",)
     bases, pairs, above = content.pop("extends", []), [], (*above, os.path.realpath(file))
     for base in [bases] if isinstance(bases, str) else bases if isinstance(bases, list) else [None]:
@@ -194,7 +194,7 @@ def with_extended(config, files):
 
 
 def changed(before, after):
-    """What a mapping has that another one before it has not, or has with another value (dict)."""
+    """Return the items (dict) of a mapping that another one before it does not have, or has with another value."""
     changes = {}
     for key, value in after.items():
         if isinstance(value, dict) and isinstance(before.get(key), dict):

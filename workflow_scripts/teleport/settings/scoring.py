@@ -1,5 +1,5 @@
-"""Whose scores of pairs something compares; and what the stages are told that score runs and compare them: NAMESettings
-are those of the stage NAME."""
+"""The settings of scores: whose scores of pairs something compares, and those of the stages that score and compare
+runs. NAMESettings are those of the stage NAME."""
 
 from typing import Annotated, Literal
 
@@ -40,7 +40,7 @@ class Collapse(Section):
 
 
 class CheckSettings(Section):
-    """What the collection has to have for the plan; of the stage `check`."""
+    """Settings of the stage `check`: what the plan needs of the collection."""
 
     splits: list[str]
     evaluation_depth: Integer = Field(description="0 where it is left out, and cut to the collection.")
@@ -55,7 +55,7 @@ class CheckSettings(Section):
 
 
 class EvaluateSettings(Collapse):
-    """Of the stage `evaluate`."""
+    """Settings of the stage `evaluate`."""
 
     split: str
     measures: list[str]
@@ -81,7 +81,7 @@ class ExternalSettings(Section):
 
 
 class RerankSettings(Section):
-    """Of the stage `rerank`."""
+    """Settings of the stage `rerank`."""
 
     split: str
 

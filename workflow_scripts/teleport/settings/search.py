@@ -1,4 +1,4 @@
-"""What is searched, and how: indexes over passage vectors, retrievals, BM25. NAMESettings are of the stage NAME."""
+"""The settings of searches: indexes over passage vectors, retrievals, BM25. NAMESettings are of the stage NAME."""
 
 import re
 from typing import Annotated, Literal
@@ -26,8 +26,8 @@ def also_text(schema):
 
 
 class Index(Section):
-    """What is searched: a text for faiss's `index_factory`, and after a space what its searches are told, such as
-    "Flat", "IVF4096,Flat nprobe=64", "PQ48" or "HNSW32 efConstruction=200,efSearch=400".
+    """The index that is searched: a text for faiss's `index_factory`, and after a space the parameters of its searches,
+    such as "Flat", "IVF4096,Flat nprobe=64", "PQ48" or "HNSW32 efConstruction=200,efSearch=400".
 
     "Flat" is exact search, in which faiss has no part. The name of a kind alone, flat, ivf, pq or hnsw, is one of BARE.
     """
@@ -76,7 +76,7 @@ class Index(Section):
 
     @property
     def bits(self):
-        """Of each part of a vector, of a pq index."""
+        """The bits of each part of a vector, of a pq index."""
         return (*self.numbers, 8)[1]
 
     def __str__(self):
@@ -150,13 +150,13 @@ class Bm25(Section):
 
 
 class LexicalIndexSettings(Bm25):
-    """Of the stage `lexical_index`. title: as encoder.title"""
+    """Settings of the stage `lexical_index`. title: as encoder.title"""
 
     title: Literal["sep", "space", "none"]
 
 
 class Bm25Settings(Section):
-    """Of the stage `bm25`."""
+    """Settings of the stage `bm25`."""
 
     split: str
     depth: Integer

@@ -1,4 +1,4 @@
-"""What every part of the configuration is: frozen, without unknown keys."""
+"""The base of every part of the configuration: frozen, without unknown keys."""
 
 import errno
 import os
@@ -44,17 +44,17 @@ def is_none(value):
 
 
 def is_false(value):
-    """As `is_none`, of a setting that is on or off."""
+    """Return the same as `is_none`, for a setting that is on or off."""
     return value is False
 
 
 def is_zero(value):
-    """As `is_none`, of a number."""
+    """Return the same as `is_none`, for a number."""
     return value == 0
 
 
 def is_empty(value):
-    """As `is_none`, of a list."""
+    """Return the same as `is_none`, for a list."""
     return value == []
 
 
@@ -162,7 +162,7 @@ class Section(BaseModel):
         return cls.model_construct(**shared | others)
 
     def identity(self):
-        """What of the settings of a stage enters its key (JSON): all that decides the result, and no path."""
+        """Return the settings of a stage that enter its key (JSON): all that decide the result, and no path."""
         return self.model_dump(mode="json")
 
 
@@ -187,7 +187,8 @@ class Part(Section):
 
 
 class Chosen(Section):
-    """What was chosen by its name in settings/registry.py, as a stage is told: `kind`, and the settings of its own."""
+    """An entry of settings/registry.py that was chosen by its name, as a stage gets it: `kind`, and its own
+    settings."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -200,7 +201,7 @@ class Chosen(Section):
 
 
 class NoSettings(Section):
-    """Of stages that their inputs alone decide."""
+    """Settings of stages that their inputs alone decide."""
 
 
 def merged(base, overrides):

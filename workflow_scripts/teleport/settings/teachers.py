@@ -88,7 +88,7 @@ class RankerDev(Section):
 
     @property
     def name(self):
-        """What the measure is called beside those of tables."""
+        """The name of the measure beside those of tables."""
         return f"{self.split} {self.measure}"
 
 
@@ -147,7 +147,8 @@ class Teacher(Section):
 
 
 class RankerSettings(Section):
-    """Of the stage `ranker`. seed: of the number that is put on an encoder, as a start; None: it is a cross-encoder."""
+    """Settings of the stage `ranker`. seed: of the number that is put on an encoder, as a start; None: it is a
+    cross-encoder."""
 
     checkpoint: Identified
     seed: IntegerOrNull = Field(None, exclude_if=is_none)
@@ -158,7 +159,7 @@ class RankerSettings(Section):
 
 
 class CrossTrainSettings(Section):
-    """Of the stage `cross_train`. max_tokens: as of `Reads`; dev: where training.evaluate_every asks for it"""
+    """Settings of the stage `cross_train`. max_tokens: as of `Reads`; dev: where training.evaluate_every asks for it"""
 
     training: RankerSchedule
     max_tokens: Tokens
@@ -167,11 +168,11 @@ class CrossTrainSettings(Section):
 
 
 class CrossScoreSettings(ScoreSettings, Reads):
-    """Of the stage `cross_score`: which pairs, and how they are read."""
+    """Settings of the stage `cross_score`: which pairs, and how they are read."""
 
 
 class ScoresFileSettings(Section):
-    """Of the stage `scores_file`. sha256: of the file"""
+    """Settings of the stage `scores_file`. sha256: of the file"""
 
     path: str
     sha256: str

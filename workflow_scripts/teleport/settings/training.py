@@ -249,7 +249,7 @@ class Dev(Section):
 
     @property
     def name(self):
-        """What the measure is called beside those of tables, such as "dev RR@10"."""
+        """The name of the measure beside those of tables, such as "dev RR@10"."""
         return f"{self.split} {self.measure}"
 
 

@@ -1,4 +1,4 @@
-"""What is wrong in a mapping that a person wrote, by file, line and key: any model's mistakes as sentences."""
+"""The mistakes in a mapping that a person wrote, by file, line and key: those of any model as sentences."""
 
 import difflib
 import typing

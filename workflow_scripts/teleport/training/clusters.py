@@ -53,8 +53,8 @@ def clustered_order(order, clusters, size, seed):
 
 
 def cluster_facts(clusters, size):
-    """What the manifest keeps of the clusters of the queries that are trained on: how many of them there are, the sizes
-    of the smallest and the largest, and the share of an epoch's batches that are of one cluster."""
+    """Return the facts of the clusters of training queries for the manifest: how many of them there are, the sizes of
+    the smallest and the largest, and the share of an epoch's batches that are of one cluster."""
     counts = np.bincount(clusters)
     counts = counts[counts > 0]
     share = int((counts // size).sum()) / max(1, len(clusters) // size)

@@ -1,4 +1,4 @@
-"""What an episode's training costs, with the search at every step of one that searches live."""
+"""The costs of an episode's training, with the search at every step of a live search."""
 
 from teleport.costs import TORCH_BASE, Cost, search_flop, vector_bytes
 from teleport.encoder import costs as encoder
@@ -114,8 +114,8 @@ def cross_train(stage, counts, place):
 
 
 def live(stage, counts, place, steps):
-    """What searching at every step adds: every micro-batch reads all passages once. A processor searches the codes of a
-    PQ index, a GPU what they stand for."""
+    """Return the cost that searching at every step adds: every micro-batch reads all passages once. A processor
+    searches the codes of a PQ index, a GPU the vectors that they stand for."""
     passages, dim, vectors = counts.vectors(stage.inputs["passages"])
     training, index = stage.settings.training, stage.settings.live.index
     codes = index_bytes(index, passages, dim) if index.kind == "pq" else 0
@@ -130,7 +130,8 @@ def live(stage, counts, place, steps):
 
 
 def activation_bytes(shape, tokens, half=True):
-    """What a training step keeps of `tokens` tokens for its backward pass, where attention keeps no weights.
+    """Return the bytes that a training step keeps of `tokens` tokens for its backward pass, if attention keeps no
+    weights.
 
     Per token and layer: what enters the layer, queries, keys, values, what attention gives and what enters the
     feed-forward part, each as wide as the stream, and the two sides of GELU, all in 16 bits with `half`; what the two

@@ -1,4 +1,5 @@
-"""Which queries, positives and negatives each step sees: pure functions of seed, query id and step, without state."""
+"""The queries, positives and negatives that each step sees: pure functions of seed, query id and step, without
+state."""
 
 from collections import deque
 from dataclasses import dataclass
@@ -209,8 +210,9 @@ def negative_window(pool_size, num_negatives, epoch, seed, query_id):
 
 
 def positive_index(num_positives, epoch, seed, query_id, rule):
-    """Which of a query's positives (in the order of the judgments) an epoch uses: by `rotate` the next one in every
-    epoch, from a start that differs by query (released: MS MARCO), by `first` the first (released: NQ, TriviaQA)."""
+    """Return which of a query's positives (in the order of the judgments) an epoch uses: by `rotate` the next one in
+    every epoch, from a start that differs by query (released: MS MARCO), by `first` the first (released: NQ,
+    TriviaQA)."""
     if rule == "first":
         return 0
     return (derive_seed(seed, "positive", query_id) + epoch) % num_positives

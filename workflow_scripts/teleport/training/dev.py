@@ -61,7 +61,8 @@ class DevSet:
 
 
 def draw_queries(lengths, most, rng):
-    """At most `most` of the queries that have a positive (int [all queries], how many each has): rows, ascending."""
+    """Return the rows, ascending, of at most `most` of the queries that have a positive. lengths: int [all queries],
+    how many positives each has."""
     judged = np.flatnonzero(lengths)
     return np.sort(rng.permutation(judged)[:most])
 

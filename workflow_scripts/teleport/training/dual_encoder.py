@@ -71,8 +71,9 @@ class Trainer(Steps):
         return self.live_loss(batch) if self.live else self.batch_loss(batch, masked)
 
     def batch_loss(self, batch, masked):
-        """As `forward`: queries against the passages of the batch, and of the `Memory`. With `training.widths` the sum
-        of the losses of so many first numbers of all vectors (Matryoshka), and the scores of the widest."""
+        """Return the same as `forward`, for queries against the passages of the batch and of the `Memory`. With
+        `training.widths` the sum of the losses of so many first numbers of all vectors (Matryoshka), and the scores of
+        the widest."""
         encoded, normalize = self.encoded(batch), self.queries.encoder.normalize
         if self.memory:
             encoded, batch = self.memory.beside(batch.passages_P, encoded), self.memory.batch(batch)
@@ -81,7 +82,7 @@ class Trainer(Steps):
         return sum(losses[1:], losses[0]), means[-1]  # from the first: 0 + loss is a kernel
 
     def loss_of(self, batch, masked, encoded):
-        """As `forward`, from the batch's `seen.Encoded`."""
+        """Return the same as `forward`, from the batch's `seen.Encoded`."""
         scores_QP = encoded.products(self.scale * encoded.queries_QD)
         for masked_QP in masked:
             scores_QP = scores_QP.masked_fill(self.on_device(masked_QP), float("-inf"))
@@ -94,7 +95,7 @@ class Trainer(Steps):
         return loss, mean_scores(scores_QP, *columns)
 
     def live_loss(self, batch):
-        """As `forward`: queries against the passages that a live search ranks for them."""
+        """Return the same as `forward`, for queries against the passages that a live search ranks for them."""
         query_vectors_QD = self.processes.gather(self.vectors(self.queries, self.own_batch(batch).queries_Q))
         passage_vectors_QKD, *labels = self.live.lists(batch.queries_Q, query_vectors_QD.detach())
         scores_QK = self.scale * (passage_vectors_QKD @ query_vectors_QD.unsqueeze(2)).squeeze(2)

@@ -60,7 +60,7 @@ class SharedExact:
         self.engine = f"{self.index.engine} x {processes.size}"
 
     def search(self, queries_QD, depth):
-        """As `Exact.search`."""
+        """Return the same as `Exact.search`."""
         own = min(depth, len(self.index.vectors))
         ids_QK, scores_QK = self.index.search(queries_QD, own) if own else np.zeros((2, len(queries_QD), 0))
         if self.processes.size == 1:
@@ -74,7 +74,7 @@ class SharedExact:
 
 
 class LiveSearch:
-    """What a training that searches at every step asks for its passages.
+    """The search of a training that searches at every step.
 
     index: has `search`; compared: the vectors that the loss compares, an array or `index.Decoded`; data: a
     `data.QuerySet`; live: settings.Live; device: where the step computes

@@ -1,4 +1,4 @@
-"""What a training minimises: the loss and the masks of its settings, as functions of a batch and its scores."""
+"""The objective of a training: the loss and the masks of its settings, as functions of a batch and its scores."""
 
 from collections.abc import Callable
 from functools import partial
@@ -13,7 +13,7 @@ from teleport.training.seen import SCORES, VECTORS, look, names_seen, needed
 
 
 class Teacher(NamedTuple):
-    """What of somebody's opinion a loss or a mask reads: `score`, function (query rows, passage rows) → float32, and
+    """The opinion of a teacher that a loss or a mask reads: `score`, function (query rows, passage rows) → float32, and
     the vectors of the training queries and of all passages (numpy); None where nothing asks for it."""
 
     score: Callable | None = None
@@ -56,8 +56,9 @@ def open_objective(job, data, dim):
 
 
 def open_sees(job, data, function, own, dim, require_scores=None):
-    """What a loss or a mask sees: function of a `seen.Step`. own: its settings, from which `scores` is taken;
-    require_scores: function (name, float32 array, and the other settings) of a loss that takes some scores alone"""
+    """Return what a loss or a mask sees, as a function of a `seen.Step`. own: its settings, from which `scores` is
+    taken; require_scores: function (name, float32 array, and the other settings) of a loss that takes some scores
+    alone"""
     whose, names, needs, given = own.pop("scores", None), names_seen(function), needed(function), {}
     if SCORES in needs:
         table = PairTable.open(job, f"scores.{whose}", len(data.query_ids))

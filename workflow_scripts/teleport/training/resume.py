@@ -1,5 +1,6 @@
-"""What a training goes on from, in safetensors files: the state of an unfinished one, replaced atomically, for a later
-attempt of the same stage; and the moments of a finished stage, an artefact, for the next one of the same training."""
+"""The state from which a training goes on, in safetensors files: the state of an unfinished one, replaced atomically,
+for a later attempt of the same stage; and the moments of a finished stage, an artefact, for the next one of the same
+training."""
 
 import json
 import os
@@ -19,7 +20,7 @@ FILE = "state.safetensors"
 
 @dataclass
 class TrainingState:
-    """What a stage knows after `len(curves)` steps of its own, apart from weights and optimiser."""
+    """The state of a stage after `len(curves)` steps of its own, apart from weights and optimiser."""
 
     computed: str  # how the steps were, for example "bfloat16 on cuda, compiled"
     first_step: int = 0  # how many steps of this training earlier stages have done

@@ -1,4 +1,4 @@
-"""What a loss or a mask may see of a step besides its scores. It gets what its arguments name:
+"""The inputs that a loss or a mask may have besides the scores of a step. It gets what its arguments name:
 
 scale: `encoder.scale`, which the scores are multiplied by
 judged_QN: float32 [Q, 1 + N], the scores by whom its setting `scores` names, of each positive and of its own negatives
@@ -54,8 +54,8 @@ class Encoded(NamedTuple):
 
 
 class Step(NamedTuple):
-    """What of a step there is to see. batch: a `data.Batch`; encoded: its `Encoded`; columns: where positives and own
-    negatives are, on the device; on_device: function of a numpy array → tensor"""
+    """The parts of a step that can be seen. batch: a `data.Batch`; encoded: its `Encoded`; columns: where positives and
+    own negatives are, on the device; on_device: function of a numpy array → tensor"""
 
     batch: Any
     encoded: Encoded
@@ -102,12 +102,12 @@ SEEN = {
 
 
 def names_seen(function):
-    """Which of `SEEN` a function has as arguments (list)."""
+    """Return the names of `SEEN` that a function has as arguments (list)."""
     return [name for name in inspect.signature(function).parameters if name in SEEN]
 
 
 def needed(function):
-    """What of a teacher a function needs: SCORES, VECTORS, both or neither (set)."""
+    """Return what a function needs of a teacher: SCORES, VECTORS, both or neither (set)."""
     return {SEEN[name][0] for name in names_seen(function)} - {None}
 
 

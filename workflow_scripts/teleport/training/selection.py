@@ -1,4 +1,4 @@
-"""Which weights of a training become its checkpoint: those of the last step or of the best one, averaged or not."""
+"""The weights of a training that become its checkpoint: those of the last step or of the best one, averaged or not."""
 
 import time
 
@@ -25,8 +25,8 @@ def averaged(trained, start, share):
 
 
 class Selection:
-    """What becomes the checkpoint of a `Trainer`'s training, whose starting weights are those that it has now, and the
-    dev set that decides (`dev.DevSet`, or None): its queries are ranked with the weights that would be published."""
+    """Chooses the weights that become the checkpoint of a `Trainer`, whose weights now are those of the start. If there
+    is a dev set (`dev.DevSet`, or None), its queries are ranked with the weights that would be published."""
 
     def __init__(self, trainer, dev=None):
         self.encoders, self.training, self.dev = trainer.encoders, trainer.training, dev
@@ -69,7 +69,7 @@ class Selection:
             self.average()
 
     def facts(self, state):
-        """What the manifest keeps of it: nothing without a dev set. share: of the seconds of the steps themselves."""
+        """Return the facts for the manifest: none without a dev set. share: of the seconds of the steps themselves."""
         if self.dev is None:
             return {}
         step, score = best_of(state.dev) if self.training.select == "dev" else state.dev[-1]

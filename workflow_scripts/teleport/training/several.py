@@ -11,7 +11,8 @@ from teleport.settings.training import ALSO
 
 
 class Part(NamedTuple):
-    """What a step needs of a collection: the sides of its texts, its `data.TrainingSet` and its `Objective`."""
+    """The part of a training that belongs to one collection: the sides of its texts, its `data.TrainingSet` and its
+    `Objective`."""
 
     queries: Any
     passages: Any
@@ -35,7 +36,7 @@ class JobOf:
 
 
 def turns(weights, steps):
-    """Of which collection the batch of each step is, and how many batches it had before: two int64 arrays [steps].
+    """Return the collection of each step's batch, and how many batches it had before: two int64 arrays [steps].
 
     weights: of all collections, which sum to 1. Each step takes the collection that lacks most of its share so far, so
     that after any number of steps none is a whole batch from it.

@@ -64,7 +64,7 @@ class Steps:
         return self.data.batch(step)
 
     def data_of(self, step):
-        """What `batch` has given the batch of a step from."""
+        """Return the data from which `batch` has made the batch of a step."""
         return self.data
 
     def micro_batches(self, batch):

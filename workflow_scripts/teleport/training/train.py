@@ -51,7 +51,7 @@ def run(job):
 
 
 def train_together(job, processes):
-    """What each of the `parallel.Processes` does; the first one writes the files. Returns the facts: `facts`,
+    """Train in each of the `parallel.Processes`; the first one writes the files. Returns the facts: `facts`,
     resumed_from (a step), earlier_seconds (of steps and dev rankings before this process), gap."""
     training, first = job.settings.training, 0
     seed = derive_seed(job.settings.seed, "train", job.settings.run_episode)
@@ -291,7 +291,7 @@ def gap(job):
 
 
 def published_step(stage):
-    """Which of its steps the checkpoint of a train stage (`Artefact`) is of."""
+    """Return the step whose weights are the checkpoint of a train stage (`Artefact`)."""
     selects = stage.manifest["settings"]["training"].get("select") == "dev"
     return stage.facts["selected_step" if selects else "steps"]
 
@@ -302,8 +302,8 @@ def precision(trainer):
 
 
 def facts(trainer, state):
-    """What the manifest keeps of the training (plain JSON). steps: of this stage; first_step and end_step: steps done
-    before and after it since the training began"""
+    """Return the facts of the training for the manifest (plain JSON). steps: of this stage; first_step and end_step:
+    steps done before and after it since the training began"""
     losses = [loss for loss, *_ in state.curves]
     first, last = losses[:10], losses[-10:]
     searched = {"engine": trainer.live.engine, "search_seconds": state.search_seconds} if trainer.live else {}
@@ -333,7 +333,7 @@ def facts(trainer, state):
 
 
 def of_part(trainer, number, state):
-    """What the manifest keeps of another collection (plain JSON)."""
+    """Return the facts of another collection for the manifest (plain JSON)."""
     data, numbers = trainer.parts[number].data, trainer.turns[0][state.first_step : state.step]
     counts = {"queries": len(data.rows), "queries_without_negatives": data.without_negatives}
     counts |= {"queries_without_positives": data.without_positives, "steps": int(np.count_nonzero(numbers == number))}

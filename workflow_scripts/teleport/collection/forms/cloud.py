@@ -134,7 +134,8 @@ def package_texts(package):
 
 
 def order(file):
-    """Where a data file comes: by service, then stable before alpha, beta and preview, then the newest version."""
+    """Return the sort key of a data file: by service, then stable before alpha, beta and preview, then the newest
+    version."""
     service, version = file.parts[-3:-1] if file.suffix == ".gz" else file.stem.split(".", 1)
     unstable = re.search("alpha|beta|preview|eap", version) is not None
     return service, unstable, [-int(number) for number in re.findall(r"\d+", version)], version
@@ -182,5 +183,5 @@ def parse(name, text, min_words):
 
 
 def normal_form(text):
-    """What two texts have in common that are the same: their words in lower case, without versions."""
+    """Return the normal form of a text, which equal texts share: its words in lower case, without versions."""
     return " ".join(WORD.findall(VERSION_OF_TEXT.sub("", text.casefold())))

@@ -73,7 +73,7 @@ class Downloads(Fetched):
         return super().of_corpus().model_copy(update={"files": self.files_of(self.corpus)})
 
     def of_split(self, name):
-        """With the files of the corpus, whose rows the judgments name."""
+        """Return the files of a split, with those of the corpus, whose rows the judgments name."""
         used = self.files_of(self.corpus, self.splits[name])
         return super().of_split(name).model_copy(update={"files": used})
 

@@ -55,7 +55,7 @@ def split(settings, name, job):
 
 
 def qrels_of(settings, name, job):
-    """Where the judgments of a split lie."""
+    """Return the path of the judgments of a split."""
     path, files = settings.splits[name].qrels, fetched(job)
     if path.partition("!")[0] in files:
         return located(path, files)

@@ -1,4 +1,5 @@
-"""What a step minimises: a mean, a scalar. A stage `train` loads one of these modules by its name. Its functions are
+"""The losses that a step minimises: a mean, a scalar. A stage `train` loads one of these modules by its name. Its
+functions are
 
 loss(scores_QP, positive_columns_Q, own_columns_QN, **seen, **settings)  of the passages of a batch
     scores: float, scaled, -inf where a passage is left out; int64 columns of the positive and of own negatives

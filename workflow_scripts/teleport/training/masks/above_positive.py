@@ -1,4 +1,5 @@
-"""What scores more than a margin above the positive is probably a positive (Qwen3-Embedding, arXiv 2506.05176)."""
+"""A passage that scores more than a margin above the positive is probably a positive (Qwen3-Embedding, arXiv
+2506.05176)."""
 
 from pydantic import Field
 
@@ -6,7 +7,7 @@ from teleport.settings.section import Number, Section
 
 
 class Settings(Section):
-    """By the scores of the step itself."""
+    """A mask by the scores of the step itself."""
 
     margin: Number = Field(
         0.1,

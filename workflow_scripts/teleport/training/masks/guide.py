@@ -1,5 +1,5 @@
-"""What a guide scores higher than the positive is probably a positive (GISTEmbed, arXiv 2402.16829). The guide looks at
-all passages of the batch, so it has vectors: a dual encoder."""
+"""A passage that a guide scores higher than the positive is probably a positive (GISTEmbed, arXiv 2402.16829). The
+guide looks at all passages of the batch, so it has vectors: a dual encoder."""
 
 from pydantic import Field
 
@@ -8,7 +8,7 @@ from teleport.settings.section import Number
 
 
 class Settings(Scored):
-    """By the scores of a guide."""
+    """A mask by the scores of a guide."""
 
     margin: Number = Field(
         0.0,
