@@ -1,6 +1,6 @@
 """docs/measured/arms.md: the table, the contrasts and the curves of what bench/arms.py has finished.
 
-    python bench/arms_table.py    takes what is finished below results/, then computes every p anew and writes the page
+    python bench/arms_table.py    takes what is finished below results/, then computes every p again and writes the page
 
 The data are docs/measured/arms.json (rates, work, dev curves, how they came about) and arms.parquet (the score of every
 test query under every seed). No p is kept: each is computed from the scores when the page is written.

@@ -1,6 +1,6 @@
 """The tables of docs/measured/*.md, and that of README: each from its data in docs/measured/*.json.
 
-    python bench/results.py    measures what is finished below results/, then writes all sections anew
+    python bench/results.py    measures what is finished below results/, then writes all sections again
 
 A maker is a module of SECTIONS with two functions. `measured()` reads finished stages: {part of a section: {"rows":
 [{"row": name, "seeds": how many, …}], "made": `made_by`, …}}, JSON. `section(data)` is the text between the marks, from
@@ -67,7 +67,7 @@ def read_data(name):
 
 
 def joined(old, new):
-    """Data `old` with those parts of `new` that lack no row and no seed of what is there (dict)."""
+    """Data `old` with those parts of `new` that miss no row and no seed of what is there (dict)."""
 
     def seeds(part):
         return {row["row"]: row["seeds"] for row in part["rows"]}
@@ -80,7 +80,8 @@ def joined(old, new):
 
 
 def replace_section(page, begin, text):
-    """Write `text` between the mark `begin` and END of a page (Path). Raises ValueError when the page lacks them."""
+    """Write `text` between the mark `begin` and END of a page (Path). Raises ValueError when the page does not have
+    them."""
     old = page.read_text(encoding="utf-8")
     pattern = re.escape(begin) + ".*?" + re.escape(END)
     new, count = re.subn(pattern, lambda _: begin + text + END, old, flags=re.DOTALL)

@@ -2,7 +2,7 @@
 
 python bench/significance.py [--trials 3000] [--page docs/measured/significance.md]
 
-Two systems are drawn anew in every trial: reciprocal ranks in the first 10 of a latent position, to which the query,
+Two systems are drawn again in every trial: reciprocal ranks in the first 10 of a latent position, to which the query,
 the system with the query, the training with the query, and the seed each add a normal deviate.
 """
 

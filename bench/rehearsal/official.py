@@ -18,7 +18,7 @@ import numpy as np
 from rehearsal.words import blocks, lengths
 from teleport.refusal import Refusal
 
-LEVEL = 1  # of gzip: the texts are drawn anew where the files are not kept
+LEVEL = 1  # of gzip: the texts are drawn again where the files are not kept
 
 
 @dataclass(frozen=True)
@@ -204,7 +204,7 @@ def query_lines(corpus, split):
 
 
 def judgment_lines(corpus, split, middle, positives=0, prefix="", tab="\t"):
-    """A judgment of every question's passage, and of the passage after it for as many as `positives` lacks."""
+    """A judgment of every question's passage, and of the passage after it for as many as `positives` does not have."""
     rows = corpus.rows[split].tolist()
     second = max(0, positives - len(rows))
     for number, row in enumerate(rows):

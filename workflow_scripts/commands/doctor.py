@@ -123,7 +123,8 @@ def compiler():
 
 
 def lack_of_compiler(device):
-    """What torch.compile lacks on a CUDA device (text), or None: a C compiler, triton, or what these two need."""
+    """What torch.compile does not find on a CUDA device (text), or None: a C compiler, triton, or what these two
+    need."""
     import torch
 
     from teleport.encoder.precision import compiles

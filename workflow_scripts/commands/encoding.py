@@ -42,7 +42,7 @@ def sentence(encoder):
 
 def cut_of_tokens(encoder, plan, name):
     """How many passages are cut, by the finished stage `tokens` of an experiment; "" before, and where that is damaged:
-    whoever reads it says so, and the workflow that makes it anew begins here."""
+    whoever reads it says so, and the workflow that makes it again begins here."""
     for stage in token_maps(plan):
         if name in plan.users[stage.name] and is_finished(stage.name):
             try:

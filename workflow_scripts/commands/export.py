@@ -158,7 +158,8 @@ WITH_POOLER = {"bert", "roberta", "xlm-roberta", "mpnet"}  # transformers' class
 
 
 def add_pooler(folder):
-    """A pooler of zeros, which nothing uses: transformers reports one that a BERT lacks, and draws it at random."""
+    """A pooler of zeros, which nothing uses: transformers reports one that a BERT does not have, and draws it at
+    random."""
     import torch
     from safetensors.torch import load_file, save_file
 

@@ -1,9 +1,9 @@
 """What a person reads while the workflow runs: Snakemake's logger plugin `teleport`.
 
 A job has a line when it begins, with its kind, episode, experiments and log, one when it ends, with its time and how
-many jobs are done, and some in between when it takes long. A failure is told by its cause. A dry run lists its jobs and
-ends with what they cost. Jobs without a `message:`, such as those of another workflow that has this one as a module,
-and all else that is not named here look as Snakemake shows them. Its own log in .snakemake/log has everything.
+many jobs are done, and some in between when it takes long. A failure is shown with its cause. A dry run lists its jobs
+and ends with what they cost. Jobs without a `message:`, such as those of another workflow that has this one as a
+module, and all else that is not named here look as Snakemake shows them. Its own log in .snakemake/log has everything.
 """
 
 import gc

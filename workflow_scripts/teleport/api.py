@@ -121,7 +121,7 @@ class Experiment:
 
     def pool(self, episode: int | None = None, seed: int | None = None) -> pd.DataFrame:
         """The negatives of an episode: query_id, doc_id, sources (list of names), first_episode, rank, score (q·d under
-        the checkpoint that mined; NaN where nothing has asked for it)."""
+        the checkpoint that mined; NaN where nothing needs it)."""
         stage = self.stage("merge", episode=episode, seed=seed)
         pool = read_pool(stage.path)
         ids = [pq.read_table(texts_read(self, stage, of), columns=[key])[key].combine_chunks()

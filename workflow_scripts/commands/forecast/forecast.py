@@ -74,7 +74,7 @@ class Forecast:
         return {name: self.estimate(stage) for name, stage in self.plan.stages.items()}
 
     def needs(self, stage):
-        """What a job of a stage asks for (`Kind`), with the GPUs of this forecast."""
+        """What a job of a stage requests (`Kind`), with the GPUs of this forecast."""
         row = needs(stage)
         return row._replace(gpus=self.gpus.get(stage.kind, row.gpus))
 

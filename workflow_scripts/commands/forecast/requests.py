@@ -16,7 +16,7 @@ from teleport.settings.section import Section
 from teleport.settings.validated import validated
 from teleport.settings.yaml_mapping import Locations
 
-# Times the forecast, which is right within a factor 2 of hours and 1.25 of memory; each further attempt asks for twice
+# Times the forecast, which is right within a factor 2 of hours and 1.25 of memory; each further attempt requests twice
 # as much.
 MARGIN, MEMORY_MARGIN = 2, 1.5
 STARTING = 2  # minutes besides, of what begins a job
@@ -41,7 +41,7 @@ class Requests:
     """The requests of a plan's stages on a cluster, described by the mapping `cluster`.
 
     Where that names no hardware, or the size of the collection is not known yet, they are those of plan/kinds.py; those
-    are the least where the forecast lacks something.
+    are the least where the forecast does not have something.
     """
 
     def __init__(self, plan, cluster):
@@ -58,7 +58,7 @@ class Requests:
         return self.made
 
     def minutes(self, stage, seconds):
-        """What a job asks for that takes so many seconds by the forecast."""
+        """What a job requests that takes so many seconds by the forecast."""
         return max(1, round(MARGIN * seconds / 60)) + STARTING * self.begins(stage)
 
     def begins(self, stage):

@@ -102,7 +102,7 @@ def columns_of(path, record, place, may_be_by_order=True):
 
 
 def examples(path, columns, rows, wrong):
-    """Yield the `Example`s of a table's rows (place, record); what is wrong with one is told to `wrong`."""
+    """Yield the `Example`s of a table's rows (place, record); what is wrong with one is reported to `wrong`."""
     known = set(columns.used)
     for place, record in rows:
         try:

@@ -12,7 +12,7 @@ DELIMITERS = ",;|\t"
 
 
 def rows(path, wrong):
-    """(place, record) of a file; a line of another number of fields is told to `wrong`."""
+    """(place, record) of a file; a line of another number of fields is reported to `wrong`."""
     csv.field_size_limit(MOST_LINE_BYTES)
     tabs = not path.name.removesuffix(".gz").endswith(".csv")
     header = next((line for _, line in lines(path)), "")

@@ -11,7 +11,7 @@ SUFFIXES = (".jsonl", ".ndjson", ".json")
 
 
 def rows(path, wrong):
-    """(place, record) of a file; a line that is no object is told to `wrong`."""
+    """(place, record) of a file; a line that is no object is reported to `wrong`."""
     if path.name.removesuffix(".gz").endswith(".json") and begins_with_list(path):
         yield from of_list(path, wrong)
         return

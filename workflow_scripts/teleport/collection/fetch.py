@@ -122,8 +122,8 @@ def version_options(part, expected):
 
 
 def run_curl(url, part, options):
-    """One connection, which appends to `part` what it lacks: (exit status, HTTP status, content type, the bytes of the
-    whole file where a part of it was sent, else None, why it failed)."""
+    """One connection, which appends to `part` what it does not have: (exit status, HTTP status, content type, the bytes
+    of the whole file where a part of it was sent, else None, why it failed)."""
     limits = ["--connect-timeout", TIMEOUT_SECONDS, "--speed-time", TIMEOUT_SECONDS, "--speed-limit", SLOWEST_RATE]
     if ".core.windows.net/" in url:  # without this header the storage (MS MARCO's) offers no ranges
         limits += ["--header", "X-Ms-Version: 2019-12-12"]

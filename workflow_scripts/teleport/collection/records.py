@@ -36,7 +36,7 @@ OTHER_FORMS[b"\x1f\x8b"] = "It is compressed by gzip: let its name end with .gz.
 
 
 def refuse(path, line, problem):
-    """Raise the `Refusal` of a row: what a reader of rows does with a wrong one, unless it is told otherwise."""
+    """Raise the `Refusal` of a row: what a reader of rows does with a wrong one, unless it gets another function."""
     raise wrong_row(path, line, problem)
 
 

@@ -6,7 +6,7 @@ queries, `passage` one of the corpus. Texts are kept as they are, to the charact
 
 digests.npy has the digests of the queries' texts, same_text.SPLIT.parquet the passages that are equal to one
 (`collection.equal`). missing.SPLIT.parquet (query, doc_id, grade) is there where judgments of passages that the corpus
-lacks were left out (collection.drop).
+does not have were left out (collection.drop).
 """
 
 import re
@@ -64,7 +64,7 @@ def run(job):
 
 def judged_passages(job, qrels):
     """{id: row} of the passages that rows of judgments name. A corpus of millions has few of them."""
-    ids = {row[2] for row in qrels.read(qrels.place, wrong=lambda *fault: None)}  # faults are told where it is checked
+    ids = {row[2] for row in qrels.read(qrels.place, wrong=lambda *fault: None)}  # the check reports faults
     return rows_of_ids(job.input("corpus", "corpus.parquet"), ids)
 
 
@@ -131,7 +131,7 @@ def drawn(query_ids, kept, settings):
 
 def judgments(qrels, queries, passages, faults):
     """(query rows, passage rows and grades of all judgments, three int32 arrays; [(query row, passage id, grade)] of
-    passages that the corpus lacks, where these are left out). queries and passages are {id: row}.
+    passages that the corpus does not have, where these are left out). queries and passages are {id: row}.
 
     A judgment that is repeated word for word, as published ones may be, is read once and counted.
     """

@@ -1,6 +1,6 @@
 """One attention function, registered with transformers, so that its models encode packed texts without padding.
 
-A packed batch is one row of tokens, text after text: `input_ids` [1, T] with `position_ids` that begin anew with every
+A packed batch is one row of tokens, text after text: `input_ids` [1, T] with `position_ids` that begin again with every
 text, and a `Packing` that says where the texts lie. All else in a model works token by token, so only the attention
 has to keep the texts apart. On CUDA that is one kernel for variable lengths. Elsewhere, and for the few cases that no
 kernel takes, texts of equal length go through torch's own attention together.

@@ -135,8 +135,8 @@ def open_overlap(job, side):
 
 
 def encode_texts(blocks, name, side, parallel_map, progress, first=0, overlap=None):
-    """Encode the texts that `blocks` lacks of one side's from row `first` on; `blocks.totals` sums what was done.
-    parallel_map: as `Encoded.vectors` takes it; progress: is told the texts that are done"""
+    """Encode the texts that `blocks` does not have of one side's from row `first` on; `blocks.totals` sums what was
+    done. parallel_map: as `Encoded.vectors` takes it; progress: is called with the texts that are done"""
     stored, budget = blocks[f"{name}.npy"], TOKEN_BUDGET["encode"][side.device.type]
     if overlap and "overlap" in blocks.notes:
         overlap.restore(blocks.notes["overlap"])

@@ -209,7 +209,7 @@ def read_sizes(config, file):
 
 
 def require_sizes(sizes, weights, file):
-    """Raise Refusal where config.json asks for more layers or other widths than the weights have, before a model of
+    """Raise Refusal where config.json has more layers or other widths than the weights have, before a model of
     such a size is built. weights: {name: tensor} of the backbone"""
     has = {"num_hidden_layers": len({match[1] for match in map(LAYER.search, weights) if match})}
     for name, tensor in weights.items():

@@ -27,7 +27,7 @@ OLD_NAMES = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm
 # ANCE's released code: a linear layer and a LayerNorm behind the first token's vector; STAR and ADORE have the same.
 RELEASED_HEAD = "embeddingHead", "norm"
 DPR = "dpr"  # transformers' name of BERT in DPR's classes (Karpukhin et al. 2020), which it becomes when it is read
-# A text of every kind of character, some of which a vocabulary lacks.
+# A text of every kind of character, some of which a vocabulary does not have.
 PROBE = f"{string.printable} e\u0301 \u00df \ufb03 \u0e01 \u1780 \u6771 \u2603 \ue000 \U0001f9ff \u200d"
 MOST_GROWTH = 100  # characters that a normaliser makes of one: NFKC makes 18 of some
 VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json", "sentencepiece.bpe.model")
@@ -81,7 +81,8 @@ def find(checkpoint):
 
 
 def read(folder, settings):
-    """(tokenizer, `Encoder`) of a transformers folder; a projection head that it lacks is drawn from settings.seed."""
+    """(tokenizer, `Encoder`) of a transformers folder; a projection head that it does not have is drawn from
+    settings.seed."""
     refuse_conflict(own_settings(folder), settings, ("pooling", "normalize"))  # of the hub: not known before
     tokenizer = load_fast_tokenizer(folder)
     (backbone, head), dense = read_model(folder), read_dense(folder)
@@ -279,7 +280,7 @@ def load_fast_tokenizer(folder):
 
 
 def read_config(folder):
-    """The content of config.json (dict). What it asks for and is not computed here would silently be another model."""
+    """The content of config.json (dict). What it has and is not computed here would silently be another model."""
     path = folder / "config.json"
     if not path.is_file():
         raise Refusal(f"{KEY}: {folder} has no config.json. Give a folder in the form of transformers.")

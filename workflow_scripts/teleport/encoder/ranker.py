@@ -49,7 +49,7 @@ def load_ranker(folder):
 
 def with_head(folder, seed):
     """(model, names of the weights that were drawn) of a folder as the start of a training: as `load_ranker`, but the
-    head of an encoder, and a pooler that it lacks, are drawn from the seed."""
+    head of an encoder, and a pooler that it does not have, are drawn from the seed."""
     own = {} if is_ranker(folder) else {"num_labels": 1}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive_seed(seed, "head of a cross-encoder"))
@@ -63,7 +63,7 @@ def with_head(folder, seed):
 
 
 def load(folder, **changes):
-    """(model in evaluation mode, names of the weights that the folder lacks). changes: to its config.json"""
+    """(model in evaluation mode, names of the weights that the folder does not have). changes: to its config.json"""
     with refusing(f"cannot read the cross-encoder in {folder}"):
         options = {"local_files_only": True, "trust_remote_code": False}
         config = AutoConfig.from_pretrained(folder, **options, **changes)

@@ -119,7 +119,7 @@ def around_text(tokenizer):
 def save_lower_case(checkpoint, lower_case):
     """Write a case rule into every tokenizer of a checkpoint folder, from which its users load it; may be repeated.
 
-    transformers' BertTokenizer and RobertaTokenizer make the normalizer anew from their own options and vocabulary, so
+    transformers' BertTokenizer and RobertaTokenizer make the normalizer again from their own options and vocabulary, so
     the folder names the class that takes tokenizer.json as it is, with the special tokens and inputs that those bring.
     """
     for folder in dict.fromkeys(sides(checkpoint)):

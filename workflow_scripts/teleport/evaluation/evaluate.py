@@ -25,9 +25,9 @@ def run(job):
     have answers; one without results counts 0. With settings.collapse ("maxp" or "firstp") the run, its measures of
     judgments and the judgments are of documents (see `Documents`).
 
-    A relevant passage that the corpus lacks (collection.drop) is one that no run can find. As in trec_eval, which knows
-    the judgments alone, it stays in the denominator of recall, AP and nDCG. With settings.ignore_own_text a query's own
-    text (`without_own_text`) is taken out of its list before all this.
+    A relevant passage that the corpus does not have (collection.drop) is one that no run can find. As in trec_eval,
+    which knows the judgments alone, it stays in the denominator of recall, AP and nDCG. With settings.ignore_own_text a
+    query's own text (`without_own_text`) is taken out of its list before all this.
 
     Facts: means {measure: mean}; num_queries of the first measure of judgments, or of coverage where it is alone;
     num_questions of coverage.
@@ -62,7 +62,7 @@ def run(job):
 
 
 def read_judgments(job, split):
-    """The `Judgments` of a split; passages that the corpus lacks are numbered -1, -2, …"""
+    """The `Judgments` of a split; passages that the corpus does not have are numbered -1, -2, …"""
     role = f"split.{split}"
     table = pq.read_table(job.input(role, f"qrels.{split}.parquet"), columns=["query", "passage", "grade"])
     judgments = Judgments(*(column.to_numpy() for column in table.columns))
@@ -92,7 +92,7 @@ def without_own_text(job, retrieved, query_ids, doc_ids):
 def score_coverage(job, split, ids_QK, rows, cutoffs):
     """Answer coverage of a run: ({name: float64 [A] of 0 and 1}, query rows int64 [A]), A questions of the split that
     have answers, judged or not; what DPR calls top-k accuracy and ANCE-Tele R@k. ids_QK, rows: of a `Run`; cutoffs:
-    {name: k}. A question that the run lacks scores 0."""
+    {name: k}. A question that the run does not have scores 0."""
     answers_Q = read_answers(job.inputs[f"split.{split}"], split)
     ids_QK = ids_QK[:, : max(cutoffs.values())]
     hit_QK = find_answers(job.input("corpus", "corpus.parquet"), ids_QK, [answers_Q[row] for row in rows])

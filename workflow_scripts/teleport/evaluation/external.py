@@ -21,9 +21,10 @@ def run(job):
 
     Lists are ordered as trec_eval does: by descending score (as float32), ties by descending passage id; the rank
     column and the order of lines do not count. Shorter lists end with id -1 and score 0. A passage that the collection
-    lacks is an error, or its line is dropped, or it is kept: numbered after those of the collection, with its id in
-    passages.parquet. A file whose first line has three columns is in MS MARCO's form, query, passage and rank, and a
-    passage of rank r has the score -r. In form tsv a line is of query, passage and anything else, and all scores are 0.
+    does not have is an error, or its line is dropped, or it is kept: numbered after those of the collection, with its
+    id in passages.parquet. A file whose first line has three columns is in MS MARCO's form, query, passage and rank,
+    and a passage of rank r has the score -r. In form tsv a line is of query, passage and anything else, and all scores
+    are 0.
 
     Facts: lines, num_queries, depth; unknown_queries and unknown_passages, lines dropped because the split does not
     have their query, or the collection not their passage.

@@ -3,7 +3,8 @@
 ir-measures computes them, with two cures. Scores are replaced by -rank: the libraries behind ir-measures break ties
 differently (RR@10 by ascending, nDCG@10 by descending document id), so tied scores would have the columns of one table
 computed from different rankings. And each measure has a call of its own: in a call with others, a measure may be
-computed under the lowest relevant grade of another one. ir-measures lacks `Hole@k` and `Errors@k`: they are here.
+computed under the lowest relevant grade of another one. ir-measures does not have `Hole@k` and `Errors@k`: they are
+here.
 
 Q judged queries; `ranked` holds the passages of each, best first, and `judged` its (passages, grades).
 """

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from teleport.evaluation.measures import Judgments
 from teleport.maxp import first_of_passages
 
-OWN_PASSAGES = "passages.parquet"  # of a stage `external`, where passages that the collection lacks are kept
+OWN_PASSAGES = "passages.parquet"  # of a stage `external`, where passages that the collection does not have are kept
 
 
 def read_query_ids(job, split):
@@ -66,7 +66,7 @@ class Documents:
 
     def judge(self, judgments):
         """`Judgments` of documents from those of passages: the highest grade of their passages."""
-        # A passage that the corpus lacks (below 0) is a document of its own.
+        # A passage that the corpus does not have (below 0) is a document of its own.
         known = judgments.passages >= 0
         documents = np.where(known, self.document_P[np.where(known, judgments.passages, 0)], judgments.passages)
         columns = {"query": judgments.queries, "document": documents.astype(np.int32)}

@@ -23,7 +23,7 @@ class Scores(NamedTuple):
 
 class Comparison(NamedTuple):
     """Two systems on the same queries. difference: of the means; p: two-sided; method: "crossed", "permutation" or
-    "t-test"; checkpoints: whether p speaks of these alone, as a trained system has too few seeds; won, lost: queries,
+    "t-test"; checkpoints: whether p is about these alone, as a trained system has too few seeds; won, lost: queries,
     by means"""
 
     difference: float

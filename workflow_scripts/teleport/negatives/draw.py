@@ -41,7 +41,7 @@ class Candidates(NamedTuple):
     ranks_QS: int32, of the slots in their list, from 1 on, as negatives.ranks_after counts them; None without lists
     scores_QS, positive_scores_Q: float32, of the candidates and of the query's positive, by whoever the draw asks;
     anchor_scores_QS: of the candidates with the query's first positive in the place of the query. Each is None where
-    the draw's line in settings/registry.py does not ask for it, and NaN where a slot is not available.
+    the draw's line in settings/registry.py does not need it, and NaN where a slot is not available.
     """
 
     available_QS: np.ndarray

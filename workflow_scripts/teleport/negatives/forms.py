@@ -17,9 +17,9 @@ ORIGIN = ("score", "rank", "source", "episode")  # of a negative, beside its tex
 
 
 class Mined(NamedTuple):
-    """A query with its passages. query_id, query: id and text, None where the form lacks it; positives, negatives:
-    dicts of what is known of each: docid; title and text, or both in one (`whole`); and ORIGIN, of which a score may be
-    None. place: "FILE, line 3" of what was read"""
+    """A query with its passages. query_id, query: id and text, None where the form does not have it; positives,
+    negatives: dicts of what is known of each: docid; title and text, or both in one (`whole`); and ORIGIN, of which a
+    score may be None. place: "FILE, line 3" of what was read"""
 
     query_id: str | None
     query: str | None
@@ -233,7 +233,7 @@ def placed(path):
 
 
 def require(place, record, types):
-    """Raise Refusal for a key of `types` that the record lacks, or that has a value of another type."""
+    """Raise Refusal for a key of `types` that the record does not have, or that has a value of another type."""
     for key, kind in types.items():
         if not isinstance(record.get(key), kind):
             raise Refusal(f"{place}: {key!r} is missing or not a {kind.__name__}. Correct the line.")

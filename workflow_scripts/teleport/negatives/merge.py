@@ -187,7 +187,7 @@ class Scores:
         return given | ({"anchor_scores_QS": scores(whose, role="anchors")} if anchored else {})
 
     def drawn(self, first, found, slots_QN, passages_QN, filled_QN):
-        """float32 [Q, N]: the miner's scores of what was drawn, NaN where nobody has asked for them."""
+        """float32 [Q, N]: the miner's scores of what was drawn, NaN where nothing needs them."""
         if found.scores_QS is not None:
             return np.take_along_axis(found.scores_QS, slots_QN, axis=1)
         scores_QN = np.full(slots_QN.shape, np.nan, np.float32)

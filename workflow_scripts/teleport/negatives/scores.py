@@ -50,7 +50,7 @@ class PairTable:
 
     def score(self, rows, passages, partial=False):
         """float32 [n]: the scores of passages (int [n]) for the queries of `rows` (int [n], or one int for all). Raises
-        Refusal for a pair that the table lacks; where it is `partial`, its score is NaN."""
+        Refusal for a pair that the table does not have; where it is `partial`, its score is NaN."""
         rows, passages = np.broadcast_to(rows, np.shape(passages)), np.asarray(passages)
         low, high = self.offsets[rows], self.offsets[rows + 1]
         for _ in range(int(np.max(high - low, initial=0)).bit_length()):  # a binary search of all pairs at once

@@ -41,7 +41,7 @@ def candidates(plan, split):
 
 
 def analyse(trajectory, episode):
-    """{name: stage} of what is asked for of an episode: errors, contrast, negatives, forgetting."""
+    """{name: stage} of what an episode is analysed by: errors, contrast, negatives, forgetting."""
     number, vectors, pool, analyses = episode.number, episode.vectors, episode.pool, {}
     plan, evaluation = trajectory.plan, trajectory.evaluation
     if not (asked := evaluation.analyses):

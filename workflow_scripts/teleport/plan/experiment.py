@@ -42,7 +42,7 @@ class Checkpoint(NamedTuple):
 
 class Vectors:
     """The encode stages of passages and queries under a checkpoint, and the exact index. The queries of a split are
-    planned when somebody asks for them.
+    planned when something needs them.
 
     number: of the episode in whose folder they are linked, with a suffix; encoded: {texts: encode stage}
     """

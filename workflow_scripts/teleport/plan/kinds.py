@@ -1,4 +1,4 @@
-"""The kinds of stages: which module makes each, and what it asks for of a machine.
+"""The kinds of stages: which module makes each, and what it needs of a machine.
 
 One row per kind, in the order of the workflow; the rules, the code digests and `teleport forecast` take all of it from
 here. What a kind does, and which equation it is, stands at the rule of its name in rules/stages.smk.
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class Kind(NamedTuple):
-    """A row: the module with `run` and `Settings`, and what a job asks for; more where `needs` says so.
+    """A row: the module with `run` and `Settings`, and what a job requests; more where `needs` says so.
 
     threads: at most, where a machine has so many; mem_mb and minutes: of a first attempt on a cluster, while there is
     no forecast; gpus: CUDA devices, where there are some; priority: of jobs that are ready, the highest starts first;

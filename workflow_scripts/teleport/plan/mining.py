@@ -33,7 +33,7 @@ OF_SIDE = {"query": "queries.train", "passage": "passages"}  # side → the text
 
 
 class Mining:
-    """The retrievals of episode `number` (from 1), planned when asked for: a source `needs` one of its attributes.
+    """The retrievals of episode `number` (from 1), planned when needed: a source `needs` one of its attributes.
 
     settings: the episode's; miner: the `Episode` whose checkpoint mines; it has no number if it is no earlier episode
     of this trajectory; vectors: of that checkpoint; place: which episode it is, as messages begin
@@ -96,7 +96,7 @@ class Mining:
 
     @cached_property
     def positives(self):
-        """{"positives": stage} of positives by answer match, anew in every episode; {} where judged."""
+        """{"positives": stage} of positives by answer match, again in every episode; {} where judged."""
         if self.trajectory.plan.config.collection.positives == "given":
             return {}
         inputs = self.trajectory.plan.parts("train") | {"queries": self.queries}
@@ -142,7 +142,7 @@ class Mining:
 
     @cached_property
     def relabelled(self):
-        """The relabel stage of its pool, whose negatives and positives are trained on; None where none is asked for."""
+        """The relabel stage of its pool, whose negatives and positives are trained on; None if there is none."""
         if not (relabel := self.settings.negatives.relabel):
             return None
         inputs = self.trajectory.plan.parts("train") | {"negatives": self.pool} | self.positives

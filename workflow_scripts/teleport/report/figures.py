@@ -56,7 +56,8 @@ def analysis(run, figure):
 
 
 def of_query(contrast, query, figure):
-    """A figure of the kind `queries` of a contrast stage; None for a query that it lacks, as a miniature does."""
+    """A figure of the kind `queries` of a contrast stage; None for a query that it does not have, as a miniature
+    does."""
     column = OF_QUERY[figure]
     lines = pq.read_table(contrast.path("contrast.parquet"), columns=["query_id", column]).to_pylist()
     return next((float(line[column] or 0) for line in lines if line["query_id"] == query), None)

@@ -163,7 +163,7 @@ def published_path(name):
 
 
 def read_published(path):
-    """A `PublishedTable`; mistakes are told with file, line and key."""
+    """A `PublishedTable`; mistakes are reported with file, line and key."""
     if not Path(path).is_file():
         names = ", ".join(sorted(file.stem for file in Path(path).parent.glob("*.yaml"))) or "none"
         raise Refusal(f"published: there is no file {path}. Tables in its folder: {names}.")

@@ -193,7 +193,7 @@ def out_of_domain_columns(plan, name, labels):
 
 
 def reference_name(plan):
-    """How tables call the run of `analyses.against`; None where it is not asked for."""
+    """How tables call the run of `analyses.against`; None if it is not set."""
     evaluation = plan.config.evaluation
     run = evaluation.analyses.against.run if evaluation.contrast_split else None
     return (plan.config.external[run].label or run) if run in plan.config.external else run
@@ -244,7 +244,7 @@ def system_columns(trajectories, wanted):
 
 
 def refreshes(trajectory):
-    """How often a checkpoint mined anew: retrieved, or retrieved for other queries; "every step" with live search."""
+    """How often a checkpoint mined again: retrieved, or retrieved for other queries; "every step" with live search."""
     if trajectory.trains[-1].settings.live:
         return "every step"
     searches = ((stage.name for stage in pool.inputs.values() if stage.kind == "retrieve") for pool in trajectory.pools)

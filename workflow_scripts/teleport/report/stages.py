@@ -82,7 +82,7 @@ class Reader(Stages):
         return ids[ids >= 0].tolist()
 
     def names(self, name):
-        """{number: id} of the passages of a stage's run that the collection lacks."""
+        """{number: id} of the passages of a stage's run that the collection does not have."""
         artefact = self.artefact(name)
         if OWN_PASSAGES not in artefact.manifest["files"]:
             return {}

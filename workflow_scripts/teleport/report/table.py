@@ -15,7 +15,8 @@ A table as the plan says it (rows.py):
 `cost` are the stages that mined and trained. `columns` are what the table says of a system besides its measures.
 `significance` null leaves the test out; as in the configuration, "baseline" may have a label, or several, for each
 mark, "test" and "level" a value for each split; `"by_episode": true` compares episode by episode. `seeds` are empty
-where nothing was trained. A row may lack splits: the run of an external system need not cover all of them.
+where nothing was trained. A row may have no figures of some splits: the run of an external system need not cover all of
+them.
 """
 
 from itertools import chain
@@ -59,7 +60,7 @@ class Measured(NamedTuple):
 
 class Table(NamedTuple):
     """The figures of a table, frames with a line per row and the same columns ("RR@10", or "dev RR@10" of many splits).
-    rows: system, episode, and the columns that the specification asks for. means: over queries, then over seeds, NaN
+    rows: system, episode, and the columns that the specification names. means: over queries, then over seeds, NaN
     for a split without a run. deviations: of the means, over seeds (ddof 1), NaN for a single seed. p_values: a frame
     for each mark, NaN in rows of its baselines and where nothing is tested; comparisons: those behind them. pairs: of
     the first measure of each split, as in verdicts.py. measured: {(number of the row, column): `Measured`}."""
@@ -91,7 +92,7 @@ def write_table(spec, root, output_folder):
 
 def verdicts_with_costs(spec, table, stages):
     """(`verdicts` by the first column of a `Table`, each with what the system cost: "…; 93 s of mining and training.";
-    how they were tested); none of a table that asks for no test."""
+    how they were tested); none for a table without a test."""
     if not spec["significance"]:
         return [], ""
     column = next(iter(columns(spec)))

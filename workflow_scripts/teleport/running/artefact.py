@@ -57,7 +57,7 @@ def signed(manifest):
 
 
 def remake(kind, key):
-    """The sentence that says how a finished stage is made anew. Snakemake does not miss what only stages have read."""
+    """The sentence that says how a finished stage is made again. Snakemake does not miss what only stages have read."""
     manifest = STAGES / kind / key / MANIFEST
     return f"Run the workflow again with --forcerun {manifest}: this stage and all that follow then rerun."
 

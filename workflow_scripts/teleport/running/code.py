@@ -23,7 +23,7 @@ LIBRARY = Path(__file__).parents[1]  # workflow_scripts/teleport
 RUNNER = LIBRARY.parent / "run_stage.py"
 RUNNING = LIBRARY / "running"
 # The form of artefacts and manifests, which `teleport.running` writes. Raise it by hand when that form changes: then
-# every stage is made anew.
+# every stage is made again.
 FORMAT = 1
 # The modules of the rules in rules/tables.smk.
 REPORTS = (

@@ -1,6 +1,6 @@
 """CUDA devices for the jobs of one machine: leased, so that concurrent jobs compute on distinct ones.
 
-Snakemake counts the devices that jobs ask for (`resources: gpu`), but tells no job which is its own. Each device has a
+Snakemake counts the devices that jobs request (`resources: gpu`), but tells no job which is its own. Each device has a
 file here whose lock is the lease; the kernel gives it back when the process ends, however it ends.
 """
 
@@ -198,7 +198,7 @@ def require_usable():
 
 
 def require_given(count):
-    """Raise Refusal: a job of a cluster that asks for `count` CUDA devices sees none, and would take the CPU without a
+    """Raise Refusal: a job of a cluster that requests `count` CUDA devices sees none, and would take the CPU without a
     word."""
     if not os.environ.get(CPU_MEANT):
         raise Refusal(

@@ -114,8 +114,8 @@ def end_with_parent():
 def processes_apart(processes, shared):
     """Yields a function that gives `function(shared, task)` of all tasks, in order; so many processes do them.
 
-    With 1 this process does them. Others are started anew and not forked, because numpy and pyarrow have threads here;
-    each gets `shared` once, and none outlives this one. Raises Refusal when one dies.
+    With 1 this process does them. Others are started as new processes and not forked, because numpy and pyarrow have
+    threads here; each gets `shared` once, and none outlives this one. Raises Refusal when one dies.
     """
     global apart
     if processes == 1:

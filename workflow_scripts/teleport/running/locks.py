@@ -33,7 +33,7 @@ def wait_until(condition, reason):
 def sole_process(job):
     """Within this context no other process makes the stage (or shard) of `job`; waits for the one that does, as a stage
     goes on when Snakemake alone was killed. Yields whether the stage was finished meanwhile, by the same code from the
-    same inputs: what was there before, Snakemake wants anew. Without locks in the file system nobody waits.
+    same inputs: what was there before, Snakemake wants again. Without locks in the file system nobody waits.
     """
     manifest = (job.resume if job.shard else job.folder) / MANIFEST
     before = version(manifest)

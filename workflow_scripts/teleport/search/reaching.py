@@ -20,7 +20,7 @@ LAUNCH = threading.Lock()  # Triton compiles at the first launch, which two thre
 @cache
 def kernel_exists(device):
     """Whether this machine can build the kernel: Triton is there, and the C compiler that it makes launchers with. A
-    GPU without one of them is told what it lacks: the same results take longer there."""
+    GPU without one of them gets a message that names what it does not have: the same results take longer there."""
     if torch.device(device).type != "cuda":
         return False
     lacks = [] if has_c_compiler() else ["a C compiler (apt install gcc)"]

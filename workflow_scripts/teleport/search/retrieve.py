@@ -100,7 +100,8 @@ class Search:
         return RowBlocks(self.job, arrays, self.block_rows)
 
     def run(self, blocks, first=0):
-        """Search what `blocks` lacks, whose first line is `first`; returns facts: engine, device, lines_per_second."""
+        """Search what `blocks` does not have, whose first line is `first`; returns facts: engine, device,
+        lines_per_second."""
         index, todo, started = self.index, blocks.rows - blocks.done, time.monotonic()
         self.job.progress(blocks.done, blocks.rows, self.job.settings.of)  # from here on a rate is measured
         for start, stop in blocks:

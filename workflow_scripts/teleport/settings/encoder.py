@@ -1,4 +1,5 @@
-"""The dual encoder, where its checkpoint comes from, and what the stages `pretrained`, `tokens`, `encode` are told."""
+"""The dual encoder, where its checkpoint comes from, and the settings of the stages `pretrained`, `tokens`,
+`encode`."""
 
 from typing import Literal
 

@@ -174,7 +174,7 @@ class Evaluation(Collapse):
 
     @property
     def contrast_split(self):
-        """The split of `analyses.against`, None where it is not asked for."""
+        """The split of `analyses.against`, None if it is not set."""
         against = self.analyses and self.analyses.against
         return (against.split or self.splits[0]) if against else None
 

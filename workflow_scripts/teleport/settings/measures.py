@@ -1,6 +1,6 @@
 """Names of measures, as they are read in a configuration and computed in a stage.
 
-Those of ir-measures, and what it lacks: `Hole@k` and `Errors@k` of a run by judgments, `Cov@k` by answers.
+Those of ir-measures, and what it does not have: `Hole@k` and `Errors@k` of a run by judgments, `Cov@k` by answers.
 """
 
 import re
@@ -18,14 +18,15 @@ UNREADABLE = (NameError, ValueError, AssertionError, KeyError)  # of ir-measures
 
 
 class Own(NamedTuple):
-    """A measure that ir-measures lacks, with the attributes of its measures."""
+    """A measure that ir-measures does not have, with the attributes of its measures."""
 
     NAME: str
     params: dict
 
 
 def meaning(measure):
-    """One text for all spellings of a measure, such as MRR@10 and RR@10; names that ir-measures lacks as they are."""
+    """One text for all spellings of a measure, such as MRR@10 and RR@10; names that ir-measures does not have as they
+    are."""
     try:
         return str(ir_measures.parse_measure(measure))
     except UNREADABLE:
@@ -33,8 +34,9 @@ def meaning(measure):
 
 
 def parse_measures(names):
-    """The ir-measures objects called `names` (list of str), in order, and an `Own` for what ir-measures lacks. Raises
-    ValueError for others, and for a cut-off or lowest relevant grade (`rel`) below 1: unjudged passages have grade 0.
+    """The ir-measures objects called `names` (list of str), in order, and an `Own` for what ir-measures does not have.
+    Raises ValueError for others, and for a cut-off or lowest relevant grade (`rel`) below 1: unjudged passages have
+    grade 0.
     """
     measures = []
     for name in names:

@@ -196,7 +196,7 @@ class Negatives(Removal):
         return self.sources if self.counts is None else list(filter(self.count_of, self.counts))
 
     def count_of(self, name):
-        """How many negatives of a source `counts` asks for."""
+        """How many negatives of a source `counts` names."""
         given = (self.counts or {}).get(name, 0)
         return given.count if isinstance(given, OfSource) else given
 
@@ -210,7 +210,7 @@ class Negatives(Removal):
         return self.draws.get(name, self.draw)
 
     def of_pool(self, **others):
-        """The settings.Pool of a merge stage: what it is told of these settings, and `others`."""
+        """The settings.Pool of a merge stage: what it gets of these settings, and `others`."""
         filters = self.filters.on
         whose = self.filters.scores if any(FILTERS[name].scores for name in filters) else None
         pool = Pool.taken_from(self, filters=filters, filter_scores=whose, **others)

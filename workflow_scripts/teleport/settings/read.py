@@ -225,5 +225,5 @@ def json_schema():
     schema["properties"]["extends"] = bases | {"description": "Files that this one is merged over; relative to it."}
     for owner in (schema, schema["$defs"]["Ablation"]):
         owner["properties"]["experiments"]["additionalProperties"] = {"$ref": "#/$defs/ExperimentOverride"}
-    schema.pop("required")  # in an editor an ablation file is valid alone: it lacks what the file that it ablates has
+    schema.pop("required")  # an editor takes an ablation file alone, without what the file that it ablates has
     return schema

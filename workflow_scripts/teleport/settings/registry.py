@@ -125,7 +125,7 @@ LOSSES = {
     "qwen3": Loss("teleport.training.losses.qwen3"),
 }
 
-LIVE = "teleport.training.live"  # what searches at every step, where negatives.live asks for it
+LIVE = "teleport.training.live"  # what searches at every step, if negatives.live is set
 DEV = "teleport.training.dev"  # what ranks dev queries while training goes on, where training.evaluate_every says so
 
 

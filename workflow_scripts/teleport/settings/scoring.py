@@ -64,7 +64,7 @@ class EvaluateSettings(Collapse):
 
 class ExternalSettings(Section):
     """sha256: of the file, so that another content is another run; null where the stage `download` has verified it.
-    unknown_passages: of lines whose passage the collection lacks; keep: as one without judgment
+    unknown_passages: of lines whose passage the collection does not have; keep: as one without judgment
     """
 
     file: str

@@ -139,7 +139,8 @@ class Bm25(Section):
     @model_validator(mode="before")
     @classmethod
     def subwords_are_not_stemmed(cls, value):
-        """A stemmer and stop words are of words: with subwords there are none, and a person who names some is told."""
+        """A stemmer and stop words are of words: with subwords there are none, and a person who names some is
+        warned."""
         if not isinstance(value, dict) or value.get("terms") != "subwords":
             return value
         if named := [key for key in ("stemmer", "stopwords") if value.get(key) is not None]:

@@ -1,5 +1,5 @@
 """Teachers: whose scores a draw, a filter, a mask or a loss may compare besides those of the checkpoint that mines; and
-what the stages `scores_file`, `ranker`, `cross_train` and `cross_score` are told."""
+what the stages `scores_file`, `ranker`, `cross_train` and `cross_score` get."""
 
 from typing import Literal
 
@@ -159,7 +159,7 @@ class RankerSettings(Section):
 
 
 class CrossTrainSettings(Section):
-    """Settings of the stage `cross_train`. max_tokens: as of `Reads`; dev: where training.evaluate_every asks for it"""
+    """Settings of the stage `cross_train`. max_tokens: as of `Reads`; dev: if training.evaluate_every is set"""
 
     training: RankerSchedule
     max_tokens: Tokens

@@ -1,4 +1,5 @@
-"""How an episode trains: the schedule, the dev set that watches it, live search; and what a `train` stage is told."""
+"""How an episode trains: the schedule, the dev set that watches it, live search; and the settings of a `train`
+stage."""
 
 from typing import Literal
 
@@ -282,7 +283,7 @@ class TrainSettings(Lengths, Pooling, Adapted):
     """The settings of a `train` stage.
 
     run_episode: the first of the episodes that are one training with this one (`continues`); its draws derive from it
-    part: of the training queries, the only ones trained on; dev: where training.evaluate_every asks for it
+    part: of the training queries, the only ones trained on; dev: if training.evaluate_every is set
     also: weights of other collections, whose roles begin with ALSO
     """
 

@@ -14,7 +14,7 @@ from teleport.training.seen import SCORES, VECTORS, look, names_seen, needed
 
 class Teacher(NamedTuple):
     """The opinion of a teacher that a loss or a mask reads: `score`, function (query rows, passage rows) → float32, and
-    the vectors of the training queries and of all passages (numpy); None where nothing asks for it."""
+    the vectors of the training queries and of all passages (numpy); None if nothing needs it."""
 
     score: Callable | None = None
     queries: np.ndarray | None = None

@@ -38,8 +38,8 @@ class JobOf:
 def turns(weights, steps):
     """Return the collection of each step's batch, and how many batches it had before: two int64 arrays [steps].
 
-    weights: of all collections, which sum to 1. Each step takes the collection that lacks most of its share so far, so
-    that after any number of steps none is a whole batch from it.
+    weights: of all collections, which sum to 1. Each step takes the collection that is furthest below its share so far,
+    so that after any number of steps none is a whole batch from it.
     """
     had, numbers, batches = np.zeros(len(weights), np.int64), np.empty(steps, np.int64), np.empty(steps, np.int64)
     weights = np.asarray(weights, np.float64)

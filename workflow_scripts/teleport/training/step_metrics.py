@@ -1,7 +1,7 @@
 """The values recorded at every step, for the curves of ANCE's Figure 4: loss, norms of gradients, mean scores.
 
 All are tensors on the device, copied to the processor together, so that a step waits for none. The curves are tables of
-the artefact, and, where TensorBoard is installed, events in results/tensorboard/KEY, which every attempt writes anew.
+the artefact, and, where TensorBoard is installed, events in results/tensorboard/KEY, which every attempt writes again.
 """
 
 import math

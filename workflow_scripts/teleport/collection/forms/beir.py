@@ -47,5 +47,5 @@ def judged_queries(path, qrels, wrong=refuse):
     """(line number, id, text) of the queries in the JSON lines `path` that `qrels` name."""
     judged = {
         row[1] for row in qrels.read(qrels.place, wrong=lambda *fault: None)
-    }  # its faults are told where it is read
+    }  # its faults are reported where it is read
     return (row for row in json_rows(path, QUERY, wrong=wrong) if row[1] in judged)

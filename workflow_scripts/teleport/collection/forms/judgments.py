@@ -68,7 +68,7 @@ def queries(path, wrong=refuse):
 
 
 def unheard(*fault):
-    """A wrong row is told where the judgments themselves are read."""
+    """A wrong row is reported where the judgments themselves are read."""
 
 
 def first_of_each(rows):

@@ -123,7 +123,7 @@ def trajectory_content(trajectory):
 
 def episode_content(before, episode):
     """The stages of an `Episode`: {role: Stage or None}. pool, train; query, lookahead: the retrievals that were mined,
-    or that an analysis asks for; queries, passages: the vectors that they searched, or without retrievals those of the
+    or that an analysis needs; queries, passages: the vectors that they searched, or without retrievals those of the
     checkpoint before; positives: the stage that matched answers; relabelled: the pool as it was judged."""
     mined = episode.pool.inputs if episode.pool else {}
     searched = mined.get("query") or mined.get("lookahead")

@@ -35,7 +35,7 @@ class Traces:
         return sorted(values), scores_EQ, self.rows
 
     def searched(self, name):
-        """float64 [Q]: reciprocal ranks of `rows` under a retrieval, 0 for a query that it lacks."""
+        """float64 [Q]: reciprocal ranks of `rows` under a retrieval, 0 for a query that it does not have."""
         run, ranks = self.reader.search(name), np.zeros(len(self.rows))
         _, lines, ours = np.intersect1d(run.rows, self.rows, assume_unique=True, return_indices=True)
         ranks[ours] = self.reciprocal_ranks(run.ids[lines], self.rows[ours])

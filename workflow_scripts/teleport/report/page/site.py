@@ -134,8 +134,8 @@ FILTERS = {
 def read_texts(reader, pages):
     """{passage: [id, title, text, characters that were cut]} of what `pages` (lists of passages) show.
 
-    A passage is its row in the collection, or the id of one that the collection lacks (str), which has no text. The
-    longest texts are cut, so that all pages together have MOST_CHARACTERS.
+    A passage is its row in the collection, or the id of one that the collection does not have (str), which has no text.
+    The longest texts are cut, so that all pages together have MOST_CHARACTERS.
     """
     all_shown = [passage for page in pages for passage in page]
     found = reader.passages({each for each in all_shown if not isinstance(each, str)})

@@ -1,6 +1,6 @@
-"""Figures for a paper, as wide as a column: charts of the page, and what `figures` of a configuration asks for.
+"""Figures for a paper, as wide as a column: charts of the page, and the `figures` of a configuration.
 
-Charts as PDF and PNG, what is asked for with its CSV; tables as Markdown, LaTeX and CSV.
+Charts as PDF and PNG, those of `figures` with their CSV; tables as Markdown, LaTeX and CSV.
 """
 
 import re
