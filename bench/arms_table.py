@@ -197,7 +197,8 @@ def contrasts_text(name, scores):
 
 
 def smallest_text(scores):
-    """What these contrasts could find at all: by simulation, for the queries and the deviation nearest to ours."""
+    """Return the text of what these contrasts could find at all: by simulation, for the queries and the deviation
+    nearest to ours."""
     queries = len(scores[BASELINE, MEASURE].values_QR)
     of_size = min(CONTRASTS["smallest"], key=lambda each: abs(np.log(each["queries"] / queries)))["queries"]
     cells = [each for each in CONTRASTS["smallest"] if each["queries"] == of_size]

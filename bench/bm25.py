@@ -79,7 +79,7 @@ def spec(kind, settings, inputs):
 
 
 def index_spec():
-    """Of the stage `lexical_index` over the collection of `write_collection`."""
+    """Return the spec of the stage `lexical_index` over the collection of `write_collection`."""
     return spec("lexical_index", SETTINGS, {"corpus": f"corpus/{KEY}"})
 
 
@@ -106,7 +106,7 @@ def run_python(code, argument, folder):
 
 
 def shared_of(job, depth):
-    """What `search` of the stage takes besides the queries."""
+    """Return what `search` of the stage takes besides the queries."""
     return [job.input("index", f"{name}.npy") for name in ARRAYS], job.facts("index")["num_passages"], depth
 
 

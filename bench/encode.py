@@ -94,7 +94,7 @@ def openvino_encode(world, threads, precision):
 
 
 def stage_encode(world, device, precision, compiled=False, shared=False):
-    """What the stage `encode` does with a block of passages, with as many threads as torch has.
+    """Encode a block of passages as the stage `encode` does, with as many threads as torch has.
 
     shared: let all threads share every operator of one batch instead, as torch does by itself
     """

@@ -35,7 +35,7 @@ REPEATED = 20  # steps of a round
 
 
 def positives(queries, passages):
-    """What a `LiveSearch` asks a training set for: one positive each, the passage of the query's number."""
+    """Return what a `LiveSearch` needs of a training set: one positive each, the passage of the query's number."""
     rows = Ragged(np.arange(queries + 1), np.arange(queries, dtype=np.int32) % passages)
     return SimpleNamespace(positives=rows, relevant=rows)
 

@@ -1,4 +1,4 @@
-"""Which tables and figures of the papers this repository makes: python bench/papers.py writes docs/papers.md.
+"""The papers' tables and figures that this repository makes: python bench/papers.py writes docs/papers.md.
 
 It reads docs/papers.yaml, and counts in config/published/*.yaml how many printed figures have one of ours beside them.
 """
@@ -60,7 +60,7 @@ def by_configuration(entries):
 
 
 def at(values, path):
-    """What a dotted path of keys and places leads to, None for nothing."""
+    """Return the value at a dotted path of keys and places, None if there is none."""
     for key in filter(None, path.split(".")):
         values = values[int(key)] if isinstance(values, list) else (values or {}).get(key)
     return values

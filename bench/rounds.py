@@ -1,4 +1,5 @@
-"""What every benchmark shares: interleaved rounds, medians, ratios against a peer of the same run, and a JSON file."""
+"""The parts that every benchmark shares: interleaved rounds, medians, ratios against a peer of the same run, and a JSON
+file."""
 
 import argparse
 import os

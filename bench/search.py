@@ -40,7 +40,8 @@ def faiss_search(passages, queries, depth, threads):
 
 
 def topk_search(passages, queries, depth, index):
-    """As `faiss_search`, by products with all passages on the device and in the format of `index` (`Exact`)."""
+    """Return the same as `faiss_search`, by products with all passages on the device and in the format of `index`
+    (`Exact`)."""
     passages_PD = torch.from_numpy(np.asarray(passages)).to(index.on, index.dtype)
     size = max(1, PRODUCTS[index.device] // len(passages))
 

@@ -51,7 +51,8 @@ KINDS = ("amx_bf16", "avx512_bf16")  # what a processor has for bfloat16, the be
 
 
 def measure(command):
-    """What a benchmark has written (dict), with its `command` as text; its own lines go to the terminal."""
+    """Run a benchmark and return what it has written (dict), with its `command` as text; its own lines go to the
+    terminal."""
     at = next(at for at, word in enumerate(command) if word.endswith(".py"))
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "figures.json")

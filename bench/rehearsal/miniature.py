@@ -54,7 +54,7 @@ def slug(checkpoint):
 
 
 def name_of(checkpoint):
-    """What a checkpoint of a configuration (dict) is called."""
+    """Return the name of a checkpoint of a configuration (dict)."""
     return next(str(checkpoint[key]) for key in ("hub", "folder", "package") if checkpoint.get(key))
 
 

@@ -1,4 +1,4 @@
-"""What a rehearsal measured beside its forecast: a line for each long stage, and one for each kind of stage."""
+"""The figures of a rehearsal beside its forecast: a line for each long stage, and one for each kind of stage."""
 
 import csv
 from pathlib import Path
@@ -39,7 +39,8 @@ def compare(files):
 
 
 def processor_seconds(name):
-    """Of the job that made a stage, by Snakemake's benchmark: beside other work the wall clock says little."""
+    """Return the processor seconds of the job that made a stage, by Snakemake's benchmark: beside other work the wall
+    clock says little."""
     path = Path(f"results/benchmarks/{name}.tsv")
     rows = list(csv.DictReader(path.open(), delimiter="\t")) if path.is_file() else []
     return float(rows[-1]["cpu_time"]) if rows else float("nan")

@@ -1,4 +1,4 @@
-"""What mined negatives are like: hardness, repeats, suspected false ones, and how few passages they are, by source.
+"""A description of mined negatives by source: hardness, repeats, suspected false ones, and how few passages they are.
 
 Read are a merge stage, or a file in one of the forms of `negatives.forms`, whoever wrote it.
 """

@@ -45,7 +45,8 @@ def compare(first, second, measure, query, most):
 
 
 def documents_of(stage):
-    """What parts the documents of an evaluation from its passages in their ids (text); None where it scores these."""
+    """Return the text that separates a document from its passage in the ids of an evaluation; None if it scores
+    passages."""
     settings = stage.manifest["settings"]
     return settings.get("collapse") and settings["separator"]
 
@@ -103,7 +104,8 @@ def of_all(systems, measure, texts, most):
 
 
 def how_tested(found, seeds_of_a, seeds_of_b):
-    """What p is of (text). found: of `significance.compare`; seeds_of_a, seeds_of_b: how many each system has"""
+    """Return what p compares (text). found: of `significance.compare`; seeds_of_a, seeds_of_b: how many each system
+    has"""
     if found.method == "crossed":
         return f"p: two-sided, over queries and seeds ({seeds_of_a} of A, {seeds_of_b} of B), both random"
     text = f"p: two-sided, over queries, permutation test with {RESAMPLES:,} resamples"

@@ -1,4 +1,4 @@
-"""What lies below results: stages that nothing uses, and stages and links that are not sound."""
+"""The content of results: stages that nothing uses, and stages and links that are not sound."""
 
 import csv
 import os

@@ -69,7 +69,7 @@ def devices():
 
 
 def torch_build():
-    """What torch was built for, and whether a GPU that is there computes with it."""
+    """Check what torch was built for, and whether a GPU that is there computes with it."""
     import torch
 
     built = f"torch {torch.__version__} for {f'CUDA {torch.version.cuda}' if torch.version.cuda else 'the processor'}"
@@ -123,7 +123,7 @@ def compiler():
 
 
 def lack_of_compiler(device):
-    """What torch.compile does not find on a CUDA device (text), or None: a C compiler, triton, or what these two
+    """Return what torch.compile does not find on a CUDA device (text), or None: a C compiler, triton, or what these two
     need."""
     import torch
 
@@ -181,7 +181,7 @@ def disk():
 
 
 def forecast(make_plan):
-    """What the configuration needs by the forecast, where this machine's rates are known."""
+    """Check what the configuration needs by the forecast, if this machine's rates are known."""
     if find_spec("snakemake") is None:
         return WARNING, "not made, as snakemake is not installed, without which no workflow runs: make demo installs it"
     from commands.forecast.hardware import read_hardware

@@ -33,7 +33,7 @@ def encodings_said(experiments, plan):
 
 
 def sentence(encoder):
-    """What a complete settings.Encoder does to a text (text, without its full stop)."""
+    """Return a sentence, without its full stop, on what a complete settings.Encoder does to a text."""
     lengths = f"queries of at most {encoder.max_query_tokens} tokens, passages of at most {encoder.max_passage_tokens}"
     said = f"{encoder.pooling} pooling, {'vectors normalised to length 1, ' * encoder.normalize}{lengths}"
     prefixes = [prefix for prefix in (encoder.query_prefix, encoder.passage_prefix) if prefix]

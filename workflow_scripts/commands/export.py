@@ -1,4 +1,4 @@
-"""What others can use of a stage: negatives to train on, a run with its judgments, a checkpoint with its scores."""
+"""Exports of a stage for others: negatives to train on, a run with its judgments, a checkpoint with its scores."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""What is said of a job by what its stage leaves behind: log, report, manifest; and of a run, at its end."""
+"""The texts about a job, from what its stage leaves behind: log, report, manifest; and about a run, at its end."""
 
 from itertools import chain, pairwise
 from pathlib import Path
@@ -27,7 +27,8 @@ def reason(log):
 
 
 def report_folder(output):
-    """Where the stage of a job reports to, by its first output; a shard reports beside its manifest."""
+    """Return the folder to which the stage of a job reports, by its first output; a shard reports beside its
+    manifest."""
     folder = Path(output).parent
     return RESUME / folder.relative_to(STAGES) if folder.is_relative_to(STAGES) else folder
 
@@ -76,8 +77,8 @@ def score_line(scores, outputs):
 
 
 def outcome(made):
-    """What a run ends with (list of str): the verdicts above the tables that it has made, and which of these, and of
-    its pages, to look at. made: its outputs (paths)"""
+    """Return the lines that a run ends with (list of str): the verdicts above the tables that it has made, and which of
+    these, and of its pages, to look at. made: its outputs (paths)"""
     tables = [path for path in made if path.startswith("results/tables/") and path.endswith(".md")]
     pages = [path for path in made if path.startswith("results/report/") and path.endswith("/index.html")]
     lines = [line for table in tables for line in verdicts_in(Path(table).read_text(encoding="utf-8"))]

@@ -165,7 +165,7 @@ def checked_counts(source, given):
 
 
 def counts_of(source):
-    """What `checked_counts` gives. Raises Refusal for what is wrong in the files of the collection."""
+    """Return what `checked_counts` gives. Raises Refusal for what is wrong in the files of the collection."""
     names = source.split_names()
     with TemporaryDirectory() as folder:
         corpus = job_in(folder, "corpus", source, CorpusSettings(source=source.of_corpus()))
@@ -309,7 +309,8 @@ def tsv(corpus, files):
 
 
 def beir(own, folder, test, dev):
-    """As `tables`: a BEIR folder; where judgments are divided, its other files are linked beside them."""
+    """Return the same as `tables`, for a BEIR folder; where judgments are divided, its other files are linked beside
+    them."""
     names = records.split_names(folder / "qrels", "*.tsv", "FROM")
     roles, given = roles_of(names, folder, test, dev, "qrels/train.tsv"), Beir(source="beir", path=str(folder))
     if roles.divided is None:
@@ -329,7 +330,8 @@ def beir(own, folder, test, dev):
 
 
 def pairs(found, own, folder, test, dev):
-    """As `tables`: questions with their passages, {split: `Table`s} of commands.pairs, which become BEIR's form."""
+    """Return the same as `tables`, for questions with their passages, {split: `Table`s} of commands.pairs, which become
+    BEIR's form."""
     roles, notes = roles_of(list(found), folder, test, dev, "train.jsonl"), []
 
     def draw(questions):

@@ -20,7 +20,7 @@ BLOCK = 2**20
 
 
 class Reproduction(Section):
-    """What somebody has reproduced, as anybody may check it."""
+    """The runs that somebody has reproduced, so that anybody may check them."""
 
     by: Line = Field(description="Who, when and on what machine.")
     configuration: list[str] = Field(min_length=1, description="The files after --configfile.")

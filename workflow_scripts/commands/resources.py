@@ -8,7 +8,7 @@ from teleport.settings.yaml_mapping import Locations
 
 
 class Own(Section):
-    """What a kind of stage may be given besides Snakemake's own resources."""
+    """The resources of a kind of stage besides Snakemake's own."""
 
     save_every: float = Field(60, ge=0, description="Seconds of work that a kill may cost.")
     processes: int | None = Field(None, ge=1, description="Of a training, as on CPUs; null: one for each GPU.")

@@ -94,7 +94,7 @@ def alternatives(schema):
 
 
 def models_in(schema):
-    """Those of the `alternatives` of a schema that are models."""
+    """Return the `alternatives` of a schema that are models."""
     return [each for each in alternatives(schema) if "properties" in each]
 
 

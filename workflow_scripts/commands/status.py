@@ -1,4 +1,5 @@
-"""What runs where, from the resume folders that running and killed stages and shards keep; no process is asked.
+"""The running stages and where they run, from the resume folders that running and killed stages and shards keep; no
+process is asked.
 
 Such a folder has `history.log`, a line per attempt with host and process, and `progress.json`, the last report; either
 may be missing or torn at any moment. A finished stage has none; a finished shard keeps it, with a manifest, until the
@@ -117,7 +118,7 @@ def seeds_table(plan):
 
 
 def left(plan):
-    """What the stages that are not finished take by the forecast, as a sentence; or why it cannot tell."""
+    """Return a sentence on how long the unfinished stages take by the forecast, or why it cannot say."""
     from commands.edited import edited_said
     from commands.forecast.forecast import Forecast
     from commands.forecast.hardware import read_hardware

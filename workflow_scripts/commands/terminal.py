@@ -1,4 +1,4 @@
-"""What a person reads while the workflow runs: Snakemake's logger plugin `teleport`.
+"""The messages while the workflow runs: Snakemake's logger plugin `teleport`.
 
 A job has a line when it begins, with its kind, episode, experiments and log, one when it ends, with its time and how
 many jobs are done, and some in between when it takes long. A failure is shown with its cause. A dry run lists its jobs
@@ -38,8 +38,8 @@ RED, YELLOW = 31, 33
 
 @dataclass
 class Planned:
-    """What the Snakefile tells of its plan. costs: function of the names of stages, a sentence; scores: {evaluate
-    stage: (its label, its measure, the evaluate stage of the episode before)}."""
+    """The facts of the plan that the Snakefile passes on. costs: function of the names of stages, a sentence; scores:
+    {evaluate stage: (its label, its measure, the evaluate stage of the episode before)}."""
 
     costs: object = None
     scores: dict = field(default_factory=dict)
@@ -207,7 +207,7 @@ class LogHandler(LogHandlerBase):
                 self.write(f"{job.message}: {said}; {self.of_all()}")
 
     def say_what_it_waits_for(self, job):
-        """Where the last line of a job's log is what it waits for, such as a lock of another process: once."""
+        """Print, once, what a job waits for, such as a lock of another process, if the last line of its log says so."""
         last = (read_text(Path(job.log)).splitlines() if job.log else [])[-1:]
         waits = "".join(last).partition(" waiting: ")[2]
         if waits and waits != job.waits:
@@ -240,7 +240,8 @@ class LogHandler(LogHandlerBase):
             sys.exit(1)  # Snakemake drops every other error of `close`
 
     def say_the_end(self):
-        """What the jobs of a dry run cost; the verdicts of what a run has made, or how it goes on after a bad end."""
+        """Print what the jobs of a dry run cost; or the verdicts of what a run has made, or how to go on after a bad
+        end."""
         for text in [] if self.counted else self.held:
             self.write(text)
         if self.dry and self.listed:

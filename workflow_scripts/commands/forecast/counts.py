@@ -179,7 +179,7 @@ def encoder_shape(pretrained):
 
 
 def config_folders(pretrained):
-    """Where the config.json of a checkpoint may lie, without loading or downloading it."""
+    """Return the folders where the config.json of a checkpoint may be, without loading or downloading it."""
     if (artefact := artefact_of(pretrained)) is not None:
         checkpoint = artefact.folder / "checkpoint"
         yield from (checkpoint, checkpoint / "passage")

@@ -48,8 +48,7 @@ def total(what, stages):
 
 
 class Forecast:
-    """What the stages of a plan cost on a `Hardware`; None: an unmeasured machine with one GPU, where nothing has a
-    time.
+    """The costs of a plan's stages on a `Hardware`; None: an unmeasured machine with one GPU, where nothing has a time.
 
     gpus: {kind: how many GPUs a job takes}, in the place of what kinds.py says; shards: {kind: into how many jobs a
     stage is scattered}. counts: the `Counts` of the collection; others: {name: those of another one, as large as the
@@ -74,12 +73,12 @@ class Forecast:
         return {name: self.estimate(stage) for name, stage in self.plan.stages.items()}
 
     def needs(self, stage):
-        """What a job of a stage requests (`Kind`), with the GPUs of this forecast."""
+        """Return what a job of a stage requests (`Kind`), with the GPUs of this forecast."""
         row = needs(stage)
         return row._replace(gpus=self.gpus.get(stage.kind, row.gpus))
 
     def place(self, stage):
-        """Where a job of a stage computes (`Place`), at most on what the machine has."""
+        """Return where a job of a stage computes (`Place`), at most on what the machine has."""
         row = self.needs(stage)
         if self.hardware is None:
             return Place(row.threads, row.gpus)
@@ -133,7 +132,8 @@ class Forecast:
 
     @property
     def wall_seconds(self):
-        """What is left takes so long at least: the critical path, or the work for each device, what is larger."""
+        """Return the least seconds that the stages left take: the critical path or the work for each device, whichever
+        is larger."""
         room, work = self.hardware.room, {"cores": 0.0, "gpu": 0.0}
         for name, each in self.left.items():
             place = self.place(self.plan.stages[name])

@@ -46,7 +46,7 @@ class Hardware(Section):
 
     @property
     def room(self):
-        """What the jobs that run at once share: {"cores", "gpu", "memory": bytes}."""
+        """Return what the jobs that run at once share: {"cores", "gpu", "memory": bytes}."""
         memory = self.memory or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         return {"cores": self.cores or len(os.sched_getaffinity(0)), "gpu": self.gpus, "memory": memory}
 

@@ -1,4 +1,4 @@
-"""What `teleport forecast` prints, and what the workflow says before it starts where this machine is too small."""
+"""The text of `teleport forecast`, and the warnings before the workflow starts if this machine is too small."""
 
 import shutil
 import textwrap
@@ -28,7 +28,7 @@ def this_machine():
 
 
 def shortages(plan):
-    """What is too small for a plan on this machine, before it runs here: one sentence each (list of str).
+    """Return what is too small for a plan on this machine, before it runs here: one sentence each (list of str).
 
     None where the size of the collection is not known yet; of the disk alone where the GPU here is unmeasured; a
     sentence on a measurement of this machine that is not usable.
@@ -50,8 +50,8 @@ def foreseen(plan, hardware):
 
 
 def cost_sentence(plan, hardware, names):
-    """What making the stages `names` of a plan takes by the forecast on a line of hardware (by name; None: this
-    machine's), and how many are used again (text)."""
+    """Return the text of what making the stages `names` of a plan takes by the forecast on a line of hardware (by name;
+    None: this machine's), and how many are used again (text)."""
     names = names & plan.stages.keys()
     there = sum(is_finished(name) for name in plan.stages.keys() - names)  # of what was not asked for nothing may be
     again = f"{there} of {len(plan.stages)} stages are finished already"
@@ -68,7 +68,7 @@ def cost_sentence(plan, hardware, names):
 
 
 def warnings_of(forecast):
-    """What is too small for a `Forecast` on its hardware: one sentence each (list of str)."""
+    """Return what is too small for a `Forecast` on its hardware: one sentence each (list of str)."""
     return disk_shortage(forecast.bytes_to_come) + (memory_shortages(forecast) if forecast.hardware else [])
 
 
@@ -85,7 +85,7 @@ def disk_shortage(needed, folder=STAGES):
 
 
 def memory_shortages(forecast):
-    """What is too small for the stages that are still to do: one sentence each (list of str)."""
+    """Return what memory is too small for the stages that are still to do: one sentence each (list of str)."""
     sentences, hardware = [], forecast.hardware
     for what, has in (("memory", hardware.room["memory"]), ("device_memory", hardware.device_memory)):
         for kind, stages in forecast.by_kind.items():
@@ -99,7 +99,7 @@ def memory_shortages(forecast):
 
 
 def heading(forecast, name):
-    """What the figures rest on (list of str): collection, tokens, encoder, hardware."""
+    """Return what the figures rest on (list of str): collection, tokens, encoder, hardware."""
     plan, counts = forecast.plan, forecast.counts
     text = [f"{name}: {sizes_text(each)}" for name, each in {"collection": counts, **forecast.others}.items()]
     if tokens := token_maps(plan):

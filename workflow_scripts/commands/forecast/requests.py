@@ -1,4 +1,4 @@
-"""What the job of a stage asks of a cluster: time and memory by the forecast of this stage alone."""
+"""The requests of a stage's job to a cluster: time and memory by the forecast of this stage alone."""
 
 import math
 from contextlib import suppress
@@ -25,7 +25,7 @@ LEAST_MB = 4000  # the libraries of CUDA alone are 3 GB in memory
 
 
 class Cluster(Section):
-    """What a profile says of the nodes, as `config: {cluster: …}`."""
+    """The nodes as a profile describes them, `config: {cluster: …}`."""
 
     hardware: str | None = Field(None, description="Their line in config/hardware.yaml.")
     minutes: int | None = Field(None, ge=1, description="The longest job that the partition takes.")
@@ -58,7 +58,7 @@ class Requests:
         return self.made
 
     def minutes(self, stage, seconds):
-        """What a job requests that takes so many seconds by the forecast."""
+        """Return the minutes that a job requests if it takes so many seconds by the forecast."""
         return max(1, round(MARGIN * seconds / 60)) + STARTING * self.begins(stage)
 
     def begins(self, stage):

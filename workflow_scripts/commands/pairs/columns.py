@@ -1,5 +1,6 @@
-"""Which column of a table is the question, its passages, the negatives, grades and scores: by their names, which are
-those of sentence-transformers, FlagEmbedding, Tevatron, DPR, NeMo and the usual data sets, in any spelling of case.
+"""The columns of a table that are the question, its passages, the negatives, grades and scores: found by their names,
+which are those of sentence-transformers, FlagEmbedding, Tevatron, DPR, NeMo and the usual data sets, in any spelling of
+case.
 
 If no name says it and a record has two texts, their order decides, as in sentence-transformers: question, passage.
 Three texts need names, because the last may be a negative as well as the best passage.
@@ -132,7 +133,7 @@ def picked(record, names):
 
 
 class Problem(Exception):
-    """What is wrong with a record, with the remedy."""
+    """The fault of a record, with the remedy."""
 
 
 def example(columns, place, record):

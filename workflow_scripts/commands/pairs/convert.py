@@ -21,7 +21,7 @@ NEGATIVES = "negatives.jsonl"
 
 
 class Collection:
-    """What has been read so far: passages and questions are on the disk, ids and judgments in memory."""
+    """The collection read so far: passages and questions are on the disk, ids and judgments in memory."""
 
     def __init__(self, folder):
         self.files = {name: open(folder / f"{name}.jsonl", "w", encoding="utf-8") for name in ("corpus", "queries")}  # noqa: SIM115
@@ -92,7 +92,7 @@ class Collection:
 
 
 class Faults:
-    """What is wrong in one file: the first faults are kept, all are counted."""
+    """The faults of one file: the first ones are kept, all are counted."""
 
     def __init__(self, path):
         self.path, self.first, self.total = path, [], 0
@@ -185,7 +185,7 @@ def with_score(docid, score):
 
 
 def sentences(collection, negatives, own):
-    """What is said of the whole collection (list of str)."""
+    """Return the sentences on the whole collection (list of str)."""
     number = {"corpus": len(collection.passages), "queries": len(collection.questions)}
     mean = {name: collection.words[name] / max(1, count) for name, count in number.items()}
     said = ["Equal texts, whatever their case and spacing, are one passage or question; ids are digests of texts where "

@@ -1,4 +1,4 @@
-"""Which files of pairs FROM has, of which form, and of which split."""
+"""The files of pairs in FROM, with their form and split."""
 
 import re
 from typing import NamedTuple

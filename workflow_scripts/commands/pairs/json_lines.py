@@ -32,7 +32,7 @@ def begins_with_list(path):
 
 
 def of_list(path, wrong):
-    """As `rows`, of a file that is one list, which is in memory as a whole."""
+    """Return the same as `rows`, for a file that is one list, which is in memory as a whole."""
     try:
         with open_bytes(path) as file:
             records = json.loads(file.read().decode("utf-8-sig"))
