@@ -49,8 +49,8 @@ COMPUTING = {"encode": "encode_seconds", "train": "train_seconds"}  # facts: wit
 PASSAGES, TRAIN, TEST, STEPS, DEPTH = 600, 100, 100, 4, 500
 DIM, ROUNDS = 768, 3  # of the products that are timed alone; how often
 MOST_TOKENS = 512  # that an encoder takes
-# Of encoding and of training at least: the first batches prepare what all others take. And how many times the texts, or
-# steps, it may take.
+# The least seconds of encoding and of training, since the first batches prepare what all others take; and how many
+# times the texts, or steps, it may take.
 LEAST_SECONDS, MOST_TIMES = 5.0, 50
 
 

@@ -25,7 +25,7 @@ FORM_OF = {  # a key that only this form has, the first one that is there decide
     "negative": "triplet",
 }
 NONE = type(None)
-# Of a passage in a file: what its values may be.
+# The values that a passage in a file may have.
 TYPES = {"docid": (str, int, NONE), "title": (str, NONE), "text": str, "whole": str, "source": (str, NONE)}
 TYPES |= {"score": (int, float, NONE)}
 MOST_SCORE = 3.4e38  # of float32

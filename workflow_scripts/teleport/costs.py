@@ -1,4 +1,5 @@
-"""What a stage costs, as the `costs.py` of each room says it: sizes in bytes, and work by the rate that it goes at."""
+"""The cost of a stage, as the `costs.py` of each package gives it: sizes in bytes, and work by the rate that it goes
+at."""
 
 from dataclasses import dataclass, field
 
@@ -10,7 +11,7 @@ PAIR_BYTES = 40  # a retrieved passage in memory: ids, scores and a sorted copy 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a job computes. gpus: how many it has; with 0 the processor does all, in memory."""
+    """The devices on which a job computes. gpus: how many it has; with 0 the processor does all, in memory."""
 
     threads: int = 1
     gpus: int = 1
@@ -18,7 +19,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Cost:
-    """What a job costs; sizes in bytes. A machine makes a time of its work (commands/forecast/hardware.py)."""
+    """The cost of a job; sizes in bytes. A machine makes a time of its work (commands/forecast/hardware.py)."""
 
     bytes: float = 0.0  # of the artefact
     memory: float = BASE  # at the peak, of what has to stay

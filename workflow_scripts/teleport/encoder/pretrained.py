@@ -145,7 +145,7 @@ def read_model(folder):
         require_sizes(read_sizes(raw, file), own, file)
         with refusing(f"cannot read the weights in {folder}"):
             config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-            # What a model returns besides, which decides no vector, and which packed texts do not have.
+            # A model's other outputs, which decide no vector, and which packed texts do not have.
             config.update({"output_attentions": False, "output_hidden_states": False, "return_dict": True})
             if config.model_type == DPR:
                 named = {"model_type": "bert", "architectures": ["BertModel"]}

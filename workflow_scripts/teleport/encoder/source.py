@@ -19,10 +19,10 @@ PARTS = "model-*-of-*.safetensors"  # the files that an index names
 RANKERS = ("bert", "roberta", "xlm-roberta", "camembert", "distilbert", "electra", "mpnet", "modernbert")
 # sentence-transformers' form of a head behind the backbone (`pretrained.head_of_modules`).
 HEAD_FILES = ("*_Dense/*", "*_LayerNorm/*")
-# What a checkpoint says of itself there (`own_settings` reads it).
+# The files in which a checkpoint describes itself (`own_settings` reads them).
 OWN_FILES = ("config.json", "modules.json", "*_Pooling/config.json", "*_Dense/config.json", "sentence_bert_config.json")
 OWN_FILES += ("config_sentence_transformers.json", "tokenizer_config.json")
-# What goes with the weights of a checkpoint.
+# The files that go with the weights of a checkpoint.
 WITH_WEIGHTS = ("config.json", *TOKENIZER_FILES, *HEAD_FILES, *OWN_FILES)
 
 

@@ -112,7 +112,7 @@ def paired_p_value(scores_Q, baseline_Q, resamples, seed):
         return np.where(np.abs(sums - observed) < TIE, observed, sums)
 
     batch, rng = max(1, BATCH_VALUES // len(scores_Q)), np.random.default_rng(seed)
-    # Of one sample scipy changes the signs: to swap two scores is to change the sign of their difference.
+    # For one sample scipy changes the signs: to swap two scores is to change the sign of their difference.
     options = {"permutation_type": "samples", "vectorized": True, "n_resamples": resamples, "batch": batch, "rng": rng}
     return float(permutation_test((differences_Q,), total, **options).pvalue)
 

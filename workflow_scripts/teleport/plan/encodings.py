@@ -4,7 +4,7 @@ teacher's."""
 from teleport.plan.stage import Stage
 from teleport.settings.encoder import EncodeSettings, TokensSettings
 
-# Of queries: a text is cut to the length of queries and has one vector, kept in float32.
+# How queries are encoded: a text is cut to the length of queries and has one vector, kept in float32.
 QUERIES_SIDE = {"max_passage_tokens": None, "chunks": 1, "vectors": "fp32"}
 
 

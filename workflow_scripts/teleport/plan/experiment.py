@@ -269,7 +269,7 @@ class Elsewhere(Trajectory):
 
 
 class Also(Elsewhere):
-    """What an experiment's checkpoints mine and find in another collection that it trains on."""
+    """The mining and searches of an experiment's checkpoints in another collection that it trains on."""
 
     def __init__(self, main, plan, of, start):
         super().__init__(main, plan, of, main.method)

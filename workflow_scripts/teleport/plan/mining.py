@@ -178,7 +178,7 @@ class Mining:
         scored"""
         if of == "queries" and whose != MINER and self.experiment.teachers[whose].file:
             return scores_of_file(self, whose)
-        # What does not decide which candidates there are would only score them again.
+        # A setting that does not decide which candidates there are would only score them again.
         sources = {
             name: Draw(**draw.model_dump(exclude=DRAWING) | {"count": 0 if name in inputs else draw.count})
             for name, draw in settings.sources.items()

@@ -80,7 +80,7 @@ def index_gigabytes(index):
     return (written or index[0].facts["bytes"]) / 1e9
 
 
-# What single stages cost (ANCE, Table 5): {figure of the kind `costs`: what it is of the Artefacts of each role}
+# The costs of single stages (ANCE, Table 5): {figure of the kind `costs`: what it is of the Artefacts of each role}
 COSTS = {
     "encode seconds": lambda passages: seconds(passages[0]),
     "encode ms per passage": lambda passages: 1000 / passages[0].facts["texts_per_second"],
@@ -91,7 +91,7 @@ COSTS = {
     "encode and search ms per query": lambda queries, search: (
         query_ms(queries) + 1000 / search[0].facts["lines_per_second"]
     ),
-    # Of the searches and the merge; the vectors and the index have figures of their own.
+    # The seconds of the searches and the merge; the vectors and the index have figures of their own.
     "mining seconds per step": lambda mining, train: sum(map(seconds, mining)) / train[0].facts["steps"],
     "training seconds per step": lambda train: train[0].facts["train_seconds"] / train[0].facts["steps"],
 }

@@ -20,12 +20,12 @@ from teleport.running.log import log
 LEASES = Path("results/leases")
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 DEVICE_FILES = "/dev/nvidia[0-9]*"
-# Of torch, and of faiss (StandardGpuResources.cpp).
+# Messages of torch, and of faiss (StandardGpuResources.cpp).
 SIGNS_OUT_OF_MEMORY = "CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "StandardGpuResources: alloc fail"
 DRIVER = Path("/proc/driver/nvidia/version")
 CPU_MEANT = "TELEPORT_CPU"  # set where a stage is to go on without the device it leased: a schedule that is rehearsed
 BUILDS, OLDER_BUILDS = "https://download.pytorch.org/whl/cu130", "https://download.pytorch.org/whl/cu126"
-# Of Slurm, PBS, LSF and SGE (Grid Engine); a site sets the last one in the jobs of another scheduler.
+# The variables of Slurm, PBS, LSF and SGE (Grid Engine); a site sets the last one in the jobs of another scheduler.
 JOB_IDS = "SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "JOB_ID", "TELEPORT_JOB"
 NO_DEVICE = 6  # status of nvidia-smi where a query finds nothing, as in a job of Slurm without devices (its manual)
 

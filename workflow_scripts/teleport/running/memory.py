@@ -11,7 +11,7 @@ def free_bytes():
     limits = {field: resource.getrlimit(limit)[0] for field, limit in LIMITS.items()}
     free = [kilobytes("/proc/meminfo", "MemAvailable")]
     free += [n - kilobytes("/proc/self/status", name) for name, n in limits.items() if n != resource.RLIM_INFINITY]
-    # Of control groups (version 2) above this process those that have a limit.
+    # The control groups (version 2) above this process that have a limit.
     name = next((line[3:] for line in Path("/proc/self/cgroup").read_text().splitlines() if line[:3] == "0::"), "/")
     folder = Path("/sys/fs/cgroup") / name.strip("/")
     for group in (folder, *folder.parents):

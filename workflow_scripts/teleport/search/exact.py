@@ -50,7 +50,7 @@ UNIT = {torch.float16: 2.0**-23, torch.float32: ROUNDING, torch.float64: 2.0**-5
 FINAL = 4 * ROUNDING  # two exact scores that differ by less may be rounded to the same float32 number
 SLACK = 1.01  # on bounds, for the rounding of what computes them
 SQUARE_ROOT_OF_TINY = 2.0**-62  # a component that is smaller has a square of 0 in float32
-# Of float16 numbers the largest; half the gap between numbers near 1; the smallest gap.
+# The largest float16 number; half the gap between numbers near 1; the smallest gap.
 LARGEST, HALF_GAP, SMALLEST_GAP = 65504.0, 2.0**-11, 2.0**-24
 LENGTH, PRODUCT = 2.0**4, 2.0**8  # about how long a usual passage is made, and how large its products at most
 
@@ -394,7 +394,7 @@ class Candidates:
         bounds_QG = self.lengths_Q2 @ errors_P2.unflatten(0, (size, groups)).amax(0).T
         if first == 0 and groups >= self.depth:  # as many passages, one of each group, reach this
             self.floor_Q = lower_bounds(maxima_QG, bounds_QG).topk(self.depth, sorted=False).values.amin(1)
-        # What is no number reaches everything: it must not be lost.
+        # A NaN reaches everything: it must not be lost.
         below_QG = (upper_bounds(maxima_QG, bounds_QG) < self.floor_Q[:, None]) | left_out_Q[:, None]
         columns_S = groups * torch.arange(size, device=self.device)
         for hits in below_QG.logical_not_().nonzero().split(HITS[self.device.type] // size):

@@ -26,7 +26,7 @@ from teleport.settings.training import Dev, Training
 from teleport.training.seen import names_seen
 
 ChosenLoss, ChosenMask = chosen(LOSSES, "loss", "losses"), chosen(MASKS, "mask", "masks")
-# What a loss sees of texts of one side beside each other.
+# The scores between texts of one side that a loss can see.
 AMONG_TEXTS = {"query_query_QQ", "passage_passage_QP", "vectors"}
 MOST_EPISODES = 255  # a pool keeps first episodes as uint8
 

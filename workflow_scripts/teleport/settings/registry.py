@@ -41,7 +41,7 @@ SOURCES = {
     "random": Source("teleport.negatives.sources.random"),
     "file": Source("teleport.negatives.sources.retrieval", "file"),
 }
-# What is no ranked list has no ranks to draw from.
+# Without a ranked list there are no ranks to draw from.
 WITHOUT_RANKS = (None, "last_pool")
 
 CANDIDATES, POSITIVES, ANCHORS = "candidates", "positives", "anchors"

@@ -15,7 +15,7 @@ FORMS = {
     "pq": rf"PQ{NUMBER}(x([1-9]|1[0-2]))?(np)?",
     "hnsw": rf"HNSW{NUMBER}(,Flat)?",
 }  # of the texts of index_factory those that are tested
-# What the name of a kind alone stands for.
+# The index that the name of a kind alone stands for.
 BARE = {"flat": "Flat", "ivf": "IVF4096,Flat", "pq": "PQ48", "hnsw": "HNSW32"}
 PARAMETERS = r"(\w+=\d+(,\w+=\d+)*)?"
 

@@ -52,7 +52,7 @@ def walked(model, location, data):
         elif key in there or fields or isinstance(key, int):  # what is missing is a field alone, or a place of a list
             keys.append(key)
             data = there.get(key)
-            # Where there is no field it is a name of the user's, and what it names has the same models.
+            # Without a field it is a name of the user's, and what it names has the same models.
             models = [m for field in fields for m in models_in(field.annotation)] if fields else models
     return keys, models
 
