@@ -43,8 +43,8 @@ SIDES = ("checkpoint", "query_checkpoint")
 LEAST_STEPS = 20
 LEAST = dict.fromkeys(("steps", "stop_after_steps", "cycle_steps"), LEAST_STEPS)
 LEAST |= {"warmup_steps": LEAST_STEPS // 4, "evaluate_every": LEAST_STEPS // 2}
-# The share of a paper's learning rate. There is nothing to learn from drawn questions: at the full rate 18,858 steps bring the 32
-# dimensions together, and a search then measures ties.
+# The share of a paper's learning rate. There is nothing to learn from drawn questions: at the full rate 18,858 steps
+# bring the 32 dimensions together, and a search then measures ties.
 RATE_SHARE = 0.1
 VOCABULARY, HALF = 300_000, 3  # words; letters of those that make a rare one: a text is as long as a real one
 SHORT = 6  # letters of a word that is more frequent than longer ones, as in English

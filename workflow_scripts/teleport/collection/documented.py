@@ -4,8 +4,8 @@ import hashlib
 
 from teleport.collection.records import Rows, Split
 
-# The splits of packages' documentation: percent of the names by their hash, cumulated. An added name moves no other one to
-# another split.
+# The splits of packages' documentation: percent of the names by their hash, cumulated. An added name moves no other
+# one to another split.
 SPLIT_BELOW = {"train": 80, "dev": 85, "test": 100}
 
 

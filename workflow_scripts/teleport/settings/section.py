@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from teleport.refusal import Refusal
 
-# Names of configurations, experiments, splits, and systems from elsewhere: they become folders, or parts of files' names.
+# Names of configurations, experiments, splits, and systems from elsewhere become folders, or parts of files' names.
 NAME = "^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
 TABLE_NAME = "^[A-Za-z0-9][A-Za-z0-9_-]{0,99}$"  # of ablations: they become files, whose ending begins at the dot
 MAIN_TABLE = "main"
