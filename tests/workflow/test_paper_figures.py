@@ -154,6 +154,7 @@ def test_every_figure_is_drawn_and_has_its_data_beside_it(drawn):
     assert all((folder / f"{name}.{suffix}").is_file() for name in tables for suffix in ("md", "tex", "csv"))
 
 
+@pytest.mark.ci(0)
 def test_a_map_has_what_each_system_found_and_the_relevant_passages(drawn):
     tele = experiment(drawn, "tele")
     searches = {"ANCE-Tele": stage(drawn, tele["runs"][-1]["test"]), "BM25": None}
