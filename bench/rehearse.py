@@ -1,7 +1,8 @@
 """Rehearse a paper's workflow at its counts, or a part of them, with drawn texts and a miniature encoder.
 
     python bench/rehearse.py marco [--scale 0.01] [--questions 1.0] [--cores 2] [--configs config/variants/….yaml]
-    python bench/rehearse.py all    # every row of every paper configuration, at a thousandth (`rehearsal/every_row.py`)
+    python bench/rehearse.py all [--here]    # every row of every paper configuration, at a thousandth
+                                             # (`rehearsal/every_row.py`)
 
 Writes the paper's official files in their official forms (`rehearsal/official.py`), an encoder of one layer with 32
 dimensions in the place of each checkpoint that a row names, and the paper's own configuration with both; then runs it:
@@ -175,6 +176,7 @@ def main(arguments=None):
     parser.add_argument("--folder", type=Path, default=Path("data/rehearsal"))
     parser.add_argument("--configs", type=Path, nargs="*", default=[], help="configurations after the paper's")
     parser.add_argument("--segments", type=int, help="of a long trajectory, so many episodes; all: 3")
+    parser.add_argument("--here", action="store_true", help="all: stages in this process, pages by Snakemake")
     parser.add_argument("--json", type=Path, help="write the comparison there too, a line per stage")
     parser.add_argument("--compare", action="store_true", help="run nothing: only compare what is finished")
     arguments, passed_on = parser.parse_known_args(arguments)
