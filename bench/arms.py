@@ -184,6 +184,11 @@ def snakemake(cores):
     return run_part
 
 
+def here(_files, stages):
+    """A part in this process."""
+    make(stages)
+
+
 def forecast(name, base, rates, arms=None):
     """Print the hours of the parts of a collection and a start, one stage after another, of what is not finished."""
     from commands.forecast.forecast import Forecast
@@ -222,7 +227,7 @@ def main():
         if arguments.forecast:
             forecast(name, base, rates, arguments.arms)
         else:
-            run(name, base, rates, (lambda _, stages: make(stages)) if arguments.here else snakemake(arguments.cores), arguments.arms)
+            run(name, base, rates, here if arguments.here else snakemake(arguments.cores), arguments.arms)
     if not arguments.forecast:
         from arms_table import write
 

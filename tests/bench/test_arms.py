@@ -279,7 +279,7 @@ def test_from_the_grid_to_the_page(bench, table, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     make_data(tmp_path / "toy")
     make_checkpoint(tmp_path / "bert", WORDS)
-    bench.run("arms-toy-layers-2", bench.part("base", [str(bench.CONFIG)], SMALL), [1e-3], lambda _, stages: bench.make(stages))
+    bench.run("arms-toy-layers-2", bench.part("base", [str(bench.CONFIG)], SMALL), [1e-3], bench.here)
     monkeypatch.setattr(table, "DATA", tmp_path)
     monkeypatch.setattr(table, "SCORES", tmp_path / "arms.parquet")
     monkeypatch.setattr(table, "PAGE", tmp_path / "arms.md")
