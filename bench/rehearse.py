@@ -44,6 +44,7 @@ SIDES = ("checkpoint", "query_checkpoint")
 LEAST_STEPS = 20
 LEAST = dict.fromkeys(("steps", "stop_after_steps", "cycle_steps"), LEAST_STEPS)
 LEAST |= {"warmup_steps": LEAST_STEPS // 4, "evaluate_every": LEAST_STEPS // 2}
+LEAST |= {"stop_after_steps": LEAST_STEPS // 3 - 1}  # steps are left for a third episode that goes on
 # Of a paper's learning rate. There is nothing to learn from drawn questions: at the full rate 18,858 steps bring the 32
 # dimensions together, and a search then measures ties.
 RATE_SHARE = 0.1
