@@ -108,6 +108,18 @@ def test_every_paper_configuration_is_rehearsed():
     assert files <= rehearsed
 
 
+@pytest.mark.ci(0)
+@pytest.mark.parametrize("paper", ["marco-doc", "nq", "triviaqa", pytest.param("marco", marks=pytest.mark.slow)])
+def test_every_set_of_rows_is_planned_at_the_scale_of_the_rehearsal(paper, tmp_path, monkeypatch):
+    rehearse, every_row = (importlib.import_module(name) for name in ("rehearse", "rehearsal.every_row"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(rehearse, "VOCABULARY", 20_000)
+    for names in every_row.CONFIGURATIONS[paper]:
+        more = [REPOSITORY / "config" / f"{name}.yaml" for name in names]
+        written = rehearse.prepare(paper, 0.001, 1.0, tmp_path / paper, more, every_row.SEGMENTS)
+        assert len(Plan(*load_files([written])).trajectories) > 1
+
+
 def test_each_checkpoint_that_a_row_names_has_its_miniature(tmp_path):
     """One a checkpoint: of its architecture and tokenizer, with a head where what is published has one."""
     rehearse = importlib.import_module("rehearse")
