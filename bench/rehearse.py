@@ -114,7 +114,7 @@ def sizes_of(raw, counts, word_tokens, files):
 
 def scaled(node, share, segments=None, key=None):
     """A configuration, or a part of it under a `key`, with `share` of the steps that it states, at least LEAST,
-    RATE_SHARE of its learning rates, and at most so many episodes of an entry that repeats."""
+    RATE_SHARE of its learning rates, at most so many episodes of an entry that repeats, and then one epoch."""
     if isinstance(node, dict):
         return {name: scaled(value, share, segments, name) for name, value in node.items()}
     if isinstance(node, list):
@@ -125,6 +125,8 @@ def scaled(node, share, segments=None, key=None):
         return max(part for part in range(1, HIDDEN + 1) if HIDDEN % part == 0 and part <= node)
     if key == "repeat" and segments:
         return min(node, segments - 1)  # behind an entry of its own
+    if key == "epochs" and segments:
+        return min(node, 1) if node else node
     return max(LEAST[key], round(node * share)) if key in LEAST and node else node
 
 

@@ -1,9 +1,10 @@
 """Every row of every paper configuration at a small scale, from an empty folder to tables, figures and page.
 
-Long trajectories are cut to their first three segments. What a row needs that no plan tells (a head that is drawn,
-another architecture, a tokenizer of its own) is found here, before a GPU is paid for it. A paper's configurations share
-their stages, as in the results folder of somebody who runs one after another. With `--here` the stages run in one
-process, which imports once what each job would import; Snakemake then makes the tables, figures and pages of them.
+Long trajectories are cut to their first three segments, and trainings to one epoch. What a row needs that no plan
+tells (a head that is drawn, another architecture, a tokenizer of its own) is found here, before a GPU is paid for it. A
+paper's configurations share their stages, as in the results folder of somebody who runs one after another. With
+`--here` the stages run in one process, which imports once what each job would import; Snakemake then makes the tables,
+figures and pages of them.
 """
 
 import contextlib
