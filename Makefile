@@ -4,7 +4,7 @@ PYTHON ?= python3
 override VENV := .venv/bin
 CORES ?= all
 # What `make test` runs, and by how many processes at a time; how many bad inputs of each reader `make test-faults` draws.
-TESTS ?= not slow and not gpu and not slurm
+TESTS ?= not slow and not rest and not gpu and not slurm
 WORKERS ?= 2
 CASES ?= 250
 unexport PYTHON CORES TESTS WORKERS CASES  # make would expand them for the environment of commands
@@ -38,7 +38,7 @@ lint: .venv/installed  ## ruff, snakefmt, Snakemake's own lint, and where Node.j
 	if command -v node > /dev/null; then node --check $$file || exit 1; fi; done
 
 test-slow: .venv/installed  ## the tests that take minutes
-	$(VENV)/python -m pytest -m "slow and not gpu and not slurm"
+	$(VENV)/python -m pytest -n $(call quoted,WORKERS) --dist loadfile -m "(slow or rest) and not gpu and not slurm"
 
 test-gpu: .venv/installed  ## the tests that need a CUDA device
 	$(VENV)/python -m pytest -m gpu
@@ -71,5 +71,6 @@ lock:  ## resolve requirements.in again
 	$(call quoted,PYTHON) -m venv .venv
 	$(VENV)/python -m pip install --quiet --disable-pip-version-check --no-compile -r requirements.lock
 	$(VENV)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
-	$(VENV)/python -m compileall -q -j 0 -x '/tests/' .venv/lib > .venv/compiled.log || true  # pip would do it on one core
+	@# pip would compile on one core, and the models that nobody loads
+	$(VENV)/python -m compileall -q -j 0 -x '/(tests|testing|models|pip)/' .venv/lib > .venv/compiled.log || true
 	touch $@

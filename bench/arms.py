@@ -20,9 +20,10 @@ from pathlib import Path
 
 from snakemake.utils import update_config
 
+from here import make, needed
 from rounds import REPOSITORY
 from teleport.plan.plan import Plan
-from teleport.running.artefact import STAGES, Artefact, is_finished
+from teleport.running.artefact import STAGES, Artefact
 from teleport.running.files import write_json, write_text
 from teleport.settings.read import load_files, merged_files
 
@@ -183,25 +184,9 @@ def snakemake(cores):
     return run_part
 
 
-def needed(stages):
-    """The given stages and all that they read, each once, what is read first ({name: Stage})."""
-    found = {}
-    for stage in stages:
-        found |= needed(read for read in stage.inputs.values() if read.name not in found) | {stage.name: stage}
-    return found
-
-
-def here(files, stages):
-    """Make stages, and what they need, one after another in this process."""
-    from commands.edited import code_of
-    from teleport.running.code import digests_of_all
-    from teleport.running.job import Job
-    from teleport.running.run import run as run_job
-
-    code = digests_of_all()
-    for stage in needed(stages).values():
-        if not is_finished(stage.name):
-            run_job(Job(stage.spec() | {"code": code_of(stage, code)}, threads=1))
+def here(_files, stages):
+    """A part in this process."""
+    make(stages)
 
 
 def forecast(name, base, rates, arms=None):

@@ -1,7 +1,8 @@
 """Rehearse a paper's workflow at its counts, or a part of them, with drawn texts and a miniature encoder.
 
     python bench/rehearse.py marco [--scale 0.01] [--questions 1.0] [--cores 2] [--configs config/variants/….yaml]
-    python bench/rehearse.py all    # every row of every paper configuration, at a thousandth (`rehearsal/every_row.py`)
+    python bench/rehearse.py all [--here]    # every row of every paper configuration, at a thousandth
+                                             # (`rehearsal/every_row.py`)
 
 Writes the paper's official files in their official forms (`rehearsal/official.py`), an encoder of one layer with 32
 dimensions in the place of each checkpoint that a row names, and the paper's own configuration with both; then runs it:
@@ -43,6 +44,7 @@ SIDES = ("checkpoint", "query_checkpoint")
 LEAST_STEPS = 20
 LEAST = dict.fromkeys(("steps", "stop_after_steps", "cycle_steps"), LEAST_STEPS)
 LEAST |= {"warmup_steps": LEAST_STEPS // 4, "evaluate_every": LEAST_STEPS // 2}
+LEAST |= {"stop_after_steps": LEAST_STEPS // 3 - 1}  # steps are left for a third episode that goes on
 # The share of a paper's learning rate. There is nothing to learn from drawn questions: at the full rate 18,858 steps
 # bring the 32 dimensions together, and a search then measures ties.
 RATE_SHARE = 0.1
@@ -112,7 +114,7 @@ def sizes_of(raw, counts, word_tokens, files):
 
 def scaled(node, share, segments=None, key=None):
     """A configuration, or a part of it under a `key`, with `share` of the steps that it states, at least LEAST,
-    RATE_SHARE of its learning rates, and at most so many episodes of an entry that repeats."""
+    RATE_SHARE of its learning rates, at most so many episodes of an entry that repeats, and then one epoch."""
     if isinstance(node, dict):
         return {name: scaled(value, share, segments, name) for name, value in node.items()}
     if isinstance(node, list):
@@ -123,6 +125,8 @@ def scaled(node, share, segments=None, key=None):
         return max(part for part in range(1, HIDDEN + 1) if HIDDEN % part == 0 and part <= node)
     if key == "repeat" and segments:
         return min(node, segments - 1)  # behind an entry of its own
+    if key == "epochs" and segments:
+        return min(node, 1) if node else node
     return max(LEAST[key], round(node * share)) if key in LEAST and node else node
 
 
@@ -175,6 +179,7 @@ def main(arguments=None):
     parser.add_argument("--folder", type=Path, default=Path("data/rehearsal"))
     parser.add_argument("--configs", type=Path, nargs="*", default=[], help="configurations after the paper's")
     parser.add_argument("--segments", type=int, help="of a long trajectory, so many episodes; all: 3")
+    parser.add_argument("--here", action="store_true", help="all: stages in this process, pages by Snakemake")
     parser.add_argument("--json", type=Path, help="write the comparison there too, a line per stage")
     parser.add_argument("--compare", action="store_true", help="run nothing: only compare what is finished")
     arguments, passed_on = parser.parse_known_args(arguments)

@@ -1,6 +1,7 @@
 """Fixtures shared by all tests, the library in the processes that they start, and stages in a temporary folder."""
 
 import os
+import random
 import signal
 
 import pytest
@@ -32,6 +33,26 @@ def shared():
     if not SHARED.is_dir():
         pytest.skip("no folder `shared` beside the repository: real collections are not here")
     return SHARED
+
+
+class Sample:
+    """Of a test marked `ci(n)`, n cases drawn by its name are for `make test`; the `rest` is for `make test-slow`."""
+
+    @pytest.hookimpl(tryfirst=True)  # before `-m` chooses
+    def pytest_collection_modifyitems(self, items):
+        cases = {}
+        for item in items:
+            if (mark := item.get_closest_marker("ci")) and not item.get_closest_marker("slow"):
+                cases.setdefault((item.path, item.originalname), (mark.args[0], []))[1].append(item)
+        for (_, name), (number, found) in cases.items():
+            drawn = random.Random(name).sample(range(len(found)), min(number, len(found)))
+            for place, item in enumerate(found):
+                if place not in drawn:
+                    item.add_marker(pytest.mark.rest)
+
+
+def pytest_configure(config):
+    config.pluginmanager.register(Sample())
 
 
 @pytest.hookimpl(trylast=True)  # of what is run: slow tests are out by then

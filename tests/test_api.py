@@ -139,6 +139,7 @@ def test_vectors_that_were_deleted_and_stages_that_are_not_finished_are_told(own
         open_results()["mine/tuned"].scores("test", 1)
 
 
+@pytest.mark.ci(1)
 @pytest.mark.parametrize(
     ("old", "new"),
     [(b"\tepisode\t", b"\t\t"), (b"\nseed\t", b"\n"), (b"42", b"x"), (b"\tencode\t", b"\t..\t"), (b"t", b"\xe9")],

@@ -1,8 +1,10 @@
 """Every row of every paper configuration at a small scale, from an empty folder to tables, figures and page.
 
-Long trajectories are cut to their first three segments. What a row needs that no plan tells (a head that is drawn,
-another architecture, a tokenizer of its own) is found here, before a GPU is paid for it. A paper's configurations share
-their stages, as in the results folder of somebody who runs one after another.
+Long trajectories are cut to their first three segments, and trainings to one epoch. What a row needs that no plan
+tells (a head that is drawn, another architecture, a tokenizer of its own) is found here, before a GPU is paid for it. A
+paper's configurations share their stages, as in the results folder of somebody who runs one after another. With
+`--here` the stages run in one process, which imports once what each job would import; Snakemake then makes the tables,
+figures and pages of them.
 """
 
 import contextlib
@@ -10,6 +12,7 @@ import shutil
 import time
 from pathlib import Path
 
+from here import make
 from rounds import REPOSITORY
 from teleport.plan.plan import Plan
 from teleport.refusal import Refusal
@@ -72,7 +75,12 @@ def rehearse_one(paper, names, work, arguments, passed_on):
     written = prepare(paper, arguments.scale, arguments.questions, work, more, segments)
     own = work / f"{'+'.join([paper, *(Path(name).stem for name in names)])}.yaml"
     shutil.copyfile(written, own)
-    snakefile = ["--snakefile", str(REPOSITORY / "Snakefile")]
+    snakefile, failed = ["--snakefile", str(REPOSITORY / "Snakefile")], {}
+    if arguments.here:
+        with contextlib.chdir(work):
+            make(Plan(*load_files([own])).stages.values(), failed)
+    if failed:
+        return "; ".join(f"{name}: {type(error).__name__}: {error}" for name, error in failed.items())
     status, _ = run([own], arguments.cores, [*snakefile, *passed_on], work)
     with contextlib.chdir(work):
         plan = Plan(*load_files([own]))

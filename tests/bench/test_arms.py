@@ -126,6 +126,7 @@ def test_a_rate_at_the_edge_is_no_choice(bench):
     assert bench.edge({bench.GRID[0]: 0.3, bench.GRID[1]: 0.2, low: 0.1}) is None, "the grid has no further one"
 
 
+@pytest.mark.ci(0)
 def test_the_parts_of_a_collection(bench, monkeypatch, tmp_path):
     """The grid has a seed that the table lacks, widens for one arm alone, and the table has each arm's best rate."""
     monkeypatch.chdir(tmp_path)

@@ -19,12 +19,14 @@ def assert_right(share, trials):
     assert 0.03 - 2 * error < share < 0.07 + 2 * error
 
 
+@pytest.mark.ci(4)
 @pytest.mark.parametrize("deviation", [0.0, 0.01, 0.02])
 @pytest.mark.parametrize(("way", "seeds", "queries"), CASES)
 def test_queries_and_seeds(bench, way, seeds, queries, deviation):
     assert_right(bench.share(1000, way, seeds, deviation, queries), 1000)
 
 
+@pytest.mark.ci(1)
 @pytest.mark.parametrize("deviation", [0.0, 0.02])
 @pytest.mark.parametrize("queries", [43, pytest.param(200, marks=pytest.mark.slow), 6980])
 def test_one_seed_within_its_claim(bench, queries, deviation):
@@ -32,6 +34,7 @@ def test_one_seed_within_its_claim(bench, queries, deviation):
     assert_right(bench.share(400, "same seeds", 1, deviation, queries, same_shift=True), 400)
 
 
+@pytest.mark.ci(0)
 def test_what_the_test_over_queries_alone_would_say_of_systems(bench):
     """Checks the simulation itself: with seeds that deviate, it marks a quarter of what is nothing."""
     assert bench.share(400, "means", 3, 0.02, 200) > 0.12

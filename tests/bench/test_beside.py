@@ -28,6 +28,7 @@ def world(stages):
     return beside.World(checkpoint, None, passages, queries[:16], queries[20:30], (6, 12), positives, judged, 20.0)
 
 
+@pytest.mark.ci(0)
 def test_without_dropout_both_trainings_are_one(world):
     training = Training(**TRAINING, steps=6, loss={"kind": "softmax"})
     scores, losses, seconds, apart = beside.side_by_side(world, training, (1, 2))
@@ -37,6 +38,7 @@ def test_without_dropout_both_trainings_are_one(world):
     assert apart < 1e-4 and seconds.shape == (2, 6, 2) and seconds.min() > 0
 
 
+@pytest.mark.ci(0)
 def test_the_command_writes_what_it_has_measured(world, tmp_path, monkeypatch):
     monkeypatch.setattr(beside, "Plan", lambda *loaded: None)
     monkeypatch.setattr(beside, "load_files", lambda files: ())

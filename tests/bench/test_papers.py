@@ -59,6 +59,7 @@ def test_sections_of_the_report_page_are_there(data):
     assert {entry["page"] for entry in entries(data) if "page" in entry} <= set(NAVIGATION.values())
 
 
+@pytest.mark.ci(0)
 def test_figures_are_those_of_the_configurations(data):
     """Each is an entry of `figures` in a file that its line names, and each entry of a paper's file has a line."""
     asked, there = set(), set()

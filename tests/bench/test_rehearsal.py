@@ -36,6 +36,7 @@ def make(stage):
 def test_the_paper_s_own_configuration_reads_the_files(paper, tmp_path, monkeypatch):
     rehearse = importlib.import_module("rehearse")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(rehearse, "VOCABULARY", 20_000)  # the tokenizers read all of it
     override = rehearse.prepare(paper, 0.0005, 1.0, tmp_path / "made")
     plan = Plan(*load_files([override]))
     counts, corpus = rehearse.PAPERS[paper].scaled(0.0005, 1.0), make(plan.corpus)
@@ -105,6 +106,18 @@ def test_every_paper_configuration_is_rehearsed():
     files = {name for name, text in heads.items() if of_papers.search(text)}
     assert sorted(every_row.CONFIGURATIONS) == PAPERS and len(files) > 12
     assert files <= rehearsed
+
+
+@pytest.mark.ci(0)
+@pytest.mark.parametrize("paper", ["marco-doc", "nq", "triviaqa", pytest.param("marco", marks=pytest.mark.slow)])
+def test_every_set_of_rows_is_planned_at_the_scale_of_the_rehearsal(paper, tmp_path, monkeypatch):
+    rehearse, every_row = (importlib.import_module(name) for name in ("rehearse", "rehearsal.every_row"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(rehearse, "VOCABULARY", 20_000)
+    for names in every_row.CONFIGURATIONS[paper]:
+        more = [REPOSITORY / "config" / f"{name}.yaml" for name in names]
+        written = rehearse.prepare(paper, 0.001, 1.0, tmp_path / paper, more, every_row.SEGMENTS)
+        assert len(Plan(*load_files([written])).trajectories) > 1
 
 
 def test_each_checkpoint_that_a_row_names_has_its_miniature(tmp_path):

@@ -3,11 +3,13 @@
 import importlib
 import re
 
+import pytest
 from bench_world import bench_on_path  # noqa: F401
 
 from paths import REPOSITORY
 
 
+@pytest.mark.ci(0)
 def test_a_step_goes_through_the_files_that_the_page_names_in_their_order():
     calls = importlib.import_module("step_walk").walk()
     files = list(dict.fromkeys(file for file, _ in calls))

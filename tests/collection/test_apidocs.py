@@ -195,6 +195,7 @@ def test_splits_have_their_shares_and_never_change():
     assert [split_of(name) for name in names] == ["train", "dev", "dev", "test"]
 
 
+@pytest.mark.ci(0)
 def test_collection_of_numpy(stages):
     """Real documentation: every query has its one positive, texts are clean, two harvests are equal."""
     source = {"source": "apidocs", "packages": ["numpy"]}

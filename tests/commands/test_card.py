@@ -73,6 +73,7 @@ def test_a_table_of_other_stages_says_nothing(linked):
     assert "BM25" not in text and "beside" not in text and "| Episode 1 | test |" in text
 
 
+@pytest.mark.ci(1)
 @pytest.mark.parametrize(
     ("file", "old", "new"),
     [

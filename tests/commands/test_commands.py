@@ -63,6 +63,7 @@ def test_a_reader_that_has_enough_is_no_defect(tmp_path):
     started.stderr.close()
 
 
+@pytest.mark.ci(0)
 def test_table_1_of_three_configurations_by_one_command(tmp_path):
     """A file with a name begins the next configuration; an ablation belongs to the one before it."""
     names = ("marco", "ablations/bm25", "nq", "triviaqa")
@@ -87,10 +88,11 @@ def test_a_command_finds_its_modules_also_in_the_safe_path_mode(tmp_path, script
     assert done.returncode == 0 and "usage:" in done.stdout
 
 
+@pytest.mark.ci(0)
 def test_ctrl_c_is_no_traceback_whenever_it_comes(tmp_path):
     """Some while importing, some while working."""
     path, ended = REPOSITORY / "workflow_scripts/manage.py", set()
-    for delay in np.linspace(0.01, 0.6, 15):
+    for delay in np.linspace(0.01, 0.6, 6):
         started = subprocess.Popen([sys.executable, path, "status", REPOSITORY / "config/marco.yaml"], cwd=tmp_path,
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                    preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))  # fmt: skip
@@ -123,6 +125,7 @@ def test_ctrl_c_that_a_library_turns_into_an_error_of_its_own_is_ctrl_c(monkeypa
         signal.signal(signal.SIGINT, before)
 
 
+@pytest.mark.ci(3)
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
@@ -154,6 +157,7 @@ def test_a_wrong_path_is_one_sentence(tmp_path, arguments, sentence):
 NOWHERE = ["--configfile", "nowhere.yaml"], "nowhere.yaml: the file is not there. Give the path of a YAML file."
 
 
+@pytest.mark.ci(1)
 @pytest.mark.parametrize(
     ("profile", "words", "said"),
     [

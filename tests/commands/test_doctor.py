@@ -126,6 +126,7 @@ def test_a_small_disk_fails_with_how_to_get_room(doctor, monkeypatch):
     assert "needs 1.00 GB, but its disk has 0.50 GB free: free some space (`teleport prune" in lines["disk"]
 
 
+@pytest.mark.ci(0)
 def test_packages_that_a_borrowed_machine_lacks_are_said(doctor, monkeypatch):
     monkeypatch.setattr(module, "find_spec", lambda name: None)
     status, lines = doctor(whole=True)

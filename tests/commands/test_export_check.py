@@ -52,6 +52,7 @@ def trained(
     return stages.finish(job, train.run(job))
 
 
+@pytest.mark.ci(1)
 @pytest.mark.parametrize(
     "options",
     [

@@ -173,6 +173,9 @@ def test_the_encoder_is_read_from_a_local_checkpoint(tmp_path, monkeypatch):
     (tmp_path / "bert/config.json").write_text(json.dumps({"hidden_size": 32, "num_hidden_layers": 2, "x": 1}))
     local = Stage("pretrained", PretrainedSettings(checkpoint={"folder": "bert"}), {})
     assert encoder_shape(local) == (Shape(hidden_size=32, num_hidden_layers=2), "bert/config.json")
+    for layers in (0, 1):
+        cut = Stage("pretrained", PretrainedSettings(checkpoint={"folder": "bert"}, layers=layers), {})
+        assert encoder_shape(cut)[0] == Shape(hidden_size=32, num_hidden_layers=layers)
     sizes = {"model_type": "distilbert", "dim": 32, "n_layers": 2, "hidden_dim": 64, "n_heads": 2}
     (tmp_path / "bert/config.json").write_text(json.dumps(sizes))
     local = Stage("pretrained", PretrainedSettings(checkpoint={"folder": "bert"}), {})

@@ -28,6 +28,7 @@ def of_pq(stage):
     return index.kind == "index" and index.settings.index.kind == "pq"
 
 
+@pytest.mark.ci(1)
 @pytest.mark.parametrize("hardware", ["h200", "a100"])
 def test_all_of_adores_pq_takes_at_most_ten_hours(hardware):
     found = forecast(hardware, "marco", "variants/marco-ance", "variants/marco-star-adore")

@@ -71,6 +71,7 @@ def test_what_neither_a_configuration_nor_a_result_uses_is_removed():
     assert on_disk() == set(mine.stages)
 
 
+@pytest.mark.ci(1)
 @pytest.mark.parametrize("index", ["links", "plan.tsv"])
 def test_finished_experiments_of_other_configurations_stay(index):
     mine, other = make_plan("mine"), make_plan("other", name="other", seeds=[7], bm25=None)
@@ -91,6 +92,7 @@ def test_finished_experiments_of_other_configurations_stay(index):
     assert on_disk() == set(mine.stages)
 
 
+@pytest.mark.ci(0)
 def test_what_a_table_shows_stays_with_all_it_was_made_from():
     """BM25 belongs to no experiment: only the table shows it."""
     make_plan("mine")
@@ -111,6 +113,7 @@ def test_another_configuration_is_kept_by_also():
     assert on_disk() == set(mine.stages) | set(other.stages)
 
 
+@pytest.mark.ci(1)
 @pytest.mark.parametrize("root", [RESUME, SHARDS])
 def test_nothing_is_removed_while_an_unknown_stage_runs_or_waits_to_be_continued(root):
     """A job of another configuration: its state stays, and so do the finished stages that it may read."""
@@ -172,6 +175,7 @@ def test_what_a_link_below_the_stages_leads_to_is_not_removed(tmp_path):
     assert (elsewhere / "file").read_text() == "x" and not (STAGES / "train/222222222222").exists()
 
 
+@pytest.mark.ci(1)
 @pytest.mark.parametrize(
     ("text", "said"),
     [

@@ -78,6 +78,7 @@ CONFIGURATIONS += [f"marco-doc variants/marco-doc-{more}" for more in ("dynamic"
 CONFIGURATIONS += ["marco variants/marco-ance variants/marco-star-adore", "apidocs ablations/dynamic"]
 
 
+@pytest.mark.ci(4)
 @pytest.mark.parametrize("names", CONFIGURATIONS)
 def test_no_job_of_several_stages_waits_for_one_that_waits_for_it(names):
     """Also where passages are frozen, and each checkpoint encodes queries alone (ADORE)."""

@@ -88,6 +88,7 @@ def test_output_is_float32_with_weights_in_bfloat16(tmp_path, pooling):
     assert 0 < difference < 0.3  # the backbone computed in bfloat16
 
 
+@pytest.mark.ci(6)
 @pytest.mark.parametrize("family", ["bert", "roberta", "xlm-roberta", "distilbert"])
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("pooling, projection, normalize", [("cls", None, False), ("mean", 8, True), ("cls", 8, False)])

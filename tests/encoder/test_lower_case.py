@@ -16,6 +16,7 @@ from training_world import make_tokens as make_training_tokens
 TEXTS = [text for _, text in PASSAGES[:3]] + [text for texts in QUERIES.values() for text in texts]
 
 
+@pytest.mark.ci(4)
 @pytest.mark.parametrize("lower_case", [True, False])
 @pytest.mark.parametrize("family", ["bert", "roberta", "xlm-roberta", "distilbert"])
 @pytest.mark.parametrize("tied", [True, False])

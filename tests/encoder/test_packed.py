@@ -190,6 +190,7 @@ def with_rates(encoder, hidden, attention):
     return made
 
 
+@pytest.mark.ci(1)
 @pytest.mark.parametrize("hidden, attention", [(0.3, 0.0), (0.0, 0.3)])
 @pytest.mark.parametrize("pooling", ["cls", "mean"])
 def test_dropout_has_the_distribution_of_transformers(tmp_path, pooling, hidden, attention):
@@ -226,6 +227,7 @@ def test_a_checkpoint_runs_no_code_and_reads_no_pickle(tmp_path):
         load_backbone(tmp_path)
 
 
+@pytest.mark.ci(0)
 def test_torch_compile_makes_one_program_of_a_model_whose_texts_are_packed():
     """On torch's device without numbers, which goes the way of CUDA. A program that ends in a layer costs copies."""
     config = transformers.BertConfig(

@@ -90,6 +90,7 @@ def theirs(folder):
     return model.encode_query(QUERIES["train"]), model.encode_document(passages)
 
 
+@pytest.mark.ci(2)
 @pytest.mark.parametrize("version", [5, 6])
 @pytest.mark.parametrize(
     ("pooling", "normalize", "prompts"), [("mean", True, None), ("cls", False, PROMPTS), ("mean", False, PROMPTS)]
@@ -122,6 +123,7 @@ def test_the_first_components_are_those_of_its_truncate_dim(stages, tmp_path, no
         ours(stages, folder, truncate_dim=33)
 
 
+@pytest.mark.ci(1)
 @pytest.mark.parametrize("version", [5, 6])
 @pytest.mark.parametrize("normalize", [True, False])
 def test_a_linear_layer_with_a_layer_norm_is_a_head(stages, tmp_path, version, normalize):
@@ -145,6 +147,7 @@ def test_a_linear_layer_with_a_layer_norm_is_a_head(stages, tmp_path, version, n
         ours(stages, folder)
 
 
+@pytest.mark.ci(1)
 @pytest.mark.parametrize(
     ("family", "widths", "bias", "activation", "normalize", "version"),
     [

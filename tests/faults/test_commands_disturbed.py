@@ -163,6 +163,7 @@ def desk(fault_world, tmp_path_factory):
     return Desk(fault_world, tmp_path_factory.mktemp("desk"))
 
 
+@pytest.mark.ci(0)
 @pytest.mark.parametrize("name", NAMES)
 def test_commands_killed_in_the_place_of_any_call_that_changes_a_file(desk, campaign, name):
     command, calls = desk.commands[name], desk.undisturbed(name)[2]
@@ -178,6 +179,7 @@ def test_commands_killed_in_the_place_of_any_call_that_changes_a_file(desk, camp
         campaign.note("a command killed in the place of a call", name, wrong, [point, answer["last"]])
 
 
+@pytest.mark.ci(0)
 @pytest.mark.parametrize("name", NAMES)
 def test_commands_interrupted_at_any_call_that_changes_a_file(desk, campaign, name):
     """Ctrl-C: the command says so, and leaves no part of a file."""

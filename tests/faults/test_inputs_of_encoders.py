@@ -25,6 +25,7 @@ def sound(tmp_path_factory):
     return source_folder(tmp_path_factory.mktemp("sound") / "bert")
 
 
+@pytest.mark.ci(2)
 @pytest.mark.parametrize(
     ("name", "way"), [*((name, "damaged") for name in FILES), ("config.json", "mutated"), ("tokenizer.json", "mutated")]
 )
@@ -66,6 +67,7 @@ def server():
     server.close()
 
 
+@pytest.mark.ci(0)
 def test_what_a_download_finds(stages, server, tmp_path, monkeypatch, campaign):
     """Damaged: the file itself, what was recorded of its first use, an unfinished part and the note beside it.
 

@@ -277,6 +277,7 @@ GIVEN = {"corpus.tsv": "d{0}\ttext {0}\n", "queries.{1}.tsv": "q{0}\twhat {0}\n"
 ARGUMENTS = ["", "x", "-1", "--", "--x", "é", "a b", "x" * 300, "results", "$(id)", "a\nb", "{x}", "5", "RR@10", "q0"]
 
 
+@pytest.mark.ci(2)
 @pytest.mark.parametrize("name", LINES)
 def test_lines_of_arguments(shelf, tmp_path, monkeypatch, capsys, campaign, name):
     """As a person types them, with words replaced, left out, added and in another order; no file of results changes."""

@@ -53,6 +53,7 @@ def scored(world):
     return Scored(world, 0)
 
 
+@pytest.mark.ci(5)
 @pytest.mark.parametrize("rule", ["lowest", "mean", "first"])
 @pytest.mark.parametrize(
     "on",

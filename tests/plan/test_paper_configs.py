@@ -159,6 +159,7 @@ def with_all_systems(name):
     return [name, *(str(path.relative_to(CONFIG).with_suffix("")) for path in files)]
 
 
+@pytest.mark.ci(1)
 @pytest.mark.parametrize("name", [*TABLE_5, "marco-doc"])
 def test_every_figure_of_ours_can_be_filled(name):
     """All figures of the published tables that belong to a configuration are those of an experiment that it plans."""

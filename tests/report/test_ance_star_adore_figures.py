@@ -94,6 +94,7 @@ def papers(shared):
     return yaml.safe_load((shared / "reference/published_results.yaml").read_text())["papers"]
 
 
+@pytest.mark.ci(6)
 @pytest.mark.parametrize("name", NAMES)
 def test_figures_are_the_papers(papers, name):
     """Values that are settings, not results, stand in the names of the rows."""

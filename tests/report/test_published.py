@@ -436,6 +436,7 @@ def test_schema_is_exported_from_the_models():
     assert written == json.loads(json.dumps(PublishedTable.model_json_schema())), "stale: run `teleport schema`"
 
 
+@pytest.mark.ci(8)
 @pytest.mark.parametrize("name", NAMES)
 def test_every_table_generates_with_nothing_run(tmp_path, monkeypatch, name):
     monkeypatch.chdir(REPOSITORY)

@@ -278,6 +278,7 @@ def test_the_digest_of_the_files_changes_with_every_byte(library, file):
     assert code.files_digest() != before
 
 
+@pytest.mark.ci(0)
 def test_digests_that_were_kept_hold_until_a_file_changes(tmp_path):
     """In a copy of the library; a kept file that is torn is made anew."""
     shutil.copytree(LIBRARY.parent, tmp_path / "copy", ignore=shutil.ignore_patterns("__pycache__"))

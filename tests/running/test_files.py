@@ -19,6 +19,7 @@ def write_often(path, text):
         write_text(path, text)
 
 
+@pytest.mark.ci(0)
 def test_processes_that_write_one_file_leave_one_of_their_texts_whole(tmp_path):
     path, context = tmp_path / "table.md", multiprocessing.get_context("fork")
     writers = [context.Process(target=write_often, args=(path, text)) for text in TEXTS]

@@ -99,6 +99,7 @@ UNUSABLE, NOT_GIVEN = "torch cannot compute on the leased", "this cluster job ne
 GOES_ON = "the settings of the"
 
 
+@pytest.mark.ci(1)
 @pytest.mark.parametrize(
     ("visible", "options", "cpu_meant", "said"),
     [
@@ -122,6 +123,7 @@ def test_a_stage_ends_before_any_work(tmp_path, visible, options, cpu_meant, sai
     assert not list(tmp_path.glob("results/resume/*/*"))
 
 
+@pytest.mark.ci(0)
 def test_a_workflow_warns_before_its_first_job(tmp_path):
     """On device 77, which no torch finds."""
     target = "results/experiments/ance-tele/plan.tsv"

@@ -113,6 +113,7 @@ def test_unknown_stemmer(stages):
         run(stages, stemmer="klingon")
 
 
+@pytest.mark.ci(0)
 def test_the_order_of_sets_does_not_matter(tmp_path):
     """A set has another order in every process: the files must not."""
     code = """

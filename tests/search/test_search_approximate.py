@@ -72,6 +72,7 @@ def test_probing_every_list_is_exact(stages, encoded):
     assert json.loads((indexed.folder / "manifest.json").read_text())["facts"]["recall"] == 1.0
 
 
+@pytest.mark.ci(1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_index_built_again_is_the_same_file(stages, encoded, kind):
     first, second = (run(stages, encoded, KINDS[kind], threads)[0] for threads in (1, 2))

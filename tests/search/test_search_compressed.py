@@ -56,6 +56,7 @@ def test_ties_go_to_the_smaller_number_also_at_the_last_rank(depth):
         assert line.tolist() == expected and given.tolist() == table[expected].tolist()
 
 
+@pytest.mark.ci(1)
 @pytest.mark.parametrize("path", PATHS)
 def test_a_device_ranks_decoded_vectors_as_faiss_ranks_codes(path):
     """Faiss's own list up to rounding."""
@@ -88,6 +89,7 @@ def facts_of(job):
     return json.loads((job.folder / "manifest.json").read_text())["facts"]
 
 
+@pytest.mark.ci(0)
 def test_the_stages_search_by_codes_and_say_size_time_and_recall(stages, encoded):
     """The index reads passages alone: its recall depends on queries, so the search that has them measures it."""
     indexed = stages.run(index.run, "index", {"index": "PQ4x5", "depth": None}, {"passages": encoded})

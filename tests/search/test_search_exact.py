@@ -84,6 +84,7 @@ def test_a_literal_example(open_exact):
     assert scores.tolist() == [[2, 2, 1], [0, 0, 0]] and not np.signbit(scores).any()
 
 
+@pytest.mark.ci(8)
 @pytest.mark.parametrize("depth", [1, 10, 150, 300])
 @pytest.mark.parametrize("small", [False, True])
 def test_many_exact_ties(open_exact, monkeypatch, small, depth):
@@ -109,6 +110,7 @@ def nasty(rng):
     return vectors, queries
 
 
+@pytest.mark.ci(8)
 @pytest.mark.parametrize("small", [False, True])
 @pytest.mark.parametrize("depth", [1, 10, 300, 1500])
 def test_a_nasty_set(open_exact, monkeypatch, small, depth):
@@ -147,6 +149,7 @@ def test_the_mean_is_taken_off_vectors_that_are_almost_parallel(monkeypatch):
     assert again[0] > 4
 
 
+@pytest.mark.ci(4)
 @pytest.mark.parametrize("kind", ["one huge", "lognormal", "unit"])
 def test_uneven_lengths_cost_nothing(open_exact, monkeypatch, kind):
     """No second search, and not many more pairs are scored than asked for."""
@@ -205,6 +208,7 @@ def test_float16_vectors_are_kept_as_they_are():
     assert index.reduced is index.stored and torch.equal(index.reduced, torch.from_numpy(vectors))
 
 
+@pytest.mark.ci(6)
 @pytest.mark.parametrize("count", [1, 2, 7, 50])
 def test_lists_of_parts_merged_are_the_list_of_the_whole(open_exact, count):
     """Parts of the passages, many of whose ties cross their bounds, and parts of the queries."""

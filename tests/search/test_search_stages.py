@@ -145,6 +145,7 @@ def test_positives_get_their_nearest_passages(stages, world, anchor, rows, passa
     np.testing.assert_array_equal(scores, expected_scores)
 
 
+@pytest.mark.ci(2)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("of", ["queries", "positives"])
 def test_float16_vectors_give_the_bits_of_their_float32_values(stages, world, kind, of):
@@ -252,6 +253,7 @@ def sharded(stages, world, number, **settings):
     return joined
 
 
+@pytest.mark.ci(4)
 @pytest.mark.parametrize("number", [2, 3, 16])
 @pytest.mark.parametrize("settings", SEARCHES.values(), ids=SEARCHES)
 def test_shards_of_a_search_have_the_bits_of_the_whole(stages, world, monkeypatch, settings, number):

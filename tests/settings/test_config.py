@@ -690,6 +690,7 @@ def test_an_editor_takes_any_number_as_it_is_read_and_knows_its_bounds():
         assert marked(wrong), wrong
 
 
+@pytest.mark.ci(4)
 @pytest.mark.parametrize(
     "path",
     [p for p in sorted((REPOSITORY / "config").glob("*.yaml")) if p.name != "hardware.yaml"],

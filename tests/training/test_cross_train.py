@@ -117,6 +117,7 @@ def facts_of(job):
     return json.loads((job.folder / "manifest.json").read_text())["facts"]
 
 
+@pytest.mark.ci(2)
 @pytest.mark.parametrize("family", FAMILY_NAMES)
 def test_a_trained_checkpoint_says_what_sentence_transformers_says(stages, tmp_path, family):
     """Of each family: loaded as it is, without a length or a tokenizer of its own; pairs are cut, too."""

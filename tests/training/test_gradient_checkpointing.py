@@ -19,6 +19,7 @@ def trainer(world, **training):
     return train.make_trainer(job, read_training_set(job, 1), 12, 1)
 
 
+@pytest.mark.ci(2)
 @pytest.mark.parametrize("model", [tiny_bert, tiny_qwen3])
 @pytest.mark.parametrize("others", [{}, {"gradient_caching": True}])
 def test_losses_have_the_same_bits(stages, model, others):

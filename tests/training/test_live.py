@@ -158,6 +158,7 @@ def test_a_batch_has_queries_alone_in_the_order_of_every_training(stages):
         assert [len(part) for part in parts] == [2, 2] and np.concatenate(parts).tolist() == batch.queries_Q.tolist()
 
 
+@pytest.mark.ci(2)
 @pytest.mark.parametrize("loss", [LIVE["loss"], "ranknet-list"], ids=["lambda", "ranknet-list"])
 @pytest.mark.parametrize(
     "search", [{}, {"index": PQ}, {"index": PQ, "scores": "compressed"}, {"append_positives": "never"}]
@@ -183,6 +184,7 @@ def test_lists_of_more_passages_than_there_are_are_refused_by_their_setting(stag
         opened(World(stages), **World(stages).live(search | {"depth": 10_000}))
 
 
+@pytest.mark.ci(0)
 def test_search_settings_are_different_trainings(stages):
     world, losses = World(stages), set()
     for search in (
@@ -196,6 +198,7 @@ def test_search_settings_are_different_trainings(stages):
     assert len(losses) == 5
 
 
+@pytest.mark.ci(1)
 @pytest.mark.parametrize("training", [{}, {"accumulate": 2}, {"gradient_caching": True}, {"precision": "bf16"}])
 def test_a_killed_live_training_continues_with_the_same_bits(stages, monkeypatch, training):
     world = World(stages)

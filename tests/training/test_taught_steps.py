@@ -85,6 +85,7 @@ def test_guard_every_case_is_another_step(made):
     assert len({round(loss, 8) for loss in losses.values()}) == len(CASES) >= 25
 
 
+@pytest.mark.ci(12)
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_cached_equals_direct(made, case):
     world, taught, plain = made

@@ -46,6 +46,7 @@ def world(stages):
     return World(stages)
 
 
+@pytest.mark.ci(2)
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_two_segments_are_one_run(world, variant):
     """With dropout; 12 steps are two epochs and more, so positives and negatives have moved on."""
@@ -76,6 +77,7 @@ def test_facts_say_which_steps_a_segment_did(world):
     assert [facts_of(second)[name] for name in names] == [7, 11, 4, 12, True, 0]
 
 
+@pytest.mark.ci(1)
 @pytest.mark.parametrize("optimizer", ["adamw", "lamb"])
 @pytest.mark.parametrize("death", ["kill", "SIGTERM"])
 def test_a_second_segment_that_dies_continues_with_the_same_bits(world, monkeypatch, optimizer, death):

@@ -40,6 +40,7 @@ def require_close(found, expected, tolerance=1e-6):
         assert (found[name] - gradient).abs().max() <= tolerance * largest, name
 
 
+@pytest.mark.ci(4)
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
 @pytest.mark.parametrize("budget", [1, 60, 10_000])

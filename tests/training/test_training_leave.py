@@ -28,6 +28,7 @@ with parallel.joined() as processes:
 """
 
 
+@pytest.mark.ci(1)
 @pytest.mark.parametrize(
     ("error", "status", "message"),
     [

@@ -105,6 +105,7 @@ def compared(root, number, name, job):
         yield (name, double), [alone, *({key: rank[prefix + key] for key in alone} for rank in ranks)]
 
 
+@pytest.mark.ci(6)
 @pytest.mark.parametrize("variant", [*VARIANTS, *LIVE])
 @pytest.mark.parametrize(("double", "tolerance"), [(True, 1e-12), (False, 2e-6)])
 def test_two_processes_equal_one_in_loss_and_gradients(steps, variant, double, tolerance):

@@ -60,6 +60,7 @@ def saved_step(job):
         return file.get_slice("curves").get_shape()[0]
 
 
+@pytest.mark.ci(2)
 @pytest.mark.parametrize("deaths", [[2], [6], [12], [3, 9], [4, 4, 5]])
 def test_interrupted_and_resumed_equals_uninterrupted(world, monkeypatch, deaths):
     whole = world.finished(world.job({"steps": STEPS}))
@@ -255,6 +256,7 @@ def test_nothing_saved_means_a_fresh_start(world):
     assert (state.step, state.attempts, state.curves, state.computed) == (0, 0, [], "float32 on cpu")
 
 
+@pytest.mark.ci(1)
 @pytest.mark.parametrize("now", ["float32 on cpu", "bfloat16 on cuda", "bfloat16 on cpu, compiled"])
 def test_a_training_does_not_go_on_in_another_precision_or_on_another_kind_of_device(world, monkeypatch, now):
     """With precision "auto" the machine decides it; the manifest could name only one of the two."""

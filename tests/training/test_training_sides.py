@@ -24,6 +24,7 @@ def equal(ours, theirs):
     return ours.keys() == theirs.keys() and all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
+@pytest.mark.ci(1)
 @pytest.mark.parametrize("trained", ["query", "passage"])
 @pytest.mark.parametrize("tied", [True, False])
 def test_only_the_trained_side_changes_and_the_checkpoint_is_complete(stages, tied, trained):

@@ -45,6 +45,7 @@ def failure(repository, command):
     return done.stdout + done.stderr
 
 
+@pytest.mark.ci(2)
 @pytest.mark.parametrize(
     ("command", "module", "line"),
     [
@@ -88,6 +89,7 @@ def test_a_defect_shows_its_traceback_and_ends_with_another_status(repository, c
     assert f'{module}", line {at + 1}, in ' in said
 
 
+@pytest.mark.ci(1)
 @pytest.mark.parametrize("command", ["dry run", "forecast"])
 def test_a_refusal_of_the_plan_is_one_sentence(repository, command):
     (repository / "start.yaml").write_text("experiments: {lost: {training: {start_from: {experiment: nowhere}}}}\n")

@@ -42,11 +42,13 @@ def run(tmp_path_factory):
     return run
 
 
+@pytest.mark.ci(0)
 def test_nothing_is_trained_or_evaluated(run):
     kinds = set(re.findall(r"^(\w+) +\d+$", run("-m", "snakemake", "-n", *COMMAND), re.M)) - {"total"}
     assert kinds == {"corpus", "split", "pretrained", "tokens", "encode", "index", "retrieve", "merge", "mined"}
 
 
+@pytest.mark.ci(0)
 def test_an_experiment_that_mines_nothing_names_the_file_that_does(run):
     target = "results/experiments/mine/tuned/episode-1/negatives.jsonl"
     said = run("-m", "snakemake", "-n", target, "--configfile", "config/mine.yaml")

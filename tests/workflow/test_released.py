@@ -93,6 +93,7 @@ def test_tied_headed_and_distilbert(tmp_path):
     assert_vectors_are_those_of_transformers(world)
 
 
+@pytest.mark.ci(0)
 def test_without_released_checkpoints_the_target_says_so(world):
     printed = world.snakemake("published_checkpoints", check=False)
     assert "no published table has only figures of released checkpoints: name one under the key" in printed

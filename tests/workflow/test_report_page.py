@@ -169,6 +169,7 @@ def test_what_was_not_logged_is_left_out_and_what_is_added_is_shown(finished, wo
     assert set(titles(world, "page/_page")) - set(titles(finished)) == {"Middle ones."}
 
 
+@pytest.mark.ci(0)
 def test_the_report_of_snakemake_holds_tables_and_page(world):
     world.config["report"] = {}
     world.snakemake("--report", "report.zip")

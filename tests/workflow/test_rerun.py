@@ -156,6 +156,7 @@ def test_exactly_the_invalidated_stages_rerun(finished, world, apply, expected, 
         assert [m for m in stages if f"episode {numbers[0]}" in m and m.startswith("retrieve")] == []
 
 
+@pytest.mark.ci(1)
 @pytest.mark.parametrize(
     ("apply", "expected"),
     [
@@ -190,12 +191,13 @@ def test_an_inert_edit_of_all_that_reads_a_collection_makes_corpus_and_splits_al
     before = world.digests()
     for name in ("corpus", "split", "equal", "records", "forms/folder"):
         add_code(world, f"collection/{name}.py")
-    world.snakemake()
+    world.snakemake("results/experiments/tele/episode-1/merge/manifest.json")
     seen = outcomes(world)
-    assert len(seen) > 20 and [name for name in seen if seen[name] == "made"] == [
+    assert {name.partition("/")[0] for name in seen} > {"tokens", "encode", "retrieve", "merge"}
+    assert [name for name in seen if seen[name] == "made"] == [
         name for name in seen if name.startswith(("corpus/", "split/"))
     ]
-    assert world.digests() == before and world.would_run()[0] == NOTHING
+    assert world.digests() == before
 
 
 def test_one_more_evaluation_split_runs_no_training_and_encodes_no_passages(world):
@@ -240,6 +242,7 @@ def test_stages_of_a_colleague_are_taken_and_what_is_forced_is_made(world, tmp_p
     assert [name for name in seen if seen[name] == "made"] == [first] and len(seen) > 1
 
 
+@pytest.mark.ci(0)
 def test_the_number_of_shards_reruns_nothing(finished):
     assert finished.would_run(arguments=["--set-scatter", "encode=5"])[0] == NOTHING
 
@@ -302,6 +305,7 @@ def test_an_ablation_file_ablates_the_configuration(world):
     assert counts["tables"] == counts["experiments"] == 1
 
 
+@pytest.mark.ci(0)
 def test_the_embedded_default_is_not_below_a_configfile(world):
     """`--configfile` alone decides: neither values nor experiments of config/config.yaml are inherited."""
     default = (world.folder / "config/config.yaml").read_text()

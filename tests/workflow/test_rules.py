@@ -64,12 +64,14 @@ def test_commands_run_under_the_interpreter_of_the_workflow(world, tmp_path, mon
     world.snakemake("results/experiments/softmax/plan.tsv")
 
 
+@pytest.mark.ci(0)
 def test_a_warning_of_the_plan_is_printed_once(world, monkeypatch):
     monkeypatch.setitem(world.config["training"], "negatives_per_query", 1000)
     lines = [line for line in commands(world)[0].splitlines() if "1000" in line and "softmax" in line]
     assert len(lines) == len(set(lines)) >= 1
 
 
+@pytest.mark.ci(0)
 def test_what_this_machine_is_too_small_for_is_said_before_it_starts(world, monkeypatch):
     lines = yaml.safe_load((REPOSITORY / "config/hardware.yaml").read_text())
     write_json(world.folder / "results/hardware.json", lines["cpu-2-cores"] | {"memory": 1e8})
@@ -80,6 +82,7 @@ def test_what_this_machine_is_too_small_for_is_said_before_it_starts(world, monk
     assert text.count("memory: train needs about 1.2 GB, there are 0.1 GB. Set training.gradient_caching: true") == 1
 
 
+@pytest.mark.ci(0)
 def test_an_encoding_of_queries_alone_has_no_shards(world, monkeypatch):
     """As after a training of the query side: the passages' vectors stay those of the checkpoint it started from."""
     training = {"trains": ["query"], "start_from": {"experiment": "nll", "episode": "last"}}
@@ -107,6 +110,7 @@ def test_an_edited_loss_concerns_its_trainings_and_a_new_one_nothing(world):
     assert codes(world) == after
 
 
+@pytest.mark.ci(1)
 @pytest.mark.parametrize(
     ("target", "said"),
     [
@@ -139,6 +143,7 @@ def test_another_workflow_may_have_this_one_as_a_module(world, tmp_path):
     assert "train, episode 1 · softmax" in text and f"{world.folder}/workflow_scripts/run_stage.py" in text
 
 
+@pytest.mark.ci(0)
 def test_the_snakefile_may_be_named_from_elsewhere(world, tmp_path):
     """Results and paths of the configuration are then of the folder where it was started."""
     (tmp_path / "data").symlink_to(world.folder / "data")
@@ -149,6 +154,7 @@ def test_the_snakefile_may_be_named_from_elsewhere(world, tmp_path):
         assert result.returncode == 0 and "Job stats:" in result.stdout + result.stderr, result.stderr
 
 
+@pytest.mark.ci(1)
 @pytest.mark.parametrize("counted", [True, False])
 def test_a_stage_that_was_killed_says_what_helps(world, tmp_path, monkeypatch, counted):
     """A killed process says nothing; the shell that waits for it does, and blames the kernel only where it may have."""

@@ -30,6 +30,7 @@ def clone(finished, tmp_path):  # noqa: F811
     return world
 
 
+@pytest.mark.ci(0)
 def test_the_plan_has_no_stage_to_make_after_a_fetch(finished, clone, tmp_path):
     archive, number = tmp_path / "tele.tar", len(finished.manifests())
     assert teleport(finished, "share", "tele", "--to", archive).startswith(f"{number} stages, ")

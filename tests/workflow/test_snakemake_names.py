@@ -111,6 +111,7 @@ def test_params_that_ask_for_input_are_in_messages_and_rerun_nothing(call):
     assert status == 0 and "second" in text
 
 
+@pytest.mark.ci(0)
 def test_a_rule_may_have_the_name_of_a_folder(call):
     status, text = call("-n", "--configfile", "one.yaml", "--", "a/folder")
     assert status == 0 and re.search(r"^all +1$", text, re.M), text
@@ -141,6 +142,7 @@ onstart:
 """
 
 
+@pytest.mark.ci(0)
 def test_sigterm_ends_a_run_that_waits_for_the_files_of_a_job(tmp_path):
     """Snakemake holds its lock while it waits, so one more job may begin."""
     (tmp_path / "Snakefile").write_text(LATE)
@@ -157,6 +159,7 @@ def test_sigterm_ends_a_run_that_waits_for_the_files_of_a_job(tmp_path):
     assert (tmp_path / "a").exists() and not (tmp_path / "c").exists(), "it ended by itself, before all jobs"
 
 
+@pytest.mark.ci(0)
 def test_a_library_that_does_not_lie_beside_the_rules_is_refused(tmp_path):
     """As from another checkout, which is the one installed: its code would run under these rules."""
     for name in ("Snakefile", "rules", "config", "profiles", "environment.yml"):

@@ -8,6 +8,7 @@ import pytest
 HOME = "results/experiments/tele"
 
 
+@pytest.mark.ci(1)
 @pytest.mark.parametrize(
     ("name", "stages"),
     [
@@ -29,6 +30,7 @@ def test_a_link_means_its_stages(world, name, stages):
     assert {rule: number for rule, number in counts.items() if rule not in written} == stages
 
 
+@pytest.mark.ci(0)
 def test_to_force_a_stage_its_file_is_named(finished):
     """A link that is forced would run nothing: the rule with its name has no command."""
     link = f"{HOME}/episode-2/encode-passages"
@@ -37,6 +39,7 @@ def test_to_force_a_stage_its_file_is_named(finished):
     assert finished.would_run(arguments=[link, "--forcerun", manifest[1]])[0]["encode"] == 1
 
 
+@pytest.mark.ci(0)
 def test_a_stage_is_made_by_its_link_and_the_links_too(world):
     """Of an experiment of which nothing is there: no later stage, no table."""
     for name in ("experiments", "tables", "report"):
@@ -59,6 +62,7 @@ def test_an_experiment_is_asked_for_as_a_whole(finished):
     assert counts["encode"] == 12 and "tables" not in counts
 
 
+@pytest.mark.ci(0)
 def test_a_name_that_is_no_stage_is_refused_with_what_there_is(finished):
     wrong = f"{HOME}/episode-9/encode-passages"
     text = finished.snakemake("-n", wrong, check=False)

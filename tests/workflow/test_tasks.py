@@ -67,6 +67,7 @@ def test_every_section_has_one_command():
     assert len(TASKS) == 14 and all(len(commands) == 1 for commands, _ in TASKS.values())
 
 
+@pytest.mark.ci(0)
 def test_what_is_asked_of_finished_results(tasks):
     losses = tasks("See the loss of a training").splitlines()
     assert losses[0].split("\t") == ["step", "loss"] and len(losses) == 1 + 4

@@ -197,6 +197,7 @@ CAUSES = {
 IN_CI = [killed, interrupted, bad_line]
 
 
+@pytest.mark.ci(1)
 @pytest.mark.parametrize(
     "disturb", [pytest.param(each, marks=[] if each in IN_CI else pytest.mark.slow) for each in CAUSES]
 )
@@ -209,6 +210,7 @@ def test_the_last_ten_lines_name_the_cause_once_and_how_to_go_on(world, disturb)
         assert noise not in run.text, run.text
 
 
+@pytest.mark.ci(0)
 def test_a_long_job_says_how_far_it_is_and_when_it_is_done(world):
     edit(world, 'import time; [(job.progress(n, 30, "texts"), time.sleep(0.5)) for n in range(31)]')
     run = Run(world)
@@ -218,6 +220,7 @@ def test_a_long_job_says_how_far_it_is_and_when_it_is_done(world):
     assert re.search(r"lexical_index · BM25: done in \d+ s, 1 of \d+ jobs", run.text), run.text
 
 
+@pytest.mark.ci(1)
 def test_a_dry_run_ends_with_hours_disk_and_what_is_there_already(world):
     run = Run(world, arguments=("-n",))
     last = run.end(succeeds=True).splitlines()[-1]

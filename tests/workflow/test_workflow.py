@@ -98,6 +98,7 @@ def test_the_library_search_of_faiss_is_in_no_log(finished):
     assert not any("faiss" in log.lower() for log in logs)
 
 
+@pytest.mark.ci(0)
 def test_prune_lists_what_no_experiment_uses(world):
     world.config["negatives"]["beta"] = 0.25
     world.command()  # writes toy.yaml
@@ -172,6 +173,7 @@ def test_what_verify_finds_is_mended_by_the_command_that_it_names(world):
     assert verify(world)[0] == 0 and len(world.would_run()[0]) == 0
 
 
+@pytest.mark.ci(0)
 def test_a_stage_refuses_code_that_was_edited_while_the_workflow_ran(world):
     """The workflow has read the code when its stage waits for another process, and the edit comes then."""
     name = next(name for name in world.manifests() if name.startswith("merge/"))
@@ -190,6 +192,7 @@ def test_a_stage_refuses_code_that_was_edited_while_the_workflow_ran(world):
     assert "the code of the stage merge was edited after the workflow started" in log.read_text()
 
 
+@pytest.mark.ci(0)
 @pytest.mark.parametrize(
     ("target", "change", "messages"),
     [
@@ -206,6 +209,7 @@ def test_a_collection_that_does_not_suit_is_refused_before_encoding(world, targe
     assert "check" in begun and "encode" not in begun
 
 
+@pytest.mark.ci(1)
 @pytest.mark.parametrize(
     ("change", "message"),
     [

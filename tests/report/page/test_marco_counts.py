@@ -181,6 +181,7 @@ def of_training_queries(monkeypatch):
     monkeypatch.setattr(sys.modules[__name__], "EVALUATED", ["train"])
 
 
+@pytest.mark.ci(0)
 def test_training_queries_that_are_evaluated_have_one_list_and_one_page(of_training_queries, stages, spec, tmp_path):
     write_page(spec | {"queries": 12}, stages.root, tmp_path)
     folder = tmp_path / "_page"

@@ -77,6 +77,7 @@ def test_figures_for_a_paper_have_the_rows_of_the_page(finished, monkeypatch, tm
         assert (figure.title, rows) in shown[of.get(name, "experiment-tele")] and rows, name
 
 
+@pytest.mark.slow
 def test_runs_alone(tmp_path):
     """Two runs and judgments, without texts."""
     world = runs_world(tmp_path / "world", ["A", "B"])

@@ -34,6 +34,7 @@ def opened(finished, tmp_path, monkeypatch):  # noqa: F811
     browser.close()
 
 
+@pytest.mark.ci(0)
 def test_training_queries_are_listed_where_no_episode_has_a_pool(opened, tmp_path, monkeypatch):
     """As with negatives of the batch alone: what the river of the training queries opens must be there."""
     spec = page_contents(Plan(*load_files(["toy.yaml"])), ["toy.yaml"], 5)[1]
@@ -46,6 +47,7 @@ def test_training_queries_are_listed_where_no_episode_has_a_pool(opened, tmp_pat
     assert browser.evaluate("document.querySelectorAll('.queries li').length") == 80
 
 
+@pytest.mark.ci(0)
 def test_a_listed_query_has_a_link_where_it_has_a_page(opened):
     folder, browser = opened
     for split, number in (("train", 80), ("test", 20)):
@@ -59,6 +61,7 @@ def test_a_listed_query_has_a_link_where_it_has_a_page(opened):
     assert not list(folder.glob("stage-*")) and not (folder / "query.html").exists() and browser.errors == []
 
 
+@pytest.mark.ci(1)
 @pytest.mark.parametrize("dark", [False, True])
 def test_a_page_in_both_themes(opened, tmp_path, dark):
     folder, browser = opened

@@ -172,7 +172,8 @@ def encoder_shape(pretrained):
         config = with_common_names(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else {}
         if "hidden_size" in config:  # sentence-transformers' modules have files of that name too
             sizes = {f.name: config[f.name] for f in fields(Shape) if f.name in config}
-            if layers := getattr(pretrained.settings, "layers", None):  # a cross-encoder has all of them
+            layers = getattr(pretrained.settings, "layers", None)  # a cross-encoder has all of them
+            if layers is not None:
                 sizes["num_hidden_layers"] = layers
             return Shape(**sizes), f"{folder.name}/config.json"
     return Shape(), "BERT-base, because the checkpoint is not local"

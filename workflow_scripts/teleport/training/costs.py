@@ -8,6 +8,7 @@ from teleport.search.costs import CODE_FLOP, index_bytes
 STEP_BYTES = 150  # a line of losses.tsv
 KERNELS = 0.5e9  # on a CPU: products of many sizes are prepared and kept, as a step has another number of tokens
 ITERATIONS, PER_CENTROID = 25, 256  # of k-means: faiss's own numbers
+UPDATE_FLOP = 1500  # an update of a parameter takes as long as so much of products, whose rate includes it
 DEFAULT_EPOCHS = 2  # of a cross-encoder, as in cross_train.py
 PASS_QUERIES = 70  # reading all passages takes a GPU as long as comparing so many queries with them
 
@@ -53,6 +54,7 @@ def train(stage, counts, place):
         flop += (1 + -(-steps // training.evaluate_every)) * forward(*texts)
     trained = min(encoders, len(training.trains))
     changing = 4 * encoder.trained_parameters(shape, settings.lora) * trained
+    flop = max(flop, steps * UPDATE_FLOP * changing / 4)  # the more of the two where there are few layers
     # Weights, a copy of them in 16 bits, gradients and the two moments of AdamW; what the backward pass needs.
     kept = activation_bytes(shape, at_once, training.precision != "fp32")
     if training.gradient_checkpointing:  # of one layer all, of each what enters it
