@@ -6,7 +6,7 @@ import sys
 
 import numpy as np
 import pytest
-from toy import short_rocketqa
+from toy import World, short_rocketqa
 
 START = {"experiment": "warm-up"}
 SHORT = {"steps": 4, "stop_after_steps": None}
@@ -154,8 +154,9 @@ def test_segments_files_and_a_dev_set(world):
 
 
 @pytest.mark.slow
-def test_rocketqa_to_its_table_and_page(world):
+def test_rocketqa_to_its_table_and_page(tmp_path):
     """A cross-encoder that is trained on the first system's pool leaves out negatives of the second one."""
+    world = World.create(tmp_path / "world")
     world.config |= {"experiments": short_rocketqa(), "report": {}}
     world.snakemake()
     made = Made(world)
