@@ -9,7 +9,8 @@ import pytest
 
 import manage
 from commands.audit import audit, form_of, printed
-from teleport.negatives.forms import FORMS, Mined
+from encoder_world import source_folder
+from teleport.negatives.forms import FORMS, Mined, whole
 from teleport.refusal import Refusal
 
 # Scores of the first query: s+ is the lowest positive, 1.0; 0.96 is within 5 % of it, 1.5 above it, 0.5 below.
@@ -127,6 +128,53 @@ def test_a_stage_is_audited_as_its_export(world_of_pool, tmp_path):
     folder = world_of_pool
     export(folder, tmp_path / "out", scores=True)
     assert audit(folder) == audit(tmp_path / "out")
+
+
+def saved_checkpoint(folder):
+    """A miniature with mean pooling and prompts, as sentence-transformers saves it."""
+    source_folder(folder)
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling/config.json").write_text('{"word_embedding_dimension": 32, "pooling_mode_mean_tokens": true}')
+    kinds = [("0", "", "Transformer"), ("1", "1_Pooling", "Pooling")]
+    modules = [{"idx": int(i), "name": i, "path": p, "type": f"sentence_transformers.models.{t}"} for i, p, t in kinds]
+    (folder / "modules.json").write_text(json.dumps(modules))
+    prompts = {"prompts": {"query": "q: ", "passage": "p: "}}
+    (folder / "config_sentence_transformers.json").write_text(json.dumps(prompts))
+    return folder
+
+
+def test_another_checkpoint_scores_as_sentence_transformers_does(tmp_path, monkeypatch):
+    """Its scores take the place of the file's own, over several blocks of queries, whose vectors are forgotten."""
+    from sentence_transformers import SentenceTransformer
+
+    from commands import audit as module
+
+    monkeypatch.setattr(module, "BLOCK_QUERIES", 1)
+    monkeypatch.setattr(module, "MOST_VECTORS", 3)
+    checkpoint = saved_checkpoint(tmp_path / "model")
+    path = write(tmp_path / "in", "tevatron")
+    model, by_hand = SentenceTransformer(str(checkpoint), device="cpu"), []
+    for mined in (FIRST, SECOND):
+        query = model.encode(mined.query, prompt_name="query").astype(float)
+        positives, negatives = (
+            model.encode([whole(passage) for passage in passages], prompt_name="passage").astype(float)
+            for passages in (mined.positives, mined.negatives)
+        )
+        for negative in negatives:
+            cosines = [negative @ each / math.sqrt((negative @ negative) * (each @ each)) for each in positives]
+            by_hand.append((negative @ query, min(positives @ query), max(cosines)))
+    scores, lowest, likenesses = np.array(by_hand).T
+    found = audit(path, by=checkpoint)["sources"]["all"]
+    hardness = np.mean(scores - lowest)
+    assert found["hardness"] == pytest.approx(hardness, abs=1e-4) and abs(hardness - 0.084) > 0.02, "not the file's own"
+    assert found["above_positive"] == np.mean(scores > lowest) and found["scored"] == 1
+    for margin, like in ((0.0, likenesses.min() - 1e-4), (0.3, np.median(likenesses) - 1e-4), (1.0, 1.1)):
+        shares = audit(path, by=checkpoint, margin=margin, like=like)["sources"]["all"]
+        assert shares["suspected_by_score"] == np.mean(scores > lowest - margin * abs(lowest))
+        assert shares["like_positive"] == np.mean(likenesses > like)
+    assert audit(path)["sources"]["all"]["like_positive"] is None
+    with pytest.raises(Refusal, match="in, line 1: ids without texts"):
+        audit(write(tmp_path / "in", "triples", scores=False), by=checkpoint)
 
 
 @pytest.fixture

@@ -8,19 +8,15 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from toy import CONFIG, make_checkpoint, make_data
+from toy import CONFIG, make_checkpoint, make_data, short_rocketqa
 
 from collection_world import WORDS
-from paths import REPOSITORY
 from teleport.negatives import cross_score
 from teleport.plan.plan import Plan
 from teleport.running.job import Job
 from teleport.running.run import run
 from teleport.settings.read import load_files
 from teleport.training import cross_train
-
-SHORT = {"steps": 4, "batch_queries": 4}
-RANKED = SHORT | {"learning_rate": 1e-3, "evaluate_every": 2, "dev": {"depth": 10}, "precision": "fp32"}
 
 
 @pytest.fixture(autouse=True)
@@ -41,15 +37,7 @@ def make(stage):
 
 
 def test_false_negatives_by_a_cross_encoder_that_was_trained_on_the_raw_pool(tmp_path):
-    experiments = yaml.safe_load((REPOSITORY / "config/methods/rocketqa.yaml").read_text())["experiments"]
-    for experiment in experiments.values():
-        experiment["training"] |= SHORT
-    experiments["rocketqa-raw"]["mining"]["depth"] = 60
-    ranker = experiments["rocketqa"]["teachers"]["ranker"]["cross_encoder"]
-    ranker["training"] |= RANKED
-    ranker["max_tokens"] = 48
-    # No score of so few steps is below 0.1, so the positive's is the threshold.
-    experiments["rocketqa"]["episodes"][1]["negatives"]["filters"] = {"absolute_margin": 0.0, "scores": "ranker"}
+    experiments = short_rocketqa()
     with contextlib.chdir(tmp_path):
         make_data(tmp_path / "data/toy")
         make_checkpoint(tmp_path / "data/bert", WORDS)

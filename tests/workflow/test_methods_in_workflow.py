@@ -6,6 +6,7 @@ import sys
 
 import numpy as np
 import pytest
+from toy import World, short_rocketqa
 
 START = {"experiment": "warm-up"}
 SHORT = {"steps": 4, "stop_after_steps": None}
@@ -150,3 +151,22 @@ def test_segments_files_and_a_dev_set(world):
         own, exported = (pool[o[query] : o[query + 1]] for pool, o in zip(pools, offsets, strict=True))
         assert len(own) == 5 and set(own) <= set(exported)
     assert f"| hardest | 1 | {step} |" in made.table and "| System | Episode | Step | RR@10 |" in made.table
+
+
+@pytest.mark.slow
+def test_rocketqa_to_its_table_and_page(tmp_path):
+    """A cross-encoder that is trained on the first system's pool leaves out negatives of the second one."""
+    world = World.create(tmp_path / "world")
+    world.config |= {"experiments": short_rocketqa(), "report": {}}
+    world.snakemake()
+    made = Made(world)
+    raw, denoised = (world.config["experiments"][name]["label"] for name in ("rocketqa-raw", "rocketqa"))
+    assert f"| {raw} | 2 |" in made.table and f"| {denoised} | 2 |" in made.table
+    ranker = made.manifest("rocketqa/episode-2/cross-train-ranker")
+    assert ranker["inputs"]["negatives"] == f"merge/{made.manifest('rocketqa-raw/episode-2/merge')['key']}"
+    pool = made.manifest("rocketqa/episode-2/merge")
+    assert pool["facts"]["filters"]["dropped"]["query"]["absolute_margin"] > 100
+    assert made.weights("rocketqa/episode-2/train", "") != made.weights("rocketqa-raw/episode-2/train", "")
+    page = (world.folder / "results/report/_page/index.html").read_text()
+    assert raw in page and "cross-encoder" in page
+    assert world.would_run()[0] == {}

@@ -63,6 +63,26 @@ def make_checkpoint(folder, words):
     BertTokenizer(vocab={word: i for i, word in enumerate(vocabulary)}).save_pretrained(folder)
 
 
+def short_rocketqa():
+    """The experiments of config/methods/rocketqa.yaml (dict) at toy size."""
+    experiments = yaml.safe_load((REPOSITORY / "config/methods/rocketqa.yaml").read_text())["experiments"]
+    short = {"steps": 4, "batch_queries": 4, "precision": "fp32"}
+    for experiment in experiments.values():
+        experiment["training"] |= short
+    experiments["rocketqa-raw"]["mining"]["depth"] = 60
+    ranker = experiments["rocketqa"]["teachers"]["ranker"]["cross_encoder"]
+    ranker["training"] |= short | {
+        "learning_rate": 1e-3,
+        "evaluate_every": 2,
+        "dev": {"depth": 10},
+        "precision": "fp32",
+    }
+    ranker["max_tokens"] = 48
+    # No score of so few steps is below 0.1, so the positive's is the threshold.
+    experiments["rocketqa"]["episodes"][1]["negatives"]["filters"] = {"absolute_margin": 0.0, "scores": "ranker"}
+    return experiments
+
+
 class World:
     """A copy of the repository with data; runs Snakemake in it, with `environment` on top of this process's."""
 

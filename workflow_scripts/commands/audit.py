@@ -6,7 +6,10 @@ Read are a merge stage, or a file in one of the forms of `negatives.forms`, whoe
 import json
 import math
 from collections import Counter, defaultdict
+from itertools import islice
 from tempfile import TemporaryDirectory
+
+import numpy as np
 
 from commands.export import input_of, stage_at
 from teleport.collection.records import lines
@@ -15,6 +18,9 @@ from teleport.refusal import Refusal
 
 ALL = "all"
 MARGIN = 0.05  # suspected false: a score above s+ - MARGIN * |s+|, sentence-transformers' usual relative_margin
+LIKE = 0.9  # nearly a positive: a cosine with one of the query's positives above it
+BLOCK_QUERIES = 256  # scored at a time by another checkpoint
+MOST_VECTORS = 200_000  # of texts that may come again: .6 GB at 768 dimensions
 FORM_OF = {  # a key that only this form has, the first one that is there decides
     "negative_passages": "tevatron",
     "neg_doc": "nemo",
@@ -27,7 +33,7 @@ FORM_OF = {  # a key that only this form has, the first one that is there decide
 NONE = type(None)
 # The values that a passage in a file may have.
 TYPES = {"docid": (str, int, NONE), "title": (str, NONE), "text": str, "whole": str, "source": (str, NONE)}
-TYPES |= {"score": (int, float, NONE)}
+TYPES |= {"score": (int, float, NONE), "likeness": (int, float, NONE)}
 MOST_SCORE = 3.4e38  # of float32
 COLUMNS = {
     "negatives": "{:,}",
@@ -35,6 +41,7 @@ COLUMNS = {
     "hardness": "{:.3f}",
     "above_positive": "{:.1%}",
     "suspected_by_score": "{:.1%}",
+    "like_positive": "{:.1%}",
     "equal_text": "{:.2%}",
     "repeats": "{:.1%}",
     "passages": "{:,}",
@@ -43,14 +50,16 @@ COLUMNS = {
 }
 
 
-def audit(path):
+def audit(path, by=None, margin=MARGIN, like=LIKE):
     """The audit of a merge or relabel stage (its folder, or the link to it) or of a file (dict).
 
+    by: folder of a checkpoint whose scores count, in place of those that are there; margin, like: see below
     queries: with negatives; by source, and of `all`, the figures of COLUMNS, None where nothing is known:
     scored: share with a score, as the query's positives have one; hardness: mean of score minus s+, the lowest of the
-    positives; above_positive, suspected_by_score: shares of these above s+, and above s+ - 0.05 |s+|; equal_text: share
-    whose text is that of a positive of the query; repeats: share that the query has already; passages: different ones;
-    entropy_bits: of how often each is drawn, log2(passages) where all are drawn alike; queries_per_passage: mean
+    positives; above_positive, suspected_by_score: shares of these above s+, and above s+ - margin |s+|;
+    like_positive: share whose cosine with a positive of the query, by the checkpoint `by`, is above `like`; equal_text:
+    share whose text is that of a positive of the query; repeats: share that the query has already; passages: different
+    ones; entropy_bits: of how often each is drawn, log2(passages) where all are drawn alike; queries_per_passage: mean
     """
     if path.is_dir():
         from teleport.negatives.export import Pools
@@ -59,8 +68,10 @@ def audit(path):
         if (kind := stage.manifest["kind"]) not in ("merge", "relabel"):
             raise Refusal(f"{path} is a stage of kind {kind}. Give a merge or relabel stage, or a file of negatives.")
         with TemporaryDirectory() as folder:
-            return audited(Pools(stage, input_of(stage, "corpus"), input_of(stage, "split.train"), folder).mined())
-    return audited(map(require_passages, FORMS[form_of(path)].read(path)))
+            mined = Pools(stage, input_of(stage, "corpus"), input_of(stage, "split.train"), folder).mined()
+            return audited(scored_by(by, mined) if by else mined, margin, like)
+    mined = map(require_passages, FORMS[form_of(path)].read(path))
+    return audited(scored_by(by, mined) if by else mined, margin, like)
 
 
 def form_of(path):
@@ -92,14 +103,50 @@ def require_passages(mined):
             wanted = TYPES[key]
             if not isinstance(value, wanted) or isinstance(value, bool):
                 raise Refusal(f"{mined.place}: {key!r} of a passage is {str(value)[:40]!r}. Correct or remove it.")
-            if key == "score" and value is not None and not abs(value) <= MOST_SCORE:
-                raise Refusal(f"{mined.place}: the score {str(value)[:40]} is no float32. Correct or remove it.")
+            if key in ("score", "likeness") and value is not None and not abs(value) <= MOST_SCORE:
+                raise Refusal(f"{mined.place}: the {key} {str(value)[:40]} is no float32. Correct or remove it.")
     return mined
 
 
-def audited(records):
-    """The audit (dict) of an iterable of `negatives.forms.Mined`."""
-    of_source, queries = defaultdict(Figures), 0
+def scored_by(folder, records):
+    """Yield `Mined` with the scores of a checkpoint (a folder of sentence-transformers) in place of their own: inner
+    products of query and passage, read as its files say. Raises Refusal for ids without texts."""
+    from teleport.encoder.new_queries import published_encoder
+
+    encode, records, known = published_encoder(folder), iter(records), {}  # known: {text of a passage: its vector}
+    while block := list(islice(records, BLOCK_QUERIES)):
+        for mined in block:
+            if not mined.query or not all(map(text_of, (*mined.positives, *mined.negatives))):
+                raise Refusal(f"{mined.place}: ids without texts cannot be scored. Give a form with texts.")
+        if len(known) > MOST_VECTORS:
+            known.clear()
+        texts = {whole(passage) for mined in block for passage in (*mined.positives, *mined.negatives)}
+        new = sorted(texts - known.keys())
+        known |= zip(new, encode(new, "passage"), strict=True)
+        for mined, query_D in zip(block, encode([mined.query for mined in block], "query"), strict=True):
+            yield with_scores(mined, query_D, known)
+
+
+def with_scores(mined, query_D, known):
+    """`Mined` with scores, and with each negative's `likeness`: its largest cosine with a positive. known: {text of a
+    passage: its vector, float32 [D]}"""
+    vectors = [known[whole(passage)] for passage in mined.positives]
+    positives = [p | {"score": float(query_D @ v_D)} for p, v_D in zip(mined.positives, vectors, strict=True)]
+    negatives = []
+    for negative in mined.negatives:
+        own_D = known[whole(negative)]
+        likeness = max((cosine(own_D, v_D) for v_D in vectors), default=None)
+        negatives.append(negative | {"score": float(query_D @ own_D), "likeness": likeness})
+    return mined._replace(positives=positives, negatives=negatives)
+
+
+def cosine(a_D, b_D):
+    return float(a_D @ b_D) / max(float(np.linalg.norm(a_D) * np.linalg.norm(b_D)), 1e-12)
+
+
+def audited(records, margin=MARGIN, like=LIKE):
+    """The audit (dict) of an iterable of `negatives.forms.Mined`; margin, like: as in `audit`"""
+    of_source, queries = defaultdict(lambda: Figures(margin, like)), 0
     for mined in records:
         queries += bool(mined.negatives)
         scores = [p["score"] for p in mined.positives if p.get("score") is not None]
@@ -123,11 +170,14 @@ def text_of(passage):
 
 
 class Figures:
-    """Sums over negatives. above, suspected, scored: how many; gaps: sum of score minus s+; repeated, equal: how many;
-    drawn: {passage: how often}"""
+    """Sums over negatives. scored, compared: how many have a score, a likeness; above, suspected, alike: how many of
+    these are; gaps: sum of score minus s+; repeated, equal: how many; drawn: {passage: how often}; margin, like: as in
+    `audit`"""
 
-    def __init__(self):
+    def __init__(self, margin, like):
+        self.margin, self.like = margin, like
         self.number = self.scored = self.above = self.suspected = self.repeated = self.equal = self.with_text = 0
+        self.compared = self.alike = 0
         self.gaps, self.drawn = 0.0, Counter()
 
     def add(self, negative, lowest, texts, seen):
@@ -144,7 +194,10 @@ class Figures:
             self.scored += 1
             self.gaps += score - lowest
             self.above += score > lowest
-            self.suspected += score > lowest - MARGIN * abs(lowest)
+            self.suspected += score > lowest - self.margin * abs(lowest)
+        if (likeness := negative.get("likeness")) is not None:
+            self.compared += 1
+            self.alike += likeness > self.like
 
     def shares(self):
         """{column: figure or None}."""
@@ -155,6 +208,7 @@ class Figures:
             "hardness": self.gaps / self.scored if self.scored else None,
             "above_positive": self.above / self.scored if self.scored else None,
             "suspected_by_score": self.suspected / self.scored if self.scored else None,
+            "like_positive": self.alike / self.compared if self.compared else None,
             "equal_text": self.equal / self.with_text if self.with_text else None,
             "repeats": self.repeated / self.number,
             "passages": len(self.drawn),

@@ -1,4 +1,5 @@
-"""Vectors of queries that no stage has: those that somebody types to search a collection."""
+"""Vectors of texts that no stage has: queries that somebody types to search a collection, and texts of a file that a
+checkpoint from elsewhere judges."""
 
 import numpy as np
 import torch
@@ -6,11 +7,14 @@ import torch
 from teleport.arrays import Ragged, offsets_of
 from teleport.encoder.budget import TOKEN_BUDGET
 from teleport.encoder.checkpoint import sides
+from teleport.encoder.completed import completed
 from teleport.encoder.load import load_encoder
 from teleport.encoder.model import prepare
 from teleport.encoder.precision import pick_device, resolve_precision
+from teleport.encoder.pretrained import read
 from teleport.encoder.side import Side
-from teleport.encoder.tokens import load_tokenizer
+from teleport.encoder.tokens import around_text, load_tokenizer
+from teleport.settings.encoder import CheckpointSource, Encoder
 
 
 def encode_queries(texts, encode, checkpoint, tokens, pretrained):
@@ -27,6 +31,26 @@ def encode_queries(texts, encode, checkpoint, tokens, pretrained):
     return encode_texts(
         encoder, [f"{how['prefix']}{text}" for text in texts], *read, settings["max_query_tokens"], dtype
     )
+
+
+def published_encoder(folder):
+    """Function (texts, "query" or "passage") -> float32 [texts, D] of the checkpoint in a folder, in float32. How texts
+    are read (pooling, prompts, most tokens) is what its files say, as where a configuration says nothing."""
+    settings = completed(Encoder(checkpoint=CheckpointSource(folder=str(folder))))
+    published, encoder = read(folder, settings)
+    encoder, tokenizer = encoder.to(pick_device()), published.backend_tokenizer
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    before, after = around_text(tokenizer)
+    special = {"before": before, "after": after, "pad": published.pad_token_id}
+
+    def encode(texts, side):
+        prefix, most = getattr(settings, f"{side}_prefix"), getattr(settings, f"max_{side}_tokens")
+        if not texts:
+            return np.zeros((0, encoder.dim), np.float32)
+        return encode_texts(encoder, [f"{prefix}{text}" for text in texts], tokenizer, special, most)
+
+    return encode
 
 
 @torch.inference_mode()

@@ -14,8 +14,10 @@ from transformers import AutoTokenizer
 
 from teleport.arrays import rows_and_values
 from teleport.collection.reader import positives_of_job, read_passages
+from teleport.encoder.attention import PACKED, Packing
 from teleport.encoder.budget import TOKEN_BUDGET
-from teleport.encoder.precision import autocast, pick_device, resolve_precision
+from teleport.encoder.model import positions
+from teleport.encoder.precision import autocast, pick_device, resolve_precision, to_device
 from teleport.encoder.ranker import load_ranker
 from teleport.negatives.score import pairs_of_job
 from teleport.negatives.scores import require_informative, write_table
@@ -76,12 +78,41 @@ def score_pairs(model, tokenizer, pairs, settings, device):
     )
     lengths = np.array([len(ids) for ids in encoded["input_ids"]])
     order, scores = np.argsort(-lengths, kind="stable"), np.empty(len(pairs), np.float32)
+    logits_of = packed_logits if model.config.model_type in HEADS else padded_logits
     start = 0
     while start < len(order):
         size = max(1, TOKEN_BUDGET["encode"][device.type] // int(lengths[order[start]]))
         own = order[start : start + size]
-        batch = tokenizer.pad({name: [each[i] for i in own] for name, each in encoded.items()}, return_tensors="pt")
-        logits = model(**batch.to(device)).logits.squeeze(1).float()
+        batch = {name: [each[i] for i in own] for name, each in encoded.items()}
+        logits = logits_of(model, tokenizer, batch, device).squeeze(1).float()
         scores[own] = (logits.sigmoid() if settings.sigmoid else logits).cpu().numpy()
         start += size
     return scores
+
+
+# The models whose pairs are packed without padding, and their heads, which read the first token of each pair:
+# [pairs, 1, hidden] -> [pairs, 1]. On one core this scored MiniLM's size 1.2 times as fast as in padded batches.
+HEADS = {
+    "bert": lambda model, first: model.classifier(model.bert.pooler(first)),
+    "roberta": lambda model, first: model.classifier(first),
+    "xlm-roberta": lambda model, first: model.classifier(first),
+}
+
+
+def packed_logits(model, _, batch, device):
+    """float [pairs, 1], of pairs as one row of tokens. batch: {input of the tokenizer: a list for each pair}"""
+    model.set_attn_implementation(PACKED)
+    lengths = np.array([len(ids) for ids in batch["input_ids"]])
+    ids = np.concatenate(batch["input_ids"])
+    inputs = {"input_ids": ids, "position_ids": positions(ids, lengths, model.config)}
+    if "token_type_ids" in batch:
+        inputs["token_type_ids"] = np.concatenate(batch["token_type_ids"])
+    inputs = {name: to_device(torch.from_numpy(array)[None], device) for name, array in inputs.items()}
+    packing = Packing.of(lengths, device)
+    hidden = model.base_model(**inputs, packing=packing).last_hidden_state[0]
+    return HEADS[model.config.model_type](model, hidden[packing.offsets[:-1].long(), None])
+
+
+def padded_logits(model, tokenizer, batch, device):
+    """As `packed_logits`, of pairs that are padded to the longest."""
+    return model(**tokenizer.pad(batch, return_tensors="pt").to(device)).logits
