@@ -50,7 +50,7 @@ class EpisodeTraining(Training):
         "(STAR); above_positive, guide: those that the model, or a teacher, scores above the positive "
         "(Qwen3; GISTEmbed).",
     )
-    start_from: Literal["pretrained", "previous"] | Start = Field(
+    start_from: Literal["previous", "pretrained"] | Start = Field(
         "pretrained",
         description="Where training starts (ANCE-Tele: pretrained). With {experiment: NAME} the first episode also "
         "mines with that checkpoint.",
