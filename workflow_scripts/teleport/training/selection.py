@@ -86,4 +86,8 @@ class Selection:
         made, seconds, share = len(state.dev), state.dev_seconds, state.dev_seconds / state.seconds
         log.info("%d evaluations of the dev set took %.1f s, %.1f %% of the steps", made, seconds, 100 * share)
         if share > WORTH_A_WARNING:
-            log.warning("more than a tenth: raise training.evaluate_every, or lower dev.passages or dev.queries")
+            log.warning(
+                "the dev set took %.0f %% of the training's time: raise training.evaluate_every, or lower dev.passages or "
+                "dev.queries",
+                100 * share,
+            )
