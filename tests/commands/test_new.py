@@ -143,6 +143,50 @@ def test_first_lines_with_the_names_of_columns_are_no_records(tmp_path, texts):
     assert yaml.safe_load(path.read_text())["counts"]["passages"] == PASSAGES
 
 
+@pytest.mark.parametrize("below", [True, False])
+@pytest.mark.parametrize("splits", [["test"], ["train", "dev", "test"]])
+def test_splits_may_share_one_file_of_queries(tmp_path, texts, splits, below):
+    """CoSQA's form, as tables: queries.tsv, and judgments of each split, in a folder as in BEIR's form or beside it."""
+    given, name = tmp_path / "given", "qrels/{}.tsv" if below else "qrels.{}.tsv"
+    in_tables(given, texts)
+    judgments = (given / "qrels.tsv").read_text().splitlines(keepends=True)
+    (given / "qrels.tsv").unlink()
+    (given / "qrels").mkdir()
+    for place, split in enumerate(splits):
+        (given / name.format(split)).write_text("".join(judgments[place :: len(splits)]))
+    with untouched(given):
+        path, said = new("mine", given, REPOSITORY)
+    raw = yaml.safe_load(path.read_text())
+    assert raw["evaluation"]["splits"] == ["test"] and not Path("data").exists()
+    assert raw["counts"]["queries"] == dict.fromkeys(splits, QUERIES // len(splits))
+    assert ("train" in {stage.kind for stage in Plan(*load_files([path])).stages.values()}) is (len(splits) > 1)
+    if len(splits) == 1:
+        assert "has the split test, and none is called train, so nothing is trained" in " ".join(said)
+        assert f"To train, add {name.format('train')}." in " ".join(said)
+
+
+def test_training_judgments_beside_shared_queries_are_divided(tmp_path, texts):
+    given = tmp_path / "given"
+    in_tables(given, texts, qrels="qrels.train.tsv")
+    with untouched(given):
+        path, _ = new("mine", given, REPOSITORY)
+    raw = yaml.safe_load(path.read_text())
+    assert sum(raw["counts"]["queries"].values()) == QUERIES and set(raw["counts"]["queries"]) == {
+        "train",
+        "dev",
+        "test",
+    }
+
+
+def test_judgments_in_two_forms_are_refused(tmp_path, texts):
+    in_tables(tmp_path / "given", texts)
+    (tmp_path / "given/qrels").mkdir()
+    (tmp_path / "given/qrels/test.tsv").write_text("q1\td1\t1\n")
+    with pytest.raises(Refusal, match="given has qrels.tsv and also qrels/test.tsv"):
+        new("mine", tmp_path / "given", REPOSITORY)
+    assert [path.name for path in tmp_path.iterdir()] == ["given"]
+
+
 def test_folders_of_several_sets_are_named(tmp_path, texts):
     """As BEIR's CQADupStack has them."""
     for name in ("android", "english"):
@@ -266,7 +310,11 @@ def test_a_method_is_sized_for_the_collection(tmp_path, texts, method, mined):
         assert training.select == ("last" if training.continues else "dev")
     assert mined == sum(any(each.kind == "retrieve" for each in pool.inputs.values()) for pool in trajectory.pools)
     (said,) = cost_said(plan)
-    assert "Training takes about" in said and ("nothing is mined" in said) == (method == "in-batch")
+    assert (
+        said.startswith("Training takes ")
+        and "0 minutes" not in said
+        and ("nothing is mined" in said) == (method == "in-batch")
+    )
 
 
 def test_every_published_method_can_be_written(tmp_path, texts):
@@ -333,7 +381,7 @@ def test_one_file_of_queries_beside_splits_is_refused(tmp_path, texts):
     with_splits(tmp_path / "given", texts, "test")
     for role in ("queries", "qrels"):
         (tmp_path / f"given/{role}.tsv").write_text((tmp_path / f"given/{role}.test.tsv").read_text())
-    with pytest.raises(Refusal, match="given has queries.tsv and also qrels.test.tsv"):
+    with pytest.raises(Refusal, match="given has queries.tsv and also queries.test.tsv"):
         new("mine", tmp_path / "given", REPOSITORY)
     assert not Path("config").exists() and not Path("data").exists()
 
@@ -434,7 +482,7 @@ def test_the_only_split_is_not_taken_for_the_one_that_chooses_the_step(tmp_path,
     with_splits(tmp_path / "given", texts, "test")
     for path in (tmp_path / "given").glob("*.train.tsv"):
         path.unlink()
-    with pytest.raises(Refusal, match="the splits test, and none is called train"):
+    with pytest.raises(Refusal, match="the split test, and none is called train"):
         new("mine", tmp_path / "given", REPOSITORY, dev="test")
 
 
