@@ -1,12 +1,12 @@
 """The same training here and in sentence-transformers: same start, batches, loss, optimiser and rates, on a collection.
 
-    python bench/beside.py config/mine.yaml [--steps 100] [--seeds 5] [--queries 32]
+    python bench/beside.py config/mine.yaml [MORE.yaml …] [--steps 100] [--seeds 5] [--queries 32]
 
 The configuration's corpus, splits and start must be made: `snakemake --cores all --configfile config/mine.yaml --until
-split pretrained`. Batches have no negatives but the passages of other queries: the losses are `softmax` here and
+corpus split pretrained`. Batches have no negatives but the passages of other queries: the losses are `softmax` here and
 MultipleNegativesRankingLoss there. Steps of both take turns, so their seconds can be compared. Prints, by nDCG@10 of
 test and by the losses, how far apart the two are, with p over queries and seeds (dropout is drawn by each itself), and
-how far its evaluator is from ours on the same vectors. sentence-transformers is not in the lock: install it beside.
+how far its evaluator is from ours on the same vectors.
 """
 
 import time
@@ -67,7 +67,7 @@ def world_of(plan, test):
     encoder, splits = trajectory.experiment.encoder, {name: plan.split(name) for name in ("train", test)}
     for stage in (plan.corpus, *splits.values(), trajectory.pretrained):
         if not is_finished(stage.name):
-            raise Refusal(f"{stage.name} is not finished: run the workflow with `--until split pretrained`.")
+            raise Refusal(f"{stage.name} is not finished: run the workflow with `--until corpus split pretrained`.")
     corpus, pretrained = Artefact(STAGES / plan.corpus.name), Artefact(STAGES / trajectory.pretrained.name)
     splits = {name: Artefact(STAGES / stage.name) for name, stage in splits.items()}
     checkpoint = sides(pretrained.path("checkpoint"))[1]
@@ -219,11 +219,11 @@ def side_by_side(world, training, seeds):
 
 def main(arguments=None):
     made = parser("The same training here and there.", steps=100, seeds=5, queries=32)
-    made.add_argument("config", type=Path, help="a configuration whose start is made")
+    made.add_argument("config", type=Path, nargs="+", help="the files of a configuration whose start is made")
     made.add_argument("--test", default="test", help="the split that is evaluated")
     arguments = made.parse_args(arguments)
     torch.set_num_threads(arguments.threads)
-    world = world_of(Plan(*load_files([arguments.config])), arguments.test)
+    world = world_of(Plan(*load_files(arguments.config)), arguments.test)
     training = Training(
         batch_queries=arguments.queries, negatives_per_query=0, learning_rate=RATE, steps=arguments.steps,
         loss={"kind": "softmax"}, precision="fp32",
