@@ -3,12 +3,13 @@
     python bench/beside.py config/mine.yaml [MORE.yaml …] [--steps 100] [--seeds 5] [--queries 32]
 
 The configuration's corpus, splits and start must be made: `snakemake --cores all --configfile config/mine.yaml --until
-corpus split pretrained`. Batches have no negatives but the passages of other queries: the losses are `softmax` here and
+split pretrained`. Batches have no negatives but the passages of other queries: the losses are `softmax` here and
 MultipleNegativesRankingLoss there. Steps of both take turns, so their seconds can be compared. Prints, by nDCG@10 of
 test and by the losses, how far apart the two are, with p over queries and seeds (dropout is drawn by each itself), and
 how far its evaluator is from ours on the same vectors.
 """
 
+import sys
 import time
 from pathlib import Path
 from statistics import median
@@ -67,7 +68,7 @@ def world_of(plan, test):
     encoder, splits = trajectory.experiment.encoder, {name: plan.split(name) for name in ("train", test)}
     for stage in (plan.corpus, *splits.values(), trajectory.pretrained):
         if not is_finished(stage.name):
-            raise Refusal(f"{stage.name} is not finished: run the workflow with `--until corpus split pretrained`.")
+            raise Refusal(f"{stage.name} is not finished: run the workflow with `--until split pretrained`.")
     corpus, pretrained = Artefact(STAGES / plan.corpus.name), Artefact(STAGES / trajectory.pretrained.name)
     splits = {name: Artefact(STAGES / stage.name) for name, stage in splits.items()}
     checkpoint = sides(pretrained.path("checkpoint"))[1]
@@ -249,4 +250,7 @@ def main(arguments=None):
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except Refusal as error:
+        sys.exit(f"error: {error}")

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import yaml
 
-from commands.encoding import cut_of_rows, sentence
+from commands.encoding import cut_of_rows, sentence, split_words
 from commands.hub_data import fetch_dataset
 from commands.methods import method_file, method_text
 from commands.pairs.convert import convert
@@ -132,10 +132,12 @@ def new(name, folder, home, test=(), dev=None, method=None, columns=(None, None)
                 text = re.sub(r"^evaluation:\n", rf"\g<0>  {IGNORED}\n", text, count=1, flags=re.MULTILINE)
                 notes.append(f"{same_text[split]} queries of {split} have the text of a passage. {IGNORED_SAID}")
                 break
-        if has_no_spaces(source):
+        if unspaced := has_no_spaces(source):
             text += f"\n{BY_CHARACTERS}\n"
             notes.append("The texts have no spaces between words, so BM25 counts characters and pairs of neighbours.")
-        notes += [roles.why, encoding_said(Plan(*load(yaml.safe_load(text))).encoder, source)]
+        encoder = Plan(*load(yaml.safe_load(text))).encoder
+        notes += [roles.why, encoding_said(encoder, source)]
+        notes += [] if unspaced else split_words(encoder, form(source.source).corpus(source))
         write_text(path, text)
     except BaseException:
         for each in made:
