@@ -20,6 +20,7 @@ from commands.hub_data import fetch_dataset
 from commands.methods import method_file, method_text
 from commands.pairs.convert import convert
 from commands.pairs.find import SUFFIXES, tables_of
+from commands.pairs.judged import convert_judged, judged_tables
 from teleport.collection import corpus as corpus_stage
 from teleport.collection import records
 from teleport.collection import split as split_stage
@@ -108,12 +109,7 @@ def new(name, folder, home, test=(), dev=None, method=None, columns=(None, None)
         if str(folder).startswith("hub:"):
             folder, origin, said = fetch_dataset(str(folder), hub := Path("data", f"{name}-hub"))
             made, fetched = [hub], [said]
-        given_form = beir if records.found(folder / "corpus.jsonl") else tables
-        if given_form is tables and not records.found(folder / "corpus.tsv") and (found := tables_of(folder)):
-            given_form = partial(pairs, found, columns)
-        elif any(columns):
-            raise Refusal(f"{folder} is no table of pairs, so --question and --passage have no use. Leave them out.")
-        source, given, roles, notes, divided = given_form(own, folder, test, dev)
+        source, given, roles, notes, divided = reader_of(folder, own, columns)(own, folder, test, dev)
         if divided:
             require_output(own, folder=True)
             made.append(own)
@@ -157,6 +153,18 @@ def new(name, folder, home, test=(), dev=None, method=None, columns=(None, None)
         notes.append(f"warning: searches return {counts['passages']} passages, not {DEPTH}: there are no more.")
     notes += [f"warning: {said[:1].lower()}{said[1:]}" for said in shared]
     return path, notes
+
+
+def reader_of(folder, own, columns):
+    """Which of `beir`, `tables` and `written` reads FROM; the arguments are those of `new`."""
+    reader = beir if records.found(folder / "corpus.jsonl") else tables
+    if found := judged_tables(folder):
+        reader = partial(written, found.qrels, partial(convert_judged, found), found.of_train)
+    elif reader is tables and not records.found(folder / "corpus.tsv") and (found := tables_of(folder)):
+        return partial(written, found, partial(convert, found, own, columns), "train.jsonl")
+    if any(columns):
+        raise Refusal(f"{folder} is no table of pairs, so --question and --passage have no use. Leave them out.")
+    return reader
 
 
 def checked_counts(source, given):
@@ -360,19 +368,26 @@ def beir(own, folder, test, dev):
     return Beir(source="beir", path=str(own)), given, roles, notes, write_with_links
 
 
-def pairs(found, columns, own, folder, test, dev):
-    """As `tables`: questions with their passages, {split: `Table`s} of commands.pairs, which become BEIR's form."""
-    roles, notes = roles_of(list(found), folder, test, dev, "train.jsonl"), []
+def written(found, convert, training, own, folder, test, dev):
+    """As `tables`: {split: `Table`s} of commands.pairs, which become BEIR's form. convert: a function of the folder to
+    write to and of what draws splits, which returns sentences; training: how the file of a split `train` is called"""
+    roles, notes = roles_of(list(found), folder, test, dev, training), []
 
     def draw(questions):
         if roles.divided is None:
             return {"train": questions}
-        splits, said = drawn(questions, folder, roles, found, "train.jsonl, dev.jsonl, test.jsonl")
+        splits, said = drawn(
+            questions,
+            folder,
+            roles,
+            found,
+            ", ".join(training.replace("train", split) for split in ("train", "dev", "test")),
+        )
         notes.append(f"{said}.")
         return splits
 
     source = Beir(source="beir", path=str(own))
-    return source, source, roles, notes, lambda part: notes.extend(convert(found, part, own, draw, columns))
+    return source, source, roles, notes, lambda part: notes.extend(convert(part, draw))
 
 
 def roles_of(names, folder, test, dev, training):

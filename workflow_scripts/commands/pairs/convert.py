@@ -112,7 +112,7 @@ class Faults:
             raise Refusal(f"{self.path}: {self.total:,} records are wrong. The first {len(self.first)}:{shown}")
 
 
-def convert(tables, folder, own, draw, given=(None, None)):
+def convert(tables, own, given, folder, draw):
     """Write the collection of `tables` ({split: `Table`s}) to a new folder; returns a paragraph (list of one str) on
     what was read and how.
 
