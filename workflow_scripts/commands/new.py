@@ -376,13 +376,8 @@ def written(found, convert, training, own, folder, test, dev):
     def draw(questions):
         if roles.divided is None:
             return {"train": questions}
-        splits, said = drawn(
-            questions,
-            folder,
-            roles,
-            found,
-            ", ".join(training.replace("train", split) for split in ("train", "dev", "test")),
-        )
+        files = ", ".join(training.replace("train", split) for split in ("train", "dev", "test"))
+        splits, said = drawn(questions, folder, roles, found, files)
         notes.append(f"{said}.")
         return splits
 
