@@ -32,11 +32,24 @@ def world(stages):
 
 def test_without_dropout_both_trainings_are_one(world):
     training = Training(**TRAINING, steps=6, loss={"kind": "softmax"})
-    scores, losses, seconds, apart = beside.side_by_side(world, training, (1, 2))
+    scores, losses, seconds, apart, tied = beside.side_by_side(world, training, (1, 2))
     np.testing.assert_allclose(losses[:, :, 0], losses[:, :, 1], rtol=0, atol=2e-5)
     assert np.abs(losses[:, 0] - losses[:, -1]).max() > 5e-3, "nothing was learnt: this test would show nothing"
     assert np.abs(scores[:, 0] - scores[:, 1]).max() < 0.05 and 0 < scores.mean() < 1
-    assert apart < 1e-4 and seconds.shape == (2, 6, 2) and seconds.min() > 0
+    assert apart < 1e-4 and tied < 0.5 and seconds.shape == (2, 6, 2) and seconds.min() > 0
+
+
+def test_evaluators_are_compared_where_no_scores_are_equal(world):
+    """Code that begins alike is equal where it is cut; sentence-transformers then orders by other rules."""
+    generator = np.random.default_rng(5)
+    queries, passages = (generator.standard_normal((number, 8)).astype(np.float32) for number in (10, 40))
+    assert beside.without_ties((queries, passages)).tolist() == list(range(10))
+    best = (queries[4] @ passages.T).argmax()
+    passages[[20, 30]] = passages[best]
+    clear = beside.without_ties((queries, passages))
+    assert 4 not in clear and 0 < len(clear) < 10
+    ours = beside.scores_of(world, (queries, passages))[clear].mean()
+    assert ours == pytest.approx(beside.its_score(world, (queries, passages), clear), abs=1e-6)
 
 
 def test_the_command_writes_what_it_has_measured(world, tmp_path, monkeypatch):
