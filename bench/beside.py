@@ -1,14 +1,15 @@
 """The same training here and in sentence-transformers: same start, batches, loss, optimiser and rates, on a collection.
 
-    python bench/beside.py config/mine.yaml [--steps 100] [--seeds 5] [--queries 32]
+    python bench/beside.py config/mine.yaml [MORE.yaml …] [--steps 100] [--seeds 5] [--queries 32]
 
 The configuration's corpus, splits and start must be made: `snakemake --cores all --configfile config/mine.yaml --until
 split pretrained`. Batches have no negatives but the passages of other queries: the losses are `softmax` here and
 MultipleNegativesRankingLoss there. Steps of both take turns, so their seconds can be compared. Prints, by nDCG@10 of
 test and by the losses, how far apart the two are, with p over queries and seeds (dropout is drawn by each itself), and
-how far its evaluator is from ours on the same vectors. sentence-transformers is not in the lock: install it beside.
+how far its evaluator is from ours on the same vectors.
 """
 
+import sys
 import time
 from pathlib import Path
 from statistics import median
@@ -43,6 +44,7 @@ from teleport.training.optimizers import make_optimizer
 from teleport.training.step import learning_rate
 
 MEASURE, DEPTH, BUDGET, RATE = "nDCG@10", 1000, 16384, 2e-5
+CUTOFF, TIE = 10, 1e-6  # of the measure; scores that are not further apart are equal
 
 
 class World(NamedTuple):
@@ -171,8 +173,16 @@ def scores_of(world, vectors):
     return score_run(ranked_QK, np.arange(len(ranked_QK)), world.judgments, [MEASURE])[1][MEASURE]
 
 
-def its_score(world, vectors):
-    """The mean nDCG@10 of the test queries by the evaluator of sentence-transformers, of the same vectors."""
+def without_ties(vectors):
+    """The rows of the test queries whose first passages have different scores: each evaluator orders equal ones in its
+    own way. Passages that begin alike are equal where they are cut."""
+    queries_QD, passages_PD = (np.asarray(each, np.float64) for each in vectors)
+    first_QK = -np.sort(-(queries_QD @ passages_PD.T), axis=1)[:, : CUTOFF + 1]
+    return np.flatnonzero((first_QK[:, :-1] - first_QK[:, 1:]).min(axis=1) > TIE)
+
+
+def its_score(world, vectors, queries):
+    """The mean nDCG@10 of some test queries (rows) by the evaluator of sentence-transformers, of the same vectors."""
     from sentence_transformers.sentence_transformer.evaluation import InformationRetrievalEvaluator
     from sentence_transformers.util import dot_score
 
@@ -186,9 +196,15 @@ def its_score(world, vectors):
     relevant = {}
     for query, passage, _ in zip(*map(np.ndarray.tolist, world.judgments), strict=True):
         relevant.setdefault(str(query), set()).add(str(passage))
-    texts = ({str(i): text for i, text in enumerate(own)} for own in (world.test, world.passages))
+    asked = {str(i): world.test[i] for i in queries}
+    corpus = {str(i): text for i, text in enumerate(world.passages)}
     evaluator = OfVectors(
-        *texts, relevant, corpus_chunk_size=len(world.passages), score_functions={"dot": dot_score}, write_csv=False
+        asked,
+        corpus,
+        relevant,
+        corpus_chunk_size=len(world.passages),
+        score_functions={"dot": dot_score},
+        write_csv=False,
     )
     card = SimpleNamespace(set_evaluation_metrics=lambda *given: None)
     return evaluator(SimpleNamespace(model_card_data=card))[evaluator.primary_metric]
@@ -196,8 +212,9 @@ def its_score(world, vectors):
 
 def side_by_side(world, training, seeds):
     """[(scores here [Q], scores there [Q])] by seed, the losses [seeds, steps, 2], the seconds of every step [seeds,
-    steps, 2], and how far the evaluator there is from ours on the vectors of each, at most. Steps take turns."""
-    scores, losses, seconds, apart = [], [], [], 0.0
+    steps, 2], and how far the evaluator there is from ours on the vectors of each, at most, for the queries without
+    ties; and the share of the others. Steps take turns."""
+    scores, losses, seconds, apart, tied = [], [], [], 0.0, []
     for seed in seeds:
         ours = Ours(world, training, seed)
         systems = ours, Theirs(world, training, seed, ours.data)
@@ -212,26 +229,28 @@ def side_by_side(world, training, seeds):
         found = [list(system.vectors()) for system in systems]
         scores.append([scores_of(world, vectors) for vectors in found])
         for vectors, own in zip(found, scores[-1], strict=True):
-            apart = max(apart, abs(own.mean() - its_score(world, vectors)))
+            clear = without_ties(vectors)
+            apart = max(apart, abs(own[clear].mean() - its_score(world, vectors, clear)))
+            tied.append(1 - len(clear) / len(own))
     shape = len(seeds), training.steps, 2
-    return np.array(scores), np.reshape(losses, shape), np.reshape(seconds, shape), apart
+    return np.array(scores), np.reshape(losses, shape), np.reshape(seconds, shape), apart, np.mean(tied)
 
 
 def main(arguments=None):
     made = parser("The same training here and there.", steps=100, seeds=5, queries=32)
-    made.add_argument("config", type=Path, help="a configuration whose start is made")
+    made.add_argument("config", type=Path, nargs="+", help="the files of a configuration whose start is made")
     made.add_argument("--test", default="test", help="the split that is evaluated")
     arguments = made.parse_args(arguments)
     torch.set_num_threads(arguments.threads)
-    world = world_of(Plan(*load_files([arguments.config])), arguments.test)
+    world = world_of(Plan(*load_files(arguments.config)), arguments.test)
     training = Training(
         batch_queries=arguments.queries, negatives_per_query=0, learning_rate=RATE, steps=arguments.steps,
         loss={"kind": "softmax"}, precision="fp32",
     )  # fmt: skip
     seeds = tuple(range(1, arguments.seeds + 1))
-    scores_SNQ, losses, seconds, apart = side_by_side(world, training, seeds)
+    scores_SNQ, losses, seconds, apart, tied = side_by_side(world, training, seeds)
     found = compare(*(Scores(scores_SNQ[:, place].T, seeds) for place in (0, 1)))
-    per_step = [median(seconds[:, :, place].ravel()) for place in (0, 1)]
+    per_step = [float(median(seconds[:, :, place].ravel())) for place in (0, 1)]
     figures = {
         MEASURE: scores_SNQ.mean((0, 2)).tolist(),
         "difference": found.difference,
@@ -242,6 +261,7 @@ def main(arguments=None):
         "seconds_per_step": per_step,
         "times_as_fast": float(np.median(seconds[:, :, 1] / seconds[:, :, 0])),
         "evaluators_apart": float(apart),
+        "queries_with_ties": float(tied),
     }
     for name, value in figures.items():
         print(f"{name.replace('_', ' ')}: {value}")
@@ -249,4 +269,7 @@ def main(arguments=None):
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except Refusal as error:
+        sys.exit(f"error: {error}")

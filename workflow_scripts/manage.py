@@ -122,21 +122,24 @@ def plan_of(files):
     argument("--test", type=comma_separated, default=[], help="splits that the table reports, separated by commas"),
     argument("--dev", help="the split that chooses the checkpoint; train: some of its queries are drawn"),
     argument("--method", help="a method of docs/methods.md instead of the recipe, such as ance-tele"),
+    argument("--question", metavar="COLUMN", help="the column of questions in a table of pairs; default: by its name"),
+    argument("--passage", metavar="COLUMN", help="the column of their passages; default: by its name"),
 )
 def new(arguments):
     """Write config/NAME.yaml for a collection, or for questions with their passages, and print the next commands.
 
-    The folder has corpus.tsv (id, title if any, text), and queries.SPLIT.tsv and qrels.SPLIT.tsv for train and others,
-    or queries.tsv and qrels.tsv, of which a third becomes the test; or it has BEIR's form. Or FROM is a file or folder
-    of pairs, triplets or lists of passages, as JSON lines, CSV, TSV, Parquet or a saved dataset, or a folder of texts,
-    or the tables of a dataset repository, hub:OWNER/NAME@REVISION (docs/own-data.md). If the splits have other
-    names than test and dev, --test and --dev say what they are for.
+    The folder has corpus.tsv (id, title if any, text), queries.SPLIT.tsv or queries.tsv for all splits, and
+    qrels.SPLIT.tsv, qrels/SPLIT.tsv or qrels.tsv, of which a third becomes the test; or it has BEIR's form. Or FROM is
+    a file or folder of pairs, triplets or lists of passages, as JSON lines, CSV, TSV, Parquet or a saved dataset, or a
+    folder of texts, or the tables of a dataset repository, hub:OWNER/NAME@REVISION (docs/own-data.md). If the splits
+    have other names than test and dev, --test and --dev say what they are for.
     """
     from commands.methods import cost_said
     from commands.new import new
 
     given = arguments.name, arguments.folder
-    path, sentences = new(*given, Path(__file__).parents[1], arguments.test, arguments.dev, arguments.method)
+    options = arguments.test, arguments.dev, arguments.method, (arguments.question, arguments.passage)
+    path, sentences = new(*given, Path(__file__).parents[1], *options)
     plan = plan_of([path])  # a wrong checkpoint is refused now
     print(
         *sentences,

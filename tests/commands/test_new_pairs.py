@@ -199,6 +199,19 @@ def numbered(pairs):
     return rows, (0.9, 0.5)
 
 
+def margins(pairs):
+    """As sentence-transformers' MarginMSELoss takes them: how much more a teacher gives the positive."""
+    return [{"query": q, "positive": p, "negative": n, "score": 0.25} for q, p, n in pairs], (0.0, -0.25)
+
+
+def several_margins(pairs):
+    keys = {"scores": [0.25, 0.5]}
+    return [{"query": q, "positive": p, "negative_1": n, "negative_2": f"{n} too"} | keys for q, p, n in pairs], (
+        0.0,
+        -0.25,
+    )
+
+
 def flag(pairs):
     rows = [
         {"query": q, "pos": [p], "neg": [n, f"{n} too"], "pos_scores": [0.9], "neg_scores": [0.5, 0.25], "prompt": "x"}
@@ -234,7 +247,21 @@ def dpr(pairs):
     return rows, (None, None)
 
 
-@pytest.mark.parametrize("form", [nemo, dpr, triplets, scored_triplets, numbered, flag, scored, tevatron])
+FORMS_WITH_NEGATIVES = [
+    nemo,
+    dpr,
+    triplets,
+    scored_triplets,
+    numbered,
+    flag,
+    scored,
+    tevatron,
+    margins,
+    several_margins,
+]
+
+
+@pytest.mark.parametrize("form", FORMS_WITH_NEGATIVES)
 def test_negatives_join_the_passages_and_keep_their_scores(tmp_path, pairs, form):
     rows, (of_positive, of_negative) = form(pairs)
     write_jsonl(tmp_path / "given/lists.jsonl", rows)
@@ -253,6 +280,7 @@ def test_negatives_join_the_passages_and_keep_their_scores(tmp_path, pairs, form
         assert line["negative_passages"][0].get("score") == of_negative
     if form is tevatron:
         assert corpus["d0"]["title"] == "T"
+    assert ("MarginMSELoss" in " ".join(said)) is (form in (margins, several_margins))
     (advice,) = [line for line in said if "negatives.jsonl: to train on them" in line]
     given = yaml.safe_load(advice.split("`")[1]) | {"experiments": {"tuned": {"label": "Tuned"}}}
     Path("more.yaml").write_text(yaml.safe_dump(given | {"episodes": [{"training": {"negatives_per_query": 1}}]}))
@@ -493,3 +521,42 @@ def test_texts_without_spaces_are_counted_by_characters(tmp_path, monkeypatch, s
     path, said = new("mine", tmp_path / "given", REPOSITORY)
     assert Plan(*load_files([path])).config.bm25.terms == terms
     assert ("no spaces between words" in " ".join(said)) is (terms == "characters")
+
+
+def test_a_pair_with_another_negative_is_not_called_repeated(tmp_path, pairs):
+    rows = [{"query": q, "positive": p, "negative": f"{n} {copy}"} for q, p, n in pairs for copy in range(3)]
+    write_jsonl(tmp_path / "given/triplets.jsonl", rows)
+    _, said = new("mine", tmp_path / "given", REPOSITORY)
+    assert "repeated" not in " ".join(said)
+    lines = [json.loads(line) for line in Path("data/mine-divided/negatives.jsonl").read_text().splitlines()]
+    assert {len(line["negative_passages"]) for line in lines} == {3}
+
+
+def test_columns_of_any_names_are_taken_as_the_user_says(tmp_path, pairs):
+    """Parquet with German names, of which a person cannot edit one by hand."""
+    given = tmp_path / "given.parquet"
+    pq.write_table(pa.Table.from_pylist([{"paket": n, "frage": q, "antwort": p} for q, p, n in pairs]), given)
+    with pytest.raises(Refusal, match="given.parquet, row 1: .*'paket', 'frage', 'antwort'.* --question KEY --passage"):
+        new("mine", given, REPOSITORY)
+    with pytest.raises(Refusal, match="--passage Antwort: the columns are 'paket', 'frage', 'antwort'"):
+        new("mine", given, REPOSITORY, columns=("frage", "Antwort"))
+    _, said = new("mine", given, REPOSITORY, columns=("frage", "antwort"))
+    assert "'frage' is the question, 'antwort' its passage (as you say); not used: 'paket'" in " ".join(said)
+    assert {q: {p: 1} for q, p, _ in pairs} == {q: grades for split in collection_of()[2].values()
+                                                for q, grades in split.items()}  # fmt: skip
+
+
+def test_other_keys_on_later_lines_are_read_past_where_the_user_says_the_columns(tmp_path, pairs):
+    rows = [{"frage": q, "antwort": p} for q, p, _ in pairs]
+    rows[5]["quelle"] = "x"
+    write_jsonl(tmp_path / "given/a.jsonl", rows)
+    _, said = new("mine", tmp_path / "given", REPOSITORY, columns=("frage", "antwort"))
+    assert "(as you say)" in " ".join(said)
+
+
+def test_columns_have_no_use_for_a_collection(tmp_path, pairs):
+    given = tmp_path / "given"
+    given.mkdir()
+    (given / "corpus.tsv").write_text("d1\tone\n")
+    with pytest.raises(Refusal, match="given is no table of pairs, so --question and --passage have no use"):
+        new("mine", given, REPOSITORY, columns=("frage", None))

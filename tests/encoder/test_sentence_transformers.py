@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -20,7 +21,9 @@ from encoder_world import (
 )
 from teleport.encoder import encode
 from teleport.encoder.completed import completed
-from teleport.encoder.own_settings import own_settings
+from teleport.encoder.load import linear_of
+from teleport.encoder.model import Encoder as Model
+from teleport.encoder.own_settings import ACTIVATIONS, own_settings
 from teleport.refusal import Refusal
 from teleport.settings.encoder import Encoder
 
@@ -154,6 +157,8 @@ def test_a_linear_layer_with_a_layer_norm_is_a_head(stages, tmp_path, version, n
         ("embeddinggemma", [48, 32], False, torch.nn.Identity, True, 6),
         ("bert", [32], True, torch.nn.Tanh, True, 5),
         ("bert", [24], True, torch.nn.Tanh, False, 6),
+        ("bert", [24], True, torch.nn.GELU, True, 6),
+        ("bert", [48, 24], False, torch.nn.SiLU, False, 6),
     ],
 )
 def test_linear_layers_without_a_layer_norm_are_a_head_too(
@@ -174,13 +179,32 @@ def test_linear_layers_without_a_layer_norm_are_a_head_too(
         ours(stages, folder, projection=16)
 
 
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_an_activation_behind_a_linear_layer_is_that_of_sentence_transformers(name):
+    """Its Dense writes the name of the class alone; the head here is made from that name."""
+    from sentence_transformers.sentence_transformer.modules import Dense
+
+    theirs = Dense(6, 4, activation_function=getattr(torch.nn, name)()).eval()
+    said = linear_of(json.loads(json.dumps(theirs.get_config_dict())))
+    backbone = SimpleNamespace(config=SimpleNamespace(model_type="none", hidden_size=6))
+    ours = Model(backbone, "mean", dense=[said])
+    ours.set_dense([theirs.state_dict()])
+    given = 4 * torch.randn(50, 6, generator=torch.Generator().manual_seed(3))
+    expected = theirs({"sentence_embedding": given})["sentence_embedding"]
+    torch.testing.assert_close(ours.head.train()(given), expected, rtol=0, atol=1e-6)
+    assert bool((expected - theirs.linear(given)).abs().max() > 0.01) is (name != "Identity"), (
+        "the activation does nothing"
+    )
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
         ({"in_features": 16}, "linear.weight .*config.json says 16 to 48, but its input has 32"),
         ({"out_features": None}, "out_features"),
         ({"bias": True}, "linear.weight"),
-        ({"activation_function": "torch.nn.modules.activation.GELU"}, "the activation GELU"),
+        ({"activation_function": "torch.nn.modules.activation.PReLU"}, "the activation PReLU"),
+        ({"activation_function": "torch.nn.modules.activation.RReLU"}, "the activation RReLU"),
         ({"activation_function": "os.system"}, "the activation system"),
         ({"use_residual": True}, "use_residual"),
     ],

@@ -10,7 +10,8 @@ from teleport.refusal import Refusal
 from teleport.running.files import gigabytes, part_of, require_free_space, require_output, sha256_file, write_text
 
 WHERE = re.compile(r"hub:([^/@]+/[^/@]+)(?:@((?:refs/(?:convert|pr)/)?[^/@]+))?(?:/([^@]+))?")
-BESIDE = (".", "data", "qrels")  # folders in the one that is asked for in which `new` looks for tables
+# Folders in the one that is asked for in which `new` looks for tables.
+BESIDE = (".", "data", "qrels", "default", "corpus", "queries")
 NO_TABLES = ("dataset_infos.json", "dataset_info.json")  # what `datasets` writes about a repository
 DIGESTS = "SHA256SUMS"  # as `sha256sum -c` reads it
 

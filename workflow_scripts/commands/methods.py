@@ -65,5 +65,11 @@ def cost_said(plan):
     spent = [sum(stages[name].seconds for name in names) / 60 for names in (mining, {train.name for train in trains})]
     encoded = sum(stage.kind == "encode" and stage.settings.of == "passages" for stage in mining.values())
     collection = f", which encodes the collection {encoded} times" if encoded > 1 else ""
-    mined = f"{spent[0]:,.0f} minutes of mining{collection}" if pools else "nothing is mined"
-    return [f"Training takes about {spent[1]:,.0f} minutes on {line}, with its ranking of dev; {mined}."]
+    mined = f"mining {minutes(spent[0])}{collection}" if pools else "nothing is mined"
+    return [f"Training takes {minutes(spent[1])} on {line}, with its ranking of dev; {mined}."]
+
+
+def minutes(number):
+    """A forecast of minutes in words."""
+    rounded = round(number)
+    return "less than a minute" if not rounded else f"about {rounded:,} minute{'s' if rounded > 1 else ''}"

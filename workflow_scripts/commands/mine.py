@@ -24,6 +24,12 @@ def mined(name, method):
     path, method = Path(f"config/{name}.yaml"), Path(method)
     if not path.is_file():
         raise Refusal(f"{path}: no such file. `teleport new {name} FROM` writes it.")
+    collection = load_files([path])[0].collection
+    if "train" not in collection.split_names():
+        raise Refusal(
+            f"{path}: the collection has no split train, and negatives are mined for training queries. Give it one, "
+            "and let `teleport new` write the file again."
+        )
     experiments = list(read_mapping(method).get("experiments") or {})
     if len(experiments) != 1:
         raise Refusal(f"{method} has {len(experiments)} experiments. Give a file with one, such as {METHOD}.")

@@ -15,11 +15,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import yaml
 
-from commands.encoding import cut_of_rows, sentence
+from commands.encoding import cut_of_rows, sentence, split_words
 from commands.hub_data import fetch_dataset
 from commands.methods import method_file, method_text
 from commands.pairs.convert import convert
 from commands.pairs.find import SUFFIXES, tables_of
+from commands.pairs.judged import convert_judged, judged_tables
 from teleport.collection import corpus as corpus_stage
 from teleport.collection import records
 from teleport.collection import split as split_stage
@@ -50,7 +51,8 @@ BY_CHARACTERS = "bm25: {terms: characters} # words would be whole sentences"
 LEAST_POOL = 50  # passages among which a dev query ranks its positives
 DEPTH = Evaluation().depth
 MEASURES = ("nDCG@10", "RR@10", "R@100", "R@1000")  # those that look as far as the whole collection say nothing
-OF_SPLIT = r"(?:queries|qrels)\.(.+)\.tsv"  # a file of the source `folder`
+# How the files of queries and of judgments may be called. Splits may share queries.tsv, and have BEIR's folder qrels.
+LAYOUTS = {"queries": ("queries.tsv", "queries.*.tsv"), "qrels": ("qrels.tsv", "qrels.*.tsv", "qrels/*.tsv")}
 DEV_NAMES = ("dev", "valid", "validation", "val")
 
 
@@ -81,11 +83,12 @@ class Roles(NamedTuple):
     why: str
 
 
-def new(name, folder, home, test=(), dev=None, method=None):
+def new(name, folder, home, test=(), dev=None, method=None, columns=(None, None)):
     """Write config/NAME.yaml for the collection in `folder` (Path); returns (its path, sentences on the collection).
 
     home: the folder of the repository; test, dev: the splits that the table reports, and the one that chooses the
-    checkpoint, if their names do not say so; method: a file of config/methods, instead of the template's recipe.
+    checkpoint, if their names do not say so; method: a file of config/methods, instead of the template's recipe;
+    columns: of questions and of passages in a table of pairs, if their names do not say so.
 
     If the folder does not divide its queries for training, dev and test, the judgments are divided in files below
     data/NAME-divided, a folder that must not exist yet: nothing is written to `folder`. The tables of
@@ -106,10 +109,7 @@ def new(name, folder, home, test=(), dev=None, method=None):
         if str(folder).startswith("hub:"):
             folder, origin, said = fetch_dataset(str(folder), hub := Path("data", f"{name}-hub"))
             made, fetched = [hub], [said]
-        given_form = beir if records.found(folder / "corpus.jsonl") else tables
-        if given_form is tables and not records.found(folder / "corpus.tsv") and (found := tables_of(folder)):
-            given_form = partial(pairs, found)
-        source, given, roles, notes, divided = given_form(own, folder, test, dev)
+        source, given, roles, notes, divided = reader_of(folder, own, columns)(own, folder, test, dev)
         if divided:
             require_output(own, folder=True)
             made.append(own)
@@ -128,10 +128,12 @@ def new(name, folder, home, test=(), dev=None, method=None):
                 text = re.sub(r"^evaluation:\n", rf"\g<0>  {IGNORED}\n", text, count=1, flags=re.MULTILINE)
                 notes.append(f"{same_text[split]} queries of {split} have the text of a passage. {IGNORED_SAID}")
                 break
-        if has_no_spaces(source):
+        if unspaced := has_no_spaces(source):
             text += f"\n{BY_CHARACTERS}\n"
             notes.append("The texts have no spaces between words, so BM25 counts characters and pairs of neighbours.")
-        notes += [roles.why, encoding_said(Plan(*load(yaml.safe_load(text))).encoder, source)]
+        encoder = Plan(*load(yaml.safe_load(text))).encoder
+        notes += [roles.why, encoding_said(encoder, source)]
+        notes += [] if unspaced else split_words(encoder, form(source.source).corpus(source))
         write_text(path, text)
     except BaseException:
         for each in made:
@@ -151,6 +153,18 @@ def new(name, folder, home, test=(), dev=None, method=None):
         notes.append(f"warning: searches return {counts['passages']} passages, not {DEPTH}: there are no more.")
     notes += [f"warning: {said[:1].lower()}{said[1:]}" for said in shared]
     return path, notes
+
+
+def reader_of(folder, own, columns):
+    """Which of `beir`, `tables` and `written` reads FROM; the arguments are those of `new`."""
+    reader = beir if records.found(folder / "corpus.jsonl") else tables
+    if found := judged_tables(folder):
+        reader = partial(written, found.qrels, partial(convert_judged, found), found.of_train)
+    elif reader is tables and not records.found(folder / "corpus.tsv") and (found := tables_of(folder)):
+        return partial(written, found, partial(convert, found, own, columns), "train.jsonl")
+    if any(columns):
+        raise Refusal(f"{folder} is no table of pairs, so --question and --passage have no use. Leave them out.")
+    return reader
 
 
 def checked_counts(source, given):
@@ -259,24 +273,16 @@ def flow(value):
 
 
 def tables(own, folder, test, dev):
-    """(source, source before judgments are divided, Roles, sentences on what is drawn, what writes it): corpus.tsv;
-    queries and judgments by split, or in a file each.
+    """(source, source before judgments are divided, Roles, sentences on what is drawn, what writes it): corpus.tsv,
+    with queries and judgments as `LAYOUTS` calls them.
 
     own: the folder of what is drawn; the last value takes the folder to write to, and is None where nothing is drawn.
     """
     corpus = records.found(folder / "corpus.tsv")
     if not corpus:
         raise Refusal(no_collection(folder))
-    if records.found(folder / "queries.tsv"):
-        names = (path.name for path in sorted(folder.iterdir()))
-        if other := next((name for name in names if re.fullmatch(OF_SPLIT, name.removesuffix(".gz"))), None):
-            raise Refusal(f"{folder} has queries.tsv and also {other}, a split's file. Remove one or the other.")
-        files = {"": [folder / f"{role}.tsv" for role in ("queries", "qrels")]}
-    else:
-        names = records.split_names(folder, "(?:queries|qrels).*.tsv", "FROM")
-        files = {split: [folder / f"{role}.{split}.tsv" for role in ("queries", "qrels")] for split in names}
-    files = {split: [records.existing(path, "FROM") for path in paths] for split, paths in files.items()}
-    roles, notes, write = roles_of(list(files), folder, test, dev, "queries.train.tsv and qrels.train.tsv"), [], None
+    files, training = files_of(folder)
+    roles, notes, write = roles_of(list(files), folder, test, dev, training), [], None
     given = tsv(corpus, files | ({"train": files[roles.divided]} if roles.divided is not None else {}))
     if roles.divided is not None:
         queries, qrels = files.pop(roles.divided)
@@ -285,6 +291,40 @@ def tables(own, folder, test, dev):
     if answers := sorted(path.name for path in folder.glob("answers.*.jsonl*")):
         notes.append(f"{', '.join(answers)}: not read here; `source: folder` of config/README.md reads answers.")
     return tsv(corpus, files), given, roles, notes, write
+
+
+def files_of(folder):
+    """({split: [queries, judgments]}, how those of train are called) of a folder of tables; the split is "" if no file
+    names one."""
+    queries = layout_of(folder, "queries") or "queries.*.tsv"
+    of_split = "*" in queries
+    qrels = layout_of(folder, "qrels") or "qrels.tsv"
+    if of_split and qrels == "qrels.tsv":
+        qrels = "qrels.*.tsv"
+    if "/" in qrels:
+        names = records.split_names(folder / "qrels", "*.tsv", "FROM")
+    elif "*" in qrels:
+        names = records.split_names(folder, "(?:queries|qrels).*.tsv" if of_split else qrels, "FROM")
+    else:
+        names = [""]
+    both = (queries, qrels)
+    files = {
+        split: [records.existing(folder / pattern.replace("*", split), "FROM") for pattern in both] for split in names
+    }
+    return files, " and ".join(pattern.replace("*", "train") for pattern in both if "*" in pattern)
+
+
+def layout_of(folder, role):
+    """The pattern in LAYOUTS that the files of a role have in a folder; None without such files. Raises Refusal where
+    files of two patterns are there."""
+    there = {}
+    for pattern in LAYOUTS[role]:
+        paths = sorted(path for end in ("", ".gz") for path in folder.glob(f"{pattern}{end}"))
+        there |= {pattern: paths[0].relative_to(folder)} if paths else {}
+    if len(there) > 1:
+        one, other = list(there.values())[:2]
+        raise Refusal(f"{folder} has {one} and also {other}. Remove one or the other.")
+    return next(iter(there), None)
 
 
 def no_collection(folder):
@@ -329,20 +369,22 @@ def beir(own, folder, test, dev):
     return Beir(source="beir", path=str(own)), given, roles, notes, write_with_links
 
 
-def pairs(found, own, folder, test, dev):
-    """Return the same as `tables`, for questions with their passages, {split: `Table`s} of commands.pairs, which become
-    BEIR's form."""
-    roles, notes = roles_of(list(found), folder, test, dev, "train.jsonl"), []
+def written(found, convert, training, own, folder, test, dev):
+    """Return the same as `tables`, for {split: `Table`s} of commands.pairs, which become BEIR's form. convert: a
+    function of the folder to write to and of what draws splits, which returns sentences; training: how the file of a
+    split `train` is called"""
+    roles, notes = roles_of(list(found), folder, test, dev, training), []
 
     def draw(questions):
         if roles.divided is None:
             return {"train": questions}
-        splits, said = drawn(questions, folder, roles, found, "train.jsonl, dev.jsonl, test.jsonl")
+        files = ", ".join(training.replace("train", split) for split in ("train", "dev", "test"))
+        splits, said = drawn(questions, folder, roles, found, files)
         notes.append(f"{said}.")
         return splits
 
     source = Beir(source="beir", path=str(own))
-    return source, source, roles, notes, lambda part: notes.extend(convert(found, part, own, draw))
+    return source, source, roles, notes, lambda part: notes.extend(convert(part, draw))
 
 
 def roles_of(names, folder, test, dev, training):
@@ -351,7 +393,8 @@ def roles_of(names, folder, test, dev, training):
     training: how the files of a split `train` are called. A set that is not called train is never divided. Raises
     Refusal where more than one guess would do.
     """
-    have = f"{folder} has the splits {', '.join(names)}" if any(names) else f"{folder} has one file of queries"
+    named = f"{folder} has the split{'' if len(names) == 1 else 's'} {', '.join(names)}"
+    have = named if any(names) else f"{folder} has one file of queries"
     undivided = len(names) == 1 and names[0] in ("", "train") and not test
     drawn = ("train", "dev") if undivided else ("train",)
     if unknown := [split for split in (*test, *filter(None, [dev])) if split not in (*names, *drawn)]:

@@ -26,11 +26,13 @@ SCORES = ("scores", "score", "pos_scores", "neg_scores", "positive_score", "nega
 TITLES = ("title", "passage_title", "doc_title", "positive_title")
 TEXT_KEYS = ("text", "contents", "content", "passage", "body")
 ID_KEYS = ("docid", "doc_id", "_id", "id", "passage_id", "pid")
+SAID = "as you say"
 MOST_NEGATIVES = 10_000  # of a question: a longer list is a corpus, and is in every line of the file
 
 
 class Columns(NamedTuple):
-    """The columns of a table by what they are for (names, or None); negatives, scores, unused: tuples of names."""
+    """The columns of a table by what they are for (names, or None); negatives, scores, unused: tuples of names; margin:
+    whether the scores are those of a positive over its negatives"""
 
     question: str
     passage: str
@@ -39,7 +41,8 @@ class Columns(NamedTuple):
     grade: str | None
     scores: tuple
     unused: tuple
-    by_order: bool
+    why: str
+    margin: bool = False
 
     @property
     def used(self):
@@ -47,9 +50,9 @@ class Columns(NamedTuple):
         return {self.question, self.passage, self.title, *self.negatives, self.grade, *self.scores} - {None}
 
     def __str__(self):
-        why = "by order" if self.by_order else "by name"
-        said = f"{self.question!r} is the question, {self.passage!r} its passage ({why})"
-        rest = {"title": [self.title], "negatives": self.negatives, "grade": [self.grade], "scores": self.scores}
+        said = f"{self.question!r} is the question, {self.passage!r} its passage ({self.why})"
+        scores = "margins of the positive over a negative, as MarginMSELoss takes them" if self.margin else "scores"
+        rest = {"title": [self.title], "negatives": self.negatives, "grade": [self.grade], scores: self.scores}
         rest["not used"] = self.unused
         for what, names in rest.items():
             names = [name for name in names if name]
@@ -77,10 +80,15 @@ class Example(NamedTuple):
     negatives: list
 
 
-def columns_of(path, record, place, may_be_by_order=True):
-    """The `Columns` of a table by a first record of it. Raises Refusal where nothing says what is what."""
-    pick, by_order = partial(picked, record), False
-    question, passage = pick(QUESTIONS), pick(PASSAGES)
+def columns_of(path, record, place, may_be_by_order=True, given=(None, None)):
+    """The `Columns` of a table by a first record of it. given: the names of the columns of questions and passages,
+    where the user says them. Raises Refusal where nothing says what is what."""
+    pick, why = partial(picked, record), SAID if any(given) else "by name"
+    for option, name in zip(("--question", "--passage"), given, strict=True):
+        if name is not None and name not in record:
+            have = ", ".join(map(repr, record)) or "none"
+            raise Refusal(f"{path}, {place}: {option} {name}: the columns are {have}. Name one of them.")
+    question, passage = given[0] or pick(QUESTIONS), given[1] or pick(PASSAGES)
     negatives = [name for name in record if re.fullmatch(NEGATIVES, spelled(name))]
     if not (question and passage):
         texts = [name for name, value in record.items() if isinstance(value, str)]
@@ -89,17 +97,19 @@ def columns_of(path, record, place, may_be_by_order=True):
             lacks += [] if passage else ["its passage (positive, passage, text)"]
             have = ", ".join(map(repr, record)) or "none"
             raise Refusal(
-                f"{path}, {place}: none of the keys is {' or '.join(lacks)}; there are {have}. Rename those that are."
+                f"{path}, {place}: none of the keys is {' or '.join(lacks)}; there are {have}. Say which ones are, "
+                "with --question KEY --passage KEY, or rename them."
             )
         question, passage = texts
-        by_order = True
+        why = "by order"
     title = pick(TITLES) if isinstance(record[passage], str) else None
     title = title if title not in (question, passage) else None
     scores = [pick([name]) for name in SCORES if pick([name])] if negatives else []
     grade = pick(GRADES) if not negatives else None
     used = {question, passage, title, *negatives, grade, *scores}
     unused = tuple(name for name in record if name not in used)
-    return Columns(question, passage, title, tuple(negatives), grade, tuple(scores), unused, by_order)
+    columns = Columns(question, passage, title, tuple(negatives), grade, tuple(scores), unused, why)
+    return columns._replace(margin=any(is_margin(columns, record, key) for key in scores))
 
 
 def examples(path, columns, rows, wrong):
@@ -112,7 +122,9 @@ def examples(path, columns, rows, wrong):
                 raise Problem(f"{missing[0]!r} is missing, which the first line has; this one has {keys}. Use the same "
                               "keys in all lines")  # fmt: skip
             if other := next((name for name in record if name not in known), None):
-                if other not in columns.unused and set(columns_of(path, record, place).used) - set(columns.used):
+                given = (columns.question, columns.passage) if columns.why == SAID else (None, None)
+                used = columns_of(path, record, place, given=given).used if other not in columns.unused else set()
+                if used - known:
                     raise Problem(f"the key {other!r}, which the first line does not have. Use the same keys in all "
                                   "lines")  # fmt: skip
                 known.add(other)
@@ -218,13 +230,23 @@ def grade_of(value, key):
     return int(number)
 
 
+def is_margin(columns, record, key):
+    """Whether a score is the label that sentence-transformers' MarginMSELoss takes: a number per negative, how much
+    more the teacher gives the positive, in a table whose positive is one text."""
+    others = sum(len(in_list(record.get(name))) for name in columns.negatives)
+    own = isinstance(record[columns.passage], str) and spelled(key) in ("score", "scores")
+    return own and len(in_list(record.get(key))) == others > 0
+
+
 def with_scores(columns, record, passages, negatives):
-    """(passages, negatives) with the scores of a teacher, where the table has them: of both kinds in a list, or apart.
-    Raises Problem where there are not as many as passages."""
+    """(passages, negatives) with the scores of a teacher, where the table has them: of both kinds in a list, or apart;
+    by a margin, the positive has 0. Raises Problem where there are not as many as passages."""
     for key in columns.scores:
         values = [number_of(value, key) for value in in_list(record.get(key))]
         if not values:
             continue
+        if is_margin(columns, record, key):
+            values = [0.0, *(-value for value in values)]
         both = (len(passages), len(negatives))
         of_both = both if len(values) == sum(both) else (0, both[1])
         ends = {"pos": (both[0], 0), "neg": (0, both[1])}

@@ -76,7 +76,8 @@ class Collection:
                 self.counts["own"] += 1  # it would be found at once
                 continue
             docid = self.add_passage(passage, wrong)
-            self.counts["repeated"] += judged.get(docid) == passage.grade
+            # A triplet repeats its pair with another negative.
+            self.counts["repeated"] += judged.get(docid) == passage.grade and not example.negatives
             judged[docid] = max(passage.grade, judged.get(docid, 0))
             if passage.score is not None:
                 self.scores[question, docid] = passage.score
@@ -111,19 +112,20 @@ class Faults:
             raise Refusal(f"{self.path}: {self.total:,} records are wrong. The first {len(self.first)}:{shown}")
 
 
-def convert(tables, folder, own, draw):
+def convert(tables, own, given, folder, draw):
     """Write the collection of `tables` ({split: `Table`s}) to a new folder; returns a paragraph (list of one str) on
     what was read and how.
 
     own: what the folder will be called; draw: takes the ids of the questions of `train` and returns {split: set of ids}
-    of those that they are divided into. Raises Refusal for the wrong records of the first file that has some.
+    of those that they are divided into; given: as `columns_of` takes it. Raises Refusal for the wrong records of the
+    first file that has some.
     """
     said = []
     folder.mkdir()
     with Collection(folder) as collection:
         for split, files in tables.items():
             for table in files:
-                said.append(read(table, split, collection))
+                said.append(read(table, split, collection, given))
         collection.drop_unanswered()
     judged = {split: dict(questions) for split, questions in collection.judged.items()}
     whole = judged.pop("train", {})
@@ -135,8 +137,8 @@ def convert(tables, folder, own, draw):
     return [" ".join(said + sentences(collection, write_negatives(folder, collection, judged), own))]
 
 
-def read(table, split, collection):
-    """Add the examples of one `Table` to a `Collection`; returns a sentence on it."""
+def read(table, split, collection, given):
+    """Add the examples of one `Table` to a `Collection`; returns a sentence on it. given: as `columns_of` takes it"""
     faults = Faults(table.path)
     rows = table.form.rows(table.path, faults.note)
     first = next(rows, None)
@@ -144,13 +146,13 @@ def read(table, split, collection):
         faults.refuse()
         raise Refusal(f"{table.path}: no record. Give a file with at least one question and its passage.")
     place, record = first
-    if texts.names_text(record, table.path.parent):
+    if not any(given) and texts.names_text(record, table.path.parent):
         if not collection.texts:
             collection.add_texts(table.path.parent)
         found = texts.examples(table.path, chain([first], rows), collection.texts, faults.note)
         said = "questions about the files beside it"
     else:
-        columns = columns_of(table.path, record, place, table.form.BY_ORDER)
+        columns = columns_of(table.path, record, place, table.form.BY_ORDER, given)
         found, said = examples(table.path, columns, chain([first], rows), faults.note), str(columns)
     number = 0
     for example in found:

@@ -18,7 +18,10 @@ from teleport.settings.section import not_bool
 
 # The modules that are computed here, in the order in which they may follow each other.
 MODULES = ("Transformer", "Pooling", "Dense", "LayerNorm", "Normalize")
-ACTIVATIONS = ("Identity", "Tanh")  # classes of torch.nn behind a linear layer without a LayerNorm
+# Classes of torch.nn behind a linear layer without a LayerNorm: one number from one number, without weights and draws.
+# sentence-transformers' Dense writes no arguments, and makes them by their names alone.
+ACTIVATIONS = ("Identity", "Tanh", "ReLU", "ReLU6", "LeakyReLU", "ELU", "CELU", "SELU", "GELU", "SiLU", "Mish")
+ACTIVATIONS += ("Sigmoid", "LogSigmoid", "Hardsigmoid", "Hardswish", "Hardtanh", "Softplus", "Softsign", "Tanhshrink")
 # By today's and older names.
 POOLINGS = {"cls": "cls", "mean": "mean", "lasttoken": "last"}
 POOLINGS |= {"cls_token": "cls", "mean_tokens": "mean"}

@@ -24,8 +24,8 @@ LEAST_QUERIES = 2000  # for each process, which takes a second to start
 BLOCK_QUERIES = 1024  # searched at a time, after which a killed run can go on
 MANY_WITHOUT_TERMS = 0.05  # of the queries
 ADVICE = {
-    "words": "Terms are words between spaces and marks: in a language without spaces, such as Chinese, hardly one "
-    "comes twice. Set bm25.terms to characters, or to subwords.",
+    "words": "The passages do not have their words. Set bm25.terms to characters, or to subwords, if the language has "
+    "no spaces between words, such as Chinese.",
     "characters": "Are queries and passages in one language?",
     "subwords": "Are queries and passages in one language, and has the encoder's tokenizer their script? Else set "
     "bm25.terms to characters.",
