@@ -99,7 +99,7 @@ UNUSABLE, NOT_GIVEN = "torch cannot compute on the leased", "this cluster job ne
 GOES_ON = "the settings of the"
 
 
-@pytest.mark.ci(1)
+@pytest.mark.ci(0)
 @pytest.mark.parametrize(
     ("visible", "options", "cpu_meant", "said"),
     [

@@ -14,6 +14,7 @@ from browser import Browser, require_chromium
 from page_world import MARKUP, episode, pools, record, report
 from runs_world import runs_world
 
+pytestmark = pytest.mark.ci(0)
 MOST_CLICKS = 3  # from the first page to an answer
 
 
@@ -89,6 +90,7 @@ def figure(title):
     return f"[...document.querySelectorAll('figure')].find((each) => each.textContent.includes({json.dumps(title)}))"
 
 
+@pytest.mark.ci(1)
 def test_is_b_better_than_a_and_where(opened, marked):
     """From the matrix to the two systems, and to a query with both top tens."""
     go, browser = opened
@@ -419,6 +421,7 @@ def test_texts_with_markup_are_shown_as_text(opened, marked):
     assert {request.split(":")[0] for request in browser.requests} <= {"file", "data", "about", "blob"}
 
 
+@pytest.mark.ci(1)
 @pytest.mark.parametrize("width", [400, 1400])
 def test_nothing_is_wider_than_the_window(opened, width):
     go, browser = opened

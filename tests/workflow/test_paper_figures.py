@@ -30,6 +30,7 @@ from teleport.running.job import Job
 from teleport.running.run import run
 from teleport.settings.read import load_files
 
+pytestmark = pytest.mark.ci(0)
 TABLE = {
     "title": "Toy bars",
     "source": "nowhere",

@@ -277,6 +277,7 @@ def test_alpha_there_and_back(world):
     assert len(messages) == 4
 
 
+@pytest.mark.ci(0)
 def test_a_new_experiment_runs_only_what_it_does_not_share(world):
     world.config["experiments"]["beta-0.3"] = {"negatives": {"beta": 0.3}}
     assert world.would_run()[0] == episodes(1)

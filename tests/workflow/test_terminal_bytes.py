@@ -197,7 +197,7 @@ CAUSES = {
 IN_CI = [killed, interrupted, bad_line]
 
 
-@pytest.mark.ci(1)
+@pytest.mark.ci(0)
 @pytest.mark.parametrize(
     "disturb", [pytest.param(each, marks=[] if each in IN_CI else pytest.mark.slow) for each in CAUSES]
 )

@@ -243,6 +243,7 @@ def test_a_bad_configuration_is_refused_by_the_dry_run_without_a_traceback(world
     assert message in text and "Traceback" not in text and "Job stats" not in text
 
 
+@pytest.mark.ci(0)
 def test_settings_are_data_for_the_shell(world):
     """A label or path with quotes, spaces and substitutions reaches the commands as it is and is not executed."""
     strange = 'it\'s $(touch hacked) `touch hacked` "{x}" ; touch hacked'
