@@ -140,7 +140,6 @@ def mean_of(drawn, evaluate):
     return manifest["facts"]["means"]["RR@10"]
 
 
-@pytest.mark.ci(0)
 def test_every_figure_is_drawn_and_has_its_data_beside_it(drawn):
     folder, names = drawn.folder / "figures", drawn.names
     planes = ("ance-tele-start", "ance-tele")
@@ -155,7 +154,6 @@ def test_every_figure_is_drawn_and_has_its_data_beside_it(drawn):
     assert all((folder / f"{name}.{suffix}").is_file() for name in tables for suffix in ("md", "tex", "csv"))
 
 
-@pytest.mark.ci(0)
 def test_a_map_has_what_each_system_found_and_the_relevant_passages(drawn):
     tele = experiment(drawn, "tele")
     searches = {"ANCE-Tele": stage(drawn, tele["runs"][-1]["test"]), "BM25": None}
@@ -254,7 +252,6 @@ def test_cases_are_the_largest_wins_and_losses(drawn):
     assert f"{len(SPLITS['test'])} test queries: ANCE-Tele wins" in text
 
 
-@pytest.mark.ci(1)
 @pytest.mark.parametrize(
     "figure, said",
     [
