@@ -57,8 +57,8 @@ def run(job):
     if settings.has_texts:
         facts["same_text"] = len(np.unique(pairs[0]))
         if count := facts["same_text"]:
-            remedy = "evaluation.ignore_own_text leaves it out of their results"
-            log.warning("%d queries of %s have the text of a passage, which they find first; %s", count, name, remedy)
+            otherwise = "they find it first, unless evaluation.ignore_own_text is true"
+            log.warning("%d queries of %s have the text of a passage: %s", count, name, otherwise)
     return facts
 
 
