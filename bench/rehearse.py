@@ -121,8 +121,8 @@ def scaled(node, share, segments=None, key=None):
         return [scaled(value, share, segments) for value in node]
     if key == "learning_rate" and node is not None:
         return RATE_SHARE * float(node)  # YAML reads 5e-6 as a text
-    if key == "m" and node:  # parts of a product quantiser divide the dimensions
-        return max(part for part in range(1, HIDDEN + 1) if HIDDEN % part == 0 and part <= node)
+    if key in ("index", "search_index") and str(node).startswith("PQ"):  # its parts divide the dimensions
+        return f"PQ{max(part for part in range(1, HIDDEN + 1) if HIDDEN % part == 0 and part <= int(node[2:]))}"
     if key == "repeat" and segments:
         return min(node, segments - 1)  # behind an entry of its own
     if key == "epochs" and segments:

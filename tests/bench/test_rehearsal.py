@@ -91,8 +91,10 @@ def test_steps_that_are_stated_are_as_many_as_the_questions_and_rates_are_too_lo
 
 def test_parts_of_a_product_quantiser_divide_the_miniature_s_dimensions():
     rehearse = importlib.import_module("rehearse")
-    found = [rehearse.scaled({"index": {"m": m}}, 1.0)["index"]["m"] for m in (6, 12, 24, 48, 96)]
-    assert found == [4, 8, 16, 32, 32]
+    for key in ("index", "search_index"):
+        found = [rehearse.scaled({key: f"PQ{parts}"}, 1.0)[key] for parts in (6, 12, 24, 48, 96)]
+        assert found == ["PQ4", "PQ8", "PQ16", "PQ32", "PQ32"]
+    assert rehearse.scaled({"search_index": "Flat", "mining": {"index": None}}, 1.0)["search_index"] == "Flat"
 
 
 def test_every_paper_configuration_is_rehearsed():
