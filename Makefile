@@ -3,7 +3,8 @@
 PYTHON ?= python3
 override VENV := .venv/bin
 CORES ?= all
-# What `make test` runs, and by how many processes at a time; how many bad inputs of each reader `make test-faults` draws.
+# What `make test` runs; how many processes run tests at a time, slow ones too; how many bad inputs of each reader
+# `make test-faults` draws.
 TESTS ?= not slow and not rest and not gpu and not slurm
 WORKERS ?= 2
 CASES ?= 250
@@ -37,7 +38,7 @@ lint: .venv/installed  ## ruff, snakefmt, Snakemake's own lint, and where Node.j
 	@for file in workflow_scripts/teleport/report/page/assets/*.js; do \
 	if command -v node > /dev/null; then node --check $$file || exit 1; fi; done
 
-test-slow: .venv/installed  ## the tests that take minutes
+test-slow: .venv/installed  ## the tests that take minutes, and the cases that `make test` leaves out
 	$(VENV)/python -m pytest -n $(call quoted,WORKERS) --dist loadfile -m "(slow or rest) and not gpu and not slurm"
 
 test-gpu: .venv/installed  ## the tests that need a CUDA device

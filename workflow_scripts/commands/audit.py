@@ -61,6 +61,10 @@ def audit(path, by=None, margin=MARGIN, like=LIKE):
     share whose text is that of a positive of the query; repeats: share that the query has already; passages: different
     ones; entropy_bits: of how often each is drawn, log2(passages) where all are drawn alike; queries_per_passage: mean
     """
+
+    def of(mined):
+        return audited(scored_by(by, mined) if by else mined, margin, like)
+
     if path.is_dir():
         from teleport.negatives.export import Pools
 
@@ -68,10 +72,8 @@ def audit(path, by=None, margin=MARGIN, like=LIKE):
         if (kind := stage.manifest["kind"]) not in ("merge", "relabel"):
             raise Refusal(f"{path} is a stage of kind {kind}. Give a merge or relabel stage, or a file of negatives.")
         with TemporaryDirectory() as folder:
-            mined = Pools(stage, input_of(stage, "corpus"), input_of(stage, "split.train"), folder).mined()
-            return audited(scored_by(by, mined) if by else mined, margin, like)
-    mined = map(require_passages, FORMS[form_of(path)].read(path))
-    return audited(scored_by(by, mined) if by else mined, margin, like)
+            return of(Pools(stage, input_of(stage, "corpus"), input_of(stage, "split.train"), folder).mined())
+    return of(map(require_passages, FORMS[form_of(path)].read(path)))
 
 
 def form_of(path):

@@ -369,10 +369,10 @@ def beir(own, folder, test, dev):
     return Beir(source="beir", path=str(own)), given, roles, notes, write_with_links
 
 
-def written(found, convert, training, own, folder, test, dev):
-    """Return the same as `tables`, for {split: `Table`s} of commands.pairs, which become BEIR's form. convert: a
-    function of the folder to write to and of what draws splits, which returns sentences; training: how the file of a
-    split `train` is called"""
+def written(found, write, training, own, folder, test, dev):
+    """Return the same as `tables`, for {split: `Table`s} of commands.pairs, which become BEIR's form. write: a function
+    of the folder to write to and of what draws splits, which returns sentences; training: the name of the file of a
+    split `train`"""
     roles, notes = roles_of(list(found), folder, test, dev, training), []
 
     def draw(questions):
@@ -384,7 +384,7 @@ def written(found, convert, training, own, folder, test, dev):
         return splits
 
     source = Beir(source="beir", path=str(own))
-    return source, source, roles, notes, lambda part: notes.extend(convert(part, draw))
+    return source, source, roles, notes, lambda part: notes.extend(write(part, draw))
 
 
 def roles_of(names, folder, test, dev, training):

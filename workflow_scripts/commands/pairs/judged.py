@@ -61,6 +61,7 @@ def tables_in(folder):
 def convert_judged(found, folder, draw):
     """Write the collection of `JudgedTables` to a new folder; returns a sentence (list of one) on it. draw: as for
     `convert.convert`. Raises Refusal for the wrong records of the first file that has some."""
+    folder.mkdir()
     write_lines(folder / "corpus.jsonl", found.corpus, passage_of)
     write_lines(folder / "queries.jsonl", found.queries, query_of)
     judged = {
@@ -79,20 +80,21 @@ def convert_judged(found, folder, draw):
 
 def write_lines(path, tables, record_of):
     """Write what `record_of` makes of the records of tables as JSON lines."""
-    rows = (record for table in tables for record in records_of(table, record_of))
-    write_text(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+    with open(path, "w", encoding="utf-8") as file:  # the folder goes if a record is wrong
+        for table in tables:
+            for record in records_of(table, record_of):
+                file.write(json.dumps(record, ensure_ascii=False) + "\n")
 
 
 def records_of(table, record_of):
-    """What `record_of` makes of each record of a `Table` (list). Raises Refusal for those that are wrong."""
-    faults, made = Faults(table.path), []
+    """Yield what `record_of` makes of each record of a `Table`. Raises Refusal at its end for those that are wrong."""
+    faults = Faults(table.path)
     for place, record in table.form.rows(table.path, faults.note):
         try:
-            made.append(record_of(record))
+            yield record_of(record)
         except Problem as problem:
             faults.note(place, str(problem))
     faults.refuse()
-    return made
 
 
 def passage_of(record):

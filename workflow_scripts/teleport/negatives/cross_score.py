@@ -78,13 +78,18 @@ def score_pairs(model, tokenizer, pairs, settings, device):
     )
     lengths = np.array([len(ids) for ids in encoded["input_ids"]])
     order, scores = np.argsort(-lengths, kind="stable"), np.empty(len(pairs), np.float32)
-    logits_of = packed_logits if model.config.model_type in HEADS else padded_logits
+    if packs := model.config.model_type in HEADS:
+        model.set_attn_implementation(PACKED)
     start = 0
     while start < len(order):
         size = max(1, TOKEN_BUDGET["encode"][device.type] // int(lengths[order[start]]))
         own = order[start : start + size]
         batch = {name: [each[i] for i in own] for name, each in encoded.items()}
-        logits = logits_of(model, tokenizer, batch, device).squeeze(1).float()
+        if packs:
+            logits = packed_logits(model, batch, device)
+        else:
+            logits = model(**tokenizer.pad(batch, return_tensors="pt").to(device)).logits
+        logits = logits.squeeze(1).float()
         scores[own] = (logits.sigmoid() if settings.sigmoid else logits).cpu().numpy()
         start += size
     return scores
@@ -99,9 +104,9 @@ HEADS = {
 }
 
 
-def packed_logits(model, _, batch, device):
-    """float [pairs, 1], of pairs as one row of tokens. batch: {input of the tokenizer: a list for each pair}"""
-    model.set_attn_implementation(PACKED)
+def packed_logits(model, batch, device):
+    """float [pairs, 1], of pairs as one row of tokens. model: one of HEADS whose attention is PACKED; batch: {input of
+    the tokenizer: a list for each pair}"""
     lengths = np.array([len(ids) for ids in batch["input_ids"]])
     ids = np.concatenate(batch["input_ids"])
     inputs = {"input_ids": ids, "position_ids": positions(ids, lengths, model.config)}
@@ -111,8 +116,3 @@ def packed_logits(model, _, batch, device):
     packing = Packing.of(lengths, device)
     hidden = model.base_model(**inputs, packing=packing).last_hidden_state[0]
     return HEADS[model.config.model_type](model, hidden[packing.offsets[:-1].long(), None])
-
-
-def padded_logits(model, tokenizer, batch, device):
-    """As `packed_logits`, of pairs that are padded to the longest."""
-    return model(**tokenizer.pad(batch, return_tensors="pt").to(device)).logits

@@ -53,8 +53,8 @@ def train(stage, counts, place):
         texts = settings.dev.queries * bool(queries), settings.dev.passages * bool(passages)  # at most
         flop += (1 + -(-steps // training.evaluate_every)) * forward(*texts)
     trained = min(encoders, len(training.trains))
-    changing = 4 * encoder.trained_parameters(shape, settings.lora) * trained
-    flop = max(flop, steps * UPDATE_FLOP * changing / 4)  # the more of the two where there are few layers
+    parameters = encoder.trained_parameters(shape, settings.lora) * trained
+    flop, changing = max(flop, steps * UPDATE_FLOP * parameters), 4 * parameters  # updates: with few layers the most
     # Weights, a copy of them in 16 bits, gradients and the two moments of AdamW; what the backward pass needs.
     kept = activation_bytes(shape, at_once, training.precision != "fp32")
     if training.gradient_checkpointing:  # of one layer all, of each what enters it
