@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
-from commands.encoding import cut_of_rows, encodings_said, split_words
+from commands.encoding import cut_of_first, encodings_said, first_encodings, split_words
 from commands.forecast.counts import token_maps
 from encoder_world import source_folder
 from teleport.plan.plan import Plan
@@ -84,7 +84,9 @@ def test_a_passage_of_megabytes_is_not_tokenised_whole(said, monkeypatch):
 
     monkeypatch.setattr("tokenizers.Tokenizer", SimpleNamespace(from_file=Counting))
     rows = [(1, "d1", "", "word " * 10**6), (2, "d2", "", "word")]
-    assert cut_of_rows(encoder, rows) == "; 50% of the first 2 passages are longer and are cut"
+    assert (
+        cut_of_first(encoder, *first_encodings(encoder, rows)) == "; 50% of the first 2 passages are longer and are cut"
+    )
     assert max(lengths) <= 16 * 100
 
 
@@ -96,6 +98,6 @@ ENGLISH = "Research libraries carefully keep manuscripts and charters of the mid
 def test_words_that_the_tokenizer_splits_are_said(text, warned):
     """As another language under an English encoder, which was taken without a word. Punctuation splits no word."""
     config, experiments = load({"collection": {"source": "apidocs", "packages": ["numpy"]}, "episodes": []} | START)
-    said = split_words(Plan(config, experiments).encoder, [(1, "d1", "", text)] * 3)
+    said = split_words(*first_encodings(Plan(config, experiments).encoder, [(1, "d1", "", text)] * 3))
     assert bool(said) is warned
     assert not said or "may not know their language" in said[0] and float(said[0].split("into ")[1].split()[0]) > 1.7

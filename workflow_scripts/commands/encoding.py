@@ -59,19 +59,17 @@ def cut_of_tokens(encoder, plan, name):
     return ""
 
 
-def cut_of_rows(encoder, rows):
-    """How many of the first passages of `rows` (line, id, title, text) are cut, by the checkpoint's tokenizer; "" where
-    it has none in one file."""
+def cut_of_first(encoder, texts, encodings):
+    """How many of the first passages are cut, of what `first_encodings` returns; "" without a tokenizer."""
     most = encoder.chunks * encoder.max_passage_tokens
-    texts, encodings = first_encodings(encoder, rows)
     cut = sum(len(encoding.ids) > most for encoding in encodings)
     return f"; {cut / len(texts):.0%} of the first {len(texts)} passages are longer and are cut" if encodings else ""
 
 
-def split_words(encoder, rows):
-    """A warning (list of one str) if the checkpoint's tokenizer splits most words of the first passages of `rows`, as
-    an English one does with German; [] otherwise. It says nothing of scripts without spaces between words."""
-    texts, encodings = first_encodings(encoder, rows)
+def split_words(texts, encodings):
+    """A warning (list of one str) if the checkpoint's tokenizer splits most words of the first passages, of what
+    `first_encodings` returns, as an English one does with German; [] otherwise. It says nothing of scripts without
+    spaces between words."""
     words = sum(len(re.findall(r"\w+", text)) for text in texts)
     inside = sum(
         start > 0 and text[start - 1].isalnum() and text[start].isalnum()
@@ -87,8 +85,8 @@ def split_words(encoder, rows):
 
 
 def first_encodings(encoder, rows):
-    """(texts, encodings) of the first passages of `rows` by the checkpoint's tokenizer; empty where it has none in one
-    file."""
+    """(texts, encodings) of the first passages of `rows` (line, id, title, text) by the checkpoint's tokenizer; empty
+    where it has none in one file."""
     from tokenizers import Tokenizer
 
     if not (file := locate(encoder.checkpoint, ("tokenizer.json",)) / "tokenizer.json").is_file():

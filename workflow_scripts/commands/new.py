@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import yaml
 
-from commands.encoding import cut_of_rows, sentence, split_words
+from commands.encoding import cut_of_first, first_encodings, sentence, split_words
 from commands.hub_data import fetch_dataset
 from commands.methods import method_file, method_text
 from commands.pairs.convert import convert
@@ -132,8 +132,9 @@ def new(name, folder, home, test=(), dev=None, method=None, columns=(None, None)
             text += f"\n{BY_CHARACTERS}\n"
             notes.append("The texts have no spaces between words, so BM25 counts characters and pairs of neighbours.")
         encoder = Plan(*load(yaml.safe_load(text))).encoder
-        notes += [roles.why, encoding_said(encoder, source)]
-        notes += [] if unspaced else split_words(encoder, form(source.source).corpus(source))
+        first = first_encodings(encoder, form(source.source).corpus(source))
+        notes += [roles.why, f"The encoder has {sentence(encoder)}{cut_of_first(encoder, *first)}."]
+        notes += [] if unspaced else split_words(*first)
         write_text(path, text)
     except BaseException:
         for each in made:
@@ -217,13 +218,6 @@ def has_no_spaces(source):
     rows = islice(form(source.source).corpus(source), FIRST_ROWS)
     letters = "".join(character for row in rows for character in row[-1][:FIRST_ROWS] if character.isalpha())
     return 2 * len(re.findall(f"[{UNSPACED}]", letters)) > len(letters)
-
-
-def encoding_said(encoder, source):
-    """How a settings.Encoder takes texts, and how many of the first passages it cuts (text)."""
-    rows = form(source.source).corpus(source)
-    said = sentence(encoder)
-    return f"The encoder has {said}{cut_of_rows(encoder, rows)}."
 
 
 def configured(text, name, source, roles, counts, home, method=None):
