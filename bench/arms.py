@@ -7,7 +7,8 @@ For each collection: the rate of the warm-up, then that of every arm, by dev wit
 at the edge of those tried is no choice, so the grid is widened for that arm until its best one is inside. Then all
 seeds. Each part is a call of Snakemake, and what is finished is not made again: the same command goes on after a kill,
 and a command with more --arms adds them to the table.
---forecast says the hours of all parts and runs nothing. --here runs the stages in this process, one after another.
+--forecast says the hours of all parts and runs nothing. --here runs the stages without Snakemake, one on each core (on
+a GPU, all cores share it).
 """
 
 import argparse
@@ -20,7 +21,7 @@ from pathlib import Path
 
 from snakemake.utils import update_config
 
-from here import make, needed
+from here import make, make_together, needed
 from rounds import REPOSITORY
 from teleport.plan.plan import Plan
 from teleport.running.artefact import STAGES, Artefact
@@ -129,17 +130,20 @@ def edge(scores):
     return GRID[place] if wanted and 0 <= place < len(GRID) and GRID[place] not in scores else None
 
 
-def choose(name, base, arms, rates, run_part):
+def choose(name, base, arms, rates, run_parts):
     """{arm: {rate: dev score}} of all rates that were tried, starting with `rates`; each arm is widened by itself."""
     scores, asked = {arm: {} for arm in arms}, {rate: list(arms) for rate in rates}
     while asked:
+        parts, trainings = [], {}
         for rate, of_rate in asked.items():
             grid = {"seeds": [GRID_SEED]} | with_rates(dict.fromkeys(of_rate, rate))
             own = part(f"{name}-rate-{rate:g}", base, grid)
             plan = plan_of(own)
-            run_part(own, [last_training(plan, arm) for arm in of_rate])
-            for arm in of_rate:
-                scores[arm][rate] = Artefact(STAGES / last_training(plan, arm).name).facts["dev"]["score"]
+            trainings |= {(arm, rate): last_training(plan, arm) for arm in of_rate}
+            parts.append((own, [trainings[arm, rate] for arm in of_rate]))
+        run_parts(parts)
+        for (arm, rate), training in trainings.items():
+            scores[arm][rate] = Artefact(STAGES / training.name).facts["dev"]["score"]
         asked = {}
         for arm in arms if len(rates) > 1 else ():
             if (further := edge(scores[arm])) is not None:
@@ -152,17 +156,17 @@ def best(scores):
     return {arm: min(own, key=lambda rate, own=own: (-own[rate], rate)) for arm, own in scores.items()}
 
 
-def run(name, base, rates, run_part, arms=None):
+def run(name, base, rates, run_parts, arms=None):
     """All parts of a collection and a start; results/arms/NAME.json then says which files its table has."""
     base = part(name, base, {}, arms)
-    scores = choose(f"{name}-warm-up", base, [WARM_UP], rates, run_part)
+    scores = choose(f"{name}-warm-up", base, [WARM_UP], rates, run_parts)
     warm = part(f"{name}-warmed", base, with_rates(best(scores)))
-    scores |= choose(name, warm, arms_of(warm), rates, run_part)
+    scores |= choose(name, warm, arms_of(warm), rates, run_parts)
     finals = part(f"{name}-seeds", base, with_rates(best(scores)))
     write_json(
         PARTS / f"{name}.json", {"files": finals, "grid": {arm: list(own.items()) for arm, own in scores.items()}}
     )
-    run_part(finals, evaluations(plan_of(finals)))
+    run_parts([(finals, evaluations(plan_of(finals)))])
 
 
 def evaluations(plan):
@@ -172,21 +176,28 @@ def evaluations(plan):
 
 
 def snakemake(cores):
-    """A function (files, stages) that makes stages by a call of Snakemake, and ends this process where that failed."""
+    """A function of [(files, stages)] that makes the stages of each part by a call of Snakemake, and ends this process
+    where that failed."""
 
-    def run_part(files, stages):
-        command = [sys.executable, "-m", "snakemake", "-s", str(REPOSITORY / "Snakefile"), "--cores", str(cores)]
-        command += ["--configfile", *files, "--", *(f"{STAGES}/{stage.name}/manifest.json" for stage in stages)]
-        print(f"{files[0]}: {len(stages)} stages and what they need", flush=True)
-        if status := subprocess.run(command).returncode:
-            sys.exit(status)
+    def run_parts(parts):
+        for files, stages in parts:
+            command = [sys.executable, "-m", "snakemake", "-s", str(REPOSITORY / "Snakefile"), "--cores", str(cores)]
+            command += ["--configfile", *files, "--", *(f"{STAGES}/{stage.name}/manifest.json" for stage in stages)]
+            print(f"{files[0]}: {len(stages)} stages and what they need", flush=True)
+            if status := subprocess.run(command).returncode:
+                sys.exit(status)
 
-    return run_part
+    return run_parts
 
 
-def here(_files, stages):
-    """A part in this process."""
-    make(stages)
+def here(cores):
+    """A function of [(files, stages)] that makes the stages of all parts by so many processes, without Snakemake."""
+
+    def run_parts(parts):
+        stages = [stage for _, stages in parts for stage in stages]
+        make(stages) if cores == 1 else make_together(stages, cores)
+
+    return run_parts
 
 
 def forecast(name, base, rates, arms=None):
@@ -215,7 +226,7 @@ def main():
     parser.add_argument("--arms", nargs="+", choices=arms_of([str(CONFIG)]), help="some of the arms: all by default")
     parser.add_argument("--cores", type=int, default=os.cpu_count())
     parser.add_argument("--forecast", action="store_true", help="say the hours, run nothing")
-    parser.add_argument("--here", action="store_true", help="in this process, without Snakemake")
+    parser.add_argument("--here", action="store_true", help="without Snakemake, by processes that import once")
     arguments = parser.parse_args()
     if arguments.arms:  # (a) is what every arm is compared with
         arguments.arms = {BASELINE, *arguments.arms}
@@ -227,7 +238,7 @@ def main():
         if arguments.forecast:
             forecast(name, base, rates, arguments.arms)
         else:
-            run(name, base, rates, here if arguments.here else snakemake(arguments.cores), arguments.arms)
+            run(name, base, rates, (here if arguments.here else snakemake)(arguments.cores), arguments.arms)
     if not arguments.forecast:
         from arms_table import write
 

@@ -1,4 +1,9 @@
-"""Stages in this process, one after another: without Snakemake, and with the imports of one stage for all."""
+"""Stages without Snakemake: one after another in this process, or in some processes that import once for all."""
+
+import gc
+import sys
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from multiprocessing import get_context
 
 from teleport.running.artefact import is_finished
 
@@ -34,3 +39,49 @@ def make(stages, failed=None):
                     raise
                 failed[name] = error
                 left.add(name)
+
+
+def make_together(stages, processes):
+    """Make stages, and what they need, by so many processes of one thread. First come the stages from which the longest
+    way leads to a last one."""
+    from commands.edited import code_of
+    from teleport.running.code import digests_of_all
+
+    code, waiting, running = digests_of_all(), {}, {}
+    for name, stage in needed(stages).items():
+        if not is_finished(name):
+            waiting[name] = stage, {read.name for read in stage.inputs.values() if read.name in waiting}
+    ways, total = longest_ways(waiting), len(waiting)
+    with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
+        while waiting or running:
+            ready = [name for name, (_, unmade) in waiting.items() if not unmade]
+            for name in sorted(ready, key=ways.get, reverse=True)[: processes - len(running)]:
+                stage, _ = waiting.pop(name)
+                running[pool.submit(make_one, stage.spec() | {"code": code_of(stage, code)})] = name
+            for ended in wait(running, return_when=FIRST_COMPLETED).done:
+                name = running.pop(ended)
+                ended.result()  # raises its error
+                for _, unmade in waiting.values():
+                    unmade.discard(name)
+                print(f"{total - len(waiting) - len(running)} of {total}: {name}", flush=True)
+
+
+def longest_ways(waiting):
+    """{name: stages on the longest way from it to a last one} of {name: (Stage, the names that it reads)}, what is read
+    first."""
+    ways = dict.fromkeys(waiting, 1)
+    for name in reversed(waiting):
+        for read in waiting[name][1]:
+            ways[read] = max(ways[read], ways[name] + 1)
+    return ways
+
+
+def make_one(spec):
+    """Make the stage of a `spec`, in a process that goes on with others: what it leaves on a GPU is freed."""
+    from teleport.running.job import Job
+    from teleport.running.run import run
+
+    run(Job(spec, threads=1))
+    gc.collect()
+    if "torch" in sys.modules and sys.modules["torch"].cuda.is_initialized():
+        sys.modules["torch"].cuda.empty_cache()

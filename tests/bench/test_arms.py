@@ -132,18 +132,19 @@ def test_the_parts_of_a_collection(bench, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     made, best = [], {"warm-up": 2e-5, "mined": 6e-4}
 
-    def run_part(files, stages):
-        made.append((bench.plan_of(files), [stage.name for stage in stages]))
+    def run_parts(parts):
+        made.extend((bench.plan_of(files), [stage.name for stage in stages]) for files, stages in parts)
 
     def artefact(path):
-        plan, _ = made[-1]
-        arm = next(arm for arm in plan.trajectories if bench.last_training(plan, arm).name == "/".join(path.parts[-2:]))
+        name = "/".join(path.parts[-2:])
+        plan = next(plan for plan, names in made if name in names)
+        arm = next(arm for arm in plan.trajectories if bench.last_training(plan, arm).name == name)
         rate = plan.experiments[arm].training.learning_rate
         score = -abs(bench.GRID.index(rate) - bench.GRID.index(best.get(arm, 6e-5)))
         return SimpleNamespace(facts={"dev": {"score": score}})
 
     monkeypatch.setattr(bench, "Artefact", artefact)
-    bench.run("toy", bench.files("pilot", "layers-2"), bench.FIRST_RATES["layers-2"], run_part)
+    bench.run("toy", bench.files("pilot", "layers-2"), bench.FIRST_RATES["layers-2"], run_parts)
     *grid, (finals, evaluated) = made
     assert {seed for plan, _ in grid for each in plan.experiments.values() for seed in each.seeds} == {bench.GRID_SEED}
     # warm-up: three rates and a lower one; arms: three rates, 6e-4 and 2e-3 for the one that wants more, 6e-6 for none
@@ -279,7 +280,7 @@ def test_from_the_grid_to_the_page(bench, table, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     make_data(tmp_path / "toy")
     make_checkpoint(tmp_path / "bert", WORDS)
-    bench.run("arms-toy-layers-2", bench.part("base", [str(bench.CONFIG)], SMALL), [1e-3], bench.here)
+    bench.run("arms-toy-layers-2", bench.part("base", [str(bench.CONFIG)], SMALL), [1e-3], bench.here(1))
     monkeypatch.setattr(table, "DATA", tmp_path)
     monkeypatch.setattr(table, "SCORES", tmp_path / "arms.parquet")
     monkeypatch.setattr(table, "PAGE", tmp_path / "arms.md")
