@@ -1,14 +1,14 @@
 """Does mining pay? config/arms.yaml on its collections, from the choice of rates to the table (arms_table.py).
 
     python bench/arms.py [--collections cloud docstrings] [--start layers-2] [--arms mined random …] [--cores 2]
-                         [--forecast] [--here]
+                         [--forecast] [--here] [--draws]
 
 For each collection: the rate of the warm-up, then that of every arm, by dev with a seed that the table has not; a rate
 at the edge of those tried is no choice, so the grid is widened for that arm until its best one is inside. Then all
 seeds. Each part is a call of Snakemake, and what is finished is not made again: the same command goes on after a kill,
 and a command with more --arms adds them to the table.
 --forecast says the hours of all parts and runs nothing. --here runs the stages without Snakemake, one on each core (on
-a GPU, all cores share it).
+a GPU, all cores share it). --draws runs config/draws.yaml on these collections instead, whose rates are chosen.
 """
 
 import argparse
@@ -30,6 +30,7 @@ from teleport.settings.read import load_files, merged_files
 
 CONFIG, PARTS = REPOSITORY / "config/arms.yaml", Path("results/arms")
 COLLECTIONS = {"cloud": [], "docstrings": ["docstrings"], "pilot": ["pilot"]}  # variants that come after the file
+DRAWS = {"cloud": ["draws", "variants/draws-cloud"], "docstrings": ["draws"]}
 STARTS = {"layers-2": [], "whole": ["whole"], "words": ["words"]}
 GRID = (2e-6, 6e-6, 2e-5, 6e-5, 2e-4, 6e-4, 2e-3, 6e-3, 2e-2, 6e-2)
 FIRST_RATES = {"layers-2": GRID[2:5], "whole": GRID[2:5], "words": GRID[5:8]}
@@ -169,6 +170,13 @@ def run(name, base, rates, run_parts, arms=None):
     run_parts([(finals, evaluations(plan_of(finals)))])
 
 
+def run_draws(collection, run_parts):
+    """The draws of a collection, as `run` does it."""
+    files = part(f"draws-{collection}", [str(CONFIG.parent / f"{name}.yaml") for name in DRAWS[collection]], {})
+    write_json(PARTS / f"draws-{collection}.json", {"files": files, "grid": {}})
+    run_parts([(files, evaluations(plan_of(files)))])
+
+
 def evaluations(plan):
     """The evaluate stages that the table needs (list): of BM25, and of the last checkpoint of every arm and seed."""
     last = [each.episodes[-1] for arm in plan.trajectories for each in plan.trajectories[arm]]
@@ -227,10 +235,14 @@ def main():
     parser.add_argument("--cores", type=int, default=os.cpu_count())
     parser.add_argument("--forecast", action="store_true", help="say the hours, run nothing")
     parser.add_argument("--here", action="store_true", help="without Snakemake, by processes that import once")
+    parser.add_argument("--draws", action="store_true", help="config/draws.yaml in the place of the arms")
     arguments = parser.parse_args()
+    run_parts = (here if arguments.here else snakemake)(arguments.cores)
+    for collection in arguments.collections if arguments.draws else ():
+        run_draws(collection, run_parts)
     if arguments.arms:  # (a) is what every arm is compared with
         arguments.arms = {BASELINE, *arguments.arms}
-    for collection in arguments.collections:
+    for collection in arguments.collections if not arguments.draws else ():
         name, base = f"arms-{collection}-{arguments.start}", files(collection, arguments.start)
         if collection == "pilot":
             base = part(f"{name}-small", base, PILOT)
@@ -238,7 +250,7 @@ def main():
         if arguments.forecast:
             forecast(name, base, rates, arguments.arms)
         else:
-            run(name, base, rates, (here if arguments.here else snakemake)(arguments.cores), arguments.arms)
+            run(name, base, rates, run_parts, arguments.arms)
     if not arguments.forecast:
         from arms_table import write
 

@@ -1,4 +1,4 @@
-"""docs/measured/arms.md: the table, the contrasts and the curves of what bench/arms.py has finished.
+"""docs/measured/arms.md: the tables, the contrasts and the curves of what bench/arms.py has finished.
 
     python bench/arms_table.py    takes what is finished below results/, then computes every p again and writes the page
 
@@ -16,7 +16,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
-from arms import BASELINE, PARTS, TABLE, WARM_UP, plan_of
+from arms import BASELINE, GRID_SEED, PARTS, WARM_UP, last_training, plan_of
+from here import needed
 from results import DATA, draw, made_by, made_text, markdown, number, plus_minus, wrapped
 from rounds import REPOSITORY
 from teleport.evaluation.significance import Scores, compare, holm
@@ -29,37 +30,47 @@ NAME, SPLIT = "arms", "test"
 SCORES, PAGE = DATA / f"{NAME}.parquet", DATA / f"{NAME}.md"
 CONTRASTS = yaml.safe_load((REPOSITORY / "bench/contrasts.yaml").read_text())
 MEASURE, RECALL, LEVEL = CONTRASTS["measure"], "R@100", CONTRASTS["level"]
+BASELINES = {"arms": (BASELINE, "(a)"), "draws": ("uniform", "Uniform")}  # of a table: the row, and its short name
 LIVE = ("passages", "index")  # what a training that searches at every step needs beforehand
-COLUMNS = ["rate", MEASURE, RECALL, "less (a)", "pairs read", "passages read", "mining, s", "training, s"]
+COLUMNS = ["rate", MEASURE, RECALL, "less {}", "pairs read", "passages read", "mining, s", "training, s"]
 AXES = {"pairs": "Labelled pairs read", "passages": "Passages read", "seconds": "Seconds, mining included"}
 HEAD = """\
-# Does mining pay?
+# Does mining pay? Does a draw?
 Made by `python bench/arms_table.py` from `arms.json` and `arms.parquet` beside it, the scores of every query
 and seed, from which each p is computed when this page is written. `config/arms.yaml` says what the arms are:
 from one in-batch warm-up a seed, each reads the same number of passages further; (b) as many pairs as the arms that
-mine. Work is that of an arm alone, without the warm-up. The rate of each arm was chosen by dev queries with another
-seed. Mean ± deviation over seeds, on test queries.
+mine. The rate of each arm was chosen by dev queries with another seed. `config/draws.yaml` says what the draws are: 30
+of the same 100 neighbours, as many passages and pairs. Work is that of an arm alone, without the warm-up. Mean ±
+deviation over seeds, on test queries.
 
 """
 
 
 def measured():
-    """({name: part} (JSON), scores (DataFrame)) of the parts whose arms are all finished."""
+    """({name: part} (JSON), scores (DataFrame)) of the parts whose arms are all finished, or whose rates are chosen."""
     parts, scores = {}, []
-    for path in sorted(PARTS.glob("arms-*.json")):
+    for path in sorted(PARTS.glob("*-*.json")):
         part = json.loads(path.read_text(encoding="utf-8"))
         plan = plan_of(part["files"])
         if all(is_finished(name) for names in evaluations(plan).values() for name in names):
             parts[path.stem], of_queries = of_part(plan, part)
             scores.append(of_queries.assign(part=path.stem))
+        elif part["grid"]:
+            parts[path.stem] = choice_of(path.stem, plan, part)
     return parts, pd.concat(scores) if scores else pd.DataFrame(columns=["part", "row", "seed", "query"])
 
 
 def evaluations(plan):
     """{row: [the evaluate stage (name) of each seed]}: BM25, the warm-up, and the arms in the order of the table."""
-    arms = (WARM_UP, *plan.config.ablations[TABLE].experiments)
+    arms = (WARM_UP, *plan.config.ablations[table_of(plan)].experiments)
     found = {arm: [each.episodes[-1].runs[SPLIT].name for each in plan.trajectories[arm]] for arm in arms}
     return {"BM25": [plan.bm25_runs[SPLIT].name]} | found
+
+
+def table_of(plan):
+    """The name of the one table of a plan: a key of BASELINES."""
+    (table,) = plan.config.ablations
+    return table
 
 
 def of_part(plan, part):
@@ -83,10 +94,19 @@ def of_part(plan, part):
                 lines = pd.DataFrame({"query": values.index, "value": values.to_numpy()})
                 scores.append(lines.assign(row=row, seed=seed, measure=measure))
     used = chain.from_iterable(trajectory.rows for each in plan.trajectories.values() for trajectory in each)
-    seeds = plan.experiments[BASELINE].seeds
-    steps = plan.experiments[BASELINE].training.steps
-    made = made_by({row.stage.name for row in used}, seeds=seeds, budget=f"{steps} further steps of (a)")
-    return {"rows": rows, "curves": curves, "made": made}, pd.concat(scores)
+    row, short = BASELINES[table := table_of(plan)]
+    seeds, steps = plan.experiments[row].seeds, plan.experiments[row].training.steps
+    made = made_by({row.stage.name for row in used}, seeds=seeds, budget=f"{steps} further steps of {short}")
+    return {"table": table, "rows": rows, "curves": curves, "made": made}, pd.concat(scores)
+
+
+def choice_of(name, plan, part):
+    """What the choice of rates alone says of the arms: {"choice": [{label, grid}], …} (JSON)."""
+    grids = [plan_of([str(path)]) for path in sorted(PARTS.glob(f"{name}-*rate-*.yaml"))]
+    made = made_by(needed(last_training(grid, arm) for grid in grids for arm in grid.trajectories), seeds=[GRID_SEED])
+    arms = (WARM_UP, *plan.config.ablations[table_of(plan)].experiments)
+    choice = [{"label": plan.experiments[arm].label, "grid": sorted(part["grid"][arm])} for arm in arms]
+    return {"table": table_of(plan), "choice": choice, "made": made | {"budget": "dev queries alone"}}
 
 
 def work(trajectory, stages):
@@ -141,14 +161,18 @@ def page(data, scores):
     """The whole page (text) of the parts and the `read_scores`."""
     texts = [HEAD, "" if data else "**No part has been run to its end yet.**\n"]
     for name, part in data.items():
+        if "choice" in part:
+            texts += [choice_text(name, part), "\n", made_text(part["made"]), "\n"]
+            continue
         own = {(row, measure): each for (of, row, measure), each in scores.items() if of == name}
         if few := min(row["seeds"] for row in part["rows"] if row["row"] != "BM25") < 3:
             texts.append(f"**{name} is a pilot**: it shows that all arms run to the end, and nothing can be concluded "
                          "from it. Its one rate was not chosen, and a p speaks of these checkpoints alone. `python "
                          "bench/arms.py --collections pilot --here`, one thread at low priority on a busy machine, so "
                          "that its seconds are no measure.\n\n")  # fmt: skip
-        texts += [arms_text(name, part, own), "\n", contrasts_text(name, own), "\n"]
-        texts += ["" if few else smallest_text(own), made_text(part["made"]), "\n"]
+        table = part["table"]
+        texts += [arms_text(name, part, own), "\n", contrasts_text(name, table, own), "\n"]
+        texts += ["" if few else smallest_text(own[BASELINES[table][0], MEASURE]), made_text(part["made"]), "\n"]
     return wrapped_lines("".join(texts)) + ("\n![Dev scores of the arms](arms.png)\n" if data else "")
 
 
@@ -160,46 +184,58 @@ def wrapped_lines(text):
 
 def arms_text(name, part, scores):
     """The table of the arms."""
-    base, rows = scores[BASELINE, MEASURE], []
+    (baseline, short), rows = BASELINES[part["table"]], []
+    base = scores[baseline, MEASURE]
     for row in part["rows"]:
         ours = scores[row["row"], MEASURE]
         means = [scores[row["row"], measure].values_QR.mean(axis=0) for measure in (MEASURE, RECALL)]
         cells = [plus_minus(own.mean(), own.std(ddof=1) if len(own) > 1 else np.nan) for own in means]
-        less = ours.values_QR.mean() - base.values_QR.mean() if row["row"] not in (BASELINE, "BM25") else None
+        less = ours.values_QR.mean() - base.values_QR.mean() if row["row"] not in (baseline, "BM25") else None
         spent = [number(row.get(what), ",.0f") for what in ("pairs", "passages", "mining", "training")]
         rows.append([row["label"], number(row.get("rate"), "g"), *cells, number(less, "+.3f"), *spent])
-    return markdown([name, *COLUMNS], rows)
+    return markdown([name, *(column.format(short) for column in COLUMNS)], rows)
 
 
-def contrasts(scores):
-    """[(contrast (dict), `Comparison`, Holm's p)] of a part, of the contrasts whose arms have run; scores: {(row,
-    measure): `Scores`}. Holm's correction is over all contrasts, as if one that has not run had the largest p."""
-    asked = [
-        each for each in CONTRASTS["contrasts"] if {(each["ours"], MEASURE), (each["theirs"], MEASURE)} <= scores.keys()
-    ]
+def choice_text(name, part):
+    """The table of a choice of rates whose arms have not run with the seeds of the table."""
+    rows = []
+    for arm in part["choice"]:
+        rate, score = max(arm["grid"], key=lambda pair: (pair[1], -pair[0]))
+        tried = ", ".join(f"{number(each, 'g')}: {number(of, '.3f')}" for each, of in arm["grid"])
+        rows.append([arm["label"], number(rate, "g"), number(score, ".3f"), tried])
+    head = [f"{name}: choice of rates", "rate", f"dev {MEASURE}", "all rates"]
+    return markdown(head, rows) + "\nOne seed, dev queries, the best of several rates: a lead, and no result.\n"
+
+
+def contrasts(table, scores):
+    """[(contrast (dict), `Comparison`, Holm's p)] of a part, of the contrasts of its table whose arms have run; scores:
+    {(row, measure): `Scores`}. Holm's correction is over all contrasts, as if one that has not run had the largest
+    p."""
+    fixed = CONTRASTS["contrasts"][table]
+    asked = [each for each in fixed if {(each["ours"], MEASURE), (each["theirs"], MEASURE)} <= scores.keys()]
     found = [compare(scores[each["ours"], MEASURE], scores[each["theirs"], MEASURE]) for each in asked]
-    missing = len(CONTRASTS["contrasts"]) - len(asked)
+    missing = len(fixed) - len(asked)
     return list(zip(asked, found, holm([each.p for each in found] + [1.0] * missing)[: len(asked)], strict=True))
 
 
-def contrasts_text(name, scores):
+def contrasts_text(name, table, scores):
     """The table of the contrasts that were fixed beforehand."""
     rows = []
-    for asked, found, p in contrasts(scores):
+    for asked, found, p in contrasts(table, scores):
         said = "cannot be told" if p >= LEVEL else "yes" if found.difference > 0 else "no, it costs"
         difference = number(found.difference, "+.3f")
         rows.append([f"{asked['name']}: {asked['asks']}?", difference, number(found.p, ".2g"), number(p, ".2g"), said])
     run = {row[0] for row in rows}
-    for asked in CONTRASTS["contrasts"]:
+    for asked in CONTRASTS["contrasts"][table]:
         if (asked_in_words := f"{asked['name']}: {asked['asks']}?") not in run:
             rows.append([asked_in_words, "", "", "", "not run yet"])
     return markdown([f"{name}, fixed beforehand", "difference", "p", "p, Holm", "here"], rows)
 
 
-def smallest_text(scores):
-    """Return the text of what these contrasts could find at all: by simulation, for the queries and the deviation
-    nearest to ours."""
-    queries = len(scores[BASELINE, MEASURE].values_QR)
+def smallest_text(base):
+    """Return the text of what contrasts with the `Scores` of a baseline could find at all: by simulation, for the
+    number of queries nearest to its own."""
+    queries = len(base.values_QR)
     of_size = min(CONTRASTS["smallest"], key=lambda each: abs(np.log(each["queries"] / queries)))["queries"]
     cells = [each for each in CONTRASTS["smallest"] if each["queries"] == of_size]
     said = "; ".join(f"{each['difference']:g} where seeds deviate by {each['deviation']:g}" for each in cells)
@@ -213,7 +249,7 @@ def figure(data):
     from teleport.report.charts import CONFIG as STYLE
 
     rows = []
-    for part in data.values():
+    for part in (each for each in data.values() if "curves" in each and each["table"] == "arms"):
         labels = {row["row"]: row["label"] for row in part["rows"]}
         curves = pd.DataFrame(part["curves"])
         curves["point"] = curves.groupby(["row", "seed"]).cumcount()

@@ -1,0 +1,45 @@
+"""All published methods, every file of config/methods, on a slice of the demo: from an empty folder to one table.
+
+    python bench/methods.py [--cores 2]
+
+The slice has the docstrings of one package and one layer of the encoder, and a training has six steps: it shows that
+each method runs to its end, and what its mining and teaching cost beside its training. Its figures of quality mean
+nothing. Methods share stages, as in the results folder of somebody who runs one after another. The stages run without
+Snakemake (here.py), which then makes the table of them: results/tables/methods/main.md.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+
+from arms import part
+from here import make_together
+from rounds import REPOSITORY
+from teleport.plan.plan import Plan
+from teleport.settings.read import load_files
+
+SLICE = {
+    "collection": {"packages": ["networkx"], "min_words": 30},
+    "counts": None,
+    "encoder": {"layers": 1, "max_passage_tokens": 32},
+    "training": {"steps": 6, "batch_queries": 8},
+}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cores", type=int, default=os.cpu_count())
+    arguments, started = parser.parse_args(), time.monotonic()
+    files = [REPOSITORY / "config/config.yaml", *sorted((REPOSITORY / "config/methods").glob("*.yaml"))]
+    (written,) = part("methods", [str(file) for file in files], SLICE)
+    plan = Plan(*load_files([written]))
+    make_together(plan.stages.values(), arguments.cores)
+    print(f"{len(plan.stages)} stages of {len(plan.experiments)} rows: {time.monotonic() - started:.0f} s", flush=True)
+    command = [sys.executable, "-m", "snakemake", "-s", str(REPOSITORY / "Snakefile"), "--configfile", written]
+    sys.exit(subprocess.run([*command, "--cores", str(arguments.cores)]).returncode)
+
+
+if __name__ == "__main__":
+    main()
