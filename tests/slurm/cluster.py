@@ -43,7 +43,7 @@ JobAcctGatherType=jobacct_gather/none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core_Memory
 SchedulerParameters=sched_interval=1,sched_min_interval=0,batch_sched_delay=0,bf_interval=1
-MinJobAge=600
+MinJobAge=7200
 KillWait={kill_wait}
 MailProg=/bin/true
 SlurmdParameters=config_overrides
