@@ -60,7 +60,9 @@ def make_together(stages, processes):
                 running[pool.submit(make_one, stage.spec() | {"code": code_of(stage, code)})] = name
             for ended in wait(running, return_when=FIRST_COMPLETED).done:
                 name = running.pop(ended)
-                ended.result()  # raises its error
+                if error := ended.exception():  # said at once: the pool ends when its other stages have
+                    print(f"{name} failed: {error}", flush=True)
+                    raise error
                 for _, unmade in waiting.values():
                     unmade.discard(name)
                 print(f"{total - len(waiting) - len(running)} of {total}: {name}", flush=True)

@@ -2,9 +2,8 @@
 
     python bench/methods.py [--cores 2]
 
-The slice has the docstrings of one package and one layer of the encoder, and a training has six steps: it shows that
-each method runs to its end, and what its mining and teaching cost beside its training. Its figures of quality mean
-nothing. Methods share stages, as in the results folder of somebody who runs one after another. The stages run without
+The slice has the docstrings of one package, and trainings of few steps: it shows that each method runs to its end, and
+what its mining and teaching cost beside its training. Its figures of quality mean nothing. Methods share stages, as in the results folder of somebody who runs one after another. The stages run without
 Snakemake (here.py), which then makes the table of them: results/tables/methods/main.md.
 """
 
@@ -20,11 +19,13 @@ from rounds import REPOSITORY
 from teleport.plan.plan import Plan
 from teleport.settings.read import load_files
 
+CROSS = {"steps": 4, "batch_queries": 4, "evaluate_every": 4, "dev": {"depth": 10}}
 SLICE = {
     "collection": {"packages": ["networkx"], "min_words": 30},
     "counts": None,
-    "encoder": {"layers": 1, "max_passage_tokens": 32},
-    "training": {"steps": 6, "batch_queries": 8},
+    "encoder": {"max_passage_tokens": 32},
+    "training": {"steps": 4, "batch_queries": 4},
+    "experiments": {"rocketqa": {"teachers": {"ranker": {"cross_encoder": {"max_tokens": 64, "training": CROSS}}}}},
 }
 
 
