@@ -3,8 +3,9 @@
     python bench/methods.py [--cores 2]
 
 The slice has the docstrings of one package, and trainings of few steps: it shows that each method runs to its end, and
-what its mining and teaching cost beside its training. Its figures of quality mean nothing. Methods share stages, as in the results folder of somebody who runs one after another. The stages run without
-Snakemake (here.py), which then makes the table of them: results/tables/methods/main.md.
+what its mining and teaching cost beside its training. Its figures of quality mean nothing. Methods share stages, as in
+the results folder of somebody who runs one after another. The stages run without Snakemake (here.py), which then makes
+the table of them: results/tables/methods/main.md.
 """
 
 import argparse
