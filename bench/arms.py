@@ -237,12 +237,15 @@ def main():
     parser.add_argument("--here", action="store_true", help="without Snakemake, by processes that import once")
     parser.add_argument("--draws", action="store_true", help="config/draws.yaml in the place of the arms")
     arguments = parser.parse_args()
+    if arguments.draws and (arguments.forecast or arguments.arms or "pilot" in arguments.collections):
+        parser.error("--draws runs whole, on cloud and docstrings: leave out --forecast, --arms and pilot")
     run_parts = (here if arguments.here else snakemake)(arguments.cores)
-    for collection in arguments.collections if arguments.draws else ():
-        run_draws(collection, run_parts)
     if arguments.arms:  # (a) is what every arm is compared with
         arguments.arms = {BASELINE, *arguments.arms}
-    for collection in arguments.collections if not arguments.draws else ():
+    for collection in arguments.collections:
+        if arguments.draws:
+            run_draws(collection, run_parts)
+            continue
         name, base = f"arms-{collection}-{arguments.start}", files(collection, arguments.start)
         if collection == "pilot":
             base = part(f"{name}-small", base, PILOT)

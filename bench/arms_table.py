@@ -62,8 +62,7 @@ def measured():
 
 def evaluations(plan):
     """{row: [the evaluate stage (name) of each seed]}: BM25, the warm-up, and the arms in the order of the table."""
-    arms = (WARM_UP, *plan.config.ablations[table_of(plan)].experiments)
-    found = {arm: [each.episodes[-1].runs[SPLIT].name for each in plan.trajectories[arm]] for arm in arms}
+    found = {arm: [each.episodes[-1].runs[SPLIT].name for each in plan.trajectories[arm]] for arm in arms_of(plan)}
     return {"BM25": [plan.bm25_runs[SPLIT].name]} | found
 
 
@@ -71,6 +70,11 @@ def table_of(plan):
     """The name of the one table of a plan: a key of BASELINES."""
     (table,) = plan.config.ablations
     return table
+
+
+def arms_of(plan):
+    """The rows of the table of a plan, without BM25 (tuple of names)."""
+    return WARM_UP, *plan.config.ablations[table_of(plan)].experiments
 
 
 def of_part(plan, part):
@@ -104,8 +108,7 @@ def choice_of(name, plan, part):
     """What the choice of rates alone says of the arms: {"choice": [{label, grid}], …} (JSON)."""
     grids = [plan_of([str(path)]) for path in sorted(PARTS.glob(f"{name}-*rate-*.yaml"))]
     made = made_by(needed(last_training(grid, arm) for grid in grids for arm in grid.trajectories), seeds=[GRID_SEED])
-    arms = (WARM_UP, *plan.config.ablations[table_of(plan)].experiments)
-    choice = [{"label": plan.experiments[arm].label, "grid": sorted(part["grid"][arm])} for arm in arms]
+    choice = [{"label": plan.experiments[arm].label, "grid": sorted(part["grid"][arm])} for arm in arms_of(plan)]
     return {"table": table_of(plan), "choice": choice, "made": made | {"budget": "dev queries alone"}}
 
 
