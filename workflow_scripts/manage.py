@@ -354,7 +354,7 @@ def reproductions(arguments):
 
 @command(
     argument("negatives", type=Path, metavar="FILE|STAGE", help="a file of negatives, or a merge stage or its link"),
-    argument("--by", type=Path, metavar="CHECKPOINT", help="score by this folder of sentence-transformers instead"),
+    argument("--by", type=Path, metavar="CHECKPOINT", help="score by this encoder or cross-encoder"),
     argument("--margin", type=float, default=0.05, help="of suspected_by_score; default 0.05"),
     argument("--like", type=float, default=0.9, help="the cosine of like_positive; default 0.9"),
     argument("--json", action="store_true", help="print JSON, not a table"),
@@ -364,7 +364,7 @@ def audit(arguments):
 
     FILE has one of the forms that `export` writes, or is DPR's. hardness is the mean of score minus s+, the lowest of
     the positives; suspected_by_score counts what is above s+ - margin |s+|, equal_text what has the text of a positive.
-    Only with --by, like_positive counts what has a cosine above `like` with a positive.
+    Only with --by an encoder, like_positive counts what has a cosine above `like` with a positive.
     entropy_bits is of how often each passage is drawn; it is log2 of their number where all are drawn alike.
     """
     from commands.audit import audit, printed

@@ -192,3 +192,37 @@ def test_scores_that_are_all_the_same_are_refused(world, pairs, tmp_path):
     model.save_pretrained(folder)
     with pytest.raises(Refusal, match=r"all \d+ scores are"):
         cross_score.run(job_of(world, pairs, ranked(world.stages, folder)))
+
+
+def test_pairs_longer_than_the_model_reads_are_refused(world, pairs, tmp_path):
+    model = ranked(world.stages, miniature(tmp_path / "model", "roberta", max_position_embeddings=33))
+    with pytest.raises(Refusal, match=r"max_tokens of the cross-encoder is 32.* 31\."):
+        cross_score.run(job_of(world, pairs, model))
+    assert cross_score.run(job_of(world, pairs, model, max_tokens=31))["pairs"] == len(pairs[2])
+
+
+def test_an_audit_by_a_cross_encoder_has_its_scores(world, pairs, tmp_path, monkeypatch):
+    """Those of sentence-transformers, over several blocks of queries; pairs are cut to what the model reads."""
+    from sentence_transformers import CrossEncoder
+
+    from commands import audit
+    from teleport.negatives.forms import FORMS, Mined
+
+    folder = miniature(tmp_path / "model", max_position_embeddings=32)
+    _, _, _, queries, titles, passages = pairs
+    records = []
+    for row, query in enumerate(queries):
+        own, *others = ({"docid": f"d{p}", "title": titles[p], "text": passages[p]} for p in range(row, row + 4))
+        records.append(Mined(f"q{row}", query, [own], [other | {"score": 1e9} for other in others]))
+    path = tmp_path / "in"
+    path.write_text("".join(json.dumps(row) + "\n" for each in records for row in FORMS["tevatron"].write(each, True)))
+    monkeypatch.setattr(audit, "BLOCK_QUERIES", 2)
+    found = audit.audit(path, by=folder)["sources"]["all"]
+
+    texts = texts_of((None, None, [(q, q + n) for q in range(6) for n in range(4)], queries, titles, passages))
+    theirs = CrossEncoder(str(folder), max_length=32, device="cpu")
+    scores = theirs.predict(texts, activation_fn=torch.nn.Identity(), show_progress_bar=False).reshape(6, 4)
+    assert any(len(" ".join(pair).split()) > 32 for pair in texts), "some are cut"
+    assert found["hardness"] == pytest.approx(np.mean(scores[:, 1:] - scores[:, :1]), abs=1e-5)
+    assert 0 < found["above_positive"] == np.mean(scores[:, 1:] > scores[:, :1]) < 1, "not vacuous"
+    assert found["scored"] == 1 and found["like_positive"] is None

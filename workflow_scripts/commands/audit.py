@@ -13,6 +13,7 @@ import numpy as np
 
 from commands.export import input_of, stage_at
 from teleport.collection.records import lines
+from teleport.encoder.source import is_ranker
 from teleport.negatives.forms import FORMS, whole
 from teleport.refusal import Refusal
 
@@ -53,11 +54,12 @@ COLUMNS = {
 def audit(path, by=None, margin=MARGIN, like=LIKE):
     """The audit of a merge or relabel stage (its folder, or the link to it) or of a file (dict).
 
-    by: folder of a checkpoint whose scores count, in place of those that are there; margin, like: see below
+    by: folder of an encoder or a cross-encoder whose scores count, in place of those that are there; margin, like: see
+    below
     queries: with negatives; by source, and of `all`, the figures of COLUMNS, None where nothing is known:
     scored: share with a score, as the query's positives have one; hardness: mean of score minus s+, the lowest of the
     positives; above_positive, suspected_by_score: shares of these above s+, and above s+ - margin |s+|;
-    like_positive: share whose cosine with a positive of the query, by the checkpoint `by`, is above `like`; equal_text:
+    like_positive: share whose cosine with a positive of the query, by the encoder `by`, is above `like`; equal_text:
     share whose text is that of a positive of the query; repeats: share that the query has already; passages: different
     ones; entropy_bits: of how often each is drawn, log2(passages) where all are drawn alike; queries_per_passage: mean
     """
@@ -111,22 +113,49 @@ def require_passages(mined):
 
 
 def scored_by(folder, records):
-    """Yield `Mined` with the scores of a checkpoint (a folder of sentence-transformers) in place of their own: inner
-    products of query and passage, read as its files say. Raises Refusal for ids without texts."""
-    from teleport.encoder.new_queries import published_encoder
-
-    encode, records, known = published_encoder(folder), iter(records), {}  # known: {text of a passage: its vector}
+    """Yield `Mined` with the scores of a checkpoint in a folder in place of their own: a cross-encoder's score of each
+    pair, or the inner product of an encoder's vectors. Raises Refusal for ids without texts."""
+    judge, records = (by_cross_encoder if is_ranker(folder) else by_vectors)(folder), iter(records)
     while block := list(islice(records, BLOCK_QUERIES)):
         for mined in block:
             if not mined.query or not all(map(text_of, (*mined.positives, *mined.negatives))):
                 raise Refusal(f"{mined.place}: ids without texts cannot be scored. Give a form with texts.")
+        yield from judge(block)
+
+
+def by_vectors(folder):
+    """Function ([Mined]) -> iterator of these with the scores of an encoder, which reads texts as its files say."""
+    from teleport.encoder.new_queries import published_encoder
+
+    encode, known = published_encoder(folder), {}  # known: {text of a passage: its vector}
+
+    def judge(block):
         if len(known) > MOST_VECTORS:
             known.clear()
         texts = {whole(passage) for mined in block for passage in (*mined.positives, *mined.negatives)}
         new = sorted(texts - known.keys())
-        known |= zip(new, encode(new, "passage"), strict=True)
+        known.update(zip(new, encode(new, "passage"), strict=True))
         for mined, query_D in zip(block, encode([mined.query for mined in block], "query"), strict=True):
             yield with_scores(mined, query_D, known)
+
+    return judge
+
+
+def by_cross_encoder(folder):
+    """Function ([Mined]) -> iterator of these with the scores of a cross-encoder, in float32. There are no vectors, so
+    no negative gets a `likeness`."""
+    from teleport.negatives.cross_score import published_cross_encoder
+
+    score = published_cross_encoder(folder)
+
+    def judge(block):
+        passages = [(mined, passage) for mined in block for passage in (*mined.positives, *mined.negatives)]
+        scores = iter(score([(mined.query, whole(passage)) for mined, passage in passages]).tolist())
+        for mined in block:
+            scored = [[p | {"score": next(scores)} for p in each] for each in (mined.positives, mined.negatives)]
+            yield mined._replace(positives=scored[0], negatives=scored[1])
+
+    return judge
 
 
 def with_scores(mined, query_D, known):

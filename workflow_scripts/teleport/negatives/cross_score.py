@@ -17,7 +17,9 @@ from teleport.collection.reader import positives_of_job, read_passages
 from teleport.encoder.attention import PACKED, Packing
 from teleport.encoder.budget import TOKEN_BUDGET
 from teleport.encoder.model import positions
+from teleport.encoder.own_settings import most_tokens
 from teleport.encoder.precision import autocast, pick_device, resolve_precision, to_device
+from teleport.encoder.pretrained import load_fast_tokenizer
 from teleport.encoder.ranker import load_ranker
 from teleport.negatives.score import pairs_of_job
 from teleport.negatives.scores import require_informative, write_table
@@ -25,6 +27,7 @@ from teleport.refusal import Refusal
 from teleport.running.blocks import RowBlocks
 from teleport.running.devices import LARGER, out_of_memory
 from teleport.settings.teachers import CrossScoreSettings as Settings  # noqa: F401
+from teleport.settings.teachers import Reads
 
 BLOCK_PAIRS = 4096  # what a kill costs at most; batches are made inside a block, wherever a run was killed
 
@@ -42,6 +45,10 @@ def run(job):
     order = np.lexsort((rows, passages))
     folder = job.input("ranker", "checkpoint")
     tokenizer, model = AutoTokenizer.from_pretrained(folder, local_files_only=True), load_ranker(folder).to(device)
+    if settings.max_tokens > (most := most_pair_tokens(model.config)):
+        raise Refusal(
+            f"max_tokens of the cross-encoder is {settings.max_tokens}, and its model reads {most}. Lower it."
+        )
     made = {"device": device.type, "dtype": "float32" if dtype is None else "bfloat16"}
     scores = np.zeros(0, np.float32)
     if len(keys):
@@ -93,6 +100,25 @@ def score_pairs(model, tokenizer, pairs, settings, device):
         scores[own] = (logits.sigmoid() if settings.sigmoid else logits).cpu().numpy()
         start += size
     return scores
+
+
+def most_pair_tokens(config):
+    """The longest pair that a model reads, in tokens, special ones included."""
+    return most_tokens(config.model_type, config.max_position_embeddings, config.pad_token_id)
+
+
+def published_cross_encoder(folder):
+    """Function ([(query, passage)]) -> float32 [pairs] of the cross-encoder in a folder, in float32, with the settings
+    of a configuration that names none. Pairs longer than its model reads are cut."""
+    device, tokenizer = pick_device(), load_fast_tokenizer(folder)
+    model = load_ranker(folder).to(device)
+    settings = Reads(max_tokens=min(Reads().max_tokens, most_pair_tokens(model.config)))
+
+    @torch.inference_mode()
+    def score(pairs):
+        return score_pairs(model, tokenizer, pairs, settings, device) if pairs else np.zeros(0, np.float32)
+
+    return score
 
 
 # The models whose pairs are packed without padding, and their heads, which read the first token of each pair:
