@@ -1,11 +1,12 @@
 """One script for a GPU machine that is lent for minutes: ours and every peer in one process, a line of JSON at once.
 
-    python bench/gpu.py OUT [--small] [SECTION ...]      # tests ceilings search step-8 encode step-1
+    python bench/gpu.py OUT [--small] [SECTION ...]      # tests ceilings search step-8 encode step-1 cached live
 
 OUT: the folder of what it writes (lines.jsonl, tests.txt). It needs torch, transformers and what README's page on GPUs
 lists, no network and no Snakemake; weights are drawn, so no figure is one of accuracy. A section that fails leaves its
 error as a line, and the next one follows. Predictions of bench/gpu_predictions.yaml stand beside what was measured.
---small: sizes at which it runs on a processor in two minutes, to see that it works.
+--small: sizes at which it runs on a processor in two minutes, to see that it works. How negatives compare is a script
+of its own, which runs on such a machine too: python bench/arms.py --start whole --here.
 """
 
 import argparse
@@ -26,19 +27,24 @@ import torch
 import yaml
 
 import encode as bench_encode
+import live as bench_live
 import texts
 import train as bench_train
 from padding import padded
 from rounds import REPOSITORY, wait_for_device
 from teleport.encoder.batches import Chunks, in_order, length_buckets
 from teleport.encoder.budget import TOKEN_BUDGET
+from teleport.encoder.side import Side
 from teleport.search.exact import Exact
+from teleport.settings.training import Live
+from teleport.training.live import SharedExact
+from teleport.training.parallel import ALONE
 from vectors import make_vectors
 
 CUDA = torch.cuda.is_available()
 DEVICE = torch.device("cuda" if CUDA else "cpu")
 BF16 = torch.bfloat16
-SECTIONS = ("tests", "ceilings", "search", "step-8", "encode", "step-1")
+SECTIONS = ("tests", "ceilings", "search", "step-8", "encode", "step-1", "cached", "live")
 MARCO = {"passages": 8_841_823, "dim": 768, "searched": 1_018_939}  # training queries and their positives
 DEPTH = 200
 TEST_SECONDS = 80
@@ -166,21 +172,41 @@ def encode(lines, small, folder, out):
         lines.attempt(f"encode, {name}", measure)
 
 
-def peer_step(world, data, autocast):
-    """A step as a user writes it: padded to the longest, autocast, sdpa, clipping, fused AdamW."""
+def peer_step(world, data, autocast, chunk=None):
+    """A step as a user writes it: padded to the longest, autocast, sdpa, clipping, fused AdamW. chunk: with gradient
+    caching of so many texts at a time, as sentence-transformers' cached losses; dropout is drawn again, not repeated,
+    which is no slower"""
     model = copy.deepcopy(world.reference).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=bench_train.RATE, fused=True)
 
     def vectors(tokens, rows, limit):
-        return model(*to_device(padded(tokens, rows, limit, world.special))).float()
+        with torch.autocast(DEVICE.type, dtype=BF16, enabled=autocast):
+            return model(*to_device(padded(tokens, rows, limit, world.special))).float()
 
     def step(number):
         batch = data.batch(number)
-        with torch.autocast(DEVICE.type, dtype=BF16, enabled=autocast):
-            queries_QD = vectors(world.query_map, batch.queries_Q, texts.MAX_QUERY_TOKENS)
-            passages_PD = vectors(world.passage_map, batch.passages_P, texts.MAX_PASSAGE_TOKENS)
+        sides = [
+            (world.query_map, batch.queries_Q, texts.MAX_QUERY_TOKENS),
+            (world.passage_map, batch.passages_P, texts.MAX_PASSAGE_TOKENS),
+        ]
         columns_Q = torch.from_numpy(batch.positive_columns_Q).to(DEVICE)
+        chunks = [
+            [
+                (tokens, rows[first : first + (chunk or len(rows))], limit)
+                for first in range(0, len(rows), chunk or len(rows))
+            ]
+            for tokens, rows, limit in sides
+        ]
+        with torch.set_grad_enabled(chunk is None):
+            found = [torch.cat([vectors(*each) for each in of]) for of in chunks]
+        if chunk:
+            found = [each.requires_grad_() for each in found]
+        queries_QD, passages_PD = found
         torch.nn.functional.cross_entropy(bench_train.SCALE * queries_QD @ passages_PD.T, columns_Q).backward()
+        if chunk:
+            for of, made in zip(chunks, found, strict=True):
+                for each, gradient in zip(of, made.grad.split(chunk), strict=True):
+                    vectors(*each).backward(gradient)
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
@@ -188,39 +214,81 @@ def peer_step(world, data, autocast):
     return step
 
 
-def step_of(queries):
-    """The section of steps with so many queries of 1 + 31 passages."""
+def step_of(queries, count=40, chunk=None, **changes):
+    """The section of `count` steps with so many queries of 1 + 31 passages. chunk: of the peer's gradient caching;
+    changes: of the settings of the training"""
 
     def section(lines, small, folder, out):
         world = world_of(folder, small, 64 if small else 4096)
-        sizes = SimpleNamespace(queries=2 if small else queries, negatives=1 if small else 31, passages=64)
-        sizes.passages, count = len(world.passages), 2 if small else 40
-        data, what = bench_train.training_set(sizes), f"step {queries} x (1 + 31)"
+        sizes = SimpleNamespace(queries=2 if small else queries, negatives=1 if small else 31)
+        sizes.passages, steps = len(world.passages), 2 if small else count
+        data, what = bench_train.training_set(sizes), f"step {queries} x (1 + 31)" + (", cached" if chunk else "")
         kinds = {"stage, bf16": ("bf16",), "stage, bf16, compiled": ("bf16", True)} if CUDA else {"stage": ("fp32",)}
         for name, options in kinds.items():
 
             def measure(name=name, options=options):
-                trainer, started = bench_train.make_trainer(world, data, DEVICE, *options), time.perf_counter()
-                bench_train.back_to_back(trainer, count)  # whatever has to be compiled and captured
+                trainer, started = (
+                    bench_train.make_trainer(world, data, DEVICE, *options, **changes),
+                    time.perf_counter(),
+                )
+                bench_train.back_to_back(trainer, steps)  # whatever has to be compiled and captured
                 first = time.perf_counter() - started
                 if CUDA:
                     torch.cuda.reset_peak_memory_stats()
-                ms, cpu = bench_train.back_to_back(trainer, count), time.process_time()
-                bench_train.back_to_back(trainer, count)
-                cpu = 1e3 * (time.process_time() - cpu) / count
+                ms, cpu = bench_train.back_to_back(trainer, steps), time.process_time()
+                bench_train.back_to_back(trainer, steps)
+                cpu = 1e3 * (time.process_time() - cpu) / steps
                 graphs = sum(len(each.captured) for each in trainer.graphs.values())
-                peak = torch.cuda.max_memory_allocated() / 1e9 if CUDA else 0.0
                 lines.say(f"{what}, {name}", ms=round(ms, 2), cpu_ms=round(cpu, 2), first_s=round(first, 1),
-                          graphs=graphs, peak_gb=round(peak, 2))  # fmt: skip
+                          graphs=graphs, peak_gb=peak_gb())  # fmt: skip
 
             lines.attempt(f"{what}, {name}", measure)
-        peer = peer_step(world, data, CUDA)
+        peer = peer_step(world, data, CUDA, chunk and (2 if small else chunk))
         for number in range(2):
             peer(number)
-        taken = seconds(lambda: [peer(number) for number in range(count // 2)], 1)
-        lines.say(f"{what}, peer, transformers sdpa padded, autocast", ms=round(2e3 * taken / count, 2))
+        if CUDA:
+            torch.cuda.reset_peak_memory_stats()
+        taken = seconds(lambda: [peer(number) for number in range(steps // 2)], 1)
+        name = f"{what}, peer, transformers sdpa padded, autocast"
+        lines.say(name, ms=round(2e3 * taken / steps, 2), peak_gb=peak_gb())
 
     return section
+
+
+def threads_of(small):
+    return 1 if small else os.cpu_count()
+
+
+def peak_gb():
+    return round(torch.cuda.max_memory_allocated() / 1e9, 2) if CUDA else 0.0
+
+
+def live(lines, small, folder, out):
+    """What 32 queries of a live step pay for their search of MS MARCO's passages, beside their encoding, and the peer's
+    search, which is not exact."""
+    passages, queries, threads = 3000 if small else MARCO["passages"], 32, threads_of(small)
+    world = world_of(folder, small, 1)
+    encoder = world.encoder.train()
+    side = Side(encoder, world.query_map, texts.MAX_QUERY_TOKENS, world.special, None if small else BF16)
+    vectors_QD = side.vectors(np.arange(queries), TOKEN_BUDGET["train"][DEVICE.type]).detach()
+    vectors = np.asarray(make_vectors(Path(folder, "passages.npy"), passages, encoder.dim, 0, threads))
+    index, data = SharedExact(vectors, DEVICE, threads, ALONE), bench_live.positives(queries, passages)
+    kinds = {
+        "encoding": bench_live.encoding(side, queries, DEVICE),
+        "stage, lists": bench_live.live_step(index, vectors, data, Live(depth=DEPTH), DEVICE, vectors_QD),
+    }
+    if CUDA:
+        kept_PD, queries_QD = index.index.reduced, vectors_QD.to(torch.float16)
+        kinds["peer, product of float16 and topk"] = lambda: [
+            product_and_topk(kept_PD, queries_QD, DEPTH, 2**20) for _ in range(bench_live.REPEATED)
+        ]
+    for name, run in kinds.items():
+
+        def measure(name=name, run=run):
+            ms = 1e3 * seconds(run) / bench_live.REPEATED
+            lines.say(f"live 32, {name}", passages=passages, ms=round(ms, 2))
+
+        lines.attempt(f"live 32, {name}", measure)
 
 
 def product_and_topk(kept_PD, queries_QD, depth, block):
@@ -240,7 +308,7 @@ def product_and_topk(kept_PD, queries_QD, depth, block):
 def search(lines, small, folder, out):
     """MS MARCO's searches: opening the vectors, exact lists, and the peer's, which are not exact."""
     passages, dim = (3000, 64) if small else (MARCO["passages"], MARCO["dim"])
-    queries, threads = 50 if small else 32_768, os.cpu_count()
+    queries, threads = 50 if small else 32_768, threads_of(small)
     started = time.perf_counter()
     vectors = make_vectors(Path(folder, "passages.npy"), passages, dim, 0, threads)
     asked = np.array(make_vectors(Path(folder, "queries.npy"), queries, dim, 1, threads))
@@ -280,9 +348,11 @@ def main(arguments=None):
         parser.error(f"no section {', '.join(sorted(unknown))}: there are {', '.join(SECTIONS)}")
     asked.out = asked.out.absolute()
     asked.out.mkdir(parents=True, exist_ok=True)
-    torch.set_num_threads(1 if asked.small else os.cpu_count())
+    torch.set_num_threads(threads_of(asked.small))
     lines = Lines(asked.out)
-    functions = dict(zip(SECTIONS, (tests, ceilings, search, step_of(8), encode, step_of(1)), strict=True))
+    cached = step_of(128, count=4, chunk=512, gradient_caching=True)
+    functions = (tests, ceilings, search, step_of(8), encode, step_of(1), cached, live)
+    functions = dict(zip(SECTIONS, functions, strict=True))
     name = torch.cuda.get_device_name(0) if CUDA else "no GPU"
     lines.say("machine", device=name, torch=torch.__version__, cores=os.cpu_count())
     for section in [each for each in SECTIONS if each in (asked.sections or SECTIONS)]:

@@ -149,10 +149,14 @@ class Experiment:
         """The vectors of new queries, float32 [Q, D], with prefix, case and length as in the experiment."""
         from teleport.encoder.new_queries import encode_queries
 
-        links = {link for link in self.index["stage"] if link.startswith("encode-queries.")}  # of any split
-        stage = self.stage(*sorted(links), episode=episode, seed=seed)
+        stage = self.stage(*self.query_links, episode=episode, seed=seed)
         tokens = self.input(stage, f"tokens.{stage.manifest['settings']['of']}")
         return encode_queries(queries, stage, self.input(stage, "checkpoint"), tokens, self.input(tokens, "pretrained"))
+
+    @property
+    def query_links(self) -> list[str]:
+        """The names of the stages that encode the queries of a split."""
+        return sorted({link for link in self.index["stage"] if link.startswith("encode-queries.")})
 
     def search(self, queries: list[str], depth: int = 10, episode: int | None = None,
                seed: int | None = None) -> list[list[Hit]]:  # fmt: skip
@@ -161,6 +165,16 @@ class Experiment:
         from teleport.search.exact import Exact
         from teleport.search.retrieve import MaxP
 
+        passages, asked = (
+            self.index[self.index["finished"] & self.index["stage"].isin(links)]
+            for links in (["encode-passages"], self.query_links)
+        )
+        both = passages.merge(asked[["seed", "episode"]].drop_duplicates())  # one checkpoint encodes both
+        for key, value in (("episode", episode), ("seed", seed)):
+            both = both if value is None else both[both[key] == value]
+        if len(both):
+            seed = int(both["seed"].iloc[0])
+            episode = int(both["episode"][both["seed"] == seed].max())
         ids, array, offsets = self.vectors(episode=episode, seed=seed)
         index = Exact(array) if offsets is None else MaxP(Exact(array), offsets)
         rows_QK, scores_QK = index.search(self.encode(queries, episode, seed), min(depth, len(ids)))

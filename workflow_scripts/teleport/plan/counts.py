@@ -66,8 +66,8 @@ def keys_read(negatives, last_size):
 
 
 def unread_warnings(given, read):
-    """Sentences for a person on settings of `negatives` that are given in some episode and that no pool reads; given,
-    read: sets of names; read is empty where no episode has a pool."""
+    """Warnings (list of text) about settings of `negatives` that have no effect: all that are given where no episode has a
+    pool, and an alpha without an earlier pool. given, read: names that episodes give, and that pools read (sets)"""
     names = [f"negatives.{name}" for name in sorted(given - read if read else given & OF_A_POOL)]
     if not read and names:
         why = "no episode draws a pool of negatives (training.negatives_per_query is 0, or negatives.live searches)"

@@ -67,7 +67,7 @@ def read_finished(job, path):
     """
     with suppress(Refusal):
         manifest = read_saved(path)
-        if manifest.get("stamp") == job.stamp():
+        if manifest.get("stamp") == job.stamp() and manifest.get("sha256") in (None, content_digest(manifest)):
             deleted = read_saved(path.parent / DELETED).get("manifest") == content_digest(manifest)
             for name, expected in manifest["files"].items():
                 if not deleted or (path.parent / name).exists():

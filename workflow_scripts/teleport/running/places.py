@@ -133,22 +133,31 @@ def vectors_left_out(place, name, manifest):
     return False
 
 
+def has(place, file):
+    """Whether a place has a file."""
+    if (opened := place.open(file)) is None:
+        return False
+    opened.close()
+    return True
+
+
 def receive(place, job, manifest):
     """Copy the result of a stage from a place into its folder, as one that `take` may publish. Raises Refusal for the
     first file that is not as the manifest says; nothing is left of it then."""
     files, name = manifest["files"], f"{job.kind}/{job.key}"
-    require_free_space(job.folder, sum(entry["bytes"] for entry in files.values()))
+    for file in files:
+        path = PurePosixPath(file)
+        if path.is_absolute() or ".." in path.parts or not path.parts or path.parts[0] in OURS:
+            raise Refusal(f"{place.path}: the manifest of {name} lists {file!r}, outside its stage. {REMEDY}")
     deleted = vectors_left_out(place, name, manifest)
+    sent = {file: entry for file, entry in files.items() if has(place, f"{name}/{file}")}
+    if not deleted and (missing := files.keys() - sent.keys()):
+        where = f"{place.path}: {FOLDER}/{name}/{min(missing)}"
+        raise Refusal(f"{where} is missing, but its manifest lists it. {REMEDY}")
+    require_free_space(job.folder, sum(entry["bytes"] for entry in sent.values()))
     with part_of(job.folder) as part:
-        for file, expected in files.items():
-            where, path = f"{place.path}: {FOLDER}/{name}/{file}", PurePosixPath(file)
-            if path.is_absolute() or ".." in path.parts or not path.parts or path.parts[0] in OURS:
-                raise Refusal(f"{place.path}: the manifest of {name} lists {file!r}, outside its stage. {REMEDY}")
-            source = place.open(f"{name}/{file}")
-            if source is None and not deleted:
-                raise Refusal(f"{where} is missing, but its manifest lists it. {REMEDY}")
-            if source is not None:
-                copy_checked(source, part / file, expected, where)
+        for file, expected in sent.items():
+            copy_checked(place.open(f"{name}/{file}"), part / file, expected, f"{place.path}: {FOLDER}/{name}/{file}")
         part.mkdir(exist_ok=True)  # of a stage without files
         if deleted:
             write_json(part / DELETED, {"files": sorted(files), "manifest": content_digest(manifest)})

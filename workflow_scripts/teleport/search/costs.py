@@ -54,8 +54,8 @@ def retrieve(stage, counts, place):
     size, kept = run_bytes(lines, depth), lines * depth * stage.inputs["passages"].settings.chunks
     if stage.settings.scores == "compressed":
         index = stage.inputs["index"].settings.index
-        work = {"host_flop": CODE_FLOP * lines * counts.passages * index.numbers[0], "read": vectors}
-        codes = index_bytes(index, counts.passages, dim)
+        work = {"host_flop": CODE_FLOP * lines * passages * index.numbers[0], "read": vectors}
+        codes = index_bytes(index, passages, dim)
         return Cost(size, BASE + codes + min(CANDIDATES, kept) * CANDIDATE_BYTES, work=work)
     work = {"search_flop": search_flop(lines, passages, dim), "read": vectors}
     if place.gpus:

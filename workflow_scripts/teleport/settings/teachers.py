@@ -3,10 +3,11 @@ what the stages `scores_file`, `ranker`, `cross_train` and `cross_score` get."""
 
 from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from teleport.refusal import Refusal
 from teleport.settings.encoder import CheckpointSource, Encoder, Identified, Precision
+from teleport.settings.measures import known_measures
 from teleport.settings.pool import ScoreSettings
 from teleport.settings.section import (
     Integer,
@@ -104,6 +105,12 @@ class RankerTraining(RankerSchedule):
 
     pool: PoolOf = Field(description="The pool of its negatives; queries without any are left out.")
     dev: RankerDev = Field(RankerDev(), description="The dev set that evaluate_every reranks.")
+
+    @field_validator("dev")
+    @classmethod
+    def dev_measure_is_computed(cls, dev):
+        known_measures([dev.measure])
+        return dev
 
 
 class CrossEncoder(Reads):
