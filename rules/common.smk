@@ -293,7 +293,7 @@ def run_stage(wildcards, input, threads, resources):
         options["--shard"] = wildcards.scatteritem
     elif input.get("shards"):
         options["--shards"] = len(input.shards)
-    if wildcards.kind == "train":  # a process per GPU; `processes`: so many, as on CPUs
+    if wildcards.kind == "train":  # a process per GPU; `processes`: this many, as on CPUs
         options["--processes"] = own.processes or max(1, gpus_of(resources))
     if CLUSTER:
         options["--attempt"] = resources.attempt

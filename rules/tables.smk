@@ -120,7 +120,7 @@ use rule tables as experiments with:
     priority: 1000
     params:
         code=CODE["teleport.report.links"],
-        stages=digest_of(PLAN.stages),  # a file that was edited in its place is another stage
+        stages=digest_of(PLAN.stages),  # a file that was edited in place is another stage
         run=manage("link", CONFIGURATION),
     message:
         "links of the experiments"

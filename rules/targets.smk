@@ -15,7 +15,7 @@ def not_linked(path):
     return WorkflowError(f"{path} is not a stage of this configuration. {nearest(path, linked())}")
 
 
-FORCED, forces = set(sys.argv) if {"--force", "-f"} & set(sys.argv) else set(), False  # --force: all that is asked for
+FORCED, forces = set(sys.argv) if {"--force", "-f"} & set(sys.argv) else set(), False  # --force: all that is named
 for word in sys.argv:
     forces = word in ("--forcerun", "--force-run", "-R") or (forces and not word.startswith("-"))
     FORCED |= {word} if forces else set()

@@ -15,11 +15,11 @@ import sys
 from pathlib import Path
 
 INTERRUPTED = "interrupted: no half-written file is left; run the same command again."
-INTERRUPTS = []  # signals of Ctrl-C: a library may turn SystemExit into an error of its own, as pydantic does
+INTERRUPTS = []  # signals of Ctrl-C: a library may turn SystemExit into its own error, as pydantic does
 
 
 def interrupt(number, _frame):
-    """End the command at Ctrl-C; what is half made is removed on the way out."""
+    """End the command at Ctrl-C; half-made files are removed on the way out."""
     INTERRUPTS.append(number)
     sys.exit(INTERRUPTED)
 
@@ -77,7 +77,7 @@ def shards(text):
 
 
 def folder(text):
-    """The Path of a folder that is there or can be made, as argparse takes it."""
+    """The Path of a folder that exists or can be made, as argparse takes it."""
     from teleport.refusal import Refusal
     from teleport.running.files import require_output
 
@@ -109,7 +109,7 @@ def given_by(files):
 
 
 def plan_of(files):
-    """The `Plan` of the configuration in YAML files. Raises Refusal for what is wrong in them."""
+    """The `Plan` of the configuration in YAML files. Raises Refusal for mistakes in them."""
     from teleport.plan.plan import Plan
     from teleport.settings.read import load
 
@@ -129,10 +129,10 @@ def new(arguments):
     """Write config/NAME.yaml for a collection, or for questions with their passages, and print the next commands.
 
     The folder has corpus.tsv (id, title if any, text), queries.SPLIT.tsv or queries.tsv for all splits, and
-    qrels.SPLIT.tsv, qrels/SPLIT.tsv or qrels.tsv, of which a third becomes the test; or it has BEIR's form. Or FROM is
-    a file or folder of pairs, triplets or lists of passages, as JSON lines, CSV, TSV, Parquet or a saved dataset, or a
-    folder of texts, or the tables of a dataset repository, hub:OWNER/NAME@REVISION (docs/own-data.md). If the splits
-    have other names than test and dev, --test and --dev say what they are for.
+    qrels.SPLIT.tsv, qrels/SPLIT.tsv or qrels.tsv, of which a third becomes the test; or it has BEIR's form. FROM can
+    also be a file or folder of pairs, triplets or lists of passages, as JSON lines, CSV, TSV, Parquet or a saved
+    dataset, or a folder of texts, or the tables of a dataset repository, hub:OWNER/NAME@REVISION (docs/own-data.md). If
+    the splits have other names than test and dev, name them with --test and --dev.
     """
     from commands.methods import cost_said
     from commands.new import new
@@ -262,7 +262,7 @@ def mine(arguments):
         try:
             status = workflow.wait()
         finally:
-            workflow.wait()  # after Ctrl-C, which it has got too
+            workflow.wait()  # after Ctrl-C, which it receives, too
         if status:
             return status
     wanted = {"form": arguments.form, "most": arguments.most, "scores": arguments.form != "triples"}
@@ -363,9 +363,9 @@ def audit(arguments):
     """Describe negatives by source: how hard they are, how many repeat, and how many are probably positives.
 
     FILE has one of the forms that `export` writes, or is DPR's. hardness is the mean of score minus s+, the lowest of
-    the positives; suspected_by_score counts what is above s+ - margin |s+|, equal_text what has the text of a positive.
-    Only with --by an encoder, like_positive counts what has a cosine above `like` with a positive.
-    entropy_bits is of how often each passage is drawn; it is log2 of their number where all are drawn alike.
+    the positives; suspected_by_score counts negatives above s+ - margin |s+|, equal_text those with the text of a
+    positive. Only with --by an encoder, like_positive counts those with a cosine above `like` with a positive.
+    entropy_bits is of how often each passage is drawn; it is log2 of their number if all are drawn equally often.
     """
     from commands.audit import audit, printed
 
@@ -488,7 +488,7 @@ def schema(arguments):
 def report(arguments):
     """Write the report page of a configuration from the stages that are finished now, also while others run.
 
-    The workflow also writes it at its end. --queries says how many queries of each split are shown in full.
+    The workflow also writes it at its end. --queries sets how many queries of each split are shown in full.
     """
     os.environ["OMP_NUM_THREADS"] = "1"  # many small products: threads would wait for each other
     from teleport.report.page.contents import page_contents
@@ -550,7 +550,7 @@ def delete_vectors(arguments):
 
 
 def require_names(refusal):
-    """Raise a `refusal` if the arguments or the folder let no command work."""
+    """Raise a `refusal` if the arguments or the folder keep every command from working."""
     for text in sys.argv[1:]:
         if any("\udc80" <= character <= "\udcff" for character in text):  # bytes of the command line
             raise refusal(f"{os.fsencode(text)!r} is not UTF-8, so no configuration can name it. Rename it.")
@@ -579,13 +579,13 @@ def main():
         arguments = parser.parse_args()
         require_names(Refusal)
         status = arguments.command(arguments)
-        if sys.stdout:  # None where it was closed before
+        if sys.stdout:  # None if it was closed before
             sys.stdout.flush()
         sys.exit(status)
     except BaseException as error:
         if INTERRUPTS:
             sys.exit(INTERRUPTED)
-        if isinstance(error, BrokenPipeError):  # who reads has enough, such as `head`
+        if isinstance(error, BrokenPipeError):  # the reader has closed, such as `head`
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python's own end writes there once more
             sys.exit(1)
         if isinstance(error, Refusal):

@@ -51,7 +51,7 @@ def keep_freed_memory():
 
 
 def about_saved_work(job):
-    """The remedy if damaged saved work causes an unforeseen error (text)."""
+    """The remedy for an unforeseen error that damaged saved work may have caused (text)."""
     if job is None or not job.resume.is_dir() or not has_work(job.resume):
         return ""
     return f"\nThe next attempt goes on from what is saved in {job.resume}: if it fails alike, delete that folder."
@@ -120,8 +120,8 @@ def main():
     for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS"):
         os.environ[variable] = str(threads)  # before numpy, torch or faiss are loaded
     keep_freed_memory()
-    # Threads that spin long while they wait (300,000 turns by default) slow a busy machine many times over, those that
-    # sleep at once a virtual one: its idle processor is waked by the host.
+    # Threads that spin long while they wait (300,000 turns by default) make a busy machine many times slower. Threads
+    # that sleep at once do so to a virtual machine: its idle processor is woken by the host.
     os.environ["GOMP_SPINCOUNT"] = "2000"  # as in bench/rounds.py
     configure_logging()
     log.setLevel(logging.WARNING if IS_HELPER else logging.INFO)

@@ -69,7 +69,7 @@ def test_lists_are_ordered_by_score_then_by_descending_id(stages, collection, tm
         ("qa Q0 d0 4 1_0 t", "line 5: the score '1_0' is not a finite number."),
         ("qa Q0 d0 4 ４ t", "line 5: the score '４' is not a finite number."),
         ("qa Q0 d0 4 nan t", "line 5: the score 'nan' is not a finite number."),
-        ("qz Q0 d0 1 1.0 t", "line 5: query 'qz' is not among the split's judged queries. Give the run of this split,"),
+        ("qz Q0 d0 1 1.0 t", "line 5: query 'qz' is not among the split's queries. Give the run of this split,"),
         ("qa Q0 d9 4 1.0 t", "line 5: passage 'd9' is not in the corpus. Give a run over this collection,"),
         ("qa Q0 d1 4 1.0 t", "line 5: passage 'd1' is already listed for this query on line 2. Remove one"),
     ],

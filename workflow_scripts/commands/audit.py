@@ -1,6 +1,6 @@
 """A description of mined negatives by source: hardness, repeats, suspected false ones, and how few passages they are.
 
-Read are a merge stage, or a file in one of the forms of `negatives.forms`, whoever wrote it.
+It reads a merge or relabel stage, or a file in one of the forms of `negatives.forms`, whoever wrote it.
 """
 
 import json
@@ -21,8 +21,8 @@ ALL = "all"
 MARGIN = 0.05  # suspected false: a score above s+ - MARGIN * |s+|, sentence-transformers' usual relative_margin
 LIKE = 0.9  # nearly a positive: a cosine with one of the query's positives above it
 BLOCK_QUERIES = 256  # scored at a time by another checkpoint
-MOST_VECTORS = 200_000  # of texts that may come again: .6 GB at 768 dimensions
-FORM_OF = {  # a key that only this form has, the first one that is there decides
+MOST_VECTORS = 200_000  # of texts that may recur: .6 GB at 768 dimensions
+FORM_OF = {  # {key that only this form has: form}; the first key that occurs decides
     "negative_passages": "tevatron",
     "neg_doc": "nemo",
     "neg": "pos-neg",
@@ -54,14 +54,14 @@ COLUMNS = {
 def audit(path, by=None, margin=MARGIN, like=LIKE):
     """The audit of a merge or relabel stage (its folder, or the link to it) or of a file (dict).
 
-    by: folder of an encoder or a cross-encoder whose scores count, in place of those that are there; margin, like: see
-    below
-    queries: with negatives; by source, and of `all`, the figures of COLUMNS, None where nothing is known:
-    scored: share with a score, as the query's positives have one; hardness: mean of score minus s+, the lowest of the
-    positives; above_positive, suspected_by_score: shares of these above s+, and above s+ - margin |s+|;
+    by: folder of an encoder or a cross-encoder whose scores replace the given ones; margin, like: see below
+    queries: number of those with negatives. For each source and for `all`, the figures of COLUMNS, None if unknown:
+    scored: share with a score, if the query's positives have one; hardness: mean of score minus s+, the lowest of the
+    positives; above_positive, suspected_by_score: shares of the scored above s+, and above s+ - margin |s+|;
     like_positive: share whose cosine with a positive of the query, by the encoder `by`, is above `like`; equal_text:
-    share whose text is that of a positive of the query; repeats: share that the query has already; passages: different
-    ones; entropy_bits: of how often each is drawn, log2(passages) where all are drawn alike; queries_per_passage: mean
+    share with the text of a positive of the query; repeats: share that the query has already; passages: number of
+    different ones; entropy_bits: of how often each is drawn, log2(passages) if all are drawn equally often;
+    queries_per_passage: mean
     """
 
     def of(mined):
@@ -79,7 +79,7 @@ def audit(path, by=None, margin=MARGIN, like=LIKE):
 
 
 def form_of(path):
-    """The form (text) of a file, by its first line. Raises Refusal for none that is known."""
+    """The form (text) of a file, by its first line. Raises Refusal if no form is known for it."""
     _, first = next(lines(path), (0, ""))
     if first.startswith("["):
         return "dpr"
@@ -99,7 +99,7 @@ def form_of(path):
 
 
 def require_passages(mined):
-    """`Mined` of a file as it is. Raises Refusal where a passage has a value that cannot be looked at."""
+    """`Mined` of a file, unchanged. Raises Refusal if a passage has a value of a wrong type or size."""
     for passages in (mined.positives, mined.negatives):
         if not isinstance(passages, list) or not all(isinstance(passage, dict) for passage in passages):
             raise Refusal(f"{mined.place}: passages are no list of JSON objects. Correct the line.")
@@ -196,7 +196,7 @@ def audited(records, margin=MARGIN, like=LIKE):
 
 
 def text_of(passage):
-    """The text of a passage, without differences of space; "" where only its id is known."""
+    """The text of a passage, with single spaces; "" if only its id is known."""
     return " ".join(whole(passage).split())
 
 
@@ -212,7 +212,7 @@ class Figures:
         self.gaps, self.drawn = 0.0, Counter()
 
     def add(self, negative, lowest, texts, seen):
-        """Count a negative. lowest: s+, or None; texts: of the positives; seen: passages of the query before (set)"""
+        """Count a negative. lowest: s+, or None; texts: of the positives; seen: the query's earlier passages (set)"""
         text = text_of(negative)
         passage = negative.get("docid") or text
         self.number += 1

@@ -1,4 +1,4 @@
-"""The card of an exported checkpoint: scores beside BM25's, an example where one is asked for, and the hub's head."""
+"""The card of an exported checkpoint: scores beside BM25's, an example if asked for, and the YAML head for the hub."""
 
 import os
 import re
@@ -17,8 +17,8 @@ EXAMPLE_PASSAGES, EXAMPLE_CHARACTERS = 3, 120
 
 
 def with_head(text, episode, license, language):
-    """The text of a card whose YAML head also has what the hub reads: license, language, data, and as its model index
-    the means of the evaluations that are linked in the folder of an episode."""
+    """The text of a card whose YAML head also has what the hub reads: license, language, datasets, and a model index
+    with the means of the evaluations that are linked in the folder of an episode."""
     from huggingface_hub import EvalResult, ModelCard
 
     card, results = ModelCard(text), []
@@ -44,8 +44,8 @@ def evaluations(folder):
 
 
 def scores_text(episode):
-    """The means of BM25 and of every episode of an experiment, by the folder of the `episode` that is exported, and how
-    this one compares; "" where nothing is evaluated. BM25 and p are those of a table that was made of these stages."""
+    """The means of BM25 and of every episode of an experiment, and how the exported one (folder `episode`) compares; ""
+    if nothing is evaluated. BM25 and p are from a table that was made of these stages."""
     home = episode.parent
     numbered = {path.name.removeprefix("episode-"): path for path in home.glob("episode-*")}
     folders = {0: home} | {int(number): path for number, path in numbered.items() if number.isdecimal()}
@@ -65,8 +65,8 @@ def scores_text(episode):
 
 def in_table(home, evaluated):
     """({split: evaluation (Artefact) of BM25}, sentences) of a table that has evaluations ({split: Artefact}) of a
-    checkpoint: its gains over what nothing was trained for, with the p of each pair as the table tests it. home: the
-    folder of the experiment. ({}, []) where no table is made of these very stages."""
+    checkpoint. The sentences give its gains over untrained systems, with the p of each pair in the table. home: the
+    folder of the experiment. ({}, []) if no table has these very stages."""
     stages = next((stage.folder.parents[1] for stage in evaluated.values()), home)
     names = {f"evaluate/{stage.folder.name}" for stage in evaluated.values()}
     folder = stages.parent / "tables" / os.path.relpath(home.parent, stages.parent / "experiments")
@@ -102,7 +102,7 @@ TABLE = {  # file of a table: its columns that are read
 
 
 def table_at(path):
-    """Frames of the sources, rows and pairs of the table of NAME.pairs.csv. Raises Refusal for a file of it that is
+    """Frames of the sources, rows and pairs of the table of NAME.pairs.csv. Raises Refusal if one of its files is
     missing, torn or edited."""
     frames = []
     for suffix, columns in TABLE.items():
@@ -124,8 +124,8 @@ def table_at(path):
 
 
 def example_text(folder):
-    """The first query of the first split evaluated in an episode's folder for which the checkpoint ranks a relevant
-    passage first, with the passages that it ranks first; "" where there is none."""
+    """The first query of the evaluated splits in an episode's folder for which the checkpoint ranks a relevant passage
+    first, with the passages that it ranks first; "" if there is none."""
     for stage in evaluations(folder).values():
         corpus, split = input_of(stage, "corpus"), split_of(stage)
         judged = pq.read_table(queries_of(stage).path(f"qrels.{split}.parquet")).to_pylist()
@@ -136,7 +136,7 @@ def example_text(folder):
             if (query, ids[0]) in relevant:
                 break
         else:
-            return ""
+            continue
         table = pq.read_table(queries_of(stage).path(f"queries.{split}.parquet"), filters=[("query_id", "=", query)])
         texts = passage_texts(corpus, ids)
         lines = [
@@ -148,5 +148,5 @@ def example_text(folder):
 
 
 def plain(text):
-    """A text in one line of Markdown that shows it as it is: neither HTML nor Markdown's marks act."""
+    """A text as one line of Markdown, escaped so that no HTML or Markdown in it takes effect."""
     return re.sub(r"([\\`*_\[\]<>&#|~!])", r"\\\1", " ".join(text.split()))

@@ -52,8 +52,8 @@ def documents_of(stage):
 
 
 def runs_at(path):
-    """The finished stages (list of `Artefact`) at a path: the one that lies or is linked there, or that of every seed
-    where the path leaves out their folders, seed-N."""
+    """The finished stages (list of `Artefact`) at a path: a stage or a link to one; or one of every seed, if the path
+    leaves out the folders seed-N."""
     if not (path / MANIFEST).is_file():
         for folder in path.parents:
             of_seeds = f"seed-*/{escape(str(path.relative_to(folder)))}/{MANIFEST}"
@@ -63,7 +63,7 @@ def runs_at(path):
 
 
 def seed_of(stage):
-    """The seed of the training behind an evaluation; None where the encoder of its queries was not trained here."""
+    """The seed of the training behind an evaluation; None if the encoder of its queries was not trained here."""
     stages, name = Stages(stage.folder.parents[3]), "/".join(stage.folder.parts[-2:])
     checkpoint = stages.input(stages.input(stages.input(name, "run"), "queries"), "checkpoint")
     trained = checkpoint is not None and checkpoint.startswith("train/")

@@ -1,5 +1,5 @@
-"""Whether the files after --configfile can be read: asked before Snakemake opens them, which answers a typo with a
-traceback or names no file."""
+"""Checks that the files after --configfile can be read. Snakemake opens them later: it answers a typo with a traceback,
+or names no file."""
 
 import sys
 from itertools import takewhile
@@ -11,7 +11,7 @@ OPTIONS = "--configfile", "--configfiles"
 
 
 def require_configfiles(words):
-    """End the process with a sentence where a file that the words of a command line name holds no mapping."""
+    """End the process with a sentence if a file that a command line (its words) names holds no mapping."""
     for place, word in enumerate(words):
         option, _, joined = word.partition("=")
         if option in OPTIONS:

@@ -16,7 +16,7 @@ from teleport.running.log import Progress
 
 EXPERIMENTS, TABLES, BENCHMARKS = (Path("results", name) for name in ("experiments", "tables", "benchmarks"))
 MB = 10**6
-HASHING = 8  # threads at most: by then the disk is what takes the time
+HASHING = 8  # threads at most: with more, the disk is the limit
 OTHERS = "Unfinished experiments of other configurations are not known here: name those configurations after --also."
 
 
@@ -116,7 +116,7 @@ def check_stages():
                 progress(done // MB, total, "MB")
             done += checks[check]
     finally:
-        pool.shutdown(cancel_futures=True)  # with Ctrl-C what has not begun
+        pool.shutdown(cancel_futures=True)  # after Ctrl-C, tasks that have not begun
     return [wrong for check in checks if (wrong := check.result())], len(folders)
 
 

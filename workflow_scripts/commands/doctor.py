@@ -48,14 +48,14 @@ def doctor(make_plan):
 
 
 def checks(make_plan):
-    """{what is looked at: its check}, first what others need."""
+    """{name of a check: its function}; those that others need come first."""
     each = {"devices": devices, "torch": torch_build, "bfloat16": bfloat16, "NCCL": nccl, "compiler": compiler}
     each |= {"locks": locks, "memory": memory, "disk": disk, "forecast": lambda: forecast(make_plan)}
     return each | {"a training step and a search": step_and_search}
 
 
 def without_gpu():
-    """The verdict of a check that needs a GPU which torch can use, where there is none."""
+    """The verdict of a check that needs a GPU, if torch can use none."""
     return (WARNING, "not tried: torch cannot use the GPU") if visible_devices() else (OK, "not needed without a GPU")
 
 
@@ -123,7 +123,7 @@ def compiler():
 
 
 def lack_of_compiler(device):
-    """Return what torch.compile does not find on a CUDA device (text), or None: a C compiler, triton, or what these two
+    """Return what torch.compile does not find on a CUDA device (text), or None: a C compiler, triton, or what they
     need."""
     import torch
 
@@ -144,8 +144,8 @@ def lack_of_compiler(device):
 
 
 def locks():
-    """Locks one file that is opened twice, for writing, because NFS locks only such files (flock(2)). A file system
-    may grant the lock to both, which is worse than an error."""
+    """Lock one file that is opened twice, for writing, because NFS locks only such files (flock(2)). A file system may
+    grant the lock to both, which is worse than an error."""
     RESULTS.mkdir(exist_ok=True)
     remedy = f"put {RESULTS} on a file system that has locks (a local disk, NFS 4, Lustre with -o flock)"
     with tempfile.NamedTemporaryFile(dir=RESULTS, prefix=".lock-") as first, open(first.name, "a") as second:
@@ -198,8 +198,8 @@ def forecast(make_plan):
 
 
 def step_and_search():
-    """Two steps of a drawn BERT in the precision that stages take, then a search of the encoded texts beside a plain
-    product."""
+    """Two training steps of a random BERT in the precision of the stages, then a search of the encoded texts, compared
+    with a plain product."""
     import torch
     from transformers import BertConfig, BertModel
 

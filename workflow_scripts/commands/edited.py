@@ -8,7 +8,7 @@ from teleport.running.files import read_saved
 
 
 def code_of(stage, digests):
-    """The digest of the code that a stage runs: its module, those that the plan chose for it, and what they import.
+    """The digest of the code that a stage runs: its module, those that the plan chose for it, and all that they import.
     digests: as `digests_of_all` gives them"""
     return stage_code(stage.kind, stage.loads, digests.__getitem__)
 
@@ -20,7 +20,8 @@ def is_edited(stage, code):
 
 
 def edited_stages(plan):
-    """The names (set) of a plan's finished stages that were made by other code than today's, or read such stages."""
+    """The names (set) of a plan's finished stages that were made by other code than today's, or that read one of
+    these."""
     digests = digests_of_all()
 
     @cache
@@ -32,6 +33,6 @@ def edited_stages(plan):
 
 
 def edited_said(plan):
-    """A sentence on these stages, in a list; [] without any."""
+    """A sentence (in a list) on the `edited_stages` of a plan; [] if there are none."""
     number = len(edited_stages(plan))
     return [f"{number} finished stages were made by an older version of the code and will be rerun"] if number else []

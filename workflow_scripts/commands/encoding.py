@@ -1,4 +1,4 @@
-"""How an encoder takes texts, where its checkpoint says so and not the configuration: told before the first job."""
+"""How encoders read texts, if the checkpoint decides it and not the configuration: printed before the first job."""
 
 import re
 from itertools import islice
@@ -20,15 +20,15 @@ MOST_LINES = 3
 
 
 def encodings_said(experiments, plan):
-    """Sentences (list) on the encoders of which `experiments`, as they were asked for, leave something to a checkpoint.
+    """Sentences (list) on the encoders for which `experiments`, as configured, leave a setting to the checkpoint.
 
-    plan: of the same, in which everything is said. At most MOST_LINES, and one on how many there are besides.
+    plan: of the same experiments, with all settings filled in. At most MOST_LINES, and one on how many more there are.
     """
     said = []
     for name, experiment in experiments.items():
         if any(getattr(experiment.encoder, key) is None for key in LEFT_OUT):
             encoder = plan.experiments[name].encoder
-            chosen = experiment.encoder.max_passage_tokens is not None  # then what is cut is meant to be
+            chosen = experiment.encoder.max_passage_tokens is not None  # then the cut is meant
             cut = "" if chosen else cut_of_tokens(encoder, plan, name)
             said.append(f"{encoder.checkpoint.place}: {sentence(encoder)}{cut}.")
     said = list(dict.fromkeys(said))
@@ -45,8 +45,8 @@ def sentence(encoder):
 
 
 def cut_of_tokens(encoder, plan, name):
-    """How many passages are cut, by the finished stage `tokens` of an experiment; "" before, and where that is damaged:
-    whoever reads it says so, and the workflow that makes it again begins here."""
+    """How many passages are cut (text), by the finished stage `tokens` of an experiment. "" if it is not finished, or
+    is damaged: whoever reads it reports that, and the run that makes it again starts here."""
     for stage in token_maps(plan):
         if name in plan.users[stage.name] and is_finished(stage.name):
             try:
@@ -86,7 +86,7 @@ def split_words(texts, encodings):
 
 def first_encodings(encoder, rows):
     """(texts, encodings) of the first passages of `rows` (line, id, title, text) by the checkpoint's tokenizer; empty
-    where it has none in one file."""
+    if it has none in one file."""
     from tokenizers import Tokenizer
 
     if not (file := locate(encoder.checkpoint, ("tokenizer.json",)) / "tokenizer.json").is_file():

@@ -75,7 +75,7 @@ def queries_of(stage):
 
 
 def passage_texts(corpus, ids):
-    """{id: title and text in one line} of some passages (list of ids); those of elsewhere are not there."""
+    """{id: title and text in one line} of some passages (list of ids); ids from elsewhere are left out."""
     lines = lines_of_ids(corpus.path("corpus.parquet"), "doc_id", ids)
     return {doc_id: " ".join(f"{line['title']} {line['text']}".split()) for doc_id, line in lines.items()}
 
@@ -118,14 +118,14 @@ def export_run(link, stage, output, folder):
 
 
 def export_checkpoint(link, stage, output, folder, examples=False, license=None, language=None):
-    """The checkpoint as other libraries load it without a warning, its card with what the experiment's folder tells.
-    Raises Refusal where training has changed nothing, or a library gives other vectors than the stage."""
+    """Export the checkpoint so that other libraries load it without a warning, with a card from the experiment's
+    folder. Raises Refusal if training changed nothing, or if a library gives other vectors than the stage."""
     from commands.card import example_text, scores_text, with_head  # which imports this module
     from commands.export_check import require_trained, require_vectors  # which imports this module
     from teleport.encoder.checkpoint import sides
 
     remark = require_trained(stage)
-    episode = Path(os.path.abspath(link)).parent  # in its experiment: of a short path the names of folders are needed
+    episode = Path(os.path.abspath(link)).parent  # in its experiment; a short path leaves out names of folders
     results = scores_text(episode) + (example_text(episode) if examples else "")
     checkpoint = folder / output.name
     source = stage.path("checkpoint", full=True)
@@ -158,7 +158,7 @@ WITH_POOLER = {"bert", "roberta", "xlm-roberta", "mpnet"}  # transformers' class
 
 
 def add_pooler(folder):
-    """A pooler of zeros, which nothing uses: transformers reports one that a BERT does not have, and draws it at
+    """Add a pooler of zeros, which nothing uses. Without one, transformers reports that a BERT has none and draws it at
     random."""
     import torch
     from safetensors.torch import load_file, save_file

@@ -1,4 +1,4 @@
-"""Whether an exported checkpoint is what its stage has trained, by the libraries that others load it with."""
+"""Checks that an exported checkpoint is what its stage trained, with the libraries that others load it with."""
 
 from importlib.util import find_spec
 
@@ -17,8 +17,8 @@ FEW, TOLERANCE = 8, 1e-5  # texts of each side; between components of two vector
 
 
 def require_trained(stage):
-    """Raise Refusal where a side that a `train` stage (`Artefact`) trains has the weights that it began with. Returns a
-    remark where dev has chosen just those, else ""."""
+    """Raise Refusal if a side that a `train` stage (`Artefact`) trains still has its first weights. Returns a remark if
+    dev chose the first weights, else ""."""
     if stage.facts.get("selected_step") == stage.facts["first_step"]:
         return "; its weights are those that training started from, as no step was better on dev"
     trains = stage.manifest["settings"]["training"].get("trains", (QUERY, PASSAGE))
@@ -40,8 +40,8 @@ def same_weights(folder, other):
 
 @torch.inference_mode()
 def require_vectors(checkpoint, stage):
-    """Raise Refusal unless transformers, and sentence-transformers where it is installed, give a few texts of the
-    collection the vectors of a `train` stage (`Artefact`) by an exported folder. Returns a sentence."""
+    """Raise Refusal unless transformers, and sentence-transformers if installed, encode a few texts of the collection
+    with an exported folder to the vectors of a `train` stage (`Artefact`). Returns a sentence."""
     libraries, count, largest = {"transformers": by_transformers}, 0, 0.0
     if find_spec("sentence_transformers"):
         libraries["sentence-transformers"] = by_sentence_transformers
@@ -75,7 +75,7 @@ def few_texts(stage, side):
     path = input_of(stage, name).path("corpus.parquet" if passages else f"{of}.parquet")
     blocks = read_texts(path, separator, "", how.get("max_characters"))
     texts = sorted((text.strip() for text in next(blocks, ()) if text.strip()), key=len)
-    if passages and settings.get("chunks", 1) > 1:  # its vectors are no library's
+    if passages and settings.get("chunks", 1) > 1:  # no library makes its vectors
         texts = [text for text in texts if len(tokenizer.encode(how["prefix"] + text).ids) <= length]
     places = np.unique(np.linspace(0, max(0, len(texts) - 1), FEW).astype(int)) if texts else ()
     return [texts[place] for place in places], how["prefix"], length, (tokenizer, special)
@@ -99,7 +99,8 @@ def by_transformers(folder, side, texts, prefix, length):
 
 
 def by_sentence_transformers(folder, side, texts, prefix, length):
-    """Float32 [texts, D] by its function for the side, which puts the folder's own prompt before each text."""
+    """Float32 [texts, D] by the library's function for the side, which puts the folder's own prompt before each
+    text."""
     from sentence_transformers import SentenceTransformer
 
     model = SentenceTransformer(str(folder), device="cpu", local_files_only=True)

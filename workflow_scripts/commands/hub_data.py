@@ -10,7 +10,7 @@ from teleport.refusal import Refusal
 from teleport.running.files import gigabytes, part_of, require_free_space, require_output, sha256_file, write_text
 
 WHERE = re.compile(r"hub:([^/@]+/[^/@]+)(?:@((?:refs/(?:convert|pr)/)?[^/@]+))?(?:/([^@]+))?")
-# Folders in the one that is asked for in which `new` looks for tables.
+# Subfolders of the named folder in which `new` looks for tables.
 BESIDE = (".", "data", "qrels", "default", "corpus", "queries")
 NO_TABLES = ("dataset_infos.json", "dataset_info.json")  # what `datasets` writes about a repository
 DIGESTS = "SHA256SUMS"  # as `sha256sum -c` reads it
@@ -54,7 +54,8 @@ def fetch_dataset(where, own):
 
 
 def tables_in(files, below, where):
-    """The names among `files` of tables in a folder (PurePosixPath) of a repository; refused where there are none."""
+    """The names among `files` of tables in a folder (PurePosixPath) of a repository. Raises Refusal if there are
+    none."""
     tables = [PurePosixPath(name) for name in sorted(files) if PurePosixPath(name).name not in NO_TABLES]
     tables = [name for name in tables if form_of(name)]
     if found := [str(name) for name in tables if name.parent in [below / beside for beside in BESIDE]]:

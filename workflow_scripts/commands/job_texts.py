@@ -1,4 +1,4 @@
-"""The texts about a job, from what its stage leaves behind: log, report, manifest; and about a run, at its end."""
+"""The texts about a job, from the log, report and manifest of its stage; and about a run, at its end."""
 
 from itertools import chain, pairwise
 from pathlib import Path
@@ -34,7 +34,7 @@ def report_folder(output):
 
 
 def how_far(report):
-    """A stage's report as text: "120/300 steps, 2.1 steps/s, 85 s left"; "120 steps" where nobody knows the total."""
+    """A stage's report as text: "120/300 steps, 2.1 steps/s, 85 s left"; "120 steps" if the total is unknown."""
     text = done_of(report["done"], report["total"], report["unit"])
     if not report["rate"]:
         return text
@@ -43,7 +43,7 @@ def how_far(report):
 
 
 def episode_scores(plan):
-    """The `scores` of `Terminal`: after each episode, by the first measure of the first split."""
+    """The `scores` of `terminal.Planned`: after each episode, by the first measure of the first split."""
     splits, scores = plan.config.evaluation.splits, {}
     for split in splits[:1]:
         measure = plan.config.evaluation.measures_of(split)[0]

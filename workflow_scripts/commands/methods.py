@@ -15,7 +15,8 @@ LEAST_BATCH = 8  # queries of a step, also where each brings 31 negatives: a bat
 
 
 def method_file(name, home):
-    """The path of a published method. home: the folder of the repository. Raises Refusal where there is no such one."""
+    """The path of a published method. home: the folder of the repository. Raises Refusal if there is no method of this
+    name."""
     files = {path.stem: path for path in (home / "config/methods").glob("*.yaml")}
     if name not in files:
         close = difflib.get_close_matches(name, files, n=1)
@@ -25,8 +26,8 @@ def method_file(name, home):
 
 
 def method_text(name, home, steps, batch):
-    """The block `experiments` (YAML, text) of config/methods/NAME.yaml, in which trainings as long as the embedded
-    default's have `steps`, and a step has as many passages as `batch` queries without negatives, as far as
+    """The block `experiments` (YAML, text) of config/methods/NAME.yaml, resized. A training as long as the embedded
+    default's gets `steps` steps. A step gets as many passages as `batch` queries without negatives, as far as
     LEAST_BATCH allows. home: the folder of the repository"""
     merged = merged_files([str(method_file(name, home))])
     usual = yaml.safe_load((home / "config/config.yaml").read_text(encoding="utf-8"))["training"]["steps"]
@@ -53,8 +54,8 @@ def sized(block, factor, batch):
 
 
 def cost_said(plan):
-    """A sentence on what the training of a plan's experiments costs, and how much of it is mining; [] where nothing is
-    trained or the machine is unmeasured."""
+    """A sentence (in a list) on what the training of a plan's experiments costs, and how much of it is mining; [] if
+    nothing is trained or the machine is unmeasured."""
     line, hardware = read_hardware()
     trains = [train for each in plan.trajectories.values() for trajectory in each for train in trajectory.trains]
     if not trains or hardware is None:

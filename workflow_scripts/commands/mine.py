@@ -1,4 +1,4 @@
-"""Negatives for a training elsewhere, in one command: what plans them, and what they are like."""
+"""Negatives for a training elsewhere, in one command: the plan that mines them, and their summary."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ ORDERS = {"drawn": "in the order of the draw", "hardest": "hardest first"}
 
 def mined(name, method):
     """(the files of the configuration, the link of the pool (Path), its `Stage`) of the negatives that the experiment
-    of the file `method` mines for config/NAME.yaml. Raises Refusal where a training comes first."""
+    of the file `method` mines for config/NAME.yaml. Raises Refusal if a training comes first."""
     path, method = Path(f"config/{name}.yaml"), Path(method)
     if not path.is_file():
         raise Refusal(f"{path}: no such file. `teleport new {name} FROM` writes it.")
@@ -75,13 +75,13 @@ def summary(pool_stage):
 
 
 def input_of(stages, stage, role):
-    """The stage (`Artefact`) that another one has read in a role; None without one."""
+    """The stage (`Artefact`) that another stage read in a role; None without one."""
     name = stage.manifest["inputs"].get(role)
     return stages.artefact(name) if name else None
 
 
 def retrievals(stages, pool_stage):
-    """{source: retrieve stage (`Artefact`)} of those of a pool's sources that a checkpoint has searched."""
+    """{source: retrieve stage (`Artefact`)} of the pool's sources that a checkpoint searched."""
     read = {role: input_of(stages, pool_stage, role) for role in pool_stage.manifest["inputs"]}
     return {role: stage for role, stage in read.items() if stage.manifest["kind"] == "retrieve"}
 

@@ -40,17 +40,17 @@ from teleport.settings.section import NAME
 
 SEED = 42
 TOKEN_CHARACTERS = 4.5  # of a text, with the space or sign behind a word; CLS and SEP come besides
-TEST_SHARE, DEV_SHARE = 3, 5  # a third of the judged queries, then a fifth of the others, where they are not divided
+TEST_SHARE, DEV_SHARE = 3, 5  # a third of the judged queries, then a fifth of the others, if undivided
 MOST_DEV_QUERIES = 500
 MOST_STEPS, MOST_EPOCHS = 500, 10  # of an episode, in which each training query has its turn
-FIRST_ROWS = 200  # and characters of each, that are looked at for their script
+FIRST_ROWS = 200  # passages, and characters of each, whose script is checked
 OWN_TEXT = 0.05  # share of a split's queries that are also passages; a larger one means a collection like ArguAna
 IGNORED = "ignore_own_text: true # the text of many queries is also a passage, which each would find first"
 IGNORED_SAID = "evaluation.ignore_own_text removes it from their results."
 BY_CHARACTERS = "bm25: {terms: characters} # words would be whole sentences"
 LEAST_POOL = 50  # passages among which a dev query ranks its positives
 DEPTH = Evaluation().depth
-MEASURES = ("nDCG@10", "RR@10", "R@100", "R@1000")  # those that look as far as the whole collection say nothing
+MEASURES = ("nDCG@10", "RR@10", "R@100", "R@1000")  # one as deep as the whole collection says nothing
 # How the files of queries and of judgments may be called. Splits may share queries.tsv, and have BEIR's folder qrels.
 LAYOUTS = {"queries": ("queries.tsv", "queries.*.tsv"), "qrels": ("qrels.tsv", "qrels.*.tsv", "qrels/*.tsv")}
 DEV_NAMES = ("dev", "valid", "validation", "val")
@@ -74,8 +74,7 @@ EVALUATED = {
 
 class Roles(NamedTuple):
     """The uses of a collection's splits. test: those that the table reports; dev: the one that chooses the checkpoint,
-    None if nothing is trained; divided: the split whose judgments are divided, None if nothing is drawn; why: a
-    sentence"""
+    None if nothing is trained; divided: the split whose judgments are divided, None if none is; why: a sentence"""
 
     test: list
     dev: str | None
@@ -169,9 +168,9 @@ def reader_of(folder, own, columns):
 
 
 def checked_counts(source, given):
-    """(the block `counts` of a collection, sentences on queries that are also trained on, and {split: queries that have
-    the text of a passage}). The collection is built once in a temporary folder, with all checks. given: the collection
-    before its judgments were divided, whose files an error names"""
+    """(the block `counts` of a collection, sentences on queries that are also trained on, {split: number of queries
+    with the text of a passage}). The collection is built once in a temporary folder, with all checks. given: the
+    collection before its judgments were divided, whose files an error names"""
     try:
         return counts_of(source)
     except Refusal:
@@ -180,7 +179,7 @@ def checked_counts(source, given):
 
 
 def counts_of(source):
-    """Return what `checked_counts` gives. Raises Refusal for what is wrong in the files of the collection."""
+    """Return what `checked_counts` gives. Raises Refusal for mistakes in the files of the collection."""
     names = source.split_names()
     with TemporaryDirectory() as folder:
         corpus = job_in(folder, "corpus", source, CorpusSettings(source=source.of_corpus()))
@@ -252,7 +251,7 @@ def training_values(training, roles, counts):
     pool = min(training["dev"]["passages"], max(LEAST_POOL, int(0.45 * steps * batch / (1 + -(-steps // every)))))
     usual = training["dev"]
     dev = usual | {"split": roles.dev, "passages": pool, "random": min(usual["random"], pool // 9)}
-    dev["queries"] = min(usual["queries"], pool // 3)  # of the template, so that neighbours have a place, too
+    dev["queries"] = min(usual["queries"], pool // 3)  # the template's; so the pool has room for neighbours
     return {
         BATCH: f"batch_queries: {batch}",
         STEPS: f" steps: {steps}",
@@ -267,10 +266,10 @@ def flow(value):
 
 
 def tables(own, folder, test, dev):
-    """(source, source before judgments are divided, Roles, sentences on what is drawn, what writes it): corpus.tsv,
-    with queries and judgments as `LAYOUTS` calls them.
+    """(source, source before judgments are divided, Roles, sentences on what is drawn, function that writes it):
+    corpus.tsv, with queries and judgments named as in `LAYOUTS`.
 
-    own: the folder of what is drawn; the last value takes the folder to write to, and is None where nothing is drawn.
+    own: the folder of what is drawn. The last value takes the folder to write to; it is None if nothing is drawn.
     """
     corpus = records.found(folder / "corpus.tsv")
     if not corpus:
@@ -288,7 +287,7 @@ def tables(own, folder, test, dev):
 
 
 def files_of(folder):
-    """({split: [queries, judgments]}, how those of train are called) of a folder of tables; the split is "" if no file
+    """({split: [queries, judgments]}, the names of train's files) of a folder of tables; the split is "" if no file
     names one."""
     queries = layout_of(folder, "queries") or "queries.*.tsv"
     of_split = "*" in queries
@@ -309,8 +308,8 @@ def files_of(folder):
 
 
 def layout_of(folder, role):
-    """The pattern in LAYOUTS that the files of a role have in a folder; None without such files. Raises Refusal where
-    files of two patterns are there."""
+    """The pattern in LAYOUTS that the files of a role have in a folder; None without them. Raises Refusal if the files
+    have two patterns."""
     there = {}
     for pattern in LAYOUTS[role]:
         paths = sorted(path for end in ("", ".gz") for path in folder.glob(f"{pattern}{end}"))
@@ -364,9 +363,9 @@ def beir(own, folder, test, dev):
 
 
 def written(found, write, training, own, folder, test, dev):
-    """Return the same as `tables`, for {split: `Table`s} of commands.pairs, which become BEIR's form. write: a function
-    of the folder to write to and of what draws splits, which returns sentences; training: the name of the file of a
-    split `train`"""
+    """Return the same as `tables`, for {split: `Table`s} of commands.pairs, which are converted to BEIR's form. write:
+    a function of the folder to write to and of the function that draws splits; it returns sentences. training: the name
+    of the file of a split `train`"""
     roles, notes = roles_of(list(found), folder, test, dev, training), []
 
     def draw(questions):
@@ -384,8 +383,8 @@ def written(found, write, training, own, folder, test, dev):
 def roles_of(names, folder, test, dev, training):
     """The `Roles` of the splits `names` of a folder, of which `test` (list) and `dev` may be given (--test, --dev).
 
-    training: how the files of a split `train` are called. A set that is not called train is never divided. Raises
-    Refusal where more than one guess would do.
+    training: the names of the files of a split `train`. A set that is not called train is never divided. Raises Refusal
+    if more than one guess is possible.
     """
     named = f"{folder} has the split{'' if len(names) == 1 else 's'} {', '.join(names)}"
     have = named if any(names) else f"{folder} has one file of queries"
@@ -434,8 +433,8 @@ def divide(own, qrels, roles, others, form, header=()):
     among the `others`.
 
     own: the folder that will have their files; form: the name of a split's file; header: names of its columns. Returns
-    (files by split, sentences, a function that writes them to a folder). Which queries a split has follows from their
-    ids, so that the same ones are in it when others are added.
+    (files by split, sentences, a function that writes them to a folder). The ids of queries decide their split, so that
+    they stay in it when others are added.
     """
     rows = list(records.judgment_rows(qrels, header))
     queries = {row[1] for row in rows}
@@ -453,7 +452,7 @@ def divide(own, qrels, roles, others, form, header=()):
 
 def drawn(queries, place, roles, others, form):
     """({split: set of ids}, a sentence without its full stop) of train and the splits of `roles` that are not among the
-    `others`, into which the ids `queries` (set) are divided. place, form: for a refusal, where they are and which files
+    `others`, into which the ids `queries` (set) are divided. For a refusal, place: where they are; form: which files
     would divide them"""
     missing = [split for split in (*roles.test, roles.dev) if split not in others]
     splits = {"train": set(queries)}

@@ -1,4 +1,5 @@
-"""Other people's runs: a file in reproductions/ names a configuration, where its results are, and what its runs are."""
+"""Other people's runs: a file in reproductions/ names a configuration, the place of its results, and digests of its
+runs."""
 
 import gzip
 import hashlib
@@ -31,7 +32,7 @@ class Reproduction(Section):
 
 
 def check(path, plan_of):
-    """(lines on the runs of a file of FOLDER, how many are not as it says). plan_of: function of YAML files → `Plan`"""
+    """(lines on the runs of a file of FOLDER, how many differ from it). plan_of: function of YAML files → `Plan`"""
     made = validated(Reproduction, read_mapping(path), (), Locations([path]))
     stages, lines, wrong = evaluations(plan_of(made.configuration)), [f"{path}, by {made.by}:"], 0
     with opened(made.place) as place:
@@ -56,7 +57,7 @@ def evaluations(plan):
 
 
 def digest_of(file, where):
-    """The SHA-256 (hex) of the text of a run, whatever compressed it; None where there is no file."""
+    """The SHA-256 (hex) of the text of a run, however it is compressed; None if there is no file."""
     if file is None:
         return None
     digest = hashlib.sha256()

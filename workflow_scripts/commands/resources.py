@@ -1,4 +1,4 @@
-"""Resources of this workflow's own, as --set-resources and profiles give them: how a stage runs, and no result."""
+"""This workflow's own resources, from --set-resources and profiles: they decide how a stage runs, and no result."""
 
 from pydantic import Field
 

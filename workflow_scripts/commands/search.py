@@ -8,7 +8,7 @@ from teleport.api import open_results
 from teleport.collection.records import lines
 from teleport.refusal import Refusal
 
-CHARACTERS = 160  # of a text that a person sees
+CHARACTERS = 160  # of a printed text
 
 
 def search(what, queries, file, depth, as_json):
@@ -34,7 +34,7 @@ def search(what, queries, file, depth, as_json):
 
 
 def experiment_at(what):
-    """(`api.Experiment`, number of an episode or None) of what a person names it by."""
+    """(`api.Experiment`, number of an episode or None) by the name or path that a person gives."""
     if what.endswith((".yaml", ".yml")):
         found = open_results("results", what)
         if len(found) != 1:

@@ -6,7 +6,7 @@ from teleport.settings.configuration import Config
 
 KINDS = ("kind", "source")  # keys that name which of several sections one is
 HEADS = ("key", "default, and other values", "what it says")
-# Keys of the configuration that have a table of their own, and keys of these sections that have one.
+# Keys of the configuration, and keys of their sections, that have a table of their own.
 TABLES = ("collection", "counts", "encoder", "mining", "negatives", "training", "episodes")
 TABLES += ("evaluation", "bm25", "external", "ablations", "figures", "report")
 WITHIN = {"index": "mining", "live": "negatives", "dev": "training"}

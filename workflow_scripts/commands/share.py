@@ -1,4 +1,4 @@
-"""Finished stages that travel: `share` writes them for others, `fetch` takes those of others."""
+"""Exchange of finished stages: `share` writes them for others, `fetch` takes those of others."""
 
 import io
 import json
@@ -34,7 +34,7 @@ from teleport.running.locks import read_finished, sole_process
 from teleport.running.places import FOLDER, REMEDY, place_at, receive, signed_at
 from teleport.running.run import publish_manifest
 
-OF_SPEC = ("kind", "key", "settings", "inputs", "loads")  # where files are fetched from (`origins`) stays at home
+OF_SPEC = ("kind", "key", "settings", "inputs", "loads")  # without `origins`, where files are fetched from
 HUB = re.compile(r"hub:([^/@]+/[^/@]+)(@.*)?")
 
 
@@ -72,7 +72,7 @@ def share(names, to, vectors):
 
 
 def members_of(name, stage, vectors):
-    """Yield (its name in the place, its path or its bytes) of every file of a stage that travels."""
+    """Yield (its name in the place, its path or its bytes) of every file of a stage that is shared."""
     home, manifest = f"{FOLDER}/{name}", stage.manifest
     stays = not vectors and (manifest["kind"] == "encode" or "index.faiss" in manifest["files"])
     files = [file for file in manifest["files"] if not (stays or stage.is_deleted(file))]
@@ -124,8 +124,8 @@ def send(repository, members):
 
 
 def stages_at(what):
-    """The stages (set of "kind/key") that a person names: a stage by its link, folder or key, or an experiment, or a
-    folder of several, with what is in a table beside it."""
+    """The stages (set of "kind/key") that a person names: a stage by its link, folder or key, an experiment, or a
+    folder of several. All stages of a table that has one of an experiment are added."""
     path = EXPERIMENTS / what if (EXPERIMENTS / what).exists() else Path(what)
     if KEY.fullmatch(what):
         path = next(STAGES.glob(f"*/{what}"), path)
@@ -145,7 +145,7 @@ def stages_at(what):
 
 @contextmanager
 def opened(where):
-    """Yields the place at a path, or what hub:OWNER/NAME@COMMIT has, which is downloaded for as long."""
+    """Yield the place at a path, or a temporary download of hub:OWNER/NAME@COMMIT."""
     if not where.startswith("hub:"):
         yield place_at(where)
         return
@@ -165,10 +165,10 @@ def opened(where):
 
 
 def fetch(where, plan=None):
-    """Take the finished stages of a place, of those that a plan has (None: all); returns sentences (list of str).
+    """Take the finished stages of a place, only those of a plan (None: all); returns sentences (list of str).
 
-    A stage is taken where the code that is here would make it from the inputs that are here; else the workflow makes
-    it. It is compared with its manifest while it is copied, and the first that differs is refused.
+    A stage is taken if the code here would make it from the inputs here; else the workflow makes it. It is compared
+    with its manifest while it is copied, and the first that differs is refused.
     """
     digests, came, size = digests_of_all(), defaultdict(list), 0
     with opened(where) as place:
@@ -206,7 +206,7 @@ def in_order(manifests, where):
 
 
 def loads_of(place, name, plan):
-    """{name: module} that a stage loads, by the plan or by the stage.json of the place."""
+    """{name: module} of the modules that a stage loads, by the plan or by the stage.json of the place."""
     if plan:
         return plan.stages[name].loads
     if "loads" not in (spec := signed_at(place, name, SPEC) or {}):
@@ -215,7 +215,7 @@ def loads_of(place, name, plan):
 
 
 def arrive(place, manifest, loads, digests):
-    """Take one stage; returns "arrived", "here" where it is finished, or why it stays out: "code", "inputs"."""
+    """Take one stage; returns "arrived", "here" if it is finished already, or why it stays out: "code", "inputs"."""
     kind, code = manifest["kind"], None
     if kind in KINDS and digests.keys() >= set(loads.values()):
         code = stage_code(kind, loads, digests.__getitem__)

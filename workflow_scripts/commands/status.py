@@ -1,5 +1,5 @@
 """The running stages and where they run, from the resume folders that running and killed stages and shards keep; no
-process is asked.
+process is queried.
 
 Such a folder has `history.log`, a line per attempt with host and process, and `progress.json`, the last report; either
 may be missing or torn at any moment. A finished stage has none; a finished shard keeps it, with a manifest, until the
@@ -23,7 +23,7 @@ from teleport.running.artefact import HISTORY, MANIFEST, PROGRESS, is_finished
 from teleport.running.job import RESUME, SHARDS
 
 ATTEMPT = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d) host (\S+) process (\d+)")
-SILENT_SECONDS = 600  # without a report for so long, a stage on another host counts as silent
+SILENT_SECONDS = 600  # without a report for this long, a stage on another host counts as silent
 COLUMNS = ["stage", "what", "state", "host", "process", "attempt", "done", "rate", "left", "last report"]
 
 
@@ -87,7 +87,7 @@ def read_unfinished(folder, name, label, now):
 
 
 def read_text(path):
-    """The text of a file, or none when it is missing or unreadable: it may vanish while one looks."""
+    """The text of a file, or "" if it is missing or unreadable: it may vanish in between."""
     try:
         return path.read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -95,7 +95,7 @@ def read_text(path):
 
 
 def read_report(path):
-    """A stage's last report, as `Progress` writes it, with zeros where there is none."""
+    """A stage's last report, as `Progress` writes it, with zeros if there is none."""
     zeros = {"done": 0, "total": 0, "rate": 0.0, "time": 0.0, "unit": ""}
     text = read_text(path)
     try:
@@ -141,7 +141,7 @@ def left(plan):
 
 
 def columns(rows, align=str.ljust):
-    """Rows of text cells as aligned lines, the first column to the left, the others as `align` has them."""
+    """Rows of text cells as aligned lines, the first column to the left, the others aligned by `align`."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ([row[0].ljust(widths[0]), *map(align, row[1:], widths[1:])] for row in rows)
     return ["  ".join(cells).rstrip() for cells in lines]
@@ -156,7 +156,7 @@ def render(stages, counts):
 
 
 def done_of(done, total, unit):
-    """ "120/300 steps", or "120 steps" where nobody knows the total."""
+    """ "120/300 steps", or "120 steps" if the total is unknown."""
     return f"{done}/{total} {unit}" if total else f"{done} {unit}"
 
 

@@ -26,20 +26,20 @@ from commands.status import duration, read_report, read_text
 from teleport.running.artefact import PROGRESS
 from teleport.running.files import OF_THE_SYSTEM
 
-FIRST_SECONDS = 8.0  # of a job, until it is said how far it is
+FIRST_SECONDS = 8.0  # of a job, until its first line on progress
 LINE_SECONDS = 120.0, 600.0  # between two lines about a job: at least and at most; in between as long as it has run
 LOOK_SECONDS = 1.0  # between two looks at the reports of jobs
 MOST_JOBS = 200  # that a dry run lists
 SNAKEMAKE = str(Path(snakemake.__file__).parent)
 SILENT = (LogEvent.JOB_STARTED, LogEvent.PROGRESS, LogEvent.RESOURCES_INFO)
-OF_A_FAILED_JOB = ("RuleException", "CalledProcessError")  # they have the shell command, and name no cause
+OF_A_FAILED_JOB = ("RuleException", "CalledProcessError")  # they have the shell command and no cause
 RED, YELLOW = 31, 33
 
 
 @dataclass
 class Planned:
-    """The facts of the plan that the Snakefile passes on. costs: function of the names of stages, a sentence; scores:
-    {evaluate stage: (its label, its measure, the evaluate stage of the episode before)}."""
+    """The facts of the plan that the Snakefile passes on. costs: function of the names of stages that returns a
+    sentence; scores: {evaluate stage: (its label, its measure, the evaluate stage of the episode before)}."""
 
     costs: object = None
     scores: dict = field(default_factory=dict)
@@ -51,8 +51,8 @@ handler = None  # the LogHandler of this process
 
 @dataclass
 class Running:
-    """A job that runs. folder: where its stage reports to; due: seconds after `started` when the next line is; waits:
-    for what, as its log says."""
+    """A running job. folder: where its stage reports; due: seconds from `started` to the next line; waits: what it
+    waits for, by its log."""
 
     message: str
     outputs: list
@@ -90,7 +90,7 @@ class LogHandler(LogHandlerBase):
             self.write(self.format(record))
 
     def sound(self, function, *arguments):
-        """Call a function, unless there was a defect before; whether there is none (bool)."""
+        """Call a function, unless there was a defect before. Returns whether there is still none (bool)."""
         if self.defect is None:
             try:
                 function(*arguments)
@@ -103,12 +103,12 @@ class LogHandler(LogHandlerBase):
         """Write a line."""
         if text:
             text = f"\033[{colour}m{text}\033[0m" if colour and self.coloured else text
-            with self.lock_of_stream, suppress(BrokenPipeError):  # who reads has enough, such as `head`
+            with self.lock_of_stream, suppress(BrokenPipeError):  # the reader has closed, such as `head`
                 self.stream.write(f"{text}\n")
                 self.stream.flush()
 
     def tell(self, record):
-        """Write what a log record says, each event in its own form."""
+        """Write a log record, each event in its own form."""
         event = getattr(record, "event", None)
         if event == LogEvent.JOB_INFO and record.rule_msg:
             self.list_job(record) if self.dry else self.begin(record)
@@ -128,13 +128,13 @@ class LogHandler(LogHandlerBase):
                 self.write(f"error: {what}; {remedy}.")  # what Snakemake met itself, before or between jobs
 
     def is_told(self, record, event):
-        """Whether a record only tells with its shell command that a job has failed, or that a person has ended the run.
-        Snakemake says the first before JOB_ERROR comes, by which `failed` tells the cause."""
+        """Whether a record only repeats that a job has failed, with its shell command, or that a person has ended the
+        run. Snakemake sends the first before JOB_ERROR, for which `failed` prints the cause."""
         failed = (self.running or self.failures) and getattr(record, "exception", None) in OF_A_FAILED_JOB
         return event == LogEvent.ERROR and (self.interrupted or failed)
 
     def count(self, record):
-        """Say of how many jobs a run or dry run is, once."""
+        """Print once how many jobs a run or dry run has."""
         if not self.counted:
             jobs = {rule: number for rule, number in record.stats.items() if rule != "total"}
             rules = {rule: number for rule, number in jobs.items() if rule != "all" and "/" not in rule}  # no targets
@@ -145,7 +145,7 @@ class LogHandler(LogHandlerBase):
         self.counted = True
 
     def list_job(self, record):
-        """The line of a job in a dry run."""
+        """Print the line of a job in a dry run."""
         if is_target(record):
             return
         self.listed += 1
@@ -154,7 +154,7 @@ class LogHandler(LogHandlerBase):
             self.write(f"Job {record.jobid}: {' '.join(record.rule_msg.split())}")
 
     def begin(self, record):
-        """A job has started: its line, and from now on it is watched."""
+        """Print the line of a job that has started, and watch it from now on."""
         if is_target(record):
             return
         message, outputs = " ".join(record.rule_msg.split()), list(map(str, record.output))
@@ -166,7 +166,8 @@ class LogHandler(LogHandlerBase):
             self.thread.start()
 
     def end(self, jobid):
-        """A job has ended: its line, the warnings of its stage, and the score of an episode's evaluation."""
+        """Print the line of a job that has ended, the warnings of its stage, and the score of an episode's
+        evaluation."""
         if job := self.running.pop(jobid, None):
             self.ended += 1
             self.made += job.outputs
@@ -179,7 +180,7 @@ class LogHandler(LogHandlerBase):
         return f"{self.ended} of {self.total} jobs" if self.total else f"{self.ended} jobs"
 
     def failed(self, record):
-        """Say why a job has failed, once, and where the rest of what it said is."""
+        """Print once why a job has failed, and where the rest of its messages is."""
         job = self.running.pop(record.jobid, None)
         if self.interrupted:
             return
@@ -192,12 +193,12 @@ class LogHandler(LogHandlerBase):
         self.failures += 1
 
     def watch(self):
-        """Say how far the jobs are, until the handler is closed."""
+        """Print the progress of jobs, until the handler is closed."""
         while not self.over.wait(LOOK_SECONDS):
             self.sound(self.look)
 
     def look(self):
-        """Say how far the jobs are that have run for a while, and what they wait for, when that is due."""
+        """Print the progress of jobs that have run for a while, and what they wait for, when that is due."""
         for job in list(self.running.values()):
             if (spent := time.time() - job.started) < FIRST_SECONDS:
                 continue
@@ -215,14 +216,15 @@ class LogHandler(LogHandlerBase):
         job.waits = waits
 
     def said(self, job, spent):
-        """How far a job is (text); nothing while it waits in the queue of a cluster, perhaps."""
+        """The progress of a job (text); "" on a cluster before its first report, since it may still be queued."""
         report = read_report(job.folder / PROGRESS)
         if report["unit"] and report["time"] >= job.started:  # else an earlier attempt's
             return how_far(report)
         return "" if self.on_cluster else f"{duration(spent)} so far"
 
     def asked_to_end(self, by_sigterm):
-        """A person or a scheduler ends the run: by SIGTERM after the jobs that run, by Ctrl-C (SIGINT) at once."""
+        """Note that a person or a scheduler ends the run: by SIGTERM after the jobs that run, by Ctrl-C (SIGINT) at
+        once."""
         self.ending |= by_sigterm
         self.interrupted |= not by_sigterm
         finished_first = "asked to end: running jobs finish first"
@@ -265,8 +267,8 @@ def is_target(record):
 
 
 def end_as_asked():
-    """For `onstart`: have the end on SIGTERM and Ctrl-C told. Snakemake's handler of SIGTERM asks for a lock which the
-    thread that it interrupts may hold, and would wait for ever; in a thread of its own it gets that lock."""
+    """For `onstart`: print that SIGTERM or Ctrl-C ends the run. Snakemake's handler of SIGTERM takes a lock which the
+    interrupted thread may hold, and would wait for ever; in a thread of its own it gets that lock."""
     finish = signal.getsignal(signal.SIGTERM)
 
     def end(*given):

@@ -1,4 +1,4 @@
-"""Vectors of passages for services elsewhere."""
+"""Exports of passage vectors for services elsewhere."""
 
 import os
 from itertools import pairwise
@@ -15,7 +15,7 @@ BLOCK = 65536  # vectors in memory at a time
 
 
 def export_vectors(link, stage, output, folder):
-    """The vectors of the passages of an `encode` stage as the file `output`, by its ending: Parquet (id, vector), or an
+    """Write the passage vectors of an `encode` stage to the file `output`, by its ending: Parquet (id, vector), or an
     index of faiss with the ids in a file beside it. Returns a sentence."""
     if "passages.npy" not in stage.manifest["files"]:
         raise Refusal(f"{link} has vectors of queries only. Give the stage that encodes passages.")

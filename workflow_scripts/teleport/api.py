@@ -1,7 +1,7 @@
-"""Results from Python: open a results folder, read what its experiments have made, and search. Nothing is written.
+"""Results from Python: open a results folder, read the results of its experiments, and search. Nothing is written.
 
-`open_results` gives the experiments by name. Each has a table of scores, runs, pools of negatives, checkpoints, vectors
-with ids, and `search` over the passages that it was trained for. An example is in docs/own-data.md.
+`open_results` returns the experiments by name. Each has a table of scores, runs, pools of negatives, checkpoints,
+vectors with ids, and `search` over the passages of its collection. An example is in docs/own-data.md.
 """
 
 import csv
@@ -28,7 +28,7 @@ from teleport.running.artefact import Artefact, other_than_stages
 
 
 class Hit(NamedTuple):
-    """A passage that a search has found; rank: from 1 on; score: its inner product with the query"""
+    """One result of a search. rank: from 1 on; score: inner product of passage and query"""
 
     rank: int
     id: str
@@ -38,7 +38,7 @@ class Hit(NamedTuple):
 
 
 class Vectors(NamedTuple):
-    """ids: of the texts, in order; array: float32 or float16 [n, D], memory-mapped; offsets: None, and row i is that of
+    """ids: of the texts, in order; array: float32 or float16 [n, D], memory-mapped; offsets: None if row i belongs to
     ids[i]; or int64 [len(ids) + 1], and text i has the rows offsets[i] to offsets[i + 1] (`encoder.chunks`)"""
 
     ids: list[str]
@@ -47,8 +47,8 @@ class Vectors(NamedTuple):
 
 
 def open_results(folder: str | Path = "results", *configfiles: str | Path) -> dict[str, "Experiment"]:
-    """The experiments below FOLDER/experiments by name, such as "mine/tuned"; with configuration files, which are
-    merged as `--configfile` merges them, only theirs. Raises Refusal for a folder without experiments."""
+    """The experiments below FOLDER/experiments by name, such as "mine/tuned". With configuration files, merged as
+    `--configfile` merges them: only the experiments of these. Raises Refusal for a folder without experiments."""
     folder = Path(folder)
     home = folder / "experiments"
     if folder.absolute().name != "results" or not home.is_dir():
@@ -65,8 +65,8 @@ def open_results(folder: str | Path = "results", *configfiles: str | Path) -> di
 
 @dataclass(frozen=True)
 class Experiment:
-    """An experiment as it lies below results/experiments. `episode` counts from 0, the checkpoint that it starts from;
-    None is the last one that is finished. `seed` is needed where there are several; None is the first."""
+    """An experiment below results/experiments. `episode` counts from 0, the checkpoint that the experiment starts from;
+    None is the last finished episode. `seed` matters if there are several; None is the first."""
 
     name: str
     folder: Path
@@ -90,8 +90,8 @@ class Experiment:
         return frame.assign(name=names, finished=[self.stages.finished(name) for name in names])
 
     def stage(self, *links: str, episode: int | None = None, seed: int | None = None) -> Artefact:
-        """The finished stage that has one of the names `links`, such as "merge", with its manifest and files. Raises
-        Refusal where none is finished."""
+        """The finished stage, with manifest and files, that has one of the names `links`, such as "merge". Raises
+        Refusal if none is finished."""
         rows = self.index[self.index["stage"].isin(links)]
         for key, value in (("episode", episode), ("seed", seed)):
             rows = rows if value is None else rows[rows[key] == value]
@@ -104,7 +104,7 @@ class Experiment:
         return self.stages.artefact(done.sort_values("episode", kind="stable")["name"].iloc[-1])
 
     def input(self, stage: Artefact, role: str) -> Artefact:
-        """The stage that another one has read."""
+        """The stage that fills `role` among the inputs of another one."""
         return self.stages.artefact(stage.manifest["inputs"][role])
 
     def scores(self, split: str, episode: int | None = None, seed: int | None = None) -> pd.DataFrame:
@@ -113,7 +113,7 @@ class Experiment:
         return frame.to_pandas().pivot(index="query_id", columns="measure", values="value")
 
     def run(self, split: str, episode: int | None = None, seed: int | None = None) -> pd.DataFrame:
-        """Return the run: query_id, doc_id, rank and score of what was found for every query."""
+        """Return the run: query_id, doc_id, rank and score of every retrieved passage."""
         path = self.stage(f"evaluate-{split}", episode=episode, seed=seed).path(f"{split}.run.gz")
         with gzip.open(path, "rt", encoding="utf-8") as file:
             rows = [(query, doc, int(rank), float(score)) for query, _, doc, rank, score, _ in map(str.split, file)]
@@ -137,7 +137,7 @@ class Experiment:
         return self.stage("pretrained", "train", episode=episode, seed=seed).path("checkpoint")
 
     def vectors(self, of: str = "passages", episode: int | None = None, seed: int | None = None) -> Vectors:
-        """The `Vectors` of "passages", or of the queries of a split. Raises Refusal where they were deleted."""
+        """The `Vectors` of "passages", or of the queries of a split. Raises Refusal if they were deleted."""
         name, key = ("passages", "doc_id") if of == "passages" else (f"queries.{of}", "query_id")
         stage = self.stage(f"encode-{name}", episode=episode, seed=seed)
         ids = pq.read_table(texts_read(self, self.input(stage, f"tokens.{name}"), name), columns=[key])[key].to_pylist()
@@ -160,7 +160,7 @@ class Experiment:
 
     def search(self, queries: list[str], depth: int = 10, episode: int | None = None,
                seed: int | None = None) -> list[list[Hit]]:  # fmt: skip
-        """The passages of largest inner product with each query, found exactly, by the vectors that lie in the results
+        """The passages with the largest inner products for each query, by exact search over the vectors in the results
         folder. A passage in several chunks scores by its best one."""
         from teleport.search.exact import Exact
         from teleport.search.retrieve import MaxP
@@ -200,8 +200,8 @@ def texts_read(experiment, stage, of):
 
 def compare(one: Experiment, other: Experiment, split: str, measure: str | None = None,
             episodes: tuple[int | None, int | None] = (None, None)) -> Comparison:  # fmt: skip
-    """How much `other` scores above `one`, with p, and how many queries it wins and loses. Of several seeds all are
-    taken; measure: by default the first of the evaluation."""
+    """How much `other` scores above `one`, with p, and how many queries it wins and loses. All seeds are used. measure:
+    by default the first of the evaluation"""
     systems = [evaluations(*each, split) for each in zip((one, other), episodes, strict=True)]
     measure = measure or systems[0][0][1].manifest["settings"]["measures"][0]
     frames = [pd.DataFrame({seed: scores_in(stage, measure) for seed, stage in of}).sort_index() for of in systems]
@@ -233,7 +233,8 @@ def stage_name(stage):
 
 
 def scores_in(stage, measure):
-    """The scores of an evaluation in one measure, by query id (Series). Raises Refusal where it has no such measure."""
+    """The scores of an evaluation in one measure, by query id (Series). Raises Refusal for a measure that it does not
+    have."""
     if measure not in stage.facts["means"]:
         raise Refusal(f"there is no measure {measure!r}, but {', '.join(stage.facts['means'])}.")
     frame = pq.read_table(stage.path("per_query.parquet"), filters=[("measure", "=", measure)]).to_pandas()

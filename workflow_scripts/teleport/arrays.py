@@ -1,4 +1,4 @@
-"""The arrays that stages hand on: ragged lists, retrievals, and .npy files that are written whole or grow."""
+"""The arrays that stages pass on: ragged lists, retrievals, and .npy files, written whole or appended to."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -9,13 +9,13 @@ CHUNK_OFFSETS = "passages.offsets.npy"  # beside the vectors, where passages are
 
 
 def save_array(path, array):
-    """Write an array as .npy to exactly this path: given a name, np.save would add .npy to that of an output."""
+    """Write an array as .npy to exactly this path: given a path, np.save would append .npy to the name of an output."""
     with open(path, "wb") as file:
         np.save(file, array, allow_pickle=False)
 
 
 class GrowingArray:
-    """A one-dimensional .npy file that is appended to, for what may be larger than memory. numpy leaves room in the
+    """A one-dimensional .npy file that is appended to, for arrays that may not fit in memory. numpy leaves room in the
     header for the length to grow, so the true length is written last, into the same bytes."""
 
     def __init__(self, path, dtype):
@@ -54,7 +54,8 @@ class Ragged:
 
     @classmethod
     def grouped(cls, rows, values, number):
-        """Lists 0 to number - 1 of `values`, each in the list that `rows` names, in the order in which they come."""
+        """Lists 0 to number - 1: each of the `values` goes into the list that `rows` gives it, in the order in which
+        they come."""
         counts = np.bincount(rows, minlength=number)
         return cls(offsets_of(counts), values[np.argsort(rows, kind="stable")])
 
@@ -109,7 +110,7 @@ def slots_within(lengths_Q):
 
 
 def in_slots(lengths_Q, values, empty=0):
-    """[Q, S]: the first lengths_Q[q] slots of row q have the next of all `values`, the others are `empty`."""
+    """[Q, S]: the first lengths_Q[q] slots of row q take the next of all `values`; the others are `empty`."""
     within_QS = slots_within(lengths_Q)
     values_QS = np.full(within_QS.shape, empty, values.dtype)
     values_QS[within_QS] = values.ravel()
@@ -122,17 +123,17 @@ def offsets_of(lengths):
 
 
 def open_passages(job):
-    """(passage vectors of the `encode` stage, memory-mapped float32 or float16 [rows, D]; chunk offsets): int64
-    [passages + 1], rows offsets[i] to offsets[i + 1] are the chunks of passage i (`encoder.batches.Chunks`), or None:
-    row i is passage i."""
+    """(passage vectors of the `encode` stage, memory-mapped float32 or float16 [rows, D]; chunk offsets). Offsets are
+    int64 [passages + 1]: rows offsets[i] to offsets[i + 1] are the chunks of passage i (`encoder.batches.Chunks`). They
+    are None if row i is passage i."""
     vectors = np.load(job.input("passages", "passages.npy"), mmap_mode="r")
     chunked = CHUNK_OFFSETS in job.inputs["passages"].manifest["files"]
     return vectors, np.load(job.input("passages", CHUNK_OFFSETS)) if chunked else None
 
 
 class Run(NamedTuple):
-    """A retrieval: the passages found for some queries, best first. ids int32 [lines, depth], -1 where a list ends
-    early; scores float32, as ids; rows int32 [lines]: the query of each line, of which a query may have none, or
+    """A retrieval: the ranked passages of some queries, best first. ids: int32 [lines, depth], -1 where a list ends
+    early; scores: float32, of the same shape; rows: int32 [lines], the query of each line. A query may have no line, or
     several."""
 
     ids: np.ndarray

@@ -1,5 +1,5 @@
-"""The cost of a stage, as the `costs.py` of each package gives it: sizes in bytes, and work by the rate that it goes
-at."""
+"""The cost of a stage, as the `costs.py` of each package computes it: sizes in bytes, and work by the rate that times
+it."""
 
 from dataclasses import dataclass, field
 
@@ -11,7 +11,7 @@ PAIR_BYTES = 40  # a retrieved passage in memory: ids, scores and a sorted copy 
 
 @dataclass(frozen=True)
 class Place:
-    """The devices on which a job computes. gpus: how many it has; with 0 the processor does all, in memory."""
+    """The devices on which a job computes. gpus: how many it has; with 0 the CPU does all, in main memory"""
 
     threads: int = 1
     gpus: int = 1
@@ -19,11 +19,11 @@ class Place:
 
 @dataclass(frozen=True)
 class Cost:
-    """The cost of a job; sizes in bytes. A machine makes a time of its work (commands/forecast/hardware.py)."""
+    """The cost of a job; sizes in bytes. commands/forecast/hardware.py turns its work into a time on a machine."""
 
     bytes: float = 0.0  # of the artefact
-    memory: float = BASE  # at the peak, of what has to stay
-    mapped: float = 0.0  # besides, of files that are read or written once: in memory until the system wants it back
+    memory: float = BASE  # at the peak, of what must stay resident
+    mapped: float = 0.0  # also, of files read or written once: in memory until the system reclaims it
     device_memory: float = 0.0  # on each of its GPUs
     work: dict = field(default_factory=dict)  # {rate of a hardware line: amount}
     model: bool = False  # whether the job loads torch and a checkpoint
@@ -31,12 +31,12 @@ class Cost:
 
 
 def run_bytes(lines, depth):
-    """Bytes of a run of so many lines of `depth` passages."""
+    """Bytes of a run of `lines` lists of `depth` passages."""
     return lines * (depth * NEIGHBOUR_BYTES + 4)
 
 
 def vector_bytes(texts, dim, bytes_per_number=4):
-    """Vectors on disk or in memory; fp32 unless said otherwise."""
+    """Bytes of vectors on disk or in memory; fp32 by default."""
     return texts * dim * bytes_per_number
 
 

@@ -1,15 +1,16 @@
 """MaxP: a passage of several chunks scores as its best chunk (ANCE; released: NLL_MultiChunk in model/models.py).
 
 The chunks of passage p are rows offsets[p] to offsets[p + 1] of an array of all chunks (int64 [P + 1]). A training step
-pads instead: each passage takes as many rows as one can have chunks, and those without a chunk score -inf (released:
--9999), so they are never the best and get no gradient. A document of several passages is a passage of several chunks.
+pads instead: every passage takes as many rows as the largest number of chunks. Rows without a chunk score -inf
+(released: -9999), so they are never the best and get no gradient. A document of several passages is handled the same
+way, as a passage of several chunks.
 """
 
 import numpy as np
 
 from teleport.arrays import are_first
 
-BLOCK = 4096  # ranked lists of chunks that become lists of passages at a time
+BLOCK = 4096  # ranked lists of chunks turned into lists of passages at a time
 
 
 def max_over_chunks(scores, offsets):
@@ -18,8 +19,8 @@ def max_over_chunks(scores, offsets):
 
 
 def first_of_passages(passages_QC, scores_QC, depth):
-    """Ranked chunks as ranked passages, each once, at the rank of its best chunk: (ids, scores), both [Q, depth].
-    passages_QC: int32, the passage of each chunk, -1 where there is none. Shorter lists end with id -1 and score 0."""
+    """Turn ranked chunks into ranked passages, each once, at the rank of its best chunk: (ids, scores), both [Q,
+    depth]. passages_QC: int32, the passage of each chunk, -1 for no chunk. Shorter lists end with id -1 and score 0."""
     shape = (len(passages_QC), depth)
     ids_QK, scores_QK = np.full(shape, -1, passages_QC.dtype), np.zeros(shape, scores_QC.dtype)
     for start in range(0, len(passages_QC), BLOCK):
@@ -33,14 +34,14 @@ def first_of_passages(passages_QC, scores_QC, depth):
 
 
 def chunk_mask(counts_P, most):
-    """Return which rows have a chunk if every passage takes `most` rows: numpy bool [P * most]. counts_P: its
-    chunks."""
+    """Return which rows have a chunk if every passage takes `most` rows: numpy bool [P * most]. counts_P: chunks of
+    each passage"""
     return (np.arange(most) < counts_P[:, None]).ravel()
 
 
 def pad_chunks(vectors_CD, rows_C, num_rows):
-    """Tensor [num_rows, D] with the vectors of all chunks in the rows that `chunk_mask` has for them (int64 tensor
-    rows_C, on the same device), else zeros."""
+    """Tensor [num_rows, D] with the vectors of all chunks in the rows `rows_C` (int64 tensor on the same device, from
+    `chunk_mask`), and zeros elsewhere."""
     return vectors_CD.new_zeros(num_rows, vectors_CD.shape[1]).index_copy(0, rows_C, vectors_CD)
 
 

@@ -1,4 +1,5 @@
-"""How much there is: passages, queries, tokens and the encoder's shape, measured where built, else as configured."""
+"""Sizes for the forecast: passages, queries, tokens and the encoder's shape, measured where built, else as
+configured."""
 
 import functools
 import json
@@ -16,7 +17,7 @@ from teleport.refusal import Refusal
 from teleport.running.artefact import STAGES, Artefact, is_finished
 
 SPECIAL_TOKENS = 2  # CLS and SEP
-NO_ENCODER_TOKENS = 100  # of a passage, where no encoder says how many it reads: DPR's passages of 100 words
+NO_ENCODER_TOKENS = 100  # of a passage, if no encoder sets a length: DPR's passages of 100 words
 FILE_NEGATIVES = 100  # per query in a file of negatives: an assumption, because it is read only by its stage
 
 
@@ -39,7 +40,7 @@ class Counts:
     """Sizes of a plan's collection, and what follows from them for its stages.
 
     passages: int; queries and positives: {split: int}, 0 for another split; source: where they are from, for the
-    reader; download_bytes: of all files, or None where nobody says
+    reader; download_bytes: of all files, or None if unknown
     """
 
     def __init__(self, plan):
@@ -64,7 +65,7 @@ class Counts:
                 self.queries[split], self.positives[split] = (artefact.facts[n] for n in ("queries", "positives"))
 
     def of_unknown(self, plan):
-        """These `Counts` for the plan of another collection, whose size nobody knows."""
+        """These `Counts` for the plan of another collection of unknown size."""
         made = copy(self)
         made.plan, made.source = plan, "the first, because nobody knows its own size"
         return made
@@ -96,8 +97,8 @@ class Counts:
         return min(limit, getattr(self.expected, kind, None) or limit)
 
     def chunks_per_passage(self, tokens, limit, most):
-        """Mean chunks of `limit` tokens per passage (encoder.chunks), `most` at most; half of the last one is empty
-        where it is not measured."""
+        """Mean chunks of `limit` tokens per passage (encoder.chunks), at most `most`; half of the last one is taken as
+        empty if it is not measured."""
         if most == 1:
             return 1.0
         if (artefact := artefact_of(tokens)) is not None:
@@ -156,8 +157,8 @@ class Counts:
 
 @functools.cache
 def mean_length(folder, name, most, chunk=1):
-    """Mean length of the texts in a token map, special tokens included, in chunks of so many tokens; each `most` at
-    most; 0 for no texts."""
+    """Mean length of the texts in a token map, special tokens included, in chunks of `chunk` tokens, at most `most`
+    chunks per text; 0 for no texts."""
     import numpy as np
 
     lengths = np.diff(np.load(Artefact(folder).path(f"{name}.offsets.npy"), mmap_mode="r"))
@@ -186,14 +187,14 @@ def config_folders(pretrained):
         yield from (checkpoint, checkpoint / "passage")
     source = pretrained.settings.checkpoint
     if not source.hub:
-        with suppress(Refusal):  # it is not there
+        with suppress(Refusal):  # the checkpoint is missing
             yield locate(source, OWN_FILES)
     elif config := in_hub_cache(source, "config.json"):
         yield config.parent
 
 
 def in_hub_cache(source, name):
-    """The Path of a file of a `CheckpointSource` on the hub, None where it would have to be downloaded."""
+    """The Path of a file of a `CheckpointSource` on the hub, None if it would have to be downloaded."""
     from huggingface_hub import try_to_load_from_cache
 
     cached = try_to_load_from_cache(source.hub, name, revision=source.revision)

@@ -13,13 +13,13 @@ from teleport.refusal import Refusal
 
 
 def stage_cost(stage, counts, place=Place()):  # noqa: B008
-    """The `Cost` of a planned stage in a `Place`; of a kind that no room says the cost of, that of a process alone."""
+    """The `Cost` of a planned stage in a `Place`; for a kind without an estimate, that of a process alone."""
     function = getattr(room_costs(stage.kind), stage.kind, None)
     return function(stage, counts, place) if function else Cost(lacks=f"{stage.kind}, of which there is no estimate")
 
 
 def room_costs(kind):
-    """The module `costs` beside that of a kind of stage; None where there is none."""
+    """The module `costs` beside that of a kind of stage; None if there is none."""
     name = f"{KINDS[kind].module.rpartition('.')[0]}.costs"
     return importlib.import_module(name) if find_spec(name) else None
 
@@ -40,7 +40,7 @@ class Estimate:
 
 
 def total(what, stages):
-    """The sum of a figure of `Estimate`s, of memory the largest; None where one is not known."""
+    """The sum of a figure of `Estimate`s, for memory the largest; None if one is unknown."""
     values = [getattr(each, what) for each in stages]
     if None in values:
         return None
@@ -48,11 +48,12 @@ def total(what, stages):
 
 
 class Forecast:
-    """The costs of a plan's stages on a `Hardware`; None: an unmeasured machine with one GPU, where nothing has a time.
+    """The costs of a plan's stages on a `Hardware`; None: an unmeasured machine with one GPU, for which there are no
+    times.
 
-    gpus: {kind: how many GPUs a job takes}, in the place of what kinds.py says; shards: {kind: into how many jobs a
-    stage is scattered}. counts: the `Counts` of the collection; others: {name: those of another one, as large as the
-    first where nobody knows its size}; stages: {name: Estimate}
+    gpus: {kind: how many GPUs a job takes}, instead of those in kinds.py; shards: {kind: into how many jobs a stage is
+    scattered}. counts: the `Counts` of the collection; others: {name: those of another collection, taken to be as large
+    as the first if its size is unknown}; stages: {name: Estimate}
     """
 
     def __init__(self, plan, hardware, gpus=None, shards=None):
@@ -86,14 +87,14 @@ class Forecast:
         return Place(min(row.threads, room["cores"]), min(row.gpus, room["gpu"]) if has_gpus else 0)
 
     def cost(self, stage, shards=1):
-        """(Cost, seconds) of the job that makes a stage, or of one of so many that each make a part of it."""
+        """(Cost, seconds) of the job that makes a stage, or of one of `shards` jobs that each make a part of it."""
         place = self.place(stage)
         cost = stage_cost(stage, self.counts_of(stage), place)
         cost = room_costs(stage.kind).sharded(cost, shards)[0] if shards > 1 else cost
         return cost, self.hardware and self.hardware.seconds(cost, place.gpus)
 
     def estimate(self, stage):
-        """The `Estimate` of a stage; of a finished one sizes and time are those of its manifest."""
+        """The `Estimate` of a stage; for a finished one, sizes and time are those of its manifest."""
         (cost, seconds), artefact = self.cost(stage), artefact_of(stage)
         shards = self.shards.get(stage.kind, 1)
         if self.hardware and shards > 1 and is_scattered(stage):

@@ -51,8 +51,8 @@ class Hardware(Section):
         return {"cores": self.cores or len(os.sched_getaffinity(0)), "gpu": self.gpus, "memory": memory}
 
     def seconds(self, cost, gpus=0):
-        """Estimated seconds of a job of a `Cost` on so many GPUs, or on the processor alone: its work, one after
-        another."""
+        """Estimated seconds of a job with a `Cost` on `gpus` GPUs, or on the processor alone: the sum over its kinds of
+        work."""
         rates = {
             rate: (getattr(self, rate) or self.disk) * (max(gpus, 1) if rate in SHARED else 1) for rate in cost.work
         }
@@ -66,8 +66,8 @@ def is_unmeasured(measured=MEASURED):
 
 
 def read_hardware(name=None, measured=MEASURED, lines=LINES):
-    """(name, Hardware): the line `name`; without one, the measured line of this machine, or else the first line.
-    Raises Refusal for no such line, and without a name where the GPU here is unmeasured."""
+    """(name, Hardware): the line `name`; without one, the measured line of this machine, or else the first line. Raises
+    Refusal if there is no such line, or if without a name the GPU here is unmeasured."""
     if name is None and is_unmeasured(measured):
         raise Refusal(UNMEASURED)
     entries = read_mapping(lines)

@@ -23,15 +23,15 @@ REMEDIES = {
 
 
 def this_machine():
-    """(name, Hardware) of the machine at hand; ("unmeasured", None) where nobody has measured its GPU."""
+    """(name, Hardware) of the machine at hand; ("unmeasured", None) if nobody has measured its GPU."""
     return ("unmeasured", None) if is_unmeasured() else read_hardware()
 
 
 def shortages(plan):
     """Return what is too small for a plan on this machine, before it runs here: one sentence each (list of str).
 
-    None where the size of the collection is not known yet; of the disk alone where the GPU here is unmeasured; a
-    sentence on a measurement of this machine that is not usable.
+    [] if the size of the collection is not known yet; only on the disk if the GPU here is unmeasured; a sentence on
+    this machine's measurement if it is not usable.
     """
     try:
         hardware = this_machine()[1]
@@ -50,10 +50,10 @@ def foreseen(plan, hardware):
 
 
 def cost_sentence(plan, hardware, names):
-    """Return the text of what making the stages `names` of a plan takes by the forecast on a line of hardware (by name;
-    None: this machine's), and how many are used again (text)."""
+    """Return what making the stages `names` of a plan takes by the forecast on a line of hardware (by name; None: this
+    machine's), and how many stages are finished already (text)."""
     names = names & plan.stages.keys()
-    there = sum(is_finished(name) for name in plan.stages.keys() - names)  # of what was not asked for nothing may be
+    there = sum(is_finished(name) for name in plan.stages.keys() - names)  # stages not asked for may be unfinished
     again = f"{there} of {len(plan.stages)} stages are finished already"
     try:
         name, line = read_hardware(hardware) if hardware else this_machine()
@@ -73,7 +73,7 @@ def warnings_of(forecast):
 
 
 def disk_shortage(needed, folder=STAGES):
-    """A sentence, in a list, where the disk of `folder`, where artefacts are written, has less than `needed` bytes."""
+    """A sentence, in a list, if the disk of `folder`, where artefacts are written, has less than `needed` bytes."""
     existing = next(path for path in [folder.resolve(), *folder.resolve().parents] if path.exists())
     free = shutil.disk_usage(existing).free
     if needed <= free:
@@ -144,7 +144,7 @@ def in_gb(size):
 
 
 def timing(forecast):
-    """The wall clock and the critical path, as lines of text; [] where nothing is left, or no time is known."""
+    """The wall clock and the critical path, as lines of text; [] if nothing is left, or no time is known."""
     if not forecast.left or forecast.hardware is None:
         return []
     room, (longest, path) = forecast.hardware.room, forecast.critical_path

@@ -16,11 +16,11 @@ from teleport.settings.section import Section
 from teleport.settings.validated import validated
 from teleport.settings.yaml_mapping import Locations
 
-# Times the forecast, which is right within a factor 2 of hours and 1.25 of memory; each further attempt requests twice
-# as much.
+# Factors on the forecast, which is right within a factor 2 of hours and 1.25 of memory; each further attempt requests
+# twice as much.
 MARGIN, MEMORY_MARGIN = 2, 1.5
-STARTING = 2  # minutes besides, of what begins a job
-FOLLOWING = ("index", "retrieve", "positives")  # what follows an encoding in its job, `group_of`
+STARTING = 2  # extra minutes, for a stage that begins a job
+FOLLOWING = ("index", "retrieve", "positives")  # kinds that follow an encoding in its job, `group_of`
 LEAST_MB = 4000  # the libraries of CUDA alone are 3 GB in memory
 
 
@@ -40,8 +40,8 @@ class Request(NamedTuple):
 class Requests:
     """The requests of a plan's stages on a cluster, described by the mapping `cluster`.
 
-    Where that names no hardware, or the size of the collection is not known yet, they are those of plan/kinds.py; those
-    are the least where the forecast does not have something.
+    Without hardware in `cluster`, or if the size of the collection is not known yet, they are those of plan/kinds.py.
+    If the forecast has no estimate for something, they are at least those.
     """
 
     def __init__(self, plan, cluster):
@@ -51,20 +51,20 @@ class Requests:
 
     @property
     def forecast(self):
-        """The `Forecast` on a node of the cluster; None where nothing can be forecast."""
+        """The `Forecast` on a node of the cluster; None if nothing can be forecast."""
         if self.hardware and not self.made:
             with suppress(Refusal):  # the size of the collection is not known, until it is built
                 self.made = Forecast(self.plan, self.hardware)
         return self.made
 
     def minutes(self, stage, seconds):
-        """Return the minutes that a job requests if it takes so many seconds by the forecast."""
+        """Return the minutes that a job requests if it takes `seconds` by the forecast."""
         return max(1, round(MARGIN * seconds / 60)) + STARTING * self.begins(stage)
 
     def begins(self, stage):
-        """Whether a stage begins a job: it follows no other of its job that is left."""
+        """Whether a stage begins a job: all stages of its job that come before it are finished."""
         job = self.groups.get(stage.name, [])
-        if stage.kind == "encode" and stage.settings.of != "passages":  # both are what a search of the job waits for
+        if stage.kind == "encode" and stage.settings.of != "passages":  # a search of the job waits for both
             before = [other for other in job if other.kind == "encode" and other.settings.of == "passages"]
         else:
             before = [read for read in stage.inputs.values() if read in job]
@@ -81,15 +81,15 @@ class Requests:
         return Request(*map(max, usual, found)) if cost.lacks else found
 
     def of(self, stage, attempt=1, shards=1):
-        """The `Request` for a job of a stage, or for one of its shards, within the cluster's limits: the minutes of the
-        stages that follow an encoding in its job add up, so that each has its share of what the partition takes."""
+        """The `Request` for a job of a stage, or for one of its shards, within the cluster's limits. The minutes of the
+        stages that share an encoding's job add up, so each gets its share of the partition's limit."""
         times, most = 2 ** (attempt - 1), self.cluster.minutes or math.inf
         minutes, mem_mb = (times * n for n in self.asked(stage, shards))
         others = self.groups.get(stage.name, ()) if shards == 1 else ()  # shards are jobs of their own
         left = [other for other in others if not is_finished(other.name)]
         together = max(minutes, times * sum(self.asked(other).minutes for other in left))
         if together > most:
-            minutes = minutes * most // together
+            minutes = max(1, minutes * most // together)
         return Request(minutes, min(mem_mb, self.cluster.mem_mb or math.inf))
 
     @cached_property
@@ -103,8 +103,8 @@ class Requests:
 
 
 def checkpoint_of(stage):
-    """The stage that made the checkpoint of the vectors that a stage makes or reads: the later one where queries and
-    passages have one each, as one side is frozen (ADORE); None where it reads a run of words (BM25)."""
+    """The stage that made the checkpoint of the vectors that a stage makes or reads. If queries and passages have one
+    each, as one side is frozen (ADORE), it is the later one. None if the stage reads a run of words (BM25)."""
     if stage.kind == "encode":
         return stage.inputs["checkpoint"]
     read = [checkpoint_of(stage.inputs[role]) for role in ("queries", "passages") if role in stage.inputs]

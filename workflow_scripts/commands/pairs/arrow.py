@@ -1,5 +1,5 @@
-"""A folder that `datasets` saved (save_to_disk): Arrow files, named in state.json; or such a folder for each split,
-named in dataset_dict.json. `datasets` itself is not needed."""
+"""A folder that `datasets` saved (save_to_disk): Arrow files, named in state.json; or one folder of that kind per
+split, named in dataset_dict.json. `datasets` itself is not needed."""
 
 import json
 
@@ -9,7 +9,7 @@ from teleport.refusal import Refusal
 from teleport.running.files import kind_of
 
 NAME = "a saved dataset"
-BY_ORDER = True  # of the columns: may it say what is what?
+BY_ORDER = True  # of the columns: may it decide what they are?
 STATE, SPLITS = "state.json", "dataset_dict.json"
 
 
@@ -19,7 +19,7 @@ def is_dataset(folder):
 
 
 def folders(folder):
-    """{split: folder} of a saved dataset; of one without splits {"": folder}."""
+    """{split: folder} of a saved dataset; {"": folder} if it has no splits."""
     if not (folder / SPLITS).is_file():
         return {"": folder}
     names = described(folder / SPLITS, "splits", str)
@@ -29,7 +29,7 @@ def folders(folder):
 
 
 def described(path, key, kind):
-    """The list that a JSON file of a dataset has below `key`, of values of one type."""
+    """The list below `key` in a JSON file of a dataset, of values of one type."""
     if path.exists() and not path.is_file():  # a pipe would never end
         raise Refusal(f"{path} is {kind_of(path.stat().st_mode)}. Copy the whole folder that `save_to_disk` wrote.")
     try:

@@ -1,9 +1,8 @@
-"""The columns of a table that are the question, its passages, the negatives, grades and scores: found by their names,
-which are those of sentence-transformers, FlagEmbedding, Tevatron, DPR, NeMo and the usual data sets, in any spelling of
-case.
+"""Finds the columns of a table that are the question, its passages, the negatives, grades and scores, by the names that
+sentence-transformers, FlagEmbedding, Tevatron, DPR, NeMo and the usual data sets use, in any case.
 
-If no name says it and a record has two texts, their order decides, as in sentence-transformers: question, passage.
-Three texts need names, because the last may be a negative as well as the best passage.
+If the names do not decide it and a record has two texts, their order does, as in sentence-transformers: question,
+passage. Three texts need names, because the last may be a negative as well as the best passage.
 """
 
 import json
@@ -15,7 +14,7 @@ from typing import NamedTuple
 from teleport.refusal import Refusal
 
 QUESTIONS = ("query", "question", "anchor", "queries", "questions", "q", "sentence1", "sentence_a", "query_text")
-# The first of these that is there is the passage: of question, context and answer the context.
+# The first of these that a table has is the passage: with question, context and answer, the context.
 PASSAGES = ("positive", "positives", "pos", "positive_passages", "positive_passage", "positive_ctxs", "pos_doc")
 PASSAGES += ("pos_docs", "passage", "passages", "document", "documents", "doc", "docs", "context", "contexts", "ctx")
 PASSAGES += ("passage_text", "text", "texts", "body", "content", "contents", "abstract", "description")
@@ -62,7 +61,7 @@ class Columns(NamedTuple):
 
 
 class Passage(NamedTuple):
-    """docid: as given, or None; grade: 0 of what is judged as no positive, None of a negative; score: a teacher's"""
+    """docid: as given, or None; grade: 0 if judged not relevant, None for a negative; score: by a teacher"""
 
     docid: str | None
     title: str
@@ -81,8 +80,8 @@ class Example(NamedTuple):
 
 
 def columns_of(path, record, place, may_be_by_order=True, given=(None, None)):
-    """The `Columns` of a table by a first record of it. given: the names of the columns of questions and passages,
-    where the user says them. Raises Refusal where nothing says what is what."""
+    """The `Columns` of a table, from one record of it. given: the names of the columns of questions and passages, if
+    the user gives them. Raises Refusal if it is unclear what the columns are."""
     pick, why = partial(picked, record), SAID if any(given) else "by name"
     for option, name in zip(("--question", "--passage"), given, strict=True):
         if name is not None and name not in record:
@@ -113,7 +112,7 @@ def columns_of(path, record, place, may_be_by_order=True, given=(None, None)):
 
 
 def examples(path, columns, rows, wrong):
-    """Yield the `Example`s of a table's rows (place, record); what is wrong with one is reported to `wrong`."""
+    """Yield the `Example`s of a table's rows (place, record); mistakes in a record are reported to `wrong`."""
     known = set(columns.used)
     for place, record in rows:
         try:
@@ -134,12 +133,12 @@ def examples(path, columns, rows, wrong):
 
 
 def spelled(name):
-    """The name of a column in the one spelling that the tables here have."""
+    """The name of a column in lower case, with _ between words, as the names here are written."""
     return re.sub(r"[\s-]+", "_", str(name).strip().lower())
 
 
 def picked(record, names):
-    """The name of the column of a record that is the first of `names`, in any spelling; None without one."""
+    """The name of the column of a record that is the first of `names`, however it is spelled; None without one."""
     own = {spelled(name): name for name in record}
     return next((own[name] for name in names if name in own), None)
 
@@ -178,7 +177,7 @@ def in_list(value):
 
 
 def passages_of(value, key, title=""):
-    """The `Passage`s of the value of a column: a text, an object with a text, or a list of such."""
+    """The `Passage`s of the value of a column: a text, an object with a text, or a list of these."""
     return [passage_of(each, key, title) for each in in_list(value)]
 
 
@@ -239,8 +238,8 @@ def is_margin(columns, record, key):
 
 
 def with_scores(columns, record, passages, negatives):
-    """(passages, negatives) with the scores of a teacher, where the table has them: of both kinds in a list, or apart;
-    by a margin, the positive has 0. Raises Problem where there are not as many as passages."""
+    """(passages, negatives) with the scores of a teacher, if the table has them: both kinds in one list, or apart; with
+    margins, the positive has 0. Raises Problem if there are not as many scores as passages."""
     for key in columns.scores:
         values = [number_of(value, key) for value in in_list(record.get(key))]
         if not values:
@@ -262,6 +261,6 @@ def with_scores(columns, record, passages, negatives):
 
 
 def shown(value):
-    """A value in a sentence, cut."""
+    """A value for a sentence, cut to 40 characters."""
     text = json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) < 40 else f"{text[:40]}…"

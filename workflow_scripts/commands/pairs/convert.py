@@ -1,7 +1,7 @@
 """Pairs as a collection in BEIR's form, which `collection.forms.beir` reads.
 
-A passage's id is the one that it came with, or the digest of its normal form; passages of one text are one, and so are
-questions. The digest of a question decides its split, so that what is added later moves no other one.
+A passage's id is the one that it came with, or the digest of its normal form. Passages with the same text become one,
+and so do questions. The digest of a question decides its split, so that questions added later move no other one.
 """
 
 import json
@@ -45,13 +45,13 @@ class Collection:
         self.longest[name] = max(self.longest[name], length)
 
     def add_texts(self, folder):
-        """Take in the passages of a folder of texts: all of them, whatever is asked about."""
+        """Add all passages of a folder of texts, also those that no question is about."""
         self.texts = texts.passages_below(folder)
         for passage in chain.from_iterable(self.texts.values()):
             self.add_passage(passage)
 
     def add_passage(self, passage, wrong=None):
-        """The id of a `Passage`, which is written where its text is new. An id that came with another text is told to
+        """The id of a `Passage`, which is written if its text is new. An id that had another text before is reported to
         `wrong`."""
         text = f"{passage.title} {passage.text}" if passage.title else passage.text
         digest = digest_of(text)
@@ -64,7 +64,7 @@ class Collection:
         return self.passages[digest]
 
     def add(self, split, example, wrong):
-        """Take in an `Example`."""
+        """Add an `Example`."""
         own = digest_of(example.question)
         question = f"{own:016x}"
         if question not in self.questions:
@@ -104,7 +104,7 @@ class Faults:
             self.first.append(f"{place}: {problem}.")
 
     def refuse(self):
-        """Raise Refusal where something was wrong."""
+        """Raise Refusal if there were faults."""
         if self.total == 1:
             raise Refusal(f"{self.path}, {self.first[0]}")
         if self.total:
@@ -116,7 +116,7 @@ def convert(tables, own, given, folder, draw):
     """Write the collection of `tables` ({split: `Table`s}) to a new folder; returns a paragraph (list of one str) on
     what was read and how.
 
-    own: what the folder will be called; draw: takes the ids of the questions of `train` and returns {split: set of ids}
+    own: the later name of the folder; draw: takes the ids of the questions of `train` and returns {split: set of ids}
     of those that they are divided into; given: as `columns_of` takes it. Raises Refusal for the wrong records of the
     first file that has some.
     """
@@ -164,7 +164,7 @@ def read(table, split, collection, given):
 
 def write_negatives(folder, collection, judged):
     """Write the negatives that were given with training questions, with scores, as `negatives.file` reads them; returns
-    how many there are. A positive of the question is none, wherever it stands."""
+    how many there are. A positive of a question is never its negative, even if it was given as one."""
     total, lines = 0, []
     for question, grades in judged.get("train", {}).items():
         own = {docid: score for docid, score in collection.negatives[question].items() if not grades.get(docid)}

@@ -6,13 +6,13 @@ from teleport.collection.records import MOST_LINE_BYTES, lines
 from teleport.refusal import Refusal
 
 NAME = "a table with a header"
-BY_ORDER = False  # of the columns: may it say what is what?
+BY_ORDER = False  # of the columns: may it decide what they are?
 SUFFIXES = (".csv", ".tsv", ".tab")
 DELIMITERS = ",;|\t"
 
 
 def rows(path, wrong):
-    """(place, record) of a file; a line of another number of fields is reported to `wrong`."""
+    """(place, record) of a file; a line with another number of fields is reported to `wrong`."""
     csv.field_size_limit(MOST_LINE_BYTES)
     tabs = not path.name.removesuffix(".gz").endswith(".csv")
     header = next((line for _, line in lines(path)), "")
@@ -30,7 +30,7 @@ def rows(path, wrong):
                     raise Refusal(f"{path}, line 1: the header has {twice!r} twice or empty. Name every column once.")
             elif len(fields) == len(names):
                 yield place, dict(zip(names, fields, strict=True))
-            elif fields:  # a blank line is none
+            elif fields:  # a blank line is no record
                 wrong(place, f"{len(fields)} fields, but the header has {len(names)}. Write one field per column")
     except csv.Error as error:
         raise Refusal(f"{path}, line {first}: not CSV ({error}). Double each quote inside a quoted field.") from None

@@ -19,14 +19,14 @@ class Table(NamedTuple):
 
 
 def form_of(path):
-    """The module of the form of a file, by the end of its name; None where it is none of pairs."""
+    """The module of the form of a file, by the end of its name; None if it is no form of pairs."""
     name = path.name.lower().removesuffix(".gz")
     return next((form for form in TABLES if name.endswith(form.SUFFIXES)), None)
 
 
 def tables_of(given):
-    """{split: `Table`s} of FROM, a file or a folder; {} where it has nothing of pairs. The split is "" where no name
-    says one. Raises Refusal where some names do and others do not."""
+    """{split: `Table`s} of FROM, a file or a folder; {} if it has no pairs. The split is "" if no name has one. Raises
+    Refusal if some names have one and others do not."""
     if given.is_file():
         if not (form := form_of(given)):
             raise Refusal(f"{given}: its name ends with none of {SUFFIXES}. Rename it, or convert it to one of them.")

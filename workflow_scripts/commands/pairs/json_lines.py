@@ -6,12 +6,12 @@ from teleport.collection.records import lines, open_bytes
 from teleport.refusal import Refusal
 
 NAME = "JSON lines"
-BY_ORDER = True  # of the columns: may it say what is what?
+BY_ORDER = True  # of the columns: may it decide what they are?
 SUFFIXES = (".jsonl", ".ndjson", ".json")
 
 
 def rows(path, wrong):
-    """(place, record) of a file; a line that is no object is reported to `wrong`."""
+    """(place, record) of a file; a line that is not an object is reported to `wrong`."""
     if path.name.removesuffix(".gz").endswith(".json") and begins_with_list(path):
         yield from of_list(path, wrong)
         return
@@ -26,7 +26,7 @@ def rows(path, wrong):
 
 
 def begins_with_list(path):
-    """Whether the first sign of a file is the bracket of a list."""
+    """Whether the first character of a file is the bracket of a list."""
     with open_bytes(path) as file:
         return file.read(4096).lstrip().startswith(b"[")
 
@@ -43,7 +43,7 @@ def of_list(path, wrong):
 
 
 def checked(place, record, wrong):
-    """The pair (place, record), or nothing for a value that is no object."""
+    """The pair (place, record), or nothing for a value that is not an object."""
     if isinstance(record, dict):
         yield place, record
     else:

@@ -25,13 +25,13 @@ class JudgedTables(NamedTuple):
 
     @property
     def of_train(self):
-        """How a file with judgments of a split `train` is called."""
+        """The name of a file with judgments of a split `train`."""
         path = next(iter(self.qrels.values()))[0].path
         return f"{path.parent.name}/train{path.suffix}"
 
 
 def judged_tables(folder):
-    """The `JudgedTables` of a folder; None where it has other forms: BEIR's own, tables of ours, or pairs."""
+    """The `JudgedTables` of a folder; None if it has another form: BEIR's own, tables of ours, or pairs."""
     corpus, queries = (tables_called(folder, name) for name in ("corpus", "queries"))
     home = next((folder / name for name in QRELS if (folder / name).is_dir()), None)
     if not corpus or not queries or home is None:
@@ -47,7 +47,7 @@ def judged_tables(folder):
 
 
 def tables_called(folder, name):
-    """The `Table`s of a folder that have a name, and of the folder of that name."""
+    """The `Table`s called `name` in a folder, and those in its subfolder of that name."""
     own = [table for table in tables_in(folder) if table.path.name.partition(".")[0] == name]
     return own + tables_in(folder / name)
 
@@ -87,7 +87,7 @@ def write_lines(path, tables, record_of):
 
 
 def records_of(table, record_of):
-    """Yield what `record_of` makes of each record of a `Table`. Raises Refusal at its end for those that are wrong."""
+    """Yield what `record_of` makes of each record of a `Table`. Raises Refusal at the end if some are wrong."""
     faults = Faults(table.path)
     for place, record in table.form.rows(table.path, faults.note):
         try:
@@ -105,7 +105,7 @@ def passage_of(record):
 
 
 def query_of(record, empty=False):
-    """A line of queries.jsonl, and of corpus.jsonl but for the title."""
+    """A line of queries.jsonl; with a title added, one of corpus.jsonl."""
     key = named(record, (*TEXT_KEYS, "query", "question"), "text")
     return {"_id": id_of(record, ID_KEYS), "text": text_of(record[key] or "", key, empty)}
 

@@ -6,7 +6,7 @@ import pyarrow.parquet as pq
 from teleport.refusal import Refusal
 
 NAME = "Parquet"
-BY_ORDER = True  # of the columns: may it say what is what?
+BY_ORDER = True  # of the columns: may it decide what they are?
 SUFFIXES = (".parquet",)
 BATCH = 4096
 

@@ -1,6 +1,6 @@
 """A folder of texts (.txt, .md), cut into passages, with a table of questions beside them.
 
-A line of the table has a question and the name of a file; where it has an answer too, only the passages that hold the
+A line of the table has a question and the name of a file. If it has an answer too, only the passages that hold the
 answer count, else all of the file's. The table is in any of the other forms.
 """
 
@@ -18,7 +18,7 @@ FORM = '{"question": "…", "file": "NAME.txt"}, and "answer" where only passage
 
 
 def texts_below(folder):
-    """The files of texts below a folder, sorted; hidden ones are none."""
+    """The files of texts below a folder, sorted, without hidden ones."""
     files = (path for path in folder.rglob("*") if path.suffix in SUFFIXES and path.is_file())
     return sorted(path for path in files if not any(part.startswith(".") for part in path.relative_to(folder).parts))
 
@@ -31,7 +31,7 @@ def names_text(record, folder):
 
 
 def passages_below(folder):
-    """{path below the folder: its `Passage`s}, of which each has the path without its ending as title."""
+    """{path below the folder: its `Passage`s}; the title of a passage is the path without its ending."""
     passages = {}
     for path in texts_below(folder):
         try:
@@ -44,8 +44,8 @@ def passages_below(folder):
 
 
 def chunks(text):
-    """The passages of a text (list of str): as many whole paragraphs as have WORDS words together; a longer paragraph
-    is cut between words."""
+    """The passages of a text (list of str): whole paragraphs, as many as fit into WORDS words; a longer paragraph is
+    cut between words."""
     passages, own, words = [], [], 0
     for paragraph in filter(str.strip, text.replace("\r\n", "\n").split("\n\n")):
         length = len(paragraph.split())
@@ -85,7 +85,8 @@ def examples(path, rows, passages, wrong):
 
 
 def holding(passages, answer):
-    """The passages that hold an answer, by their normal forms; of one that is cut apart the two that it is in."""
+    """The passages that hold an answer, by their normal forms; if none does, the first two neighbours that hold it
+    together."""
     wanted, texts = normal_form(answer), [normal_form(each.text) for each in passages]
     if alone := [each for each, text in zip(passages, texts, strict=True) if wanted in text]:
         return alone

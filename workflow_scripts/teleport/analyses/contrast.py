@@ -1,5 +1,5 @@
-"""Stage `contrast`: two runs of a split: the overlap of their first 100 passages (ANCE, Table 6), the queries won, lost
-and tied (A.4), and where the two lists part (Tables 8 and 9). No code was released for any of them."""
+"""Stage `contrast`: compare two runs of a split: the overlap of their first 100 passages (ANCE, Table 6), the queries
+won, lost and tied (A.4), and the first rank at which the lists differ (Tables 8 and 9). No code was released for it."""
 
 import numpy as np
 import pyarrow as pa
@@ -18,8 +18,8 @@ def run(job):
     """Compare two runs query by query, over the judged queries of the split.
 
     Writes contrast.parquet, a line per query: query_id, overlap, value, reference_value; rank, the first at which the
-    lists have different passages (0: none), doc_id and grade of the run there, reference_doc_id and reference_grade
-    (null: no passage, no judgment).
+    lists differ (0: none); doc_id and grade of the run at that rank, reference_doc_id and reference_grade of the
+    reference (null: no passage, no judgment).
 
     Facts: overlap (mean over queries of |first 100 of both| / 100), wins, losses and ties of the run by
     settings.measure, num_queries, depth, measure.
@@ -49,13 +49,13 @@ def run(job):
 
 
 def lists_of(retrieved, rows):
-    """The passages int [Q, K] that a `Run` has for the query rows `rows`; -1 throughout where it has no line."""
+    """The passages int [Q, K] of a `Run` for the query rows `rows`; all -1 for a query without a line."""
     lines = lines_of(retrieved.rows, rows)
     return np.where(lines[:, None] >= 0, retrieved.ids[lines], -1)
 
 
 def parting(lists, judged, judgments, doc_ids):
-    """{column: values} of the first rank at which the two lists have different passages, and of these (see `run`)."""
+    """{column: values}: the first rank at which the two lists differ, and the two passages there (see `run`)."""
     depth = max(ids_QK.shape[1] for ids_QK in lists)
     lists = [np.pad(ids_QK, ((0, 0), (0, depth - ids_QK.shape[1])), constant_values=-1) for ids_QK in lists]
     differ = lists[0] != lists[1]

@@ -1,8 +1,8 @@
-"""Stage `errors`: pairwise errors by exact ranks in the whole corpus (STAR and ADORE, Table 1 and Figure 3, without
-code).
+"""Stage `errors`: count pairwise errors by exact ranks in the whole corpus (STAR and ADORE, Table 1 and Figure 3; no
+code was released).
 
 The errors of a query and a positive are the irrelevant passages with a higher score. The counts depend on the vectors
-alone: a float32 product of all passages decides those far from the positive's score, the others are scored again.
+alone: float32 products decide the passages far from the positive's score, and the others are scored again.
 """
 
 import numpy as np
@@ -16,17 +16,17 @@ from teleport.search.pairs import PairScorer, norms_of, product_errors
 from teleport.settings.scoring import ErrorsSettings as Settings  # noqa: F401
 
 BLOCK_PAIRS = 8192  # (query, positive) at a time; each block reads the passages once, and a killed run loses a block
-BLOCK_ROWS = 16384  # passage vectors at a time: products of 0.5 GB with as many queries
+BLOCK_ROWS = 16384  # passage vectors at a time: products of 0.5 GB with BLOCK_PAIRS queries
 
 
 def run(job):
     """Count the passages above each positive of the queries of a split.
 
     Writes errors.npy and ties.npy, int64 [J]: irrelevant passages with a higher score than the positive, and with the
-    same one; queries.npy and passages.npy, int32 [J]: rows of query and positive.
+    same score; queries.npy and passages.npy, int32 [J]: rows of query and positive.
 
     Facts: num_queries (those with a positive), num_positives; errors (sum over the positives of a query, mean over
-    queries), errors_per_positive, ties_per_positive; top_errors (as errors, up to settings.top of each positive), top;
+    queries), errors_per_positive, ties_per_positive; top_errors (like errors, at most settings.top per positive), top;
     histogram (`decades`).
     """
     split = job.settings.split
@@ -74,7 +74,7 @@ def count_all(scorer, rows_J, scores_J, job):
         products_QP = products_QC if scorer.offsets is None else max_over_chunks(products_QC, offsets - offsets[0])
         errors_J = product_errors(norms_Q, queries_QD.shape[1], float(norms_of(block_CD).max()))[query_J]
         for j, row in enumerate(query_J):
-            # float32 limits, so that nothing is converted; what lies between them is scored again.
+            # The limits are float32, so that no array is converted. Passages between them are scored again.
             low = np.nextafter(np.float32(scores_J[j] - errors_J[j]), np.float32(-np.inf))
             high = np.nextafter(np.float32(scores_J[j] + errors_J[j]), np.float32(np.inf))
             near = np.flatnonzero(products_QP[row] >= low)
@@ -98,7 +98,7 @@ def count_relevant(positives, scores_J):
 
 def decades(errors_Q):
     """Return the shares of queries by their errors, 0, 1 to 9, 10 to 99, … (SA, Figure 3): [{"from": lowest number of
-    errors, "queries": share, "errors": share of all errors}], up to the most errors there are."""
+    errors, "queries": share, "errors": share of all errors}], up to the largest number of errors."""
     decade_Q = np.where(errors_Q > 0, np.floor(np.log10(np.maximum(errors_Q, 1))) + 1, 0).astype(np.int64)
     share_of = [np.bincount(decade_Q) / len(errors_Q), np.bincount(decade_Q, errors_Q) / max(errors_Q.sum(), 1)]
     lowest = [0, *(10**power for power in range(len(share_of[0]) - 1))]

@@ -12,8 +12,8 @@ DEPTH = 100  # of the reciprocal rank: MRR@100 in the paper
 
 def run(job):
     """Compare the retrievals of the training queries before and after an episode. Writes forgotten.npy, bool [Q]: the
-    queries that lose. Facts: rate (the forgetting rate), gained (the share of queries whose reciprocal rank rises),
-    mrr_before, mrr_after, num_queries."""
+    queries whose reciprocal rank falls. Facts: rate (their share, the forgetting rate), gained (the share of queries
+    whose reciprocal rank rises), mrr_before, mrr_after, num_queries."""
     before, after = Run.read(job, "before"), Run.read(job, "after")
     positives = positives_of_job(job, "train")
     before_Q, after_Q = (reciprocal_ranks(run.ids, [positives[row] for row in run.rows]) for run in (before, after))
@@ -35,6 +35,6 @@ def forgets(before_Q, after_Q):
 
 def reciprocal_ranks(ids_QK, positives):
     """1 / rank of the first positive among the first 100 passages of each query, 0 without one (float64 [Q]). ids_QK:
-    of a `Run`"""
+    the passages of a `Run`"""
     hits = [np.isin(ids, given) for ids, given in zip(ids_QK[:, :DEPTH], positives, strict=True)]
     return first_hit_reciprocals(np.reshape(hits, ids_QK[:, :DEPTH].shape))

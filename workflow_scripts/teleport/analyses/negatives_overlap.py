@@ -1,6 +1,6 @@
-"""Stage `negatives_overlap`: the share of a training query's negatives that are among the first 100 passages which are
-no positives, under the checkpoint trained on them; in the mean over queries (ANCE, Section 6.3 and Figure 3, no
-code)."""
+"""Stage `negatives_overlap`: the share of a training query's negatives that the checkpoint trained on them ranks among
+its first 100 passages, positives left out; the mean over queries (ANCE, Section 6.3 and Figure 3; no code was
+released)."""
 
 import numpy as np
 
@@ -12,8 +12,8 @@ from teleport.settings.scoring import NegativesOverlapSettings as Settings  # no
 
 
 def run(job):
-    """Compare a pool with a retrieval of the training queries; a negative that a pool has twice counts once. Facts:
-    overlap (mean over the queries that have negatives), num_queries (those), depth."""
+    """Compare a pool with a retrieval of the training queries. A negative that is in the pool twice counts once. Facts:
+    overlap (mean over the queries that have negatives), num_queries (with negatives), depth."""
     pool, neighbours = read_pool(lambda name: job.input("negatives", name)), Run.read(job, "queries")
     positives, shares = positives_of_job(job, "train"), []
     for line, row in enumerate(neighbours.rows):

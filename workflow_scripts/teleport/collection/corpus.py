@@ -1,7 +1,7 @@
-"""Stage `corpus`: bring the passages of any form into the one form, and the checks on the way.
+"""Stage `corpus`: check the passages of any form and write them in one form.
 
 corpus.parquet (doc_id, title, text): the row number of a passage is its internal id. Texts are kept as they are, to the
-character. same_text.npy and digests.npy say which texts are equal (`collection.equal`).
+character. same_text.npy and digests.npy tell which texts are equal (`collection.equal`).
 """
 
 import hashlib
@@ -18,18 +18,18 @@ from teleport.running.files import require_planned
 from teleport.running.log import log
 from teleport.settings.collection import CorpusSettings as Settings  # noqa: F401
 
-ROW_GROUP = 65536  # passages held in memory while writing: about 25 MB of MS MARCO,
-ROW_GROUP_CHARACTERS = 2**26  # of whose documents fewer make as much
+ROW_GROUP = 65536  # passages in memory while writing: about 25 MB of MS MARCO
+ROW_GROUP_CHARACTERS = 2**26  # fewer of MS MARCO's documents fill a row group
 CORPUS = pa.schema({"doc_id": pa.string(), "title": pa.string(), "text": pa.string()})
 
 
 def run(job):
-    """Write the passages of `job.settings.source` as Parquet, once checked. The module that the plan loads as "form"
+    """Check the passages of `job.settings.source` and write them as Parquet. The module that the plan loads as "form"
     reads the source (`collection.forms`).
 
     Facts: num_passages, corpus_digest (SHA-256 over ids, titles and texts in order), copies (passages with the text of
-    an earlier one), left_out {kind: lines} where lines were left out; of apidocs the packages' versions, of judgments
-    alone judged_only.
+    an earlier one), left_out {kind: lines} if lines were left out, versions if the source is installed packages,
+    judged_only if it is judgments alone (then no copies).
     """
     require_planned(job.settings.files)
     form = job.load("form")
@@ -54,8 +54,8 @@ def run(job):
 
 
 def write_corpus(path, corpus, faults, same_text, progress):
-    """Write the passages, telling `progress`; returns (their number, SHA-256 over ids, titles and texts in order).
-    corpus: `Rows`; faults: `Faults` of it, refused at its end"""
+    """Write the passages; returns (their number, SHA-256 over ids, titles and texts in order). corpus: `Rows`; faults:
+    its `Faults`, refused at the end; progress: called after each block"""
     passages, digest = {}, hashlib.sha256()
     rows = checked(corpus, passages, faults)
     with pq.ParquetWriter(path, CORPUS, compression="zstd", use_dictionary=False, write_statistics=False) as writer:
@@ -72,7 +72,7 @@ def write_corpus(path, corpus, faults, same_text, progress):
 
 
 def blocks(rows):
-    """Lists of `rows`, of at most ROW_GROUP each and of no more characters than end one with ROW_GROUP_CHARACTERS."""
+    """Lists of `rows`. A list ends at ROW_GROUP rows or with the row that reaches ROW_GROUP_CHARACTERS characters."""
     block, characters = [], 0
     for row in rows:
         block.append(row)

@@ -8,15 +8,15 @@ from teleport.costs import BASE, ID_BYTES, Cost
 
 BYTES_PER_TOKEN = 2.0  # of text in the compressed corpus.parquet: 4.5 characters of English, compressed 2.2 times
 GROUP_BYTES = 450e6  # the texts of a row group as strings and as columns, at most
-TOKEN_MEMORY, GROUP_PASSAGES = 40, 65_536  # bytes of a token of them; collection.corpus.ROW_GROUP
-APIDOCS_TEXTS = 20  # packages are parsed (apidocs, cloud): a passage takes as long as so many lines of a file
+TOKEN_MEMORY, GROUP_PASSAGES = 40, 65_536  # bytes per token of these texts; collection.corpus.ROW_GROUP
+APIDOCS_TEXTS = 20  # lines of a file that take as long as a passage of packages that are parsed (apidocs, cloud)
 PARSED = ("apidocs", "cloud")
-OF_LENGTH, USUAL_TOKENS = 0.4, 76  # the part of the work on a text as long as MS MARCO's that grows with its length
-ANSWER_COST = 0.25  # of a further question of a passage, in passages that are looked through for the answers of one
-PROCESSES, PASSAGES, PROCESS_MEMORY = 8, 50_000, 0.45e9  # look for answers, in so many passages each
-READ_AGAIN = 0.09  # of what reading a file, checking and writing a passage takes: reading it from corpus.parquet
-DIGEST_BYTES, READ_IDS = 20, 0.01  # of a passage: its digests and the first of its text; reading its id alone
-QUESTION_BYTES, QUESTION_MEMORY = 40, 700  # with its judgments, and those that are dropped
+OF_LENGTH, USUAL_TOKENS = 0.4, 76  # the share of the work that grows with length, for a text as long as MS MARCO's
+ANSWER_COST = 0.25  # of searching a passage for one more question's answers, relative to the first question's
+PROCESSES, PASSAGES, PROCESS_MEMORY = 8, 50_000, 0.45e9  # at most; for each process at least; bytes of each
+READ_AGAIN = 0.09  # of reading a passage from corpus.parquet, relative to reading a file, checking and writing it
+DIGEST_BYTES, READ_IDS = 20, 0.01  # per passage: digests and row of the first copy; reading its id alone
+QUESTION_BYTES, QUESTION_MEMORY = 40, 700  # with its judgments, dropped ones included
 
 
 def download(stage, counts, place):
@@ -34,8 +34,8 @@ def download(stage, counts, place):
 
 
 def on_disk(name, local):
-    """The size of a file that was fetched, or lies in a local folder; 0 where it is not there."""
-    path = Path(local or FOLDER) / name  # in the place of all downloads
+    """The size in bytes of a fetched or local file; 0 if it does not exist."""
+    path = Path(local or FOLDER) / name  # FOLDER: of all downloads
     return path.stat().st_size if path.is_file() else 0
 
 
@@ -49,14 +49,14 @@ def corpus(stage, counts, place):
 
 
 def work_of_text(stage, counts):
-    """How many lines of a file reading a passage of a form takes as long as."""
+    """The work of reading one passage of a form, in lines of a file."""
     tokens = counts.corpus_tokens / max(1, counts.passages)
     length = 1 - OF_LENGTH + OF_LENGTH * tokens / USUAL_TOKENS
     return length * (APIDOCS_TEXTS if stage.settings.source.source in PARSED else 1)
 
 
 def split(stage, counts, place):
-    """Questions and judgments are read, checked and written, and the ids of all passages are looked through."""
+    """Questions and judgments are read, checked and written, and the ids of all passages are searched."""
     questions = counts.queries[stage.settings.split]
     memory = BASE + counts.passages * DIGEST_BYTES + questions * QUESTION_MEMORY
     read = READ_IDS * counts.passages + questions
@@ -70,10 +70,10 @@ def group_bytes(counts):
 
 
 def looking_for_answers(pairs, counts, threads=1):
-    """(work, memory) of looking for answers in so many retrieved passages, each of which is looked through once; at
-    most: random draws would be as many different ones, and neighbours repeat more often."""
+    """(work, memory) of searching `pairs` retrieved passages for answers, each different passage once. An upper bound:
+    it counts different passages as in random draws, and neighbours repeat more often."""
     passages = -math.expm1(-pairs / counts.passages) * counts.passages
-    groups = max(1.0, counts.passages / GROUP_PASSAGES)  # which are read whole
+    groups = max(1.0, counts.passages / GROUP_PASSAGES)  # each is read as a whole
     read = -math.expm1(-passages / groups) * counts.passages
     work = {"answers": passages + ANSWER_COST * (pairs - passages), "texts": READ_AGAIN * read}
     return work, group_bytes(counts) + min(PROCESSES, threads, passages // PASSAGES) * PROCESS_MEMORY

@@ -1,19 +1,18 @@
-"""Collections of documented names: a passage is what a name's documentation says, its question the first sentence."""
+"""Collections of documented names: a name's documentation is the passage, its first sentence the question."""
 
 import hashlib
 
 from teleport.collection.records import Rows, Split
 
-# The splits of packages' documentation: percent of the names by their hash, cumulated. An added name moves no other
-# one to another split.
+# The splits: percent of the names by their hash, cumulated. An added name moves no other name to another split.
 SPLIT_BELOW = {"train": 80, "dev": 85, "test": 100}
 
 
 def documented_passages(what, docs, job):
-    """The passages (`Rows`) of documented names of installed packages; a name is id and title. Their questions become
-    a file of the corpus, for the splits: to read the packages again would take as long as the first time.
+    """The passages (`Rows`) of documented names of installed packages; a name is id and title. Their questions are
+    written to a file of the corpus for the splits: reading the packages again would take as long as the first time.
 
-    what: in words, what of the job's packages has been read; docs: [(name, query or "", text)], sorted by name
+    what: in words, what was read of the job's packages; docs: [(name, query or "", text)], sorted by name
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -25,8 +24,8 @@ def documented_passages(what, docs, job):
 
 
 def documented_split(wanted, job):
-    """The `Split` called `wanted` of what `documented_passages` has written. Query `query:NAME` has the one positive
-    `NAME` of grade 1, and its split follows from the name."""
+    """The `Split` called `wanted` of the questions that `documented_passages` wrote. Query `query:NAME` has one
+    positive, `NAME`, of grade 1. The name decides its split."""
     import pyarrow.parquet as pq
 
     file = job.input("corpus", "questions.parquet")

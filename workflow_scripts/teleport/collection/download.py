@@ -16,9 +16,9 @@ from teleport.running.log import log
 from teleport.settings.collection import DownloadSettings as Settings  # noqa: F401
 
 FOLDER = Path("data/downloads")
-RECORDED = FOLDER / "digests.json"  # of files whose publisher gives none, from their first use
+RECORDED = FOLDER / "digests.json"  # digests at first use of files whose publisher gives none
 LICENCES = Path("data/licences")
-PAGES = (b"<!doctype html", b"<html", b"<?xml")  # how pages begin, in lower case
+PAGES = (b"<!doctype html", b"<html", b"<?xml")  # how web pages begin, in lower case
 BEGINNINGS = {".gz": b"\x1f\x8b", ".tgz": b"\x1f\x8b", ".zip": b"PK", ".bz2": b"BZh", ".xz": b"\xfd7zXZ"}
 
 
@@ -36,7 +36,7 @@ def run(job):
 
 
 def obtain(name, expected, origins):
-    """(path, {bytes, sha256, md5}) of a verified file. A wrong one in data/downloads is removed, a local one never."""
+    """(path, {bytes, sha256, md5}) of a verified file. A wrong file in data/downloads is deleted, a local one never."""
     local = origins.get("local")
     path = Path(local or FOLDER, name)
     if local and not path.is_file():
@@ -44,10 +44,10 @@ def obtain(name, expected, origins):
         raise Refusal(f"{path}: no such file. {remedy}")
     if not path.is_file():
         with locked(path, f"another workflow fetches {path}"):
-            if not path.is_file():  # nor has another workflow fetched it meanwhile
+            if not path.is_file():  # another workflow may have fetched it meanwhile
                 return path, fetch(path, origins["mirrors"][name], expected)
     if not local:
-        forget(part_of(path))  # a note is left when a kill came right after the file got its name
+        forget(part_of(path))  # the headers remain if a kill came right after the file was renamed
     try:
         return path, verified(path, expected, str(path))
     except Refusal:
@@ -58,17 +58,17 @@ def obtain(name, expected, origins):
 
 @contextmanager
 def locked(path, reason):
-    """Within the block no other job writes the file `path`; waits, with this `reason`, until none does."""
+    """Within the block no other job writes the file `path`. Waits until none does and shows `reason`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path.with_name(f".{path.name}.lock"), "a") as file:
-        with suppress(OSError):  # without locks in the file system nobody waits
+        with suppress(OSError):  # on a file system without locks nobody waits
             wait_until(lambda: try_lock(file), reason)
         yield
 
 
 def trust(path, digests):
     """Compare a file without a published digest with the digest of its first use, or record it; never remove it."""
-    if other := what_it_is_instead(path):  # with which a mirror may answer that has moved or wants a login
+    if other := what_it_is_instead(path):  # a mirror that has moved or wants a login may send it
         raise Refusal(
             f"{path} is {other}, not the file that its name says. Delete it, and the entry {str(path)!r} in "
             f"{RECORDED} where there is one; correct collection.files.{path.name}.mirrors or put the right file there."
@@ -87,7 +87,7 @@ def trust(path, digests):
 
 
 def what_it_is_instead(path):
-    """Return what a file is (str), if its first bytes are not those of its name's kind; else None."""
+    """Return what a file is (str) if its first bytes do not fit its name, else None."""
     with open(path, "rb") as file:
         start = file.read(1000)
     text = start.removeprefix(codecs.BOM_UTF8).lstrip().lower()

@@ -11,7 +11,7 @@ from teleport.refusal import Refusal
 PIECE_BYTES = 2**16  # of JSON read at once; a record of DPR's training files has about 100,000
 DEEPEST = 1000  # brackets that may be open; DPR's records nest to 3
 TEXT, BRACKET = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL), re.compile(rb"[][{}]")
-# An escape for the first half of a surrogate pair, after which comes none for the second half.
+# An escape for the first half of a surrogate pair without one for the second half after it.
 HALF_PAIR = re.compile(rb"\\u[dD][89abAB]..(?=[^\\]|\\[^u]|\\u[^dD]|\\u[dD][^c-fC-F])")
 
 
@@ -21,9 +21,9 @@ def refuse(path, number, problem):
 
 
 def dpr_records(path, contexts, *lists, wrong=refuse):
-    """(number from 1, question, passage ids of its contexts under this key, further lists by their keys) of DPR's
-    training JSON; contexts have passage_id (NQ) or psg_id (TriviaQA), and their list may be empty. A wrong record is
-    told to `wrong` (path, number, problem)."""
+    """(number from 1, question, passage ids of the contexts under the key `contexts`, the lists under the keys
+    `lists`) of DPR's training JSON. Contexts have passage_id (NQ) or psg_id (TriviaQA), and their list may be empty.
+    For a wrong record `wrong(path, number, problem)` is called."""
     for number, record in enumerate(json_array(path), 1):
         try:
             ids = [str(c["passage_id"] if "passage_id" in c else c["psg_id"]) for c in record[contexts]]
@@ -54,8 +54,8 @@ def json_array(path):
 
 
 def json_bytes(path):
-    """The bytes of a file in pieces. Raises ValueError for what ijson does not refuse by itself: it takes an object for
-    an empty array and half a surrogate pair for a question mark, and its memory grows with the square of the nesting.
+    """The bytes of a file in pieces. Raises Refusal or ValueError for what ijson accepts: it reads an object as an
+    empty array and half a surrogate pair as a question mark, and its memory grows with the square of the nesting.
     """
     decode, end, nesting = codecs.getincrementaldecoder("utf-8")().decode, b"", Nesting()
     with open_bytes(path) as file:
@@ -64,9 +64,9 @@ def json_bytes(path):
                 raise Refusal(f"{path}: not a JSON array. Give DPR's training file as it was published.")
             decode(piece)
             text = end + piece
-            for half in HALF_PAIR.finditer(text, max(0, len(end) - 9)):  # what is before was seen with what follows it
+            for half in HALF_PAIR.finditer(text, max(0, len(end) - 9)):  # earlier ones were checked with the last piece
                 before = text[: half.start()]
-                if (len(before) - len(before.rstrip(b"\\"))) % 2 == 0:  # else a backslash, and ud83d as text
+                if (len(before) - len(before.rstrip(b"\\"))) % 2 == 0:  # else an escaped backslash, then ud83d as text
                     raise ValueError("an escape is half of a surrogate pair")
             nesting.add(piece)
             end = text[-64:]
@@ -74,16 +74,16 @@ def json_bytes(path):
 
 
 class Nesting:
-    """How deep brackets are open in JSON that comes in pieces; those in texts do not count."""
+    """Counts how many brackets are open in JSON that comes in pieces; those in strings do not count."""
 
     def __init__(self):
         self.depth, self.open_text = (
             0,
             b"",
-        )  # of a text that the last piece did not end: its quote, and a last backslash
+        )  # open_text: of a string that the last piece leaves open, its quote and a last backslash
 
     def add(self, piece):
-        """Raise ValueError where more than DEEPEST are open."""
+        """Read the next piece. Raises ValueError when more than DEEPEST are open."""
         outside, quote, text = TEXT.sub(b"", self.open_text + piece).partition(b'"')
         escaping = (len(text) - len(text.rstrip(b"\\"))) % 2
         self.open_text = quote + b"\\" * escaping

@@ -1,9 +1,9 @@
-"""Equal texts of a collection, whatever their ids: a query that is a passage, copies of a passage, and test questions
-that are trained on.
+"""Finds equal texts of a collection, whatever their ids: queries that are passages, copies of passages, and test
+questions that are training questions.
 
 Two texts are equal when their normal forms are: NFKC, without case, with single spaces. A passage's title and text
-count as one text. A query is equal to a passage when it is that, or its text without the title. Normal forms are
-compared by 64-bit digests: in 8.8 million passages, two others have the same one with a chance of two in a million.
+count as one text. A query equals a passage when it equals this text, or the passage's text without the title. Normal
+forms are compared by 64-bit digests: among 8.8 million passages, a collision has a chance of two in a million.
 """
 
 import unicodedata
@@ -29,7 +29,7 @@ def digests_of(texts):
 
 
 class SameText:
-    """The digests of a corpus's texts, as they come."""
+    """Collects the digests of a corpus's texts."""
 
     def __init__(self):
         self.passages, self.bodies = array("Q"), array("Q")  # with and without the title
@@ -41,18 +41,18 @@ class SameText:
             self.passages.append(digest_of(f"{title} {text}") if title else body)
 
     def firsts(self):
-        """int32 [passages]: the row of the first passage with the same text."""
+        """The row of the first passage with the same text: int32 [passages]."""
         _, firsts, inverse = np.unique(np.array(self.passages), return_index=True, return_inverse=True)
         return firsts[inverse].astype(np.int32)
 
     def digests(self):
-        """uint64 [2, passages]: of title and text, and of the text alone."""
+        """The digests of title and text, and of the text alone: uint64 [2, passages]."""
         return np.stack([np.array(self.passages), np.array(self.bodies)])
 
 
 def equal_pairs(digests_Q, digests_P):
-    """(queries, passages): rows, int32, ascending, of a query and a passage of equal text. digests_Q: of the queries;
-    digests_P: of a corpus, as `SameText.digests` returns them"""
+    """All pairs of a query and a passage with equal text: (query rows, passage rows), int32, ascending. digests_Q: of
+    the queries; digests_P: of a corpus, from `SameText.digests`"""
     pairs, order = set(), np.argsort(digests_Q, kind="stable")
     for column in digests_P:
         rows = np.flatnonzero(np.isin(column, digests_Q))

@@ -1,6 +1,6 @@
-"""One file by `curl`: from the first mirror that has it, continued where a connection was cut, verified before use.
+"""Downloads a file with `curl`: from the first mirror that has it, continued after a cut, verified before use.
 
-curl's own --retry begins at byte 0 again, so the attempts are made here. What has come so far is in NAME.part.
+curl's own --retry begins at byte 0 again, so this module repeats the attempts. NAME.part has the bytes received so far.
 """
 
 import errno
@@ -17,27 +17,27 @@ from teleport.running.log import log
 
 ATTEMPTS = 5  # connections in a row that bring next to nothing before the next mirror is tried
 PAUSE_SECONDS = 2.0
-TIMEOUT_SECONDS = 60  # to connect, and then for as many bytes as the slowest rate brings
+TIMEOUT_SECONDS = 60  # to connect, and then for a rate below the slowest
 SLOWEST_RATE = 1000  # bytes a second: a gigabyte in eleven days
 CHUNK_BYTES = 2**20
-TRANSIENT = (408, 425, 429, 500, 502, 503, 504)  # HTTP answers after which the same mirror is asked again
-NOTHING_AFTER = 416  # the HTTP answer where the range begins at the end of the file
-# Exit statuses of curl; no HTTP at all, or no URL, does not change by asking again.
+TRANSIENT = (408, 425, 429, 500, 502, 503, 504)  # HTTP statuses after which the same mirror is tried again
+NOTHING_AFTER = 416  # HTTP status: the range begins at the end of the file
+# Exit statuses of curl. Trying again does not help against NO_HTTP and NO_URL.
 NO_HTTP, NO_URL, HTTP_ERROR, WRITE_ERROR, NO_RANGES, TOO_LARGE = 1, 3, 22, 23, 33, 63
-# -q: no ~/.curlrc; what a redirect leads to is HTTP as well.
+# -q: no ~/.curlrc. Redirects must lead to HTTP or HTTPS, too.
 CURL = ["curl", "-q", "--silent", "--show-error", "--fail", "--location", "--globoff", "--proto", "=http,https"]
 CURL += ["--user-agent", "teleport", "--continue-at", "-"]
 CURL += ["--write-out", "%{http_code} %{content_type}\n%header{content-range}"]
-# With which a mirror may answer that has moved or wants a login, and what the name of such a file has. A digest would
-# tell better.
+# Content types that a mirror may send when it has moved or wants a login, and what the name of a real such file
+# contains. Checked only without a digest, which would tell better.
 PAGES = {"text/html": ".htm", "application/xhtml+xml": ".htm", "application/json": ".json"}
 
 
 def fetch(path, mirrors, expected):
     """Fetch a file to `path` from the first of `mirrors` (URLs) that has it; returns {bytes, sha256, md5}.
 
-    An interrupted download is continued, also by a later call. A file of a wrong size or digest is deleted. OSError is
-    raised when the disk is full.
+    An interrupted download is continued, also by a later call. A file of a wrong size or digest is deleted. Raises
+    OSError when the disk is full.
     """
     if not shutil.which("curl"):
         remedy = "install it (apt install curl), or put all files into a folder and name it in collection.local."
@@ -76,7 +76,7 @@ def fetch_from(url, part, expected, what):
 
 def receive_all(url, part, expected):
     """Receive `url` into the file `part`, connecting again after every cut; returns whether anything was continued.
-    Raises ConnectionError when in vain, OSError when `part` cannot be written, Refusal when it is too large."""
+    Raises ConnectionError when it fails, OSError when `part` cannot be written, Refusal when it is too large."""
     fruitless, continued = 0, False
     while True:
         options = version_options(part, expected)
@@ -89,13 +89,13 @@ def receive_all(url, part, expected):
         if (status == 0 and size(part) and whole in (None, size(part))) or (before and answer == NOTHING_AFTER):
             return continued
         if status == WRITE_ERROR:
-            open(part, "ab").close()  # raises what the system has against any writing
+            open(part, "ab").close()  # raises the system's error if nothing can be written
             raise OSError(errno.ENOSPC, reason, str(part))
         if status == TOO_LARGE:
             raise Refusal(f"{url} is larger than the {gigabytes(free)} free for {part}: free some space ({PRUNE}).")
         if status in (NO_HTTP, NO_URL) or (status == HTTP_ERROR and answer not in TRANSIENT):
             raise ConnectionError(reason)
-        if status == NO_RANGES:  # or another version than the one that `part` began with
+        if status == NO_RANGES:  # or `part` began with another version
             forget(part)
         brought = size(part) - before
         fruitless = 0 if brought > SLOWEST_RATE * (time.monotonic() - started) else fruitless + 1
@@ -107,12 +107,13 @@ def receive_all(url, part, expected):
 
 
 def version_options(part, expected):
-    """Options of curl by which no halves of two versions are joined where no digest would tell; or `part` goes."""
+    """Options of curl that prevent joining parts of two versions of a file without a digest. Deletes `part` if it
+    cannot be continued safely."""
     if has_digest(expected):
         return []
-    headers = headers_of(part)  # whose ETag names the version
+    headers = headers_of(part)  # their ETag names the version
     last = headers.read_text(errors="replace").strip().rpartition("\n\n")[2] if headers.is_file() else ""
-    # A weak one, W/"…", does not promise the same bytes.
+    # A weak ETag, W/"…", does not promise the same bytes.
     etag = re.search('^etag: *("[!#-~]{1,200}")$', last, re.IGNORECASE | re.MULTILINE)
     if size(part):
         if etag:
@@ -122,13 +123,13 @@ def version_options(part, expected):
 
 
 def run_curl(url, part, options):
-    """One connection, which appends to `part` what it does not have: (exit status, HTTP status, content type, the bytes
-    of the whole file where a part of it was sent, else None, why it failed)."""
+    """Append the rest of the file to `part` over one connection. Returns (exit status, HTTP status, content type, bytes
+    of the whole file if only a part was sent, else None, reason of a failure)."""
     limits = ["--connect-timeout", TIMEOUT_SECONDS, "--speed-time", TIMEOUT_SECONDS, "--speed-limit", SLOWEST_RATE]
     if ".core.windows.net/" in url:  # without this header the storage (MS MARCO's) offers no ranges
         limits += ["--header", "X-Ms-Version: 2019-12-12"]
     command = [*CURL, *map(str, limits), *options, "--output", str(part), "--url", url]
-    # A file that may not grow is an error of curl, as here, and not its end by a signal.
+    # restore_signals=False: if the file may not grow, curl reports an error and is not killed by SIGXFSZ.
     done = subprocess.run(
         command, capture_output=True, text=True, errors="replace", preexec_fn=end_with_parent, restore_signals=False
     )
@@ -145,7 +146,7 @@ def size(path):
 
 
 def part_of(path):
-    """Return the path of a file's part that has come, until it is complete."""
+    """Return the path of the received part of an incomplete file."""
     return path.with_name(path.name + ".part")
 
 
@@ -162,12 +163,12 @@ def forget(part):
 
 
 def has_digest(expected):
-    """Whether a digest is given, so that the content cannot be another one."""
+    """Whether a digest is given, which fixes the content."""
     return bool(expected["sha256"] or expected["md5"])
 
 
 def verified(path, expected, what):
-    """{bytes, sha256, md5} of a file; Refusal about `what` when a value of `expected` (None: not given) is another."""
+    """{bytes, sha256, md5} of a file. Raises Refusal about `what` if it differs from `expected` (None: not given)."""
     sha256, md5 = hashlib.sha256(), hashlib.md5(usedforsecurity=False)
     with open(path, "rb") as file:
         while chunk := file.read(CHUNK_BYTES):

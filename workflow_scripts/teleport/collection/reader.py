@@ -1,8 +1,8 @@
-"""A finished corpus and its splits as other stages read them: positives of each query as flat arrays of row numbers,
-and answers.
+"""Reads a finished corpus and its splits for other stages: positives of each query as flat arrays of row numbers, and
+answers.
 
-The stage of a split has the role `split.NAME` in those that read it, that of the passages the role `corpus`. Apart from
-these two stages, so that an edit to the validation of files reruns only them, not what reads them.
+Stages that read a split give its stage the role `split.NAME`, and the passages' stage the role `corpus`. This module is
+separate from these two stages, so that an edit to the validation of files reruns only them, not the stages after them.
 """
 
 from itertools import accumulate, pairwise
@@ -15,14 +15,14 @@ import pyarrow.parquet as pq
 from teleport.arrays import Ragged, pair_keys, places_of, rows_and_values
 from teleport.refusal import Refusal
 
-OWN_POSITIVES = "positives."  # how their files begin in a stage that has a pool too
+OWN_POSITIVES = "positives."  # prefix of the positives' files in a stage that also has a pool
 
 
 def read_positives(collection, split, grade=None):
     """The positives of all queries of a split, from the Artefact of its stage.
 
-    A `Ragged` of passage rows (int32), a list per query row, in the order of the judgments: those judged `grade` or
-    higher, or as high as the split's positives.
+    A `Ragged` of passage rows (int32), a list per query row, in the order of the judgments: passages judged `grade` or
+    higher (None: the split's positive_grade).
     """
     num_queries = pq.read_metadata(collection.path(f"queries.{split}.parquet")).num_rows
     columns = ["query", "passage", "grade"]
@@ -33,10 +33,10 @@ def read_positives(collection, split, grade=None):
 
 
 def with_same_text(corpus, queries, split, known):
-    """`known` passages of each query of a split (`Ragged`) and all passages that have the text of one of them, or of
-    the query itself, under other ids: `Ragged`, ascending, each once. corpus, queries: the Artefacts of the corpus and
-    of the split"""
-    first_P = np.load(corpus.path("same_text.npy"))  # of each passage the first one with its text
+    """The `known` passages of each query of a split (`Ragged`), and all passages with the same text as one of them or
+    as the query, under any id: `Ragged`, ascending, each once. corpus, queries: the Artefacts of the corpus and of the
+    split"""
+    first_P = np.load(corpus.path("same_text.npy"))  # for each passage the first one with its text
     copies = Ragged.grouped(first_P, np.arange(len(first_P)), len(first_P))
     texts, own = first_P[known.values], pq.read_table(queries.path(f"same_text.{split}.parquet"))
     rows = np.concatenate([np.repeat(known.rows, copies.lengths[texts]), own["query"].to_numpy()])
@@ -45,8 +45,8 @@ def with_same_text(corpus, queries, split, known):
 
 
 def positives_of(collection, found, split):
-    """Return the same as `read_positives`, or the positives of a stage `positives` (by answers) or `relabel`, if its
-    Artefact is `found`."""
+    """Return the positives of a stage `positives` (by answers) or `relabel` if `found` is its Artefact, else those of
+    `read_positives`."""
     if found:
         own = OWN_POSITIVES if f"{OWN_POSITIVES}offsets.npy" in found.manifest["files"] else ""
         return Ragged.open(found.path(f"{own}offsets.npy"), found.path(f"{own}passages.npy"))
@@ -59,17 +59,17 @@ def positives_of_job(job, split):
 
 
 def row_group_bounds(file):
-    """Return the rows at which the row groups of a `ParquetFile` begin, and its end: those of group i are bounds[i] to
-    bounds[i + 1] - 1 (list of int)."""
+    """Return the rows at which the row groups of a `ParquetFile` begin, and its end (list of int): group i has the rows
+    bounds[i] to bounds[i + 1] - 1."""
     groups = (file.metadata.row_group(group).num_rows for group in range(file.num_row_groups))
     return list(accumulate(groups, initial=0))
 
 
 def read_passages(corpus, rows, columns):
-    """Yield some columns (tuple of text) of passages (rows, int64, ascending) of the path of a corpus.parquet.
+    """Yield some columns (tuple of text) of the passages `rows` (int64, ascending). corpus: the path of corpus.parquet
 
-    One row group is in memory at a time: the texts of a large corpus would not fit, nor into one array of Arrow's,
-    whose strings end at 2 GiB.
+    One row group is in memory at a time: the texts of a large corpus fit neither into memory nor into one array of
+    Arrow's, which holds at most 2 GiB of strings.
     """
     file = pq.ParquetFile(corpus)
     for group, (first, last) in enumerate(pairwise(row_group_bounds(file))):
@@ -80,8 +80,8 @@ def read_passages(corpus, rows, columns):
 
 
 def rows_of_ids(corpus, ids):
-    """{id: row} of the passages of the path of a corpus.parquet that have these `ids` (set of text), a row group at a
-    time; others are not there."""
+    """{id: row} of the passages with these `ids` (set of text), read a row group at a time; unknown ids are left out.
+    corpus: the path of corpus.parquet"""
     file, wanted, rows = pq.ParquetFile(corpus), pa.array(sorted(ids), pa.string()), {}
     for group, first in enumerate(row_group_bounds(file)[:-1]):
         names = file.read_row_group(group, ["doc_id"])["doc_id"]
@@ -91,8 +91,8 @@ def rows_of_ids(corpus, ids):
 
 
 def lines_of_ids(path, key, ids):
-    """{id: line (dict)} of queries or passages of a Parquet file that have these `ids` in the column `key`, a row group
-    at a time; others are not there."""
+    """{id: line (dict)} of queries or passages of a Parquet file that have these `ids` in the column `key`, read a row
+    group at a time; unknown ids are left out."""
     file, wanted, found = pq.ParquetFile(path), pa.array(ids, pa.string()), {}
     for group in range(file.num_row_groups):
         there = pc.is_in(file.read_row_group(group, [key])[key], wanted)
@@ -102,7 +102,7 @@ def lines_of_ids(path, key, ids):
 
 
 def read_answers(collection, split):
-    """The answers of all queries of a split (a list each, maybe empty); Refusal when the split has none at all."""
+    """The answers of all queries of a split (a list each, maybe empty). Raises Refusal if the split has none at all."""
     if f"answers.{split}.parquet" not in collection.manifest["files"]:
         remedy = f"Add answers.{split}.jsonl to the collection, or leave answer coverage and answer rules out."
         raise Refusal(f"the split {split!r} has no answers, so no passage can be searched for one. {remedy}")

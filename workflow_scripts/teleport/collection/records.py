@@ -1,4 +1,4 @@
-"""Rows of collection files, each with the line that it comes from, so that every error can name its place."""
+"""Reads the rows of collection files, each with its line number, so that every error can name the line."""
 
 import gzip
 import json
@@ -22,7 +22,7 @@ HEADER |= {"text", "query", "question", "passage", "contents", "document", "scor
 SIMPLE = re.compile(r'"(?:[^"]|"")*"')
 DOUBLED = re.compile(r'"(?:[^"]|"")*""(?:[^"]|"")*"')
 MOST_LINE_BYTES = 2**28  # a line is in memory as a whole
-# A file without a published digest was recorded as it came, good or bad: the entry must go with it.
+# A file without a published digest was recorded as it came, good or bad, so its entry must be deleted with it.
 REFETCH = Remedy(
     "Fetch the file again; if data/downloads/digests.json has an entry for it, delete file and entry and run "
     "`snakemake --forcerun download`."
@@ -30,13 +30,13 @@ REFETCH = Remedy(
 
 FROM_LATIN = "Convert the file, for example with `iconv -f latin1 -t utf-8`."
 FROM_UTF16 = "It is UTF-16: convert it with `iconv -f utf-16 -t utf-8`."
-# By the first bytes of a file.
+# Remedies, by the first bytes of a file.
 OTHER_FORMS = {b"\xff\xfe": FROM_UTF16, b"\xfe\xff": FROM_UTF16}
 OTHER_FORMS[b"\x1f\x8b"] = "It is compressed by gzip: let its name end with .gz."
 
 
 def refuse(path, line, problem):
-    """Raise the `Refusal` of a row: what a reader of rows does with a wrong one, unless it gets another function."""
+    """Raise the `Refusal` of a row. Readers of rows call it for a wrong row, unless they get another function."""
     raise wrong_row(path, line, problem)
 
 
@@ -52,7 +52,7 @@ class Rows:
         return iter(self.read(self.place, wrong=refuse))
 
     def checked(self, faults):
-        """The rows, with the wrong ones in `faults` (`Faults`)."""
+        """The rows; the wrong ones go to `faults` (`Faults`)."""
         return iter(self.read(self.place, wrong=faults.wrong))
 
 
@@ -63,20 +63,20 @@ FIRST_FAULTS = 5
 
 class Faults:
     """The faults in the rows of one file. Rows with faults in `drop` (names of LEFT_OUT) are left out and counted; all
-    other faults are kept until the end of the file and refused together. unit: what the file numbers, such as lines;
-    said: as LEFT_OUT"""
+    other faults are kept until the end of the file and refused together. unit: what is numbered, such as line; said:
+    names in messages, like LEFT_OUT"""
 
     def __init__(self, place, drop=(), unit="line", said=LEFT_OUT):
         self.place, self.drop, self.unit, self.said = place, drop, unit, said
         self.left_out, self.counts, self.first = Counter(), Counter(), []
 
     def wrong(self, place, line, problem):
-        """Note that a row is not of the form of its file. problem: with the remedy"""
+        """Note that a row does not have the form of its file. problem: with the remedy"""
         self.note(None, line, problem)
 
     def note(self, kind, line, problem):
-        """Note that a row is wrong. kind: in LEFT_OUT, None for what is never left out; problem: with the remedy, or a
-        function that returns it and is called for the first faults alone."""
+        """Note that a row is wrong. kind: a key of LEFT_OUT, None for a fault that is never left out; problem: with the
+        remedy, or a function that returns it, called only for the first faults"""
         if kind in self.drop:
             self.left_out[kind] += 1
             return
@@ -124,7 +124,7 @@ def checked(rows, ids, faults):
         return Remedy(f"duplicate id {name!r}, first on line {first}. Remove one of them.")
 
     for row in rows.checked(faults):
-        line, name, title, text = row[0], row[1], row[2], row[-1]  # of a query, both are its text
+        line, name, title, text = row[0], row[1], row[2], row[-1]  # for a query, title is its text too
         if name in ids:
             faults.note("repeated", line, lambda name=name: duplicate(name))
         elif name.split() != [name]:
@@ -145,8 +145,8 @@ def wrong_row(place, line, problem):
 
 @contextmanager
 def open_bytes(path):
-    """The bytes of a file, of a .gz uncompressed, or of the member of a tar archive (`ARCHIVE!MEMBER`), for reading. A
-    damaged .gz or archive is refused also while it is read."""
+    """Open a file for reading bytes: a plain one, a .gz uncompressed, or a member of a tar archive (`ARCHIVE!MEMBER`).
+    A damaged .gz or archive is also refused while it is read."""
     archive, member = archive_and_member(path)
     try:
         if not member:
@@ -165,7 +165,7 @@ def open_bytes(path):
 
 
 def archive_and_member(path):
-    """(ARCHIVE, MEMBER) of `ARCHIVE!MEMBER`; (path, "") of the path of a file, whose folders may have a `!` too."""
+    """(ARCHIVE, MEMBER) of `ARCHIVE!MEMBER`; (path, "") of the path of a file. Folder names may contain a `!`, too."""
     text = str(path)
     ends = [len(text), *(mark.start() for mark in re.finditer("!", text))]
     end = next((end for end in ends if Path(text[:end]).is_file()), len(text))
@@ -173,8 +173,8 @@ def archive_and_member(path):
 
 
 def lines(path):
-    """(line number from 1, text without the line end) of a UTF-8 file as `open_bytes` takes it. Only a line feed ends a
-    line. Warns of what is read but hardly meant: NUL bytes, and a last line without its end."""
+    """(line number from 1, text without the line end) of a UTF-8 file that `open_bytes` opens. Only a line feed ends a
+    line. Warns of NUL bytes and of a last line without its end, which are read but hardly meant."""
     with open_bytes(path) as file:
         number, line, nul_bytes = 0, b"\n", False
         for number, line in enumerate(iter(partial(file.readline, MOST_LINE_BYTES), b""), 1):
@@ -207,14 +207,14 @@ def warn_once(text):
 
 
 def existing(path, key):
-    """`path` or `path`.gz, whichever is there; key: the setting of it, for a refusal."""
+    """`path` or `path`.gz, whichever exists; key: its setting, for a refusal."""
     if place := found(path):
         return place
     raise Refusal(f"{path}: no such file, and no {Path(path).name}.gz beside it. Put it there, or correct {key}.")
 
 
 def found(path):
-    """`path` or `path`.gz, whichever is there; None without either."""
+    """`path` or `path`.gz, whichever exists; None if neither does."""
     return next((place for place in (Path(path), Path(f"{path}.gz")) if place.is_file()), None)
 
 
@@ -225,7 +225,7 @@ def fetched(job):
 
 
 def located(name, files):
-    """The path of a file, or PATH!MEMBER; refused when it is not as the download stage left it."""
+    """The path of a file, or PATH!MEMBER. Raises Refusal if it is missing or no longer has the downloaded size."""
     archive, mark, member = name.partition("!")
     path, expected = Path(files[archive]["path"]), files[archive]["bytes"]
     if not path.is_file() or path.stat().st_size != expected:
@@ -235,7 +235,7 @@ def located(name, files):
 
 
 def split_names(home, pattern, key):
-    """The splits in the folder `home`, sorted: what stands for the * of `pattern` in its file names without .gz."""
+    """The splits in the folder `home`, sorted: what matches the * of `pattern` in its file names without .gz."""
     start, _, end = pattern.partition("*")
     expression = f"{start}(.+){re.escape(end)}"
     names = {match[1] for path in home.glob("*") if (match := re.fullmatch(expression, path.name.removesuffix(".gz")))}
@@ -251,9 +251,9 @@ def split_names(home, pattern, key):
 
 
 def tab_rows(path, counts, meaning, wrong=refuse):
-    """(line number, fields...) of tab-separated lines, which all have as many columns as the first, one of `counts`;
-    quotes are text, with a warning where they look like CSV's. A first line that has the names of columns alone is left
-    out, with a warning. meaning: of the columns, for a refusal"""
+    """(line number, fields...) of tab-separated lines. All must have as many columns as the first, one of `counts`.
+    Quotes are text; a warning is logged if they look like CSV's. A first line of column names alone is left out, with
+    a warning. meaning: of the columns, for a refusal"""
     expected, quoted = " or ".join(map(str, counts)), False
     for number, line in lines(path):
         fields = line.split("\t")
@@ -279,8 +279,7 @@ def in_csv_quotes(field, first):
 
 
 def is_header(path, fields):
-    """Whether the fields of a first line are all names of columns. Raises Refusal where the text comes before the
-    title."""
+    """Whether a first line has only names of columns. Raises Refusal if the text comes before the title."""
     names = [name.strip().lower() for name in fields]
     if not HEADER.issuperset(names):
         return False
@@ -309,8 +308,8 @@ def query_rows(path, wrong=refuse):
 
 
 def judgment_rows(path, header=None, wrong=refuse):
-    """(line number, query id, passage id, grade as text) of judgments: TREC's four columns, or three, between white
-    space. With `header` the first line must consist of these names; without, one of such names is left out."""
+    """(line number, query id, passage id, grade as text) of judgments: TREC's four columns, or three, separated by
+    white space. With `header` the first line must be these names; without it, a first line of names is left out."""
     for number, line in lines(path):
         fields = line.split()
         if header and number == 1:

@@ -1,12 +1,12 @@
-"""Stage `split`: bring the queries, judgments and answers of one split of any form into the one form.
+"""Stage `split`: check the queries, judgments and answers of one split of any form and write them in one form.
 
 queries.SPLIT.parquet (query_id, text), qrels.SPLIT.parquet (query_id, doc_id, grade, query, passage) and
 answers.SPLIT.parquet (query_id, answers). Row numbers are the internal ids: `query` of a judgment is a row of the
 queries, `passage` one of the corpus. Texts are kept as they are, to the character.
 
-digests.npy has the digests of the queries' texts, same_text.SPLIT.parquet the passages that are equal to one
-(`collection.equal`). missing.SPLIT.parquet (query, doc_id, grade) is there where judgments of passages that the corpus
-does not have were left out (collection.drop).
+digests.npy has the digests of the queries' texts, same_text.SPLIT.parquet (query, passage) the pairs of equal text
+(`collection.equal`). missing.SPLIT.parquet (query, doc_id, grade) exists if judgments of passages that are not in the
+corpus were left out (collection.drop).
 """
 
 import re
@@ -32,14 +32,14 @@ MISSING = pa.schema({"query": pa.int32(), "doc_id": pa.string(), "grade": pa.int
 
 
 def run(job):
-    """Write queries, judgments and answers of the split `job.settings.split` as Parquet, once checked.
+    """Check the queries, judgments and answers of the split `job.settings.split` and write them as Parquet.
 
-    Queries that can never count are dropped and counted: in `train` those without a judgment of the source's
-    `positive_grade` (and, where answers decide the positives, without answers too) and those that `train_queries` does
-    not draw, in other splits those without any judgment and without answers.
+    Queries that can never count are dropped and counted. In `train` these are queries without a judgment of at least
+    the source's `positive_grade` (if answers decide the positives, also without answers) and queries that
+    `train_queries` does not draw. In other splits they are queries with neither judgments nor answers.
 
-    Facts: queries, judgments, positives, dropped, answers where there are some, positive_grade, left_out {kind: lines}
-    where lines were left out, and same_text, the queries whose text is a passage's.
+    Facts: queries, judgments, positives, dropped, answers if the split has some, positive_grade, left_out {kind: lines}
+    if lines were left out, and same_text, the queries whose text is a passage's.
     """
     require_planned(job.settings.files)
     form, name = job.load("form"), job.settings.split
@@ -63,7 +63,7 @@ def run(job):
 
 
 def judged_passages(job, qrels):
-    """{id: row} of the passages that rows of judgments name. A corpus of millions has few of them."""
+    """{id: row} of the passages that the judgments name. They are few in a corpus of millions."""
     ids = {row[2] for row in qrels.read(qrels.place, wrong=lambda *fault: None)}  # the check reports faults
     return rows_of_ids(job.input("corpus", "corpus.parquet"), ids)
 
@@ -103,7 +103,7 @@ def write_split(job, settings, name, split):
         columns = {"query_id": ids, "answers": [answered[query_id] for query_id in ids]}
         pq.write_table(pa.table(columns, schema=ANSWERS), job.output(f"answers.{name}.parquet"))
         counts["answers"] = len(ids)
-    # Judgments of dropped queries go with them, the others get the new rows of their queries.
+    # Judgments of dropped queries are dropped, too. The others get the new rows of their queries.
     new_rows, of_kept = np.cumsum(kept, dtype=np.int32) - 1, kept[query]
     query, passage, grade = new_rows[query[of_kept]], passage[of_kept], grade[of_kept]
     ids_of = {row: doc_id for doc_id, row in passages.items()}
@@ -122,7 +122,7 @@ def write_split(job, settings, name, split):
 
 
 def drawn(query_ids, kept, settings):
-    """bool: the settings.TrainQueries that a draw takes of those `kept` (bool, by query)."""
+    """The queries that a draw takes of those `kept`, both bool by query. settings: a settings.TrainQueries"""
     numbers = np.array([derive_seed(settings.seed, "training query", query_id) for query_id in query_ids])
     chosen = np.zeros(len(kept), dtype=bool)
     chosen[np.flatnonzero(kept)[np.argsort(numbers[kept])[: settings.count]]] = True
@@ -131,7 +131,7 @@ def drawn(query_ids, kept, settings):
 
 def judgments(qrels, queries, passages, faults):
     """(query rows, passage rows and grades of all judgments, three int32 arrays; [(query row, passage id, grade)] of
-    passages that the corpus does not have, where these are left out). queries and passages are {id: row}.
+    passages that are not in the corpus, if these are left out). queries and passages are {id: row}.
 
     A judgment that is repeated word for word, as published ones may be, is read once and counted.
     """
@@ -161,7 +161,7 @@ def judgments(qrels, queries, passages, faults):
 
 
 def answers(rows, queries, faults):
-    """{query_id: list of answers} of the rows, of which each is of another query and has one or more strings."""
+    """{query_id: list of answers} of the rows. Each row must have another query and one or more strings."""
     lists, first_lines = {}, {}
     for line, query_id, values in rows.checked(faults):
         if unknown_query(faults, line, query_id, queries, rows.place):
@@ -177,7 +177,7 @@ def answers(rows, queries, faults):
 
 
 def unknown_query(faults, line, query_id, queries, place):
-    """Whether a line names a query that is not among `queries` ({id: row}), which is then in `faults`."""
+    """Whether a line names a query that is not in `queries` ({id: row}). If so, notes it in `faults`."""
     if query_id in queries:
         return False
     remedy = f"Remove the line, or give the query file that belongs to {place}."

@@ -1,9 +1,9 @@
-"""One attention function, registered with transformers, so that its models encode packed texts without padding.
+"""An attention function, registered with transformers, so that its models encode packed texts without padding.
 
-A packed batch is one row of tokens, text after text: `input_ids` [1, T] with `position_ids` that begin again with every
-text, and a `Packing` that says where the texts lie. All else in a model works token by token, so only the attention
-has to keep the texts apart. On CUDA that is one kernel for variable lengths. Elsewhere, and for the few cases that no
-kernel takes, texts of equal length go through torch's own attention together.
+A packed batch is one row of tokens, text after text: `input_ids` [1, T] with `position_ids` that restart with every
+text, and a `Packing` with the positions of the texts. Everything else in a model works token by token, so only the
+attention has to keep the texts apart. On CUDA one kernel for variable lengths does so. Elsewhere, and in the few cases
+without a kernel, neighbouring texts of equal length go through torch's own attention together.
 """
 
 from itertools import groupby
@@ -18,7 +18,7 @@ from teleport.encoder.precision import to_device
 
 PACKED = "packed"  # the name of this attention for transformers
 HEAD_WIDTHS = 8  # CUDA's kernels take heads whose width is a multiple of it
-CAUSAL = 1  # `custom_mask_type` of the memory-efficient kernel: a token attends to those before it
+CAUSAL = 1  # `custom_mask_type` of the memory-efficient kernel: a token attends to the tokens before it
 
 
 class Packing(NamedTuple):
@@ -31,7 +31,7 @@ class Packing(NamedTuple):
 
     @classmethod
     def of(cls, lengths_B, device):
-        """The packing of texts with so many tokens (int64 numpy, none is 0)."""
+        """The packing of texts with these lengths in tokens (int64 numpy, none is 0)."""
         offsets = torch.from_numpy(np.concatenate([[0], np.cumsum(lengths_B)]).astype(np.int32))
         return cls(torch.from_numpy(lengths_B), to_device(offsets, device), int(lengths_B.max()))
 
@@ -41,8 +41,8 @@ def packed_attention(
 ):
     """Attention of every text to itself, as transformers calls it: [1, heads, T, width] -> [1, T, heads, width].
 
-    scaling: factor on the products, None: width ** -0.5; sliding_window: a token attends to those fewer positions away.
-    key and value may have fewer heads (grouped queries). Decoders attend to tokens before them alone (`is_causal`).
+    scaling: factor on the products, None: width ** -0.5; sliding_window: a token attends to tokens fewer positions
+    away. key and value may have fewer heads (grouped queries). Decoders attend only to earlier tokens (`is_causal`).
     """
     q, k, v = query[0], key[0], value[0]
     scaling = q.shape[-1] ** -0.5 if scaling is None else scaling
@@ -56,7 +56,7 @@ AttentionInterface.register(PACKED, packed_attention)
 
 
 def by_equal_lengths(q, k, v, packing, dropout, causal, window, scaling):
-    """Attention of texts of equal length together where they are neighbours: [heads, T, width] -> [T, heads, width]."""
+    """Attention of neighbouring texts of equal length together: [heads, T, width] -> [T, heads, width]."""
     groups = [(length, len(list(equal))) for length, equal in groupby(packing.lengths.tolist())]
     parts = (x.split([length * texts for length, texts in groups], 1) for x in (q, k, v))
     mixed = []
@@ -79,8 +79,8 @@ def within(length, window, causal, device):
 
 
 def has_kernel(dtype, dropout, window):
-    """Whether a CUDA kernel of this torch takes it: FlashAttention in half precision, whose operator is private, or,
-    without dropout, by its public name; in float32 the memory-efficient one, which has no window to both sides."""
+    """Whether this torch has a CUDA kernel for it: in half precision FlashAttention, by its private operator or,
+    without dropout, by its public name; in float32 the memory-efficient one, which has no two-sided window."""
     if dtype == torch.float32:
         return takes(EFFICIENT) and not window
     return takes(FLASH) or not dropout
@@ -129,10 +129,10 @@ def varlen(q, k, v, packing, dropout, causal, window, scaling):
 
 @torch.compiler.disable  # its backward pass cannot be compiled: torch 2.11 gives its shape function `scale` twice
 def efficient(q, k, v, lengths, dropout, causal, scaling):
-    """The memory-efficient kernel, which float32 has: [T, heads, width], of heads of a width that it takes."""
+    """The memory-efficient kernel, for float32: [T, heads, width], where width is a multiple of HEAD_WIDTHS."""
     shared = q.shape[1] // k.shape[1]
     k, v = (x.repeat_interleave(shared, 1) if shared > 1 else x for x in (k, v))
-    q, k, v = (x.unsqueeze(0) for x in (q, k, v))  # a batch of one, in which the offsets tell the texts apart
+    q, k, v = (x.unsqueeze(0) for x in (q, k, v))  # a batch of one; the offsets separate the texts
     saved, mask = torch.is_grad_enabled(), CAUSAL if causal else 0
     made = torch.ops.aten._efficient_attention_forward(q, k, v, None, *lengths, dropout, mask, saved, scale=scaling)
     return made[0].squeeze(0)

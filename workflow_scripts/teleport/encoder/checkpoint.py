@@ -1,7 +1,7 @@
-"""The folder form of a checkpoint: one that transformers and sentence-transformers load, with no code of ours. A tied
-checkpoint is one such folder; an untied one holds two, `query/` and `passage/`. Weights of the backbone and the
-tokenizer lie in the folder itself (transformers); `modules.json` names what follows (sentence-transformers), so that
-pooling, head and normalisation are part of the checkpoint, not of a config."""
+"""The folder form of a checkpoint, which transformers and sentence-transformers load without our code. A tied
+checkpoint is one folder; an untied one has two, `query/` and `passage/`. Weights of the backbone and the tokenizer are
+in the folder itself (transformers). `modules.json` names the modules after it (sentence-transformers), so that pooling,
+head and normalisation are part of the checkpoint, not of a config."""
 
 import json
 import shutil
@@ -12,7 +12,7 @@ from teleport.refusal import Refusal
 from teleport.running.files import write_json
 
 QUERY, PASSAGE = "query", "passage"
-# All that a tokenizer may be made of; a folder has some of these.
+# All files that a tokenizer may consist of; a folder has some of these.
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
 TOKENIZER_FILES += ("vocab.txt", "vocab.json", "merges.txt", "sentencepiece.bpe.model", "tokenizer.model")
 # The old spelling of the module types and of the keys below: releases from 2 to 6 of sentence-transformers read it.
@@ -36,7 +36,7 @@ def copy_tokenizer(source, folder):
 
 
 def write_modules(folder, encoder, max_tokens):
-    """Write the sentence-transformers side of the folder of an `Encoder`, but for the weights of its head. max_tokens:
+    """Write sentence-transformers' files of the folder of an `Encoder`, except the weights of its head. max_tokens:
     where sentence-transformers truncates a text, special tokens included"""
     folder, hidden, width = Path(folder), encoder.backbone.config.hidden_size, encoder.projection
     modes = {"cls_token": "cls", "mean_tokens": "mean", "max_tokens": "", "mean_sqrt_len_tokens": ""}
@@ -64,8 +64,8 @@ def write_modules(folder, encoder, max_tokens):
 
 
 def write_prompts(checkpoint, query_prefix, passage_prefix):
-    """Write what comes before texts as prompts of sentence-transformers, for its `encode_query` and `encode_document`;
-    where a folder encodes one side, `encode` takes them too."""
+    """Write the prefixes of texts as prompts of sentence-transformers, for its `encode_query` and `encode_document`.
+    If a folder encodes one side only, `encode` uses the prompt too."""
     prompts, folders = {"query": query_prefix, "document": passage_prefix}, sides(checkpoint)
     for folder, (name, prefix) in zip(folders, prompts.items(), strict=True):
         alone = {"prompts": {name: prefix}, "default_prompt_name": name}
@@ -75,14 +75,14 @@ def write_prompts(checkpoint, query_prefix, passage_prefix):
 
 
 def module_paths(folder):
-    """{module of sentence-transformers: its folder}; empty where there is no modules.json."""
+    """{module of sentence-transformers: its folder}; empty without a modules.json."""
     path = Path(folder) / "modules.json"
     modules = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
     return {module["type"].rpartition(".")[2]: Path(folder) / module["path"] for module in modules}
 
 
 def dense_paths(folder):
-    """The folders of the linear layers of a head that has no LayerNorm (EmbeddingGemma, LaBSE), in order (list)."""
+    """The folders of the linear layers of a head without LayerNorm (EmbeddingGemma, LaBSE), in order (list)."""
     path = Path(folder) / "modules.json"
     modules = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
     names = [module["type"].rpartition(".")[2] for module in modules]

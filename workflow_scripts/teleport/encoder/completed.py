@@ -1,4 +1,4 @@
-"""An encoder's settings in which everything is said: by the configuration, by the checkpoint's files, or as usual."""
+"""Completes an encoder's settings: from the configuration, the checkpoint's files, or defaults."""
 
 import math
 from itertools import product
@@ -7,11 +7,11 @@ from teleport.encoder.own_settings import own_settings
 from teleport.encoder.source import OWN_FILES, locate
 from teleport.refusal import Refusal
 
-LENGTHS = {"max_query_tokens": 32, "max_passage_tokens": 128}  # where nobody says them (ANCE-Tele, Table 5)
+LENGTHS = {"max_query_tokens": 32, "max_passage_tokens": 128}  # defaults (ANCE-Tele, Table 5)
 
 
 def refuse_conflict(own, settings, names=("pooling", "normalize", "query_prefix", "passage_prefix", "lower_case")):
-    """Raise Refusal when `settings` (attributes) say something else than the files; None says nothing."""
+    """Raise Refusal if `settings` (attributes) differ from the files' (`own`); None is not set."""
     cut = {"pooling"} if getattr(settings, "layers", None) is not None else set()  # the files describe the last layer
     for name in set(names) & set(own) - cut:
         said, (value, file) = getattr(settings, name), own[name]
@@ -23,8 +23,8 @@ def refuse_conflict(own, settings, names=("pooling", "normalize", "query_prefix"
 
 
 def refuse_too_long(own, made, names=tuple(LENGTHS), silent=(), of=""):
-    """Raise Refusal when a text may have more tokens, by the complete settings `made`, than files say (`own`), or than
-    the model has positions. silent: names that nobody has set; of: whose the files are, of another checkpoint"""
+    """Raise Refusal if the complete settings `made` allow more tokens than the files (`own`) or the positions of the
+    model. silent: names that the configuration does not set; of: words for the checkpoint of the files, if another"""
     for key, name in product(("max_tokens", "positions"), names):
         most, file = own.get(key, (math.inf, None))
         if (length := getattr(made, name)) > most:

@@ -1,6 +1,6 @@
 """The costs of checkpoints, tokens and vectors: a function (stage, counts, place) → Cost per kind.
 
-Counted are matrix products: embeddings, LayerNorm, softmax and GELU are left out, about 1 % at BERT-base's size.
+Only matrix products count: embeddings, LayerNorm, softmax and GELU are left out, about 1 % at BERT-base's size.
 """
 
 from dataclasses import dataclass, replace
@@ -9,7 +9,7 @@ from teleport.costs import BASE, TORCH_BASE, Cost, vector_bytes
 from teleport.encoder.budget import TOKEN_BUDGET
 
 TOKENIZER = 0.95e6  # bytes in each checkpoint: tokenizer.json and vocab.txt of BERT
-TOKEN_BYTES = 64  # of a batch on a CPU, by the width of the residual stream and thread
+TOKEN_BYTES = 64  # of a batch on a CPU, per width of the residual stream and thread
 TOKENISED, TOKENISED_BYTES = 2048, 172  # texts that are tokenised at a time; bytes of each of their tokens
 
 
@@ -46,8 +46,8 @@ def forward_flop(shape, tokens):
 
 
 def trained_parameters(shape, lora):
-    """How many parameters of a backbone are trained: all, or those of the adapters of `lora` (settings.encoder.Lora),
-    each of rank x (width before + width after); where only some layers have one this is too many."""
+    """The number of trained parameters of a backbone: all, or those of the adapters of `lora` (settings.encoder.Lora),
+    rank x (width before + width after) each. This is too many if only some layers have an adapter."""
     if lora is None:
         return shape.parameters
     widths = 8 * shape.hidden_size + 2 * (shape.hidden_size + shape.intermediate_size)
@@ -55,7 +55,7 @@ def trained_parameters(shape, lora):
 
 
 def pretrained(stage, counts, place):
-    """The weights are fetched where they are not local, loaded and written."""
+    """The weights are fetched unless they are local, loaded and written."""
     shape, _, encoders = counts.encoder(stage)
     weights, sources = 4 * shape.parameters, (stage.settings.checkpoint, stage.settings.query_checkpoint)
     fetched = weights * sum(counts.is_fetched(source) for source in sources if source)
@@ -107,7 +107,7 @@ def encode(stage, counts, place):
 
 
 def sharded(cost, number):
-    """(Cost of each of so many shards of a stage `encode`, that of the job which joins them)."""
+    """(Cost of each of `number` shards of a stage `encode`, Cost of the job that joins them)."""
     work = {rate: amount / number for rate, amount in cost.work.items()}
     shard = replace(cost, bytes=cost.bytes / number, mapped=cost.mapped / number, work=work)
     return shard, replace(cost, bytes=0.0, work={"disk": 2 * cost.bytes})

@@ -22,7 +22,7 @@ from teleport.running.shards import join, read_shards, shard_rows
 from teleport.settings.encoder import EncodeSettings as Settings  # noqa: F401
 
 # Texts per block. Batches are made inside a block, so that they never depend on where a run was killed. In a larger
-# block more texts have the same length, which a CPU's attention takes together, but a kill costs up to one of them.
+# block more texts have the same length, and a CPU's attention takes them together. But a kill costs up to one block.
 BLOCK_TEXTS = {"cpu": 2048, "cuda": 16384}
 MADE_BY = ("dtype", "device", "compiled")  # facts in which all jobs of a stage must agree
 DTYPES = {"fp32": np.float32, "fp16": np.float16}  # encoder.vectors, of passages
@@ -36,11 +36,11 @@ def run(job):
     Writes passages.npy or queries.SPLIT.npy, float32 [n, dim]; passages in float16 with settings.vectors "fp16", or
     joined from the job's shards. A killed run continues at its block, with the same bits on a CPU. With settings.chunks
     above 1 the rows of passages.npy are chunks of passages (`batches.Chunks`), which count as texts below, and
-    passages.offsets.npy, int64 [passages + 1], says which are whose.
+    passages.offsets.npy, int64 [passages + 1], gives the chunks of each passage.
 
-    Facts: dim, dtype, device, compiled; of all jobs and attempts texts, real_tokens, encode_seconds, and
-    texts_per_second of one device; earlier_seconds, those of encode_seconds before this process; a summary of each
-    shard, or of fp16 those of `Overlap`.
+    Facts: dim, dtype, device, compiled; texts, real_tokens and encode_seconds of all jobs and attempts;
+    texts_per_second of one device; earlier_seconds, the part of encode_seconds before this process; shards, a summary
+    of each, or, without shards and with fp16, the facts of `Overlap`.
     """
     name, (side, facts) = job.settings.of, open_texts(job)
     rows = texts = len(side.lengths)
@@ -72,7 +72,7 @@ def run_shard(job):
     """Encode the passages of one shard into passages.npy in its own folder, which the job that joins shards reads.
 
     Facts: rows (the first and the one after the last, of passages or their chunks), block_texts, totals over all
-    attempts, encode_seconds, dim, dtype, device, compiled; of fp16 those of `Overlap`.
+    attempts, encode_seconds, dim, dtype, device, compiled; with fp16 the facts of `Overlap`.
     """
     side, facts = open_texts(job)
     block_texts = BLOCK_TEXTS[side.device.type]
@@ -110,24 +110,24 @@ def computed(facts):
 
 
 def open_blocks(job, side, facts, rows):
-    """So many vectors as NAME.npy in the job's resume folder, with what earlier attempts on this kind of device and in
-    this precision (`facts`) did of them."""
+    """`rows` vectors as NAME.npy in the job's resume folder. They continue earlier attempts on this kind of device and
+    in this precision (`facts`)."""
     array, made = (dtype_of(job), (rows, facts["dim"])), {name: facts[name] for name in MADE_BY}
     return RowBlocks(job, {f"{job.settings.of}.npy": array}, BLOCK_TEXTS[side.device.type], made)
 
 
 def dtype_of(job):
-    """The numpy type in which the vectors are kept."""
+    """The numpy type in which the vectors are stored."""
     return DTYPES[job.settings.vectors] if job.settings.of == "passages" else np.float32
 
 
 def vector_bytes(job, rows, facts):
-    """Bytes of so many vectors on the disk."""
+    """Bytes of `rows` vectors on the disk."""
     return rows * facts["dim"] * np.dtype(dtype_of(job)).itemsize
 
 
 def open_overlap(job, side):
-    """The `Overlap` of the first passages with all, of a job whose passages are kept in float16, else None."""
+    """The `Overlap` of the first passages with all, if the job stores passages in float16, else None."""
     if job.settings.vectors == "fp32" or job.settings.of != "passages" or not len(side.lengths):
         return None
     rows = np.arange(min(QUERIES, len(side.lengths)))
@@ -135,8 +135,8 @@ def open_overlap(job, side):
 
 
 def encode_texts(blocks, name, side, parallel_map, progress, first=0, overlap=None):
-    """Encode the texts that `blocks` does not have of one side's from row `first` on; `blocks.totals` sums what was
-    done. parallel_map: as `Encoded.vectors` takes it; progress: is called with the texts that are done"""
+    """Encode the texts of one side, from row `first` on, that `blocks` does not have yet; `blocks.totals` sums the
+    work. parallel_map: as for `Side.vectors`; progress: called with the number of finished texts"""
     stored, budget = blocks[f"{name}.npy"], TOKEN_BUDGET["encode"][side.device.type]
     if overlap and "overlap" in blocks.notes:
         overlap.restore(blocks.notes["overlap"])
@@ -151,8 +151,8 @@ def encode_texts(blocks, name, side, parallel_map, progress, first=0, overlap=No
 
 
 def told_map(parallel_map, lengths, progress, function, buckets):
-    """`parallel_map` over the buckets of a block, each told as its share of the tokens: a block takes a slow machine a
-    minute, and its short texts come first."""
+    """`parallel_map` over the buckets of a block; reports progress by each bucket's share of the tokens. A block takes
+    a slow machine a minute, and its short texts come first."""
     tokens, done = max(int(lengths.sum()), 1), 0
     for bucket, vectors in zip(buckets, parallel_map(function, buckets), strict=True):
         done += int(lengths[bucket].sum())
@@ -161,8 +161,8 @@ def told_map(parallel_map, lengths, progress, function, buckets):
 
 
 def store(vectors, stored, overlap, notes):
-    """Write a block of vectors into its rows of the file, and compare what these keep of them; with `notes`, which are
-    saved with the rows, a killed run goes on comparing."""
+    """Write a block of vectors into its rows of the file, and compare the stored values with them in `overlap`. `notes`
+    are saved with the rows, so a killed run continues the comparison."""
     if stored.dtype == np.float16:
         require_float16(vectors)
     stored[:] = vectors

@@ -2,8 +2,8 @@
 
 A step of the papers launches some thousand small kernels, one by one from Python. On an H100 that took longer than
 their work. A graph launches all of a forward or a backward pass at once. It has fixed shapes, so a packed batch is
-filled up to a rounded number of tokens and texts, and there is a graph for each of these sizes. What fills it are texts
-of padding tokens behind the real ones, whose vectors are left out: no text's vector depends on another text.
+filled up to a rounded number of tokens and texts, and there is a graph for each of these sizes. Texts of padding tokens
+after the real ones fill it, and their vectors are left out: no text's vector depends on another text.
 """
 
 import numpy as np
@@ -16,7 +16,7 @@ from teleport.encoder.precision import autocast, to_device
 from teleport.running.log import log
 
 SIXTEENTH = 16  # sizes are rounded to a sixteenth of a power of two: 6 % more tokens at most, 16 sizes a doubling
-LEAST = 128  # tokens that a size is rounded to at least
+LEAST = 128  # sizes are rounded to a multiple of at least this many tokens
 TEXTS = 32  # the number of texts is rounded to it
 MOST_GRAPHS = 16  # each keeps the gradients of all weights; further sizes are computed without a graph
 
@@ -27,8 +27,8 @@ def graphs_fit(side):
 
 
 class Graphs:
-    """Encodes the one bucket of a step on CUDA by graphs. They are right only where each is replayed once between two
-    steps of the optimiser, as the next replay overwrites the gradients that the last one made.
+    """Encodes the one bucket of a step on CUDA by graphs. Each graph may be replayed only once between two steps of the
+    optimiser: the next replay overwrites the gradients of the last one.
 
     encoder: the `Encoder` in training mode; longest: the most tokens of a text; dtype: of the products, as for `Side`
     """
@@ -53,8 +53,8 @@ class Graphs:
         return self.captured[size](*inputs)[: len(lengths_B)]
 
     def capture(self, inputs):
-        """The graphed `Pass` for inputs of this size. Capturing runs it some times: the generator, from which a step
-        draws its dropout, goes back to where it was."""
+        """The graphed `Pass` for inputs of this size. Capturing runs it several times, so the generator that draws a
+        step's dropout is then set back."""
         state = torch.cuda.get_rng_state()
         self.pool = self.pool or torch.cuda.graph_pool_handle()
         made = Pass(self.encoder, self.longest, self.dtype).train()
@@ -76,8 +76,8 @@ class Pass(nn.Module):
 
 
 def fill(ids_T, lengths_B, longest, padding):
-    """A packed batch and texts of padding tokens behind it, so that tokens and texts have rounded numbers: (ids, tokens
-    of each text), int64. Each of these texts has from 1 to `longest` tokens."""
+    """A packed batch with texts of padding tokens after it, so that the numbers of tokens and texts are rounded: (ids,
+    tokens of each text), int64. Each padding text has 1 to `longest` tokens."""
     unit = max(LEAST, 2 ** (len(ids_T).bit_length() - 1) // SIXTEENTH)
     texts = -(-(len(lengths_B) + unit // longest + 2) // TEXTS) * TEXTS - len(lengths_B)
     tokens = -(-(len(ids_T) + texts) // unit) * unit - len(ids_T)

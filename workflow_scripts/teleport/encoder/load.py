@@ -1,4 +1,4 @@
-"""Encoders from the folder form of checkpoints and into it: files of transformers and sentence-transformers alone."""
+"""Loads and saves encoders in the folder form of checkpoints: only files of transformers and sentence-transformers."""
 
 import inspect
 import re
@@ -29,13 +29,13 @@ transformers_logging.set_verbosity_error()  # its load report is about the heads
 
 @contextmanager
 def refusing(what):
-    """Whatever a library raises in the block becomes a Refusal of `what`, with its first line: each has errors of its
-    own for a bad file. Only calls of theirs belong in it."""
+    """Turn any error of a library in the block into a Refusal of `what`, with its first line: each library has its own
+    errors for a bad file. Only calls of libraries belong in the block."""
     try:
         yield
     except BaseException as error:
         name, reason = type(error).__name__, str(error).strip().partition("\n")[0]
-        if not isinstance(error, Exception) and name != "PanicException":  # a defect in Rust's libraries
+        if not isinstance(error, Exception) and name != "PanicException":  # a defect in a Rust library
             raise
         if name == "UnpicklingError":  # torch's own sentence advises to run the code
             raise Refusal(f"{what}: they are a pickle of more than tensors. Give them in safetensors.") from error
@@ -45,8 +45,8 @@ def refusing(what):
 
 def load_backbone(folder, weights=None, config=None):
     """The backbone of a transformers folder in float32, without pooler, in evaluation mode; never uses the network and
-    runs no code of the folder. weights: {name: tensor}, config: transformers', where they are not the folder's own.
-    Weights that are missing, which transformers would draw, and layers that config.json leaves out are refused."""
+    runs no code of the folder. weights: {name: tensor}, config: of transformers, both instead of the folder's. Raises
+    Refusal for missing weights, which transformers would draw, and for layers that config.json leaves out."""
     wrong = f"cannot read the weights in {folder}"
     with refusing(wrong):
         weights = weights or load_file(Path(folder) / WEIGHTS)
@@ -66,7 +66,7 @@ def load_backbone(folder, weights=None, config=None):
             f"{list(has)} instead of {list(needs)}. It is damaged or of another model: get the checkpoint again."
         )
     left_out = [re.search(r"\blayers?\.(\d+)\.", name) for name in report["unexpected_keys"]]
-    if layers := sorted({int(match[1]) for match in left_out if match}):  # others are of heads
+    if layers := sorted({int(match[1]) for match in left_out if match}):  # others belong to heads
         raise Refusal(
             f"{folder} has weights of layer {layers[0]} and {len(layers) - 1} others that its config.json leaves out "
             "(num_hidden_layers): another model. Correct it there."
@@ -117,7 +117,7 @@ def save_encoders(query_encoder, passage_encoder, folder, tokenizer_source, max_
     """Write a checkpoint folder: one folder when both are the same object (tied), else `query/` and `passage/`.
 
     tokenizer_source: a folder whose tokenizer files are copied; max_tokens: where sentence-transformers truncates
-    queries and passages (a tied checkpoint: both as passages); None: as the positions
+    queries and passages (a tied checkpoint: both like passages); None: at the model's last position
     """
     if query_encoder is not passage_encoder:
         save_encoder(query_encoder, Path(folder) / QUERY, tokenizer_source, max_tokens[0])

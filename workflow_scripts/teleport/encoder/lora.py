@@ -1,8 +1,8 @@
 """Adapters of low rank (LoRA, Hu et al. 2021) by peft: a training changes them and leaves the backbone as it is.
 
-The checkpoint of such a training has its adapters merged into the weights, so that everybody loads it as any other. The
-folder `adapter` in it holds them by themselves, in peft's form: for whoever has the start's weights, and for an episode
-that goes on with them, on the same start.
+The checkpoint of this training has its adapters merged into the weights, so that it loads like any other. Its folder
+`adapter` has them separately, in peft's form, for users with the start's weights and for an episode that continues
+them on the same start.
 """
 
 import json
@@ -16,13 +16,13 @@ from teleport.refusal import Refusal
 from teleport.running.files import sha256_file
 
 FOLDER, WEIGHTS, CONFIG = "adapter", "adapter_model.safetensors", "adapter_config.json"
-NAME = "default"  # peft's own, of the one adapter that it adds
-START = "base_model.model."  # of the names in its files: what its classes wrap a model in
+NAME = "default"  # peft's name of the one adapter that it adds
+START = "base_model.model."  # prefix of the names in its files, from the classes that wrap a model
 
 
 def add_adapters(encoder, lora, seed):
-    """Put adapters into the backbone of an `Encoder`, whose own weights ask for no gradient from here on; those of its
-    head go on asking. lora: settings.encoder.Lora; seed: of the first matrices; the second ones are zero at first"""
+    """Put adapters into the backbone of an `Encoder`. The backbone's weights then require no gradient; its head's still
+    do. lora: settings.encoder.Lora; seed: of the first matrix of each adapter; the second one starts at zero"""
     from peft import LoraConfig, inject_adapter_in_model
 
     layers = [name.rpartition(".")[2] for name, each in encoder.backbone.named_modules() if isinstance(each, nn.Linear)]
@@ -44,18 +44,18 @@ def adapters(backbone):
 
 
 def save_adapters(encoder, folder, base):
-    """Write the adapters of an `Encoder` into the `adapter` folder of its own `folder`. base: the folder of the weights
-    that they were trained on, which later ones are compared with"""
+    """Write the adapters of an `Encoder` into the `adapter` folder of its `folder`. base: the folder of the weights
+    that they were trained on; their digest is written for `load_adapters`"""
     folder = folder / FOLDER
     encoder.backbone.peft_config[NAME].save_pretrained(folder)
     tensors = {name: parameter.detach().cpu().contiguous() for name, parameter in adapters(encoder.backbone).items()}
-    # One entry alone: safetensors writes several in any order, and equal trainings have equal files.
+    # Only one entry: safetensors writes several in any order, but equal trainings must have equal files.
     save_file(tensors, folder / WEIGHTS, metadata={"base": sha256_file(base / "model.safetensors")})
 
 
 def load_adapters(encoder, folder, base):
-    """Give the adapters of an `Encoder` the weights in `folder`, as `save_adapters` wrote them. Raises Refusal where
-    they are of another form, or were trained on other weights than those in the folder `base`."""
+    """Give the adapters of an `Encoder` the weights that `save_adapters` wrote in `folder`. Raises Refusal if they have
+    another form, or were trained on other weights than those in the folder `base`."""
     folder, own = folder / FOLDER, encoder.backbone.peft_config[NAME]
     saved = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
     for name, key in (("r", "rank"), ("lora_alpha", "alpha"), ("target_modules", "targets")):
@@ -77,7 +77,7 @@ def load_adapters(encoder, folder, base):
 
 
 def merge_adapters(encoder):
-    """Add the adapters of an `Encoder` to the weights of its backbone, and take them out of it."""
+    """Add the adapters of an `Encoder` to the weights of its backbone, and remove them from it."""
     from peft.tuners.lora import LoraLayer
 
     backbone = encoder.backbone

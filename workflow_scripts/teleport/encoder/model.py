@@ -1,4 +1,4 @@
-"""The dual encoder: texts as token ids -> vectors. A model of transformers, a pooling, maybe a head, maybe length 1."""
+"""The dual encoder: token ids of texts -> vectors. A model of transformers, a pooling, maybe a head, maybe length 1."""
 
 import copy
 from typing import NamedTuple
@@ -24,11 +24,11 @@ TAKE_PACKED |= {"llama", "mistral", "qwen2", "qwen3", "gemma", "gemma3_text"}
 
 
 def widened(tensor):
-    """The tensor in float32, where it has fewer bits."""
+    """The tensor, converted to float32 if it has fewer bits."""
     return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
 
 
-# From token vectors [T, H] of texts packed one behind another to one vector a text, [B, H], of at least 32 bits.
+# From token vectors [T, H] of texts packed one after another to one vector per text, [B, H], of at least 32 bits.
 POOLINGS = {
     "cls": lambda hidden_TH, offsets: widened(hidden_TH[offsets[:-1]]),
     "last": lambda hidden_TH, offsets: widened(hidden_TH[offsets[1:] - 1]),
@@ -39,7 +39,7 @@ POOLINGS = {
 
 
 class Linear(NamedTuple):
-    """A layer of a head: `width` numbers in, `out` of them out; activation: of `own_settings.ACTIVATIONS`"""
+    """A layer of a head: `width` inputs, `out` outputs; activation: a name of `own_settings.ACTIVATIONS`"""
 
     width: int
     out: int
@@ -51,7 +51,7 @@ class Encoder(nn.Module):
     """One encoder. backbone: a model of transformers without a pooler; pooling: a name of POOLINGS; projection: width
     of the head (linear, then LayerNorm: ANCE, released code), or None; normalize: whether vectors get length 1;
     dense: the `Linear`s of another head, which is a part of the checkpoint (EmbeddingGemma, LaBSE); truncate_dim: how
-    many of their components are kept, None for all, which is no part of a checkpoint"""
+    many components of the vectors are kept, None for all; not part of a checkpoint"""
 
     truncate_dim = None
 
@@ -91,7 +91,7 @@ class Encoder(nn.Module):
         return most_tokens(config.model_type, config.max_position_embeddings, config.pad_token_id)
 
     def truncate(self, dim):
-        """Keep the first `dim` components of every vector; None: all. Raises Refusal where there are fewer."""
+        """Keep the first `dim` components of every vector; None: all. Raises Refusal if there are fewer."""
         if dim and dim > self.dim:
             raise Refusal(f"encoder.truncate_dim is {dim}, but the checkpoint's vectors have {self.dim} components.")
         self.truncate_dim = dim
@@ -113,7 +113,7 @@ class Encoder(nn.Module):
 
     def forward(self, ids_T, lengths_B):
         """The vectors of B texts, float32 [B, D], on the encoder's device; fastest when equal lengths are neighbours.
-        ids_T: int64 numpy, those of one text after another, special tokens included; lengths_B: int64 numpy"""
+        ids_T: int64 numpy, ids of one text after another, special tokens included; lengths_B: int64 numpy"""
         packing = Packing.of(lengths_B, self.device)
         if self.packs:
             arrays = ids_T, positions(ids_T, lengths_B, self.backbone.config)
@@ -127,7 +127,7 @@ class Encoder(nn.Module):
         return self.pooled(self.backbone(**inputs, packing=packing, use_cache=False).last_hidden_state[0], packing)
 
     def hidden_padded(self, ids_T, lengths_B):
-        """The last layer's vectors [T, H], of texts as rows that are padded to the longest."""
+        """The last layer's vectors [T, H], computed with texts as rows padded to the longest."""
         within_BS = slots_within(lengths_B)
         ids_BS = in_slots(lengths_B, ids_T, self.backbone.config.pad_token_id or 0)
         ids_BS, mask_BS = (to_device(torch.from_numpy(x.astype(np.int64)), self.device) for x in (ids_BS, within_BS))
@@ -144,8 +144,8 @@ class Encoder(nn.Module):
 
 
 def positions(ids_T, lengths_B, config):
-    """Each token's position, int64 [T]: counted from 0, or from after the padding id, whose own position a padding
-    token in a text gets (RoBERTa, XLM-R)."""
+    """Each token's position, int64 [T], counted from 0, or from the padding id + 1 (RoBERTa, XLM-R). There a padding
+    token in a text has the padding id as its position."""
     starts_T = np.repeat(np.cumsum(lengths_B) - lengths_B, lengths_B)
     if config.model_type not in AFTER_PADDING:
         return np.arange(len(ids_T)) - starts_T
@@ -155,8 +155,8 @@ def positions(ids_T, lengths_B, config):
 
 
 def prepare(encoder, dtype=None, compiled=False):
-    """The `Encoder` to encode with while its weights do not change: in bfloat16 a copy whose backbone is in bfloat16,
-    so that weights are converted once and its residual sums take half the memory traffic of float32."""
+    """The `Encoder` to encode with while its weights do not change. For bfloat16 it is a copy with its backbone in
+    bfloat16: weights are converted once, and residual sums take half the memory traffic of float32."""
     if dtype is not None:
         encoder = copy.deepcopy(encoder).requires_grad_(False)
         for weight in encoder.backbone.parameters():  # not its buffers: angles of rotations need float32

@@ -1,4 +1,4 @@
-"""Vectors of texts that no stage has: queries that somebody types to search a collection, and texts of a file that a
+"""Computes vectors of texts that no stage has: queries typed to search a collection, and texts of a file that a
 checkpoint from elsewhere judges."""
 
 import numpy as np
@@ -18,9 +18,9 @@ from teleport.settings.encoder import CheckpointSource, Encoder
 
 
 def encode_queries(texts, encode, checkpoint, tokens, pretrained):
-    """Float32 [texts, D]: the vectors of `texts` as a stage `encode` makes those of its queries.
+    """Float32 [texts, D]: the vectors of `texts`, computed as a stage `encode` computes its queries.
 
-    encode, checkpoint, tokens, pretrained: the finished stage (`Artefact`), and those that it and `tokens` have read
+    encode, checkpoint, tokens, pretrained: the finished stage (`Artefact`), and the stages that it and `tokens` read
     """
     settings, how = encode.manifest["settings"], tokens.manifest["settings"]
     device = pick_device()
@@ -34,8 +34,8 @@ def encode_queries(texts, encode, checkpoint, tokens, pretrained):
 
 
 def published_encoder(folder):
-    """Function (texts, "query" or "passage") -> float32 [texts, D] of the checkpoint in a folder, in float32. How texts
-    are read (pooling, prompts, most tokens) is what its files say, as where a configuration says nothing."""
+    """Function (texts, "query" or "passage") -> float32 [texts, D] of the checkpoint in a folder, in float32. Pooling,
+    prompts and maximum lengths come from its files, as if a configuration sets none of them."""
     settings = completed(Encoder(checkpoint=CheckpointSource(folder=str(folder))))
     published, encoder = read(folder, settings)
     encoder, tokenizer = encoder.to(pick_device()), published.backend_tokenizer

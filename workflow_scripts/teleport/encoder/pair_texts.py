@@ -1,4 +1,4 @@
-"""Pairs of a query and a passage as a cross-encoder reads them, made of token ids: no step calls a tokenizer."""
+"""Builds a cross-encoder's input for pairs of a query and a passage from token ids: no step calls a tokenizer."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -14,7 +14,7 @@ from teleport.refusal import Refusal
 
 class PairForm(NamedTuple):
     """The tokens that a tokenizer puts around two texts. before, between, after: special tokens (ids); types: the token
-    type of each of before, query, between, passage, after, a list each, of which a text repeats its one; None for a
+    types of before, query, between, passage and after, a list each, and one type per text, which repeats; None for a
     model without token types; pad: the id of padding"""
 
     before: list
@@ -42,9 +42,9 @@ def pair_form(tokenizer):
 
 
 def cut_pairs(queries_M, passages_M, room):
-    """The lengths (int64 [M] each) that M pairs of lengths are cut to, so that both have `room` tokens together: tokens
-    are taken from the longer text, as transformers does by `longest_first`; of equal halves the longer one, or else the
-    passage, keeps the odd token."""
+    """Cut M pairs of lengths so that each pair has at most `room` tokens: (int64 [M], int64 [M]). Tokens are removed
+    from the longer text, as in transformers' `longest_first`. If both are cut to half, the longer text keeps the odd
+    token, or the passage if they are equal."""
     shorter_M, longer_M = np.minimum(queries_M, passages_M), np.maximum(queries_M, passages_M)
     left_M = np.maximum(shorter_M, room - shorter_M)
     halves = shorter_M + left_M > room
@@ -58,7 +58,7 @@ def cut_pairs(queries_M, passages_M, room):
 
 @dataclass(frozen=True, eq=False)
 class PairTexts:
-    """Token ids of queries and passages, and how a pair of them is put together and cut to `max_tokens`."""
+    """Token ids of queries and passages, and how a pair of them is joined and cut to `max_tokens`."""
 
     queries: Ragged
     passages: Ragged
@@ -92,7 +92,7 @@ class PairTexts:
         return {name: to_device(torch.from_numpy(array), device) for name, array in arrays.items()}
 
     def scores(self, model, rows, passages, token_budget):
-        """Float32 [M] on the model's device: the one number that a sequence classification gives of each pair, by
+        """Float32 [M] on the model's device: the one number of a sequence classification for each pair, computed in
         buckets of pairs of similar length."""
         buckets = length_buckets(self.lengths(rows, passages), token_budget, padded=True)
         inputs = (self.batch(rows[bucket], passages[bucket], model.device) for bucket in buckets)

@@ -10,7 +10,7 @@ from teleport.running.devices import has_c_compiler
 from teleport.running.log import log
 
 CPU_INFO = Path("/proc/cpuinfo")
-# Tokens of a stage. On an H100 compiling took 8 s and made 2.0 million tokens of BERT-base a second into 2.25 million.
+# Tokens of a stage. On an H100 compiling took 8 s and raised BERT-base from 2.0 to 2.25 million tokens a second.
 WORTH_COMPILING = 2 * 10**8
 
 
@@ -20,16 +20,16 @@ def pick_device():
 
 
 def to_device(tensor, device):
-    """Copy a tensor of the CPU to `device`; from pageable memory a copy to CUDA would wait for all work before it, and
-    torch copies what is not contiguous by way of such memory, though it be pinned."""
+    """Copy a tensor of the CPU to `device`. From pageable memory a copy to CUDA would wait for all work before it, and
+    torch copies a tensor that is not contiguous through pageable memory, even if it is pinned."""
     if device.type != "cuda":
         return tensor.to(device)
     return tensor.contiguous().pin_memory().to(device, non_blocking=True)
 
 
 def compiles(asked, device, tokens=0):
-    """Whether torch.compile prepares the layers that encode so many tokens on `device`: on CUDA, where it is asked for,
-    or where it takes less time than it saves (a CPU gained nothing)."""
+    """Whether torch.compile prepares the layers that encode `tokens` tokens on `device`: on CUDA only (a CPU gained
+    nothing), if `asked`, or if it saves more time than it takes."""
     if device.type != "cuda":
         return False
     compiler = has_c_compiler()
@@ -44,8 +44,8 @@ def compiles(asked, device, tokens=0):
 
 
 def resolve_precision(precision, device=None):
-    """torch.bfloat16, or None for plain float32, of "bf16", "fp32", or "auto": bfloat16 where that is faster. Raises
-    Refusal for bf16 on a GPU that has none (Turing), for which there is no FlashAttention."""
+    """torch.bfloat16, or None for plain float32, from "bf16", "fp32", or "auto" (bfloat16 if it is faster). Raises
+    Refusal for bf16 on a GPU without it (Turing), for which there is no FlashAttention."""
     device = device or pick_device()
     faster = precision != "fp32" and faster_in_bf16(device)
     if precision == "bf16" and device.type == "cuda" and not faster:
@@ -57,9 +57,9 @@ def resolve_precision(precision, device=None):
 
 
 def faster_in_bf16(device):
-    """Whether products in bfloat16 are faster than in float32: on CUDA where the device has them, on a CPU with AMX, on
-    AMD's with avx512_bf16. On Intel's with that alone they are slower (docs/speed.md), elsewhere emulated. Asked of the
-    processor's kind and not timed, so that a stage which is resumed, or shared out, computes alike."""
+    """Whether products in bfloat16 are faster than in float32: on CUDA if the device has them, on a CPU with AMX, on
+    AMD with avx512_bf16. On Intel with avx512_bf16 alone they are slower (docs/speed.md), elsewhere emulated. The kind
+    of processor decides, not a timing, so that all jobs of a resumed or sharded stage compute alike."""
     if device.type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
     words = set(CPU_INFO.read_text().split()) if CPU_INFO.is_file() else set()
@@ -67,10 +67,10 @@ def faster_in_bf16(device):
 
 
 def autocast(device, dtype, cache=True):
-    """The context in which a training computes: float32 weights, which the products see in `dtype` (None: float32).
-    torch converts a weight once in the outermost context, unless `cache` is False, so a step opens one around all its
+    """The context of a training: weights are float32, and products convert them to `dtype` (None: float32). torch
+    converts a weight once in the outermost context, unless `cache` is False, so a step opens one around all its
     buckets."""
-    if device.type == "meta":  # on which there is nothing to cast
+    if device.type == "meta":  # it has nothing to cast
         return nullcontext()
     return torch.autocast(device.type, dtype or torch.bfloat16, enabled=dtype is not None, cache_enabled=cache)
 

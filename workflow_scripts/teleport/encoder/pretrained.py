@@ -21,13 +21,13 @@ from teleport.running.log import log
 from teleport.seed import derive_seed
 from teleport.settings.encoder import PretrainedSettings as Settings  # noqa: F401
 
-# The word embeddings' name: every backbone has one of them once. The others are ModernBERT's and that of decoders.
+# Names of the word embeddings: BERT's, ModernBERT's and decoders'. Every backbone has exactly one of them.
 FIRST = ("embeddings.word_embeddings.weight", "embeddings.tok_embeddings.weight", "embed_tokens.weight")
 OLD_NAMES = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}  # bert-base-uncased has them
-# ANCE's released code: a linear layer and a LayerNorm behind the first token's vector; STAR and ADORE have the same.
+# ANCE's released code: a linear layer and a LayerNorm after the first token's vector; STAR and ADORE have the same.
 RELEASED_HEAD = "embeddingHead", "norm"
-DPR = "dpr"  # transformers' name of BERT in DPR's classes (Karpukhin et al. 2020), which it becomes when it is read
-# A text of every kind of character, some of which a vocabulary does not have.
+DPR = "dpr"  # transformers' name of BERT in DPR's classes (Karpukhin et al. 2020); it is read as BERT
+# A text with many kinds of characters; a vocabulary does not have some of them.
 PROBE = f"{string.printable} e\u0301 \u00df \ufb03 \u0e01 \u1780 \u6771 \u2603 \ue000 \U0001f9ff \u200d"
 MOST_GROWTH = 100  # characters that a normaliser makes of one: NFKC makes 18 of some
 VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json", "sentencepiece.bpe.model")
@@ -38,11 +38,11 @@ ELSE = Remedy("Give an encoder as it was published.")
 def run(job):
     """Find the checkpoint, verify its digest, and write `checkpoint/` with pooling, head and normalisation.
 
-    With settings.query_checkpoint the encoder of queries is that one. A projection head of the source is kept, its
-    other heads (pooler, masked language model, classifier) are left out.
+    settings.query_checkpoint, if set, is the query encoder. A projection head of the source is kept, its other heads
+    (pooler, masked language model, classifier) are left out.
 
-    Facts: model_type, parameters (of one encoder), dim; those of `find`, and of the queries' own checkpoint `query_`
-    with them.
+    Facts: model_type, parameters (of one encoder), dim; those of `find`, and for settings.query_checkpoint the same
+    with the prefix `query_`.
     """
     settings = job.settings
     folder, config, pinned = find(settings.checkpoint)
@@ -65,7 +65,7 @@ def run(job):
         write_prompts(checkpoint, prompts.get("query_prefix", ""), prompts.get("passage_prefix", ""))
     for side in set(sides(checkpoint)):
         # The tokenizer as transformers builds it from all the source's files, without the source's own truncation and
-        # padding: who reads this one file (stage `tokens`) gets the ids that transformers gives.
+        # padding. A reader of this one file (stage `tokens`) gets the same ids as from transformers.
         tokenizer.backend_tokenizer.save(str(side / "tokenizer.json"))
     model_type = config["model_type"]
     log.info("%s, %d parameters, %d dimensions, from %s", model_type, facts["parameters"], facts["dim"], folder)
@@ -75,19 +75,18 @@ def run(job):
 
 
 def find(checkpoint):
-    """(folder, its config (dict), facts that pin it) of a source that is what the plan has seen."""
+    """(folder, its config (dict), facts that pin it) of a source, which must be the one that the plan read."""
     folder, _, pinned = verified(checkpoint)
     return folder, read_config(folder), pinned
 
 
 def read(folder, settings):
-    """(tokenizer, `Encoder`) of a transformers folder; a projection head that it does not have is drawn from
-    settings.seed."""
-    refuse_conflict(own_settings(folder), settings, ("pooling", "normalize"))  # of the hub: not known before
+    """(tokenizer, `Encoder`) of a transformers folder; a missing projection head is drawn from settings.seed."""
+    refuse_conflict(own_settings(folder), settings, ("pooling", "normalize"))  # for the hub: not known before
     tokenizer = load_fast_tokenizer(folder)
     (backbone, head), dense = read_model(folder), read_dense(folder)
     if settings.layers is not None:
-        backbone, head, dense = cut(backbone, settings.layers, folder), None, []  # a head is of the last layer
+        backbone, head, dense = cut(backbone, settings.layers, folder), None, []  # a head belongs to the last layer
     if dense and settings.projection:
         said = f"encoder.projection is {settings.projection}, but {KEY} ({folder}) has a head of linear layers"
         raise Refusal(f"{said}. Set encoder.projection to null.")
@@ -115,11 +114,11 @@ def read(folder, settings):
 
 
 def read_query_side(settings, tokenizer, passage_encoder):
-    """(folder, `Encoder`, facts that pin it) of settings.query_checkpoint, which has to fit to the passages' side."""
+    """(folder, `Encoder`, facts that pin it) of settings.query_checkpoint, which must fit the passages' side."""
     try:
         folder, _, pinned = find(settings.query_checkpoint)
         own_tokenizer, encoder = read(folder, settings)
-    except Refusal as error:  # the functions below name the place of the other checkpoint
+    except Refusal as error:  # the functions below name the other checkpoint's key
         raise Refusal(str(error).replace(KEY, QUERY_KEY)) from error
     if encoder.dim != passage_encoder.dim:
         raise Refusal(
@@ -145,7 +144,7 @@ def read_model(folder):
         require_sizes(read_sizes(raw, file), own, file)
         with refusing(f"cannot read the weights in {folder}"):
             config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-            # A model's other outputs, which decide no vector, and which packed texts do not have.
+            # Turn off a model's other outputs: no vector depends on them, and packed texts do not have them.
             config.update({"output_attentions": False, "output_hidden_states": False, "return_dict": True})
             if config.model_type == DPR:
                 named = {"model_type": "bert", "architectures": ["BertModel"]}
@@ -178,8 +177,8 @@ def read_weights(folder):
 
 
 def of_numbers(folder, tensor, name):
-    """A weight in float32. Raises Refusal for numbers that no encoder is trained in: a library would take whole ones,
-    the real part of complex ones, and codes of 8 bits without their scales."""
+    """A weight in float32. Raises Refusal for types that no encoder is trained in: a library would accept integers, the
+    real part of complex numbers, and codes of 8 bits without their scales."""
     if tensor.dtype not in (torch.float32, torch.float16, torch.bfloat16, torch.float64):
         kind = str(tensor.dtype).removeprefix("torch.")
         remedy = "Give the weights in float32, float16 or bfloat16, not quantised."
@@ -188,7 +187,7 @@ def of_numbers(folder, tensor, name):
 
 
 def backbone_weights(weights):
-    """The weights of the one backbone, without what their names begin with (`bert.`, `roberta.` in ANCE's code,
+    """The weights of the one backbone, without the prefix of their names (`bert.`, `roberta.` in ANCE's code,
     `ance_encoder.roberta.` in Pyserini's copy, `model.` of decoders), and with today's names of LayerNorms."""
     starts = [name.removesuffix(first) for name in weights for first in FIRST if name.endswith(first)]
     if len(starts) != 1:
@@ -201,7 +200,7 @@ def backbone_weights(weights):
 
 
 def head_weights(folder, weights):
-    """[weights of the linear layer, of the LayerNorm], each {"weight", "bias": tensor}; None where there is no head."""
+    """[weights of the linear layer, of the LayerNorm], each {"weight", "bias": tensor}; None without a head."""
     first = f"{RELEASED_HEAD[0]}.weight"
     start = next((name.removesuffix(first) for name in weights if name.endswith(first)), None)
     if start is None:
@@ -228,7 +227,7 @@ def cut(backbone, number, folder):
 
 
 def read_dense(folder):
-    """[(`Linear`, {name: tensor})] of the linear layers behind the pooling, where no LayerNorm is among them; []."""
+    """[(`Linear`, {name: tensor})] of the linear layers after the pooling if no LayerNorm is among them, else []."""
     found = []
     for path in dense_paths(folder):
         weights = {name: of_numbers(path, tensor, name) for name, tensor in read_weights(path).items()}
@@ -241,7 +240,7 @@ def read_dense(folder):
 
 
 def refuse_unfit_dense(folder, dense, width):
-    """Raise Refusal where the linear layers of `read_dense` do not fit to each other or to `width` inputs."""
+    """Raise Refusal if the linear layers of `read_dense` do not fit each other or `width` inputs."""
     for linear, weights in dense:
         shapes = {"linear.weight": (linear.out, linear.width)} | ({"linear.bias": (linear.out,)} if linear.bias else {})
         if linear.width != width or {name: tuple(tensor.shape) for name, tensor in weights.items()} != shapes:
@@ -280,7 +279,8 @@ def load_fast_tokenizer(folder):
 
 
 def read_config(folder):
-    """The content of config.json (dict). What it has and is not computed here would silently be another model."""
+    """The content of config.json (dict). Raises Refusal for options that are not supported: without them the model
+    would silently be another one."""
     path = folder / "config.json"
     if not path.is_file():
         raise Refusal(f"{KEY}: {folder} has no config.json. Give a folder in the form of transformers.")
@@ -311,12 +311,12 @@ def read_config(folder):
 
 
 def width_of(head):
-    """How many dimensions the vectors of a projection head have; 0 of one without a bias."""
+    """The number of dimensions of a projection head's vectors; 0 without a bias."""
     return head[0]["bias"].numel() if "bias" in head[0] else 0
 
 
 def refuse_unfit_head(folder, head, hidden):
-    """Raise Refusal for a head that is no linear layer of `hidden` inputs with a LayerNorm behind it."""
+    """Raise Refusal for a head that is not a linear layer of `hidden` inputs with a LayerNorm after it."""
     width = width_of(head)
     expected = {"weight": (width, hidden), "bias": (width,)}, dict.fromkeys(("weight", "bias"), (width,))
     found = [{name: tuple(tensor.shape) for name, tensor in part.items()} for part in head]
@@ -328,7 +328,7 @@ def refuse_unfit_head(folder, head, hidden):
 
 
 def refuse_no_weights(folder, backbone):
-    """Raise Refusal when a matrix of the backbone, but for types (RoBERTa's), is all zero, or a weight not finite."""
+    """Raise Refusal if a matrix of the backbone, except token types (RoBERTa), is all zero, or a weight not finite."""
     for name, weights in backbone.named_parameters():
         zero = weights.ndim > 1 and "token_type" not in name and not weights.any()
         if zero or not weights.isfinite().all():
@@ -337,8 +337,8 @@ def refuse_no_weights(folder, backbone):
 
 
 def refuse_unfit_tokenizer(folder, tokenizer, vocab_size, pooling):
-    """Raise Refusal unless every id has an embedding, there are words, and `pooling: cls` has a token before the text
-    to take: of a damaged file the library may take special tokens alone, or none."""
+    """Raise Refusal unless every id has an embedding, there are words, and for `pooling: cls` a token comes before the
+    text. From a damaged file the library may load only special tokens, or none."""
     if set(tokenizer.get_vocab()) <= set(tokenizer.all_special_tokens):
         raise Refusal(
             f"{KEY}: the tokenizer of {folder} has special tokens only. Give the tokenizer.json of the checkpoint."
@@ -349,7 +349,7 @@ def refuse_unfit_tokenizer(folder, tokenizer, vocab_size, pooling):
         grows = f"makes {len(normal):,} characters of {len(PROBE)}"
         raise Refusal(f"{KEY}: the normaliser in the tokenizer.json of {folder} {grows}. Get the checkpoint again.")
     with refusing(f"{KEY}: {folder} has no usable tokenizer"):
-        tokenizer.backend_tokenizer.encode(PROBE)  # of a text with unknown characters
+        tokenizer.backend_tokenizer.encode(PROBE)  # a text with unknown characters
     if pooling == "cls" and not around_text(tokenizer.backend_tokenizer)[0]:
         raise Refusal(
             f"{KEY}: the tokenizer of {folder} puts no token before a text, whose vector encoder.pooling cls takes. "

@@ -1,6 +1,6 @@
 """Stage `ranker`: a cross-encoder, verified and brought into one folder: transformers' sequence classification with one
 label, weights as safetensors, and its own tokenizer. Sentence-transformers' CrossEncoder loads it too. With a seed it
-is the start of a training, on which a head of one number is put where there is none."""
+is the start of a training and gets a head of one number if it has none."""
 
 import torch
 from transformers import AutoConfig, AutoModelForSequenceClassification
@@ -18,18 +18,18 @@ from teleport.settings.teachers import RankerSettings as Settings  # noqa: F401
 
 def run(job):
     """Find the checkpoint, verify it, and write `checkpoint/`. Facts: model_type, parameters, drawn (weights of its
-    head that come from the seed), and those that pin it."""
+    head that come from the seed), and the facts that pin it."""
     checkpoint, seed = job.settings.checkpoint, job.settings.seed
     folder, weights, pinned = verified(checkpoint)
     if weights[0].suffix != ".safetensors":
         raise Refusal(f"{weights[0]} is a pickle, which may run code. Give the cross-encoder with model.safetensors.")
     require_free_space(job.folder, sum(file.stat().st_size for file in weights))
-    tokenizer = load_fast_tokenizer(folder)  # refused here where it is not usable
+    tokenizer = load_fast_tokenizer(folder)  # raises Refusal if it is not usable
     model, drawn = (load_ranker(folder), []) if seed is None else with_head(folder, seed)
     output = job.output("checkpoint")
     model.save_pretrained(output)
     copy_tokenizer(folder, output)
-    if seed is not None:  # from which the stage `tokens` makes ids
+    if seed is not None:  # for the stage `tokens`
         tokenizer.backend_tokenizer.save(str(output / "tokenizer.json"))
     facts = {"model_type": model.config.model_type, "parameters": sum(p.numel() for p in model.parameters())}
     return facts | ({} if seed is None else {"drawn": drawn}) | pinned
@@ -48,8 +48,8 @@ def load_ranker(folder):
 
 
 def with_head(folder, seed):
-    """(model, names of the weights that were drawn) of a folder as the start of a training: as `load_ranker`, but the
-    head of an encoder, and a pooler that it does not have, are drawn from the seed."""
+    """(model, names of the weights that were drawn) of a folder as the start of a training. Like `load_ranker`, but an
+    encoder's head, and its pooler if it has none, are drawn from the seed."""
     own = {} if is_ranker(folder) else {"num_labels": 1}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive_seed(seed, "head of a cross-encoder"))

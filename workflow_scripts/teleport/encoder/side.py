@@ -1,4 +1,4 @@
-"""One side of the dual encoder, queries or passages: vectors that are computed, or read where a stage made them."""
+"""One side of the dual encoder, queries or passages: vectors that are computed, or read from a finished stage."""
 
 import json
 from concurrent.futures import ThreadPoolExecutor
@@ -19,8 +19,8 @@ from teleport.refusal import Refusal
 
 @contextmanager
 def batches_at_once(threads):
-    """Yields the `parallel_map` of `Side.vectors`: on a CPU as many batches at once as there are threads, each by one,
-    so that how many there are changes no bit."""
+    """Yields the `parallel_map` of `Side.vectors`. On a CPU it computes as many batches at once as there are threads,
+    one thread each, so that the number of threads changes no bit."""
     if threads == 1 or pick_device().type != "cpu":
         yield map
         return
@@ -37,8 +37,8 @@ def batches_at_once(threads):
 class Side:
     """Queries or passages: their encoder, their token ids, and the length that they are cut to. special: the content of
     special.json; dtype: torch.bfloat16, or None for float32; compiled: whether its layers are; prepared: the encoder
-    with its weights converted once (`model.prepare`), where they do not change; most_chunks: with more than 1 a text
-    has as many vectors as it has `Chunks`, and `rows` are those of chunks"""
+    with its weights converted once (`model.prepare`), if they do not change; most_chunks: above 1 a text has one vector
+    for each of its `Chunks`, and `rows` are rows of chunks"""
 
     encoder: Encoder
     tokens: Ragged
@@ -60,7 +60,7 @@ class Side:
 
     @property
     def offsets(self):
-        """int64 [texts + 1]: where the chunks of each text lie; None where these have a vector each."""
+        """int64 [texts + 1]: where the chunks of each text begin; None if each text has one vector."""
         return self.chunks.offsets
 
     @property
@@ -69,8 +69,8 @@ class Side:
         return self.chunks.lengths
 
     def vectors(self, rows, token_budget, parallel_map=map):
-        """Float32 [rows, D] on the encoder's device, in the order of `rows`, by buckets of at most `token_budget`
-        tokens, of which `parallel_map` may compute several at a time. Their gradients sum to those of one batch, as no
+        """Float32 [rows, D] on the encoder's device, in the order of `rows`, in buckets of at most `token_budget`
+        tokens. `parallel_map` may compute several at a time. Their gradients sum to those of one batch, because no
         text's vector depends on another text."""
         buckets = self.buckets(rows, token_budget)
         return in_order(list(parallel_map(lambda bucket: self.encode(rows[bucket]), buckets)), buckets)
@@ -80,7 +80,7 @@ class Side:
         return length_buckets(self.lengths[rows], token_budget, padded=not self.encoder.packs)
 
     def packed(self, rows):
-        """(ids of the texts behind one another int64 [T], tokens of each int64 [rows]) as the encoder takes them."""
+        """(ids of the texts one after another int64 [T], tokens of each int64 [rows]), the encoder's input."""
         return self.chunks.packed(rows)
 
     def encode(self, rows):
@@ -91,7 +91,7 @@ class Side:
             return self.encoder(*self.packed(rows))
 
     def count_tokens(self, rows):
-        """How many tokens some texts have together, as the encoder sees them."""
+        """The total number of tokens of some texts, as the encoder sees them."""
         return int(self.lengths[rows].sum())
 
 
@@ -108,8 +108,8 @@ def open_side(job, name, encoder, dtype):
 
 @dataclass(frozen=True, eq=False)
 class Frozen:
-    """A side that is not trained: its vectors, `array` [n, D] and `offsets` as `arrays.open_passages` gives them, are
-    read from what an `encode` stage wrote. device: where the vectors are wanted"""
+    """A side that is not trained. Its vectors, `array` [n, D] and `offsets` from `arrays.open_passages`, are the output
+    of an `encode` stage. device: of the vectors that `vectors` returns"""
 
     encoder: Encoder
     array: np.ndarray

@@ -1,4 +1,4 @@
-"""The place of a published checkpoint: in the hub's cache, in a folder, or in installed packages."""
+"""Locates and verifies a published checkpoint: in the hub's cache, in a folder, or in installed packages."""
 
 import hashlib
 import importlib.util
@@ -15,7 +15,7 @@ KEY = "encoder.checkpoint"  # where a reader finds these settings in the configu
 INDEX = "model.safetensors.index.json"  # of weights in several files: {"weight_map": {weight: file}}
 WEIGHTS = ("model.safetensors", INDEX, "pytorch_model.bin")  # the first that exists is read
 PARTS = "model-*-of-*.safetensors"  # the files that an index names
-# Encoders on which transformers puts the head of a sequence classification, as tried here.
+# Encoders to which transformers can add the head of a sequence classification, as tried here.
 RANKERS = ("bert", "roberta", "xlm-roberta", "camembert", "distilbert", "electra", "mpnet", "modernbert")
 # sentence-transformers' form of a head behind the backbone (`pretrained.head_of_modules`).
 HEAD_FILES = ("*_Dense/*", "*_LayerNorm/*")
@@ -27,9 +27,9 @@ WITH_WEIGHTS = ("config.json", *TOKENIZER_FILES, *HEAD_FILES, *OWN_FILES)
 
 
 def locate(checkpoint, files=None):
-    """The folder of a settings.CheckpointSource: of the hub's cache, local, or inside an installed package. files: the
-    patterns of those that are needed of a hub repository, or of several packages; by default the weights and what goes
-    with them."""
+    """The folder of a settings.CheckpointSource: in the hub's cache, local, or inside an installed package. files:
+    patterns of the files that are needed from a hub repository or from several packages; by default the weights and
+    WITH_WEIGHTS."""
     if checkpoint.hub:
         return download(checkpoint.hub, checkpoint.revision, files)
     if checkpoint.package:
@@ -83,8 +83,8 @@ def folder_in_package(name):
 
 
 def find_weights(folder, key=KEY):
-    """The files (list, sorted) with the weights of a transformers folder: one of safetensors or of the older form, or
-    those that an index names. key: of the configuration"""
+    """The files (list, sorted) with the weights of a transformers folder: one file of safetensors or of the older form,
+    or the files that an index names. key: of the configuration"""
     found = next((folder / name for name in WEIGHTS if (folder / name).is_file()), None)
     if found is None:
         raise Refusal(f"{key}: {folder} has none of {', '.join(WEIGHTS)}. Give a folder with weights.")
@@ -99,7 +99,7 @@ def find_weights(folder, key=KEY):
 
 
 def read_index(path, key=KEY):
-    """{weight: name of its file} of the index of weights in several files, all of which lie beside it."""
+    """{weight: name of its file} of the index of weights in several files beside it."""
     try:
         names = json.loads(path.read_text(encoding="utf-8"))["weight_map"]
         if names and all(
@@ -113,15 +113,15 @@ def read_index(path, key=KEY):
 
 
 def is_ranker(folder):
-    """Whether the config.json of a folder says that it is a sequence classification, as a cross-encoder is one."""
+    """Whether the config.json of a folder names a sequence classification, which a cross-encoder is."""
     return any(
         str(name).endswith("ForSequenceClassification") for name in read_config(folder).get("architectures") or ()
     )
 
 
 def require_ranker(folder, key, starts=False):
-    """Raise Refusal for a cross-encoder with several labels, and where one `starts` there, for what is no encoder.
-    key: of the configuration"""
+    """Raise Refusal for a cross-encoder with several labels and, if a training `starts` from it, for another model_type
+    than RANKERS. key: of the configuration"""
     config, path = read_config(folder), Path(folder) / "config.json"
     labels = config.get("num_labels") or len(config.get("id2label") or ("LABEL_0", "LABEL_1"))  # transformers' default
     if is_ranker(folder) and labels != 1:
@@ -136,7 +136,7 @@ def require_ranker(folder, key, starts=False):
 
 
 def read_config(folder):
-    """The content of config.json (dict); {} where it is not there or no JSON, which the stages refuse."""
+    """The content of config.json (dict); {} if it is missing or not JSON, which the stages refuse."""
     try:
         config = json.loads((Path(folder) / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
@@ -145,8 +145,8 @@ def read_config(folder):
 
 
 def digest_of_weights(files, digests):
-    """The SHA-256 (hex) of weights: that of their one file; of several what `sha256sum FILES | sha256sum` prints, in
-    the folder and in the order of their names. digests: of the files (list of hex)"""
+    """The SHA-256 (hex) of weights: the digest of one file; for several the output of `sha256sum FILES | sha256sum` in
+    the folder, files in the order of their names. digests: of the files (list of hex)"""
     if len(files) == 1:
         return digests[0]
     lines = "".join(f"{digest}  {file.name}\n" for file, digest in zip(files, digests, strict=True))
@@ -154,8 +154,8 @@ def digest_of_weights(files, digests):
 
 
 def verified(checkpoint):
-    """(folder, files of its weights, facts that pin it) of a source, compared with what the plan has seen of it: the
-    weights' digest, and the commit of a hub repository, which `main` may not be tomorrow."""
+    """(folder, files of its weights, facts that pin it) of a source, compared with the digests that the plan read. The
+    facts are the weights' digest, and the commit of a hub repository, because `main` may move."""
     folder = locate(checkpoint)
     weights = find_weights(folder)
     names = {file.name for file in weights}
@@ -166,7 +166,7 @@ def verified(checkpoint):
 
 
 def require_digest(files, found, expected, key=KEY):
-    """Raise Refusal, naming the configuration's `key`, when weights in `files` have not the digest expected of them."""
+    """Raise Refusal, naming the configuration's `key`, if the digest `found` of weights `files` is not `expected`."""
     if expected not in (None, found):
         raise Refusal(
             f"{key}.sha256: {', '.join(map(str, files))} has SHA-256 {found}, expected {expected}. These are other "

@@ -1,7 +1,7 @@
-"""Stage `tokens`: every text of a corpus or of a split as token ids, once; no later stage calls a tokenizer.
+"""Stage `tokens`: tokenise every text of a corpus or of a split once; no later stage calls a tokenizer.
 
-Ids lie flat in one array, without special tokens and not truncated, so that every maximum length
-and every episode reads the same files. The encoder's input is made from them by `batches.packed`.
+Ids are in one flat array, without special tokens and not truncated, so that every maximum length and every episode
+reads the same files. `batches.Chunks.packed` makes the encoder's input from them.
 """
 
 import json
@@ -24,7 +24,7 @@ from teleport.settings.encoder import TokensSettings as Settings  # noqa: F401
 CHUNK_TEXTS = 2048
 MANY_UNKNOWN = 0.05  # of the tokens: texts in the script of a vocabulary have far fewer
 PERCENTILES = (50, 90, 99, 100)
-FIELD_END = "\t"  # between the fields of a title, where a collection has more than one (collection/official.py)
+FIELD_END = "\t"  # between the fields of a title, if it has several (`collection.records.document_rows`)
 
 
 def open_tokens(job, name):
@@ -34,11 +34,11 @@ def open_tokens(job, name):
 
 
 def run(job):
-    """Tokenise passages, or the queries of a split, with the tokenizer of the pretrained checkpoint, the prefix as one
-    with its text. Writes NAME.ids.npy and NAME.offsets.npy, where NAME is `settings.of`, and special.json (`before` and
-    `after`, lists of the ids that are put around a text; ids of sep, pad and unk, or null; vocab_size). Facts:
+    """Tokenise passages, or the queries of a split, with the tokenizer of the pretrained checkpoint, each text together
+    with its prefix. Writes NAME.ids.npy and NAME.offsets.npy, where NAME is `settings.of`, and special.json (`before`
+    and `after`, lists of the ids that are put around a text; ids of sep, pad and unk, or null; vocab_size). Facts:
     vocab_size, and those of `write_tokens`."""
-    # Read by the tokenizer's thread pool when it starts; it would take every core otherwise.
+    # The tokenizer's thread pool reads this when it starts; otherwise it would take every core.
     os.environ["RAYON_NUM_THREADS"] = str(job.threads)
     tokenizer, special = load_tokenizer(sides(job.input("pretrained", "checkpoint"))[1], job.settings.lower_case)
     write_json(job.output("special.json"), special)
@@ -74,11 +74,12 @@ def separator_of(title, tokenizer, special):
 
 
 def read_texts(path, separator=None, prefix="", max_characters=None):
-    """Yield lists of texts of a Parquet file, in order, each behind `prefix`, cut to `max_characters`. separator: joins
-    title and text, and the fields (URL, tab, title: the form msmarco-docs) of a title, as released by ANCE; None leaves
-    the title out. One with an empty title is its text alone (in ANCE-Tele's released code behind [SEP])."""
+    """Yield lists of texts of a Parquet file, in order, each cut to `max_characters`, with `prefix` before it.
+    separator: joins title and text, and the fields of a title (URL, tab, title: the form msmarco-docs), as in ANCE's
+    released code; None leaves the title out. A passage with an empty title is its text alone (ANCE-Tele's released code
+    puts [SEP] before it)."""
     columns = ["text"] if separator is None else ["title", "text"]
-    # Buffered ahead, what was read of a file would stay in memory until its end.
+    # With pre_buffer, all that was read would stay in memory until the end of the file.
     for batch in pq.ParquetFile(path, pre_buffer=False).iter_batches(CHUNK_TEXTS, columns=columns):
         texts = batch.column("text").to_pylist()
         if separator is not None:
@@ -88,8 +89,8 @@ def read_texts(path, separator=None, prefix="", max_characters=None):
 
 
 def load_tokenizer(folder, lower_case):
-    """The fast tokenizer of a checkpoint folder, lower_case in place of its own rule (None), and `special.json`'s
-    content."""
+    """(fast tokenizer of a checkpoint folder, content of special.json). lower_case replaces the tokenizer's own rule;
+    None keeps it"""
     from tokenizers import Tokenizer
 
     definition = json.loads((Path(folder) / "tokenizer.json").read_text(encoding="utf-8"))
@@ -117,10 +118,10 @@ def around_text(tokenizer):
 
 
 def save_lower_case(checkpoint, lower_case):
-    """Write a case rule into every tokenizer of a checkpoint folder, from which its users load it; may be repeated.
+    """Write a case rule into every tokenizer of a checkpoint folder, for users who load it; may be repeated.
 
-    transformers' BertTokenizer and RobertaTokenizer make the normalizer again from their own options and vocabulary, so
-    the folder names the class that takes tokenizer.json as it is, with the special tokens and inputs that those bring.
+    transformers' BertTokenizer and RobertaTokenizer rebuild the normalizer from their own options and vocabulary. So
+    the folder names the class that takes tokenizer.json as it is, and the special tokens and inputs of those classes.
     """
     for folder in dict.fromkeys(sides(checkpoint)):
         tokenizer, special = load_tokenizer(folder, lower_case)
@@ -147,7 +148,7 @@ def with_lower_case(normalizer, lower_case):
 
 
 def write_tokens(tokenizer, dtype, chunks, ids_path, offsets_path, progress, unk=None):
-    """Tokenise lists of texts into a flat .npy of ids, which grows, and one of offsets; returns how many texts and
+    """Tokenise lists of texts into a growing flat .npy of ids and one of offsets. Returns the numbers of texts and
     tokens, the share of tokens that are `unk`, mean and percentiles of tokens per text (JSON)."""
     file, lengths, done, unknown = GrowingArray(ids_path, dtype), [np.zeros(0, np.int64)], 0, 0
     for texts in chunks:

@@ -1,4 +1,4 @@
-"""Stage `check`: does the collection suit the experiments? Asked before any vector is computed."""
+"""Stage `check`: check that the collection fits the experiments before any vector is computed."""
 
 from teleport.refusal import Refusal
 from teleport.running.log import log
@@ -8,8 +8,8 @@ from teleport.settings.scoring import CheckSettings as Settings  # noqa: F401
 
 def run(job):
     """Compare the counts of the corpus (`corpus`) and of the splits (`split.NAME`) with the configuration, and warn of
-    queries that are trained on, too. Returns the counts compared."""
-    from teleport.collection.overlap import trained_too  # numpy, which a plan does without
+    queries that are also training queries. Returns the counts compared."""
+    from teleport.collection.overlap import trained_too  # imports numpy, which planning does not need
 
     settings, num_passages = job.settings, job.facts("corpus")["num_passages"]
     inputs = {role.partition(".")[2]: artefact for role, artefact in job.inputs.items() if role != "corpus"}
@@ -25,7 +25,7 @@ def run(job):
 
 
 def check_depths(settings, num_passages):
-    """The depths {setting: value}, checked against the corpus; one that is left out, 0, is cut to it in its stage."""
+    """Return the depths {setting: value}. Raises Refusal if one exceeds the corpus. 0: unset, its stage cuts it."""
     depths = {"evaluation.depth": settings.evaluation_depth}
     if settings.trains:
         depths |= {"mining.depth": settings.mining_depth}
@@ -40,14 +40,14 @@ def check_depths(settings, num_passages):
 
 
 def needed_splits(evaluated, watched, trains):
-    """{split: why it is needed} of those that are evaluated, that trainings are watched by, and that is trained on."""
+    """{split: why it is needed}: evaluated splits, dev splits of trainings, and `train` if anything trains."""
     needed = {name: f"evaluation.splits names {name!r}" for name in evaluated}
     needed |= {name: f"training.dev.split names {name!r}" for name in watched}
     return needed | ({"train": "training needs the split 'train'"} if trains else {})
 
 
 def check_splits(settings, splits):
-    """Queries of each split that is needed ({name: number}), checked; `splits` are the facts of each."""
+    """Return {name: number of queries} of the needed splits. Raises Refusal if they are too few; splits: their facts"""
     queries = {name: split["queries"] for name, split in splits.items()}
     needed = needed_splits(settings.splits, settings.dev_splits, settings.trains)
     for name, reason in needed.items():

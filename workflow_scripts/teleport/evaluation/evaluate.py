@@ -1,4 +1,4 @@
-"""Stage `evaluate`: a run against the judgments and answers of a split, as a TREC run and as scores of every query."""
+"""Stage `evaluate`: score a run by the judgments and answers of a split; write a TREC run and scores of every query."""
 
 import gzip
 
@@ -21,15 +21,15 @@ BLOCK_QUERIES = 1000
 def run(job):
     """Write SPLIT.run.gz and per_query.parquet (query_id, measure, value float64).
 
-    Measures of judgments are over the judged queries of the split, answer coverage (`Cov@k`) is over its questions that
-    have answers; one without results counts 0. With settings.collapse ("maxp" or "firstp") the run, its measures of
+    Measures of judgments are over the judged queries of the split, answer coverage (`Cov@k`) is over its questions with
+    answers. A query without results scores 0. With settings.collapse ("maxp" or "firstp") the run, its measures of
     judgments and the judgments are of documents (see `Documents`).
 
-    A relevant passage that the corpus does not have (collection.drop) is one that no run can find. As in trec_eval,
-    which knows the judgments alone, it stays in the denominator of recall, AP and nDCG. With settings.ignore_own_text a
-    query's own text (`without_own_text`) is taken out of its list before all this.
+    No run can retrieve a relevant passage that is not in the corpus (collection.drop). As in trec_eval, which has only
+    the judgments, it stays in the denominator of recall, AP and nDCG. With settings.ignore_own_text a query's own text
+    (`without_own_text`) is first removed from its list.
 
-    Facts: means {measure: mean}; num_queries of the first measure of judgments, or of coverage where it is alone;
+    Facts: means {measure: mean}; num_queries of measures of judgments, or of coverage if there is nothing else;
     num_questions of coverage.
     """
     split, names = job.settings.split, job.settings.measures
@@ -38,7 +38,7 @@ def run(job):
     doc_ids, judgments = read_doc_ids(job, "run"), read_judgments(job, split)
     if job.settings.ignore_own_text:
         ids_QK, scores_QK = without_own_text(job, Run(ids_QK, scores_QK, rows), query_ids, doc_ids)
-    passages_QK = ids_QK  # answers are looked for in passages, whatever is judged
+    passages_QK = ids_QK  # answers are searched in passages, even if documents are judged
     if job.settings.collapse:
         documents = Documents(doc_ids, job.settings.separator)
         ids_QK, scores_QK = documents.collapse(ids_QK, scores_QK, job.settings.collapse)
@@ -62,7 +62,7 @@ def run(job):
 
 
 def read_judgments(job, split):
-    """The `Judgments` of a split; passages that the corpus does not have are numbered -1, -2, …"""
+    """The `Judgments` of a split; passages that are not in the corpus are numbered -1, -2, …"""
     role = f"split.{split}"
     table = pq.read_table(job.input(role, f"qrels.{split}.parquet"), columns=["query", "passage", "grade"])
     judgments = Judgments(*(column.to_numpy() for column in table.columns))
@@ -74,8 +74,8 @@ def read_judgments(job, split):
 
 
 def without_own_text(job, retrieved, query_ids, doc_ids):
-    """(ids, scores) of a `Run` without what is a query's own text: the passage of its id (BEIR's ignore_identical_ids),
-    and passages of its text (`collection.equal`). Those behind move up, and empty slots come last."""
+    """(ids, scores) of a `Run` without each query's own text: the passage with its id (BEIR's ignore_identical_ids),
+    and passages with its text (`collection.equal`). Later passages move up, and empty slots come last."""
     split = job.settings.split
     same = pq.read_table(job.input(f"split.{split}", f"same_text.{split}.parquet"))
     by_id = pc.index_in(query_ids, value_set=doc_ids)
@@ -90,9 +90,9 @@ def without_own_text(job, retrieved, query_ids, doc_ids):
 
 
 def score_coverage(job, split, ids_QK, rows, cutoffs):
-    """Answer coverage of a run: ({name: float64 [A] of 0 and 1}, query rows int64 [A]), A questions of the split that
-    have answers, judged or not; what DPR calls top-k accuracy and ANCE-Tele R@k. ids_QK, rows: of a `Run`; cutoffs:
-    {name: k}. A question that the run does not have scores 0."""
+    """Answer coverage of a run: ({name: float64 [A] of 0 and 1}, query rows int64 [A]) for the A questions of the split
+    with answers, judged or not. DPR calls it top-k accuracy, ANCE-Tele R@k. ids_QK, rows: of a `Run`; cutoffs:
+    {name: k}. A question that is not in the run scores 0."""
     answers_Q = read_answers(job.inputs[f"split.{split}"], split)
     ids_QK = ids_QK[:, : max(cutoffs.values())]
     hit_QK = find_answers(job.input("corpus", "corpus.parquet"), ids_QK, [answers_Q[row] for row in rows])
@@ -105,8 +105,8 @@ def score_coverage(job, split, ids_QK, rows, cutoffs):
 
 
 def write_run(job, query_ids, doc_ids, retrieved):
-    """Write a `Run` in TREC's six columns, always the same bytes; its tag names the stage that made it. Scores are
-    those of the retrieval, so that a tie in them stays visible; the order of a query's lines is the ranking."""
+    """Write a `Run` in TREC's six columns, always the same bytes; its tag names the stage that made it. Scores are the
+    retrieval's, so that ties stay visible. The order of a query's lines is the ranking."""
     source, path = job.inputs["run"].manifest, job.output(f"{job.settings.split}.run.gz")
     with open(path, "wb") as file, gzip.GzipFile("", "wb", 1, file, mtime=0) as zipped:
         for first in range(0, len(retrieved.rows), BLOCK_QUERIES):

@@ -1,4 +1,4 @@
-"""Stage `external`: a run from elsewhere, or candidates to re-rank, in the form of our own retrievals."""
+"""Stage `external`: bring a run from elsewhere, or candidates to re-rank, into the form of our retrievals."""
 
 import math
 import re
@@ -20,14 +20,13 @@ def run(job):
     """Write ids.npy int32 and scores.npy float32 [queries of the run, longest list], rows.npy int32.
 
     Lists are ordered as trec_eval does: by descending score (as float32), ties by descending passage id; the rank
-    column and the order of lines do not count. Shorter lists end with id -1 and score 0. A passage that the collection
-    does not have is an error, or its line is dropped, or it is kept: numbered after those of the collection, with its
-    id in passages.parquet. A file whose first line has three columns is in MS MARCO's form, query, passage and rank,
-    and a passage of rank r has the score -r. In form tsv a line is of query, passage and anything else, and all scores
-    are 0.
+    column and the order of lines do not count. Shorter lists end with id -1 and score 0. A passage that is not in the
+    collection is an error, or its line is dropped, or it is kept: numbered after the collection's passages, with its
+    id in passages.parquet. If the first line has three columns, the file is in MS MARCO's form: query, passage, rank;
+    rank r becomes score -r. In form tsv a line is query, passage and anything else, and all scores are 0.
 
-    Facts: lines, num_queries, depth; unknown_queries and unknown_passages, lines dropped because the split does not
-    have their query, or the collection not their passage.
+    Facts: lines, num_queries, depth; unknown_queries and unknown_passages: lines dropped because their query is not in
+    the split, or their passage not in the collection.
     """
     settings, split = job.settings, job.settings.split
     files = records.fetched(job)
@@ -51,8 +50,8 @@ def run(job):
 
 
 def ranked(lines):
-    """The `Run` of lines in any order (see `read_lines`, and the column id): by score, ties by descending passage id in
-    bytes, as trec_eval has it (strcmp)."""
+    """The `Run` of lines in any order (a table of `read_lines` with a column id), sorted by score, ties by descending
+    passage id in bytes, as in trec_eval (strcmp)."""
     lines = lines.sort_by([("row", "ascending"), ("score", "descending"), ("passage", "descending")])
     queries, counts = np.unique(lines["row"], return_counts=True)
     ids, scores = lines["id"].to_numpy(), lines["score"].to_numpy()
@@ -60,8 +59,8 @@ def ranked(lines):
 
 
 def read_lines(path, form, row_of, drop_unknown):
-    """(the run as an Arrow table: line, its number; row, of the query; passage, its id; score, float32; and how many
-    lines were dropped)."""
+    """(the run as an Arrow table, the number of dropped lines). Columns: line, its number; row, of the query; passage,
+    its id; score, float32."""
     lines, rows, passages, scores, dropped = [], [], [], [], 0
     for line, text in records.lines(path):
         if line == 1 and form == "trec" and len(text.split()) == 3:
@@ -83,7 +82,7 @@ def read_lines(path, form, row_of, drop_unknown):
             dropped += 1
         else:
             remedy = "Give the run of this split, or set unknown_queries: drop to leave such lines out."
-            raise records.wrong_row(path, line, f"query {query!r} is not among the split's judged queries. {remedy}")
+            raise records.wrong_row(path, line, f"query {query!r} is not among the split's queries. {remedy}")
     scores = pa.array(scores, pa.float32())
     return pa.table({"line": lines, "row": rows, "passage": passages, "score": scores}), dropped
 
@@ -112,8 +111,8 @@ def columns_of(text, form, path, line):
 
 
 def find_passages(job, path, lines):
-    """The number of each line's passage (Arrow, int32), those of the collection first, null where the line is dropped;
-    writes passages.parquet where others are kept."""
+    """The number of each line's passage (Arrow, int32), the collection's first; null if the line is dropped. Writes
+    passages.parquet if unknown passages are kept."""
     names, unknown = lines["passage"].combine_chunks(), job.settings.unknown_passages
     doc_ids = read_column(job, "corpus.parquet", "doc_id")
     ids = pc.index_in(names, value_set=doc_ids)
@@ -130,7 +129,7 @@ def find_passages(job, path, lines):
 
 
 def refuse_repeated_pairs(path, lines):
-    """Raise Refusal naming the first line whose query and passage an earlier line has too."""
+    """Raise Refusal naming the first line that repeats the query and passage of an earlier line."""
     ids = lines["id"].to_numpy()
     pairs = lines["row"].to_numpy() * (int(ids.max()) + 1) + ids
     _, first, inverse = np.unique(pairs, return_index=True, return_inverse=True)

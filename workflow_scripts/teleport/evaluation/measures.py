@@ -1,12 +1,11 @@
 """Scores of a run, by ir-measures' names: `RR@10`, `nDCG@10`, `R@1000`, `R(rel=2)@100`, `AP`, ...
 
-ir-measures computes them, with two cures. Scores are replaced by -rank: the libraries behind ir-measures break ties
-differently (RR@10 by ascending, nDCG@10 by descending document id), so tied scores would have the columns of one table
-computed from different rankings. And each measure has a call of its own: in a call with others, a measure may be
-computed under the lowest relevant grade of another one. ir-measures does not have `Hole@k` and `Errors@k`: they are
-here.
+ir-measures computes them, with two corrections. Scores are replaced by -rank: the libraries behind ir-measures break
+ties differently (RR@10 by ascending, nDCG@10 by descending document id), so with tied scores the columns of one table
+would come from different rankings. And each measure is computed in a separate call: in a shared call, a measure may use
+the lowest relevant grade of another one. `Hole@k` and `Errors@k` are not in ir-measures, so they are computed here.
 
-Q judged queries; `ranked` holds the passages of each, best first, and `judged` its (passages, grades).
+Q is the number of judged queries. `ranked` holds the passages of each, best first, and `judged` its (passages, grades).
 """
 
 from typing import NamedTuple
@@ -16,7 +15,7 @@ import numpy as np
 
 from teleport.settings.measures import Own, parse_measures
 
-BLOCK_QUERIES = 500  # whose results are in dictionaries at a time: of 1,000 results each these take 0.1 GB
+BLOCK_QUERIES = 500  # queries with results in dictionaries at a time: 0.1 GB with 1,000 results each
 
 
 class Judgments(NamedTuple):
@@ -46,7 +45,7 @@ def score_run(ids_QK, rows, judgments, names):
 
 
 def lines_of(rows, queries):
-    """The line of each of `queries` in a `Run` with these `rows`, -1 where it has none (int64)."""
+    """The line of each of `queries` in a `Run` with these `rows`, -1 if it has none (int64)."""
     line_of = np.full(max(queries.max(initial=-1), rows.max(initial=-1)) + 1, -1)
     line_of[rows] = np.arange(len(rows))
     return line_of[queries]
@@ -55,15 +54,15 @@ def lines_of(rows, queries):
 def score_by_ir_measures(ranked, judged, measure):
     """The scores by one measure of ir-measures, float64 [Q]."""
     scores_Q = np.zeros(len(ranked))
-    # Results after the cut-off change nothing, unless those without a judgment are skipped. Most of the time is theirs.
+    # Results after the cut-off take most of the time and change nothing, unless the measure skips unjudged ones.
     cutoff = None if "judged_only" in measure.params else measure.params.get("cutoff")
     for first in range(0, len(ranked), BLOCK_QUERIES):
         run, grades = {}, {}
         for query in range(first, min(first + BLOCK_QUERIES, len(ranked))):
             passages, values = judged[query]
-            # No grade is below -1, as pytrec_eval ends the process where all of a query are.
+            # Grades are raised to -1: pytrec_eval ends the process if all grades of a query are lower.
             grades[str(query)] = dict(zip(map(str, passages.tolist()), np.maximum(values, -1).tolist(), strict=True))
-            if ids := ranked[query][:cutoff].tolist():  # Judged divides by the number of results
+            if ids := ranked[query][:cutoff].tolist():  # no empty list: `Judged` divides by the number of results
                 run[str(query)] = dict(zip(map(str, ids), range(0, -len(ids), -1), strict=True))
         for metric in ir_measures.iter_calc([measure], grades, run):
             scores_Q[int(metric.query_id)] = metric.value
@@ -71,8 +70,8 @@ def score_by_ir_measures(ranked, judged, measure):
 
 
 def hole_rate(ranked, judged, cutoff):
-    """Results among the first that have no judgment, by the mean number of first results (ANCE, Table 6: Hole@10). So
-    the mean over queries is the share of unjudged results, pooled over queries, as ANCE's notebook has it."""
+    """Unjudged results among the first `cutoff`, divided by the mean number of first results (ANCE, Table 6: Hole@10).
+    So the mean over queries is the share of unjudged results pooled over queries, as in ANCE's notebook. float64 [Q]"""
     first = [ids[:cutoff] for ids in ranked]
     holes_Q = [np.count_nonzero(~np.isin(ids, passages)) for ids, (passages, _) in zip(first, judged, strict=True)]
     results = sum(map(len, first)) / max(len(first), 1)
@@ -81,12 +80,12 @@ def hole_rate(ranked, judged, cutoff):
 
 def top_errors(ranked, judged, cutoff):
     """Top-K pairwise errors (STAR and ADORE, Table 1): the irrelevant passages above each positive (grade 1 or more),
-    counted up to K; K for one not retrieved, which is right when the run is as long as K and the other positives, or
-    the corpus."""
+    counted up to K. A positive that was not retrieved counts K. This is exact if the run is as long as K plus the other
+    positives, or as the corpus. float64 [Q]"""
     errors_Q = np.zeros(len(ranked))
     for query, (ids, (passages, grades)) in enumerate(zip(ranked, judged, strict=True)):
         positives = passages[grades >= 1]
-        places = np.flatnonzero(np.isin(ids, positives))  # of the positives that were retrieved, from 0
+        places = np.flatnonzero(np.isin(ids, positives))  # ranks of the retrieved positives, from 0
         above = places - np.arange(len(places))  # without the positives above
         errors_Q[query] = np.minimum(above, cutoff).sum() + cutoff * (len(positives) - len(places))
     return errors_Q
@@ -96,6 +95,6 @@ OWN = {"Hole": hole_rate, "Errors": top_errors}
 
 
 def first_hit_reciprocals(hit_QK):
-    """1 / rank of the first hit of ranked lists of which it is known what is relevant, bool [Q, K]; 0 without one:
-    float64 [Q]."""
+    """1 / rank of the first hit in each ranked list, 0 without one: float64 [Q]. hit_QK: bool, whether each result is
+    relevant"""
     return np.where(hit_QK.any(axis=1), 1 / (hit_QK.argmax(axis=1) + 1), 0.0)

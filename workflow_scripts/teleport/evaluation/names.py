@@ -1,4 +1,4 @@
-"""The passages that a run numbers: their ids, and the documents that they are parts of (MaxP and FirstP).
+"""The ids of the passages that a run numbers, and the documents that they are parts of (MaxP and FirstP).
 
 Passages of the collection come first, then those of the run alone. A document that is longer than an encoder reads is
 cut into passages `DOCUMENT#0`, `DOCUMENT#1`, …; a run of passages becomes a run of documents by each document's best
@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from teleport.evaluation.measures import Judgments
 from teleport.maxp import first_of_passages
 
-OWN_PASSAGES = "passages.parquet"  # of a stage `external`, where passages that the collection does not have are kept
+OWN_PASSAGES = "passages.parquet"  # of a stage `external` that keeps passages that are not in the collection
 
 
 def read_query_ids(job, split):
@@ -39,7 +39,7 @@ def own_ids(job, role):
 
 
 def joint_numbers(job, role, other):
-    """(ids of the passages of two runs, those of `role` first; the number among them of each of `other`, int32)."""
+    """(ids of the passages of two runs, those of `role` first; the number in them of `other`'s passages, int32)."""
     ours, theirs = read_doc_ids(job, role), own_ids(job, other)
     ids = pa.concat_arrays([ours, theirs.filter(pc.invert(pc.is_in(theirs, value_set=ours)))])
     in_corpus = np.arange(len(ours) - len(own_ids(job, role)), dtype=np.int32)
@@ -48,7 +48,7 @@ def joint_numbers(job, role, other):
 
 class Documents:
     """The documents that the passages (doc_ids, Arrow strings [num_passages]) belong to, in the order of their first
-    passages. A document's id is what stands before the last `separator`, or the whole id."""
+    passages. A document's id is the part of a passage's id before the last `separator`, or the whole id."""
 
     def __init__(self, doc_ids, separator):
         parts = pc.split_pattern(doc_ids, separator, max_splits=1, reverse=True)
@@ -66,7 +66,7 @@ class Documents:
 
     def judge(self, judgments):
         """`Judgments` of documents from those of passages: the highest grade of their passages."""
-        # A passage that the corpus does not have (below 0) is a document of its own.
+        # A passage that is not in the corpus (below 0) counts as a separate document.
         known = judgments.passages >= 0
         documents = np.where(known, self.document_P[np.where(known, judgments.passages, 0)], judgments.passages)
         columns = {"query": judgments.queries, "document": documents.astype(np.int32)}

@@ -1,21 +1,21 @@
-"""Is one system better than another, or was it the choice of queries, or of seeds? Tests, Holm's correction."""
+"""Tests whether one system is better than another beyond the chance of queries and seeds, and Holm's correction."""
 
 from typing import NamedTuple
 
 import numpy as np
 
-LEAST_SEEDS = 3  # of a deviation over seeds that a test can use: two seeds have one degree of freedom
+LEAST_SEEDS = 3  # for a test to use the deviation over seeds: two seeds have one degree of freedom
 
 BATCH_VALUES = 2**22  # values permuted at once: 32 MB
-# Sums of differences that are this close are the same: 1/3 - 1/6 is not 1/6 in binary numbers, and the order of adding
-# matters too, but a sum of 100,000 scores is off by less than this.
+# Sums of differences that are this close count as equal: 1/3 - 1/6 is not 1/6 in binary numbers, and the order of
+# adding matters too. A sum of 100,000 scores is off by less than this.
 TIE = 1e-9
 
 
 class Scores(NamedTuple):
     """The scores of a system, a column per run. Two systems that are compared have the same queries in the same order.
-    values_QR: float64; seeds: the root seed of each run's training, () for the one run of what nothing here has trained
-    (BM25, a released checkpoint), which has no chance but that of queries"""
+    values_QR: float64; seeds: the root seed of each run's training, () for the single run of a system that was not
+    trained here (BM25, a released checkpoint): it varies only with the queries"""
 
     values_QR: np.ndarray
     seeds: tuple = ()
@@ -23,8 +23,8 @@ class Scores(NamedTuple):
 
 class Comparison(NamedTuple):
     """Two systems on the same queries. difference: of the means; p: two-sided; method: "crossed", "permutation" or
-    "t-test"; checkpoints: whether p is about these alone, as a trained system has too few seeds; won, lost: queries,
-    by means"""
+    "t-test"; checkpoints: whether p holds only for these checkpoints, because a trained system has too few seeds; won,
+    lost: queries, by means"""
 
     difference: float
     p: float
@@ -35,9 +35,9 @@ class Comparison(NamedTuple):
 
 
 def compare(ours, theirs, test="permutation", resamples=9999, seed=42):
-    """The `Comparison` of two `Scores`. With LEAST_SEEDS or more of each system that was trained, queries and seeds are
-    both random (`crossed_p_value`). With fewer p is that of `test` ("permutation" with so many resamples, drawn with
-    `seed`; or "t-test") over queries, of scores averaged over the runs: it takes the checkpoints as they are."""
+    """The `Comparison` of two `Scores`. If every trained system has LEAST_SEEDS or more, queries and seeds are both
+    random (`crossed_p_value`). With fewer, or no trained system, p comes from `test` over queries ("permutation" with
+    `resamples` drawn with `seed`, or "t-test"), with scores averaged over the runs: the checkpoints are fixed."""
     means = ours.values_QR.mean(axis=1), theirs.values_QR.mean(axis=1)
     trained = [scores for scores in (ours, theirs) if scores.seeds]
     few = any(len(scores.seeds) < LEAST_SEEDS for scores in trained)
@@ -53,14 +53,14 @@ def compare(ours, theirs, test="permutation", resamples=9999, seed=42):
 def crossed_p_value(ours, theirs):
     """Two-sided p of the mean difference of two `Scores` with queries and seeds as crossed random effects (float).
 
-    The variance is that of Clark's quasi-F (1973) and of readers and cases in medical imaging (Hillis 2014): of means
-    over seeds, and of means over queries, less their interaction, which is in both. With the same seeds, which draw the
-    same order of queries and the same negatives, the differences of each seed are tested; otherwise each system's seeds
-    add a variance. Satterthwaite's degrees of freedom are too liberal with three seeds, so p is the mean of that of
-    the seeds' degrees of freedom (Welch's) and of the queries', weighed by their variances, as Cochran and Cox (1957)
-    weigh critical values; docs/significance.md has its false positives.
+    The variance is the one of Clark's quasi-F (1973) and of readers and cases in medical imaging (Hillis 2014): the
+    variances of the means over seeds and over queries, less their interaction, which is in both. Equal seeds draw the
+    same order of queries and the same negatives, so their differences are tested seed by seed; otherwise each system's
+    seeds add a variance. Satterthwaite's degrees of freedom are too liberal with three seeds. So p is the mean of two,
+    under the seeds' degrees of freedom (Welch's) and the queries', weighted by their variances, as Cochran and Cox
+    (1957) weight critical values. docs/significance.md has its false positives.
     """
-    from scipy.special import stdtr  # here: whoever plans loads this module too
+    from scipy.special import stdtr  # here: planning loads this module, too
 
     differences_Q = ours.values_QR.mean(axis=1) - theirs.values_QR.mean(axis=1)
     num_queries, difference = len(differences_Q), abs(differences_Q.mean())
@@ -75,7 +75,7 @@ def crossed_p_value(ours, theirs):
     freedom = np.array([values_QR.shape[1] - 1 for values_QR in parts])
     seeds = over_seeds.sum()
     queries = max(0.0, differences_Q.var(ddof=1) / num_queries - interactions.sum())
-    if seeds + queries < TIE**2:  # rounding leaves 1e-34 of a difference that is the same everywhere
+    if seeds + queries < TIE**2:  # rounding leaves 1e-34 if the difference is the same everywhere
         return least_p(num_queries)
     statistic, share = difference / np.sqrt(seeds + queries), seeds / (seeds + queries)
     welch = seeds**2 / np.sum(over_seeds**2 / freedom) if seeds else num_queries - 1
@@ -83,7 +83,7 @@ def crossed_p_value(ours, theirs):
 
 
 def least_p(num_queries):
-    """The p of one and the same difference on all queries: that of the two of 2^Q swaps that are as extreme (float)."""
+    """The p if the difference is the same on all queries: two of 2^Q swaps are as extreme (float)."""
     return 2.0 ** (1 - num_queries)
 
 
@@ -97,9 +97,9 @@ def variances(values_QR):
 
 
 def paired_p_value(scores_Q, baseline_Q, resamples, seed):
-    """Two-sided p of the mean difference of two systems on the same queries (float), whose two scores of a query can be
-    swapped under the null hypothesis. `resamples` swaps are drawn with `seed`, and all of them are taken where there
-    are no more than that (2^Q). The smallest p is 2 / (resamples + 1)."""
+    """Two-sided p of the mean difference of two systems on the same queries (float). Under the null hypothesis the two
+    scores of a query can be swapped. `resamples` of the 2^Q swaps are drawn with `seed`, or all are taken if there are
+    no more. The smallest p is 2 / (resamples + 1)."""
     from scipy.stats import permutation_test
 
     if len(scores_Q) < 2:
@@ -118,8 +118,8 @@ def paired_p_value(scores_Q, baseline_Q, resamples, seed):
 
 
 def paired_t_p_value(scores_Q, baseline_Q):
-    """Two-sided p of a paired t-test on the same queries (float): the test of STAR and ADORE (Table 2). 1 for a single
-    query and where the two systems do not differ on any."""
+    """Two-sided p of a paired t-test on the same queries (float): the test of STAR and ADORE (Table 2). It is 1 for a
+    single query, or if the systems differ on none."""
     from scipy.stats import ttest_rel
 
     if len(scores_Q) < 2 or np.array_equal(scores_Q, baseline_Q):
@@ -130,7 +130,7 @@ def paired_t_p_value(scores_Q, baseline_Q):
 
 
 def holm(p_values):
-    """Holm's step-down correction of a family of p-values, in their order (list of float). NaN, no test, stays."""
+    """Holm's step-down correction of a family of p-values, in their order (list of float). NaN (no test) stays NaN."""
     tested = [p for p in p_values if not np.isnan(p)]
     if len(tested) < len(p_values):
         corrected = iter(holm(tested))

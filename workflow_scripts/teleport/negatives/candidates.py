@@ -1,4 +1,4 @@
-"""The candidates of a pool: what its sources have found for each training query, numbered by slots.
+"""The candidates of a pool: the passages of its sources for each training query, numbered by slots.
 
 Shapes: Q queries of a block, S slots, N drawn slots.
 """
@@ -14,8 +14,8 @@ class Found(NamedTuple):
 
     there_QS: bool, the slot holds a passage that may be a negative; the others hold any number
     depth: the slots of a query are lists of this length laid end to end, best first; None: they are no ranked lists
-    scores_QS: float32, under the checkpoint that mines, where the source knows them; None: nobody has scored them yet
-    first_episodes_QS, sources_QS, ranks_QS: of candidates that come from an earlier pool, as its `pool.Items` have them
+    scores_QS: float32, under the checkpoint that mines, if the source has them; None: not scored yet
+    first_episodes_QS, sources_QS, ranks_QS: of candidates that come from an earlier pool, as in its `pool.Items`
     """
 
     passages_QS: np.ndarray
@@ -27,7 +27,7 @@ class Found(NamedTuple):
     ranks_QS: np.ndarray | None = None
 
     def positions(self, slots):
-        """int32: the place of slots in their list, from 1 on; 0 where there is no list."""
+        """int32: the position of slots in their list, from 1 on; 0 without a list."""
         return np.zeros_like(slots, np.int32) if self.depth is None else (slots % self.depth + 1).astype(np.int32)
 
     def counted(self, kept_QS):
@@ -44,8 +44,8 @@ def open_sources(job, known):
 def blocks(widths, first, end, most_slots):
     """Yield (first, last) of the query rows of each block of rows `first` to `end` - 1, of at most `most_slots` slots.
 
-    widths: list of int64 [all queries], how many slots each query has of each source. All rows of a block take as many
-    slots as its longest, so a query with very many anchors makes its own block small, and no other.
+    widths: list of int64 [all queries], the number of slots of each query from each source. All rows of a block take as
+    many slots as its longest, so a query with very many anchors makes only its own block small.
     """
     widths_Q = np.maximum.reduce(widths)
     while first < end:

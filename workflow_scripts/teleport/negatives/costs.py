@@ -10,7 +10,7 @@ from teleport.encoder.costs import Shape, forward_flop
 POOL_BYTES = 15  # a negative: passage 4, sources 2, first episode 1, rank 4, score 4
 SCORE_BYTES = 8  # a scored pair: passage 4, score 4
 MERGE_BUFFERS = 60e6  # the candidates of a block and their draws
-MERGED, RESCORED = 0.04, 1.5  # of a row of a run: drawing from a candidate, and scoring it again
+MERGED, RESCORED = 0.04, 1.5  # relative to a row of a run: drawing from a candidate, and scoring it again
 
 
 def negatives_file(stage, counts, place):
@@ -20,7 +20,7 @@ def negatives_file(stage, counts, place):
 
 
 def positives(stage, counts, place):
-    """Return an upper bound: only questions without a judged positive are looked at."""
+    """Return an upper bound: only questions without a judged positive are searched."""
     lines, depth = counts.run(stage.inputs["queries"])
     work, memory = looking_for_answers(lines * depth, counts, place.threads)
     return Cost(lines * 12, memory=memory + BASE + lines * (ID_BYTES + depth * PAIR_BYTES), work=work)
@@ -50,7 +50,7 @@ def offered(stage, counts):
 
 
 def looking(stage, pairs, counts, place):
-    """(work, bytes) of removing what has an answer, of what each source offers but for the last pool."""
+    """(work, bytes) of removing passages with an answer from what each source offers, except the last pool."""
     if stage.settings.remove != "answers":
         return {}, 0
     looked, memory = zip(*(looking_for_answers(number, counts, place.threads) for number in pairs), strict=True)
@@ -58,7 +58,7 @@ def looking(stage, pairs, counts, place):
 
 
 def score(stage, counts, place):
-    """Inner products of pairs: those of candidates, or of a pool, and of the positives."""
+    """Inner products of pairs: candidates, or a pool, and the positives."""
     pairs, mapped, last = offered(stage, counts)
     work, more = looking(stage, pairs, counts, place)
     queries = counts.in_part(counts.queries["train"], stage.settings.part)
@@ -71,7 +71,7 @@ def score(stage, counts, place):
 
 
 def cross_score(stage, counts, place):
-    """A forward pass of every pair, at most as long as it may be, through a model of BERT-base's size."""
+    """A forward pass of every pair, at its maximum length, through a model of BERT-base's size."""
     pairs, mapped, last = offered(stage, counts)
     work, more = looking(stage, pairs, counts, place)
     queries = counts.in_part(counts.queries["train"], stage.settings.part)
@@ -86,7 +86,7 @@ def cross_score(stage, counts, place):
 
 
 def merge(stage, counts, place):
-    """Candidates of all sources are drawn from and joined; where scores are compared, they are looked up."""
+    """Negatives are drawn from the candidates of all sources and joined; compared scores are looked up."""
     pairs, mapped, last = offered(stage, counts)
     work, more = looking(stage, pairs, counts, place)
     queries, number = counts.in_part(counts.queries["train"], stage.settings.part), sum(pairs) + last

@@ -29,7 +29,7 @@ from teleport.running.devices import LARGER, out_of_memory
 from teleport.settings.teachers import CrossScoreSettings as Settings  # noqa: F401
 from teleport.settings.teachers import Reads
 
-BLOCK_PAIRS = 4096  # what a kill costs at most; batches are made inside a block, wherever a run was killed
+BLOCK_PAIRS = 4096  # what a kill costs at most; batches are made inside a block and do not depend on kills
 
 
 @out_of_memory(LARGER["encode"])
@@ -79,7 +79,7 @@ def texts_of(job, queries, rows, passages):
 
 
 def score_pairs(model, tokenizer, pairs, settings, device):
-    """float32 [pairs]: what the model's one label says of each pair of texts, in batches of similar length."""
+    """float32 [pairs]: the score of the model's one label for each pair of texts, in batches of similar length."""
     encoded = tokenizer(
         *map(list, zip(*pairs, strict=True)), truncation="longest_first", max_length=settings.max_tokens
     )
@@ -131,8 +131,8 @@ HEADS = {
 
 
 def packed_logits(model, batch, device):
-    """float [pairs, 1], of pairs as one row of tokens. model: one of HEADS whose attention is PACKED; batch: {input of
-    the tokenizer: a list for each pair}"""
+    """float [pairs, 1], computed with the pairs as one row of tokens. model: one of HEADS whose attention is PACKED;
+    batch: {output of the tokenizer: a list for each pair}"""
     lengths = np.array([len(ids) for ids in batch["input_ids"]])
     ids = np.concatenate(batch["input_ids"])
     inputs = {"input_ids": ids, "position_ids": positions(ids, lengths, model.config)}

@@ -1,4 +1,4 @@
-"""Drawing candidates without replacement, the same on every machine; how is decided by a module in `draws`."""
+"""Draws candidates without replacement, the same on every machine; a module in `draws` decides how."""
 
 import hashlib
 from typing import NamedTuple
@@ -39,9 +39,9 @@ class Candidates(NamedTuple):
 
     available_QS: bool; hashes_Q: uint64, see `hash_ids`; seed: int, of the source and the episode
     ranks_QS: int32, of the slots in their list, from 1 on, as negatives.ranks_after counts them; None without lists
-    scores_QS, positive_scores_Q: float32, of the candidates and of the query's positive, by whoever the draw asks;
-    anchor_scores_QS: of the candidates with the query's first positive in the place of the query. Each is None where
-    the draw's line in settings/registry.py does not need it, and NaN where a slot is not available.
+    scores_QS, positive_scores_Q: float32, of the candidates and of the query's positive, by the scorer of the draw;
+    anchor_scores_QS: of the candidates with the query's first positive in place of the query. Each is None if the
+    draw's line in settings/registry.py does not need it, and NaN in a slot that is not available.
     """
 
     available_QS: np.ndarray
@@ -58,15 +58,15 @@ class Candidates(NamedTuple):
         return splitmix64(streams_Q[:, None] + GOLDEN * np.arange(1, self.available_QS.shape[1] + 1, dtype=np.uint64))
 
     def gaps_QS(self):
-        """float64 [Q, S]: the score of each candidate minus that of the positive; 0 for a query without a positive,
-        whose negatives no training reads."""
+        """float64 [Q, S]: the score of each candidate minus the positive's; 0 for a query without a positive, because
+        no training reads its negatives."""
         gaps_QS = self.scores_QS.astype(np.float64) - self.positive_scores_Q[:, None]
         return np.where(np.isnan(self.positive_scores_Q)[:, None], 0.0, gaps_QS)
 
 
 def draw_slots(choose, candidates, count):
-    """Draw `count` of each query's slots without replacement, or all where fewer: slots_QN (int64, ascending, 0 where
-    not filled) and filled_QN (bool), N = min(count, S). choose: function of a module in `draws`, with its settings"""
+    """Draw `count` of each query's slots without replacement, or all if fewer: slots_QN (int64, ascending, 0 if not
+    filled) and filled_QN (bool), N = min(count, S). choose: function of a module in `draws`, with its settings"""
     num_slots = candidates.available_QS.shape[1]
     if num_slots:
         slots_QN = choose(candidates, min(count, num_slots))
@@ -90,8 +90,8 @@ def slots_by_weight(candidates, log_weights_QS, count):
     """int64 [Q, count]: slots drawn one after another without replacement, each with a chance proportional to its
     weight among those left; then numbers from S on. A slot of weight 0 (log -inf) is never drawn.
 
-    Exponential keys -log(u) / w, of which the smallest are taken (Efraimidis and Spirakis 2006, Algorithm A); their
-    logarithms are compared, so that no weight is too small or too large for a float.
+    The smallest exponential keys -log(u) / w are taken (Efraimidis and Spirakis 2006, Algorithm A). Their logarithms
+    are compared, so that no weight is too small or too large for a float.
     """
     wrong = candidates.available_QS & (np.isnan(log_weights_QS) | (log_weights_QS == np.inf))
     if wrong.any():

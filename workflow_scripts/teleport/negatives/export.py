@@ -1,4 +1,4 @@
-"""A pool of negatives for others: every query with its passages, in the forms of `negatives.forms`."""
+"""Exports a pool of negatives: every query with its passages, in the forms of `negatives.forms`."""
 
 import json
 from typing import NamedTuple
@@ -21,8 +21,8 @@ CHUNK_PASSAGES = 4096
 
 
 class Wanted(NamedTuple):
-    """The options of an export. hardest: the highest scores first, else as drawn; most: at most so many negatives of a
-    query; scores: also scores, and where the form has room for them ranks, sources and episodes"""
+    """The options of an export. hardest: the highest scores first, else as drawn; most: the most negatives of a query;
+    scores: also scores, and ranks, sources and episodes if the form has room for them"""
 
     form: str = "tevatron"
     hardest: bool = False
@@ -33,9 +33,9 @@ class Wanted(NamedTuple):
 def export_pool(negatives, corpus, train, folder, wanted=Wanted()):  # noqa: B008 (immutable)
     """Write the pool of a merge or relabel stage in a form; returns a sentence on what was written.
 
-    Negatives keep the order and the duplicates of the pool, unless `wanted` says otherwise; a query without negatives
-    or positives, on which nobody can train, is left out. negatives, corpus, train: `running.artefact.Artefact`s;
-    folder: a temporary one, of the file `lines`, beside which the corpus lies unpacked.
+    Negatives keep the order and the duplicates of the pool, unless `wanted` changes it. A query without negatives or
+    positives is left out, because nobody can train on it. negatives, corpus, train: `running.artefact.Artefact`s;
+    folder: a temporary one, for the file `lines` and the unpacked corpus.
     """
     form, pool = FORMS[wanted.form], Pools(negatives, corpus, train, folder)
     width, short, number = pool.most(wanted.most) if form.one_row else 0, 0, 0
@@ -68,7 +68,7 @@ class Pools:
 
     def __init__(self, negatives, corpus, train, folder):
         self.queries = pq.read_table(train.path("queries.train.parquet"), columns=["query_id", "text"]).to_pylist()
-        found = negatives.manifest["inputs"].get("positives")  # the stage that the pool was made with, if it read one
+        found = negatives.manifest["inputs"].get("positives")  # the stage `positives` that the pool read, if any
         found = found and Artefact(negatives.folder.parents[1] / found)
         own = negatives if negatives.manifest["kind"] == "relabel" else found
         self.positives = positives_of(train, own, "train")
@@ -116,7 +116,7 @@ class Pools:
         return "+".join(name for name, bit in self.pool.bits.items() if bits & bit)
 
     def score(self, query, passages):
-        """float32 [n]: scores of some passages for a query row, NaN where nobody knows them."""
+        """float32 [n]: scores of some passages for a query row, NaN without a scorer."""
         passages = np.array(passages)
         return (
             self.scorer.score(np.full(len(passages), query), passages) if self.scorer else passages * np.float32("nan")
@@ -124,13 +124,13 @@ class Pools:
 
 
 def known(key, score):
-    """{key: score} as the shortest number that is the float32 score; {} where nobody knows it."""
+    """{key: score} as the shortest number that is the float32 score; {} if it is NaN."""
     return {} if np.isnan(score) else {key: float(str(np.float32(score)))}
 
 
 def scorer_of(negatives, num_queries):
-    """Return the scorer of pairs by the checkpoint that mined a pool (`negatives.scores`): the vectors, or the table of
-    the pool and the positives; None where no checkpoint did, or its vectors were removed.
+    """Return the scorer of pairs by the checkpoint that mined a pool (`negatives.scores`): its vectors, or the table of
+    the pool and the positives; None if no checkpoint mined it, or its vectors were removed.
 
     negatives: the Artefact of a merge stage, or of a relabel stage
     """
@@ -149,8 +149,8 @@ def scorer_of(negatives, num_queries):
 
 
 class Corpus:
-    """The passages of corpus.parquet in any order, from a memory map of them in Arrow's own form at `path`. With
-    Parquet whole columns would have to be in memory, and Arrow's strings end at 2 GiB in one array."""
+    """Reads passages of corpus.parquet in any order, from a memory-mapped copy in Arrow's own form at `path`. Parquet
+    would need whole columns in memory, and one array of Arrow's holds at most 2 GiB of strings."""
 
     def __init__(self, parquet, path):
         source, self.starts = pq.ParquetFile(parquet, pre_buffer=False), [0]  # else what was read stays in memory

@@ -1,10 +1,10 @@
-"""Stage `negatives_file`: negatives made elsewhere, in the form of our own retrievals. Training on another system's
-negatives tells a fault of mining from a fault of training.
+"""Stage `negatives_file`: bring negatives made elsewhere into the form of our retrievals. Training on another system's
+negatives separates a fault of mining from a fault of training.
 
-Files are read as `negatives.forms` says, or as token ids. Either is a function of the job. It returns `records`, which
-yields (place, query, negatives) as the file has them, `queries` {query: rows of the training queries that are meant,
-several where texts are the same}, and `find(place, negatives)`, int32 passage rows, -1 where no passage has the text.
-`place` is "FILE, line 3".
+A function of the job reads files in the forms of `negatives.forms`, another one token ids. Each returns `records`,
+which yields (place, query, negatives) of the file; `queries`, {query: rows of the matching training queries, several if
+texts are the same}; and `find(place, negatives)`, int32 passage rows, -1 if no passage has the text. `place` is
+"FILE, line 3".
 """
 
 import json
@@ -21,6 +21,7 @@ from teleport.collection.records import json_rows
 from teleport.encoder.tokens import open_tokens
 from teleport.negatives.draw import hash_bytes, hash_ids
 from teleport.negatives.forms import FORMS, whole
+from teleport.negatives.scores_file import LARGEST
 from teleport.refusal import Refusal, Remedy
 from teleport.running.files import require_planned
 from teleport.settings.pool import NegativesFileSettings as Settings  # noqa: F401
@@ -37,8 +38,8 @@ SAME_TOKENIZER = Remedy(
 
 
 def run(job):
-    """Write a `Run` of the training queries that the file has: negatives in its order, with the scores that the file
-    has, NaN where it has none; all 0 where it has none at all. A query on several lines of the file has as many here.
+    """Write a `Run` of the training queries in the file: negatives in its order, with its scores. A missing score is
+    NaN; without any score in the file all are 0. A query on several lines of the file has as many lines here.
 
     Facts: lines (or records) of the file, queries (training queries with a line), other_queries (lines of others, left
     out), negatives, unmatched (negatives whose text or token ids no passage has, left out), scored (negatives).
@@ -72,10 +73,11 @@ def run(job):
 
 
 def scores_of(place, negatives):
-    """float32 [n]: the scores of negatives of a file, NaN where it has none."""
+    """float32 [n]: the scores of negatives of a file, NaN if missing."""
     given = [each.get("score") if isinstance(each, dict) else None for each in negatives]
-    if wrong := [score for score in given if score is not None and type(score) not in (int, float)]:
-        raise Refusal(f"{place}: the score {wrong[0]!r} is not a number. Correct it, or leave it out.")
+    numbers = [score for score in given if score is not None]
+    if wrong := [score for score in numbers if type(score) not in (int, float) or not abs(score) <= LARGEST]:
+        raise Refusal(f"{place}: the score {str(wrong[0])[:40]} is not a finite number. Correct it, or leave it out.")
     return np.array([np.nan if score is None else score for score in given], np.float32)
 
 
@@ -87,7 +89,7 @@ class Lookup:
         self.hashes = hashes[self.rows]
 
     def find(self, hashes):
-        """int32, -1 where there is no such row."""
+        """The rows, int32; -1 without a match."""
         places = np.minimum(np.searchsorted(self.hashes, hashes), len(self.hashes) - 1)
         return np.where(self.hashes[places] == hashes, self.rows[places], -1).astype(np.int32)
 
@@ -107,7 +109,7 @@ def queries_by(job, column):
 
 def passages_by(job, *columns, join="\0".join):
     """The `Lookup` of the corpus by columns of it. join: function of a row of them -> text"""
-    # Buffered ahead, what was read of a file would stay in memory until its end.
+    # With pre_buffer, all that was read would stay in memory until the end of the file.
     corpus = pq.ParquetFile(job.input("corpus", "corpus.parquet"), pre_buffer=False)
     chunks = (chunk.columns for chunk in corpus.iter_batches(CHUNK_TEXTS, columns=list(columns)))
     texts = (map(join, zip(*(column.to_pylist() for column in chunk), strict=True)) for chunk in chunks)
@@ -120,7 +122,7 @@ def in_one(row):
 
 
 def find_ids(lookup, place, ids):
-    """Rows of passage ids. Raises Refusal for one that the corpus does not have; lookup: `passages_by` of a job."""
+    """Rows of passage ids. Raises Refusal for an id that is not in the corpus; lookup: `passages_by` of a job."""
     rows = lookup("doc_id").find(hash_ids(ids))
     if len(missing := np.flatnonzero(rows < 0)):
         raise Refusal(
@@ -131,7 +133,7 @@ def find_ids(lookup, place, ids):
 
 
 def named(job):
-    """Files of `negatives.forms`: passages have a docid or, where that is missing, title and text, or both in one."""
+    """Files of `negatives.forms`: passages have a docid or, without one, title and text, or both in one."""
     path, lookup = job.settings.path, cache(partial(passages_by, job))
 
     def find(place, negatives):
@@ -165,8 +167,8 @@ def named(job):
 
 def token_ids(job):
     """ANCE-Tele's released lines of query and negatives, each text a list of token ids without special tokens. Texts
-    were cut at one length, that of the longest one in the file, so passages are compared up to there, as bytes. A
-    passage without a title begins with [SEP] in the file, not in the stage `tokens`."""
+    were cut at one length, the longest in the file, so passages are compared up to that length, as bytes. A passage
+    without a title begins with [SEP] in the file, but not in the stage `tokens`."""
     queries, passages = (open_tokens(job, name) for name in ("queries.train", "passages"))
     sep = array(
         "I", [json.loads(job.input("tokens.passages", "special.json").read_text(encoding="utf-8"))["sep"]]
@@ -176,7 +178,7 @@ def token_ids(job):
         longest_query, longest = max(longest_query, len(query)), max([longest, *map(len, negatives)])
 
     @cache
-    def lookup(cut):  # of passages that begin alike the shortest
+    def lookup(cut):  # finds the shortest of passages with the same beginning
         return Lookup(hash_bytes(token_keys(passages, cut)), passages.lengths)
 
     def find(_, negatives):

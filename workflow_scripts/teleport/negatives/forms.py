@@ -1,8 +1,8 @@
-"""The forms in which files hand on mined negatives: how a query with its passages is written in each, and read.
+"""The file forms of mined negatives: writes and reads a query with its passages in each.
 
 A form has rows of JSON, or of TSV (`triples`). Forms with one row for each pair have the rows of a query one after
-another, and so they are read: as one `Mined`. Columns are read by their order where a form gives them no names of its
-own (query first, positive second), as sentence-transformers does.
+another, and these are read as one `Mined`. If a form does not name its columns, they are read by their order (query
+first, positive second), as sentence-transformers does.
 """
 
 from collections.abc import Callable
@@ -17,9 +17,9 @@ ORIGIN = ("score", "rank", "source", "episode")  # of a negative, beside its tex
 
 
 class Mined(NamedTuple):
-    """A query with its passages. query_id, query: id and text, None where the form does not have it; positives,
-    negatives: dicts of what is known of each: docid; title and text, or both in one (`whole`); and ORIGIN, of which a
-    score may be None. place: "FILE, line 3" of what was read"""
+    """A query with its passages. query_id, query: id and text, None if the form does not have it; positives,
+    negatives: a dict of the known keys of each: docid; title and text, or both in one (`whole`); and ORIGIN, whose
+    score may be None. place: "FILE, line 3", for a query that was read"""
 
     query_id: str | None
     query: str | None
@@ -29,10 +29,10 @@ class Mined(NamedTuple):
 
 
 class Form(NamedTuple):
-    """write: function (Mined, scores) -> rows, dicts or (of TSV) tuples; scores: whether they are wanted
+    """write: function (Mined, scores) -> rows, dicts or (for TSV) tuples; scores: whether they are wanted
     read: function of a path -> `Mined` in its order
-    all_positives: whether a row has room for several positives; else the first one stands for all
-    one_row: whether every row has equally many negatives, so that a query with fewer has none
+    all_positives: whether a row has room for several positives; else only the first one is written
+    one_row: whether every row has equally many negatives, so that a query with fewer has no row
     """
 
     write: Callable | None
@@ -50,7 +50,7 @@ def whole(passage):
 
 
 def with_origin(passage, keys, scores):
-    """The keys of a passage (dict), and where it comes from if `scores` are wanted."""
+    """The `keys` of a passage (dict), and ORIGIN if `scores` are wanted."""
     return {key: passage[key] for key in (*keys, *(ORIGIN if scores else ())) if key in passage}
 
 
@@ -143,7 +143,7 @@ def read_nemo(path):
 
 
 def nemo_passage(place, doc):
-    """A passage of NeMo's: a text, or an id with or without one."""
+    """A passage in NeMo's form: a text, or an id with or without a text."""
     if isinstance(doc, str):
         return {"whole": doc}
     if not isinstance(doc, dict) or not ({"id", "text"} & doc.keys()):
@@ -240,7 +240,7 @@ def require(place, record, types):
 
 
 def scored(place, texts, scores):
-    """Passages (list of dict) of texts and, where there are some, their scores."""
+    """Passages (list of dict) of texts and their scores, if any."""
     if not all(isinstance(text, str) for text in texts):
         raise Refusal(f"{place}: a passage is not a text. Correct the line.")
     if scores is None:

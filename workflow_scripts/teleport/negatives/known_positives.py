@@ -1,4 +1,4 @@
-"""Passages that are never negatives of a query: those known to be relevant, and those with an answer."""
+"""Finds passages that are never negatives of a query: those known to be relevant, and those with an answer."""
 
 import numpy as np
 
@@ -10,9 +10,9 @@ from teleport.running.log import Progress
 
 def known_passages(job):
     """Return the passages that a merge removes from every source (`Ragged`: passages of each training query, ascending,
-    each once): those judged at least `relevant_grade`, and those trained on; with `same_text` their copies too, and the
-    query's own text. With `remove: answers` nothing: then sources remove what `have_answers` finds, and a judged
-    passage without an answer can be a negative."""
+    each once): those judged at least `relevant_grade`, and the training positives; with `same_text` their copies too,
+    and the query's own text. It is empty with `remove: answers`: then sources remove passages by `have_answers`, and a
+    judged passage without an answer can be a negative."""
     trained_on = positives_of_job(job, "train")
     if job.settings.remove == "answers":
         return Ragged(np.zeros_like(trained_on.offsets), np.zeros(0, np.int32))
@@ -25,7 +25,7 @@ def known_passages(job):
 
 
 def are_known(passages_LK, rows_L, known):
-    """bool [L, K]: the passage is one of those that `known` (Ragged) has for the query row of its line."""
+    """bool [L, K]: the passage is in `known` (Ragged) for the query row of its line."""
     start_L, stop_L = known.offsets[rows_L], known.offsets[rows_L + 1]
     found_LK = np.zeros(passages_LK.shape, bool)
     for number in range((stop_L - start_L).max(initial=0)):
@@ -35,8 +35,8 @@ def are_known(passages_LK, rows_L, known):
 
 
 def have_answers(job, passages_LK, rows_L):
-    """bool [L, K]: the text of the passage has an answer of the question in the query row of its line."""
+    """bool [L, K]: the text of the passage has an answer to the question in the query row of its line."""
     answers_Q = read_answers(job.inputs["split.train"], "train")
     corpus = job.input("corpus", "corpus.parquet")
-    answers_L, progress = [answers_Q[row] for row in rows_L], Progress(job.progress.path)  # a rate of its own
+    answers_L, progress = [answers_Q[row] for row in rows_L], Progress(job.progress.path)  # with a separate rate
     return find_answers(corpus, passages_LK, answers_L, job.threads, progress)

@@ -1,15 +1,15 @@
 """Stage `merge`: the pool of negatives of an episode (ANCE-Tele, Eq. 4-6 and Appendix C), in three steps per source.
 
-1. Candidates: what the source has found for a query, without passages that are known to be relevant.
-2. Scores: of the candidates, where a draw or a filter compares them: those that the source knows, or a stage `score`.
-3. The draw: as many as the settings say of what ranks and filters leave, without replacement; fewer where it has fewer.
+1. Candidates: the passages of the source for a query, without passages that are known to be relevant.
+2. Scores of the candidates, if a draw or a filter compares them: from the source, or from a stage `score`.
+3. The draw: the set number of the candidates that ranks and filters leave, without replacement; all if there are fewer.
 
-The pool lists negatives source by source. With a `part` its queries alone get some.
+The pool lists negatives source by source. With a `part` only its queries get negatives.
 
-With `remove: answers` (released, NQ and TriviaQA) every passage whose text has an answer of the question is removed,
+With `remove: answers` (released, NQ and TriviaQA) every passage whose text has an answer to the question is removed,
 and nothing else: a judged passage without an answer can be a negative. Momentum negatives are drawn from the pool of
-the last episode, so those of older ones decay geometrically, unless the whole pool is wanted (the released code).
-They lose what this episode knows: with `positives: answers` a positive may be one that earlier episodes did not know.
+the last episode, so older episodes' negatives decay geometrically, unless the whole pool is taken (the released code).
+Passages known in this episode are removed from them: with `positives: answers` a positive may be new in this episode.
 """
 
 from functools import cache, partial
@@ -30,7 +30,7 @@ from teleport.seed import derive_seed
 from teleport.settings.pool import Pool as Settings  # noqa: F401
 
 BLOCK_SLOTS = 2**18  # candidates handled at once: 2 MB of draws and of each step between, which a cache holds
-# The name in a source's seed, where it is not its own: another one would draw other negatives than published results.
+# The name in a source's seed, if it differs from the source's: with another one draws differ from published results.
 SEED_NAMES = {"lookahead": "positive"}
 PERCENTILES = {"min": 0, "p25": 25, "median": 50, "p75": 75, "p90": 90, "max": 100}
 MINER = "miner"
@@ -72,9 +72,9 @@ def draws_of(job):
 
 
 class Merge:
-    """Draws and joins the negatives of a block of queries, and counts what happened.
+    """Draws and joins the negatives of a block of queries, and counts the draws.
 
-    sources: {name: object as negatives/sources describes it}; hashes_Q: uint64, of the queries' ids; draws: see
+    sources: {name: object described in negatives/sources}; hashes_Q: uint64, of the queries' ids; draws: see
     `draws_of`; scores: `Scores`; filters: `Filters`
     """
 
@@ -108,7 +108,7 @@ class Merge:
     def items(self, name, found, slots_QN, first, filled_QN):
         """The `Items` [Q, N] in the drawn slots of a source."""
         ranks_QN, sources_QN, first_episodes_QN = found.positions(slots_QN), 0, self.settings.episode
-        if found.sources_QS is not None:  # of an earlier pool: what has found it stays, at its rank
+        if found.sources_QS is not None:  # from an earlier pool: keeps its sources and its rank
             own = (np.take_along_axis(of, slots_QN, axis=1) for of in (found.sources_QS, found.first_episodes_QS))
             sources_QN, first_episodes_QN = own
             sources_QN = renamed(sources_QN, self.sources[name].pool.names, self.names)
@@ -141,7 +141,7 @@ class Merge:
 
 
 def renamed(sources, names, new_names):
-    """Bits of sources (uint16) by the places of `names` as bits by those of `new_names`."""
+    """Convert bits of sources (uint16) from the places of `names` to the places of `new_names`."""
     renamed = np.zeros_like(sources)
     for place, name in enumerate(names):
         renamed |= (sources >> place & 1) << new_names.index(name)
@@ -149,8 +149,8 @@ def renamed(sources, names, new_names):
 
 
 class Scores:
-    """Scores of candidates by those who are asked: what a source knows, else the tables in the roles `scores.NAME` and,
-    with the first positive in the place of the query, `anchors.NAME`."""
+    """Scores of candidates by each scorer: from a source, else from the tables in the roles `scores.NAME` and, with the
+    first positive in place of the query, `anchors.NAME`."""
 
     def __init__(self, job, num_queries):
         roles = [role for role in job.inputs if role.startswith(("scores.", "anchors."))]
@@ -166,8 +166,8 @@ class Scores:
                 self.positive_scores[role.partition(".")[2]] = positive_scores(scores, positives.offsets, rule)
 
     def of(self, whose, first, found, role="scores"):
-        """float32 [Q, S]: scores of the candidates of a source, for the queries from row `first` on, NaN where there is
-        none."""
+        """float32 [Q, S]: scores of the candidates of a source, for the queries from row `first` on; NaN in a slot
+        without a candidate."""
         if role == "scores" and whose == MINER and found.scores_QS is not None:
             return np.where(found.there_QS, found.scores_QS, np.float32(np.nan))
         rows, slots = np.nonzero(found.there_QS)
@@ -176,7 +176,7 @@ class Scores:
         return scores_QS
 
     def of_positives(self, whose, first, last):
-        """float32 [Q]: s+ of each query; None where nothing compares with it."""
+        """float32 [Q]: s+ of each query; None if nothing compares with it."""
         scores_Q = self.positive_scores.get(whose)
         return None if scores_Q is None else scores_Q[first:last]
 
@@ -187,7 +187,7 @@ class Scores:
         return given | ({"anchor_scores_QS": scores(whose, role="anchors")} if anchored else {})
 
     def drawn(self, first, found, slots_QN, passages_QN, filled_QN):
-        """float32 [Q, N]: the miner's scores of what was drawn, NaN where nothing needs them."""
+        """float32 [Q, N]: the miner's scores of the drawn slots, NaN if nothing needs them."""
         if found.scores_QS is not None:
             return np.take_along_axis(found.scores_QS, slots_QN, axis=1)
         scores_QN = np.full(slots_QN.shape, np.nan, np.float32)
@@ -210,11 +210,12 @@ class Filters:
 
     def kept(self, name, settings, first, found, scores):
         """(bool [Q, S]: the candidates of source `name` that may be drawn, int32 [Q, S]: their ranks, or None without
-        lists or readers). settings: its settings.pool.Draw; scores: function of whose, the scores of the candidates"""
+        lists or if nothing reads them). settings: its settings.pool.Draw; scores: function of a scorer's name, the
+        scores of the candidates"""
         kept_QS, ranks_QS, after = found.there_QS, None, self.settings.ranks_after
         if after == "filters":
             kept_QS = self.kept_by_score(name, settings.count, first, kept_QS, scores)
-        read = self.by_rank or settings.ranks or settings.draw.kind != "uniform"  # else nobody looks at ranks
+        read = self.by_rank or settings.ranks or settings.draw.kind != "uniform"  # else nothing reads ranks
         if found.depth is not None and read:
             ranks_QS = found.counted(np.ones_like(kept_QS) if after == "nothing" else kept_QS)
             for drops, setting in self.by_rank.values():
@@ -244,9 +245,9 @@ class Filters:
         return kept_QS
 
     def facts(self):
-        """filters, where one compares scores: dropped {source: {filter: candidates}}; dropped_per_query: percentiles of
-        how many candidates of a query any filter dropped; left_short {source: queries that had enough candidates
-        before}."""
+        """filters, if one compares scores: dropped {source: {filter: candidates}}; dropped_per_query: percentiles of
+        the number of candidates of a query that any filter dropped; left_short {source: queries that had enough
+        candidates before and no longer have}."""
         if not self.by_score:
             return {}
         percentiles = {name: float(np.percentile(self.dropped_Q, p)) for name, p in PERCENTILES.items()}

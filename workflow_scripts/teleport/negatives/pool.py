@@ -1,4 +1,4 @@
-"""The pool of negatives of an episode: what it holds for every query, and where each negative came from."""
+"""The pool of negatives of an episode: the negatives of every query, and the origin of each."""
 
 import json
 from collections import namedtuple
@@ -16,10 +16,10 @@ NAMES = "sources.json"  # beside the arrays: the names of the sources, whose pla
 
 class Items(namedtuple("Items", FIELDS)):
     """Negatives with their origin: arrays of one shape, [Q, N] with padding or flat. passages: row numbers; sources: a
-    bit for each source that has found it, by its place in the pool's list of names; a negative that came through
-    momentum keeps the bit of the source that found it; first_episodes: 1, 2, ...; ranks: 1-based, in the list that the
-    passage was found in, 0 without one; scores: q·d under the checkpoint that mined for this pool, NaN where nobody has
-    asked for it. What else a list scores by (d+·d, BM25) stands in its own stage, at that rank."""
+    bit for each source that gave the negative, by its place in the pool's list of names; a negative through momentum
+    keeps the bits of its earlier sources; first_episodes: 1, 2, ...; ranks: 1-based, in the list that the passage first
+    came from, 0 without one; scores: q·d under the checkpoint that mined for this pool, NaN if nothing needed it. Other
+    scores of a list (d+·d, BM25) are in its own stage, at that rank."""
 
 
 class Pool(NamedTuple):
@@ -52,7 +52,7 @@ class PoolWriter:
         self.arrays = [GrowingArray(path_of(f"{name}.npy"), dtype) for name, dtype in FIELDS.items()]
 
     def append(self, lengths_Q, items=()):
-        """Add the next queries: how many negatives each has, and their flat `Items`, if any."""
+        """Add the next queries: the number of negatives of each, and their flat `Items`, if any."""
         self.lengths.append(lengths_Q)
         for array, field in zip(self.arrays, items, strict=bool(items)):
             array.append(field)

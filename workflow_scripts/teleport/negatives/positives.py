@@ -1,6 +1,6 @@
-"""Stage `positives`: the positives of the training questions of an episode, as released for NQ and TriviaQA. Those
-judged, where a question has any; otherwise one, the best-ranked passage with an answer among the neighbours that this
-episode retrieved, so it can change with the checkpoint."""
+"""Stage `positives`: the positives of the training questions of an episode, as released for NQ and TriviaQA. A question
+keeps its judged positives, if any. Otherwise it gets one: the best-ranked passage with an answer among the neighbours
+that this episode retrieved. So it can change with the checkpoint."""
 
 import numpy as np
 

@@ -1,9 +1,9 @@
-"""Stage `relabel`: a pool whose negatives have been judged, and the positives that training has then.
+"""Stage `relabel`: relabel the negatives of a pool by judges, and write the new pool and the positives for training.
 
-A rule of `negatives.relabelling` says of each negative of a pool whether it is kept, left out, or a positive, and of
-which queries all are left out, so that nobody trains on them. A judge that is a file need not know every pair: one
-without a verdict keeps its label. What becomes a positive comes after the query's other positives, in the order of the
-pool. The pool of the stage `merge` stays as it is, and momentum draws from that one.
+A rule of `negatives.relabelling` decides whether each negative of a pool is kept, left out, or a positive, and which
+queries lose all negatives, so that they are not trained on. A judge that is a file need not have every pair: a pair
+without a verdict keeps its label. New positives come after the query's other positives, in the order of the pool. The
+pool of the stage `merge` stays as it is, and momentum draws from it.
 """
 
 from collections import Counter
@@ -34,7 +34,7 @@ def run(job):
 
     Facts: queries (that had negatives), negatives (that are left), relabelled {label: different pairs of a query and a
     passage}, dropped_queries, empty_queries (others without a negative left), pairs (different ones that the pool had),
-    without_verdict {judge that is a file: of how many of these it says nothing}.
+    without_verdict {judge that is a file: how many of these it does not have}.
     """
     pool, positives = read_pool(partial(job.input, "negatives")), positives_of_job(job, "train")
     lengths, end = np.diff(pool.offsets), len(pool.offsets) - 1
@@ -61,7 +61,7 @@ def run(job):
     writer.close()
     listed.close()
     keys = np.concatenate(found)
-    keys = keys[first_of_each(keys, np.ones(len(keys), bool))]  # one may be judged relevant, with remove: answers
+    keys = keys[first_of_each(keys, np.ones(len(keys), bool))]  # with remove: answers one may be judged already
     after_Q = np.concatenate([np.zeros(0, int), *after])
     relabelled = Ragged.grouped(*rows_and_values(keys), end)
     save_array(job.output(f"{OWN_POSITIVES}offsets.npy"), relabelled.offsets)
@@ -85,22 +85,22 @@ def run(job):
 
 
 def have_answers(job, pool):
-    """bool [all negatives]: the passage has an answer of the query. All at once, so that the corpus is read once."""
+    """bool [all negatives]: the passage has an answer to the query. All at once, so that the corpus is read once."""
     rows = np.repeat(np.arange(len(pool.offsets) - 1), np.diff(pool.offsets))
     return known_positives.have_answers(job, np.asarray(pool.items.passages)[:, None], rows)[:, 0]
 
 
 def first_of_each(keys, marked):
-    """int64, ascending: where each different one of the marked keys is for the first time."""
+    """int64, ascending: where each different marked key occurs for the first time."""
     places = np.flatnonzero(marked)
     return places[np.sort(np.unique(keys[places], return_index=True)[1])]
 
 
 class Judged:
-    """The N negatives of a block of queries, and what judges say of them.
+    """The N negatives of a block of queries, and their scores by judges.
 
     queries_N: int64, the query of each, from 0 on in this block, ascending; items: flat `pool.Items`; keys_N: as
-    `pair_keys`, by the rows of all queries; files: the names of judges that may say nothing of a pair
+    `pair_keys`, by the rows of all queries; files: the names of judges that may have no score of a pair
     """
 
     def __init__(self, pool, first, last, positives, tables, answering, files):
@@ -112,24 +112,24 @@ class Judged:
         self.positives, self.tables, self.answering, self.files = positives, tables, answering, files
 
     def count(self, marked_N):
-        """int64 [queries]: how many of the marked negatives each query has."""
+        """int64 [queries]: the number of marked negatives of each query."""
         return np.bincount(self.queries_N[marked_N], minlength=self.number)
 
     def different(self, marked_N):
-        """int64 [N]: how many different marked passages the query of each negative has."""
+        """int64 [N]: the number of different marked passages of each negative's query."""
         firsts = first_of_each(self.keys_N, marked_N)
         return np.bincount(self.queries_N[firsts], minlength=self.number)[self.queries_N]
 
     def scores(self, whose):
-        """float32 [N]: the scores of the negatives by a judge, NaN where it has none."""
+        """float32 [N]: the scores of the negatives by a judge, NaN if it has none."""
         return self.tables[whose].score(self.first + self.queries_N, self.items.passages, whose in self.files)
 
     def positive_scores(self, whose, rule):
-        """float32 [N]: s+ of the query of each negative by a judge, of those of its positives that it scores; NaN where
-        it scores none. rule: see `scores.positive_scores`"""
+        """float32 [N]: s+ of each negative's query by a judge, over the positives that the judge scores; NaN if it
+        scores none. rule: see `scores.positive_scores`"""
         offsets = self.positives.offsets[self.first : self.first + self.number + 1]
         rows = np.repeat(np.arange(self.number), np.diff(offsets))
-        asked = np.isin(rows, self.queries_N)  # of a part of the queries the others are not scored
+        asked = np.isin(rows, self.queries_N)  # with a part of the queries, the others have no scores
         rows, passages = rows[asked], self.positives.values[offsets[0] : offsets[-1]][asked]
         scores = self.tables[whose].score(self.first + rows, passages, whose in self.files)
         known = ~np.isnan(scores)
@@ -137,7 +137,7 @@ class Judged:
         return positive_scores(scores[known], offsets, rule)[self.queries_N]
 
     def have_answers(self):
-        """bool [N]: the text of the passage has an answer of the query."""
+        """bool [N]: the text of the passage has an answer to the query."""
         return self.answering()[self.bounds]
 
 

@@ -1,6 +1,6 @@
-"""Stage `score`: the scores of pairs that a draw, a filter, a loss or a mask compares and no retrieval knows.
+"""Stage `score`: score pairs that a draw, a filter, a loss or a mask compares and no retrieval has scored.
 
-Pairs are a query's positives and the candidates of the sources that the settings name, or, where the stage reads a pool
+Pairs are a query's positives and the candidates of the sources that the settings name, or, if the stage reads a pool
 (`negatives`), its negatives. Scores are inner products under one checkpoint: with the query, or (`of: positives`) with
 the query's first positive in its place.
 """
@@ -31,7 +31,7 @@ def run(job):
         rows, found = rows_and_values(pairs)
         passages.append(found)
         scored = score(rows, found)
-        if job.settings.of == "queries" and not np.isfinite(scored).all():  # a retrieval's index has looked at vectors
+        if job.settings.of == "queries" and not np.isfinite(scored).all():  # else a search refuses them
             row, passage = rows[~np.isfinite(scored)][0], found[~np.isfinite(scored)][0]
             path = job.input("passages", "passages.npy")
             raise Refusal(
@@ -50,7 +50,7 @@ def run(job):
 
 def pairs_of_job(job, positives):
     """Yield (first, last, keys) of each block of query rows `first` to `last` - 1: the pairs that the job scores, each
-    once, ascending, as `keys_of` has them. positives: of the training queries (`Ragged`)"""
+    once, ascending, as `pair_keys`. positives: of the training queries (`Ragged`)"""
     sources = open_sources(job, known_passages(job)) if job.settings.sources else {}
     lists = [positives] if job.settings.of == "queries" else []
     if "negatives" in job.inputs:
@@ -75,7 +75,7 @@ def keys_of(first, last, sources, lists):
 
 
 def of_positives(scorer, positives):
-    """Function of (query rows, passage rows): float32 d+·d of each query's first positive, NaN of one without."""
+    """Function of (query rows, passage rows): float32 d+·d of each query's first positive, NaN without a positive."""
     by_passage = PairScorer(scorer.vectors, scorer.vectors, None)
 
     def score(rows, passages):

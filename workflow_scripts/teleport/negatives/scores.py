@@ -1,9 +1,9 @@
-"""The score of a pair is one contract: `score(query_rows, passage_rows) -> float32`, int arrays of one length in.
+"""Scores of pairs, by one contract: `score(query_rows, passage_rows) -> float32`, from int arrays of one length.
 
-Three things keep it: vectors (`search.exact.PairScorer`), a table of pairs that a stage has written (`score`,
-`scores_file`), and a run (`PairTable.of_run`). Who wants scores, a draw, a filter, a loss or a mask, names whose they
-are (`scores: miner`, the checkpoint that mines, or a teacher), and its stage reads them from the role `scores.miner`.
-It never asks what made them.
+Three things implement it: vectors (`search.pairs.PairScorer`), a table of pairs that a stage has written (`score`,
+`cross_score`, `scores_file`), and a run (`PairTable.of_run`). A draw, a filter, a loss or a mask names the scorer
+(`scores: miner`, the checkpoint that mines, or a teacher), and its stage reads the scores from the role `scores.miner`,
+whatever made them.
 """
 
 from dataclasses import dataclass
@@ -18,8 +18,8 @@ from teleport.refusal import Refusal
 @dataclass(frozen=True)
 class PairTable:
     """Scores of some pairs: query q has the passages[offsets[q] : offsets[q + 1]], ascending, each once, and `scores`
-    (float32) beside them. name: of what made it, for messages; ids: {"query", "passage": the
-    Artefact that has their ids}, which messages name"""
+    (float32) beside them. name: of the maker, for messages; ids: {"query", "passage": the Artefact with their ids},
+    for messages"""
 
     name: str
     offsets: np.ndarray
@@ -40,7 +40,7 @@ class PairTable:
 
     @classmethod
     def of_run(cls, name, run, num_queries):
-        """The pairs of a `Run`; of a pair that it has several times, the highest score."""
+        """The pairs of a `Run`; a repeated pair gets its highest score."""
         lines, columns = np.nonzero(run.ids >= 0)
         rows, passages, scores = run.rows[lines], run.ids[lines, columns], run.scores[lines, columns]
         order = np.lexsort((-scores, passages, rows))
@@ -50,7 +50,7 @@ class PairTable:
 
     def score(self, rows, passages, partial=False):
         """float32 [n]: the scores of passages (int [n]) for the queries of `rows` (int [n], or one int for all). Raises
-        Refusal for a pair that the table does not have; where it is `partial`, its score is NaN."""
+        Refusal for a pair that is not in the table; with `partial` its score is NaN instead."""
         rows, passages = np.broadcast_to(rows, np.shape(passages)), np.asarray(passages)
         low, high = self.offsets[rows], self.offsets[rows + 1]
         for _ in range(int(np.max(high - low, initial=0)).bit_length()):  # a binary search of all pairs at once
@@ -72,7 +72,7 @@ class PairTable:
         return scores
 
     def named(self, what, row):
-        """How a message calls the query or the passage in a row."""
+        """The name of the query or the passage in a row, for messages."""
         if self.ids is None:
             return f"in row {row}"
         file, column = {"query": ("queries.train.parquet", "query_id"), "passage": ("corpus.parquet", "doc_id")}[what]
@@ -80,15 +80,15 @@ class PairTable:
 
 
 def write_table(job, rows, passages, scores, num_queries):
-    """Write pairs (query rows and passage rows, int arrays, and float32 scores) that are ordered by row and passage as
-    the outputs of a `PairTable`: offsets.npy int64 [Q + 1], passages.npy int32, scores.npy float32."""
+    """Write pairs (query rows and passage rows, int arrays, and float32 scores), ordered by row and passage, as the
+    outputs of a `PairTable`: offsets.npy int64 [Q + 1], passages.npy int32, scores.npy float32."""
     save_array(job.output("offsets.npy"), offsets_of(np.bincount(rows, minlength=num_queries)))
     save_array(job.output("passages.npy"), passages.astype(np.int32))
     save_array(job.output("scores.npy"), scores.astype(np.float32))
 
 
 def require_informative(scores, made_by):
-    """Raise Refusal for scores (float array) that teach nothing: all are the same. made_by: of them, for the message"""
+    """Raise Refusal if all scores (float array) are the same, and teach nothing. made_by: their maker, for messages"""
     if len(scores) > 1 and np.min(scores) == np.max(scores):
         raise Refusal(
             f"{made_by}: all {len(scores):,} scores are {scores[0]:g}, so no passage differs from another. Give the "

@@ -1,4 +1,4 @@
-"""Stage `scores_file`: scores or verdicts of pairs that were made elsewhere, such as by a language model.
+"""Stage `scores_file`: read scores or verdicts of pairs that were made elsewhere, such as by a language model.
 
 The file has a line for each pair: query id, passage id, score between tabs, or JSON lines with the keys query_id,
 passage_id, score. A verdict is a score too: true is 1, false is 0.
@@ -59,7 +59,7 @@ def pairs_of(path):
 
 
 def number_of(score, path, line):
-    """A score as it is written as float. Raises Refusal for what is no finite number."""
+    """The float of a score as written. Raises Refusal if it is not a finite number."""
     try:
         value = float(score)
     except (ValueError, TypeError):

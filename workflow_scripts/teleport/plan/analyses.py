@@ -15,7 +15,7 @@ def reranked(split):
 
 
 def rerank(trajectory, episode, split):
-    """The evaluation of the candidates of a split in the order of an episode's checkpoint (ANCE, Table 1)."""
+    """The evaluation of a split's candidates, re-ranked by an episode's checkpoint (ANCE, Table 1)."""
     plan, vectors, number = trajectory.plan, episode.vectors, episode.number
     inputs = {"candidates": candidates(plan, split)} | vectors.of_split(split)
     if number == 0:
@@ -26,7 +26,7 @@ def rerank(trajectory, episode, split):
 
 
 def candidates(plan, split):
-    """Return the stage whose passages every checkpoint re-ranks on a split: those of a file, or the first of BM25."""
+    """Return the stage with the passages that every checkpoint re-ranks on a split: from a file, or the top of BM25."""
     named, source = plan.config.evaluation.rerank[split], plan.config.collection
     if named.bm25:
         return plan.bm25(split, named.bm25)
@@ -41,7 +41,7 @@ def candidates(plan, split):
 
 
 def analyse(trajectory, episode):
-    """{name: stage} of what an episode is analysed by: errors, contrast, negatives, forgetting."""
+    """{name: stage} of an episode's analyses: errors, contrast, negatives, forgetting."""
     number, vectors, pool, analyses = episode.number, episode.vectors, episode.pool, {}
     plan, evaluation = trajectory.plan, trajectory.evaluation
     if not (asked := evaluation.analyses):
@@ -73,7 +73,7 @@ def analyse(trajectory, episode):
 def search_train(trajectory, episode):
     """The retrieval of all training queries with the checkpoint of an episode.
 
-    Where the next episode mines at the same depth, and not a part of the queries, it is the same stage.
+    If the next episode mines at the same depth, and not only a part of the queries, it is the same stage.
     """
     if episode.train_search is None:
         depth = (episode.settings or trajectory.experiment.method[0]).mining.depth
@@ -84,7 +84,7 @@ def search_train(trajectory, episode):
 
 
 def contrast(plan, run):
-    """A run of the split of `analyses.against` beside the reference run."""
+    """The contrast stage of a run of the split of `analyses.against` with the reference run."""
     split, measure = plan.config.evaluation.contrast_split, plan.config.evaluation.contrast_measure
     settings = scoring.ContrastSettings.taken_from(plan.collapse, split=split, measure=measure)
     return Stage("contrast", settings, plan.parts(split) | {"run": run, "reference": reference(plan)})

@@ -1,17 +1,17 @@
-"""How many negatives of which source a pool has: modes become counts here, and no stage knows a mode."""
+"""How many negatives a pool has from each source. Modes become counts here, so no stage knows about modes."""
 
 from teleport.settings.pool import Draw
 from teleport.settings.registry import SOURCES
 
-# Settings of `negatives` that only the making of a pool reads.
+# Settings of `negatives` that are read only to make a pool.
 OF_A_POOL = {"mode", "alpha", "beta", "pool", "per_source", "sources", "ranks", "draw", "draws", "filters"}
 
 
 def mixture_counts(pool, sources, alpha, beta):
     """{source: negatives per query} of mode `mixture`; the counts sum to `pool` (ANCE-Tele, Appendix C).
 
-    Shares: momentum alpha, lookahead (1 - alpha) * beta, query (1 - alpha) * (1 - beta); one that is not in `sources`
-    leaves its share to the others. Rounding by largest remainder, ties to the first of query, lookahead, momentum.
+    Shares: momentum alpha, lookahead (1 - alpha) * beta, query (1 - alpha) * (1 - beta); the share of a source that is
+    not in `sources` goes to the others. Rounding by largest remainder, ties to the first of query, lookahead, momentum.
     """
     new = 1 - alpha if "momentum" in sources else 1
     lookahead = beta if {"query", "lookahead"} <= set(sources) else float("lookahead" in sources)
@@ -27,8 +27,9 @@ def mixture_counts(pool, sources, alpha, beta):
 def released_counts(per_source, sources, episode, last_size):
     """{source: negatives per query} of mode `released_code`: a pool of 2 * per_source * episode, whatever the sources.
 
-    With momentum the last pool is taken whole and 2 * per_source are new, else all are; query and lookahead have equal
-    shares of these (released code). For fewer sources nothing was released; equal pools make them comparable.
+    With momentum the last pool is taken whole and 2 * per_source negatives are new; otherwise all are new. Query and
+    lookahead share the new ones equally (released code). For fewer sources nothing was released; pools of equal size
+    make them comparable.
     """
     retrievals = [source for source in ("query", "lookahead") if source in sources]
     new = 2 * per_source * (1 if "momentum" in sources else episode)
@@ -37,7 +38,7 @@ def released_counts(per_source, sources, episode, last_size):
 
 
 def resolve_draws(negatives, episode, last_size):
-    """{source: Draw} of an episode by its settings.Negatives, in registry order; last_size: of the last pool, or 0."""
+    """{source: Draw} of an episode by its settings.Negatives, in registry order. last_size: of the last pool, or 0"""
     if negatives.counts is not None:
         there = [name for name in negatives.counts if last_size or SOURCES[name].needs != "last_pool"]
         counts = {name: negatives.count_of(name) for name in there}
@@ -66,8 +67,8 @@ def keys_read(negatives, last_size):
 
 
 def unread_warnings(given, read):
-    """Warnings (list of text) about settings of `negatives` that have no effect: all that are given where no episode has a
-    pool, and an alpha without an earlier pool. given, read: names that episodes give, and that pools read (sets)"""
+    """Warnings about settings of `negatives` that some episode gives and no pool reads. given, read: sets of names;
+    `read` is empty if no episode has a pool"""
     names = [f"negatives.{name}" for name in sorted(given - read if read else given & OF_A_POOL)]
     if not read and names:
         why = "no episode draws a pool of negatives (training.negatives_per_query is 0, or negatives.live searches)"
@@ -78,7 +79,7 @@ def unread_warnings(given, read):
 
 
 def most_candidates(name, draw, mining):
-    """How many negatives a source has for a query at most; None where the plan cannot know."""
+    """How many negatives a source has for a query at most; None if the plan cannot know."""
     if name == "lookahead" and mining.anchor == "all":  # a list for each positive
         return None
     if draw.ranks:
@@ -87,7 +88,7 @@ def most_candidates(name, draw, mining):
 
 
 def pool_warnings(draws, episode, place):
-    """Sentences for a person on the pool of a settings.Episode, before it is made; `place` begins each of them."""
+    """Warnings about the pool of a settings.Episode, before it is made; each begins with `place`."""
     warnings, size, negatives = [], 0, episode.negatives
     unread = {"alpha", "beta", "pool"} & negatives.model_fields_set
     if unread and negatives.counts is None and negatives.mode == "released_code":

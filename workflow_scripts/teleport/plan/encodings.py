@@ -1,10 +1,9 @@
-"""The stages that tokenise and encode "passages" or "queries.SPLIT", by an encoder's settings: an experiment's, or a
-teacher's."""
+"""The stages that tokenise and encode "passages" or "queries.SPLIT", with the encoder of an experiment or a teacher."""
 
 from teleport.plan.stage import Stage
 from teleport.settings.encoder import EncodeSettings, TokensSettings
 
-# How queries are encoded: a text is cut to the length of queries and has one vector, kept in float32.
+# How queries are encoded: cut to the length of queries, with one vector each, stored in float32.
 QUERIES_SIDE = {"max_passage_tokens": None, "chunks": 1, "vectors": "fp32"}
 
 
@@ -21,7 +20,7 @@ def tokens_stage(plan, encoder, texts, tokenizer):
 
 
 def encode_stage(encoder, texts, precision, tokens, checkpoint):
-    """The encode stage of texts, from their tokens stage, under what a checkpoint's stage has made."""
+    """The encode stage of texts, from their tokens stage and the stage of a checkpoint."""
     others = QUERIES_SIDE if texts != "passages" else {"max_query_tokens": None}
     settings = EncodeSettings.taken_from(encoder, of=texts, precision=precision, **others)
     return Stage("encode", settings, {f"tokens.{texts}": tokens, "checkpoint": checkpoint})

@@ -1,8 +1,8 @@
-"""The life of one experiment: mine with an earlier checkpoint, merge a pool, train the next checkpoint, evaluate it.
+"""The stages of one experiment: mine with an earlier checkpoint, merge a pool, train the next checkpoint, evaluate it.
 
-`Trajectory.build` is the list of what is planned, and what it calls follows in that order; what is mined and trained in
-an episode is planned in `mining.py`, what only compares and analyses in `analyses.py`. `Elsewhere` is what the
-checkpoints find in another collection, `Also` in one that is trained on, too.
+`Trajectory.build` lists what is planned, and its helpers follow in that order. `mining.py` plans an episode's mining
+and training, `analyses.py` what only compares and analyses. `Elsewhere` searches another collection with the
+checkpoints; `Also` searches one that is also trained on.
 """
 
 from dataclasses import dataclass, field
@@ -22,8 +22,8 @@ from teleport.settings.section import Section, value_if_set
 
 
 class Row(NamedTuple):
-    """A stage in the life of one experiment: where it is linked and what it is called. of: the name of the other
-    collection that it is made from, "" of the configuration's own"""
+    """A stage in an experiment, with its link. of: the name of the other collection that it is made from, "" for the
+    configuration's own"""
 
     stage: Stage
     seed: int
@@ -33,7 +33,7 @@ class Row(NamedTuple):
 
 
 class Checkpoint(NamedTuple):
-    """A dual encoder. stage: whose folder has it; query, passage: the stages, perhaps earlier, that made each."""
+    """A dual encoder. stage: whose folder has it; query, passage: the stages, perhaps earlier, that made each side"""
 
     stage: Stage
     query: Stage
@@ -42,7 +42,7 @@ class Checkpoint(NamedTuple):
 
 class Vectors:
     """The encode stages of passages and queries under a checkpoint, and the exact index. The queries of a split are
-    planned when something needs them.
+    planned when needed.
 
     number: of the episode in whose folder they are linked, with a suffix; encoded: {texts: encode stage}
     """
@@ -60,14 +60,14 @@ class Vectors:
         return self.encoding(f"queries.{split}", self.checkpoint.query)
 
     def encoding(self, texts, made):
-        """The encode stage of "passages" or "queries.SPLIT" under what the stage `made` has written."""
+        """The encode stage of "passages" or "queries.SPLIT" under the checkpoint of the stage `made`."""
         if texts not in self.encoded:
             stage = self.trajectory.encoding_of(made, texts)
             self.encoded[texts] = self.trajectory.link(stage, self.number, f"encode-{texts}{self.suffix}")
         return self.encoded[texts]
 
     def of_split(self, split):
-        """{role: encode stage} as a search of the queries of a split reads them."""
+        """{role: encode stage} that a search of a split's queries reads."""
         return {"queries": self.queries(split), "passages": self.passages}
 
     @property
@@ -77,14 +77,13 @@ class Vectors:
 
 @dataclass
 class Episode:
-    """An episode from 1 on, or number 0, where the experiment starts: a checkpoint without settings, pool and training.
+    """An episode from 1 on, or number 0, the start of the experiment: a checkpoint without settings, pool and training.
 
     settings: a settings.Episode; pool: the merge stage, None without negatives; train: the train stage; vectors: of the
     checkpoint; runs: {split: evaluate stage}, {"SPLIT (re-ranked)": evaluate stage} of re-ranked candidates, and
-    {"SPLIT-of-NAME": evaluate stage} of what is in evaluation.out_of_domain; analyses: {name: stage} of what
-    evaluation.analyses asks for; train_search: the retrieval of the training queries with the checkpoint, where an
-    analysis reads it; lookahead: the retrieval of the positives by the checkpoint that mined, where
-    evaluation.analyses asks for it
+    {"SPLIT-of-NAME": evaluate stage} of the collections in evaluation.out_of_domain; analyses: {name: stage} of
+    evaluation.analyses; train_search: the retrieval of the training queries with the checkpoint, if an analysis reads
+    it; lookahead: the retrieval of the positives by the checkpoint that mined, with evaluation.analyses.lookahead
     """
 
     number: int
@@ -103,8 +102,8 @@ class Trajectory:
     """The stages of one experiment under one seed.
 
     episodes: [Episode] from the start, number 0; rows: every stage with its link, in order; from_pretrained: whether
-    the start is the pretrained checkpoint; warnings: what a person should know before anything runs; keys_read: what
-    `counts.keys_read` gives of its pools; also: {name: `Also`} of the other collections that it is trained on
+    the start is the pretrained checkpoint; warnings: for a person, before anything runs; keys_read: the union of
+    `counts.keys_read` for its pools; also: {name: `Also`} of the other collections that it is trained on
     """
 
     of = ""
@@ -124,7 +123,7 @@ class Trajectory:
         splits = needed_splits(check.splits, check.dev_splits, check.trains)
         self.link_collection(splits)
         self.pretrained = self.link(Stage("pretrained", pretrained_settings(encoder, self.seed), {}), 0)
-        # No seed decides a token: where seeds draw a projection each, all read the tokenizer beside that of seed 0.
+        # Tokens do not depend on the seed: if each seed draws a projection, all read the tokenizer of seed 0.
         self.tokenizer = Stage("pretrained", pretrained_settings(encoder, 0), {})
         if self.tokenizer.name != self.pretrained.name:
             self.link(self.tokenizer, 0, "pretrained-tokenizer")
@@ -155,14 +154,14 @@ class Trajectory:
                     episode.runs |= {out_of_domain(name, split): stage for split, stage in runs.items()}
 
     def link(self, stage, episode, name=None):
-        """Append a stage, linked by a name (its kind by default) in the folder of an episode (number); returns it."""
+        """Append a stage, linked by a name (by default its kind) in the folder of an episode (number); returns it."""
         folder = f"episode-{episode}/" if episode else ""
         link = out_of_domain(self.of, name or stage.kind) if self.of else name or stage.kind
         self.rows.append(Row(stage, self.seed, episode, f"{self.prefix}{folder}{link}", self.of))
         return stage
 
     def link_collection(self, splits):
-        """Link the corpus and the splits of these names, and the downloads that they are made from."""
+        """Link the corpus, the splits with these names, and their downloads."""
         parts = {"corpus": self.plan.corpus} | {f"split-{name}": self.plan.split(name) for name in splits}
         for name, stage in parts.items():
             for role, read in stage.inputs.items():
@@ -179,8 +178,8 @@ class Trajectory:
         return Checkpoint(self.pretrained, self.pretrained, self.pretrained)
 
     def miner(self, number, settings):
-        """The `Episode` whose checkpoint mines for an episode; one without a number where it is no earlier one of this
-        trajectory. Raises Refusal where there is no such checkpoint yet."""
+        """The `Episode` whose checkpoint mines for an episode; it has no number if it is no earlier one of this
+        trajectory. Raises Refusal if there is no such checkpoint yet."""
         named, place = settings.mining.checkpoint, f"experiments.{self.name}, episode {number}: mining.checkpoint"
         if named == "previous":
             return self.episodes[max(settings.entry - 1, number - 1 - settings.lag)]
@@ -209,16 +208,16 @@ class Trajectory:
         return self.tokenised[texts]
 
     def encoding_of(self, stage, texts):
-        """The encode stage of "passages" or "queries.SPLIT" under what a checkpoint's stage has made."""
+        """The encode stage of "passages" or "queries.SPLIT" under a checkpoint's stage."""
         encoder, training = self.experiment.encoder, self.experiment.training
         precision = encoder.precision or (training.precision if training else "auto")
         return encode_stage(encoder, texts, precision, self.tokens_of(texts), stage)
 
     def evaluate(self, episode):
-        """Append an episode whose checkpoint is encoded: search and evaluate every split, and analyse it."""
+        """Append an episode whose checkpoint is encoded: search and evaluate every split, and analyse the episode."""
         self.episodes.append(episode)
         if self.method:
-            episode.vectors.queries("train")  # in which the report looks for what is learned and forgotten
+            episode.vectors.queries("train")  # the report compares them for what is learned and forgotten
         number, vectors, index, scores = episode.number, episode.vectors, episode.vectors.index, "full"
         if self.experiment.search_index.kind != "flat":
             settings, scores = IndexSettings(index=self.experiment.search_index), "compressed"
@@ -232,7 +231,7 @@ class Trajectory:
         episode.analyses = analyse(self, episode)
 
     def retrieve(self, vectors, index, settings, episode, name, inputs=None):
-        """A retrieve stage over an index; inputs: what it reads besides the index and the vectors."""
+        """A retrieve stage over an index. inputs: read besides the index and the vectors"""
         inputs = {"index": index} | vectors.of_split(settings.split) | (inputs or {})
         return self.link(Stage("retrieve", settings, inputs), episode, name)
 
@@ -246,9 +245,8 @@ class Trajectory:
 
 
 class Elsewhere(Trajectory):
-    """The searches of an experiment's checkpoints in another collection. main: the `Trajectory` of the experiment;
-    plan: the `Plan` of the other collection; of: the name by which its stages are linked; method: the episodes that
-    mine there"""
+    """The searches of an experiment's checkpoints in another collection. main: the experiment's `Trajectory`; plan: the
+    other collection's `Plan`; of: the name in its links; method: the episodes that mine there"""
 
     def __init__(self, main, plan, of, method=()):
         self.plan, self.of, self.name, self.seed, self.method = plan, of, main.name, main.seed, method
@@ -262,7 +260,7 @@ class Elsewhere(Trajectory):
         self.link(Stage("check", check, plan.parts(*splits)), 0)
 
     def runs(self, number, checkpoint):
-        """{split: evaluate stage} of the checkpoint of the episode of this number."""
+        """{split: evaluate stage} of the checkpoint of episode `number`."""
         if all(episode.number != number for episode in self.episodes):
             self.evaluate(Episode(number, checkpoint, Vectors(self, checkpoint, number)))
         return next(episode.runs for episode in self.episodes if episode.number == number)
@@ -277,7 +275,7 @@ class Also(Elsewhere):
         self.evaluate(Episode(0, start, Vectors(self, start, 0)))
 
     def mining(self, main):
-        """The `Mining` of the episode of another one, `main`, by the same checkpoints."""
+        """The `Mining` in this collection of the episode of `main`, another `Mining`, by the same checkpoints."""
         place = f"experiments.{self.name}: also"
         if main.settings.has_pool and "file" in main.settings.negatives.drawn:
             raise Refusal(f"{place}: negatives.file belongs to one collection. Leave the source `file` out.")
@@ -288,13 +286,13 @@ class Also(Elsewhere):
         return self.mined
 
     def add(self, number, checkpoint, settings, train):
-        """Append an episode that has been trained."""
+        """Append a trained episode."""
         vectors = Vectors(self, checkpoint, number)
         self.evaluate(Episode(number, checkpoint, vectors, settings, self.mined.pool, train))
 
 
 def check_settings(evaluation, method):
-    """The settings of a check stage: what evaluation and the episodes (settings.Episode) need of the collection."""
+    """The settings of a check stage: what evaluation and the episodes (settings.Episode) need from the collection."""
     by_split = {split: evaluation.measures_of(split) for split in evaluation.splits}
     return CheckSettings(
         mining_depth=max((value_if_set(episode.mining, "depth") for episode in method if episode.has_pool), default=0),
@@ -311,7 +309,7 @@ def check_settings(evaluation, method):
 
 
 def queries_of_a_batch(episode):
-    """How many training queries there must be at least to fill a batch of a settings.Episode."""
+    """The least number of training queries that fills a batch of a settings.Episode."""
     training = episode.training
     rows_per_query = training.negatives_per_query if training.triples else 1
     return -(-training.batch_queries // rows_per_query) * episode.mining.parts

@@ -1,6 +1,6 @@
 """The identity of a collection or checkpoint by its content: file digests and package versions enter stages' keys.
 
-A changed file or package is another collection, with its own stages; results of the old one stay where they are.
+A changed file or package is another collection with its own stages; results of the old one are kept.
 """
 
 import hashlib
@@ -19,40 +19,40 @@ from teleport.settings.section import Local, Section
 
 REMEMBERED = Path("results/digests.json")
 REMEMBER_FROM_BYTES = 8 * 2**20  # smaller files are hashed faster than they are looked up
-UNREAD = re.compile(r"(^|/)\.|\.md$")  # of a checkpoint's folder: .git and a model card decide nothing
+UNREAD = re.compile(r"(^|/)\.|\.md$")  # in a checkpoint's folder: .git and model cards decide nothing
 
 
 def identify_corpus(source):
-    """The `CorpusSettings` of a source, with what pins the content of its passages."""
+    """The `CorpusSettings` of a source, with the digests and versions that pin its passages."""
     return CorpusSettings(**pinned(source.of_corpus()))
 
 
 def identify_split(source, name):
-    """The `SplitSettings` of a split of a source, with what pins its content."""
+    """The `SplitSettings` of a split of a source, with the digests and versions that pin its content."""
     return SplitSettings(split=name, **pinned(source.of_split(name), name))
 
 
 def pinned(source, split=None):
     """Return the fields of `CorpusSettings` (dict) that pin the content of a part of a source."""
     versions = source.versions() if hasattr(source, "versions") else {}
-    digests = source_digests(source, split)  # none for ids of ir_datasets, which verifies what they stand for
-    if isinstance(source, Fetched):  # its files are those of the download stages, wherever they come from
+    digests = source_digests(source, split)  # none for ids of ir_datasets, which verifies their content itself
+    if isinstance(source, Fetched):  # download stages make its files, wherever they come from
         unplaced = {"files": dict.fromkeys(source.files, Download()), "local": None, "licences": {}}
         source = source.model_copy(update=unplaced)
     return {"source": source, "versions": versions, "files": digests}
 
 
 def identify_download(source, name):
-    """Return (the file that a download stage fetches, one of the `files` of a source, as `DownloadSettings`; from
-    where: {mirrors, local, licences}, which is in no key)."""
+    """Return (the `DownloadSettings` of one of a source's `files`; its origins: {mirrors, local, licences}, which enter
+    no key)."""
     file = source.files[name]
     origins = {"mirrors": {name: file.mirrors}, "local": source.local, "licences": source.licences}
     return DownloadSettings(files={name: Expected.taken_from(file)}), origins
 
 
 def source_digests(source, split=None):
-    """{path: SHA-256} of the local files of the passages of a source, and of a split where one is named: its rows are
-    those of the passages, so it has their files in its key anyway."""
+    """{path: SHA-256} of the local files of a source's passages, and of a split if one is named. A split refers to
+    passages by row, so its key has their files anyway."""
     if not source.patterns:
         fetched = source.files if isinstance(source, Fetched) else ()
         named = named_files(source, "collection")
@@ -76,7 +76,7 @@ def source_digests(source, split=None):
 
 
 def named_files(value, key):
-    """{key of the configuration: path} of what is a `LocalPath` in the settings `value`, and in sections in it."""
+    """{key of the configuration: path} of every `LocalPath` in the settings `value`, and in sections in it."""
     if isinstance(value, Local):
         return {key: value}
     entries = value.items() if isinstance(value, dict) else value if isinstance(value, Section) else ()
@@ -84,7 +84,7 @@ def named_files(value, key):
 
 
 def identify_checkpoint(checkpoint, key):
-    """A `CheckpointSource` as `Identified`: with the version of its packages, or digests of the files of its folder.
+    """A `CheckpointSource` as `Identified`: with the version of its packages, or digests of the files in its folder.
     key: of the configuration, for a refusal"""
     if checkpoint.package:
         return Identified.taken_from(checkpoint, version=package_version(checkpoint.package))
@@ -106,8 +106,8 @@ def identify_checkpoint(checkpoint, key):
 
 
 def pretrained_settings(encoder, seed, place="encoder"):
-    """The settings of a pretrained stage. seed: of the projection, where the encoder has one; place: of the encoder
-    in the configuration, for a refusal"""
+    """The settings of a pretrained stage. seed: of the projection, if the encoder has one; place: of the encoder in the
+    configuration, for a refusal"""
     others = {"seed": seed if encoder.projection else None}
     for key in ("checkpoint", "query_checkpoint"):
         given = getattr(encoder, key)
@@ -116,8 +116,8 @@ def pretrained_settings(encoder, seed, place="encoder"):
 
 
 def identify_file(file, key):
-    """The digest of a file from elsewhere; key: of the configuration, for a refusal."""
-    if Path(file).exists() and not Path(file).is_file():  # it may never end
+    """The digest of an external file. key: of the configuration, for a refusal"""
+    if Path(file).exists() and not Path(file).is_file():  # a pipe may never end
         raise Refusal(f"{key}: {file} is a folder, pipe, device or socket. Give the path of a regular file.")
     try:
         return file_digest(Path(file))
@@ -128,7 +128,8 @@ def identify_file(file, key):
 
 
 def file_digest(path):
-    """SHA-256 of a file, from memory while a large file has its size and times; no tool sets the time of its change."""
+    """SHA-256 of a file. A large file's digest is remembered while its size and times stay; no tool can set its
+    ctime."""
     status = path.stat()
     if status.st_size < REMEMBER_FROM_BYTES:
         return sha256_file(path)

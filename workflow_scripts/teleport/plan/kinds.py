@@ -1,18 +1,18 @@
-"""The kinds of stages: which module makes each, and what it needs of a machine.
+"""The kinds of stages: the module of each, and what it needs of a machine.
 
-One row per kind, in the order of the workflow; the rules, the code digests and `teleport forecast` take all of it from
-here. What a kind does, and which equation it is, stands at the rule of its name in rules/stages.smk.
+One row per kind, in the order of the workflow; the rules, the code digests and `teleport forecast` read them from here.
+The rule of the same name in rules/stages.smk says what a kind does, and which equation it is.
 """
 
 from typing import NamedTuple
 
 
 class Kind(NamedTuple):
-    """A row: the module with `run` and `Settings`, and what a job requests; more where `needs` says so.
+    """A row: the module with `run` and `Settings`, and the resources that a job requests; `needs` may raise them.
 
-    threads: at most, where a machine has so many; mem_mb and minutes: of a first attempt on a cluster, while there is
-    no forecast; gpus: CUDA devices, where there are some; priority: of jobs that are ready, the highest starts first;
-    network: it may fetch files.
+    threads: at most, if a machine has them; mem_mb and minutes: of a first attempt on a cluster, without a forecast;
+    gpus: CUDA devices, if there are any; priority: of jobs that are ready, the highest starts first; network: it may
+    fetch files.
     """
 
     module: str
@@ -24,9 +24,9 @@ class Kind(NamedTuple):
     network: bool = False
 
 
-# Stages that read vectors (10) run before stages that make more: few are on the disk at a time (keep_vectors). What a
-# person waits for (20), such as an evaluation and the few vectors of its queries, goes before a training, which takes
-# hours.
+# Stages that read vectors (10) run before stages that make more, so that few are on the disk at a time (keep_vectors).
+# Results that a person waits for (20), such as an evaluation and the few vectors of its queries, come before a
+# training, which takes hours.
 KINDS = {
     "download": Kind("teleport.collection.download", mem_mb=1000, minutes=1440, network=True),
     "corpus": Kind("teleport.collection.corpus", minutes=240, network=True),  # with `source: ir_datasets`
@@ -60,10 +60,10 @@ KINDS = {
 
 
 def needs(stage, deleted_vectors=()):
-    """Return the resources that a planned stage needs (Kind); deleted_vectors: the encode stages whose vectors are
-    deleted once read.
+    """Return the resources that a planned stage needs (Kind). deleted_vectors: the encode stages whose vectors are
+    deleted once read
 
-    The index over such vectors takes a GPU token, so that the next encode waits until they are gone.
+    The index over these vectors takes a GPU token, so that the next encode waits until they are gone.
     """
     kind = KINDS[stage.kind]
     if stage.kind == "index":
@@ -78,5 +78,5 @@ def needs(stage, deleted_vectors=()):
 
 
 def is_scattered(stage):
-    """Whether `set-scatter` has a stage made in parts: the passages of an encoding, the lines of a search."""
+    """Whether `set-scatter` splits a stage into shards: the passages of an encoding, the lines of a search."""
     return stage.kind == "retrieve" or (stage.kind == "encode" and stage.settings.of == "passages")

@@ -1,4 +1,4 @@
-"""The plan of an episode up to its training: who mines, what every source needs, `merge` and `train`."""
+"""The plan of an episode up to its training: the miner, the inputs of every source, `merge` and `train`."""
 
 from functools import cache, cached_property
 
@@ -28,22 +28,22 @@ from teleport.settings.training import ALSO, Training, TrainSettings
 from teleport.training.seen import SCORES, VECTORS
 
 DRAWING = {"count", "draw", "ranks", "scored"}  # settings of a source that choose among its candidates
-SIDES = {"query": "queries", "passage": "passages"}  # side → the role of its vectors, read where it is frozen
-OF_SIDE = {"query": "queries.train", "passage": "passages"}  # side → the texts of it that are trained on
+SIDES = {"query": "queries", "passage": "passages"}  # side → the role of its vectors, read if it is frozen
+OF_SIDE = {"query": "queries.train", "passage": "passages"}  # side → its texts in training
 
 
 class Mining:
     """The retrievals of episode `number` (from 1), planned when needed: a source `needs` one of its attributes.
 
-    settings: the episode's; miner: the `Episode` whose checkpoint mines; it has no number if it is no earlier episode
-    of this trajectory; vectors: of that checkpoint; place: which episode it is, as messages begin
+    settings: the episode's; miner: the `Episode` whose checkpoint mines, without a number if it is no earlier episode
+    of this trajectory; vectors: of that checkpoint; place: the episode, as messages begin
     """
 
     def __init__(self, trajectory, number, settings, miner):
         self.trajectory, self.experiment, self.seed = trajectory, trajectory.experiment, trajectory.seed
         self.number, self.settings, self.miner, self.vectors = number, settings, miner, miner.vectors
         self.place = f"experiment {trajectory.name}, episode {number}"
-        self.score_of_pool = cache(self.score_pool)  # for a relabelling, and for what a loss or a mask sees
+        self.score_of_pool = cache(self.score_pool)  # for a relabelling, a loss or a mask
 
     @property
     def last_pool(self):
@@ -52,14 +52,15 @@ class Mining:
 
     @cached_property
     def part(self):
-        """The part of the training queries that is mined, the next one in every episode; None: all of them."""
+        """The part of the training queries that is mined, in each episode the next one; None: all of them."""
         parts = self.settings.mining.parts
         refresh = sum(episode.mining.parts > 1 for episode in self.experiment.method[: self.number - 1])
         return Part(number=refresh % parts, of=parts) if parts > 1 else None
 
     @cached_property
     def index(self):
-        """The index that mining searches: the exact one, or another kind, whose recall at that depth is measured."""
+        """The index that mining searches: the exact one, or another kind, whose recall at the mining depth is
+        measured."""
         mining = self.settings.mining
         if mining.index.kind == "flat":
             return self.vectors.index
@@ -86,8 +87,8 @@ class Mining:
     @cached_property
     def dev(self):
         """{"dev": stage}, the retrieval of the dev queries by the checkpoint that mines, or by the start, even if the
-        episode mines nothing; {} if the training watches no dev set. It searches exactly, to the depth of evaluation,
-        so an evaluation of the split is the same stage."""
+        episode mines nothing; {} if training has no dev set. It searches exactly, to the depth of evaluation, so an
+        evaluation of the split is the same stage."""
         if not (dev := self.settings.watched_by):
             return {}
         vectors = self.trajectory.episodes[0].vectors if dev.neighbours == "start" else self.vectors
@@ -96,7 +97,7 @@ class Mining:
 
     @cached_property
     def positives(self):
-        """{"positives": stage} of positives by answer match, again in every episode; {} where judged."""
+        """{"positives": stage} of positives by answer match, again in every episode; {} if positives are judged."""
         if self.trajectory.plan.config.collection.positives == "given":
             return {}
         inputs = self.trajectory.plan.parts("train") | {"queries": self.queries}
@@ -109,7 +110,7 @@ class Mining:
 
     @property
     def file(self):
-        """The negatives of a file from elsewhere, in the form of a retrieval."""
+        """The negatives of an external file, in the form of a retrieval."""
         file, inputs = self.settings.negatives.file, self.trajectory.plan.parts("train")
         settings = NegativesFileSettings.taken_from(file, sha256=identify_file(file.path, "negatives.file.path"))
         if file.form == "token-ids":
@@ -118,7 +119,8 @@ class Mining:
 
     @cached_property
     def pool(self):
-        """The merge stage of its pool of negatives (ANCE-Tele, Eq. 4-6 and Appendix C); None where it has none."""
+        """The merge stage of the episode's pool of negatives (ANCE-Tele, Eq. 4-6 and Appendix C); None without a
+        pool."""
         if not self.settings.has_pool:
             return None
         negatives, last = self.settings.negatives, self.last_pool
@@ -142,7 +144,8 @@ class Mining:
 
     @cached_property
     def relabelled(self):
-        """The relabel stage of its pool, whose negatives and positives are trained on; None if there is none."""
+        """The relabel stage of the episode's pool, whose negatives and positives are trained on; None if there is
+        none."""
         if not (relabel := self.settings.negatives.relabel):
             return None
         inputs = self.trajectory.plan.parts("train") | {"negatives": self.pool} | self.positives
@@ -155,8 +158,8 @@ class Mining:
         return self.score(whose, self.pool.settings, {"negatives": self.pool} | self.positives)
 
     def scores_of_candidates(self, settings, inputs):
-        """{role: score stage} of what draws and filters compare and no retrieval knows. settings: the pool's; inputs:
-        those of its merge stage"""
+        """{role: score stage} of the scores that draws and filters compare and no retrieval has. settings: the pool's;
+        inputs: of its merge stage"""
         stages = {}
         for whose, pairs in compared(settings).items():
             sources = {name: draw for name, draw in settings.sources.items() if name in pairs.get(CANDIDATES, ())}
@@ -173,12 +176,12 @@ class Mining:
         return stages
 
     def score(self, whose, settings, inputs, names=(), of="queries"):
-        """The stage with the scores of the positives, and of the candidates of some sources of a settings.Pool, by
-        `whose` checkpoint, or file. inputs: where these sources are read, or the pool (`negatives`) whose pairs are
+        """The stage with the scores, by the checkpoint or file of `whose`, of the positives and of the candidates of
+        some sources of a settings.Pool. inputs: where these sources are read, or the pool (`negatives`) whose pairs are
         scored"""
         if of == "queries" and whose != MINER and self.experiment.teachers[whose].file:
             return scores_of_file(self, whose)
-        # A setting that does not decide which candidates there are would only score them again.
+        # Settings that do not decide the candidates are dropped: they would only score the same pairs again.
         sources = {
             name: Draw(**draw.model_dump(exclude=DRAWING) | {"count": 0 if name in inputs else draw.count})
             for name, draw in settings.sources.items()
@@ -195,13 +198,13 @@ class Mining:
         return self.trajectory.link(Stage("score", settings, read, score_loads(settings)), self.number, link)
 
     def vectors_of(self, whose):
-        """(encode stage of the queries, of the passages) under the checkpoint that a name in `scores` means."""
+        """(encode stage of the queries, of the passages) under the checkpoint that a name in `scores` refers to."""
         if whose == MINER:
             return self.vectors.queries("train"), self.vectors.passages
         return vectors_of_teacher(self, whose)
 
     def queries_of(self, whose):
-        """The first of `vectors_of` alone."""
+        """The first of `vectors_of` only."""
         return (
             self.vectors.queries("train") if whose == MINER else vectors_of_teacher(self, whose, ["queries.train"])[0]
         )
@@ -211,7 +214,7 @@ class Mining:
         return self.trajectory.start(self.settings.training.start_from)
 
     def train(self):
-        """The train stage; which checkpoint has which side is for the caller."""
+        """The train stage; the caller knows which checkpoint has which side."""
         trajectory, pool, live = self.trajectory, self.pool, self.settings.negatives.live
         training = self.settings.training
         settings, continued = self.train_settings(), self.continued
@@ -231,8 +234,8 @@ class Mining:
         if dev := self.settings.watched_by:
             inputs |= {f"split.{dev.split}": trajectory.plan.split(dev.split)}
             inputs |= trajectory.tokens(f"queries.{dev.split}")
-        if pool and is_mined(pool):  # what was trained since: the gap is counted in its steps
-            if self.miner.number is None:  # of another trajectory, whose steps are not counted here
+        if pool and is_mined(pool):  # the stages trained since: the gap counts their steps
+            if self.miner.number is None:  # a miner of another trajectory, whose steps do not count here
                 inputs["miner"] = self.miner.checkpoint.stage
             else:
                 since = trajectory.episodes[self.miner.number + 1 :]
@@ -250,8 +253,8 @@ class Mining:
 
     @property
     def read_in_training(self):
-        """{role: stage} of what a training reads of the collection: texts, negatives, positives, opinions of teachers,
-        and the vectors of a side that is frozen."""
+        """{role: stage} that a training reads from the collection: texts, negatives, positives, teachers' scores and
+        vectors, and the vectors of a frozen side."""
         training, trajectory = self.settings.training, self.trajectory
         inputs = trajectory.plan.parts("train") | trajectory.tokens("passages", "queries.train")
         inputs |= ({"negatives": self.pool} if self.pool else {}) | self.positives
@@ -263,13 +266,13 @@ class Mining:
         return inputs | {SIDES[side]: self.frozen(side, OF_SIDE[side]) for side in set(SIDES) - set(training.trains)}
 
     def frozen(self, side, texts):
-        """The encode stage of texts of a side that is not trained, under the checkpoint that training starts from."""
+        """The encode stage of a frozen side's texts, under the checkpoint that training starts from."""
         made = getattr(self.start, side)
         return self.trajectory.link(self.trajectory.encoding_of(made, texts), self.number, f"frozen-{texts}")
 
     def teaching(self, training, pool):
-        """{role: stage} of the scores and vectors that the loss and the masks of an episode see. pool: its merge stage,
-        or None"""
+        """{role: stage} of the scores and vectors that an episode's loss and masks read. pool: its merge stage, or
+        None"""
         inputs, (needs, takes_vectors) = {}, train_needs(training)
         for whose, needed in sorted(needs.items()):
             if SCORES in needed and not pool:
@@ -290,7 +293,8 @@ class Mining:
         return inputs
 
     def train_settings(self):
-        """The settings of the train stage. Raises Refusal for live search among chunks."""
+        """The settings of the train stage. Raises Refusal for live search with several chunks, and for averaging
+        adapters."""
         negatives, training, encoder = self.settings.negatives, self.settings.training, self.experiment.encoder
         if negatives.live and encoder.chunks > 1:
             several = f"negatives.live searches one vector per passage, but encoder.chunks is {encoder.chunks}"
@@ -315,7 +319,7 @@ class Mining:
 
     @cached_property
     def continued(self):
-        """The train stage of the last episode, with which this one goes on; None where it does not."""
+        """The train stage of the last episode, if this one continues it, else None."""
         training, before = self.settings.training, self.trajectory.episodes[-1]
         if not (before.train and before.settings.training.continues and training.continues):
             return None
@@ -329,7 +333,7 @@ class Mining:
                 )
         done = [train.settings for train in self.trajectory.trains]
         done = [each.training for each in done if each.run_episode == before.train.settings.run_episode]
-        done = sum(each.stop_after_steps or each.steps or 0 for each in done)  # of the training that this goes on with
+        done = sum(each.stop_after_steps or each.steps or 0 for each in done)  # of the training that is continued
         if training.continues is True and training.steps and done >= training.steps:
             said = f"training.steps is {training.steps}, and the episodes that this one continues take {done}"
             raise Refusal(f"{self.place}: {said}. Raise it, stop earlier episodes sooner, or remove this one.")
@@ -337,5 +341,5 @@ class Mining:
 
 
 def is_mined(pool):
-    """Whether a merge stage draws from what a checkpoint has retrieved."""
+    """Whether a merge stage draws from a checkpoint's retrieval."""
     return any(stage.kind == "retrieve" for stage in pool.inputs.values())

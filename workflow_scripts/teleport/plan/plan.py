@@ -1,4 +1,4 @@
-"""The plan of a configuration: which stages exist, under which key, and who uses them."""
+"""The plan of a configuration: its stages, their keys, and who uses them."""
 
 from functools import cached_property
 from itertools import chain
@@ -26,14 +26,15 @@ from teleport.settings.read import load_files
 from teleport.settings.scoring import Collapse, EvaluateSettings, ExternalSettings
 from teleport.settings.search import Bm25, Bm25Settings, LexicalIndexSettings
 
-# Settings of `encoder` that may change from a checkpoint to one that starts from it: how much of a text is read, and
-# what is put before it (STAR starts from ANCE's warm-up, and its tokenizer puts a space there).
+# Settings of `encoder` that may differ between a checkpoint and one that starts from it: how much of a text is read,
+# and its prefix (STAR starts from ANCE's warm-up, and its tokenizer puts a space before each text).
 MAY_CHANGE = {"max_query_tokens", "max_passage_tokens", "max_characters", "chunks", "vectors"}
 MAY_CHANGE |= {"query_prefix", "passage_prefix"}
 
 
 def require_splits(config, experiments):
-    """Refuse a collection without a split that is evaluated, watched, or trained on."""
+    """Raise Refusal if the collection has no split of a name that is evaluated, watched, or trained on, or if a
+    reported split chooses checkpoints."""
     episodes = [episode for experiment in experiments.values() for episode in experiment.method]
     watched = [episode.watched_by.split for episode in episodes if episode.watched_by]
     names = config.collection.split_names()
@@ -55,8 +56,8 @@ def require_splits(config, experiments):
 
 
 def require_passages(counts, stages):
-    """Raise Refusal for an index whose k-means finds more centroids than there are passages by the configuration's
-    `counts` (None: nobody knows yet, and the stage refuses it)."""
+    """Raise Refusal for an index whose k-means needs more centroids than `counts` of the configuration has passages.
+    Without `counts` (None) the stage itself refuses."""
     for stage in stages:
         if counts and stage.kind == "index" and (centroids := stage.settings.index.centroids) > counts.passages:
             key = "search_index or negatives.live.index" if stage.settings.depth is None else "mining.index"
@@ -67,7 +68,8 @@ def require_passages(counts, stages):
 
 
 def require_out_of_domain(plan):
-    """Refuse a file in evaluation.out_of_domain with queries that are evaluated already, or with such files itself."""
+    """Raise Refusal for a file in evaluation.out_of_domain whose queries are evaluated already, whose name is taken in
+    tables, or which has evaluation.out_of_domain itself."""
     known = {plan.split(split).name: "evaluation.splits" for split in plan.config.evaluation.splits}
     for name, other in plan.out_of_domain.items():
         path, written = plan.written[name]
@@ -84,15 +86,15 @@ def require_out_of_domain(plan):
 
 
 class Plan:
-    """All stages of a configuration, shared where experiments agree.
+    """All stages of a configuration, shared by experiments as far as they agree.
 
     `stages`: {"kind/key": Stage}; `trajectories`: {experiment name: [Trajectory per seed]}; `bm25_runs`: {split:
     evaluate stage}, empty without a BM25 row, which needs texts; `external_runs`: {name in `external`: {split: evaluate
-    stage}} of run files from elsewhere; `contrasts`: {"BM25" or name in `external`: contrast stage} of these, where
-    `evaluation.analyses` asks for them; `others`: {name: `Plan`} of other collections, with the trajectories of the
-    experiments that are trained on them, too; `written`: {name: (file, its `Config`)} of these; `out_of_domain`: {name:
-    `Plan`} of those in evaluation.out_of_domain; `elsewhere`: {stage's name: name in `others`} of what is made from
-    another collection; `warnings`: sentences for a person.
+    stage}} of external run files; `contrasts`: {"BM25" or name in `external`: contrast stage} of these, with
+    `evaluation.analyses.against`; `others`: {name: `Plan`} of other collections, with the trajectories of the
+    experiments that also train on them; `written`: {name: (file, its `Config`)} of these; `out_of_domain`: {name:
+    `Plan`} of those in evaluation.out_of_domain; `elsewhere`: {stage's name: name in `others`} of stages of another
+    collection; `warnings`: sentences for a person.
     """
 
     def __init__(self, config, experiments):
@@ -104,8 +106,8 @@ class Plan:
         self.corpus = Stage("corpus", settings, self.downloads(settings.source), self.loads)
         require_splits(config, experiments)
         self.experiments = {}
-        for name, experiment in experiments.items():  # with encoders that say everything, also what checkpoints say
-            pretrained_settings(experiment.encoder, None)  # refused here where a checkpoint is not there
+        for name, experiment in experiments.items():  # encoders completed with the settings in checkpoints' files
+            pretrained_settings(experiment.encoder, None)  # refuses a missing checkpoint
             self.experiments[name] = experiment.model_copy(update={"encoder": completed(experiment.encoder)})
         self.planned, self.contrasts, self.others, self.written = {}, {}, {}, {}
         self.stages, self.users, self.labels, self.seeds = {}, {}, {}, {}
@@ -148,13 +150,13 @@ class Plan:
         require_passages(config.counts, self.stages.values())
 
     def other(self, path, key):
-        """(name, `Plan` of its collection and of BM25 alone) of another configuration file, by the path; key: of the
+        """(name, `Plan` of its collection with BM25 alone) of another configuration file, by its path. key: of the
         configuration, for a refusal"""
         name = Path(path).stem
         if name not in self.others:
             place = key
             try:
-                config, _ = load_files([path])  # whose mistakes name the file
+                config, _ = load_files([path])  # its mistakes name the file
                 place = f"{key}: {path}"
                 self.written[name], self.others[name] = (path, config), Plan(self.of_collection(config), {})
             except Refusal as error:
@@ -167,7 +169,7 @@ class Plan:
         return name, self.others[name]
 
     def of_collection(self, config):
-        """Another `Config` without all but its collection and how that is evaluated; BM25 only if there is one here."""
+        """Another `Config` reduced to its collection and evaluation; with BM25 only if this configuration has it."""
         evaluation = {"analyses": None, "rerank": {}, "out_of_domain": []}
         evaluation = config.evaluation.model_copy(
             update=evaluation | {"significance": self.config.evaluation.significance}
@@ -178,7 +180,7 @@ class Plan:
         return config.model_copy(update=shared | none | {"evaluation": evaluation})
 
     def downloads(self, source):
-        """{role: download stage} of the files that a part of the source names, each a stage of its own."""
+        """{role: download stage} of the files that a part of the source names, one stage per file."""
         names = source.files if isinstance(source, Fetched) else ()
         made = {name: identify_download(self.config.collection, name) for name in names}
         return {f"download.{n}": Stage("download", settings, {}, origins=of) for n, (settings, of) in made.items()}
@@ -202,8 +204,8 @@ class Plan:
 
     @cached_property
     def deleted_vectors(self):
-        """{encode stage's name: itself and the stages that read it} of those whose vectors are deleted after these
-        (keep_vectors)."""
+        """{encode stage's name: itself and the stages that read it} of encode stages whose vectors are deleted after
+        these (keep_vectors)."""
         if (keep := self.config.keep_vectors) == "all":
             return {}
         trajectories = chain.from_iterable(self.trajectories.values()) if keep == "last" else []
@@ -215,7 +217,7 @@ class Plan:
         return readers
 
     def trajectory(self, name, seed):
-        """The `Trajectory` of an experiment under a seed, planned once. Raises Refusal for starts in a circle."""
+        """The `Trajectory` of an experiment under a seed, planned once. Raises Refusal for circular starts."""
         if (name, seed) not in self.planned:
             self.planned[name, seed] = None  # until it is planned
             self.planned[name, seed] = Trajectory(self, name, seed)
@@ -228,8 +230,8 @@ class Plan:
         return self.planned[name, seed]
 
     def checkpoint_of(self, start, trajectory, key="training.start_from"):
-        """The `Checkpoint` that a `settings.Start` names under a key. Raises Refusal for no such episode, or another
-        encoder."""
+        """The `Checkpoint` that a `settings.Start` under a key names. Raises Refusal for a missing experiment or
+        episode, or other encoder settings."""
         where = f"experiments.{trajectory.name}: {key}"
         if start.experiment not in self.experiments:
             raise Refusal(f"{where}: no experiment is called {start.experiment!r}. Add it, or name another one.")
@@ -245,7 +247,7 @@ class Plan:
         return episodes[number].checkpoint
 
     def add(self, stage, user, label):
-        """Add a stage, who uses it and its label; and what it reads, where no row has that."""
+        """Add a stage, its user and its label; also its inputs, if no row has them."""
         for read in stage.inputs.values():
             if read.name not in self.stages:
                 self.add(read, user, read.kind)
@@ -256,10 +258,10 @@ class Plan:
             users.append(user)
 
     def bm25(self, split, depth, encoder=None):
-        """The BM25 run of a split, by the configuration's parameters, or the default ones where its row is left out.
+        """The BM25 run of a split, with the configuration's parameters, or the default ones if its row is left out.
 
-        encoder: whose titles, and where terms are subwords whose tokenizer, it reads; by default the configuration's,
-        or else the first experiment's
+        encoder: gives the titles, and with subwords the tokenizer; by default the configuration's encoder, else the
+        first experiment's
         """
         parameters, encoder = self.config.bm25 or Bm25(), encoder or self.config.encoder or self.encoder
         settings = LexicalIndexSettings.taken_from(parameters, title=encoder.title if encoder else "sep")
@@ -271,8 +273,8 @@ class Plan:
         return Stage("bm25", Bm25Settings(split=split, depth=depth), inputs)
 
     def subwords(self, encoder, texts):
-        """The tokens stage of "passages" or "queries.SPLIT" that BM25 reads: the encoder's own where it puts nothing
-        before a text. Raises Refusal without an encoder."""
+        """The tokens stage of "passages" or "queries.SPLIT" that BM25 reads; an encoder without prefixes uses the same
+        stage. Raises Refusal without an encoder."""
         if encoder is None:
             raise Refusal(
                 "bm25.terms is subwords, and the configuration has no encoder. Add one, or set terms to characters."
@@ -283,24 +285,24 @@ class Plan:
 
     @property
     def encoder(self):
-        """The encoder of the first experiment, with which `teleport forecast` counts; None where nothing is encoded."""
+        """The encoder of the first experiment, by which `teleport forecast` counts; None if nothing is encoded."""
         return next((experiment.encoder for experiment in self.experiments.values()), None)
 
     @property
     def collapse(self):
-        """The settings by which runs of passages become runs of documents; the default where passages are scored."""
+        """The settings that turn runs of passages into runs of documents; the default if passages are scored."""
         evaluation = self.config.evaluation
         return Collapse.taken_from(evaluation) if evaluation.collapse else Collapse()
 
     def score(self, run, split, measures=None):
-        """The evaluation of a run on a split, by the measures of the split or others."""
+        """The evaluation of a run on a split, by the split's measures or others."""
         measures = measures or self.config.evaluation.measures_of(split)
         own = self.config.evaluation.ignore_own_text
         settings = EvaluateSettings.taken_from(self.collapse, split=split, measures=measures, ignore_own_text=own)
         return Stage("evaluate", settings, self.parts(split) | {"run": run})
 
     def add_runs(self, runs, user):
-        """{split: evaluate stage} of runs ({split: stage}) of BM25 or from elsewhere, added with what analyses them."""
+        """{split: evaluate stage} of BM25 or external runs ({split: stage}), added together with their contrasts."""
         evaluations = {split: self.score(run, split) for split, run in runs.items()}
         for split, run in runs.items():
             self.add(run, user, f"{run.kind} search-{split}")
@@ -312,7 +314,8 @@ class Plan:
         return evaluations
 
     def external(self, name, split):
-        """The run of one split of an entry of `external`. Over judgments alone it may have any passages."""
+        """The run of one split of an entry of `external`. If the collection has judgments alone, it may have any
+        passages."""
         external, judgments = self.config.external[name], self.config.collection.source == "judgments"
         run = {"file": external.runs[split], "form": "trec", "split": split}
         run |= {"sha256": identify_file(run["file"], f"external.{name}.runs.{split}")}
@@ -320,7 +323,7 @@ class Plan:
         return Stage("external", settings, self.parts(split))
 
     def label(self, name):
-        """How messages call a stage: kind, episode, experiments that use it; its seed if there are others."""
+        """A stage's name in messages: kind, episode, experiments that use it; its seed if there are others."""
         own, planned = self.seeds.get(name, ()), {seed for e in self.experiments.values() for seed in e.seeds}
         seed = f", seed {min(own)}" if len(own) == 1 < len(planned) else ""
         return f"{self.labels[name]}{seed} · {', '.join(self.users[name])}"

@@ -1,8 +1,8 @@
-"""A stage as it is planned: its key, what it reads, and what run_stage.py gets.
+"""A planned stage: its key, its inputs, and what run_stage.py gets.
 
 The key is a digest of the stage's kind, of the settings that decide its result, and of the keys of the stages it reads.
-It is made of content: a file is its SHA-256, and no path, no version of Python and no machine is part of a key. So
-experiments share stages as far as they agree, and a changed setting makes new keys from the first stage it decides.
+It depends on content: a file enters as its SHA-256, and no path, no version of Python and no machine is part of a key.
+So experiments share stages as far as they agree, and a changed setting makes new keys from the first stage it decides.
 """
 
 import hashlib
@@ -18,7 +18,7 @@ from teleport.settings.section import Section
 class Stage:
     """One node of the DAG. `settings` are typed (a `Section`), `inputs` map a role to the stage that fills it.
 
-    loads: {name: library module} to load by name; origins: where files are fetched from. Neither decides the key.
+    loads: {name: library module} to load by name; origins: where files are fetched from. Neither is part of the key.
     """
 
     kind: str
@@ -40,7 +40,7 @@ class Stage:
 
     @property
     def raw_settings(self):
-        """The settings as plain JSON, all of them, also those at their defaults."""
+        """All settings as plain JSON, including defaults."""
         return self.settings.model_dump(mode="json")
 
     @property
@@ -49,7 +49,7 @@ class Stage:
         return {role: stage.name for role, stage in self.inputs.items()}
 
     def spec(self):
-        """The stage as its job takes it (dict of JSON)."""
+        """The stage as its job reads it (dict of JSON)."""
         spec = {"kind": self.kind, "key": self.key, "settings": self.raw_settings, "inputs": self.input_names}
         return spec | {"loads": self.loads, "origins": self.origins}
 
@@ -62,5 +62,5 @@ class Stage:
 
 
 def out_of_domain(name, what):
-    """How a split, or a stage, of the other collection of this name is called: "test-of-squad"."""
+    """The name of a split, or a stage, of the other collection `name`: "test-of-squad"."""
     return f"{what}-of-{name}"

@@ -1,5 +1,5 @@
-"""The stages of a teacher: the vectors of a dual encoder, or the scores of a file or of a cross-encoder, which may be
-trained on a pool first."""
+"""The stages of a teacher: the vectors of a dual encoder, or the scores of a file or a cross-encoder, which may first
+be trained on a pool."""
 
 from teleport.encoder.completed import completed
 from teleport.encoder.source import OWN_FILES, locate, require_ranker
@@ -21,9 +21,9 @@ from teleport.settings.teachers import (
 
 
 def vectors_of_teacher(mining, name, sides=("queries.train", "passages")):
-    """The encode stages of the queries and of the passages, or of one of them, by a teacher with vectors (tuple).
-    mining: of the episode that it teaches. Raises Refusal for a file, for an episode that is not there yet, and for
-    several vectors a passage where `mining` says so."""
+    """The encode stages of the queries and the passages, or of one of them, by a teacher with vectors (tuple). mining:
+    of the episode that it teaches. Raises Refusal for a teacher without vectors, and for an episode that is not planned
+    yet."""
     trajectory, teacher = mining.trajectory, mining.experiment.teachers[name]
     if teacher.experiment:
         vectors = episode_of(mining, f"teachers.{name}", teacher).vectors
@@ -46,7 +46,7 @@ def vectors_of_teacher(mining, name, sides=("queries.train", "passages")):
 
 
 def trajectory_of(mining, key, name):
-    """The `Trajectory` of the experiment that a key of the configuration names, which may be `mining`'s own."""
+    """The `Trajectory` of the experiment that a key of the configuration names, perhaps `mining`'s own."""
     if name == mining.trajectory.name:
         return mining.trajectory
     if name not in mining.trajectory.plan.experiments:
@@ -55,8 +55,8 @@ def trajectory_of(mining, key, name):
 
 
 def episode_of(mining, key, named):
-    """The `Episode` that `named` (experiment and episode) under a key means. Raises Refusal where it is not planned
-    yet: what it makes would depend on itself."""
+    """The `Episode` that `named` (experiment and episode) under a key names. Raises Refusal if it is not planned yet:
+    its result would depend on itself."""
     episodes = trajectory_of(mining, key, named.experiment).episodes
     number = episodes[-1].number if named.episode == "last" else named.episode
     if not 0 <= number < len(episodes):
@@ -76,13 +76,13 @@ def scores_of_file(mining, name):
 
 
 def scores_of_cross_encoder(mining, name, pairs, inputs, link):
-    """The cross_score stage of a teacher that is a cross-encoder. pairs: the settings.ScoreSettings of what is scored;
-    inputs: where that is read"""
+    """The cross_score stage of a teacher that is a cross-encoder. pairs: the settings.ScoreSettings of the pairs to
+    score; inputs: where these are read"""
     trajectory, given = mining.trajectory, mining.experiment.teachers[name].cross_encoder
     key = f"teachers.{name}.cross_encoder.checkpoint"
     source = given.checkpoint or mining.experiment.encoder.checkpoint
     checkpoint = identify_checkpoint(source, key)
-    if not source.hub:  # whose files are not here yet
+    if not source.hub:  # hub files are not here yet
         require_ranker(locate(source, OWN_FILES), key, starts=bool(given.training))
     ranker = Stage(
         "ranker", RankerSettings(checkpoint=checkpoint, seed=trajectory.seed if given.training else None), {}
@@ -96,17 +96,17 @@ def scores_of_cross_encoder(mining, name, pairs, inputs, link):
 
 
 def trained(mining, name, start):
-    """The cross_train stage of a teacher that is trained here. start: the ranker stage that it starts from"""
+    """The cross_train stage of a teacher that is trained here. start: the ranker stage it starts from"""
     trajectory, plan = mining.trajectory, mining.trajectory.plan
     given = mining.experiment.teachers[name].cross_encoder
     training, key = given.training, f"teachers.{name}.cross_encoder.training"
     pool, vectors = pool_of(mining, f"{key}.pool", training.pool)
     dev = training.dev if training.evaluate_every else None
-    # No seed decides a token: all seeds read those of the tokenizer beside the start of seed 0.
+    # Tokens do not depend on the seed: all seeds read those of the tokenizer of seed 0.
     tokenizer = Stage("ranker", RankerSettings(checkpoint=start.settings.checkpoint, seed=0), {})
     trajectory.link(tokenizer, mining.number, f"ranker-tokenizer-{name}")
     inputs = plan.parts("train") | {"checkpoint": start, "negatives": pool}
-    inputs |= {role: stage for role, stage in pool.inputs.items() if role == "positives"}  # those by answers
+    inputs |= {role: stage for role, stage in pool.inputs.items() if role == "positives"}  # positives by answers
     splits = ["queries.train", "passages"]
     if dev:
         require_dev(mining, f"{key}.dev", dev, training)
@@ -124,8 +124,9 @@ def trained(mining, name, start):
 
 
 def pool_of(mining, key, named):
-    """(merge stage of the pool that `named` under a key means, `Vectors` of the checkpoint before its episode). The
-    pool of the episode that is planned will do once it is drawn: a loss may be taught by what it has trained."""
+    """(merge stage of the pool that `named` under a key names, `Vectors` of the checkpoint before its episode). It may
+    be the pool of the episode being planned, once that is drawn: a loss may learn from a teacher trained on the same
+    pool."""
     own = named.experiment == mining.trajectory.name and named.episode == mining.number
     if own and "pool" in vars(mining):
         return mining.pool, mining.trajectory.episodes[-1].vectors
@@ -139,7 +140,7 @@ def pool_of(mining, key, named):
 
 
 def require_dev(mining, key, dev, training):
-    """Refuse a split that is not there, and one that tables report where it decides what becomes the checkpoint."""
+    """Raise Refusal for a missing split, and for one that tables report although it chooses the checkpoint."""
     config = mining.trajectory.plan.config
     if dev.split not in (names := config.collection.split_names()):
         have = f"the collection has no split {dev.split!r}; it has {', '.join(names)}"

@@ -1,6 +1,6 @@
-"""Tables of analyses: what is said of every system and episode besides its measures, a column for each that is asked.
+"""Tables of analyses: a row per system and episode, and a column for each figure of the analyses that are configured.
 
-A table as the plan says it (rows.py):
+A table, as the plan describes it (rows.py):
 
     {"name": "analyses", "title": "...", "collection": {"corpus": "corpus/KEY", …}, "errors of": "dev",
      "against": "BM25",
@@ -8,8 +8,8 @@ A table as the plan says it (rows.py):
      "rows": [{"system": "ANCE", "episode": 1, "seeds": [1], "analyses": {"errors": ["errors/KEY", one per seed],
                "contrast": ["contrast/KEY", ...], "negatives": ["negatives_overlap/KEY", ...]}}]}
 
-A row has only those that can be said of it: an episode without a pool has no `negatives`. `significance`, as in
-table.py, is there where forgetting is tested.
+A row has only the analyses that apply to it: an episode without a pool has no `negatives`. `significance`, as in
+table.py, is set where forgetting is tested.
 """
 
 import numpy as np

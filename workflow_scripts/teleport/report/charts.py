@@ -1,4 +1,4 @@
-"""The charts of page and paper, each an Altair chart, and a `Figure`, which is one with its rows inside.
+"""The charts of the page and of papers, made with Altair, and `Figure`: a chart with its rows inside.
 
 Text and lines take the colour of the text around them, so that one chart serves a light page, a dark one, and paper.
 """
@@ -18,7 +18,7 @@ PART_COLOURS = SOURCE_COLOURS | {"positive": TEN[6], "query itself": TEN[5], "an
 COUNTS = alt.Axis(labelExpr="datum.value ? format(datum.value, '~s') : '0'", tickCount=5)
 PERCENT = alt.Axis(format="%", tickCount=6)
 UPRIGHT = alt.Axis(labelAngle=0)
-FREE = {"title": None, "scale": alt.Scale(zero=False)}  # of an axis that need not begin at 0
+FREE = {"title": None, "scale": alt.Scale(zero=False)}  # an axis that need not begin at 0
 PLACE = {
     "axis": alt.Axis(labels=False, ticks=False, grid=False, domain=False),
     "scale": alt.Scale(domain=[-1.05, 1.05]),
@@ -44,7 +44,7 @@ CONFIG = {
 class Figure(NamedTuple):
     """A chart with its rows; title and text: its caption; paper: the figure of a paper that it repeats.
 
-    axes: {channel: title}, where the chart has none of its own; changes: of the chart's first parameter
+    axes: {channel: title} for channels that the chart leaves untitled; changes: to the chart's first parameter
     """
 
     chart: str
@@ -77,14 +77,14 @@ def drawn(name, rows, axes=None, **changes):
     """The chart `name` with its rows inside (dict, Vega-Lite); axes, changes: as a `Figure` has them."""
     chart = copy.deepcopy(charts()[name]) | {"config": CONFIG}
     encodings = [each["encoding"] for each in (chart, *chart.get("layer", ())) if "encoding" in each]
-    if isinstance(chart["height"], dict):  # of so many pixels per line
+    if isinstance(chart["height"], dict):  # a number of pixels per line
         fields = {encodings[0][channel]["field"] for channel in ("y", "yOffset") if channel in encodings[0]}
         chart["height"] = chart["height"]["step"] * max(1, len({tuple(row[each] for each in fields) for row in rows}))
     for encoding in encodings:
         for axis in encoding.keys() & (axes or {}).keys():
             encoding[axis]["title"] = axes[axis]
         channel = encoding.get("color", {})
-        if legend := channel.get("legend"):  # only of what is there
+        if legend := channel.get("legend"):  # only values that the rows have
             there = {row.get(channel["field"]) for row in rows}
             legend |= {"values": [value for value in channel["scale"].get("domain", ()) if value in there]}
             channel["legend"] = {key: value for key, value in legend.items() if key != "values" or value}
@@ -94,7 +94,7 @@ def drawn(name, rows, axes=None, **changes):
 
 
 def chart(height, mark=None, **options):
-    """A chart as wide as its place, of one mark with its options, or without one: what layers share."""
+    """A chart as wide as its container, with one mark and its options; without a mark, the base that layers share."""
     whole = alt.Chart(alt.NamedData("values")).properties(width="container", height=height)
     return getattr(whole, f"mark_{mark}")(**options) if mark else whole
 
@@ -108,7 +108,7 @@ EPISODE, SYSTEM, NUMBER = tip("episode:O"), tip("label:N", "System"), tip("count
 
 
 def bars(step, names, values, *tooltip, **channels):
-    """A lying bar per name, `step` pixels each, in the order of the rows."""
+    """A horizontal bar per name, `step` pixels high, in the order of the rows."""
     options = {"color": channels.pop("fill")} if "fill" in channels else {}
     return chart(alt.Step(step), "bar", **options).encode(x=values, y=in_order(names), tooltip=tooltip, **channels)
 
@@ -148,7 +148,7 @@ def in_order(field, limit=260):
 
 
 def colour(field, title, colours=None, orient="top", **legend):
-    """A colour per value, those of {value: colour} or the ten, with a legend."""
+    """A colour per value, from `colours` ({value: colour}) or TEN, with a legend."""
     scale = {"domain": list(colours), "range": list(colours.values())} if colours else {"range": TEN}
     return alt.Color(field, title=title, scale=alt.Scale(**scale), legend=alt.Legend(orient=orient, **legend))
 
@@ -211,7 +211,7 @@ def systems():
 
 
 def episodes():
-    """A line per system over its episodes, from the checkpoint that it starts with; its name stands at the edge."""
+    """A line per system over its episodes, from the checkpoint that it starts with; its name is at the edge."""
     free = {"title": None, "scale": alt.Scale(zero=False, nice=False)}
     base = chart(250).encode(color=alt.Color("system:N", scale=alt.Scale(range=TEN), legend=None))
     scale = alt.Scale(zero=False, nice=False, padding=14)  # what lies far apart is drawn so
@@ -227,10 +227,10 @@ def episodes():
 
 
 def negatives_charts():
-    """Return the charts of pools and of what was mined; swings are of negatives that were in, out and in again, by the
-    episode of the first.
+    """Return the charts of pools and of mined negatives. Swings: negatives that were in, out and in again, by the first
+    of these three episodes.
 
-    The gaps are how far negatives lie below the positive, in shares of its score.
+    Gaps: how far negatives score below the positive, in shares of its score.
     """
     sources, percent = SOURCE_COLOURS, alt.Axis(format="%")
     near = {"near the positive before": ORANGE, "elsewhere": GREY}
@@ -302,7 +302,8 @@ def life():
 
 
 def scatter():
-    """The scores of two systems on every query; larger: several queries lie there, of which the first one is named."""
+    """The scores of two systems on every query. A larger dot is several queries; it names the first of them and
+    links to it."""
     base, axis = chart(320), {"scale": alt.Scale(nice=False, padding=14), "axis": alt.Axis(tickCount=6)}
     places = base.transform_aggregate(count="count()", first="argmin(at)", groupby=["a", "b"])
     places = places.transform_calculate(url="datum.first.url", queries="datum.first.id")
@@ -319,7 +320,7 @@ def scatter():
     return diagonal.encode(x="low:Q", y="low:Q", x2="high:Q", y2="high:Q") + points
 
 
-# ---- The charts of a paper's figures; nobody points at one, so they have no tooltips
+# ---- The charts of a paper's figures: without tooltips, because they are printed
 
 
 def paper_charts():

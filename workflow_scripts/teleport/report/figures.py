@@ -1,4 +1,4 @@
-"""The figures of published tables, from finished stages: a measure, hours, costs, a query's, an analysis'."""
+"""The figures of published tables, from finished stages: measures, hours, costs, single queries and analyses."""
 
 import inspect
 from itertools import chain
@@ -45,8 +45,8 @@ def hours(run, figure):
 
 
 def analysis(run, figure):
-    """A figure of the kind `analyses` from the facts of its stage; NAME from N: of the histogram's decades from N
-    on."""
+    """A figure of the kind `analyses` from the facts of its stage; "NAME from N": the sum over the histogram's decades
+    from N on."""
     name, _, lowest = figure.partition(" from ")
     analysis, fact = ANALYSES[name]
     facts = run[analysis][0].facts
@@ -56,8 +56,8 @@ def analysis(run, figure):
 
 
 def of_query(contrast, query, figure):
-    """A figure of the kind `queries` of a contrast stage; None for a query that it does not have, as a miniature
-    does."""
+    """A figure of the kind `queries` of a contrast stage; None for a query that the stage does not have, as in a
+    miniature."""
     column = OF_QUERY[figure]
     lines = pq.read_table(contrast.path("contrast.parquet"), columns=["query_id", column]).to_pylist()
     return next((float(line[column] or 0) for line in lines if line["query_id"] == query), None)
@@ -80,7 +80,7 @@ def index_gigabytes(index):
     return (written or index[0].facts["bytes"]) / 1e9
 
 
-# The costs of single stages (ANCE, Table 5): {figure of the kind `costs`: what it is of the Artefacts of each role}
+# The costs of single stages (ANCE, Table 5): {figure of the kind `costs`: function of the Artefacts of its roles}
 COSTS = {
     "encode seconds": lambda passages: seconds(passages[0]),
     "encode ms per passage": lambda passages: 1000 / passages[0].facts["texts_per_second"],

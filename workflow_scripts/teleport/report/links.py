@@ -1,4 +1,4 @@
-"""The life of an experiment as folders a person can walk: links to its stages, and an index of them (plan.tsv)."""
+"""The folders of experiments: links to their stages, and an index of these (plan.tsv)."""
 
 import os
 from pathlib import Path
@@ -35,8 +35,8 @@ def link_experiment(rows, folder):
     for link in targets:
         if link.exists() and not link.is_symlink():
             raise Refusal(f"{link} is not a link, but a link is needed there. Move it away and run again.")
-    # The experiment `marco` of a configuration without a name has the folder in which the configuration `marco` has its
-    # experiments. Snakemake has deleted the earlier plan.tsv of `folder` itself by now, so that cannot be asked.
+    # The experiment `marco` of an unnamed configuration has the folder in which the configuration `marco` keeps its
+    # experiments. Snakemake has deleted the earlier plan.tsv of `folder` itself by now, so it cannot be read.
     others = {index.parent for index in folder.rglob(INDEX)} - {folder}
     for link in stage_links(folder).keys() - targets.keys():
         if not others.intersection(link.parents):
@@ -71,7 +71,7 @@ def linked_stages(plan):
 
 
 def nearest(path, linked):
-    """A sentence on what there is, for a path that is not in `linked_stages`: the content of its deepest folder."""
+    """A sentence for a path that is not in `linked_stages`: the content of its deepest folder that is."""
     folder = next((parent for parent in Path(path).parents if str(parent) in linked), Path("results/experiments"))
     names = {Path(other).relative_to(folder).parts[0] for other in linked if folder in Path(other).parents}
     return f"{folder} has {', '.join(sorted(names))}."

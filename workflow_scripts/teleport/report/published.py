@@ -18,7 +18,7 @@ from teleport.settings.yaml_mapping import Locations, read_mapping
 
 FOLDER = Path(in_one_spelling(Path(__file__).parents[3] / "config/published"))
 KINDS = Literal["measures", "hours", "analyses", "costs", "queries"]
-# The figures of a kind that has several, by which a row, a column or a cell names its own.
+# The figures of each kind that has several; a row, a column or a cell names one of them.
 FIGURES = {
     "hours": "episode [1-9]|refresh|refreshes|training|overall",
     "analyses": "|".join(f"{name} from 1(0+)?" if name in DECADES else name for name in ANALYSES),
@@ -82,7 +82,8 @@ class Tolerance(Section):
     reason: str
 
     def of(self, queries, scale):
-        """The tolerance of a figure in its units; queries: that it is a mean of, None where it is no such mean."""
+        """The tolerance of a figure in its units; queries: how many it is a mean over (None: it is no mean over
+        queries)."""
         if self.queries is None:
             return self.value
         return self.value * scale * math.sqrt(self.queries / queries) if queries else 0.0
@@ -93,10 +94,10 @@ class Tolerance(Section):
 
 
 class Cell(NamedTuple):
-    """A figure of a table, and what row, column and table say of it together.
+    """A figure of a table, with what its row, column and table specify.
 
-    value: as printed (None: it is not); ours: what of ours stands beside it (None: it is only cited); figure: which one
-    of its kind (str or None)
+    value: as printed (None: it is not printed); ours: our stages for it (None: it is only cited); figure: which one of
+    its kind (str or None)
     """
 
     row: Row
@@ -170,12 +171,12 @@ def read_published(path):
     return validated(PublishedTable, read_mapping(path), (), Locations([path]))
 
 
-# ---- Which stages stand behind each line, decided from the plan alone
+# ---- The stages behind each line, decided from the plan alone
 
 
 def published_tables(plan):
     """{name: table} of the published tables of a plan, as published_table.py describes them. Raises Refusal for a wrong
-    file, and for two of one name."""
+    file, and for two tables of one name."""
     tables = {}
     for name in plan.config.published:
         path = published_path(name)
@@ -216,14 +217,14 @@ def stages_behind(table):
 
 
 def untrained(plan, tables):
-    """{name: table} of those of some published tables that have figures for which nothing is trained: of checkpoints
-    and runs from elsewhere."""
+    """{name: table} of the published `tables` that have figures and need no training: of checkpoints and runs from
+    elsewhere."""
     behind = {name: [plan.stages[stage] for stage in stages_behind(table)] for name, table in tables.items()}
     return {name: tables[name] for name, stages in behind.items() if stages and not any(map(needs_training, stages))}
 
 
 def can_fill(plan, cell):
-    """Whether the configuration has figures for a cell: it is the column's, and it evaluates the measure."""
+    """Whether the configuration can fill a cell: the column names it, and it evaluates the measure."""
     column, evaluation = cell.column, plan.config.evaluation
     if column.configuration is None or column.configuration != plan.config.name:
         return False
@@ -286,15 +287,15 @@ def scored_or_analysed(cell, runs, analyses):
 
 def timed(trajectory, figure):
     """The stages whose times a figure of the kind `hours` adds up: {"train": …} or {"refresh": …}, or both; None when
-    nothing of it is planned. figure: "episode 1", …: that episode's training; "refresh": what comes before a training,
-    per episode (the merge and all that it is made from); "refreshes": how often; "training"; "overall": all of them."""
+    none is planned. figure: "episode 1", …: that episode's training; "refresh": what comes before a training, per
+    episode (the merge and all that it is made from); "refreshes": how often; "training"; "overall": all of them."""
     if figure == "training" or figure.startswith("episode "):
         trains = [e.train for e in trajectory.episodes[1:] if figure in ("training", f"episode {e.number}")]
         return {"train": trains} if trains else None
     refresh = mining_stages(trajectory.pools) + trajectory.pools
     if figure != "overall":
         return {"refresh": refresh} if refresh else None
-    others = [stage for stage in mining_stages(trajectory.trains) if stage not in refresh]  # of a live search
+    others = [stage for stage in mining_stages(trajectory.trains) if stage not in refresh]  # for live search
     return {"refresh": refresh + others, "train": trajectory.trains} if trajectory.trains else None
 
 

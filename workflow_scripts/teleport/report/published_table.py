@@ -1,6 +1,6 @@
 """A paper's table with our figures beside its own, from whatever has been run.
 
-A table as the plan says it (published.py):
+A table, as the plan describes it (published.py):
 
     {"name": "ance-tele-table-3", "file": "config/published/ance-tele-table-3.yaml",
      "collections": {"marco": {"corpus": "corpus/KEY", "splits": {"dev": "split/KEY"}}},
@@ -63,8 +63,9 @@ def published_measures(specs, root):
 
 
 def make_lines(table, spec, stages):
-    """The lines of a table (`make_line`): those of its configurations, or all when they are none of the table's. Left
-    out: figures that the paper does not print, except for a system of ours of which no figure is published at all."""
+    """The lines of a table (`make_line`): those of its configurations, or all if no configuration of the table is
+    given. Figures that the paper does not print are left out, except for a system of ours with no published figure at
+    all."""
     planned = {(line["row"], line["column"]): line for line in spec["lines"]}
     here = any(column.configuration in spec["collections"] for column in table.columns)
     lines = []
@@ -114,14 +115,15 @@ def make_line(table, figure, planned, stages):
 
 
 def queries_of(column, runs, stages):
-    """How many queries, or questions with answers, a figure is the mean of; None without a finished run of such."""
+    """The number of queries, or questions with answers, that a figure is a mean over; None without a finished run of
+    them."""
     name = next((names[0] for run in runs for names in run.values() if stages.finished(names[0])), None)
     facts = stages.facts(name) if name else {}
     return facts.get("num_questions" if (column.measure or "").startswith("Cov@") else "num_queries")
 
 
 def own_decimals(value):
-    """How many decimals a figure is printed with at least: 0.09 → 2, 38 → 0."""
+    """The fewest decimals that show a figure in full: 0.09 → 2, 38 → 0."""
     text = f"{value:.10f}".rstrip("0") if value is not None else ""
     return len(text.partition(".")[2])
 
@@ -132,10 +134,9 @@ def difference(published, ours, decimals):
 
 
 def verdict(published, ours, decimals, tolerance):
-    """Return the verdict that a line shows: "exact" when ours, rounded as printed, is the published figure; "within
-    tolerance", or "off (above)" and "off (below)", by the difference of the same rounded figures; "not run" without a
-    figure of ours, "no published figure" with one but nothing to compare it with. Too good is off as much as too bad
-    is.
+    """Return the verdict of a line: "exact" when ours, rounded as printed, is the published figure; "within tolerance",
+    "off (above)" or "off (below)", by the difference of the rounded figures; "not run" without a figure of ours, "no
+    published figure" when there is nothing to compare ours with. A figure that is too good is off, too.
     """
     if ours is None:
         return "not run"
@@ -149,7 +150,7 @@ def verdict(published, ours, decimals, tolerance):
 
 def figure_cells(line):
     """The figures of a line as text by column, with the decimals of the figure. Ours has its deviation over seeds, and
-    how many of the planned seeds it is of when that is not all."""
+    the number of seeds if not all planned ones are finished."""
     form = f".{line['decimals']}f"
     partial = 0 < line["seeds"] < line["planned seeds"]
     seeds = f" ({line['seeds']} of {line['planned seeds']} seeds)" if partial else ""
@@ -163,8 +164,8 @@ def figure_cells(line):
 
 def paper_shape(lines, texts):
     """The lines of a table (frame of `make_line`) in the paper's shape: a row per system, a column per figure (frame),
-    and Group when a row has one; texts: their `figure_cells`. A system as its makers gave it has a row of its own
-    below, where it was evaluated here."""
+    and Group when a row has one; texts: their `figure_cells`. A released checkpoint that was evaluated here has a row
+    of its own below its system."""
     published = texts["published"].where(lines["published"].notna(), NONE)
     beside = published.where(lines["verdict"] == "cited", published + " / " + texts["ours"])
     rows, lines = [], lines.assign(beside=beside, theirs=texts["released checkpoint"], group=lines["group"].fillna(""))
@@ -179,7 +180,7 @@ def paper_shape(lines, texts):
             rows.append({"Group": group, "System": f"{system} (released checkpoint)"} | released | {HERE: "evaluated"})
     frame = pd.DataFrame(rows).fillna(NONE)
     groups = ["Group"] if frame["Group"].any() else []
-    frame["Group"] = frame["Group"].where(frame["Group"] != frame["Group"].shift(), "")  # said once
+    frame["Group"] = frame["Group"].where(frame["Group"] != frame["Group"].shift(), "")  # only in a group's first row
     return frame[[*groups, "System", *lines["figure"].unique(), HERE]]
 
 
@@ -199,7 +200,7 @@ def footer(table, spec, lines, stages):
         notes.append(SEVERAL_SEEDS)
     if any(row.released for row in table.rows):
         notes.append("Released checkpoint: the authors' checkpoint under our evaluation.")
-    ran = lines[lines[["ours", "released"]].notna().any(axis=1)]  # on what: a toy must not be mistaken for the paper's
+    ran = lines[lines[["ours", "released"]].notna().any(axis=1)]  # names the collection: a toy is not the paper's
     names = [name for name in spec["collections"] if name in set(ran["configuration"])]
     notes += [on_collection(name, spec, lines, stages) for name in names]
     timed = any(cell.kind in ("hours", "costs") for cell in table.cells.values())
@@ -217,7 +218,8 @@ def on_collection(name, spec, lines, stages):
 
 
 def count_verdicts(lines):
-    """How many of the lines that something here repeats were run, and with which verdict; how many are only cited."""
+    """A sentence: how many of the lines that something here repeats were run, with which verdicts, and how many are
+    only cited."""
     counts = Counter(lines.loc[lines["ours"].notna(), "verdict"])
     ran, cited = sum(counts.values()), sum(lines["verdict"] == "cited")
     if cited == len(lines):

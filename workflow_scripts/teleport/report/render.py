@@ -22,8 +22,8 @@ SHRINK = "\\resizebox{\\ifdim\\width>\\linewidth\\linewidth\\else\\width\\fi}{!}
 
 class Printed(NamedTuple):
     """A table ready to be printed. name: of its files and of its label in LaTeX; frame: text cells, **bold** between
-    two pairs of stars; notes: sentences below the table; wide: in LaTeX it spans both columns of a page, and shrinks
-    where it is wider; verdicts: lines above the table, which LaTeX has none of."""
+    two pairs of stars; notes: sentences below the table; wide: in LaTeX it spans both columns of a page, and shrinks if
+    it is wider; verdicts: lines above the table, left out in LaTeX."""
 
     name: str
     title: str
@@ -35,7 +35,7 @@ class Printed(NamedTuple):
 
 def write_forms(table, figures, folder, paper=None, **frames):
     """Write NAME.md and NAME.tex of a `Printed` table, and NAME.csv of its `figures` (DataFrame), to a folder. paper:
-    the `Printed` table of NAME.tex, where that is another one; frames: what NAME.KEY.csv has (DataFrame)."""
+    another `Printed` table for NAME.tex; frames: {KEY: the content of NAME.KEY.csv (DataFrame)}."""
     forms = {"csv": csv_text(figures), "md": markdown(table), "tex": latex(paper or table)}
     forms |= {f"{key}.csv": csv_text(frame) for key, frame in frames.items()}
     for suffix, text in forms.items():
@@ -51,7 +51,7 @@ def cell(mean, deviation, form, bold=False, mark=""):
 
 
 def shortened(text, most):
-    """How a text begins, on one line: at most so many characters, cut between words where it has several."""
+    """The beginning of a text, on one line: at most `most` characters, cut between words if it has several."""
     text = " ".join(text.split())
     if len(text) <= most:
         return text

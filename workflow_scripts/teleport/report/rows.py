@@ -30,7 +30,7 @@ def label_of(plan, name):
 
 
 def named(value):
-    """Plain values with the name of each `Stage` in its place; tuples become lists."""
+    """`value` with each `Stage` replaced by its name; tuples become lists."""
     if isinstance(value, Stage):
         return value.name
     if isinstance(value, dict):
@@ -40,7 +40,7 @@ def named(value):
 
 @cache
 def needs_training(stage):
-    """Whether a stage is a training, or reads what one made."""
+    """Whether a stage is a training or was made from one."""
     return stage.kind == "train" or any(map(needs_training, stage.inputs.values()))
 
 
@@ -57,13 +57,13 @@ def single_row(plan, name, runs, label=None):
 
 
 def checkpoint_row(plan, name, episode, system):
-    """A row for the checkpoint after `episode` of an experiment: evaluations, and analyses, of every seed. `selected`
-    are the trainings of which a dev set has selected the step, `relabelled` the pools of an episode whose negatives
-    were judged; "of" says in messages whose row it is."""
+    """A row for the checkpoint after `episode` of an experiment: evaluations, and analyses, of every seed. `selected`:
+    the trainings whose step a dev set has selected; `relabelled`: the pools of the episode whose negatives were judged;
+    "of": whose row it is, for messages."""
     trajectories = plan.trajectories[name]
     seeds = [trajectory.episodes[episode] for trajectory in trajectories]
     checkpoints = {of_seed.checkpoint.stage.name: of_seed.checkpoint.stage for of_seed in seeds}
-    seeded = len(checkpoints) > 1 or any(map(needs_training, checkpoints.values()))  # else one, whatever the seed
+    seeded = len(checkpoints) > 1 or any(map(needs_training, checkpoints.values()))  # else all seeds share one
     seeds = seeds if seeded else seeds[:1]
     row = {"system": system, "episode": episode, "of": f"that of {name}"}
     row["seeds"] = [trajectory.seed for trajectory in trajectories if seeded]
@@ -78,8 +78,8 @@ def checkpoint_row(plan, name, episode, system):
 
 def main_rows(plan):
     """BM25, zero-shot, every experiment of the configuration after every episode, and systems from elsewhere. Zero-shot
-    is a row per distinct pretrained encoder, searched as the configuration says: what is searched with another index
-    would be the same system once more."""
+    is one row per distinct pretrained encoder, searched with the configuration's index. With another index it would be
+    the same system again."""
     rows, zero_shot = [single_row(plan, "BM25", plan.bm25_runs)] if plan.bm25_runs else [], {}
     names = list(plan.config.experiments) or [name for name in plan.experiments if name not in plan.config.external]
     for name in names:
@@ -101,8 +101,8 @@ def main_rows(plan):
 
 
 def ablation_rows(plan, table):
-    """An ablation's experiments after their last episode or every one; before them BM25 and those of other tables, if
-    asked."""
+    """An ablation's experiments after their last episode or every one; before them, if configured, BM25 and experiments
+    of other tables."""
     ablation, rows = plan.config.ablations[table], []
     if ablation.bm25 and not plan.bm25_runs:
         raise Refusal(f"ablations.{table}.bm25: the configuration has `bm25: null`. Remove one of them.")
@@ -221,11 +221,11 @@ def analysis_tables(plan):
 
 
 def system_columns(trajectories, wanted):
-    """{column: what it says} of the columns `wanted` of an experiment, from its `Trajectory` per seed (none: BM25).
+    """{column: value} of the columns `wanted` of an experiment, from its `Trajectory` per seed (none: BM25).
 
-    "seconds" is a list per seed of what `cost_stages` gives. "index" is what evaluation searches: its name,
-    the stage that knows its size, and the one that knows its recall. "gap" is the last train stage whose negatives a
-    checkpoint has mined, None without one. None, or no list, where nothing was trained; of BM25 there is no index.
+    "seconds" is a list per seed of what `cost_stages` gives. "index" is what evaluation searches: its name, the stage
+    with its size, and the stage with its recall. "gap" is the last train stage with negatives that a checkpoint mined,
+    None without one. Values are None, 0 or [] where nothing was trained; BM25 has no index.
     """
     trained = [trajectory for trajectory in trajectories if trajectory.trains]
     last = trained[0] if trained else None
@@ -286,9 +286,9 @@ def cost_stages(trains):
 
 
 def mining_stages(stages):
-    """The stages whose results become the negatives of `stages`, each once: merges, retrievals, vectors, indexes; not a
-    pool of an earlier episode, nor a checkpoint: another refresh, or training, made those. Nor what dev queries are
-    ranked among."""
+    """The stages whose results become the negatives of `stages`, each once: merges, retrievals, vectors, indexes. Pools
+    of earlier episodes and checkpoints are left out, because another refresh or training made them. So are the passages
+    that dev queries are ranked among."""
     mining, unread = {}, list(stages)
     while unread:
         inputs = unread.pop().inputs.items()

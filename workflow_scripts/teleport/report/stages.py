@@ -96,8 +96,8 @@ class Reader(Stages):
         return np.load(artefact.path(file), mmap_mode="r") if there else None
 
     def scorer(self, queries, passages, split="train"):
-        """The `PairScorer` of the queries of a split and all passages, by two encode stages; None without all vectors,
-        and where passages have several."""
+        """The `PairScorer` of the queries of a split and all passages, by two encode stages; None if vectors are
+        missing, or if passages have several."""
         of_queries, of_passages = self.vectors(queries, f"queries.{split}.npy"), self.vectors(passages, "passages.npy")
         there = of_queries is not None and of_passages is not None
         whole = there and len(of_passages) == self.facts(self.corpus)["num_passages"]
@@ -143,7 +143,7 @@ def collection_text(facts, *counts):
 def trace_figures(rows, stages):
     """One line per system, episode, split and seed of a table's rows (DataFrame with SOURCES, text): `stage` is the
     evaluation, `run` and `checkpoint` the folders of its search and of the encoder of its queries (BM25: empty); `code`
-    and `git_commit` its own; `seed` that of the encoder's training (empty when nothing was trained)."""
+    and `git_commit` are the evaluation's; `seed` is that of the encoder's training (empty when nothing was trained)."""
     lines = []
     evaluated = [(row, split, name) for row in rows for split, names in row["runs"].items() for name in names]
     for row, split, stage in evaluated:
@@ -154,7 +154,7 @@ def trace_figures(rows, stages):
         folders = [str(STAGES / name) if name else "" for name in (stage, run, checkpoint)]
         code = [provenance.get("code", ""), provenance.get("git_commit") or ""]
         lines.append([row["system"], row["episode"], split, "" if seed is None else seed, stage, *folders, *code])
-    import pandas as pd  # here: whoever plans loads this module too
+    import pandas as pd  # here: planning loads this module, too
 
     return pd.DataFrame(lines, columns=SOURCES)
 

@@ -1,6 +1,6 @@
 """Tables: a row per system and episode, a column per measure, from the scores of single queries.
 
-A table as the plan says it (rows.py):
+A table, as the plan describes it (rows.py):
 
     {"name": "main", "title": "...", "collection": {"corpus": "corpus/KEY", "splits": {"test": "split/KEY"}},
      "splits": ["test"], "measures": {"test": ["RR@10"]}, "columns": ["negatives", "episodes", "seconds"],
@@ -9,14 +9,13 @@ A table as the plan says it (rows.py):
                "cost": [{"mining": ["merge/KEY", ...], "training": ["train/KEY", ...]}, one per seed],
                "columns": {"negatives": "query 60", "episodes": 3}}]}
 
-`reranked` may be there too, measures of re-ranked candidates by split; a row has them as "SPLIT (re-ranked)" in `runs`.
+Optional: `reranked`, measures of re-ranked candidates by split; a row has them as "SPLIT (re-ranked)" in `runs`.
 `out_of_domain`: {"squad": {"file": "config/squad.yaml", "corpus": "corpus/KEY", "measures": {"test-of-squad":
 ["RR@10"]}, "trained": [systems that were trained on it, too]}}; a row may have "test-of-squad" in `runs`.
-`cost` are the stages that mined and trained. `columns` are what the table says of a system besides its measures.
-`significance` null leaves the test out; as in the configuration, "baseline" may have a label, or several, for each
-mark, "test" and "level" a value for each split; `"by_episode": true` compares episode by episode. `seeds` are empty
-where nothing was trained. A row may have no figures of some splits: the run of an external system need not cover all of
-them.
+`cost`: the stages that mined and trained. `columns`: facts about a system besides its measures. With `significance`
+null nothing is tested; as in the configuration, "baseline" may have a label, or several, for each mark, "test" and
+"level" a value for each split; `"by_episode": true` compares episode by episode. `seeds` is empty if nothing was
+trained. A row may have no figures for some splits: the run of an external system need not cover all.
 """
 
 from itertools import chain
@@ -110,7 +109,7 @@ def verdicts_with_costs(spec, table, stages):
 
 
 def few_queries_text(queries, level):
-    """Return the sentences (list) about verdicts by so many queries at a level; none if these are enough."""
+    """Return warnings (list of sentences) if verdicts at a level rest on too few `queries`; [] if these are enough."""
     if queries >= FEW_QUERIES:
         return []
     said = [
@@ -124,7 +123,7 @@ def few_queries_text(queries, level):
 
 
 def cost_of(row, stages):
-    """Return the `mean_cost` of a row; None if nothing was trained, or if a stage is not there (any more)."""
+    """Return the `mean_cost` of a row; None if nothing was trained, or if a stage is missing."""
     cost = row.get("cost")
     return mean_cost(cost, stages) if cost and all(map(stages.finished, cost_names(cost))) else None
 
@@ -149,7 +148,7 @@ def seconds_text(number):
 
 
 def make_table(spec, stages):
-    """The `Table` of a specification. stages: `figures.Stages`"""
+    """The `Table` of a specification. stages: `stages.Stages`"""
     rows = pd.DataFrame([describe(row, spec["columns"], stages) for row in spec["rows"]])
     by_seed, tested, pairs, measured = [{} for _ in spec["rows"]], {}, [], {}
     firsts = {split: names[0] for split, names in spec["measures"].items() if names}
@@ -183,7 +182,7 @@ def measure_of(scores):
 
 
 def half_width(values, errors):
-    """Half the width of an interval of so many standard errors around a mean; None of a single value."""
+    """Half the width of an interval of `errors` standard errors around a mean; None for a single value."""
     return float(errors * values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else None
 
 
@@ -202,9 +201,9 @@ def over_seeds(rows, names):
 
 
 def describe(row, names, stages):
-    """Return what a table says about a row besides its measures, {column: text}; names: those of `system_columns` that
-    it has. "seconds": mean over seeds, NaN where none were spent; "gap": from the first to the last step, as text;
-    "index": with its size, and its recall where it is not exact; "step": that which a dev set has selected, of each
+    """Return what a table shows of a row besides its measures, {column: text}; names: the columns of `system_columns`
+    that it has. "seconds": mean over seeds, NaN where none were spent; "gap": from the first to the last step, as text;
+    "index": with its size, and its recall if it is not exact; "step": the one that a dev set selected, for each
     seed."""
     cells = {name: row["columns"][name] for name in names}
     if cells.get("step"):
@@ -239,7 +238,7 @@ def columns(spec):
 
 
 def tested_splits(spec):
-    """The splits whose columns are tested, once or more each (list)."""
+    """The splits whose columns are tested, some more than once (list)."""
     return [split.removesuffix(RERANKED) for split, _ in columns(spec).values()]
 
 
@@ -259,7 +258,7 @@ def p_suffix(mark, marks):
 
 
 def row_cells(rows):
-    """Return what a table says about its rows, as text; the number of episodes takes the place of the row's own
+    """Return what a table shows of its rows, as text; the number of episodes, if it is a column, replaces the row's
     episode."""
     texts = rows.drop(columns="episode") if "episodes" in rows else rows
     if "seconds" in texts:
@@ -268,11 +267,12 @@ def row_cells(rows):
 
 
 def measure_cells(spec, table):
-    """The measures' columns as text: "0.505", with " ± 0.003" over several seeds and its marks, such as "†"; the best
-    of each, as printed, **bold**: of errors (`Errors@k`) the lowest, of a hole rate (`Hole@k`), no quality, none."""
+    """The measures' columns as text: "0.505", with " ± 0.003" over several seeds and its marks, such as "†". The best
+    printed value of a column is **bold**: the lowest of errors (`Errors@k`), none of a hole rate (`Hole@k`), which is
+    no quality."""
     cells = {}
     for name, (split, _) in columns(spec).items():
-        means = table.means[name].map("{:.3f}".format, na_action="ignore").astype(float)  # pandas' own rounds otherwise
+        means = table.means[name].map("{:.3f}".format, na_action="ignore").astype(float)  # pandas' round differs
         best = None if "Hole@" in name else means.min() if "Errors@" in name else means.max()
         marks = marks_of(table, name, spec["significance"], split.removesuffix(RERANKED))
         figures = zip(means, table.deviations[name], marks, strict=True)

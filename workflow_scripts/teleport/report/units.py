@@ -1,10 +1,10 @@
-"""Times and sizes as a person says them."""
+"""Times and sizes as text for people."""
 
 UNITS = ("bytes", "kB", "MB", "GB", "TB")
 
 
 def duration(seconds, decimals=0):
-    """Seconds as text: "40 s", "12 min", "3 h 05 min"; below 10 s with so many decimals; – for None."""
+    """Seconds as text: "40 s", "12 min", "3 h 05 min"; below 10 s with `decimals` decimals; – for None."""
     if seconds is None:
         return "–"
     if seconds < 90:

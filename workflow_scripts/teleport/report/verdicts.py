@@ -10,9 +10,9 @@ from teleport.seed import derive_seed
 
 SEED = 42  # of the tests: rows have seeds of their own, or none
 MARK = "†"  # of a table with one baseline
-PRINTED = {"*": "∗"}  # a star that is none of Markdown's
+PRINTED = {"*": "∗"}  # a star that is no Markdown
 MOST_SWAPS = 2e8  # that all permutation tests of a table's pairs may draw; with more, the t-test takes their place
-USUAL = {"test": "permutation", "resamples": 9999, "level": 0.05}  # of a table that tests nothing itself
+USUAL = {"test": "permutation", "resamples": 9999, "level": 0.05}  # for a table that sets no test
 PAIRS = ["column", "a", "b", "difference", "p", "method", "checkpoints", "won", "lost"]
 
 
@@ -34,8 +34,8 @@ def level_of(significance, split):
 
 
 def compared_rows(rows, significance, labels):
-    """{index of a row: [indices of the baseline rows `labels`]}. A baseline is the last episode of the system called
-    so; with `by_episode`, the same episode where it has that."""
+    """{index of a row: [indices of the baseline rows `labels`]}. A baseline is the last episode of the system with that
+    label; with `by_episode`, the same episode if it has one."""
     against = {i: [] for i in range(len(rows))}
     for label in labels:
         episodes = {row["episode"]: i for i, row in enumerate(rows) if row["system"] == label}
@@ -110,8 +110,8 @@ def labels_of(rows):
 
 
 def pairs_of_rows(rows, scores, significance, column, split):
-    """A line (DataFrame of PAIRS) per pair of rows: row b less row a, the earlier one, with a p of its own, which
-    nothing corrects. scores: {index of a row: frame of queries x runs}"""
+    """A line (DataFrame of PAIRS) per pair of rows: row b less row a, the earlier one, with its uncorrected p. scores:
+    {index of a row: frame of queries x runs}"""
     test, pairs = significance or USUAL, list(combinations(sorted(scores), 2))
     method, queries = of_split(test["test"], split, "permutation"), len(next(iter(scores.values()), ()))
     if len(pairs) * queries * test["resamples"] > MOST_SWAPS:
@@ -123,7 +123,7 @@ def pairs_of_rows(rows, scores, significance, column, split):
         names = (f"{rows[i]['system']} {rows[i]['episode']}" for i in (a, b))
         found = compare(ours, theirs, method, test["resamples"], derive_seed(SEED, "pair", *names, column))
         lines.append([column, a, b, round(found.difference, 9) + 0.0, *found[1:]])
-    import pandas as pd  # here: whoever plans loads this module too
+    import pandas as pd  # here: planning loads this module, too
 
     return pd.DataFrame(lines, columns=PAIRS)
 
@@ -167,7 +167,7 @@ def comparison_text(rows, i, j, gain, p, level):
 
 
 def better(column):
-    """1 where the larger mean of a column is the better one, -1 of errors, 0 of a hole rate, which is no quality."""
+    """1 if the larger mean of a column is better, -1 for errors, 0 for a hole rate, which is no quality."""
     return 0 if "Hole@" in column else -1 if "Errors@" in column else 1
 
 
@@ -178,5 +178,6 @@ def figure(value, sign=""):
 
 
 def p_text(p):
-    """A p-value as text, with two digits: ".82", ".0006", "2e-05"; below what a float tells of it, "under 1e-16"."""
+    """A p-value as text, with two digits: ".82", ".0006", "2e-05"; "under 1e-16" where a float is not precise
+    enough."""
     return "under 1e-16" if p < 1e-16 else f"{p:.2g}".removeprefix("0")

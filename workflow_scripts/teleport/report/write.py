@@ -30,7 +30,7 @@ def planned_tables(plan):
 
 def write_tables(plan, root=Path("."), kinds=tuple(FORMS)):
     """Write the tables of some kinds below `root`, by default all. A published table shows what is finished."""
-    from teleport.report.analyses import write_analyses  # here: who plans needs no pandas
+    from teleport.report.analyses import write_analyses  # here: planning needs no pandas
     from teleport.report.published_table import write_published
     from teleport.report.table import write_table
 

@@ -1,4 +1,4 @@
-"""A finished stage as its readers see it: manifest, and files that are checked against it."""
+"""A finished stage for its readers: its manifest, and its files, which are checked against it."""
 
 import hashlib
 import json
@@ -13,20 +13,20 @@ from teleport.running.files import read_saved, sha256_file, sync, write_json
 STAGES = Path("results/stages")
 STAGE = re.compile("[a-z][a-z0-9_]*/[0-9a-f]{12}")  # the name of a stage, its folder below STAGES
 MANIFEST, DELETED = "manifest.json", "deleted.json"
-SPEC = "stage.json"  # beside the manifest: what the plan says of the stage, which its job reads
+SPEC = "stage.json"  # beside the manifest: the planned stage, which its job reads
 HISTORY, PROGRESS = "history.log", "progress.json"  # in a resume folder: a line per attempt; the last report
-# Larger files are hashed by `teleport verify` alone: hashing an index of 27 GB at every use would outlast the search.
+# Only `teleport verify` hashes larger files: hashing an index of 27 GB at every use would take longer than the search.
 ALWAYS_HASHED_BYTES = 64 * 2**20
 
 
 def other_than_stages(names):
-    """Return the first of some names in a list of stages that is no stage's, as text; None if all are."""
+    """Return, as text, the first name in a list of stages that is not a stage's; None if all are."""
     return next((f"names the stage {name[:40]!r}" for name in names if not STAGE.fullmatch(name)), None)
 
 
 def read_manifest(folder, missing, remedy):
-    """The manifest in a folder (dict); `missing` says why there is none. Those of shards have no digest of their
-    content, nor have old ones."""
+    """The manifest in a folder (dict); `missing` says why there is none. Manifests of shards, and old ones, have no
+    digest of their content."""
     path = folder / MANIFEST
     if not path.is_file():  # or a pipe, at which a reader would wait
         raise Refusal(f"{path} is missing: {missing}")
@@ -34,7 +34,7 @@ def read_manifest(folder, missing, remedy):
 
 
 def parse_manifest(content, path, remedy):
-    """The manifest (dict) in bytes from a path."""
+    """The manifest (dict) in bytes read from a path."""
     try:
         manifest = json.loads(content.decode("utf-8"))
     except (ValueError, RecursionError) as error:  # ValueError: no JSON, or not in UTF-8
@@ -45,19 +45,20 @@ def parse_manifest(content, path, remedy):
 
 
 def content_digest(manifest):
-    """The SHA-256 (hex) of all that a manifest says but this digest itself."""
+    """The SHA-256 (hex) of all of a manifest but this digest itself."""
     content = {name: value for name, value in manifest.items() if name != "sha256"}
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def signed(manifest):
-    """A manifest (dict) with its `content_digest`, by which an edit of it is noticed as a file's would be."""
+    """A manifest (dict) with its `content_digest`, which reveals an edit of it as a file's digest does."""
     as_read = json.loads(json.dumps(manifest))
     return as_read | {"sha256": content_digest(as_read)}
 
 
 def remake(kind, key):
-    """The sentence that says how a finished stage is made again. Snakemake does not miss what only stages have read."""
+    """A sentence on how to rerun a finished stage. Snakemake does not notice if files that only stages read are
+    missing."""
     manifest = STAGES / kind / key / MANIFEST
     return f"Run the workflow again with --forcerun {manifest}: this stage and all that follow then rerun."
 
@@ -65,14 +66,14 @@ def remake(kind, key):
 def is_finished(name, root=Path(".")):
     """Whether the stage called `name` ("kind/key") is finished; root: the folder that holds results/."""
     try:
-        os.stat(f"{root}/{STAGES}/{name}/{MANIFEST}")  # a plan of thousands of stages asks often, and a Path is slow
+        os.stat(f"{root}/{STAGES}/{name}/{MANIFEST}")  # called for each of thousands of stages, and a Path is slow
     except (FileNotFoundError, NotADirectoryError):
         return False
     return True
 
 
 class Artefact:
-    """A finished stage, for its readers; refused where the manifest is missing, torn or another stage's."""
+    """A finished stage, for its readers. Raises Refusal if the manifest is missing, torn or another stage's."""
 
     def __init__(self, folder):
         self.folder = Path(folder)
@@ -88,8 +89,8 @@ class Artefact:
         return self.manifest["facts"]
 
     def path(self, name, full=False):
-        """The path of file or folder `name` of this artefact, after comparing sizes with the manifest, and SHA-256
-        up to 64 MiB or, with `full`, always."""
+        """The path of file or folder `name` of this artefact, after comparing sizes with the manifest, and SHA-256 for
+        files up to 64 MiB or, with `full`, for all."""
         files = self.manifest["files"]
         listed = [file for file in files if file == name or file.startswith(name + "/")]
         if not listed:
@@ -102,20 +103,20 @@ class Artefact:
 
     @cached_property
     def deleted(self):
-        """Whether `delete_files` has deleted the files since the stage was made, for the last time."""
+        """Whether `delete_files` has deleted the files of this manifest, and not of an earlier one."""
         return read_saved(self.folder / DELETED).get("manifest") == content_digest(self.manifest)
 
     def is_deleted(self, file):
-        """Whether a file of the manifest is not there because it was deleted."""
+        """Whether a file of the manifest is missing because it was deleted."""
         return self.deleted and not (self.folder / file).exists()
 
     @property
     def bytes(self):
-        """The size of its files by the manifest, but for those that were deleted."""
+        """The size of its files by the manifest, without deleted ones."""
         return sum(file["bytes"] for name, file in self.manifest["files"].items() if not self.is_deleted(name))
 
     def delete_files(self):
-        """Delete all files of the artefact but the manifest; which they were is written down first (keep_vectors)."""
+        """Delete all files of the artefact but the manifest, after recording their names (keep_vectors)."""
         files = sorted(self.manifest["files"])
         write_json(self.folder / DELETED, {"files": files, "manifest": content_digest(self.manifest)})
         for file in files:
@@ -135,8 +136,8 @@ class Artefact:
 
 
 def file_entry(path):
-    """Return the entry of a file in a manifest: `{bytes, sha256}`. The file is on the disk by then, even if the power
-    is cut."""
+    """Return a file's entry in a manifest: `{bytes, sha256}`. By then the file is on the disk, even if the power
+    fails."""
     sync(path)
     return {"bytes": path.stat().st_size, "sha256": sha256_file(path)}
 

@@ -1,4 +1,4 @@
-"""Arrays that are filled block of rows by block of rows, and that a killed stage goes on filling where it was."""
+"""Arrays that are filled in blocks of rows; a killed stage continues after its last saved block."""
 
 import os
 import time
@@ -11,9 +11,11 @@ from teleport.running.files import read_saved, write_json
 
 
 class RowBlocks:
-    """Arrays of equally many rows in a resume folder, as .npy files, with a JSON file that says which rows are done.
+    """Arrays with the same number of rows in a resume folder, as .npy files, with a JSON file that says which rows are
+    done.
 
-    Blocks are fixed by `rows` and `block_rows` alone, never by where a run was killed: all runs compute with the same.
+    Blocks depend on `rows` and `block_rows` alone, never on where a run was killed, so all runs compute the same
+    blocks.
 
         blocks = RowBlocks(job, {"passages.npy": (np.float32, (n, dim))}, block_rows=1024)
         for start, stop in blocks:
@@ -21,9 +23,9 @@ class RowBlocks:
             blocks.totals["texts"] += stop - start
         blocks.publish()
 
-    arrays: {name of the output: (dtype, shape)}, of as many rows each; made: what else must be the same for rows to be
-    kept (plain JSON), such as the precision they are computed in; totals: a Counter that is saved with the rows;
-    notes: a dict of plain JSON that is, too
+    arrays: {name of the output: (dtype, shape)}, each with the same number of rows; made: what else must be the same
+    for rows to be kept (plain JSON), such as the precision they are computed in; totals: a Counter that is saved with
+    the rows; notes: a dict of plain JSON, saved too
     """
 
     def __init__(self, job, arrays, block_rows, made=None):
@@ -47,8 +49,8 @@ class RowBlocks:
         return self.arrays[name]
 
     def __iter__(self):
-        """Yield (start, stop) of every block that no earlier run has finished; done when the next one is asked for, and
-        saved every `job.save_every` seconds."""
+        """Yield (start, stop) of every block that no earlier run has finished. A block is done when the next is
+        requested; the rows are saved every `job.save_every` seconds."""
         saved = time.monotonic()
         for start in range(self.done, self.rows, self.block_rows):
             stop = min(start + self.block_rows, self.rows)
@@ -61,24 +63,25 @@ class RowBlocks:
         self.save()
 
     def reserve(self, start, stop):
-        """Take the disk's room for rows `start` to `stop`: where a memory map finds none, a signal ends the process."""
+        """Allocate disk space for rows `start` to `stop`: a memory map without space would end the process by a
+        signal."""
         for name, array in self.arrays.items():
             row = array.nbytes // self.rows
             with open(self.job.resume / name, "r+b") as file:
                 os.posix_fallocate(file.fileno(), array.offset + start * row, (stop - start) * row)
 
     def beside(self, write):
-        """Have a thread write the rows of the last block (a function without arguments) beside what makes the next."""
+        """Have a thread run `write`, which writes the rows of the last block, while the next block is computed."""
         self.wait()
         self.writing = self.thread.submit(write)
 
     def wait(self):
-        """Wait until all rows are written; raises what the thread has met."""
+        """Wait until all rows are written; raises the thread's exception."""
         if self.writing:
             self.writing.result()
 
     def save(self):
-        """Put the rows on disk, and only then what says so."""
+        """Write the rows to disk, and only then the file that says which are done."""
         self.wait()
         for array in self.arrays.values():
             array.flush()
@@ -86,7 +89,8 @@ class RowBlocks:
         write_json(self.counter, state)
 
     def publish(self):
-        """Make the finished files outputs of the job; links in the resume folder outlive a kill before the manifest."""
+        """Make the finished files outputs of the job. The links in the resume folder survive a kill before the
+        manifest."""
         for name in self.names:
             output = self.job.output(name)
             try:

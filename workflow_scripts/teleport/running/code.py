@@ -1,10 +1,10 @@
 """The code that computes a stage's result: the digest of its modules and of all library modules that they import.
 
-Snakemake tracks it as a parameter. It is taken from a normal form of the source that is the same on every Python,
-without what only a person reads: comments, docstrings, descriptions of settings, sentences of refusals and of the log.
-So an edit reruns the stages that depend on the module; a comment, a touch or a checkout reruns none. The modules of a
-stage are that of its kind and those that the plan chose by name, such as a loss. The package `teleport.running`, which
-only runs stages, counts for none of them. The model card's template is no module: no stage reads that file.
+Snakemake tracks it as a parameter. It is taken from a normal form of the source that is the same on every Python and
+leaves out text that only a person reads: comments, docstrings, descriptions of settings, sentences of refusals and of
+the log. So an edit reruns the stages that depend on the module; a comment, a touch or a checkout reruns none. The
+modules of a stage are the module of its kind and those that the plan chose by name, such as a loss. The package
+`teleport.running`, which only runs stages, is not counted. Neither is the model card's template, which no stage reads.
 """
 
 import ast
@@ -22,8 +22,8 @@ from teleport.settings.registry import registered_modules
 LIBRARY = Path(__file__).parents[1]  # workflow_scripts/teleport
 RUNNER = LIBRARY.parent / "run_stage.py"
 RUNNING = LIBRARY / "running"
-# The form of artefacts and manifests, which `teleport.running` writes. Raise it by hand when that form changes: then
-# every stage is made again.
+# The format of artefacts and manifests, which `teleport.running` writes. Raise it by hand when the format changes: then
+# every stage reruns.
 FORMAT = 1
 # The modules of the rules in rules/tables.smk.
 REPORTS = (
@@ -34,8 +34,8 @@ REPORTS = (
 )
 
 
-# Calls whose arguments a person reads, and no stage: what refuses, warns or logs. An edit of a sentence in the trainer
-# must not train again. The whole name of what is called, or its last part.
+# Calls whose arguments only a person reads: they refuse, warn or log. An edited sentence in the trainer must not train
+# again. Each entry is the full name of the called function, or its last part.
 SPOKEN = {"Refusal", "ValueError", "Remedy", "wrong_row", "wrong", "refuse", "refusing", "warn_once"}
 SPOKEN |= {"log.info", "log.warning"}
 
@@ -50,7 +50,7 @@ def module_path(name):
 
 
 def drop_words(node):
-    """Remove what a person reads from a parsed node, in place: docstrings, descriptions, sentences."""
+    """Remove text for people from a parsed node, in place: docstrings, descriptions, sentences."""
     if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
         if ast.get_docstring(node, clean=False) is not None:
             del node.body[0]
@@ -63,7 +63,7 @@ def drop_words(node):
 
 
 def normal_form(node):
-    """A parsed node as text that is the same on every Python from 3.11 on. `ast.dump` and `ast.unparse` change with
+    """A parsed node as text that is the same on every Python from 3.11 on. `ast.dump` and `ast.unparse` change between
     versions, and so do the tokens of f-strings.
 
     Empty fields are left out, because newer versions have more of them; so are empty texts within an f-string, which
@@ -93,7 +93,7 @@ def imported_names(node):
 
 
 def substance(path):
-    """(syntax tree of a file without words, names of the modules that it may import)."""
+    """(syntax tree of a file without text for people, names of the modules that it may import)."""
     tree, names = ast.parse(path.read_text(encoding="utf-8"), str(path)), set()
     for node in ast.walk(tree):  # in one pass: every dry run waits for it
         drop_words(node)
@@ -103,14 +103,15 @@ def substance(path):
 
 @functools.cache
 def parsed(path):
-    """(digest of the normal form without words, files of the library modules it imports anywhere) of a file."""
+    """(digest of a file's normal form without text for people, files of the library modules that it imports
+    anywhere)."""
     tree, names = substance(path)
     return hashlib.sha256(normal_form(tree).encode()).hexdigest(), set(filter(None, map(module_path, names)))
 
 
 @functools.cache
 def import_closure(path):
-    """All library files that compute what `path` makes: itself and what it can load, without what only runs stages."""
+    """All library files behind the results of `path`: itself and everything it can load, without `teleport.running`."""
     closure, queue = set(), [path]
     while queue:
         current = queue.pop()
@@ -121,7 +122,7 @@ def import_closure(path):
 
 
 def module_digest(name):
-    """12 hex digits of the library module `name` and all that it computes with."""
+    """12 hex digits for the library module `name` and all modules that it computes with."""
     path = module_path(name)
     if path is None:
         raise Refusal(f"there is no library module {name}: add a file in {LIBRARY}, or correct the name.")
@@ -132,7 +133,7 @@ def module_digest(name):
 def digests_of_all():
     """{module: digest} of every module that a rule runs, and `files_digest` as "files".
 
-    They are kept beside Python's bytecode while all files hold: parsing them is a fifth of a dry run.
+    They are cached beside Python's bytecode while no file changes: parsing all files is a fifth of a dry run.
     """
     files, kept = files_digest(), LIBRARY.parent / f"__pycache__/digests.{sys.implementation.cache_tag}.json"
     if (digests := read_saved(kept)).get("files") == files:
@@ -152,11 +153,11 @@ def stage_code(kind, loads, digest=module_digest):
 
 
 def digest_of(lines):
-    """12 hex digits of some lines, whatever their order."""
+    """12 hex digits for some lines, whatever their order."""
     return hashlib.sha256("\n".join(sorted(lines)).encode()).hexdigest()[:12]
 
 
 def files_digest():
-    """12 hex digits of the bytes of all files that code digests come from: while they hold, nothing need be parsed."""
-    paths = [RUNNER, *LIBRARY.rglob("[!.]*.py")]  # editors keep hidden files
+    """12 hex digits for the bytes of all files behind code digests: while they are the same, nothing need be parsed."""
+    paths = [RUNNER, *LIBRARY.rglob("[!.]*.py")]  # editors leave hidden files
     return digest_of(f"{path.relative_to(LIBRARY.parent)} {sha256_file(path)}" for path in paths)

@@ -1,7 +1,7 @@
-"""CUDA devices for the jobs of one machine: leased, so that concurrent jobs compute on distinct ones.
+"""CUDA devices for the jobs of one machine, leased so that concurrent jobs compute on distinct ones.
 
-Snakemake counts the devices that jobs request (`resources: gpu`), but tells no job which is its own. Each device has a
-file here whose lock is the lease; the kernel gives it back when the process ends, however it ends.
+Snakemake counts the devices that jobs request (`resources: gpu`), but tells no job which are its own. Each device has a
+file here whose lock is the lease; the kernel releases it when the process ends, however it ends.
 """
 
 import glob
@@ -23,18 +23,18 @@ DEVICE_FILES = "/dev/nvidia[0-9]*"
 # Messages of torch, and of faiss (StandardGpuResources.cpp).
 SIGNS_OUT_OF_MEMORY = "CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "StandardGpuResources: alloc fail"
 DRIVER = Path("/proc/driver/nvidia/version")
-CPU_MEANT = "TELEPORT_CPU"  # set where a stage is to go on without the device it leased: a schedule that is rehearsed
+CPU_MEANT = "TELEPORT_CPU"  # set if a stage may run without the device that it leased: to rehearse a schedule
 BUILDS, OLDER_BUILDS = "https://download.pytorch.org/whl/cu130", "https://download.pytorch.org/whl/cu126"
 # The variables of Slurm, PBS, LSF and SGE (Grid Engine); a site sets the last one in the jobs of another scheduler.
 JOB_IDS = "SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "JOB_ID", "TELEPORT_JOB"
-NO_DEVICE = 6  # status of nvidia-smi where a query finds nothing, as in a job of Slurm without devices (its manual)
+NO_DEVICE = 6  # nvidia-smi's status for a query without result, as in a Slurm job without devices (its manual)
 
 
 @contextmanager
 def lease_devices(count, folder=LEASES):
     """Within this context the process sees `count` CUDA devices that no other process of this workflow has; waits until
-    so many are free. 0 hides all devices; without a driver nothing is done. To be entered before torch is loaded, which
-    looks at CUDA_VISIBLE_DEVICES once. `count` devices that a cluster gave a job are its own and not leased.
+    that many are free. 0 hides all devices; without a driver nothing is done. Enter it before torch is loaded, which
+    reads CUDA_VISIBLE_DEVICES once. If a cluster gave a job exactly `count` devices, they are its own and not leased.
     """
     before = os.environ.get(VISIBLE)
     with ExitStack() as held:
@@ -53,12 +53,12 @@ def lease_devices(count, folder=LEASES):
 
 
 def visible_devices():
-    """Names of the CUDA devices that this process may use (list of str), without loading torch; CUDA's own numbers
-    without nvidia-smi, as in some containers."""
+    """Names of the CUDA devices that this process may use (list of str), without loading torch; CUDA's numbers if there
+    is no nvidia-smi, as in some containers."""
     listed = os.environ.get(VISIBLE)
-    if listed is not None:  # CUDA itself reads it up to the first name that is none
+    if listed is not None:  # CUDA itself reads it up to the first invalid name
         names = (name.strip() for name in listed.split(","))
-        # A repeated one counts once: CUDA would see none at all, and who waits for two of it waits for ever.
+        # A repeated name counts once: CUDA would see no device at all, and waiting for two of the same would never end.
         return list(dict.fromkeys(itertools.takewhile(lambda name: name not in ("", "-1", "NoDevFiles"), names)))
     files = glob.glob(DEVICE_FILES)
     if (result := asked_driver()) is None:
@@ -73,7 +73,7 @@ def visible_devices():
 
 
 def has_c_compiler():
-    """Whether Triton finds a C compiler, which builds what launches its kernels."""
+    """Whether Triton finds a C compiler, which builds the launchers of its kernels."""
     return any(map(shutil.which, (os.environ.get("CC", "cc"), "gcc", "clang")))
 
 
@@ -89,8 +89,8 @@ def said_by(result):
 
 
 def silent_driver():
-    """Why nvidia-smi tells of no device although it is installed, as after an update of the driver (a sentence); None
-    where it answers or is not there. Such a machine may have no GPU, so that nothing is refused."""
+    """Why nvidia-smi lists no device although it is installed, as after an update of the driver (a sentence); None if
+    it works or is not installed. The machine may have no GPU, so nothing is refused."""
     if os.environ.get(VISIBLE) is not None or (result := asked_driver()) is None:
         return None
     if result.returncode in (0, NO_DEVICE):
@@ -102,7 +102,7 @@ def silent_driver():
 
 
 def parse_devices(listing):
-    """UUIDs in the output of `nvidia-smi -L`; of a device in MIG mode those of its slices, without its own."""
+    """UUIDs in the output of `nvidia-smi -L`; for a device in MIG mode those of its slices, without its own."""
     devices = []
     for kind, uuid in re.findall(r"UUID: ((?:GPU|MIG)-)([^)\s]+)", listing):
         if kind == "MIG-" and devices and devices[-1].startswith("GPU-"):
@@ -121,10 +121,10 @@ def choose(devices, count, folder, held):
         )
     if job and count == len(devices):
         return devices
-    # A cluster may call the devices of each of its jobs 0, 1, ..., so a name means a device within its job only.
+    # A cluster may number the devices of each job 0, 1, ..., so a name identifies a device only within its job.
     folder, leased = folder / (f"{os.uname().nodename}-{job}" if job else os.uname().nodename), set()
     folder.mkdir(parents=True, exist_ok=True)
-    # One process chooses at a time: two that have one device each and wait for another would wait for ever.
+    # One process chooses at a time: two that hold one device each and wait for another would never end.
     with open(folder / "queue.lock", "a") as queue:
         wait_until(lambda: try_lease(queue), "other jobs are ahead of this one in the queue for CUDA devices")
         wanted = f"{count} of the CUDA devices {', '.join(devices)}, which other jobs use"
@@ -133,7 +133,7 @@ def choose(devices, count, folder, held):
 
 
 def cluster_job():
-    """The id of the cluster's job that this process belongs to, if the devices it sees are that job's alone; else None.
+    """The id of the cluster job that this process belongs to, if the devices it sees are that job's alone; else None.
 
     Slurm shows a job only its own devices. With other schedulers, a job without CUDA_VISIBLE_DEVICES may see all.
     """
@@ -168,8 +168,8 @@ def driver_version():
 
 
 def require_usable():
-    """Raise Refusal when torch cannot compute on the leased devices: a stage would take the CPU without a word. Lack of
-    memory is left to the stage, which knows what helps."""
+    """Raise Refusal if torch cannot compute on the leased devices: a stage would silently use the CPU. Lack of memory
+    is left to the stage, which knows the remedy."""
     if os.environ.get(CPU_MEANT):
         return
     import torch
@@ -177,12 +177,12 @@ def require_usable():
     try:
         float(torch.ones(1, device="cuda") + 1)
         names = visible_devices()
-        # Without a lease (teleport doctor): of several slices of a device in MIG mode CUDA shows a process one.
+        # Without a lease (teleport doctor): CUDA shows a process only one of a device's MIG slices.
         unleased_slices = VISIBLE not in os.environ and any(name.startswith("MIG-") for name in names)
         if (seen := torch.cuda.device_count()) == len(names) or (unleased_slices and seen):
             return
         reason = f"torch sees {seen} of them"
-    except (RuntimeError, AssertionError) as error:  # AssertionError: a build for the CPU
+    except (RuntimeError, AssertionError) as error:  # AssertionError: torch is built for the CPU
         if lacks_memory(error):
             return
         reason = str(error).strip().partition("\n")[0].rstrip(".")
@@ -198,20 +198,19 @@ def require_usable():
 
 
 def require_given(count):
-    """Raise Refusal: a job of a cluster that requests `count` CUDA devices sees none, and would take the CPU without a
-    word."""
+    """Raise Refusal: a cluster job that requests `count` CUDA devices sees none, and would silently use the CPU."""
     if not os.environ.get(CPU_MEANT):
         raise Refusal(
             f"this cluster job needs CUDA devices (`resources: gpu`, {count}), but sees none on "
-            f"{os.uname().nodename}. Have the scheduler give it some, or choose the CPU: --set-resources "
-            "encode:gpu=0 encode_shard:gpu=0 retrieve:gpu=0 train:gpu=0 cross_train:gpu=0 cross_score:gpu=0 index:gpu=0, "
-            "or the same in the profile (docs/cluster.md)."
+            f"{os.uname().nodename}. Have the scheduler give it some, or choose the CPU: --set-resources encode:gpu=0 "
+            "encode_shard:gpu=0 index:gpu=0 retrieve:gpu=0 train:gpu=0 cross_train:gpu=0 cross_score:gpu=0, or in the "
+            "profile (docs/cluster.md)."
         )
 
 
 def require_usable_apart():
-    """Do the same as `require_usable` in a process of its own, since this one loads no torch. Without a device nothing
-    is tried."""
+    """Do the same as `require_usable` in a separate process, since this one loads no torch. Without a device nothing is
+    tried."""
     if not visible_devices():
         return
     from concurrent.futures import ProcessPoolExecutor  # each job loads this module
@@ -221,7 +220,7 @@ def require_usable_apart():
         pool.submit(require_usable).result()
 
 
-# {kind of stage: what helps where a device has not memory enough for it}
+# {kind of stage: the remedy if a device has too little memory for it}
 LARGER = {
     "encode": "Set training.precision to bf16, or use a device with more memory.",
     "retrieve": "Lower mining.depth or evaluation.depth, or use a device with more memory.",
@@ -244,5 +243,6 @@ def out_of_memory(remedy):
 
 
 def lacks_memory(error):
-    """Whether an error is lack of device memory, by its name, so that torch need not be loaded, or by its text."""
+    """Whether an error is lack of device memory, by its class name, so that torch need not be loaded, or by its
+    text."""
     return type(error).__name__ == "OutOfMemoryError" or any(sign in str(error) for sign in SIGNS_OUT_OF_MEMORY)

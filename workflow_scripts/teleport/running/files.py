@@ -1,4 +1,4 @@
-"""Files that a reader sees whole or not at all; their digests, room for them, and the system's errors with them."""
+"""Files that a reader sees whole or not at all; their digests, disk space, and system errors with files."""
 
 import errno
 import hashlib
@@ -49,21 +49,21 @@ def sha256_file(path):
 
 
 def require_planned(digests):
-    """Raise Refusal for a file that has not the content that it was planned with; digests: {path: SHA-256}. Who reads a
-    file that is not there says so itself."""
+    """Raise Refusal for a file whose content has changed since it was planned. digests: {path: SHA-256}. A missing file
+    is skipped: its reader reports it"""
     for path in filter(os.path.isfile, digests):
         if (found := sha256_file(path)) != digests[path]:
             raise Refusal(f"{path} has changed since it was planned (SHA-256 {found}). Run the workflow again.")
 
 
 def sync(path):
-    """Have the bytes of a file on the disk, whatever cuts the power from then on."""
+    """Force the bytes of a file to the disk, so that they survive a power failure."""
     with open(path, "rb") as file:
         os.fsync(file.fileno())
 
 
 def share(path):
-    """Give a file the rights that new files have here: safetensors' and temporary ones are the owner's alone."""
+    """Give a file the permissions of new files: those of safetensors and temporary files are for the owner alone."""
     mask = os.umask(0)
     os.umask(mask)
     Path(path).chmod(0o666 & ~mask)
@@ -71,7 +71,7 @@ def share(path):
 
 @contextmanager
 def part_of(path):
-    """Yields the name (Path) under which a file or folder is made, to be renamed to `path`; folders above it are made.
+    """Yield the name (Path) under which to make a file or folder before renaming it to `path`; makes the folders above.
 
     The name is this process's own: if several processes write one file, the last whole file stays. A file left under
     the name is removed at the end; files that killed processes of this machine left for `path` are removed first.
@@ -85,13 +85,13 @@ def part_of(path):
     finally:
         try:
             remove(part)
-        except KeyboardInterrupt:  # in the middle of this, too
+        except KeyboardInterrupt:  # even during the removal
             remove(part)
             raise
 
 
 def remove_parts(path):
-    """Remove what killed processes of this machine have left of `path` under names of `part_of`."""
+    """Remove files that killed processes of this machine left for `path` under names of `part_of`."""
     start = f"{path.name}.{os.uname().nodename}-"
     for left in path.parent.glob(f"{escape(start)}*.part"):
         if not Path("/proc", left.name.removeprefix(start).partition("-")[0]).exists():
@@ -99,7 +99,7 @@ def remove_parts(path):
 
 
 def remove(path):
-    """Remove a file, a link or a folder, where it is there; what of a folder cannot go stays."""
+    """Remove a file, a link or a folder, if it exists; files of a folder that cannot be removed stay."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:
@@ -110,7 +110,7 @@ def require_output(path, folder=False):
     """Raise Refusal unless `path`, which a person names, may become a file of ours (folder: a folder).
 
     An existing `path` must be a regular file, which is replaced (folder: an empty folder): a rename would replace
-    anything, even /dev/null, and the target of a link may belong to a person. The folder above must take new files.
+    anything, even /dev/null, and the target of a link may belong to a person. The folder above must be writable.
     """
     path = Path(path)
     try:
@@ -128,18 +128,18 @@ def require_output(path, folder=False):
             pass
     except Refusal:
         raise
-    except (NotADirectoryError, FileNotFoundError, ValueError) as error:  # /proc takes no files; a NUL in a name
+    except (NotADirectoryError, FileNotFoundError, ValueError) as error:  # such as /proc, or a NUL in a name
         raise Refusal(f"{path} cannot be written ({error}). Give another path.") from None
 
 
 def kind_of(mode):
-    """Return what a path of this mode (os.lstat) is, for a person."""
+    """Return what kind of file has this mode (os.lstat), for a person."""
     kinds = {stat.S_ISLNK: "a link", stat.S_ISDIR: "a folder", stat.S_ISREG: "a file", stat.S_ISFIFO: "a pipe"}
     return next((kind for is_kind, kind in kinds.items() if is_kind(mode)), "a device or a socket")
 
 
 def require_file(path):
-    """Raise Refusal where something stands at a path that is no regular file."""
+    """Raise Refusal if a path exists and is not a regular file."""
     if Path(path).exists() and not Path(path).is_file():
         raise Refusal(f"{path} is {kind_of(os.stat(path).st_mode)}, which is never overwritten. Move it away.")
 
@@ -158,12 +158,12 @@ def write_text(path, text):
 
 
 def write_json(path, value):
-    """Write `value` as JSON, as `write_text` does; folders are made."""
+    """Write `value` as JSON, as `write_text` does; folders above it are made."""
     write_text(path, json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
 
 
 def read_saved(path):
-    """The content (dict) of a JSON file that a process saved for later ones; {} when it is missing or torn."""
+    """The content (dict) of a JSON file that a process saved for later ones; {} if it is missing or torn."""
     try:
         saved = json.loads(Path(path).read_text(encoding="utf-8"))
     except (FileNotFoundError, ValueError, RecursionError):  # ValueError: no JSON, or not in UTF-8
@@ -178,7 +178,7 @@ def files_below(path):
 
 
 def require_free_space(folder, num_bytes):
-    """Raise Refusal when the disk of `folder` has less than `num_bytes` free: say so before hours of work."""
+    """Raise Refusal if the disk of `folder` has less than `num_bytes` free, before hours of work."""
     existing = next(p for p in [Path(folder).resolve(), *Path(folder).resolve().parents] if p.exists())
     free = shutil.disk_usage(existing).free
     if free < num_bytes:
@@ -187,14 +187,14 @@ def require_free_space(folder, num_bytes):
 
 
 def gigabytes(num_bytes):
-    """A size for a person, in bytes where it is small."""
+    """A size for a person, in bytes if it is small."""
     return f"{num_bytes / 1e9:.2f} GB" if num_bytes >= 1e7 else f"{num_bytes:,.0f} bytes"
 
 
 def of_the_system(error):
-    """(what, remedy) of an error that the system has, such as a full disk; None for any other.
+    """(problem, remedy) for an error of the system, such as a full disk; None for any other error.
 
-    Libraries in Rust (safetensors, tokenizers) tell the number of the system's error as text, numpy not at all.
+    Libraries in Rust (safetensors, tokenizers) give the system's error number as text, numpy not at all.
     """
     if re.fullmatch(r"\d+ requested and \d+ written", str(error)):
         return NO_ROOM

@@ -20,16 +20,16 @@ from teleport.running.log import Progress
 RESUME = Path("results/resume")
 SHARDS = Path("results/shards")
 LOCKS = Path("results/locks")
-STAMP = "stamp.json"  # in a resume folder: whose state it is; without it the state is discarded
+STAMP = "stamp.json"  # in a resume folder: identifies the state, which is discarded without it
 
 
 class Job:
     """One run of one stage: settings, checked inputs, output paths, resume folder.
 
-    `save_every`: how many seconds of work a kill may cost. `origins` (dict) say where things are fetched from; they
-    decide no result. `shards`: how many shards the stage joins, 1 for none. `shard`: "2-of-4" when the job makes only
-    that shard, whose folder is then `resume`. `compile`: whether torch.compile may prepare the encoder. `on_cpu`:
-    whether no CUDA device is for it, decided before it waits for one, as it sees others once it has its lease.
+    `save_every`: how many seconds of work a kill may cost. `origins` (dict): where files are fetched from; they decide
+    no result. `shards`: how many shards the stage joins, 1 for none. `shard`: "2-of-4" if the job makes only that
+    shard, whose folder is then `resume`. `compile`: whether torch.compile may prepare the encoder. `on_cpu`: whether
+    the job gets no CUDA device; decided before it waits for one, as it sees other devices once it has its lease.
     """
 
     def __init__(self, spec, threads=1, save_every=60.0, root=Path(".")):
@@ -49,7 +49,7 @@ class Job:
 
     @property
     def name(self):
-        """How sentences call it: "kind/key", or "kind/key shard 2-of-4"."""
+        """Its name in sentences: "kind/key", or "kind/key shard 2-of-4"."""
         return f"{self.kind}/{self.key}" + (f" shard {self.shard}" if self.shard else "")
 
     @cached_property
@@ -63,7 +63,7 @@ class Job:
         return self.module.Settings.model_validate(self.raw_settings)
 
     def load(self, name):
-        """The library module that the plan names for `name`: a source of negatives, a loss."""
+        """The library module that the plan gives for `name`, such as a source of negatives or a loss."""
         return importlib.import_module(self.loads[name])
 
     def input(self, role, name):
@@ -90,7 +90,8 @@ class Job:
         return {"code": self.code, "inputs": {role: a.digest for role, a in sorted(self.inputs.items())}}
 
     def open_resume(self):
-        """Keep resume state made by the same code from the same inputs; throw away any other."""
+        """Keep resume state that the same code made from the same inputs; discard any other. Returns whether it was
+        kept."""
         path, stamp = self.resume / STAMP, self.stamp()
         same = read_saved(path) == stamp
         if not same:
@@ -99,9 +100,9 @@ class Job:
         return same
 
     def require_room(self, num_bytes):
-        """Raise Refusal when the disk has no room for so many bytes in the resume folder; those count that it has."""
+        """Raise Refusal if the disk lacks room for `num_bytes` in the resume folder; bytes already in it count."""
         files = [path.stat() for path in self.resume.rglob("*") if path.is_file()]
-        held = sum(min(file.st_size, file.st_blocks * 512) for file in files)  # rows to come are holes
+        held = sum(min(file.st_size, file.st_blocks * 512) for file in files)  # rows not yet written are holes
         require_free_space(self.resume, num_bytes - held)
 
     def publish(self):

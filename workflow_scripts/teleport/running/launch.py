@@ -1,8 +1,8 @@
-"""Several processes of one stage on this machine, started and ended together, and a pool for work of Python's own.
+"""Several processes of one stage on this machine, started and ended together, and a pool of Python processes.
 
 Unlike torchrun, `launch` loads no torch, lets processes end in their own time after SIGTERM, and keeps their messages
 as they are. Its variables have names of their own: RANK or WORLD_SIZE may be left over from any launcher around the
-workflow (torchrun, MPI, a Slurm script), and a stage alone must not take itself for the helper of another.
+workflow (torchrun, MPI, a Slurm script), and a stage that runs alone must not take itself for a helper process.
 """
 
 import ctypes
@@ -20,17 +20,17 @@ from tempfile import TemporaryDirectory
 
 from teleport.refusal import Refusal
 
-RANK, PROCESSES = "TELEPORT_RANK", "TELEPORT_PROCESSES"  # this process among so many; only `launch` sets them
+RANK, PROCESSES = "TELEPORT_RANK", "TELEPORT_PROCESSES"  # this process, and how many there are; only `launch` sets them
 RENDEZVOUS = "TELEPORT_RENDEZVOUS"  # a file: unlike a port, nothing else can take it
-apart = 0  # most bytes of those that worked for this one at a time, for the memory in its provenance
-STOPPED = 143  # of a process that saved its state after SIGTERM
-GRACE_SECONDS = 5.0  # for the others to end with a message of their own when one has failed
+apart = 0  # peak bytes of the processes that worked for this one, for its provenance
+STOPPED = 143  # status of a process that saved its state after SIGTERM
+GRACE_SECONDS = 5.0  # for the other processes to end with their own message when one has failed
 STOP_SECONDS = 600.0  # after SIGTERM, for a step to end and its state to be saved
 
 
 def launch(size, command):
-    """Run `command` as processes 0 to `size` - 1, told apart by `RANK`; returns 0, or 143 when SIGTERM stopped them.
-    When one fails, the others are ended, and Refusal is raised."""
+    """Run `command` as processes 0 to `size` - 1, distinguished by `RANK`; returns 0, or 143 if SIGTERM stopped them.
+    If one fails, the others are ended and Refusal is raised."""
     with TemporaryDirectory() as folder:
         shared = {PROCESSES: str(size), RENDEZVOUS: f"file://{folder}/store"}
         if "lo" in (name for _, name in socket.if_nameindex()):
@@ -40,7 +40,7 @@ def launch(size, command):
             with forwarded_sigterm(processes) as forwarded:
                 for rank in range(size):
                     processes.append(subprocess.Popen(command, env=os.environ | shared | {RANK: str(rank)}))
-                    if forwarded:  # perhaps before this one was in the list
+                    if forwarded:  # it may have come before this process was in the list
                         processes[-1].terminate()
                 return wait(processes, forwarded)
         finally:
@@ -51,7 +51,7 @@ def launch(size, command):
 
 @contextmanager
 def forwarded_sigterm(processes):
-    """Within the block, SIGTERM goes to the processes instead of this one; yields a list of the times when it did."""
+    """Within the block, SIGTERM goes to the processes instead of this one; yields the list of times when it came."""
     forwarded = []
 
     def forward(*_):
@@ -67,9 +67,10 @@ def forwarded_sigterm(processes):
 
 
 def wait(processes, forwarded):
-    """Wait for all processes; returns 0 or 143. Raises Refusal as soon as one has failed and the others had time.
+    """Wait for all processes; returns 0 or 143. Raises Refusal once one has failed and the others had time to end.
 
-    forwarded: when SIGTERM went to them. One that dies of it has not failed; another may be saving, for `STOP_SECONDS`.
+    forwarded: the times when SIGTERM was sent on. A process that dies of it has not failed; another may save for
+    `STOP_SECONDS`.
     """
     failed = failed_at = None
     while None in [process.poll() for process in processes]:  # a list: every process must be looked at
@@ -80,7 +81,7 @@ def wait(processes, forwarded):
             break
         time.sleep(0.05)
     last = first_failed(processes, forwarded)
-    if failed is None or processes[last].returncode < 0:  # that it was killed may be seen later than who missed it
+    if failed is None or processes[last].returncode < 0:  # a kill may be seen later than the failures it caused
         failed = last
     hanging = [rank for rank, process in enumerate(processes) if process.returncode is None]
     if failed is None and hanging:
@@ -97,25 +98,26 @@ def wait(processes, forwarded):
 
 
 def first_failed(processes, forwarded):
-    """The rank of a process that has ended otherwise than well or by SIGTERM, one that was killed before others."""
+    """The rank of a process that failed, neither ended well nor by SIGTERM; one that was killed before others."""
     well = (None, 0, STOPPED, *([-signal.SIGTERM] if forwarded else []))
     failed = {rank: process.returncode for rank, process in enumerate(processes) if process.returncode not in well}
-    return min(failed, key=lambda rank: failed[rank] > 0, default=None)  # the others may have failed for want of it
+    return min(failed, key=lambda rank: failed[rank] > 0, default=None)  # its death may have made the others fail
 
 
 def end_with_parent():
     """Have the kernel kill this process when the one that started it dies, even by SIGKILL (Linux)."""
     set_parent_death_signal = 1  # PR_SET_PDEATHSIG of prctl(2)
-    with suppress(OSError, AttributeError):  # another system does without
+    with suppress(OSError, AttributeError):  # other systems have no such call
         ctypes.CDLL("libc.so.6").prctl(set_parent_death_signal, signal.SIGKILL)
 
 
 @contextmanager
 def processes_apart(processes, shared):
-    """Yields a function that gives `function(shared, task)` of all tasks, in order; so many processes do them.
+    """Yields a function that returns `function(shared, task)` for all tasks, in order, computed by `processes`
+    processes.
 
-    With 1 this process does them. Others are started as new processes and not forked, because numpy and pyarrow have
-    threads here; each gets `shared` once, and none outlives this one. Raises Refusal when one dies.
+    With 1, this process computes them. Others are started as new processes and not forked, because numpy and pyarrow
+    have threads here; each gets `shared` once, and none outlives this one. Raises Refusal if one dies.
     """
     global apart
     if processes == 1:
@@ -137,8 +139,8 @@ def processes_apart(processes, shared):
 
 
 def peak_resident(process="self"):
-    """Return the most bytes of a process that were resident, mapped files included, by Linux; 0 if it does not say.
-    (`ru_maxrss` begins with that of the process that started it.)"""
+    """Return a process's peak of resident bytes, mapped files included, as Linux reports it; 0 if it does not.
+    (`ru_maxrss` starts with the value of the parent process.)"""
     with suppress(OSError):
         found = re.search(r"^VmHWM:\s+(\d+) kB$", Path(f"/proc/{process}/status").read_text(), re.MULTILINE)
         return 1024 * int(found[1]) if found else 0
@@ -146,7 +148,7 @@ def peak_resident(process="self"):
 
 
 def begin(given):
-    """The beginning of a process of the pool: it keeps what all share. Ctrl-C is its parent's affair."""
+    """Initialise a process of the pool: keep what all share, and leave Ctrl-C to the parent."""
     global shared
     end_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -154,13 +156,13 @@ def begin(given):
 
 
 def of_shared(function, task):
-    """`function` of what all share and a task, in a process of the pool."""
+    """`function` applied to what all share and a task, in a process of the pool."""
     return function(shared, task)
 
 
 def memory_remedy(rule="RULE"):
-    """Return a sentence that says what to do after a process was killed; rule: which one gives it more memory on a
-    cluster."""
+    """Return a sentence on what to do after a process was killed. rule: the Snakemake rule to give more memory on a
+    cluster"""
     return (
         "If neither you nor the scheduler did that, the kernel did because memory ran out (see dmesg): run fewer jobs "
         "at once (--cores), give this one fewer threads (--set-threads), or, on a cluster, more memory "
@@ -169,7 +171,7 @@ def memory_remedy(rule="RULE"):
 
 
 def if_killed(kind="RULE"):
-    """Shell: what follows `||` after the command of a stage, so that a killed process still says what helps.
+    """Shell code after `||` behind the command of a stage, so that a killed process still prints a remedy.
 
     If the kernel has counted no out-of-memory kill since this command was made, the message does not blame the kernel.
     """

@@ -1,4 +1,4 @@
-"""Locked files: who holds one is alone, and the kernel gives the lock back when the process ends, however it ends."""
+"""Locked files: only one process holds a lock, and the kernel releases it when the process ends, however it ends."""
 
 import fcntl
 import time
@@ -13,7 +13,7 @@ POLL_SECONDS = 0.5
 
 
 def try_lock(file):
-    """Whether this process has got the lock of an open file. Raises OSError where the file system has no locks."""
+    """Whether this process got the lock of an open file. Raises OSError if the file system has no locks."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -22,7 +22,7 @@ def try_lock(file):
 
 
 def wait_until(condition, reason):
-    """Poll until `condition()`; says once in the log why nothing happens."""
+    """Poll until `condition()`; logs once why nothing happens."""
     if not condition():
         log.info("waiting: %s", reason)
         while not condition():
@@ -31,9 +31,10 @@ def wait_until(condition, reason):
 
 @contextmanager
 def sole_process(job):
-    """Within this context no other process makes the stage (or shard) of `job`; waits for the one that does, as a stage
-    goes on when Snakemake alone was killed. Yields whether the stage was finished meanwhile, by the same code from the
-    same inputs: what was there before, Snakemake wants again. Without locks in the file system nobody waits.
+    """Within this context no other process makes the stage (or shard) of `job`; waits for one that does, since a stage
+    continues if Snakemake alone was killed. Yields whether the stage was finished meanwhile, by the same code from the
+    same inputs; an earlier result does not count, as Snakemake wants it again. If the file system has no locks, nobody
+    waits.
     """
     manifest = (job.resume if job.shard else job.folder) / MANIFEST
     before = version(manifest)
@@ -54,14 +55,14 @@ def sole_process(job):
 
 
 def version(path):
-    """Return what distinguishes a file from the one that replaces it; None if there is no file."""
+    """Return what distinguishes a file from its replacement; None if there is no file."""
     with suppress(FileNotFoundError):
         status = path.stat()
         return status.st_ino, status.st_mtime_ns
 
 
 def read_finished(job, path):
-    """The manifest (dict) at `path` when this code made it from these inputs and its files are sound; else None.
+    """The manifest (dict) at `path` if this code made it from these inputs and its files are sound; else None.
 
     Files are checked as their readers check them. Vectors that were deleted on purpose (keep_vectors) may be missing.
     """

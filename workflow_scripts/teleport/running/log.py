@@ -10,7 +10,7 @@ PROGRESS_SECONDS = 10.0
 REPORT_SECONDS = 2.0
 
 log = logging.getLogger("teleport")
-warnings = []  # texts of this process, for the manifest: nobody opens the log of a stage that went well
+warnings = []  # of this process, for the manifest: nobody opens the log of a stage that succeeded
 
 
 class Kept(logging.Handler):
@@ -22,14 +22,14 @@ class Kept(logging.Handler):
 
 
 class Progress:
-    """Plain log lines with step, rate and ETA, at most one every ten seconds, and a small JSON file for `status` and
-    the terminal, which is at most two seconds old. path: of that file, or None."""
+    """Log lines with step, rate and ETA, at most one every ten seconds, and a small JSON file for `status` and the
+    terminal, at most two seconds old. path: of that file, or None"""
 
     def __init__(self, path):
         self.path, self.started, self.logged, self.written = path, None, None, None
 
     def __call__(self, done, total, unit):
-        """Report `done` of `total` units, for example `progress(128, 5000, "passages")`; total 0: nobody knows."""
+        """Report `done` of `total` units, for example `progress(128, 5000, "passages")`; total 0: unknown."""
         now = time.monotonic()
         if self.started is None:
             self.started, self.first = now, done
@@ -50,4 +50,4 @@ def configure_logging():
     """Log lines with time on stderr; Snakemake redirects them into the stage's log file."""
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
     log.addHandler(Kept(logging.WARNING))
-    logging.getLogger("faiss").setLevel(logging.WARNING)  # else eight lines on which of its libraries it loads
+    logging.getLogger("faiss").setLevel(logging.WARNING)  # else it logs eight lines about loading its libraries

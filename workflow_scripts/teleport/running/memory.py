@@ -7,7 +7,8 @@ LIMITS = {"VmSize": resource.RLIMIT_AS, "VmData": resource.RLIMIT_DATA}
 
 
 def free_bytes():
-    """Memory that this process can still take: of the machine, its control group (a Slurm job) and its own limits."""
+    """Memory that this process can still take, within the machine, its control group (a Slurm job) and its own
+    limits."""
     limits = {field: resource.getrlimit(limit)[0] for field, limit in LIMITS.items()}
     free = [kilobytes("/proc/meminfo", "MemAvailable")]
     free += [n - kilobytes("/proc/self/status", name) for name, n in limits.items() if n != resource.RLIM_INFINITY]
@@ -22,6 +23,6 @@ def free_bytes():
 
 
 def kilobytes(path, field):
-    """The bytes of a line such as `VmSize: 12 kB`."""
+    """The value of a line such as `VmSize: 12 kB`, in bytes."""
     lines = Path(path).read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(field + ":"))

@@ -1,10 +1,10 @@
-"""Places that finished stages are taken from: a folder with `stages` in it, such as another results folder, or a tar
-archive of one.
+"""Places to take finished stages from: a folder with `stages` in it, such as another results folder, or a tar archive
+of one.
 
-A stage that arrives is read once: it is copied and compared with its own manifest at the same time, under a temporary
-name beside its folder. Only files that the manifest lists are copied, and no other name in an archive becomes a path
-here. The copy is then like a result that an earlier run has left, and is taken only where the code that is here would
-make it from the inputs that are here. So a place decides no result and no key.
+A stage is read once: it is copied and compared with its own manifest at the same time, under a temporary name beside
+its folder. Only files that the manifest lists are copied, and no other name in an archive becomes a path here. The copy
+is then like a result of an earlier run: it is taken only if the current code would make it from the current inputs. So
+a place decides no result and no key.
 """
 
 import hashlib
@@ -22,14 +22,14 @@ from teleport.running.locks import sole_process
 from teleport.running.log import log
 from teleport.running.run import FINISHED, take
 
-FOLDER = "stages"  # of a place; below it as below results/stages
+FOLDER = "stages"  # in a place; laid out like results/stages
 REMEDY = "Run `teleport share` again, or leave it out."
 BLOCK = 2**20  # bytes in memory at a time
-OURS = (MANIFEST, FINISHED, SPEC, DELETED)  # names in a stage's folder that are no results
+OURS = (MANIFEST, FINISHED, SPEC, DELETED)  # names in a stage's folder that are not results
 
 
 def require_place(path, key=""):
-    """Raise Refusal for a path at which no place is; key: "artefacts: " where a configuration names it."""
+    """Raise Refusal for a path that is not a place. key: "artefacts: " if a configuration names it"""
     if not (os.path.isdir(f"{path}/{FOLDER}") or os.path.isfile(path)):
         there = f"has no folder `{FOLDER}`" if os.path.isdir(path) else "does not exist, or is not a regular file"
         raise Refusal(f"{key}{path} {there}. Give an archive or folder of `teleport share`, or a folder `results`.")
@@ -42,18 +42,18 @@ def place_at(path):
 
 
 class Folder:
-    """A folder whose folder `stages` is like results/stages."""
+    """A folder whose subfolder `stages` is laid out like results/stages."""
 
     def __init__(self, path):
         self.path = path
 
     def names(self):
-        """The stages ("kind/key") that are there."""
+        """The names ("kind/key") of its stages."""
         found = ("/".join(path.parts[-3:-1]) for path in sorted(self.path.glob(f"{FOLDER}/*/*/{MANIFEST}")))
         return [name for name in found if STAGE.fullmatch(name)]
 
     def open(self, file):
-        """A file such as "train/0123456789ab/manifest.json", to be read as bytes; None where there is none."""
+        """A file such as "train/0123456789ab/manifest.json", opened to read bytes; None if there is none."""
         path = self.path / FOLDER / file
         try:
             mode = path.lstat().st_mode
@@ -65,10 +65,10 @@ class Folder:
 
 
 class Archive:
-    """A tar archive, not compressed. All of its members are looked at first; nothing is unpacked.
+    """A tar archive, not compressed. All members are checked first; nothing is unpacked.
 
-    Raises Refusal for a member of another name than stages/KIND/KEY/..., for links and devices, and for an archive that
-    is cut or has a torn header, at which tarfile would stop in silence.
+    Raises Refusal for a member whose name is not stages/KIND/KEY/..., for links and devices, and for an archive that is
+    cut or has a torn header, at which tarfile would stop silently.
     """
 
     def __init__(self, path):
@@ -85,7 +85,7 @@ class Archive:
             raise Refusal(f"{path} is not a tar archive, or is torn after {name} ({error}). {REMEDY}") from None
 
     def add(self, member):
-        """Take note of one member."""
+        """Check and note one member."""
         parts = PurePosixPath(member.name).parts
         where = f"{self.path}: its member {member.name!r}"
         if not (member.isdir() or member.type in (tarfile.REGTYPE, tarfile.AREGTYPE)):
@@ -110,8 +110,8 @@ class Archive:
 
 
 def signed_at(place, name, file=MANIFEST):
-    """The manifest (dict) of a stage ("kind/key") of a place, or its stage.json, which names the stage too; None where
-    it is not there. Raises Refusal for one that is torn, edited or another stage's."""
+    """The manifest (dict) of a stage ("kind/key") of a place, or its stage.json, which also names the stage; None if it
+    is missing. Raises Refusal if it is torn, edited or another stage's."""
     where = f"{place.path}: {FOLDER}/{name}/{file}"
     if (opened := place.open(f"{name}/{file}")) is None:
         return None
@@ -125,7 +125,7 @@ def signed_at(place, name, file=MANIFEST):
 
 
 def vectors_left_out(place, name, manifest):
-    """Whether a place has a stage without its files, as `Artefact.delete_files` leaves it."""
+    """Whether a place has a stage without its files, as after `Artefact.delete_files`."""
     if (opened := place.open(f"{name}/{DELETED}")) is None:
         return False
     with opened, suppress(ValueError, AttributeError):
@@ -142,8 +142,8 @@ def has(place, file):
 
 
 def receive(place, job, manifest):
-    """Copy the result of a stage from a place into its folder, as one that `take` may publish. Raises Refusal for the
-    first file that is not as the manifest says; nothing is left of it then."""
+    """Copy a stage's result from a place into its folder, so that `take` may publish it. Raises Refusal for the first
+    file that does not match the manifest; nothing of the copy is left then."""
     files, name = manifest["files"], f"{job.kind}/{job.key}"
     for file in files:
         path = PurePosixPath(file)
@@ -158,20 +158,20 @@ def receive(place, job, manifest):
     with part_of(job.folder) as part:
         for file, expected in sent.items():
             copy_checked(place.open(f"{name}/{file}"), part / file, expected, f"{place.path}: {FOLDER}/{name}/{file}")
-        part.mkdir(exist_ok=True)  # of a stage without files
+        part.mkdir(exist_ok=True)  # for a stage without files
         if deleted:
             write_json(part / DELETED, {"files": sorted(files), "manifest": content_digest(manifest)})
         write_json(part / FINISHED, manifest)
         job.folder.mkdir(exist_ok=True)
         for old in (FINISHED, MANIFEST, DELETED):  # of an earlier result, whose files are about to be replaced
             (job.folder / old).unlink(missing_ok=True)
-        for path in sorted(part.iterdir(), key=lambda path: path.name == FINISHED):  # it comes last
+        for path in sorted(part.iterdir(), key=lambda path: path.name == FINISHED):  # FINISHED comes last
             remove(job.folder / path.name)
             os.replace(path, job.folder / path.name)
 
 
 def copy_checked(source, target, expected, where):
-    """Copy an open file, and compare its size and SHA-256 with its entry in a manifest at the same time."""
+    """Copy an open file, and compare its size and SHA-256 with its manifest entry at the same time."""
     digest, left = hashlib.sha256(), expected["bytes"]
     target.parent.mkdir(parents=True, exist_ok=True)
     with source, open(target, "xb") as copy:
@@ -185,8 +185,8 @@ def copy_checked(source, target, expected, where):
 
 
 def arrives(job, paths):
-    """Whether one of some places (list of paths) has the result of a stage that this code makes from these inputs; then
-    the stage is finished. A shard of it has nothing to make."""
+    """Whether one of some places (list of paths) has the result that this code makes of a stage from these inputs. The
+    stage is then finished, and a shard of it has nothing to make."""
     if not paths:
         return False
     name, whole = f"{job.kind}/{job.key}", Job(job.spec | {"shard": None}, root=job.root)

@@ -16,7 +16,7 @@ from teleport.running import launch, log
 
 LIBRARIES = ["numpy", "pyarrow", "torch", "transformers", "tokenizers", "safetensors", "faiss-cpu", "faiss-gpu"]
 LIBRARIES += ["bm25s", "PyStemmer", "ir-measures", "scipy", "pandas", "snakemake"]
-HEAVY = ("torch", "transformers", "faiss", "pandas", "scipy", "bm25s")  # to load one takes part of a second
+HEAVY = ("torch", "transformers", "faiss", "pandas", "scipy", "bm25s")  # loading one takes a fraction of a second
 
 
 def git_commit():
@@ -30,7 +30,7 @@ def git_commit():
 
 @cache
 def not_in_commit(commit, files):
-    """Return the files, of some (tuple of paths from the root of this repository), that a commit does not have; none
+    """Return those of some files (tuple of paths from the root of this repository) that a commit does not have; []
     outside git."""
 
     def knows(what):
@@ -53,7 +53,7 @@ def versions():
 
 
 def hardware():
-    """Processor, cores, memory in bytes, and the GPU if this process has loaded torch and sees one."""
+    """CPU, cores, memory in bytes, and the GPU if this process has loaded torch and sees one."""
     info, memory = Path("/proc/cpuinfo"), os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     named = re.search(r"^model name\s*: (.*)", info.read_text() if info.is_file() else "", re.MULTILINE)
     processor = named[1].strip() if named else platform.processor()
@@ -64,8 +64,8 @@ def hardware():
 
 
 def peak_memory():
-    """Return the most bytes that were resident, with mapped files, which the system can take back: of this process and
-    of those that share its work, each of which is taken to have as much as this one."""
+    """Return the peak of resident bytes, including mapped files, which the system can reclaim: of this process and of
+    those that share its work, each of which is assumed to use as much as this one."""
     own = launch.peak_resident() or 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return own * int(os.environ.get(launch.PROCESSES, 1)) + launch.apart
 

@@ -1,4 +1,4 @@
-"""One run of a stage, from its inputs to its manifest: the work, its resume state, and what is refused beforehand."""
+"""One run of a stage, from inputs to manifest: the work, its resume state, and what is refused beforehand."""
 
 import os
 import shutil
@@ -20,14 +20,14 @@ from teleport.running.provenance import provenance
 from teleport.settings.section import mistakes_of
 
 FINISHED = "finished.json"  # a copy of the manifest, which Snakemake deletes before it runs the stage again
-BOOKKEEPING = (STAMP, HISTORY, PROGRESS)  # what every attempt leaves, whether it saved work or not
-IS_HELPER = os.environ.get(RANK, "0") != "0"  # another process, the first of those started together, writes the files
+BOOKKEEPING = (STAMP, HISTORY, PROGRESS)  # left by every attempt, whether it saved work or not
+IS_HELPER = os.environ.get(RANK, "0") != "0"  # the first of the processes started together writes the files
 
 
 def take(job):
-    """Publish the finished result of a stage where it is sound, and its code and the content of its inputs are what it
-    was made from; returns whether it is. So a stage that reruns for a coarse reason, such as an edit further up that
-    changed no file, costs no work. A shard of such a stage has nothing to make.
+    """Publish the finished result of a stage if it is sound and was made by the same code from inputs of the same
+    content; returns whether it is. So a stage that reruns for a coarse reason, such as an edit further up that changed
+    no file, costs no work. A shard of it has nothing to make.
     """
     if not (manifest := read_finished(job, job.folder / FINISHED)):
         return False
@@ -40,7 +40,7 @@ def take(job):
 
 
 def publish_manifest(job, manifest):
-    """Write the manifest, from which on the stage is finished, and remove what nobody needs then."""
+    """Write the manifest, which makes the stage finished, and remove the state that nobody needs then."""
     for name in (FINISHED, MANIFEST):
         write_json(job.folder / name, manifest)
         sync(job.folder / name)
@@ -48,12 +48,12 @@ def publish_manifest(job, manifest):
 
 
 def run(job):
-    """Run the stage of `job`, publish its outputs and write the manifest, the last thing to appear."""
+    """Run the stage of `job`, publish its outputs and write the manifest last."""
     if IS_HELPER:
         require_settings(job)
         job.module.run(job)
         return
-    for name in (FINISHED, MANIFEST):  # of an earlier run, whose files are about to be replaced
+    for name in (FINISHED, MANIFEST):  # of an earlier run; its files are about to be replaced
         (job.folder / name).unlink(missing_ok=True)
     started, attempt = time.time(), begin_attempt(job)
     require_settings(job)
@@ -70,9 +70,10 @@ def run(job):
 
 
 def discard(job):
-    """Remove what a finished stage had saved, and its shards; first what would have another attempt use the rest.
+    """Remove the saved state and the shards of a finished stage, beginning with the files by which an attempt would use
+    them.
 
-    Shards go before what was joined from them: their vectors are gone by then, and alone they would be of no use.
+    Shards go before the state joined from them: their vectors are gone by then, and alone they would be useless.
     """
     for folder in (*job.shards_folder.glob("*"), job.resume):
         for name in (STAMP, MANIFEST):
@@ -84,8 +85,8 @@ def discard(job):
 
 @contextmanager
 def clean_up_after_refusal(job):
-    """A stage that refuses its input within the block, before it has saved any work, leaves no resume folder behind: it
-    would seem to be one that was killed."""
+    """If a stage refuses its input within the block before it has saved any work, remove its resume folder, which would
+    look like that of a killed stage."""
     try:
         yield
     except Refusal:
@@ -95,12 +96,12 @@ def clean_up_after_refusal(job):
 
 
 def has_work(folder):
-    """Whether a resume folder has more than what every attempt leaves in it."""
+    """Whether a resume folder has more than the files of every attempt."""
     return any(path.name not in BOOKKEEPING for path in folder.iterdir())
 
 
 def run_shard(job):
-    """Make one shard of a stage in a folder of its own; the job of the stage joins it with the others."""
+    """Make one shard of a stage in its own folder; the stage's job joins it with the others."""
     started, attempt = time.time(), begin_attempt(job)
     require_settings(job)
     manifest = {"shard": job.shard, "stamp": job.stamp(), "facts": job.module.run_shard(job)}
@@ -111,8 +112,8 @@ def run_shard(job):
 
 
 def begin_attempt(job):
-    """Open the resume state of a job and note the attempt in its history, which outlives Snakemake's log; returns which
-    attempt this is, from 1 on."""
+    """Open the resume state of a job and add the attempt to its history, which outlives Snakemake's log; returns the
+    number of the attempt, from 1 on."""
     resumed, history = job.open_resume() and has_work(job.resume), job.resume / HISTORY
     with open(history, "a", encoding="utf-8") as file:
         file.write(f"{time.strftime('%Y-%m-%dT%H:%M:%S')} host {os.uname().nodename} process {os.getpid()}\n")
@@ -122,7 +123,7 @@ def begin_attempt(job):
 
 
 def require_settings(job):
-    """Load the module of the stage; settings that are not what it takes are refused in one sentence."""
+    """Load the module of the stage. Raises Refusal for settings that do not fit it."""
     try:
         job.settings  # noqa: B018
     except ValidationError as error:
@@ -135,8 +136,8 @@ def require_settings(job):
 
 
 def require_unedited(job, files):
-    """Refuse code on disk that is not that of the job; files: the `files_digest` of that, or None."""
-    with suppress(OSError, SyntaxError, ValueError):  # files that vanish or are half written are an edit
+    """Raise Refusal if the code on disk is not the job's. files: the `files_digest` of the job's code, or None"""
+    with suppress(OSError, SyntaxError, ValueError):  # files that vanish or are half written count as edited
         if files == files_digest():
             return
         if stage_code(job.kind, job.loads) == job.code:

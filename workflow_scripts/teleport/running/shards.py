@@ -1,7 +1,8 @@
-"""The rows that a stage makes, in shards, each made by a job of its own, and their joining (`set-scatter`).
+"""The rows of a stage in shards, each made by its own job, and their joining (`set-scatter`).
 
-A shard is a contiguous run of whole blocks, so that the joined rows are those of one job, bit by bit on a CPU. Each is
-a file of its own and no range of a common one: two machines that write into one page of a file on NFS can lose rows.
+A shard is a contiguous run of whole blocks, so that the joined rows equal those of one job, bit by bit on a CPU. Each
+is its own file instead of a range of a common one: two machines that write into one page of a file on NFS can lose
+rows.
 """
 
 from collections import Counter
@@ -15,7 +16,7 @@ from teleport.running.log import log
 
 def shard_rows(num_rows, block_rows, shard):
     """The first row of a shard and the row after its last, both multiples of `block_rows` except at the end. shard:
-    "2-of-4", from 1 on; where there are fewer blocks than shards, some are empty"""
+    "2-of-4", from 1 on. If there are fewer blocks than shards, some are empty"""
     this, shards = map(int, shard.split("-of-"))
     num_blocks = -(-num_rows // block_rows)
     first, last = ((n * num_blocks // shards) * block_rows for n in (this - 1, this))
@@ -24,7 +25,7 @@ def shard_rows(num_rows, block_rows, shard):
 
 class Shard:
     """A finished shard: its folder, its manifest with facts, its rows (the first, the one after the last), and its
-    files ({name: path}), which are there until they are joined."""
+    files ({name: path}), which exist until they are joined."""
 
     def __init__(self, folder, stamp):
         self.folder = folder
@@ -39,16 +40,16 @@ class Shard:
         self.rows, self.files = self.facts["rows"], {name: folder / name for name in self.manifest["files"]}
 
     def summary(self, seconds):
-        """Return which rows were made where and in how many seconds, a fact of that name (dict for the joined
+        """Return which rows were made where and in how many seconds; `seconds` names that fact (dict for the joined
         manifest)."""
         made = {name: self.manifest["provenance"][name] for name in ("host", "process")}
         return {"rows": self.rows, seconds: self.facts[seconds]} | made
 
 
 def read_shards(job, num_rows, computed_in=None, facts=None):
-    """The shards that a job joins, in order (list of Shard), of its code and inputs.
+    """The shards that a job joins, in order (list of Shard); all are from its code and inputs.
 
-    computed_in: function of facts, whose text must be the same for those of all shards and for `facts` of this process
+    computed_in: function of facts; it must give the same text for all shards and for `facts` of this process
     """
     folder, row = job.shards_folder, 0
     remedy = f"Delete the folder {folder} and run the workflow again: its shards are then computed again."
@@ -69,8 +70,8 @@ def read_shards(job, num_rows, computed_in=None, facts=None):
 
 
 def join(blocks, shards):
-    """Fill the `RowBlocks` of all rows with shard after shard, and delete each one's files once they are there; a
-    killed join goes on at its shard."""
+    """Fill the `RowBlocks` of all rows shard by shard, and delete each one's files once its rows are saved; a killed
+    join continues at its shard."""
     for shard in shards:
         first, last = shard.rows
         if last > blocks.done:

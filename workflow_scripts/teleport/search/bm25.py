@@ -1,7 +1,7 @@
-"""Stage `bm25`: the first passages of queries by BM25 (bm25s): a baseline, and a source of negatives.
+"""Stage `bm25`: the top passages of queries by BM25 (bm25s): a baseline, and a source of negatives.
 
-bm25s adds the scores of all passages. Its own choice of the first ones leaves ties to chance: it gave other passages to
-a fifth of the queries at depth 100, and to two thirds at depth 1,000. So they are chosen here.
+bm25s adds the scores of all passages. Its own selection of the top ones breaks ties at random: it gave other passages
+to a fifth of the queries at depth 100, and to two thirds at depth 1,000. So the selection is done here.
 """
 
 import time
@@ -19,9 +19,9 @@ from teleport.settings.search import Bm25Settings as Settings  # noqa: F401
 from teleport.settings.search import LexicalIndexSettings
 
 ARRAYS = ("offsets", "passages", "scores")  # of the index
-TASK_QUERIES = 64  # that a process takes at a time
+TASK_QUERIES = 64  # per task of a process
 LEAST_QUERIES = 2000  # for each process, which takes a second to start
-BLOCK_QUERIES = 1024  # searched at a time, after which a killed run can go on
+BLOCK_QUERIES = 1024  # searched at a time; a killed run continues after the last block
 MANY_WITHOUT_TERMS = 0.05  # of the queries
 ADVICE = {
     "words": "The passages do not have their words. Set bm25.terms to characters, or to subwords, if the language has "
@@ -39,8 +39,8 @@ def run(job):
     int32 (0, 1, …). As in Lucene, a passage that shares no term with the query is not retrieved: such lines end with id
     -1 and score 0.
 
-    Facts: num_queries, depth, mean_retrieved (passages per query), without_terms (the share of queries of which no term
-    is in the index), queries_per_second of this run.
+    Facts: num_queries, depth, mean_retrieved (passages per query), without_terms (the share of queries without a term
+    in the index), queries_per_second of this run.
     """
     settings = job.settings
     path = job.input(f"split.{settings.split}", f"queries.{settings.split}.parquet")
@@ -75,8 +75,8 @@ def run(job):
 
 
 def query_terms(job, index, texts):
-    """The numbers of the queries' terms in the index (a list of lists); terms that it does not have are left out.
-    index: its settings"""
+    """The numbers of the queries' terms in the index (a list of lists), without terms that it does not have. index: its
+    settings"""
     if index.terms == "subwords":
         has = np.diff(np.load(job.input("index", "offsets.npy"))) > 0
         lists, _ = subwords(job, f"queries.{job.settings.split}")
@@ -98,9 +98,9 @@ def open_index(paths, num_passages):
 
 
 def search(shared, queries):
-    """The passages of highest score for queries, lists of term numbers with repeats: ids int32 and scores float32
-    [Q, depth], ties by the smaller number; -1 and 0 where fewer passages have a term of the query. shared: (paths of
-    ARRAYS, num_passages, depth)"""
+    """The passages with the highest scores for queries, given as lists of term numbers with repeats: ids int32 and
+    scores float32 [Q, depth], ties by the smaller number. Where fewer passages share a term with the query: -1 and 0.
+    shared: (paths of ARRAYS, num_passages, depth)"""
     paths, num_passages, depth = shared
     index, shape = open_index(paths, num_passages), (len(queries), depth)
     ids_QK, scores_QK = np.full(shape, -1, np.int32), np.zeros(shape, np.float32)
@@ -113,7 +113,7 @@ def search(shared, queries):
 
 
 def first_passages(scores_P, depth):
-    """The passages of the highest scores above 0 (int64, at most `depth`), ties by the smaller number."""
+    """The passages with the highest scores above 0 (int64, at most `depth`), ties by the smaller number."""
     matches = np.flatnonzero(scores_P > 0)
     if len(matches) > depth:
         last = np.partition(scores_P[matches], -depth)[-depth]

@@ -4,26 +4,26 @@ from dataclasses import replace
 
 from teleport.costs import BASE, Cost, run_bytes, search_flop, vector_bytes
 
-CANDIDATES, CANDIDATE_BYTES = 2**25, 20  # of a search at most at a time: number, score proposed and exact
-GPU_SCORES, GPU_BLOCK = 2**28, 65536  # of a block on a GPU, in float32 and twice; its passages, eight times
-# Queries of a thread at a time, and their candidates: 8 a rank, and those that are near; bytes of each.
+CANDIDATES, CANDIDATE_BYTES = 2**25, 20  # held by a search at a time, at most: number, proposed and exact score
+GPU_SCORES, GPU_BLOCK = 2**28, 65536  # a block on a GPU: scores in float32, twice; passages, eight times
+# Queries of a thread at a time; near candidates of each, besides 8 per rank; bytes of a candidate.
 CPU_LINES, CPU_NEAR, CPU_BYTES = 512, 2560, 95
-PRODUCTS = 0.35e9  # memory of what computes products on a CPU
-CODE_FLOP = 180  # adding up a code of a PQ index takes as long as so many operations of a product
+PRODUCTS = 0.35e9  # memory of the libraries that compute products on a CPU
+CODE_FLOP = 180  # adding up a code of a PQ index takes as long as this many operations of a product
 POSTING_BYTES = 3.2  # of a token in BM25's index: 8 bytes a posting, 0.4 postings a token
 INDEXED_POSTING_BYTES, TERM_BYTES = (
     42,
     1.0,
-)  # while it is built, measured at 150,000 and 600,000 passages; a token's terms
+)  # while the index is built, measured at 150,000 and 600,000 passages; a token's terms
 SCORED_PASSAGE_BYTES, LEAST_QUERIES = 24, 2000  # search.bm25: scores, matches and their order; queries of a process
 QUERY_TERMS_BYTES = 500  # a query as a list of numbers
-TRAIN_PER_LIST, IVF_ITERATIONS, PQ_ITERATIONS = 256, 10, 25  # of k-means, as faiss does it
+TRAIN_PER_LIST, IVF_ITERATIONS, PQ_ITERATIONS = 256, 10, 25  # of k-means, faiss's defaults
 RERANKED = 1000  # candidates of a query in a file
 ERROR_PAIRS, ERROR_ROWS = 8192, 16384  # positives and passages of a block of `analyses.errors`
 
 
 def index_bytes(index, passages, dim):
-    """The size of an index: codes, vectors, or vectors and links of 4 bytes, 2 M a passage."""
+    """The size of an index: codes; vectors; or vectors with links of 4 bytes, 2 M per passage."""
     if index.kind == "pq":
         return passages * index.numbers[0] * index.bits / 8
     links = 8 * index.numbers[0] if index.kind == "hnsw" else 8 if index.kind == "ivf" else 0
@@ -31,7 +31,7 @@ def index_bytes(index, passages, dim):
 
 
 def index(stage, counts, place):
-    """All vectors are read; only an index that is not flat is written."""
+    """All vectors are read; only an index other than Flat is written."""
     passages, dim, vectors = counts.vectors(stage.inputs["passages"])
     index = stage.settings.index
     if index.kind == "flat":
@@ -47,8 +47,7 @@ def index(stage, counts, place):
 
 
 def retrieve(stage, counts, place):
-    """Return the cost of a search. A search by codes on the processor reads the vectors, too, for the recall of a
-    sample."""
+    """Return the cost of a search. A search by codes on the CPU also reads the vectors, for the recall of a sample."""
     passages, dim, vectors = counts.vectors(stage.inputs["passages"])
     lines, depth = counts.run(stage)
     size, kept = run_bytes(lines, depth), lines * depth * stage.inputs["passages"].settings.chunks
@@ -62,14 +61,14 @@ def retrieve(stage, counts, place):
         on_device = vector_bytes(passages, dim, 2) / place.gpus + 8 * GPU_SCORES + 32 * GPU_BLOCK * dim
         memory = BASE + PRODUCTS + vectors + min(CANDIDATES, kept) * CANDIDATE_BYTES
         return Cost(size, memory, size, on_device, work)
-    work["rows"] = kept  # a GPU sorts them in no time
+    work["rows"] = kept  # sorting takes no time on a GPU
     at_a_time = min(lines, CPU_LINES * place.threads) * (8 * kept / max(1, lines) + CPU_NEAR)
     memory = BASE + PRODUCTS + vectors + min(CANDIDATES, at_a_time) * CPU_BYTES
     return Cost(size, memory, size + passages * dim, work=work)
 
 
 def sharded(cost, number):
-    """(Cost of each of so many shards of a stage `retrieve`, that of the job which joins them); each shard reads all
+    """(Cost of each of `number` shards of a stage `retrieve`, cost of the job that joins them); each shard reads all
     vectors."""
     work = {rate: amount if rate == "read" else amount / number for rate, amount in cost.work.items()}
     return replace(cost, bytes=cost.bytes / number, work=work), Cost(work={"disk": 2 * cost.bytes})
@@ -84,8 +83,8 @@ def lexical_index(stage, counts, place):
 
 
 def bm25(stage, counts, place):
-    """The postings are memory-mapped: as much of them as the queries' terms have is in memory, at most all. A process
-    scores all passages for one query at a time."""
+    """The postings are memory-mapped: those of the queries' terms are in memory, at most all. A process scores all
+    passages for one query at a time."""
     lines, depth = counts.run(stage)
     processes = max(1, min(place.threads, int(lines) // LEAST_QUERIES))
     memory = BASE + counts.corpus_tokens * POSTING_BYTES + lines * QUERY_TERMS_BYTES
@@ -94,7 +93,7 @@ def bm25(stage, counts, place):
 
 
 def rerank(stage, counts, place):
-    """Return an upper bound: a file of candidates is not opened here, and is taken to have as many as MS MARCO's."""
+    """Return an upper bound: a file of candidates is not opened here, and is assumed to have as many as MS MARCO's."""
     depth = getattr(stage.inputs["candidates"].settings, "depth", RERANKED)
     lines = counts.queries[stage.settings.split]
     size = run_bytes(lines, depth)
@@ -102,7 +101,7 @@ def rerank(stage, counts, place):
 
 
 def errors(stage, counts, place):
-    """All products on the processor, and the vectors once more for every 8,192 positives."""
+    """All products on the CPU, and the vectors once more for every 8,192 positives."""
     passages, dim, vectors = counts.vectors(stage.inputs["passages"])
     pairs = counts.positives[stage.settings.split]
     work = {"host_flop": search_flop(pairs, passages, dim), "read": vectors * -(-pairs // ERROR_PAIRS)}

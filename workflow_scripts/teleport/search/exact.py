@@ -1,19 +1,19 @@
 """Exact search by inner product: products propose, exact scores decide, equal scores are ranked by the smaller id.
 
 The last bits of a matrix product depend on the library, the device, the number format and the block. Therefore it only
-proposes. A product is off by at most a known bound, so while blocks of passages go by, a query keeps every passage that
+proposes. A product is off by at most a known bound. While blocks of passages go by, a query keeps every passage that
 may still be in its list: those whose product plus its bound reaches the last rank so far, which is the `depth`-th
 largest product less its bound. At the end the kept passages get their exact scores (pairs.py) and are sorted. So the
-result depends on the vectors alone: device, number format, blocks and parts are a matter of speed and decide no bit.
+result depends on the vectors alone; device, number format, blocks and parts change the speed but no bit.
 
 A query that would keep more passages than it has room for is crowded: the products cannot tell its passages apart. It
 is searched again with products in float64. If it is crowded even then (thousands of copies of a vector at its last
 rank), it is scored exactly with all passages.
 
-On a GPU products are of float16 numbers, which tensor cores sum in float32 and give out in float16: half the memory to
-write and read. Vectors that are stored in float32 are reduced in three steps: their mean is subtracted, which shifts
-all scores of a query alike (vectors of an encoder that does not normalise are almost parallel); they are scaled by a
-power of two; they are rounded. The loss of each passage is measured.
+On a GPU the products are of float16 numbers, which tensor cores sum in float32 and return in float16: half the memory
+to write and read. Vectors that are stored in float32 are reduced in three steps. First their mean is subtracted, which
+shifts all scores of a query alike (vectors of an encoder that does not normalise are almost parallel). Then they are
+scaled by a power of two, and rounded. The loss of each passage is measured.
 """
 
 import warnings
@@ -29,42 +29,42 @@ from teleport.running.log import log
 from teleport.search.pairs import ROUNDING, inner_products
 from teleport.search.reaching import append_reaching, kernel_exists
 
-BLOCK = 65536  # passages read at a time where they do not stay on the device
-SCORES = {"cpu": 2**23, "cuda": 2**30}  # products at a time: the cache of a processor; large kernels on a GPU
+BLOCK = 65536  # passages read at a time if they do not stay on the device
+SCORES = {"cpu": 2**23, "cuda": 2**30}  # products at a time: a CPU's cache; large kernels on a GPU
 QUERIES = {"cpu": 512, "cuda": 16384}  # searched together at most
 PAIRS = {"cpu": 512, "cuda": 2**17}  # scored exactly at a time
 WORKERS = 2  # groups of queries at a time on a GPU: one computes while the other waits for the host
-GROUP = 64  # products whose maximum is looked at first, at most: most groups have none that reaches the last rank
-GROUPS = 4  # at least so many groups per rank, so that their maxima say where the last rank is
-ROOM, LEAST_ROOM = 4, 1024  # passages that a query keeps at most: so many times the depth, and so many more
-ALIGNED = 8  # tensor cores take numbers of passages that it divides; others have kernels of a tenth of the speed
-HITS = {"cpu": 2**20, "cuda": 2**24}  # products looked at one by one at a time
-HOST_ROOM = 2**32  # bytes that vectors may take on a CPU which are not in an array, such as decoded ones
-LEAST_TAKEN = 4096  # passages that a thread takes from the host at least
-SAMPLE = 4096  # passages that the mean and the scale are taken from
+GROUP = 64  # products per group, at most: the maximum is compared first, as most groups do not reach the last rank
+GROUPS = 4  # least groups per rank, so that their maxima bound the last rank
+ROOM, LEAST_ROOM = 4, 1024  # passages that a query keeps at most: ROOM * depth + LEAST_ROOM
+ALIGNED = 8  # tensor cores need a multiple of this many passages; other kernels have a tenth of the speed
+HITS = {"cpu": 2**20, "cuda": 2**24}  # products compared one by one, at a time
+HOST_ROOM = 2**32  # bytes for vectors on a CPU that are not in an array, such as decoded ones
+LEAST_TAKEN = 4096  # least passages that a thread takes from the host
+SAMPLE = 4096  # passages that mean and scale are computed from
 # Tensor cores cut sums instead of rounding them. Products of float16 numbers are exact in float32; k of them and the
 # running sum are aligned to the largest, cut 23 or more bits below its leading bit, added, and cut again (Fasi, Higham,
 # Mikaitis and Pranesh, Numerical behavior of NVIDIA tensor cores, PeerJ Computer Science 2021). That is at most k + 2
 # errors of 2^-23 for k products, with k >= 4 up to 1.5 for each: the unit is doubled below.
 UNIT = {torch.float16: 2.0**-23, torch.float32: ROUNDING, torch.float64: 2.0**-53}
 FINAL = 4 * ROUNDING  # two exact scores that differ by less may be rounded to the same float32 number
-SLACK = 1.01  # on bounds, for the rounding of what computes them
-SQUARE_ROOT_OF_TINY = 2.0**-62  # a component that is smaller has a square of 0 in float32
+SLACK = 1.01  # factor on bounds, for the rounding in their own computation
+SQUARE_ROOT_OF_TINY = 2.0**-62  # a smaller component has a square of 0 in float32
 # The largest float16 number; half the gap between numbers near 1; the smallest gap.
 LARGEST, HALF_GAP, SMALLEST_GAP = 65504.0, 2.0**-11, 2.0**-24
-LENGTH, PRODUCT = 2.0**4, 2.0**8  # about how long a usual passage is made, and how large its products at most
+LENGTH, PRODUCT = 2.0**4, 2.0**8  # scaled length of a usual passage, and its largest products, about
 
 
 def search_device():
-    """The device that searches: the CUDA device of this process, else the CPU."""
+    """The device for searches: the CUDA device of this process, else the CPU."""
     return torch.device("cuda" if visible_devices() and torch.cuda.is_available() else "cpu")
 
 
 class Exact:
     """Exact search of `vectors`: float32 or float16 [n, D], an array, a memory map, or anything with slices and `take`.
 
-    device: by default `search_device`; threads: that read vectors; room: bytes of a device that vectors may take, by
-    default what is free and not needed for the search; dtype: of the products, float16 on a GPU, else float32
+    device: by default `search_device`; threads: to read vectors; room: bytes of the device for vectors, by default all
+    free memory that the search does not need; dtype: of the products, by default float16 on a GPU, else float32
     """
 
     engine, exact = "exact", True
@@ -86,7 +86,7 @@ class Exact:
             self.open()
 
     def open(self):
-        """Read all vectors once, with all threads: measure them, and keep on the device what has room there."""
+        """Read all vectors once, with all threads: measure them, and keep on the device those that fit."""
         half, (rows, dim) = self.dtype == torch.float16, self.vectors.shape
         stored_half = self.vectors.dtype == np.float16
         mean, self.scale, self.usual = mean_and_scale(self.vectors, reduces=half and not stored_half)
@@ -96,7 +96,7 @@ class Exact:
         views = self.device == "cpu" and not half and isinstance(self.vectors, np.ndarray)
         sizes = {"reduced": 2 * rows * dim if half else 0, "stored": rows * dim * self.vectors.dtype.itemsize}
         if half and stored_half:
-            sizes["reduced"] = 0  # they are the vectors as they are stored
+            sizes["reduced"] = 0  # the stored vectors serve as they are
         self.reduced = self.stored = None
         if not views and sum(sizes.values()) <= self.room:
             self.stored = torch.empty(rows, dim, dtype=torch.float16 if stored_half else torch.float32, device=self.on)
@@ -119,7 +119,7 @@ class Exact:
             log.info(text, rows, state, torch.cuda.get_device_name(self.on), max(0, self.room) / 1e9)
 
     def read_blocks(self, size):
-        """Yield (number of the first, passages as they are stored, on the device), block by block, read ahead."""
+        """Yield (number of the first passage, passages as stored, on the device) block by block, reading ahead."""
         firsts = range(0, len(self.vectors), size)
         with ThreadPoolExecutor(1) as ahead:
             reading = ahead.submit(self.read, 0, size)
@@ -130,7 +130,7 @@ class Exact:
                 yield first, block_PD
 
     def read(self, first, size):
-        """Up to `size` passages from `first` on, on the device; for a GPU by way of page-locked memory."""
+        """Up to `size` passages from `first` on, on the device; for a GPU through page-locked memory."""
         block = self.vectors[first : first + size]
         if self.device == "cpu":
             return tensor_of(np.asarray(block))
@@ -144,8 +144,8 @@ class Exact:
         return passages_PD
 
     def reduce(self, stored_PD, dtype):
-        """(passages as numbers of the products, bounds float32 [P, 2]): a product with the scaled query q' of a query q
-        is off by at most bounds[0] |q| + bounds[1] |q - q'|."""
+        """(passages in the number format of the products, bounds float32 [P, 2]): a product with the scaled query q' of
+        a query q is off by at most bounds[0] |q| + bounds[1] |q - q'|."""
         dim, scale = stored_PD.shape[1], self.scale if dtype == torch.float16 else 1.0
         norms_P = torch.linalg.vector_norm(stored_PD.float(), dim=1) * scale
         if dtype != torch.float16:
@@ -168,7 +168,7 @@ class Exact:
         return passages_PD, torch.stack([SLACK * bounds_P, SLACK * sizes_P], dim=1)
 
     def blocks(self, dtype, size):
-        """Yield (number of the first, passages [P, D] of `dtype`, their bounds [P, 2]), block by block."""
+        """Yield (number of the first passage, passages [P, D] of `dtype`, their bounds [P, 2]) block by block."""
         kept = self.reduced if dtype == torch.float16 else self.stored
         if kept is None and dtype != torch.float16 and self.device == "cpu" and isinstance(self.vectors, np.ndarray):
             kept = tensor_of(self.vectors)
@@ -187,9 +187,9 @@ class Exact:
 
     @torch.inference_mode()
     def search(self, queries_QD, depth):
-        """The `depth` passages of largest inner product for each query, ties by the smaller id, highest first: (ids
-        int32, scores float32), both [Q, depth]. queries_QD: float32, finite; depth: of no more passages than there are.
-        Raises Refusal for scores beyond float32."""
+        """The `depth` passages with the largest inner products for each query, highest first, ties by the smaller id:
+        (ids int32, scores float32), both [Q, depth]. queries_QD: float32, finite; depth: at most the number of
+        passages. Raises Refusal for scores beyond float32."""
         queries_QD = np.ascontiguousarray(queries_QD, np.float32)
         ids_QK, scores_QK = (np.empty((len(queries_QD), depth), dtype) for dtype in (np.int32, np.float32))
         left = np.arange(len(queries_QD))
@@ -205,7 +205,7 @@ class Exact:
         return ids_QK, scores_QK + np.float32(0)  # -0 becomes 0, which it equals
 
     def by_products(self, queries_QD, depth):
-        """(ids, scores, which queries are crowded, whose ids and scores say nothing)."""
+        """(ids, scores, which queries are crowded); ids and scores of crowded queries mean nothing."""
         return self.propose(queries_QD, depth, self.dtype)
 
     def by_doubles(self, queries_QD, depth):
@@ -225,10 +225,10 @@ class Exact:
         main, candidates = torch.cuda.current_stream(self.on) if kind == "cuda" else None, [None] * len(groups)
 
         def work(number, block, finish=False):
-            """Have one worker show a block to its groups, or end them; threads have modes and streams of their own."""
+            """Have one worker pass a block to its groups, or finish them; each thread has its own modes and stream."""
             results = []
             if main:
-                streams[number].wait_stream(main)  # which has made the block
+                streams[number].wait_stream(main)  # it made the block
             with torch.inference_mode(), torch.cuda.stream(streams[number]) if streams[number] else nullcontext():
                 for group in range(number, len(groups), len(streams)):
                     if candidates[group] is None:
@@ -252,7 +252,7 @@ class Exact:
         return tuple(np.concatenate([results[group][n] for group in range(len(groups))]) for n in range(3))
 
     def settle(self, candidates, depth):
-        """(ids, scores, crowded), numpy, of a group of queries that has seen all passages."""
+        """(ids, scores, crowded), numpy, for a group of queries that has seen all passages."""
         counts_Q, ids_QM = candidates.kept()
         scores_QM = self.scores(candidates.exact_QD, counts_Q, ids_QM)
         order_QM = ids_QM.argsort(dim=1)
@@ -263,8 +263,8 @@ class Exact:
         return ids_QK.cpu().numpy(), scores_QK.cpu().numpy(), candidates.crowded_Q.cpu().numpy()
 
     def scores(self, queries_QD, counts_Q, ids_QM):
-        """Exact scores of the queries (float64) and the first `counts_Q` passages of each, float32 [Q, M]; the others
-        have -inf. Queries with about as many passages are scored together."""
+        """Exact scores of the queries (float64) with the first `counts_Q` passages of each, float32 [Q, M]; the rest is
+        -inf. Queries with similar numbers of passages are scored together."""
         scores_QM, first = torch.zeros(ids_QM.shape, device=self.on), 0
         order_Q = counts_Q.argsort(descending=True)
         widths = counts_Q[order_Q].tolist()
@@ -278,7 +278,7 @@ class Exact:
         return scores_QM.masked_fill_(~filled_QM, -torch.inf)
 
     def take(self, ids):
-        """The passages of these numbers [..., D] from the host's vectors, as they are stored, on the device."""
+        """The passages with these numbers [..., D] from the host's vectors, as stored, on the device."""
         ids_N = ids.flatten().cpu().numpy()
         passages_ND = np.empty((len(ids_N), self.vectors.shape[1]), self.vectors.dtype)
         step = max(LEAST_TAKEN, -(-len(ids_N) // self.threads))
@@ -305,21 +305,21 @@ class Exact:
 
 
 def tensor_of(array):
-    """The array as a tensor, without torch's warning of memory maps, which are only read here."""
+    """The array as a tensor, without torch's warning about memory maps, which are only read here."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
         return torch.from_numpy(array)
 
 
 def workspace(dim):
-    """Bytes of device memory that a search takes besides its vectors: of each worker products, what it looks at one by
-    one and what it scores; and blocks as they are read and reduced."""
+    """Bytes of device memory that a search needs besides its vectors: per worker its products, those compared one by
+    one, and the pairs it scores; and blocks while they are read and reduced."""
     return WORKERS * (4 * SCORES["cuda"] + 48 * HITS["cuda"] + 24 * PAIRS["cuda"] * dim) + 24 * BLOCK * dim
 
 
 def mean_and_scale(vectors, reduces):
-    """(mean float32 [D], scale, length of a usual passage less the mean and scaled), of a sample; mean 0 and scale 1
-    unless it `reduces`. A few huge passages decide none of them."""
+    """(mean float32 [D], scale, length of a usual passage after both are applied), from a sample; mean 0 and scale 1
+    unless it `reduces`. A few huge passages have no influence."""
     sample = np.asarray(vectors[:: max(1, len(vectors) // SAMPLE)], np.float64)
     mean, norms = np.zeros(sample.shape[1]), np.linalg.norm(sample, axis=1)
     if reduces:
@@ -333,17 +333,17 @@ def mean_and_scale(vectors, reduces):
 class Candidates:
     """The passages that a group of queries has kept so far.
 
-    lower_QR, upper_QR, ids_QR: bounds on the scores of passages, and these, in the first count_Q columns of each row;
-    one more column takes what has no place
-    floor_Q: what the last rank's exact score reaches; crowded_Q: which queries had not enough room
+    lower_QR, upper_QR, ids_QR: bounds on the scores of passages, and their ids, in the first count_Q columns of each
+    row; one extra column takes those without room
+    floor_Q: lower bound on the exact score of the last rank; crowded_Q: which queries had too little room
     """
 
     def __init__(self, queries_QD, depth, room, dtype, device, usual):
         self.depth, self.room, self.device = depth, room, device
         self.by_kernel, self.next_drop = dtype == torch.float16 and kernel_exists(device), 0
         self.exact_QD = torch.from_numpy(queries_QD).to(device, torch.float64)
-        # Scaled by a power of two, as scores of one query are only compared with each other: a usual product is far
-        # from the ends of float16, and so are the components.
+        # Scaled by a power of two, since scores of one query are only compared with each other. Usual products and
+        # components are then far from the limits of float16.
         length = min(max(PRODUCT / usual, 0.25), 2.0**15)
         norms_Q1 = self.exact_QD.norm(dim=1, keepdim=True).clamp_min(2.0**-149)
         scaled_QD = self.exact_QD * torch.exp2(torch.floor(torch.log2(length / norms_Q1)))
@@ -359,7 +359,7 @@ class Candidates:
         self.crowded_Q = torch.zeros(count, dtype=torch.bool, device=device)
 
     def add(self, first, passages_PD, errors_P2):
-        """Look at a block of passages, of which the first has the number `first`."""
+        """Process a block of passages; the first one has the number `first`."""
         scores_QP, end = products(self.queries_QD, passages_PD), first + len(passages_PD)
         if self.by_kernel and first:
             self.add_by_kernel(first, scores_QP, errors_P2)
@@ -370,8 +370,8 @@ class Candidates:
             self.drop()
 
     def add_by_kernel(self, first, scores_QP, errors_P2):
-        """Do the same as `add`, by one pass over the products. Queries that have no room for what it brings go through
-        the groups, which make room as they go."""
+        """Do the same as `add`, in one pass over the products. Queries without room for the result go through the
+        groups, which make room as they go."""
         before_Q = self.count_Q.clone()
         append_reaching(self, scores_QP, errors_P2, first)
         full_Q = self.count_Q > self.room
@@ -380,8 +380,8 @@ class Candidates:
             self.add_by_groups(first, scores_QP, errors_P2, ~full_Q)
 
     def add_by_groups(self, first, scores_QP, errors_P2, left_out_Q):
-        """Do the same as `add`, for the queries that are not left out: the maximum of a group of products says whether
-        it holds one that reaches the last rank."""
+        """Do the same as `add`, for the queries that are not left out: the maximum of a group of products tells whether
+        any of them reaches the last rank."""
         passages, size = len(errors_P2), GROUP
         while size > 1 and passages < size * GROUPS * self.depth:
             size //= 2
@@ -392,9 +392,9 @@ class Candidates:
         # A group has every `groups`-th product: the maxima of neighbouring groups read neighbouring products.
         maxima_QG = scores_QP.unflatten(1, (size, groups)).amax(1) if size > 1 else scores_QP
         bounds_QG = self.lengths_Q2 @ errors_P2.unflatten(0, (size, groups)).amax(0).T
-        if first == 0 and groups >= self.depth:  # as many passages, one of each group, reach this
+        if first == 0 and groups >= self.depth:  # at least `depth` passages, one per group, reach this
             self.floor_Q = lower_bounds(maxima_QG, bounds_QG).topk(self.depth, sorted=False).values.amin(1)
-        # A NaN reaches everything: it must not be lost.
+        # A NaN counts as reaching everything, so that it is not lost.
         below_QG = (upper_bounds(maxima_QG, bounds_QG) < self.floor_Q[:, None]) | left_out_Q[:, None]
         columns_S = groups * torch.arange(size, device=self.device)
         for hits in below_QG.logical_not_().nonzero().split(HITS[self.device.type] // size):
@@ -408,8 +408,8 @@ class Candidates:
             self.keep(rows_H[places[0]], lower_N, upper_HS[places], ids_N)
 
     def keep(self, rows_N, lower_N, upper_N, ids_N):
-        """Keep some passages; rows_N: ascending, the query of each. When the room is full, passages that cannot be in
-        the list any more are dropped; a query that stays full is crowded."""
+        """Keep some passages; rows_N: ascending, the query of each. When a query has no room left, passages that can no
+        longer be in its list are dropped; a query that stays full is crowded."""
         every_Q = torch.arange(len(self.count_Q) + 1, device=self.device)
         while len(rows_N):
             starts_Q = torch.searchsorted(rows_N, every_Q)
@@ -428,7 +428,7 @@ class Candidates:
             rows_N, lower_N, upper_N, ids_N = (array[left_N] for array in (rows_N, lower_N, upper_N, ids_N))
 
     def drop(self):
-        """Raise the floor to the last rank so far, and drop what cannot be in the list any more."""
+        """Raise the floor to the last rank so far, and drop passages that can no longer be in the list."""
         filled_QR = torch.arange(self.room + 1, device=self.device) < self.count_Q[:, None]
         lower_QR = self.lower_QR.masked_fill(~filled_QR, -torch.inf)
         self.floor_Q = self.floor_Q.maximum(lower_QR.topk(self.depth, sorted=False).values.amin(1))
@@ -441,7 +441,7 @@ class Candidates:
         self.count_Q = kept_QR.sum(1)
 
     def kept(self):
-        """(how many passages of each query may be in its list, int64, 0 of crowded ones; the passages [Q, M])."""
+        """(how many passages of each query may be in its list, int64, 0 for crowded queries; the passages [Q, M])."""
         self.drop()
         self.count_Q.masked_fill_(self.crowded_Q, 0)
         width = max(self.depth, int(self.count_Q.max()))
@@ -450,18 +450,17 @@ class Candidates:
 
 
 def lower_bounds(scores, errors):
-    """Return what exact scores reach at least; -inf where a product or its bound is beyond the numbers of its
-    format."""
+    """Return lower bounds on exact scores; -inf if a product or its bound exceeds its number format."""
     return (scores - errors).nan_to_num_(nan=-torch.inf, posinf=-torch.inf, neginf=-torch.inf)
 
 
 def upper_bounds(scores, errors):
-    """Return what exact scores reach at most; a NaN may stand for any score."""
+    """Return upper bounds on exact scores; a NaN may stand for any score."""
     return scores.clamp_min(torch.finfo(scores.dtype).min) + errors
 
 
 def products(queries_QD, passages_PD):
-    """[Q, P]: inner products; of float16 numbers summed in float32 and rounded to float16."""
+    """[Q, P]: inner products; float16 numbers are summed in float32 and rounded to float16."""
     if queries_QD.dtype == torch.float16 and not queries_QD.is_cuda:
         return (queries_QD.float() @ passages_PD.T.float()).half()
     if extra := -len(passages_PD) % ALIGNED:

@@ -1,8 +1,8 @@
-"""Stage `index`: makes sure that vectors can be searched, and builds the index; faiss's indexes as they are searched.
+"""Stage `index`: checks that vectors can be searched, and builds the index. Also search with faiss's indexes.
 
-"Flat" is the vectors themselves, which stay where `encode` wrote them. Other indexes are faiss's, by its
-`index_factory`; they lose neighbours. If negatives are mined with the index, this stage measures the loss: its
-manifest has the recall against exact search on a seeded sample of the training queries, before anything is mined. If
+"Flat" means the vectors themselves, which stay where `encode` wrote them. Other indexes are faiss's, by its
+`index_factory`; they miss some neighbours. If negatives are mined with the index, this stage measures the loss before
+anything is mined: its manifest has the recall against exact search on a seeded sample of the training queries. If
 queries of several checkpoints search one index, the stage `retrieve` measures it.
 """
 
@@ -16,20 +16,20 @@ from teleport.running.log import log
 from teleport.search.pairs import inner_products, ranked, require_finite
 from teleport.settings.search import IndexSettings as Settings  # noqa: F401
 
-SAMPLE, COLLAPSED = 4096, 1e-4  # rows that the spread is taken from; below it: apart by a hundredth of their length
-SEED, TRAIN_PER_LIST = 1234, 256  # of the vectors that k-means reads, so many per centroid; faiss takes no more either
+SAMPLE, COLLAPSED = 4096, 1e-4  # rows that give the spread; least spread: a hundredth of the length apart
+SEED, TRAIN_PER_LIST = 1234, 256  # of the vectors that k-means reads; how many per centroid, also faiss's maximum
 BLOCK = 65536  # vectors added at a time
-HEADER = 4096  # bytes of a file that describe it, at most
+HEADER = 4096  # most bytes of a file's header
 SAMPLE_SEED, SAMPLE_QUERIES = 77, 200  # of the queries on which recall is measured
-GPU_MOST = 2048  # neighbours that faiss returns on a GPU, and lists that it probes there, at most
+GPU_MOST = 2048  # most neighbours that faiss returns, and lists that it probes, on a GPU
 GPU_SHARE = 0.8  # of the free memory of a device that an index may take
 
 
 def run(job):
     """Check that all passage vectors are finite, build the index and write index.json (metric, index, kind, dim, rows).
 
-    Indexes but Flat also write index.faiss. Facts: num_passages, dim, bytes (of the index; Flat: of the vectors); of
-    others also build_seconds, and with a depth recall, recall_depth, recall_queries.
+    All indexes but Flat also write index.faiss. Facts: num_passages, dim, bytes (of the index; Flat: of the vectors).
+    For others also build_seconds, and with a depth recall, recall_depth, recall_queries.
     """
     path = job.input("passages", "passages.npy")
     vectors = np.load(path, mmap_mode="r")
@@ -48,13 +48,13 @@ def run(job):
 
 
 def spread(vectors):
-    """Mean squared distance from the mean over mean squared length, of a sample: 0 where all vectors are the same."""
+    """Mean squared distance from the mean over mean squared length, for a sample: 0 if all vectors are the same."""
     sample = np.asarray(vectors[:: max(1, len(vectors) // SAMPLE)], np.float64)
     return float(((sample - sample.mean(axis=0)) ** 2).sum() / max((sample**2).sum(), np.finfo(float).tiny))
 
 
 def build_approximate(job, vectors):
-    """Write index.faiss; returns its facts. The log shows its recall, where that is measured."""
+    """Write index.faiss; returns its facts. The log shows its recall, if that is measured."""
     import faiss
 
     settings, depth = job.settings.index, job.settings.depth
@@ -89,8 +89,8 @@ def check_fits(settings, rows, dim, key):
 
 
 def file_bytes(settings, rows, dim):
-    """Return how many bytes the file of an index of [rows, dim] vectors takes at most: their codes, or themselves with
-    ids or links."""
+    """Return the largest size in bytes of the file of an index of [rows, dim] vectors: codes, or vectors with ids or
+    links."""
     number = settings.numbers[0]
     if settings.kind == "pq":
         return HEADER + rows * -(-number * settings.bits // 8) + 4 * dim * 2**settings.bits
@@ -101,7 +101,7 @@ def file_bytes(settings, rows, dim):
 
 def build(settings, vectors, threads, progress, key="mining.index"):
     """The faiss index of `vectors` (float32 [n, dim], memory map) by inner product, trained on rows drawn with `SEED`.
-    A graph is built by one thread: with more, its edges would depend on which was first."""
+    One thread builds a graph: with more, its edges would depend on timing."""
     import faiss
 
     rows, dim = vectors.shape
@@ -109,7 +109,7 @@ def build(settings, vectors, threads, progress, key="mining.index"):
     index = faiss.index_factory(dim, settings.factory, faiss.METRIC_INNER_PRODUCT)
     set_parameters(index, settings, key)
     if settings.kind == "pq":
-        index.pq.cp.min_points_per_centroid = 1  # small collections are meant: faiss would warn
+        index.pq.cp.min_points_per_centroid = 1  # small collections are intended: faiss would warn
     if not index.is_trained:
         count = min(rows, TRAIN_PER_LIST * settings.centroids)
         sample = np.sort(np.random.default_rng(SEED).choice(rows, count, replace=False))
@@ -121,7 +121,7 @@ def build(settings, vectors, threads, progress, key="mining.index"):
 
 
 def set_parameters(index, settings, key="mining.index"):
-    """Tell an index of faiss its parameters, such as nprobe=64."""
+    """Set parameters of a faiss index, such as nprobe=64."""
     import faiss
 
     if settings.parameters:
@@ -132,7 +132,7 @@ def set_parameters(index, settings, key="mining.index"):
 
 
 class Approximate:
-    """Search with a faiss index; the scores of what it finds are exact, and order it."""
+    """Search with a faiss index; the passages it returns are ordered by their exact scores."""
 
     exact = False
 
@@ -146,8 +146,8 @@ class Approximate:
         self.device = "cuda" if self.engine.startswith("Gpu") else "cpu"
 
     def search(self, queries_QD, depth):
-        """Return the same as `Exact.search`, among what the index finds. Raises Refusal if fewer than `depth` come back
-        for a query."""
+        """Return the same as `Exact.search`, among the passages that the index returns. Raises Refusal if they are
+        fewer than `depth` for a query."""
         queries_QD = np.ascontiguousarray(queries_QD, np.float32)
         _, ids_QK = self.index.search(queries_QD, depth)
         short = np.flatnonzero((ids_QK < 0).any(axis=1))
@@ -165,8 +165,8 @@ class Approximate:
 
 
 def load(path, settings, vectors, threads, depth):
-    """The saved index of `settings`, on the first GPU where that has room for it and this faiss can search there for it
-    and the depth."""
+    """The saved index of `settings`, on the first GPU if it has room and this faiss supports the index and the depth
+    there."""
     import faiss
 
     index = faiss.read_index(str(path))
@@ -185,8 +185,8 @@ def has_room(path):
 
 
 class Decoded:
-    """The passages of a faiss.IndexPQ as an array of float32 [n, D] that is decoded where it is read, not sliced.
-    index: trained and filled; rows: range of its passages, all of them by default"""
+    """The passages of a faiss.IndexPQ as an array of float32 [n, D]. Reading decodes them; slicing does not. index:
+    trained and filled; rows: range of its passages, by default all"""
 
     dtype = np.dtype(np.float32)
 
@@ -204,7 +204,7 @@ class Decoded:
         return self.take(np.arange(len(self))).astype(dtype or self.dtype, copy=False)
 
     def take(self, ids, axis=0, out=None, mode=None):
-        """The vectors [..., D] of passages (int [...]), as of an array; into `out` where it is given."""
+        """The vectors [..., D] of passages (int [...]), as from an array; into `out` if given."""
         ids = self.rows.start + self.rows.step * np.ascontiguousarray(ids, np.int64)
         out = np.empty((*ids.shape, self.shape[1]), np.float32) if out is None else out
         self.index.reconstruct_batch(ids.ravel(), out.reshape(-1, self.shape[1]))
@@ -212,14 +212,14 @@ class Decoded:
 
 
 def read_codes(path):
-    """`Decoded`: what the saved IndexPQ at `path` keeps of the passages."""
+    """The passages that the saved IndexPQ at `path` encodes, as `Decoded`."""
     import faiss
 
     return Decoded(faiss.read_index(str(path)))
 
 
 def sample_recall(index, vectors, queries, depth, threads):
-    """Facts of the recall at a depth of an index (with `search`), on at most `SAMPLE_QUERIES` of `queries`."""
+    """Facts of an index's recall at a depth (it has `search`), on at most `SAMPLE_QUERIES` of `queries`."""
     from teleport.search.exact import Exact
 
     count = min(len(queries), SAMPLE_QUERIES)

@@ -1,7 +1,7 @@
 """Stage `lexical_index`: bm25s's inverted index of all passages, with the score of every term in every passage.
 
-Memory grows with the collection: 42 bytes for each pair of a term and a passage, which is 11 GB for MS MARCO's 8.8
-million passages and about 45 GB for Wikipedia's 21 million (measured at 150,000 and 600,000 passages).
+Memory grows with the collection: 42 bytes per pair of a term and a passage, which is 11 GB for MS MARCO's 8.8 million
+passages and about 45 GB for Wikipedia's 21 million (measured at 150,000 and 600,000 passages).
 """
 
 import json
@@ -20,8 +20,8 @@ from teleport.refusal import Refusal
 from teleport.settings.search import LexicalIndexSettings as Settings  # noqa: F401
 
 BATCH_TEXTS = 4096  # read at a time
-# Scripts that put no spaces between words: Thai, Lao, Burmese, Khmer, kana, Chinese characters; and Hangul, whose words
-# have endings. As Lucene's CJKAnalyzer, with the scripts of South-East Asia.
+# Scripts without spaces between words: Thai, Lao, Burmese, Khmer, kana, Chinese characters; and Hangul, whose words
+# have endings. Like Lucene's CJKAnalyzer, plus the scripts of South-East Asia.
 UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3041-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
 UNSPACED += "\U00020000-\U0003ffff"
 RUN = re.compile(rf"([{UNSPACED}]+)|[^\W{UNSPACED}]{{2,}}")
@@ -29,15 +29,15 @@ RUN = re.compile(rf"([{UNSPACED}]+)|[^\W{UNSPACED}]{{2,}}")
 
 def run(job):
     """Index "title text" of every passage (the text alone: title "none"), by words, by words and characters, or by the
-    subwords of the role `tokens.passages`, which are numbered as in the vocabulary of the tokenizer.
+    subwords of the role `tokens.passages`, numbered as in the tokenizer's vocabulary.
 
-    Writes offsets.npy int64 [terms + 1], passages.npy int32 and scores.npy float32 [postings]: the postings of term t
-    are offsets[t] to offsets[t + 1], its passages in rising order and its score in each (Lucene's BM25, which has no
-    factor k1 + 1). terms.parquet has each term, in the order in which it first occurs (of a subword its number), and
-    how many passages have it.
+    Writes offsets.npy int64 [terms + 1], passages.npy int32 and scores.npy float32 [postings]. The postings of term t
+    are offsets[t] to offsets[t + 1]: its passages in ascending order and its score in each (Lucene's BM25, without the
+    factor k1 + 1). terms.parquet has each term, in the order of first occurrence (for a subword its number), and how
+    many passages have it.
 
-    Facts: num_passages, vocabulary (terms that a passage has), postings (pairs of a term and a passage), mean_terms (of
-    a passage, with repeats).
+    Facts: num_passages, vocabulary (terms that a passage has), postings (pairs of a term and a passage), mean_terms
+    (per passage, with repeats).
     """
     settings, num_passages, terms = job.settings, job.facts("corpus")["num_passages"], Terms()
     if settings.terms == "subwords":
@@ -66,7 +66,7 @@ def run(job):
 
 
 class Terms:
-    """The terms of every passage, as bm25s iterates over them, in 4 bytes a term."""
+    """The terms of every passage, in the form that bm25s iterates over, at 4 bytes per term."""
 
     def __init__(self):
         self.numbers, self.ends = array("i"), array("q", [0])
@@ -86,10 +86,10 @@ class Terms:
 
 
 def read_batches(path, title, groups=None):
-    """Yield lists of what BM25 reads of passages, of some row groups or of all: title and text, or the text alone when
-    `title` is "none"."""
+    """Yield lists of the texts that BM25 reads, of some row groups or of all passages: title and text, or the text
+    alone if `title` is "none"."""
     columns = ["text"] if title == "none" else ["title", "text"]
-    # Buffered ahead, what was read of a file would stay in memory until its end.
+    # With pre_buffer, everything read would stay in memory until the end of the file.
     for batch in pq.ParquetFile(path, pre_buffer=False).iter_batches(BATCH_TEXTS, row_groups=groups, columns=columns):
         yield [" ".join(parts) for parts in zip(*(column.to_pylist() for column in batch.columns), strict=True)]
 
@@ -108,15 +108,16 @@ def subwords(job, texts):
 
 
 def words_and_characters(text):
-    """The words of a text; of a run of characters in a script without spaces each character, and each two neighbours:
-    "猫 in 北京" → 猫, in, 北, 京, 北京."""
+    """The words of a text. A run of characters in a script without spaces gives each character and each pair of
+    neighbours: "猫 in 北京" → 猫, in, 北, 京, 北京."""
     for match in RUN.finditer(text):
         run = match[1]
         yield from [*run, *map("".join, zip(run, run[1:], strict=False))] if run else [match[0]]
 
 
 def tokenizer(settings):
-    """bm25s's Tokenizer of a LexicalIndexSettings; what it does not have is refused."""
+    """bm25s's Tokenizer for a LexicalIndexSettings. Raises Refusal for a stemmer or stop words that it does not
+    have."""
     splitter = {"splitter": words_and_characters} if settings.terms == "characters" else {}
     if settings.stemmer and settings.stemmer not in Stemmer.algorithms():
         names = ", ".join(Stemmer.algorithms())

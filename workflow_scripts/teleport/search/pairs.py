@@ -1,4 +1,4 @@
-"""The score of a query and a passage: what every search, filter and analysis agrees on, to the last bit.
+"""The score of a query and a passage: the same to the last bit in every search, filter and analysis.
 
 A score is the inner product of two vectors, summed in float64 in one fixed order and rounded to float32. Products of
 float32 numbers are exact in float64, and additions of single numbers give equal bits on every processor and device. A
@@ -17,8 +17,8 @@ ROUNDING = 2.0**-24  # largest relative error of a float32 operation
 
 
 def inner_products(queries, passages):
-    """Inner products along the last axis, each summed by halves: of numpy arrays or of torch tensors, float64 [..., D]
-    (one of the two may still be float32), broadcast against each other."""
+    """Inner products along the last axis, each summed by halves, of numpy arrays or torch tensors, float64 [..., D],
+    broadcast against each other (one of the two may be float32)."""
     terms = queries * passages
     width = terms.shape[-1]
     while width > 1:
@@ -36,8 +36,8 @@ def ranked(scores_QM, ids_QM, depth):
 
 
 def require_finite(path, vectors, what, progress=lambda *_: None):
-    """Refuse the first row of vectors [n, dim], read block by block, with a number that is not finite. progress: is
-    told how many were read, of how many, and what they are"""
+    """Refuse the first row of vectors [n, dim], read block by block, that has a number which is not finite. progress:
+    called with how many were read, of how many, and their name"""
     for start in range(0, len(vectors), BLOCK):
         finite = np.isfinite(vectors[start : start + BLOCK]).all(axis=1)
         if not finite.all():
@@ -62,11 +62,11 @@ def product_errors(norms_Q, dim, max_norm):
 
 
 class PairScorer:
-    """Scores under a checkpoint; of passages in several chunks those of the best chunk (ANCE, MaxP). queries: float32
-    [num_queries, dim]; vectors, offsets: as `open_passages` gives them"""
+    """Scores under a checkpoint; a passage in several chunks scores by its best chunk (ANCE, MaxP). queries: float32
+    [num_queries, dim]; vectors, offsets: from `open_passages`"""
 
     def __init__(self, queries, vectors, offsets):
-        # A memory map's own class takes longer.
+        # numpy's class for memory maps is slower.
         self.vectors = vectors.view(np.ndarray) if isinstance(vectors, np.memmap) else vectors
         self.queries, self.offsets = queries, offsets
 

@@ -1,7 +1,7 @@
-"""The passages of a block that reach a query's last rank, by one pass over the products: a kernel for GPUs.
+"""A GPU kernel that selects the passages of a block that reach a query's last rank, in one pass over the products.
 
 Triton compiles it, which comes with torch's builds for CUDA. Each product is read once and compared once, with the
-largest error of its neighbours; only where one may reach the last rank are all of them looked at one by one.
+largest error of its neighbours. Only if one may reach the last rank are they compared one by one.
 """
 
 import threading
@@ -13,14 +13,14 @@ import torch
 from teleport.running.devices import has_c_compiler
 from teleport.running.log import log
 
-COLUMNS, WARPS = 1024, 4  # passages that one program looks at, for one query, and its warps
-LAUNCH = threading.Lock()  # Triton compiles at the first launch, which two threads may ask for
+COLUMNS, WARPS = 1024, 4  # passages of one program, for one query; its warps
+LAUNCH = threading.Lock()  # Triton compiles at the first launch, which two threads may start at once
 
 
 @cache
 def kernel_exists(device):
-    """Whether this machine can build the kernel: Triton is there, and the C compiler that it makes launchers with. A
-    GPU without one of them gets a message that names what it does not have: the same results take longer there."""
+    """Whether this machine can build the kernel: it needs Triton, and a C compiler for Triton's launchers. If a GPU has
+    one of them missing, the log says which: the results are the same but take longer."""
     if torch.device(device).type != "cuda":
         return False
     lacks = [] if has_c_compiler() else ["a C compiler (apt install gcc)"]
@@ -33,7 +33,7 @@ def kernel_exists(device):
 
 @cache
 def kernel():
-    """The compiled function; Triton is imported here, as a CPU has none."""
+    """The compiled function; Triton is imported here, as it is absent without a GPU."""
     import triton
     import triton.language as tl
 
@@ -46,7 +46,7 @@ def kernel():
         columns = tile * COLUMNS + tl.arange(0, COLUMNS)
         inside = columns < passages
         scores = tl.load(scores_QP + row.to(tl.int64) * stride + columns, mask=inside, other=LEAST).to(tl.float32)
-        least = tl.where(scores < LEAST, LEAST, scores)  # what is no number stays so, and is below nothing
+        least = tl.where(scores < LEAST, LEAST, scores)  # a NaN stays a NaN, and is below nothing
         whole, lost = tl.load(lengths_Q2 + 2 * row), tl.load(lengths_Q2 + 2 * row + 1)
         floor = tl.load(floor_Q + row)
         most = whole * tl.load(largest_T2 + 2 * tile) + lost * tl.load(largest_T2 + 2 * tile + 1)
@@ -69,8 +69,8 @@ def kernel():
 
 
 def append_reaching(candidates, scores_QP, errors_P2, first):
-    """Append to the `exact.Candidates` what reaches its floors, in any order, and count it; what has no room is counted
-    and left out. scores_QP: float16 [Q, P], rows of neighbouring numbers; errors_P2: float32 [P, 2], not negative;
+    """Append the passages that reach the floors of the `exact.Candidates`, in any order, and count them; those without
+    room are only counted. scores_QP: float16 [Q, P], each row contiguous; errors_P2: float32 [P, 2], not negative;
     first: the first passage's number"""
     queries, passages = scores_QP.shape
     tiles = -(-passages // COLUMNS)

@@ -1,5 +1,5 @@
-"""Stage `rerank`: the passages of a given run in the order of an encoder's scores (ANCE, Table 1: rerank), which, as
-released (evaluation notebook of ANCE), are inner products of all candidates of a query."""
+"""Stage `rerank`: re-ranks the passages of a given run by an encoder's scores (ANCE, Table 1: rerank). As released
+(evaluation notebook of ANCE), these are inner products with all candidates of a query."""
 
 import numpy as np
 
@@ -11,8 +11,8 @@ from teleport.settings.scoring import RerankSettings as Settings  # noqa: F401
 def run(job):
     """Order the passages of every query of the run `candidates` by their scores, ties by the smaller number.
 
-    Writes ids.npy int32 and scores.npy float32 of the shape of the candidates, rows.npy int32; id -1 and score 0 in
-    empty slots. Facts: num_queries, candidates (all of them).
+    Writes ids.npy int32 and scores.npy float32, shaped like the candidates, with id -1 and score 0 in empty slots, and
+    rows.npy int32. Facts: num_queries, candidates (all of them).
     """
     candidates, scorer = Run.read(job, "candidates"), PairScorer.of_job(job, job.settings.split)
     ids_QK, scores_QK = np.full(candidates.ids.shape, -1, np.int32), np.zeros(candidates.ids.shape, np.float32)

@@ -17,28 +17,28 @@ from teleport.search.pairs import require_finite
 from teleport.settings.search import IndexSettings
 from teleport.settings.search import RetrieveSettings as Settings  # noqa: F401
 
-# Searched at a time. Each block reads the passages once. From a disk of 1 GB/s the reading of passages that do not fit
-# in memory then costs a tenth of the products at 200 GFLOP/s.
+# Lines searched at a time. Each block reads the passages once. If they do not fit in memory, reading them from a disk
+# at 1 GB/s then costs a tenth of the products at 200 GFLOP/s.
 BLOCK_ROWS = 4096
-DEVICE_BLOCK_ROWS = 65536  # on a GPU, which searches a tenth as long
+DEVICE_BLOCK_ROWS = 65536  # on a GPU, which needs a tenth of the time
 
 
 @out_of_memory(LARGER["retrieve"])
 def run(job):
-    """Search by inner product, ties by the smaller passage number: exactly, or with the index of another kind.
+    """Search by inner product, ties by the smaller passage number: exactly, or with an index of another kind.
 
-    settings.scores "compressed": the order and the scores are those of what a pq index keeps of the passages.
+    settings.scores "compressed": order and scores come from the codes that a pq index keeps of the passages.
 
     settings.of "queries": one line per query of the split. "positives": the lines are the vectors of positive passages
     (ANCE-Tele §4, Eq. 6: lookahead negatives), of the first positive of a query in the order of the judgments (anchor
-    "first") or of each (anchor "all"); queries without a positive have no line. A positive in several chunks
-    (encoder.chunks) makes a line for each of them. Results are passages, by the best of their chunks. With
-    settings.part only its queries have lines. A job of several shards joins their lines and searches nothing.
+    "first") or of each (anchor "all"). Queries without a positive have no line; a positive in several chunks
+    (encoder.chunks) has a line for each. Results are passages, by the best of their chunks. With settings.part only its
+    queries have lines. A job of several shards joins their lines and searches nothing.
 
     Writes ids.npy int32 and scores.npy float32 [lines, depth], rows.npy int32 [lines] (the query row of a line). Facts:
-    lines, depth, engine, seconds of searching, lines_per_second of this run; of compressed scores also those of
-    `sample_recall`, and of shards who made each. A depth of more passages than there are is all of them: the stage
-    `check` has refused one that the configuration states.
+    lines, depth, engine, seconds of searching, lines_per_second of this run; with compressed scores also those of
+    `sample_recall`, and with shards who made each. A depth beyond the number of passages means all of them: the stage
+    `check` has refused such a depth if the configuration states it.
     """
     search = Search(job)
     shards = read_shards(job, len(search.lines)) if job.shards > 1 else []
@@ -56,12 +56,12 @@ def run(job):
 
 @out_of_memory(LARGER["retrieve"])
 def run_shard(job):
-    """Search the lines of one shard into ids.npy and scores.npy in its own folder, which the job that joins them reads.
+    """Search the lines of one shard into ids.npy and scores.npy in its own folder, which the joining job reads.
 
     Facts: rows (the first line and the one after the last), by (engine and device), totals over all attempts, seconds.
     """
     search = Search(job)
-    # The bits of an exact search depend on no block; an approximate one has the blocks of a search that is whole.
+    # The bits of an exact search do not depend on blocks; an approximate one needs the blocks of the whole search.
     first, last = shard_rows(len(search.lines), 1 if search.index.exact else search.block_rows, job.shard)
     blocks = search.open_blocks(first, last)
     by = search.run(blocks, first)
@@ -70,8 +70,7 @@ def run_shard(job):
 
 
 class Search:
-    """The search of a job: depth, what is searched with (`read_anchors`), and the index, which is opened when it is
-    needed."""
+    """The search of a job: its depth, its lines (`read_anchors`), and the index, opened when needed."""
 
     def __init__(self, job):
         self.job, self.depth = job, job.settings.depth
@@ -89,21 +88,21 @@ class Search:
 
     @property
     def block_rows(self):
-        device = "cpu" if self.job.shards > 1 else self.index.device  # to join shards no index is opened
+        device = "cpu" if self.job.shards > 1 else self.index.device  # joining shards opens no index
         return BLOCK_ROWS if device == "cpu" else DEVICE_BLOCK_ROWS
 
     def open_blocks(self, first, last):
-        """The lists of lines `first` to `last` (RowBlocks), with what earlier attempts found."""
+        """The lists of lines `first` to `last` (RowBlocks), with the results of earlier attempts."""
         shape = last - first, self.depth
         self.job.require_room(shape[0] * self.depth * 8)
         arrays = {"ids.npy": (np.int32, shape), "scores.npy": (np.float32, shape)}
         return RowBlocks(self.job, arrays, self.block_rows)
 
     def run(self, blocks, first=0):
-        """Search what `blocks` does not have, whose first line is `first`; returns facts: engine, device,
+        """Search the lines that `blocks` does not have yet; its first line is `first`. Returns facts: engine, device,
         lines_per_second."""
         index, todo, started = self.index, blocks.rows - blocks.done, time.monotonic()
-        self.job.progress(blocks.done, blocks.rows, self.job.settings.of)  # from here on a rate is measured
+        self.job.progress(blocks.done, blocks.rows, self.job.settings.of)  # the rate is measured from here on
         for start, stop in blocks:
             block_started = time.monotonic()
             lines = self.lines[first + start : first + stop]
@@ -142,7 +141,8 @@ def read_anchors(job, vectors, offsets):
 
 
 def lookahead_anchors(positives, anchor):
-    """(query rows, passage rows), int64 [lines], of each query's first positive (`Ragged`), or of all ("all")."""
+    """(query rows, passage rows), int64 [lines]: each query's first positive (`Ragged`), or with "all" every
+    positive."""
     if anchor == "first":
         queries = np.flatnonzero(positives.lengths)
         return queries, positives.values[positives.offsets[queries]].astype(np.int64)
@@ -167,14 +167,14 @@ def open_index(job, vectors, offsets):
 
 
 def chunks_needed(offsets, depth):
-    """How many of the best chunks always have the `depth` best passages among them."""
+    """How many of the best chunks are sure to include the `depth` best passages."""
     most = int(np.diff(offsets).max(initial=1))
-    return min((depth - 1) * most + 1, int(offsets[-1]))  # of the same passage there are at most `most`
+    return min((depth - 1) * most + 1, int(offsets[-1]))  # a passage has at most `most` chunks
 
 
 class MaxP:
-    """A passage's score is that of its best chunk; passages of equal scores are ranked by the smaller number. index: of
-    all chunks, with `search`; offsets: int64 [passages + 1], where each passage's chunks are"""
+    """Scores a passage by its best chunk; passages with equal scores are ranked by the smaller number. index: of all
+    chunks, with `search`; offsets: int64 [passages + 1], where each passage's chunks begin"""
 
     def __init__(self, index, offsets):
         self.index, self.offsets = index, offsets

@@ -1,15 +1,15 @@
-"""Checks that no section of a configuration can make alone: keys, names and splits have to fit each other."""
+"""Checks across the sections of a configuration: keys, names and splits must fit each other."""
 
 import re
 
 from teleport.settings.measures import measure_cutoffs
 from teleport.settings.section import ANALYSES_TABLE, MAIN_TABLE, NAME, TABLE_NAME
 
-REQUIRED = ("encoder", "training", "episodes")  # where an experiment does not state them itself
+REQUIRED = ("encoder", "training", "episodes")  # unless every experiment gives them itself
 
 
 def mistakes(config):
-    """Yield (place in the configuration, sentence) of everything that is refused."""
+    """Yield (place in the configuration, sentence) for every mistake."""
     yield from unfit_names(config)
     yield from missing_keys(config)
     yield from missing_texts(config)
@@ -21,7 +21,7 @@ def mistakes(config):
 
 
 def named_experiments(config):
-    """(place in the configuration, name, overrides) of every experiment, those of ablations included."""
+    """Yield (place in the configuration, name, overrides) of every experiment, those of ablations included."""
     for name, overrides in config.experiments.items():
         yield ("experiments", name), name, overrides
     for table, ablation in config.ablations.items():
@@ -30,7 +30,7 @@ def named_experiments(config):
 
 
 def unfit_names(config):
-    """Experiments, external systems and ablations whose name can be no folder or no table, or is taken."""
+    """Yield experiments, external systems and ablations whose name cannot be a folder or a table, or is taken."""
     patterns = {place: NAME for place, _, _ in named_experiments(config)}
     patterns |= {("external", name): NAME for name in config.external}
     patterns |= {("ablations", name): TABLE_NAME for name in config.ablations}
@@ -47,9 +47,9 @@ def unfit_names(config):
 
 
 def missing_keys(config):
-    """Keys that some experiment needs, and neither it nor the configuration has."""
+    """Yield keys that some experiment needs and neither it nor the configuration has."""
     needed = set()
-    for _, _, overrides in named_experiments(config):  # without episodes there is no training
+    for _, _, overrides in named_experiments(config):  # without episodes nothing is trained
         trains = overrides.get("episodes", config.episodes) != []
         needed |= set(REQUIRED) - {*overrides, None if trains else "training"}
     for key in REQUIRED:
@@ -58,7 +58,7 @@ def missing_keys(config):
 
 
 def missing_texts(config):
-    """Return what needs the texts of passages or queries, if the collection has judgments alone."""
+    """Yield what needs the texts of passages or queries, if the collection has judgments alone."""
     if config.collection.source != "judgments":
         return
     evaluation, rule = config.evaluation, "the collection has judgments alone, no texts"
@@ -80,7 +80,7 @@ def missing_texts(config):
 
 
 def measures_beyond_the_depth(config):
-    """Measures that look at more passages than a search for them returns."""
+    """Yield measures that use more passages than a search for them returns."""
     evaluation, place = config.evaluation, ("evaluation", "measures")
     for split in evaluation.splits if config.collection.source != "judgments" else ():
         for name, cutoff in measure_cutoffs(evaluation.measures_of(split)).items():

@@ -1,4 +1,4 @@
-"""The settings that all forms of a collection share. Each form's own settings are in its file in collection/forms/."""
+"""The settings that all forms of a collection share. A form's own settings are in its file in collection/forms/."""
 
 from typing import Annotated, ClassVar, Literal
 
@@ -17,8 +17,8 @@ class TrainQueries(Section):
 
 
 class Judged(Section):
-    """The settings of every form. patterns: of a form that is a folder, what its files are called, the corpus first;
-    has_texts: whether passages and queries have texts, not ids alone."""
+    """The settings of every form. patterns: for a form that is a folder, the names of its files, the corpus first;
+    has_texts: whether passages and queries have texts, not only ids"""
 
     patterns: ClassVar = ()
     has_texts: ClassVar = True
@@ -44,21 +44,23 @@ class Judged(Section):
     )
 
     def split_names(self):
-        """The names of the splits (list); a form that does not list them looks into its files."""
+        """The names of the splits (list); a form that does not list them reads them from its files."""
         return list(self.splits)
 
     def of_corpus(self):
-        """These settings without what passages do not depend on: those of the stage `corpus`."""
+        """These settings without those that do not affect passages: the settings of the stage `corpus`."""
         drop = [kind for kind in self.drop or () if kind != "dangling"] or None
         return self.at_defaults("positive_grade", "positives", "train_queries", drop=drop, splits={})
 
     def of_split(self, name):
-        """These settings without what other splits alone depend on: those of the stage `split` of this name."""
+        """These settings without those that affect other splits only: the settings of the stage `split` of this
+        name."""
         own = {"splits": {name: self.splits[name]}} if "splits" in type(self).model_fields else {}
         return self.at_defaults(*(() if name == "train" else ("positives", "train_queries")), **own)
 
     def at_defaults(self, *names, **others):
-        """A copy with the defaults of some settings, and other values of those in `others` that this form has."""
+        """A copy with some settings at their defaults, and with the values in `others` for settings that this form
+        has."""
         fields = type(self).model_fields
         others = {name: value for name, value in others.items() if name in fields}
         return self.model_copy(update={name: fields[name].get_default() for name in names} | others)
@@ -79,7 +81,7 @@ class Download(Expected):
 
 
 class Fetched(Judged):
-    """Files that may be fetched: official ones, from mirrors to data/downloads, or lying in a local folder."""
+    """Files that may be fetched: official ones, from mirrors to data/downloads, or from a local folder."""
 
     local: str | None = Field(None, description="A folder that has all `files`; then nothing is downloaded.")
     licences: dict[Annotated[str, Field(pattern=NAME)], str] = Field(
@@ -88,26 +90,27 @@ class Fetched(Judged):
     files: dict[Annotated[str, Field(pattern=NAME)], Download] = Field({}, description="File name → origin.")
 
     def files_of(self, *sections):
-        """{name: origin} of the `files` that the values of some sections name; a member's archive is one."""
+        """{name: origin} of the `files` that some sections name; for a member of an archive, the archive."""
         values = (value for section in sections for _, value in section if isinstance(value, str))
         used = {value.partition("!")[0] for value in values}
         return {name: file for name, file in self.files.items() if name in used}
 
 
 class CorpusSettings(Section):
-    """Settings of the stage `corpus`: the source, which the module of its form takes, and what pins its content."""
+    """Settings of the stage `corpus`: the source, read by its form's module, and the versions and digests of its
+    content."""
 
     source: SerializeAsAny[Judged] | dict
     versions: dict[str, str] = {}
     files: dict[str, str] = {}
 
     def identity(self):
-        """Files by their content, wherever they lie."""
+        """Files by their content, whatever their paths."""
         return {"source": by_content(self.source.model_dump(), self.files), "versions": self.versions}
 
 
 class SplitSettings(CorpusSettings):
-    """Settings of the stage `split`: like those of `corpus`, for the split of this name."""
+    """Settings of the stage `split`: as for `corpus`, and the name of the split."""
 
     split: str
 

@@ -58,7 +58,7 @@ class Config(Defaults):
     ablations: dict[str, Ablation] = Field({}, description="One table per entry.")
     evaluation: Evaluation = Field(Evaluation(), description="Measures, splits, significance.")
     bm25: Bm25 | None = Field(Bm25(), description="The lexical baseline; null leaves it out.")
-    external: Annotated[  # with null a file leaves out the entries of the files before it, instead of merging them
+    external: Annotated[  # null drops the entries of earlier files instead of merging them
         dict[str, External] | None, AfterValidator(lambda entries: entries or {})
     ] = Field(
         {},
@@ -84,7 +84,7 @@ class Config(Defaults):
     @field_validator("collection", mode="before")
     @classmethod
     def null_removes_a_key(cls, collection):
-        """So that a file can take another source than the file before it, whose keys are merged with its own."""
+        """Lets a file replace the source of an earlier file, although the keys of both are merged."""
         if isinstance(collection, dict):
             return {key: value for key, value in collection.items() if value is not None}
         return collection

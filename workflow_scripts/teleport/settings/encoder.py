@@ -1,5 +1,4 @@
-"""The dual encoder, where its checkpoint comes from, and the settings of the stages `pretrained`, `tokens`,
-`encode`."""
+"""The dual encoder, the source of its checkpoint, and the settings of the stages `pretrained`, `tokens`, `encode`."""
 
 from typing import Literal
 
@@ -54,7 +53,7 @@ class CheckpointSource(Section):
 
     @property
     def place(self):
-        """How sentences call it."""
+        """Its name in sentences."""
         return self.hub or self.folder or self.package or self.packages[0]
 
 
@@ -134,7 +133,7 @@ class TextSettings(Section):
 
 
 class Cut(Section):
-    """How much of the checkpoint is taken."""
+    """How many layers of the checkpoint are used."""
 
     layers: IntegerOrNull = Field(
         None,
@@ -192,27 +191,27 @@ class Encoder(TextSettings, Encoded, Pooling, Cut, Adapted):
 
 
 class Identified(CheckpointSource):
-    """A source with what pins its content: a package's version, or the digests of a folder's files."""
+    """A source with its content pinned: by a package's version, or by the digests of a folder's files."""
 
     version: str | None = None
     files: dict[str, str] = {}
 
 
 class PretrainedSettings(Pooling, Cut):
-    """The settings of a `pretrained` stage. seed: of the projection head, where the checkpoint brings none."""
+    """The settings of a `pretrained` stage. seed: of the projection head, if the checkpoint has none"""
 
     checkpoint: Identified
     query_checkpoint: Identified | None = None
     seed: Integer | None = None
 
     def identity(self):
-        """A folder is what its files are, wherever it lies."""
+        """A folder is identified by its files, whatever its path."""
         return self.model_dump(mode="json", exclude={"checkpoint": {"folder"}, "query_checkpoint": {"folder"}})
 
 
 class TokensSettings(Section):
-    """Settings of the stage `tokens`. of: "passages" or "queries.SPLIT", of which the names of files are made, too;
-    title, max_characters: of passages"""
+    """Settings of the stage `tokens`. of: "passages" or "queries.SPLIT", which also begins the names of its files;
+    title, max_characters: for passages"""
 
     of: str
     lower_case: bool | None = None

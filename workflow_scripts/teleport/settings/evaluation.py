@@ -1,4 +1,4 @@
-"""Measures, baselines and systems from elsewhere."""
+"""Measures, baselines and external systems."""
 
 from itertools import groupby
 from typing import Annotated, Literal
@@ -174,7 +174,7 @@ class Evaluation(Collapse):
 
     @property
     def contrast_split(self):
-        """The split of `analyses.against`, None if it is not set."""
+        """The split of `analyses.against`; None without one."""
         against = self.analyses and self.analyses.against
         return (against.split or self.splits[0]) if against else None
 

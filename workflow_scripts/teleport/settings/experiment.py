@@ -1,4 +1,4 @@
-"""An experiment: an encoder, and episodes, each of which is negatives x loss x schedule x start x what is trained."""
+"""An experiment: an encoder, and episodes; an episode is negatives x loss x schedule x start x trained sides."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -26,9 +26,9 @@ from teleport.settings.training import Dev, Training
 from teleport.training.seen import names_seen
 
 ChosenLoss, ChosenMask = chosen(LOSSES, "loss", "losses"), chosen(MASKS, "mask", "masks")
-# The scores between texts of one side that a loss can see.
+# What a loss can read that compares texts of one side, or their vectors.
 AMONG_TEXTS = {"query_query_QQ", "passage_passage_QP", "vectors"}
-MOST_EPISODES = 255  # a pool keeps first episodes as uint8
+MOST_EPISODES = 255  # a pool stores first episodes as uint8
 
 
 class EpisodeTraining(Training):
@@ -61,13 +61,13 @@ class EpisodeTraining(Training):
     @field_validator("dev")
     @classmethod
     def dev_measure_is_computed(cls, dev):
-        known_measures([dev.measure])  # here and not in `Dev`, which trainings load: ir-measures has no nDCG with rel
+        known_measures([dev.measure])  # here, not in `Dev`, which trainings load: ir-measures has no nDCG with rel
         return dev
 
     @field_validator("learning_rate")
     @classmethod
     def rate_keeps_what_was_learnt(cls, rate):
-        if rate > 10:  # here and not in `Training`: tests overflow with a rate that nobody may configure
+        if rate > 10:  # here, not in `Training`: tests use a forbidden rate to overflow
             raise Refusal("input should be at most 10: a step moves every weight by about the rate")
         return rate
 
@@ -96,8 +96,8 @@ class Override(Section):
 
 
 class Episode(Section):
-    """One episode with all its settings. entry: the first episode of its entry in `episodes`, or of the
-    entry whose training it continues, which bounds the lag."""
+    """One episode with all its settings. entry: the first episode of its entry in `episodes`, or of the entry whose
+    training it continues; it bounds the lag"""
 
     mining: Mining
     negatives: Negatives
@@ -107,18 +107,17 @@ class Episode(Section):
 
     @property
     def has_pool(self):
-        """Whether negatives are drawn for it at all."""
+        """Whether the episode draws a pool of negatives."""
         return self.training.negatives_per_query > 0
 
     @property
     def mines(self):
-        """Whether it draws from what a checkpoint retrieves."""
+        """Whether it draws from a checkpoint's retrieval."""
         return self.has_pool and any(SOURCES[name].needs in ("queries", "lookahead") for name in self.negatives.drawn)
 
     @property
     def judges(self):
-        """[(key in the episode, whose scores are named there)] of filters, draws, a relabelling, clusters, masks and
-        the loss."""
+        """[(key in the episode, judge named there)] of filters, draws, a relabelling, clusters, masks and the loss."""
         training, negatives = self.training, self.negatives
         chosen = {("negatives", "draw"): negatives.draw, ("training", "loss"): training.loss}
         chosen |= {("negatives", "draws", name): draw for name, draw in negatives.draws.items()}
@@ -130,7 +129,7 @@ class Episode(Section):
 
     @property
     def watched_by(self):
-        """The `Dev` set that is ranked during its training; None without one."""
+        """The `Dev` set that is ranked during its training; None if there is none."""
         return self.training.dev if self.training.evaluate_every else None
 
     @model_validator(mode="after")
@@ -273,6 +272,6 @@ class WrittenExperiment(Defaults):
 
 
 class Experiment(WrittenExperiment):
-    """One system: everything that may differ between the rows of a table. method: every episode, in order."""
+    """One system: everything that may differ between rows of a table. method: every episode, in order"""
 
     method: list[Episode] = Field(exclude=True)

@@ -1,4 +1,4 @@
-"""Figures of a paper that are of single queries, steps or several systems at once, drawn by `teleport figures`."""
+"""Figures of a paper about single queries, steps or several systems at once, drawn by `teleport figures`."""
 
 from typing import Annotated, Literal
 

@@ -1,6 +1,6 @@
-"""Names of measures, as they are read in a configuration and computed in a stage.
+"""Names of measures, read in a configuration and computed in a stage.
 
-Those of ir-measures, and what it does not have: `Hole@k` and `Errors@k` of a run by judgments, `Cov@k` by answers.
+They are those of ir-measures, and ours: `Hole@k` and `Errors@k` of a run by judgments, `Cov@k` by answers.
 """
 
 import re
@@ -12,9 +12,9 @@ from teleport.refusal import Refusal
 
 # Computed in evaluation/measures.py, Cov in evaluation/evaluate.py.
 OWN = re.compile(r"(Hole|Errors|Cov)@([1-9][0-9]*)")
-# Known to be there. To ask ir-measures whether it has a measure loads numpy, for which every dry run would wait.
+# Known to exist. Asking ir-measures for a measure loads numpy, which would delay every dry run.
 USUAL = ("RR", "nDCG", "R", "P", "AP", "Rprec", "Success", "Judged")
-UNREADABLE = (NameError, ValueError, AssertionError, KeyError)  # of ir-measures, for a name that is none
+UNREADABLE = (NameError, ValueError, AssertionError, KeyError)  # from ir-measures, for a name that is no measure
 
 
 class Own(NamedTuple):
@@ -25,7 +25,7 @@ class Own(NamedTuple):
 
 
 def meaning(measure):
-    """One text for all spellings of a measure, such as MRR@10 and RR@10; names that ir-measures does not have as they
+    """One text for all spellings of a measure, such as MRR@10 and RR@10; names unknown to ir-measures stay as they
     are."""
     try:
         return str(ir_measures.parse_measure(measure))
@@ -34,8 +34,8 @@ def meaning(measure):
 
 
 def parse_measures(names):
-    """The ir-measures objects called `names` (list of str), in order, and an `Own` for what ir-measures does not have.
-    Raises ValueError for others, and for a cut-off or lowest relevant grade (`rel`) below 1: unjudged passages have
+    """The ir-measures objects called `names` (list of str), in order, and an `Own` for each of our measures. Raises
+    ValueError for unknown names, and for a cut-off or lowest relevant grade (`rel`) below 1: unjudged passages have
     grade 0.
     """
     measures = []
@@ -63,18 +63,18 @@ def parse_measures(names):
 
 
 def known_measures(names):
-    """Refuse a list with a name that is no measure; otherwise the list."""
+    """Return a list of measures; raises Refusal if a name is no measure."""
     parse_measures(names)
     return names
 
 
 def coverage_cutoffs(names):
-    """{name: k} of those measures in `names` that are answer coverage."""
+    """{name: k} of the measures in `names` that are answer coverage."""
     return {name: int(own[2]) for name in names if (own := OWN.fullmatch(name)) and own[1] == "Cov"}
 
 
 def measure_cutoffs(names):
-    """{name: k} of those measures in `names` that look at the first k passages."""
+    """{name: k} of the measures in `names` that use the first k passages."""
     parsed = zip(names, parse_measures(names), strict=True)
     cutoffs = {name: measure.params.get("cutoff") for name, measure in parsed}
     return {name: cutoff for name, cutoff in cutoffs.items() if cutoff is not None}

@@ -24,7 +24,7 @@ from teleport.settings.search import Index
 from teleport.settings.section import Depth, Integer, LocalPath, Natural, Number, PerQuery, Section, mistakes_of
 from teleport.settings.training import Live
 
-MIXED = ("query", "lookahead", "momentum")  # what the modes mixture and released_code share out
+MIXED = ("query", "lookahead", "momentum")  # the sources of the modes mixture and released_code
 SourceName = Annotated[str, WithJsonSchema({"type": "string", "enum": list(SOURCES)})]
 ChosenDraw, Filters = chosen(DRAWS, "draw", "draws"), filters()
 Relabelling = chosen(RELABELLINGS, "relabelling", "relabellings")
@@ -192,11 +192,11 @@ class Negatives(Removal):
 
     @property
     def drawn(self):
-        """The names of the sources that have a count, or that a mode shares the pool among (list)."""
+        """The names of the sources with a count, or among which a mode divides the pool (list)."""
         return self.sources if self.counts is None else list(filter(self.count_of, self.counts))
 
     def count_of(self, name):
-        """How many negatives of a source `counts` names."""
+        """How many negatives of a source `counts` gives."""
         given = (self.counts or {}).get(name, 0)
         return given.count if isinstance(given, OfSource) else given
 
@@ -210,7 +210,7 @@ class Negatives(Removal):
         return self.draws.get(name, self.draw)
 
     def of_pool(self, **others):
-        """The settings.Pool of a merge stage: what it gets of these settings, and `others`."""
+        """The settings.Pool of a merge stage: those of these settings that it takes, and `others`."""
         filters = self.filters.on
         whose = self.filters.scores if any(FILTERS[name].scores for name in filters) else None
         pool = Pool.taken_from(self, filters=filters, filter_scores=whose, **others)

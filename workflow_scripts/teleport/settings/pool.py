@@ -1,4 +1,4 @@
-"""The settings of the stages `merge` and `score`: how many negatives a pool has of which sources, how they are drawn,
+"""The settings of the stages `merge` and `score`: how many negatives a pool has from which sources, how they are drawn,
 and which passages are never negatives."""
 
 from typing import Any, Literal
@@ -40,10 +40,10 @@ RanksAfter = Literal["nothing", "removals", "filters"]
 
 
 class Draw(Section):
-    """The negatives that a pool takes from one source: how much, from which ranks, how, and the source's own settings.
+    """The negatives that a pool takes from one source: how many, from which ranks, how, and the source's own settings.
 
     place: of the source among those of the pool, from 0; ranks: first and last, from 1 on; draw: how candidates are
-    chosen; scored: whether the source's own scores are those of the query under the checkpoint that mines
+    chosen; scored: whether the source's scores are those of the query under the checkpoint that mines
     """
 
     model_config = ConfigDict(extra="allow")
@@ -56,8 +56,8 @@ class Draw(Section):
 
 
 class Offer(Removal):
-    """The candidates that a pool may be drawn from: the candidates of the stages `merge` and `score`. part: of the
-    training queries, the only ones that get negatives."""
+    """The candidates that the stages `merge` and `score` read. part: of the training queries; only these get
+    negatives"""
 
     episode: Integer = Field(ge=1, le=255)
     seed: Integer
@@ -72,8 +72,8 @@ class Offer(Removal):
 
 
 class Pool(Offer):
-    """The settings of a `merge` stage. filters: {name: setting} of those that are on; filter_scores: whose scores these
-    compare; positive_score: which positive's, where a draw or a filter compares with it."""
+    """The settings of a `merge` stage. filters: {name: setting} of the active ones; filter_scores: whose scores they
+    compare; positive_score: which positive's, if a draw or a filter compares with it"""
 
     sources: dict[str, Draw] = Field(min_length=1)
     ranks_after: RanksAfter = "removals"
@@ -83,8 +83,8 @@ class Pool(Offer):
 
 
 class ScoreSettings(Offer):
-    """Settings of the stage `score`. sources: those whose candidates are scored; of: what they are scored with, queries
-    or their first positives."""
+    """Settings of the stage `score`. sources: those with candidates to score; of: what these are scored with, queries
+    or their first positives"""
 
     of: Literal["queries", "positives"] = "queries"
 
@@ -95,7 +95,7 @@ class RelabelSettings(Section):
     relabel: Chosen
 
 
-# Those of negatives.forms, and ANCE-Tele's.
+# The forms of negatives.forms, and ANCE-Tele's.
 FileForm = Literal[
     "tevatron", "pos-neg", "nemo", "n-tuple", "triplet", "labeled-pair", "labeled-list", "triples", "dpr", "token-ids"
 ]
@@ -109,5 +109,5 @@ class NegativesFileSettings(Section):
     form: FileForm
 
     def identity(self):
-        """The file is what its content is, wherever it lies."""
+        """The file is identified by its content, whatever its path."""
         return self.model_dump(mode="json", exclude={"path"})

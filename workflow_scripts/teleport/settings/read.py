@@ -1,6 +1,6 @@
-"""Reading a configuration: merge, validate, and say what is wrong with file, line, key and remedy.
+"""Reads a configuration: merges and validates it, and reports mistakes with file, line, key and remedy.
 
-An experiment is a set of overrides merged over the configuration. 1e-5, which YAML reads as text, becomes a number.
+An experiment is a set of overrides merged over the configuration. YAML reads 1e-5 as text; it becomes a number.
 """
 
 import os
@@ -17,12 +17,12 @@ from teleport.settings.section import merged
 from teleport.settings.validated import validated
 from teleport.settings.yaml_mapping import Locations, read_mapping
 
-OF_MODES = {"mode", "alpha", "beta", "pool", "per_source", "sources"}  # settings that `counts` takes the place of
+OF_MODES = {"mode", "alpha", "beta", "pool", "per_source", "sources"}  # settings that `counts` replaces
 
 
 def load(raw, files=()):
-    """(Config, {experiment name: Experiment}) of the merged mapping `raw`; `files` are the YAML files it came from, for
-    the lines in messages. Raises Refusal with one line per mistake."""
+    """(Config, {experiment name: Experiment}) of the merged mapping `raw`; `files`: the YAML files it came from, for
+    line numbers in messages. Raises Refusal with one line per mistake."""
     locations = Locations(path for path, _ in with_bases(files))
     if raw.get("ablations") and "collection" not in raw:
         raise Refusal(
@@ -51,9 +51,9 @@ def load(raw, files=()):
 
 
 def experiment_of(config, raw, overrides, place, locations):
-    """The `Experiment` at a `place` of the configuration. What it does not override is taken over as it is.
+    """The `Experiment` at a `place` of the configuration. Settings that it does not override are taken as they are.
 
-    raw: the mapping that `config` was read from; overrides: the experiment as it is written
+    raw: the mapping that `config` was read from; overrides: the experiment as written
     """
     shared = {name: value for name, value in config if name in WrittenExperiment.model_fields and value is not None}
     plain = merged({name: raw[name] for name in shared if name in raw}, overrides)
@@ -90,8 +90,8 @@ def experiment_of(config, raw, overrides, place, locations):
 
 
 def refuse_foreign_queries(own, shared, place, locations):
-    """Raise Refusal where the overrides `own` of an encoder at a place name another checkpoint and leave the queries to
-    the query_checkpoint that goes with that of the `shared` settings."""
+    """Raise Refusal if the overrides `own` of an encoder name another checkpoint but keep the query_checkpoint of the
+    `shared` settings, which belongs to their checkpoint."""
     another = "checkpoint" in own and own["checkpoint"] != shared.get("checkpoint")
     if another and "query_checkpoint" not in own and shared.get("query_checkpoint"):
         raise Refusal(
@@ -101,8 +101,8 @@ def refuse_foreign_queries(own, shared, place, locations):
 
 
 def refuse_unknown_teachers(episode, teachers, places, locations):
-    """Raise Refusal where an episode compares the scores of somebody who is no teacher; places: where its keys may be
-    written, the nearest first."""
+    """Raise Refusal if an episode compares the scores of an unknown teacher, or a teacher is called miner. places:
+    where its keys may be written, the nearest first"""
     for key, name in episode.judges:
         if name != MINER and name not in teachers:
             where = locations.of_first(*((*place, *key) for place in places))
@@ -114,7 +114,7 @@ def refuse_unknown_teachers(episode, teachers, places, locations):
 
 
 def refuse_unread(written, episodes, place, locations):
-    """Raise Refusal where `negatives` of a mapping written at a place have what a mode reads, and no episode takes a
+    """Raise Refusal if `negatives` of a mapping written at a place sets a mode's settings and no episode uses a
     mode."""
     with_pool = [episode for episode in episodes if episode.has_pool]
     of_mode = [key for key in written.get("negatives") or () if key in OF_MODES]
@@ -126,8 +126,8 @@ def refuse_unread(written, episodes, place, locations):
 
 
 def refuse_undrawn(written, episodes, place, locations):
-    """Raise Refusal where `negatives` of a mapping written at a place name a file, or ranks or draws of sources, and
-    the episodes that read them draw from none of these: they would train on something else in silence."""
+    """Raise Refusal if `negatives` of a mapping written at a place has a file, or ranks or draws of sources, and its
+    episodes draw from none of these: they would silently train on something else."""
     drawn = {name for episode in episodes if episode.has_pool for name in episode.negatives.drawn}
     given = written.get("negatives") or {}
     named = {"file": {"file"} if given.get("file") else set()}
@@ -152,7 +152,8 @@ def merged_files(files):
 
 
 def merged_as_snakemake(mappings):
-    """Mappings merged in order by Snakemake's own function: every mapping deeply, also those in WHOLE (dict)."""
+    """Mappings merged in order by Snakemake's own function (dict): it merges every mapping deeply, even those in
+    WHOLE."""
     from snakemake.utils import update_config  # here: a benchmark reads no files, and may have no Snakemake
 
     raw = {}
@@ -162,8 +163,8 @@ def merged_as_snakemake(mappings):
 
 
 def with_bases(files):
-    """[(path, content without `extends`)] of YAML files, in the order in which they are merged: each comes after the
-    files that it extends, whose paths are relative to its own."""
+    """[(path, content without `extends`)] of YAML files in merging order: each follows the files that it extends, whose
+    paths are relative to its own."""
     return [pair for file in files for pair in with_bases_of(file, ())]
 
 
@@ -184,8 +185,8 @@ def with_bases_of(file, above):
 
 
 def with_extended(config, files):
-    """The `config` of Snakemake, which knows no `extends`: its `files` with what they extend, and over them what the
-    command line has changed (dict)."""
+    """Snakemake's `config` (dict) with `extends` applied, which Snakemake does not know: the merged `files` with their
+    bases, and over them the changes from the command line."""
     contents = [read_mapping(file) for file in files]
     if not any("extends" in content for content in contents):
         return config
@@ -194,7 +195,7 @@ def with_extended(config, files):
 
 
 def changed(before, after):
-    """Return the items (dict) of a mapping that another one before it does not have, or has with another value."""
+    """Return the items (dict) of `after` that `before` does not have, or has with another value."""
     changes = {}
     for key, value in after.items():
         if isinstance(value, dict) and isinstance(before.get(key), dict):
@@ -225,5 +226,5 @@ def json_schema():
     schema["properties"]["extends"] = bases | {"description": "Files that this one is merged over; relative to it."}
     for owner in (schema, schema["$defs"]["Ablation"]):
         owner["properties"]["experiments"]["additionalProperties"] = {"$ref": "#/$defs/ExperimentOverride"}
-    schema.pop("required")  # an editor takes an ablation file alone, without what the file that it ablates has
+    schema.pop("required")  # an editor checks an ablation file alone, without the file that it ablates
     return schema

@@ -1,8 +1,8 @@
-"""The names that a configuration may use for sources, draws, filters and relabellings of negatives, losses and masks.
+"""The names in a configuration for sources, draws, filters and relabellings of negatives, losses and masks.
 
-Each is one module and one line here. A module may declare settings of its own: the class `Settings`. No stage imports
-these tables: the plan tells a stage what it loads, so a new line changes no stage's code, and what a module declares is
-in the keys and digests of the stages that load it, and of no other.
+Each is one module and one line here. A module may declare its own settings: the class `Settings`. No stage imports
+these tables: the plan tells a stage what to load. So a new line changes no stage's code, and a module's settings are in
+the keys and digests of the stages that load it, and of no others.
 """
 
 import importlib
@@ -20,10 +20,10 @@ from teleport.training.seen import names_seen, needed
 
 
 class Source(NamedTuple):
-    """The module that reads a source, and what of `plan.mining.Mining` it needs.
+    """The module that reads a source, and the attribute of `plan.mining.Mining` that it needs.
 
-    has_settings: whether the module declares `Settings`; the others are not loaded to plan
-    scored: whether what it reads has the scores of the checkpoint that mines
+    has_settings: whether the module declares `Settings`; the others are not loaded for the plan
+    scored: whether its input has the scores of the checkpoint that mines
     """
 
     module: str
@@ -41,7 +41,7 @@ SOURCES = {
     "random": Source("teleport.negatives.sources.random"),
     "file": Source("teleport.negatives.sources.retrieval", "file"),
 }
-# Without a ranked list there are no ranks to draw from.
+# Sources without a ranked list have no ranks to draw from.
 WITHOUT_RANKS = (None, "last_pool")
 
 CANDIDATES, POSITIVES, ANCHORS = "candidates", "positives", "anchors"
@@ -51,7 +51,7 @@ class Method(NamedTuple):
     """The module of a draw, a filter or a mask, and the pairs whose scores a draw or a filter compares.
 
     CANDIDATES: of the query and each candidate; POSITIVES: of the query and its positives; ANCHORS: of its first
-    positive and each candidate. What a mask sees, its arguments name (`training.seen`).
+    positive and each candidate. The arguments of a mask name what it reads (`training.seen`).
     """
 
     module: str
@@ -78,7 +78,7 @@ FILTERS = {
     "min_score": Method("teleport.negatives.filters.min_score", (CANDIDATES,)),
 }
 
-# With the settings that name a judge of the pool's pairs; one may be null.
+# Each with its settings that name a judge of the pool's pairs; one may be null.
 RELABELLINGS = {
     "rlhn": Method("teleport.negatives.relabelling.rlhn", ("scores",)),
     "arhn": Method("teleport.negatives.relabelling.arhn", ("scores", "answers")),
@@ -93,10 +93,10 @@ MASKS = {
 
 
 class Loss(NamedTuple):
-    """The module of a loss, and what it takes.
+    """The module of a loss, and the scores that it takes.
 
-    "batch": scores of all passages of a batch; "own": only those of a query's own negatives, which there must be;
-    "lists": what a live search has found. What else it sees, its arguments name (`training.seen`).
+    "batch": of all passages of a batch; "own": only of a query's own negatives, which must exist; "lists": of the
+    results of a live search. Its arguments name what else it reads (`training.seen`).
     """
 
     module: str
@@ -125,12 +125,12 @@ LOSSES = {
     "qwen3": Loss("teleport.training.losses.qwen3"),
 }
 
-LIVE = "teleport.training.live"  # what searches at every step, if negatives.live is set
-DEV = "teleport.training.dev"  # what ranks dev queries while training goes on, where training.evaluate_every says so
+LIVE = "teleport.training.live"  # searches at every step, if negatives.live is set
+DEV = "teleport.training.dev"  # ranks dev queries during training, if training.evaluate_every is set
 
 
 def own_settings(module):
-    """The class `Settings` that a module of the registry declares; `Section`, which has no key, where it has none."""
+    """The class `Settings` that a module of the registry declares; else `Section`, which has no keys."""
     return getattr(importlib.import_module(module), "Settings", Section)
 
 
@@ -140,7 +140,7 @@ def has_function(entry, name):
 
 
 def chosen(table, noun, nouns):
-    """The type of an entry of a table, given as NAME or {kind: NAME, and its own settings}; it becomes a `Chosen`."""
+    """The type of an entry of a table, given as NAME or as {kind: NAME, and its settings}; it becomes a `Chosen`."""
 
     def by_name(given):
         given = {"kind": given} if isinstance(given, str) else given
@@ -175,7 +175,7 @@ class FiltersOn(Section):
 
     @property
     def on(self):
-        """{name: setting} of those that are not null."""
+        """{name: setting} of the filters that are not null."""
         return {name: setting for name in FILTERS if (setting := getattr(self, name)) is not None}
 
 
@@ -199,7 +199,7 @@ def merge_loads(settings):
 
 
 def judges(relabel):
-    """{setting: whose scores of a pool's pairs} that a relabelling (`Chosen`, or None) reads."""
+    """{setting: judge whose scores of a pool's pairs it names} of a relabelling (`Chosen`, or None)."""
     named = {name: relabel.own[name] for name in RELABELLINGS[relabel.kind].scores} if relabel else {}
     return {name: whose for name, whose in named.items() if whose is not None}
 
@@ -211,7 +211,7 @@ def score_loads(settings):
 
 def compared(settings):
     """{whose: {CANDIDATES, POSITIVES or ANCHORS: names of sources}} of the scores that the draws and filters of a
-    settings.Pool compare. A draw compares those of its source, a filter those of all."""
+    settings.Pool compare. A draw compares scores of its source, a filter those of all sources."""
     asked = [(draw.draw.own.get("scores"), DRAWS[draw.draw.kind], {name}) for name, draw in settings.sources.items()]
     asked += [(settings.filter_scores, FILTERS[name], set(settings.sources)) for name in settings.filters]
     pairs = {}
@@ -233,8 +233,8 @@ def train_loads(settings):
 
 
 def train_needs(training):
-    """{whose: what of somebody's opinion the loss and the masks of a settings.Training read: `seen.SCORES` of pairs,
-    `seen.VECTORS` or both (set)}; and whether one takes vectors of the model, which must be one a text (bool)."""
+    """({whose: what the loss and the masks of a settings.Training read of a teacher: `seen.SCORES` of pairs,
+    `seen.VECTORS` or both (set)}; whether one reads the model's vectors, which must be one per text (bool))."""
     needs, takes_vectors = {}, False
     for name, entry in losses_and_masks(training).items():
         function = seeing_function(entry)
@@ -246,7 +246,7 @@ def train_needs(training):
 
 
 def seeing_function(entry):
-    """The function of a loss's or a mask's module that looks at a step."""
+    """The function of a loss's or a mask's module whose arguments name what it reads."""
     module = importlib.import_module(entry.module)
     return next(getattr(module, name) for name in ("loss", "mask_scores", "mask") if hasattr(module, name))
 

@@ -1,5 +1,5 @@
-"""The settings of scores: whose scores of pairs something compares, and those of the stages that score and compare
-runs. NAMESettings are those of the stage NAME."""
+"""The settings of scores: whose scores of pairs are compared, and the settings of stages that score and compare runs.
+NAMESettings belong to the stage NAME."""
 
 from typing import Annotated, Literal
 
@@ -8,7 +8,7 @@ from pydantic import Field
 from teleport.settings.section import NAME, Integer, Number, Section, is_false
 
 MINER = "miner"
-# Whose scores of pairs a draw, a filter, a mask or a loss compares: those of the checkpoint that mines, or a teacher's.
+# Whose scores of pairs a draw, a filter, a mask or a loss compares: the checkpoint that mines, or a teacher.
 Judge = Annotated[str, Field(pattern=NAME)]
 
 
@@ -29,7 +29,7 @@ class ScaledScores(Scored):
 
 
 class Collapse(Section):
-    """Whether passages are scored, or the documents that they are of."""
+    """Whether passages are scored, or their documents."""
 
     collapse: Literal["maxp", "firstp"] | None = Field(
         None, description="Score documents by their best passage (maxp) or first one (firstp); null: score passages."
@@ -40,7 +40,7 @@ class Collapse(Section):
 
 
 class CheckSettings(Section):
-    """Settings of the stage `check`: what the plan needs of the collection."""
+    """Settings of the stage `check`: what the plan needs from the collection."""
 
     splits: list[str]
     evaluation_depth: Integer = Field(description="0 where it is left out, and cut to the collection.")
@@ -63,8 +63,8 @@ class EvaluateSettings(Collapse):
 
 
 class ExternalSettings(Section):
-    """sha256: of the file, so that another content is another run; null where the stage `download` has verified it.
-    unknown_passages: of lines whose passage the collection does not have; keep: as one without judgment
+    """sha256: of the file, so that other content is another run; null if the stage `download` has verified it.
+    unknown_passages: for lines whose passage is not in the collection; keep: treat it as unjudged
     """
 
     file: str
@@ -75,7 +75,7 @@ class ExternalSettings(Section):
     unknown_passages: Literal["error", "drop", "keep"]
 
     def identity(self):
-        """The file is what its content is, wherever it lies, but for the name of a member of an archive."""
+        """The file is identified by its content, whatever its path; a member of an archive also by its name."""
         settings = self.model_dump(mode="json")
         return settings | ({"file": self.file.partition("!")[2]} if self.sha256 else {})
 
@@ -87,7 +87,7 @@ class RerankSettings(Section):
 
 
 class ErrorsSettings(Section):
-    """top: errors of a positive count up to so many in the top-K errors."""
+    """top: the most errors of a positive that count in the top-K errors"""
 
     split: str
     top: Integer = 200

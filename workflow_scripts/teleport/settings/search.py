@@ -1,4 +1,4 @@
-"""The settings of searches: indexes over passage vectors, retrievals, BM25. NAMESettings are of the stage NAME."""
+"""The settings of searches: indexes over passage vectors, retrievals, BM25. NAMESettings belong to the stage NAME."""
 
 import re
 from typing import Annotated, Literal
@@ -14,14 +14,14 @@ FORMS = {
     "ivf": rf"IVF{NUMBER},Flat",
     "pq": rf"PQ{NUMBER}(x([1-9]|1[0-2]))?(np)?",
     "hnsw": rf"HNSW{NUMBER}(,Flat)?",
-}  # of the texts of index_factory those that are tested
-# The index that the name of a kind alone stands for.
+}  # the tested texts of index_factory
+# The index for the name of a kind alone.
 BARE = {"flat": "Flat", "ivf": "IVF4096,Flat", "pq": "PQ48", "hnsw": "HNSW32"}
 PARAMETERS = r"(\w+=\d+(,\w+=\d+)*)?"
 
 
 def also_text(schema):
-    """Let a JSON Schema of an object take text in its place."""
+    """Let the JSON Schema of an object accept text instead."""
     schema["type"] = [schema["type"], "string"]
 
 
@@ -66,17 +66,17 @@ class Index(Section):
 
     @property
     def numbers(self):
-        """The numbers in the factory's text: clusters; parts, and where they are there bits; or neighbours."""
+        """The numbers in the factory's text: clusters; parts, and bits if given; or neighbours."""
         return [int(number) for number in re.findall(r"\d+", self.factory)]
 
     @property
     def centroids(self):
-        """How many centroids its k-means finds at a time, from as many vectors at least; 0 without k-means."""
+        """How many centroids its k-means computes at a time; it needs at least as many vectors. 0 without k-means."""
         return {"ivf": self.numbers[0], "pq": 2**self.bits}[self.kind] if self.kind in ("ivf", "pq") else 0
 
     @property
     def bits(self):
-        """The bits of each part of a vector, of a pq index."""
+        """The bits per part of a vector in a pq index."""
         return (*self.numbers, 8)[1]
 
     def __str__(self):
@@ -84,7 +84,7 @@ class Index(Section):
 
 
 def searches_itself(index):
-    """An index that can be searched in the place of the vectors, by its own scores: by evaluation, and by ADORE."""
+    """Refuse an index that cannot replace the vectors, with its own scores, in evaluation and ADORE."""
     if index.kind not in ("flat", "pq"):
         raise Refusal(
             f"{index.factory} cannot replace the vectors: write Flat, or PQ with a number of parts, such as PQ48"
@@ -96,7 +96,7 @@ FrozenIndex = Annotated[Index, AfterValidator(searches_itself)]
 
 
 class IndexSettings(Section):
-    """depth: at which the recall of an index for mining is measured."""
+    """depth: for the recall of an index for mining"""
 
     index: Index = Index()
     depth: Integer | None = None
@@ -105,8 +105,8 @@ class IndexSettings(Section):
 class RetrieveSettings(Section):
     """Neighbours of the queries of a split, or of their positives (lookahead).
 
-    scores: what orders the passages that are found: their vectors, or what a pq index keeps of them
-    part: of the queries of the split, the only ones that are searched for
+    scores: what orders the retrieved passages: their vectors, or the codes that a pq index keeps of them
+    part: of the split's queries; only these are searched for
     """
 
     of: Literal["queries", "positives"]
@@ -118,7 +118,7 @@ class RetrieveSettings(Section):
 
 
 def is_words(value):
-    """For `exclude_if`: a setting added later, which is in the keys of the stages that set something else."""
+    """For `exclude_if`: the setting was added later and is in a key only if it has another value."""
     return value == "words"
 
 
@@ -139,8 +139,8 @@ class Bm25(Section):
     @model_validator(mode="before")
     @classmethod
     def subwords_are_not_stemmed(cls, value):
-        """A stemmer and stop words are of words: with subwords there are none, and a person who names some is
-        warned."""
+        """With subwords there is no stemmer and no stop words, which are for words. Raises Refusal if somebody names
+        some."""
         if not isinstance(value, dict) or value.get("terms") != "subwords":
             return value
         if named := [key for key in ("stemmer", "stopwords") if value.get(key) is not None]:

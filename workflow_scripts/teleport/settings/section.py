@@ -9,13 +9,13 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from teleport.refusal import Refusal
 
-# Names of configurations, experiments, splits, and systems from elsewhere become folders, or parts of files' names.
+# Names of configurations, experiments, splits, and external systems become folders or parts of file names.
 NAME = "^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
-TABLE_NAME = "^[A-Za-z0-9][A-Za-z0-9_-]{0,99}$"  # of ablations: they become files, whose ending begins at the dot
+TABLE_NAME = "^[A-Za-z0-9][A-Za-z0-9_-]{0,99}$"  # of ablations: they become file names, where a dot begins the ending
 MAIN_TABLE = "main"
 ANALYSES_TABLE = "analyses"
-RERANKED = " (re-ranked)"  # after a split, where its re-ranked candidates are meant
-# Replaced whole by an override: another kind of checkpoint, index, loss or start has other parameters.
+RERANKED = " (re-ranked)"  # after a split, for its re-ranked candidates
+# An override replaces these whole: another kind of checkpoint, index, loss or start has other parameters.
 WHOLE = (
     "checkpoint",
     "query_checkpoint",
@@ -32,14 +32,14 @@ WHOLE = (
 
 
 def not_bool(value):
-    """Refuse true and false, as YAML also reads yes, no, on and off: pydantic would take them for 1 and 0."""
+    """Refuse true and false, which YAML also reads from yes, no, on and off: pydantic would take them for 1 and 0."""
     if isinstance(value, bool):
         raise Refusal("input should be a number (YAML reads yes and on as true, no and off as false)")
     return value
 
 
 def is_none(value):
-    """For `exclude_if`: a setting added later, which is in the keys of the stages that have it and of no other."""
+    """For `exclude_if`: the setting was added later and is in a key only if it is set."""
     return value is None
 
 
@@ -59,8 +59,8 @@ def is_empty(value):
 
 
 def mistakes_of(error):
-    """The mistakes that a ValidationError has found (list of dict). What a validator has raised besides a Refusal is a
-    defect of ours, and is raised as it is."""
+    """The mistakes in a ValidationError (list of dict). Any exception of a validator but Refusal is a defect of ours,
+    and is raised as it is."""
     mistakes = error.errors()
     for mistake in mistakes:
         cause = mistake.get("ctx", {}).get("error")
@@ -77,7 +77,7 @@ def distinct(values):
 
 
 def exactly_one(*names):
-    """A validator of a section that refuses all but one of these keys being given (not null)."""
+    """A validator of a section that requires exactly one of these keys to be given (not null)."""
 
     def check(self):
         if sum(getattr(self, name) is not None for name in names) != 1:
@@ -89,13 +89,13 @@ def exactly_one(*names):
 
 
 def in_one_spelling(path):
-    """A path relative to the working directory where it lies below it, as tables and messages show it."""
+    """A path, relative if it is below the working directory, as tables and messages show it."""
     absolute = Path(os.path.abspath(path))
     return str(absolute.relative_to(Path.cwd()) if absolute.is_relative_to(Path.cwd()) else os.path.normpath(path))
 
 
 def possible_path(path):
-    """Refuse a path that no file system takes, such as one of 5,000 characters."""
+    """Refuse a path that no file system accepts, such as one of 5,000 characters."""
     try:
         os.stat(path)
     except OSError as error:
@@ -107,12 +107,12 @@ def possible_path(path):
 
 
 class Local(str):
-    """A path of the configuration. A key has the content that lies there, never the path."""
+    """A path of the configuration. Keys have the content at the path, never the path."""
 
 
 def by_content(value, digests):
-    """`value` (JSON) with the digest of its content in the place of every path: of a file, or {name below it: digest}
-    of a folder. A name that has no digest is that of a file that another stage fetches, and stays.
+    """`value` (JSON) with every path replaced by the digest of its content: of a file, or {name below it: digest} for a
+    folder. A name without a digest belongs to a file that another stage fetches, and is kept.
 
     digests: {path: SHA-256} of all files that are read
     """
@@ -137,13 +137,13 @@ Unique = Annotated[list[T], AfterValidator(distinct)]
 Line = Annotated[str, AfterValidator(one_line)]
 Number = Annotated[FiniteFloat, BeforeValidator(not_bool)]
 Integer = Annotated[int, BeforeValidator(not_bool)]
-IntegerOrNull = Annotated[int | None, BeforeValidator(not_bool)]  # bounds of Integer | None would not be in the schema
+IntegerOrNull = Annotated[int | None, BeforeValidator(not_bool)]  # the schema would omit the bounds of Integer | None
 NumberOrNull = Annotated[FiniteFloat | None, BeforeValidator(not_bool)]
 NotNegative = Annotated[FiniteFloat, Field(ge=0), BeforeValidator(not_bool)]
 Natural = Annotated[int, Field(ge=1), BeforeValidator(not_bool)]
 Share = Annotated[FiniteFloat, Field(ge=0, lt=1), BeforeValidator(not_bool)]
 Depth = Annotated[int, Field(ge=1, le=1_000_000), BeforeValidator(not_bool)]
-PerQuery = Annotated[int, Field(ge=1, le=100_000), BeforeValidator(not_bool)]  # of negatives: all are in memory
+PerQuery = Annotated[int, Field(ge=1, le=100_000), BeforeValidator(not_bool)]  # negatives: all are in memory
 Tokens = Annotated[int, Field(ge=3, le=32_768), BeforeValidator(not_bool)]
 Text = Annotated[str, Field(min_length=1)]
 ConfigurationFile = Annotated[str, Field(pattern=r"\.ya?ml$")]
@@ -157,38 +157,37 @@ class Section(BaseModel):
 
     @classmethod
     def taken_from(cls, section, **others):
-        """The fields that `section`, which is validated already, has too, and `others`; nothing is validated again."""
+        """The fields shared with `section`, which is validated already, and `others`; nothing is validated again."""
         shared = {name: getattr(section, name) for name in cls.model_fields if name in type(section).model_fields}
         return cls.model_construct(**shared | others)
 
     def identity(self):
-        """Return the settings of a stage that enter its key (JSON): all that decide the result, and no path."""
+        """Return the settings that enter a stage's key (JSON): all that decide the result, and no path."""
         return self.model_dump(mode="json")
 
 
 def value_if_set(section, key):
-    """The value of a key where the configuration has it, 0 where it is left at its default."""
+    """The value of a key if the configuration sets it, 0 if it has its default."""
     return getattr(section, key) if key in section.model_fields_set else 0
 
 
 class Part(Section):
-    """Part `number`, from 0, of the training queries in their order: of `of` parts of equal size but for the last.
+    """Part `number`, from 0, of the training queries in their order, divided into `of` parts of equal size.
 
-    The last part has what the division leaves over too (ANCE, `ann_chunk_factor`).
+    The last part also has the remainder of the division (ANCE, `ann_chunk_factor`).
     """
 
     number: Integer
     of: Integer
 
     def rows(self, num_queries):
-        """The first query row of the part, and the first one behind it."""
+        """The first query row of the part, and the first one after it."""
         size = num_queries // self.of
         return self.number * size, num_queries if self.number == self.of - 1 else (self.number + 1) * size
 
 
 class Chosen(Section):
-    """An entry of settings/registry.py that was chosen by its name, as a stage gets it: `kind`, and its own
-    settings."""
+    """An entry of settings/registry.py chosen by name, as a stage gets it: `kind`, and its own settings."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -201,11 +200,11 @@ class Chosen(Section):
 
 
 class NoSettings(Section):
-    """Settings of stages that their inputs alone decide."""
+    """Settings of stages whose inputs decide everything."""
 
 
 def merged(base, overrides):
-    """`overrides` over `base`, mapping by mapping; lists and WHOLE (one thing) are replaced whole (dict)."""
+    """`overrides` over `base`, mapping by mapping (dict); lists and the keys in WHOLE are replaced whole."""
     result = dict(base)
     for key, value in overrides.items():
         both = isinstance(value, dict) and isinstance(result.get(key), dict) and key not in WHOLE

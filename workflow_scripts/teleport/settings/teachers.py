@@ -1,5 +1,5 @@
-"""Teachers: whose scores a draw, a filter, a mask or a loss may compare besides those of the checkpoint that mines; and
-what the stages `scores_file`, `ranker`, `cross_train` and `cross_score` get."""
+"""Teachers: sources of scores, besides the checkpoint that mines, for a draw, a filter, a mask or a loss; and the
+settings of the stages `scores_file`, `ranker`, `cross_train` and `cross_score`."""
 
 from typing import Literal
 
@@ -24,7 +24,7 @@ from teleport.settings.section import (
 
 
 class Reads(Section):
-    """How a cross-encoder reads a pair, and what it says of it."""
+    """How a cross-encoder reads and scores a pair."""
 
     max_tokens: Tokens = Field(512, description="Longest pair of query and passage, special tokens included.")
     title: Literal["space", "none"] = Field(
@@ -35,7 +35,7 @@ class Reads(Section):
 
 
 class RankerSchedule(Section):
-    """How a cross-encoder is trained. Defaults are those of RocketQA's released code, on MS MARCO."""
+    """How a cross-encoder is trained. Defaults are from RocketQA's released code, on MS MARCO."""
 
     loss: Literal["binary", "softmax"] = Field(
         "binary",
@@ -154,19 +154,18 @@ class Teacher(Section):
 
 
 class RankerSettings(Section):
-    """Settings of the stage `ranker`. seed: of the number that is put on an encoder, as a start; None: it is a
-    cross-encoder."""
+    """Settings of the stage `ranker`. seed: of the output added to an encoder, as a start; None for a cross-encoder"""
 
     checkpoint: Identified
     seed: IntegerOrNull = Field(None, exclude_if=is_none)
 
     def identity(self):
-        """A folder is what its files are, wherever it lies."""
+        """A folder is identified by its files, whatever its path."""
         return self.model_dump(mode="json", exclude={"checkpoint": {"folder"}})
 
 
 class CrossTrainSettings(Section):
-    """Settings of the stage `cross_train`. max_tokens: as of `Reads`; dev: if training.evaluate_every is set"""
+    """Settings of the stage `cross_train`. max_tokens: as in `Reads`; dev: if training.evaluate_every is set"""
 
     training: RankerSchedule
     max_tokens: Tokens
@@ -175,7 +174,7 @@ class CrossTrainSettings(Section):
 
 
 class CrossScoreSettings(ScoreSettings, Reads):
-    """Settings of the stage `cross_score`: which pairs, and how they are read."""
+    """Settings of the stage `cross_score`: which pairs, and how to read them."""
 
 
 class ScoresFileSettings(Section):
@@ -185,6 +184,6 @@ class ScoresFileSettings(Section):
     sha256: str
 
     def identity(self):
-        """The file is what its content is; only the end of its name says how it is read."""
+        """The file is identified by its content; only the end of its name says how to read it."""
         form = self.path.removesuffix(".gz").endswith((".jsonl", ".json"))
         return {"sha256": self.sha256, "form": "jsonl" if form else "tsv"}

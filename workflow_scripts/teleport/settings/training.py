@@ -1,5 +1,4 @@
-"""How an episode trains: the schedule, the dev set that watches it, live search; and the settings of a `train`
-stage."""
+"""How an episode trains: the schedule, the dev set, live search; and the settings of a `train` stage."""
 
 from typing import Literal
 
@@ -40,7 +39,7 @@ class Clusters(Section):
 
 
 class Training(Section):
-    """One episode's training, from whatever checkpoint."""
+    """One episode's training, from any checkpoint."""
 
     loss: Chosen
     masks: list[Chosen] = []
@@ -276,14 +275,14 @@ class Live(Section):
         return self
 
 
-ALSO = "also-{}."  # with the number of a collection besides the first one: 1, 2, ...
+ALSO = "also-{}."  # with the number of a further collection: 1, 2, ...
 
 
 class TrainSettings(Lengths, Pooling, Adapted):
     """The settings of a `train` stage.
 
-    run_episode: the first of the episodes that are one training with this one (`continues`); its draws derive from it
-    part: of the training queries, the only ones trained on; dev: if training.evaluate_every is set
+    run_episode: the first of the episodes that form one training with this one (`continues`); its draws derive from it
+    part: of the training queries; only these are trained on; dev: if training.evaluate_every is set
     also: weights of other collections, whose roles begin with ALSO
     """
 

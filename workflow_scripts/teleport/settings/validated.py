@@ -1,4 +1,4 @@
-"""The mistakes in a mapping that a person wrote, by file, line and key: those of any model as sentences."""
+"""The mistakes in a mapping that a person wrote, as sentences with file, line and key, for any model."""
 
 import difflib
 import typing
@@ -38,21 +38,22 @@ def describe(model, mistake, data, place, locations):
 
 
 def walked(model, location, data):
-    """The keys of a `location` of pydantic's that are written in `data`, and the models that the value there may be of.
+    """The keys of pydantic's `location` that are written in `data`, and the possible models of the value there.
 
-    A location has the name of a chosen kind as a key, too, and which type of several was tried, such as "list[str]".
+    A location also has keys for the name of a chosen kind, and for the type of several that was tried, such as
+    "list[str]".
     """
     keys, models = [], [model]
     for key in location:
         there = data if isinstance(data, dict) else dict(enumerate(data)) if isinstance(data, list) else {}
         fields = [m.model_fields[key] for m in models if key in m.model_fields]
         of_kind = [m for m in models if typing.Literal[key] in (f.annotation for f in m.model_fields.values())]
-        if of_kind and key not in there:  # a kind, also where another one has a field of its name
+        if of_kind and key not in there:  # a kind, even if another kind has a field of its name
             models = of_kind
-        elif key in there or fields or isinstance(key, int):  # what is missing is a field alone, or a place of a list
+        elif key in there or fields or isinstance(key, int):  # a missing value has only a field, or an index in a list
             keys.append(key)
             data = there.get(key)
-            # Without a field it is a name of the user's, and what it names has the same models.
+            # Without a field the key is a name that the user chose, and its value has the same models.
             models = [m for field in fields for m in models_in(field.annotation)] if fields else models
     return keys, models
 

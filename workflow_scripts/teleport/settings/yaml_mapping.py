@@ -1,4 +1,4 @@
-"""YAML files that hold one mapping, as configurations and published tables do, and where a key stands in them."""
+"""YAML files that hold one mapping, as configurations and published tables do, and the lines of keys in them."""
 
 import math
 from itertools import chain
@@ -12,20 +12,20 @@ MOST_NODES = 1_000_000  # aliases followed: ten lines of aliases can stand for m
 
 
 class Loader(yaml.SafeLoader):
-    """Names the place of a value that there is not, such as the date 2026-13-45 or `!!bool x`."""
+    """Reports the location of an impossible value, such as the date 2026-13-45 or `!!bool x`."""
 
     def construct_object(self, node, deep=False):
         try:
             return super().construct_object(node, deep)
         except (ValueError, RecursionError) as error:
             problem = str(error)
-        except (AttributeError, LookupError):  # of PyYAML, where a tag is given that the value has not
+        except (AttributeError, LookupError):  # from PyYAML, for a tag that does not fit the value
             problem = f"{node.value!r} is no {node.tag.rpartition(':')[2]}"
         raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
 
 
 def read_mapping(path):
-    """The content (dict) of a YAML file; whatever else it holds is refused with file and line."""
+    """The content (dict) of a YAML file. Raises Refusal with file and line for any other content."""
     content = parsed(path, Loader("").construct_document)
     if not isinstance(content, dict):
         state = "empty" if content is None else f"a {type(content).__name__}"
@@ -34,7 +34,7 @@ def read_mapping(path):
 
 
 def parsed(path, construct=lambda tree: tree):
-    """The node tree of a YAML file, or what `construct` makes of it; None of an empty one."""
+    """The node tree of a YAML file, or the result of `construct` for it; None for an empty one."""
     if not Path(path).is_file():  # a pipe might never end
         state = "is no regular file" if Path(path).exists() else "is not there"
         raise Refusal(f"{path}: the file {state}. Give the path of a YAML file.")
@@ -57,10 +57,10 @@ def parsed(path, construct=lambda tree: tree):
 
 
 def count_nodes(node, sizes):
-    """How many nodes there are below `node` and at it, aliases followed; `sizes`: of those known, by id. Raises
-    MarkedYAMLError for aliases that go in a circle or stand for too much."""
+    """How many nodes there are at and below `node`, following aliases; `sizes`: known counts by id. Raises
+    MarkedYAMLError for aliases that are circular or expand to too much."""
     if id(node) not in sizes:
-        sizes[id(node)] = math.inf  # while it is counted: what it is a part of
+        sizes[id(node)] = math.inf  # while it is being counted: an infinite size reveals a circle
         below = node.value if isinstance(node, yaml.SequenceNode) else []
         below = chain.from_iterable(node.value) if isinstance(node, yaml.MappingNode) else below
         sizes[id(node)] = 1 + sum(count_nodes(each, sizes) for each in below)
@@ -72,13 +72,14 @@ def count_nodes(node, sizes):
 
 
 class Locations:
-    """Finds the file and line of a key; later files win. Refusal for a file without YAML or with a key twice."""
+    """Finds the file and line of a key; later files win. Raises Refusal for a file that is not YAML or repeats a
+    key."""
 
     def __init__(self, files):
         self.lines = {file: lines_below(file, parsed(file)) for file in reversed(list(files))}
 
     def of(self, path):
-        """`file, line N: a.b.c` for the deepest part of `path` that stands in a file."""
+        """`file, line N: a.b.c` for the deepest part of `path` that is in a file."""
         path = tuple(map(str, path))
         for depth in range(len(path), 0, -1):
             for file, lines in self.lines.items():
@@ -87,7 +88,7 @@ class Locations:
         return ".".join(path) or "configuration"
 
     def of_first(self, *paths):
-        """`of` the first of these paths that stands in a file as a whole, or else of the first."""
+        """`of` the first of these paths that a file has in full, or else of the first."""
         for path in (tuple(map(str, path)) for path in paths):
             if any(path in lines for lines in self.lines.values()):
                 return self.of(path)
@@ -95,8 +96,8 @@ class Locations:
 
 
 def lines_below(file, node, path=()):
-    """{path of keys: line} below a YAML node at `path`. Raises Refusal, naming both lines, for a repeated key: YAML
-    drops the first entry."""
+    """{path of keys: line} below a YAML node at `path`. Raises Refusal, naming both lines, for a repeated key, of which
+    YAML would drop the first entry."""
     lines, entries = {}, []
     if isinstance(node, yaml.MappingNode):
         entries = [(key.value, key, value) for key, value in node.value]

@@ -1,5 +1,5 @@
-"""Batches whose queries are about one subject: queries are clustered by k-means of their vectors before training, and a
-batch takes those of one cluster (TAS-B, Hofstätter et al., SIGIR 2021, arXiv 2104.06967; CDE, arXiv 2410.02525)."""
+"""Batches whose queries are about one subject: k-means clusters the query vectors before training, and a batch takes
+queries of one cluster (TAS-B, Hofstätter et al., SIGIR 2021, arXiv 2104.06967; CDE, arXiv 2410.02525)."""
 
 import numpy as np
 
@@ -11,8 +11,8 @@ ITERATIONS = 25  # of k-means: faiss's own number
 
 
 def read_clusters(job, seed):
-    """The cluster of each training query of a train job, int32 [queries], from the vectors of the role `clusters`. The
-    same in every attempt on machines of one kind, so that nothing of it has to be saved."""
+    """The cluster of each training query of a train job, int32 [queries], from the vectors of the role `clusters`. All
+    attempts on machines of one kind get the same clusters, so that nothing need be saved."""
     path, number = job.input("clusters", "queries.train.npy"), job.settings.training.clusters.number
     vectors = np.load(path, mmap_mode="r")
     if number > len(vectors):
@@ -25,23 +25,23 @@ def read_clusters(job, seed):
 
 
 def cluster(vectors, number, seed, threads=1):
-    """The nearest of `number` centroids to each vector [n, dim], by faiss's k-means, which begins with centroids far
-    apart (k-means++) and looks at up to 256 vectors a centroid: int32 [n]."""
+    """The nearest of `number` centroids to each vector [n, dim]: int32 [n]. The centroids come from faiss's k-means,
+    which starts with centroids far apart (k-means++) and uses up to 256 vectors per centroid."""
     import faiss
 
     faiss.omp_set_num_threads(threads)
     vectors = np.ascontiguousarray(vectors, np.float32)
     options = {"niter": ITERATIONS, "seed": seed % 2**31, "init_method": faiss.ClusteringInitMethod_KMEANS_PLUS_PLUS}
-    options["min_points_per_centroid"] = 1  # small collections are meant: faiss would warn of fewer than 39
+    options["min_points_per_centroid"] = 1  # small collections are intended: faiss would warn of fewer than 39
     means = faiss.Kmeans(vectors.shape[1], number, **options)
     means.train(vectors)
     return means.index.search(vectors, 1)[1].ravel().astype(np.int32)
 
 
 def clustered_order(order, clusters, size, seed):
-    """The queries of an epoch (int64), cut into batches of `size` of one cluster as far as its queries fill some; what
-    is left of the clusters, one after another, fills the others. order, clusters: int [n], shuffled queries and their
-    clusters. Every query is there once; those after the last whole batch are left out of an epoch, as ever."""
+    """The queries of an epoch (int64) in batches of `size`. Each cluster fills as many batches as it can; the remaining
+    queries of all clusters, in turn, fill the other batches. order, clusters: int [n], shuffled queries and their
+    clusters. Every query occurs once; those after the last whole batch are dropped from the epoch, as always."""
     rng, places = np.random.default_rng(seed), np.argsort(clusters, kind="stable")
     groups = np.split(order[places], np.flatnonzero(np.diff(clusters[places])) + 1)
     rng.shuffle(groups)
@@ -53,8 +53,8 @@ def clustered_order(order, clusters, size, seed):
 
 
 def cluster_facts(clusters, size):
-    """Return the facts of the clusters of training queries for the manifest: how many of them there are, the sizes of
-    the smallest and the largest, and the share of an epoch's batches that are of one cluster."""
+    """Return the facts of the training queries' clusters for the manifest: how many there are, the sizes of the
+    smallest and the largest, and the share of an epoch's batches that come from one cluster."""
     counts = np.bincount(clusters)
     counts = counts[counts > 0]
     share = int((counts // size).sum()) / max(1, len(clusters) // size)

@@ -1,4 +1,4 @@
-"""The costs of an episode's training, with the search at every step of a live search."""
+"""The costs of training a dual encoder or a cross-encoder, including the search at every step of a live search."""
 
 from teleport.costs import TORCH_BASE, Cost, search_flop, vector_bytes
 from teleport.encoder import costs as encoder
@@ -6,15 +6,15 @@ from teleport.encoder.budget import TOKEN_BUDGET
 from teleport.search.costs import CODE_FLOP, index_bytes
 
 STEP_BYTES = 150  # a line of losses.tsv
-KERNELS = 0.5e9  # on a CPU: products of many sizes are prepared and kept, as a step has another number of tokens
+KERNELS = 0.5e9  # on a CPU: kernels of many sizes are prepared and kept, as the number of tokens differs by step
 ITERATIONS, PER_CENTROID = 25, 256  # of k-means: faiss's own numbers
-UPDATE_FLOP = 1500  # an update of a parameter takes as long as so much of products, whose rate includes it
+UPDATE_FLOP = 1500  # an update of a parameter takes as long as this much of products; their rate includes it
 DEFAULT_EPOCHS = 2  # of a cross-encoder, as in cross_train.py
-PASS_QUERIES = 70  # reading all passages takes a GPU as long as comparing so many queries with them
+PASS_QUERIES = 70  # reading all passages takes a GPU as long as comparing this many queries with them
 
 
 def train_steps(stage, counts):
-    """Steps before a stage, in those that it continues, and by its end; an epoch has whole batches only."""
+    """Steps done before a stage, in the stages that it continues, and by its end; an epoch has whole batches only."""
     training, queries = stage.settings.training, counts.queries["train"]
     rows = counts.in_part(queries, stage.settings.part) * (training.negatives_per_query if training.triples else 1)
     schedule = training.steps or training.epochs * (rows // training.batch_queries)
@@ -24,13 +24,13 @@ def train_steps(stage, counts):
 
 
 def train(stage, counts, place):
-    """Forward and backward passes (twice the forward) of the steps, forward ones of the dev set, and live search."""
+    """Forward and backward passes (twice the forward) of the steps, forward passes of the dev set, and live search."""
     shape, _, encoders = counts.encoder(stage)
     settings, training = stage.settings, stage.settings.training
     chunks, passage_tokens = counts.chunks(stage)
     tokens = stage.inputs["tokens.queries.train"]
     query_tokens = counts.tokens_per_text(tokens, "queries.train", settings.max_query_tokens)
-    queries = training.batch_queries * ("query" in training.trains)  # the vectors of a frozen side are read
+    queries = training.batch_queries * ("query" in training.trains)  # a frozen side's vectors are read
     own = 1 if training.triples else training.negatives_per_query
     positives, rows = 1.0, counts.queries["train"]
     if training.positive == "all" and rows:  # a row of its own for each
@@ -44,20 +44,20 @@ def train(stage, counts, place):
         flop = queries * encoder.forward_flop(shape, query_tokens)
         return flop + passages * encoder.forward_flop(shape, passage_tokens)
 
-    # Forwards, backwards for twice as much, and forwards again for each of the two that keep less.
+    # A forward pass, a backward pass of twice the cost, and one forward pass per memory-saving option.
     flop = steps * (3 + training.gradient_caching + training.gradient_checkpointing) * forward(queries, passages)
     at_once = (queries * query_tokens + passages * passage_tokens) / training.accumulate / processes
     if training.gradient_caching:
         at_once = min(at_once, TOKEN_BUDGET["train"]["cuda"])
-    if settings.dev:  # ranked before the first step, every so many of them and after the last one
+    if settings.dev:  # ranked before the first step, every `evaluate_every` steps and after the last one
         texts = settings.dev.queries * bool(queries), settings.dev.passages * bool(passages)  # at most
         flop += (1 + -(-steps // training.evaluate_every)) * forward(*texts)
     trained = min(encoders, len(training.trains))
     parameters = encoder.trained_parameters(shape, settings.lora) * trained
-    flop, changing = max(flop, steps * UPDATE_FLOP * parameters), 4 * parameters  # updates: with few layers the most
-    # Weights, a copy of them in 16 bits, gradients and the two moments of AdamW; what the backward pass needs.
+    flop, changing = max(flop, steps * UPDATE_FLOP * parameters), 4 * parameters  # most of it with few layers
+    # Weights, a 16-bit copy, gradients and the two moments of AdamW; and the activations for the backward pass.
     kept = activation_bytes(shape, at_once, training.precision != "fp32")
-    if training.gradient_checkpointing:  # of one layer all, of each what enters it
+    if training.gradient_checkpointing:  # all activations of one layer, and the input of each layer
         kept = kept / shape.num_hidden_layers + 4 * shape.num_hidden_layers * shape.hidden_size * at_once
     computing = 1.5 * weights * trained + 3 * changing + kept
     if not place.gpus:  # attention keeps its weights, and each thread has the gradients of its part
@@ -80,14 +80,14 @@ def train(stage, counts, place):
 
 
 def k_means(clusters, queries, shape):
-    """Distances of the queries that are looked at to all centroids in every iteration, and of all queries at last."""
+    """Distances of the sampled queries to all centroids in every iteration, and of all queries at the end."""
     compared = ITERATIONS * min(queries, PER_CENTROID * clusters.number) + queries
     work = {"host_flop": search_flop(compared, clusters.number, shape.hidden_size)}
     return Cost(memory=2 * vector_bytes(queries, shape.hidden_size), work=work)
 
 
 def cross_train(stage, counts, place):
-    """Forward and backward passes of the pairs of the steps, forward ones of the dev queries' lists."""
+    """Forward and backward passes over the pairs of the steps, and forward passes over the dev queries' lists."""
     settings, training = stage.settings, stage.settings.training
     shape = counts.shape(stage.inputs["checkpoint"])
     texts = (("queries.train", stage.inputs["tokens.queries.train"]), ("passages", stage.inputs["tokens.passages"]))
@@ -116,8 +116,8 @@ def cross_train(stage, counts, place):
 
 
 def live(stage, counts, place, steps):
-    """Return the cost that searching at every step adds: every micro-batch reads all passages once. A processor
-    searches the codes of a PQ index, a GPU the vectors that they stand for."""
+    """Return the cost that searching at every step adds: every micro-batch reads all passages once. A CPU searches the
+    codes of a PQ index, a GPU the vectors decoded from them."""
     passages, dim, vectors = counts.vectors(stage.inputs["passages"])
     training, index = stage.settings.training, stage.settings.live.index
     codes = index_bytes(index, passages, dim) if index.kind == "pq" else 0
@@ -135,9 +135,9 @@ def activation_bytes(shape, tokens, half=True):
     """Return the bytes that a training step keeps of `tokens` tokens for its backward pass, if attention keeps no
     weights.
 
-    Per token and layer: what enters the layer, queries, keys, values, what attention gives and what enters the
-    feed-forward part, each as wide as the stream, and the two sides of GELU, all in 16 bits with `half`; what the two
-    LayerNorms read in 32 bits; two masks of dropout in 8; a sum for each head.
+    Per token and layer, in 16 bits with `half`: the input of the layer, queries, keys, values, the output of attention
+    and the input of the feed-forward part, each as wide as the stream, and both sides of GELU. Also the inputs of the
+    two LayerNorms in 32 bits, two dropout masks in 8 bits, and a sum for each head.
     """
     products = (6 * shape.hidden_size + 2 * shape.intermediate_size) * (2 if half else 4)
     per_token = products + (2 * 4 + 2) * shape.hidden_size + 4 * shape.num_attention_heads

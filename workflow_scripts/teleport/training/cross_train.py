@@ -1,7 +1,7 @@
-"""Stage `cross_train`: a cross-encoder is trained on positives and the negatives of a pool, by the loop of `train`.
+"""Stage `cross_train`: trains a cross-encoder on positives and the negatives of a pool, by the loop of `train`.
 
-RocketQA's second step (Qu et al., NAACL 2021, Section 4.3): what a dual encoder has mined trains a model that reads
-query and passage together, whose scores then leave out false negatives, or teach.
+RocketQA's second step (Qu et al., NAACL 2021, Section 4.3): negatives mined by a dual encoder train a model that reads
+query and passage together. Its scores then remove false negatives, or teach.
 """
 
 from dataclasses import dataclass, replace
@@ -39,20 +39,20 @@ from teleport.training.step import Steps
 from teleport.training.step_metrics import mean_where, write_curves
 from teleport.training.train import facts, precision, train
 
-EPOCHS = 2  # of RocketQA's released code, where the settings name no length
+EPOCHS = 2  # of RocketQA's released code, if the settings give no length
 LARGER = "Raise training.accumulate of the cross-encoder, or lower its max_tokens."
 
 
 @out_of_memory(LARGER)
 def run(job):
-    """Train from the checkpoint in `job`, or from its resume state, and write `checkpoint/` and the curves. Facts:
-    those of a `train` stage. Raises SystemExit(143) after saving on SIGTERM."""
+    """Train from the checkpoint in `job`, or from its resume state, and write `checkpoint/` and the curves. Facts: as
+    of a `train` stage. Raises SystemExit(143) after saving on SIGTERM."""
     torch.set_num_threads(job.threads)
     settings, seed = job.settings, derive_seed(job.settings.seed, "cross_train")
     training = training_of(settings.training)
     data = read_pairs(job, training, seed)
     trainer = CrossTrainer(job, data, training, schedule_steps(training, data), seed)
-    copies = 8 if training.select == "dev" else 6  # the state twice while it is replaced, and what is written
+    copies = 8 if training.select == "dev" else 6  # the state twice while it is replaced, and the outputs
     job.require_room(sum(copies * p.nbytes for p in trainer.encoders.parameters()))
     selection = Selection(trainer, open_reranking(job, trainer) if settings.dev else None)
     computed = computed_in(precision(trainer), trainer.device.type, False)
@@ -69,20 +69,20 @@ def run(job):
 
 
 def training_of(schedule):
-    """The `Training` by which the loop goes, of a settings.RankerSchedule."""
+    """The `Training` for the loop, from a settings.RankerSchedule."""
     given = schedule.model_dump() | {"loss": Chosen(kind=schedule.loss)}
     return Training(**given | ({} if schedule.steps or schedule.epochs else {"epochs": EPOCHS}))
 
 
 def read_pairs(job, training, seed):
-    """The `TrainingSet` whose batches are queries, a positive of each, and negatives of the pool."""
+    """The `TrainingSet` whose batches are queries, one positive of each, and negatives of the pool."""
     queries = pq.read_table(job.input("split.train", "queries.train.parquet"), columns=["query_id"])
     pools = Ragged.open(job.input("negatives", "offsets.npy"), job.input("negatives", "passages.npy"))
     return TrainingSet(queries["query_id"].to_pylist(), positives_of_job(job, "train"), pools, training, seed)
 
 
 class CrossTrainer(Steps):
-    """The `Steps` of a cross-encoder: the loss of a batch is that of its pairs."""
+    """The `Steps` of a cross-encoder: the loss of a batch is computed from its pairs."""
 
     def __init__(self, job, data, training, total, seed):
         folder, device = job.input("checkpoint", "checkpoint"), pick_device()
@@ -116,8 +116,8 @@ class CrossTrainer(Steps):
 
 
 def binary(scores_QK):
-    """Cross-entropy of each pair, the first of a query relevant and the others not (RocketQA). Its released code has
-    two labels, whose difference is this one number."""
+    """Cross-entropy of each pair: the first of a query is relevant, the others are not (RocketQA). Its released code
+    has two labels, whose difference is the score here."""
     wanted_QK = torch.zeros_like(scores_QK)
     wanted_QK[:, 0] = 1
     return functional.binary_cross_entropy_with_logits(scores_QK, wanted_QK)
@@ -133,8 +133,8 @@ LOSSES = {"binary": binary, "softmax": softmax}
 
 
 def open_texts(job, folder, config, queries):
-    """The `PairTexts` of the queries of a role and of all passages. Raises Refusal for pairs longer than the model has
-    positions for, and for those with no room for a text."""
+    """The `PairTexts` of the queries of a role and of all passages. Raises Refusal for pairs longer than the model's
+    positions, and for pairs without room for a text."""
     form = pair_form(AutoTokenizer.from_pretrained(folder, local_files_only=True))
     length, most = job.settings.max_tokens, config.max_position_embeddings
     most = most_tokens(config.model_type, most, form.pad)
@@ -147,8 +147,8 @@ def open_texts(job, folder, config, queries):
 
 @dataclass(frozen=True, eq=False)
 class Reranking:
-    """The dev set: queries (rows_Q, ascending), and the passages of each that are ranked, in the order of the corpus.
-    rows_M, passages_P: of all pairs; offsets: where those of each query begin"""
+    """The dev set: queries (rows_Q, ascending), and the passages to rank for each, in the order of the corpus. rows_M,
+    passages_P: of all pairs; offsets: where the pairs of each query begin"""
 
     trainer: CrossTrainer
     texts: PairTexts
@@ -160,7 +160,7 @@ class Reranking:
     settings: RankerDev
 
     def values(self):
-        """The measure of each query under the weights that the model has now, float64 [Q]; ties as in every search."""
+        """The measure of each query under the model's current weights, float64 [Q]; ties as in every search."""
         budget = TOKEN_BUDGET["encode"][self.trainer.device.type]
         with torch.inference_mode():
             scores_M = self.trainer.scores(self.texts, self.rows_M, self.passages_P, budget).cpu().numpy()
@@ -174,8 +174,8 @@ class Reranking:
 
 
 def open_reranking(job, trainer):
-    """The `Reranking` of a job: of each query its positives and its first neighbours, as sentence-transformers'
-    CrossEncoderRerankingEvaluator has them."""
+    """The `Reranking` of a job: the positives and first neighbours of each query, as in sentence-transformers'
+    CrossEncoderRerankingEvaluator."""
     dev, split = job.settings.dev, job.inputs[f"split.{job.settings.dev.split}"]
     rng = np.random.default_rng(derive_seed(job.settings.seed, "dev", dev.split))
     positives, judgments = read_positives(split, dev.split), read_judgments(job, dev.split)
@@ -190,7 +190,7 @@ def open_reranking(job, trainer):
 
 
 def write_checkpoint(job, model):
-    """Save the model and its tokenizer, which cuts pairs to the length that was trained."""
+    """Save the model and its tokenizer, which cuts pairs to the trained length."""
     folder, source = job.output("checkpoint"), job.input("checkpoint", "checkpoint")
     model.save_pretrained(folder)
     copy_tokenizer(source, folder)

@@ -1,5 +1,4 @@
-"""The queries, positives and negatives that each step sees: pure functions of seed, query id and step, without
-state."""
+"""The queries, positives and negatives of each step: pure functions of seed, query id and step, without state."""
 
 from collections import deque
 from dataclasses import dataclass
@@ -20,10 +19,10 @@ from teleport.training.clusters import clustered_order, read_clusters
 @dataclass(frozen=True)
 class Batch:
     """The rows of one step: Q queries, and for each in turn its positive and its N negatives, P = Q * (1 + N). With
-    triples a query comes N times, with one of its negatives each: then N is 1 here. With `positive: all` it comes once
-    for each of its positives, which lie before its N negatives. positive_columns_Q, own_columns_QN: where in
-    `passages_P` the positive and the own negatives of each row are; starts: int64 [queries + 1, 2], the first row and
-    the first passage of each query, and the ends; None: all have equally many"""
+    triples a query has N rows, each with one of its negatives, so N is 1 here. With `positive: all` it has one row per
+    positive, and the positives come before its N negatives. positive_columns_Q, own_columns_QN: columns in `passages_P`
+    of each row's positive and own negatives; starts: int64 [queries + 1, 2], the first row and the first passage of
+    each query, and the ends; None if all queries have equally many"""
 
     queries_Q: np.ndarray
     passages_P: np.ndarray
@@ -32,7 +31,8 @@ class Batch:
     starts: np.ndarray | None = None
 
     def split(self, size):
-        """`size` consecutive `Batch`es of equally many queries, and their passages; `size` must divide these."""
+        """`size` consecutive `Batch`es with equally many queries each, and their passages; `size` must divide the
+        queries."""
         starts = self.starts
         if starts is None:
             starts = np.outer(np.arange(size + 1), (len(self.queries_Q) // size, len(self.passages_P) // size))
@@ -50,10 +50,10 @@ class Batch:
 class TrainingSet:
     """Batches of the queries that can be trained on; the batch of a step is a pure function of (seed, step).
 
-    query_ids: text ids; positives, pools: `Ragged` lists of passage rows, one per query (pools None: a step has no
-    negatives of its own); relevant: `Ragged` lists of more passages that are no negatives, or None; part: the
-    `settings.section.Part` of the queries that is trained on, or None; clusters: int32, the one of each query, of which
-    a batch is, or None. Queries with an empty pool, or without a positive, are left out.
+    query_ids: text ids; positives, pools: `Ragged` lists of passage rows, one per query (pools None: a step has no own
+    negatives); relevant: `Ragged` lists of more passages that are no negatives, or None; part: the
+    `settings.section.Part` of the queries to train on, or None; clusters: int32, the cluster of each query, if a batch
+    takes one cluster, or None. Queries with an empty pool, or without a positive, are left out.
     """
 
     def __init__(self, query_ids, positives, pools, training, seed, relevant=None, part=None, clusters=None):
@@ -72,7 +72,7 @@ class TrainingSet:
 
     @property
     def rows_per_query(self):
-        """Rows of a batch per query: one, or with triples one for each of its negatives."""
+        """Rows of a batch per query: one, or with triples one per negative."""
         return self.training.negatives_per_query if self.training.triples else 1
 
     @property
@@ -81,14 +81,15 @@ class TrainingSet:
         return len(self.rows) * self.rows_per_query // self.training.batch_queries
 
     def queries(self, step):
-        """(queries of the batch of step 0, 1, ...; which row of its query each is: both int [Q]; the step's epoch)."""
+        """(queries of the batch of step 0, 1, ...; the number of each row within its query: both int [Q]; the step's
+        epoch)."""
         size = self.training.batch_queries
         epoch, step = divmod(step, self.steps_per_epoch)
         query_Q, row_Q = np.divmod(np.arange(step * size, (step + 1) * size), self.rows_per_query)
         return self.order(epoch)[query_Q], row_Q, epoch
 
     def draw_order(self, epoch):
-        """The query rows of an epoch in the order in which batches take them, int64."""
+        """The query rows of an epoch in the order of its batches, int64."""
         rows = self.rows[query_order(len(self.rows), epoch, self.seed)]
         if self.clusters is not None:
             seed = derive_seed(self.seed, "batches", epoch)
@@ -114,7 +115,7 @@ class TrainingSet:
         return Batch(queries_Q, passages_P, columns[:, 0], columns[:, 1:])
 
     def passages(self, row, epoch):
-        """The query's positive, or all of them, and its negatives of an epoch: passage rows, int64 [1 + N]."""
+        """The query's positive, or all of them, and its negatives in an epoch: passage rows, int64 [1 + N]."""
         num_negatives, negatives = self.training.negatives_per_query, ()
         if num_negatives:
             pool = self.pools[row]
@@ -122,8 +123,8 @@ class TrainingSet:
         return np.array([*self.drawn_positives(row, epoch), *negatives], np.int64)
 
     def drawn_positives(self, row, epoch):
-        """The positives that a query has in an epoch: passage rows (list of int); one, or with `positive: all` up to
-        training.max_positives, of more the next ones in every epoch."""
+        """The positives of a query in an epoch: passage rows (list of int). One, or with `positive: all` up to
+        training.max_positives; if there are more, each epoch takes the next ones."""
         positives, query_id = self.positives[row], self.query_ids[row]
         if self.training.positive != "all":
             return [int(positives[positive_index(len(positives), epoch, self.seed, query_id, self.training.positive)])]
@@ -133,12 +134,12 @@ class TrainingSet:
         return positives.tolist()
 
     def known_positives(self, row):
-        """The passages that are no negatives of a query (rows, some maybe twice)."""
+        """The passages that are no negatives of a query (rows, perhaps with repeats)."""
         return self.positives[row] if self.relevant is None else np.append(self.positives[row], self.relevant[row])
 
 
 def with_all_positives(queries, passages, num_negatives):
-    """The `Batch` in which each of some queries (int array) has a row for every positive. passages: of each query its
+    """The `Batch` in which each of some queries (int array) has a row for every positive. passages: for each query its
     positives and then its negatives (list of int64 [n + N])"""
     lengths = np.array([len(own) for own in passages])
     starts = np.column_stack([offsets_of(lengths - num_negatives), offsets_of(lengths)])
@@ -151,8 +152,8 @@ def with_all_positives(queries, passages, num_negatives):
 
 
 def other_positives(batch):
-    """bool [Q, P]: what of a `Batch` is another positive of the query of a row (`positive: all`): neither a negative of
-    it nor its positive."""
+    """bool [Q, P]: which passages of a `Batch` are another positive of the row's query (`positive: all`), so neither
+    its negative nor its positive."""
     masked_QP = np.zeros((len(batch.queries_Q), len(batch.passages_P)), bool)
     masked_QP[:, batch.positive_columns_Q] = batch.queries_Q[:, None] == batch.queries_Q
     masked_QP[np.arange(len(masked_QP)), batch.positive_columns_Q] = False
@@ -160,13 +161,13 @@ def other_positives(batch):
 
 
 def distinct_order(order, drawn, known, size):
-    """The queries of an epoch in whole batches of `size`, end to end (int64), in which no query has a passage that is
-    known as a positive of another (training.distinct_positives). drawn, known: functions of a query: the positives that
-    it brings (list of int), and all its positives (int array)
+    """The queries of an epoch in whole batches of `size`, end to end (int64); in no batch does a query bring a known
+    positive of another (training.distinct_positives). drawn, known: functions of a query: the positives that it brings
+    (list of int), and all its positives (int array)
 
-    A batch takes the first queries that go together, and the others wait for the next. When those that wait do not fill
-    a batch, it takes some a second time, from the beginning, and as many are left out of this epoch.
-    Sentence-transformers' NoDuplicatesBatchSampler is of this kind and compares texts, where this has judgments.
+    A batch takes the first queries that go together, and the others wait for the next. If those that wait do not fill a
+    batch, it takes some queries a second time, from the beginning, and as many are left out of this epoch.
+    Sentence-transformers' NoDuplicatesBatchSampler works the same way, but compares texts instead of judgments.
     """
     waiting, batches = deque(order.tolist()), []
     for _ in range(len(order) // size):
@@ -198,8 +199,8 @@ def query_order(num_queries, epoch, seed):
 
 def negative_window(pool_size, num_negatives, epoch, seed, query_id):
     """Positions in a query's pool that epoch 0, 1, ... draws, int64 [num_negatives]. Released rule of ANCE-Tele and
-    Tevatron: the pool in one shuffled order, the same in all epochs, laid out twice; an epoch takes the next
-    `num_negatives`, from a smaller pool with replacement. The shuffle derives from the query's id, in the released code
+    Tevatron: shuffle the pool once for all epochs and lay it out twice; each epoch takes the next `num_negatives`. A
+    pool of fewer is drawn from with replacement. Here the shuffle derives from the query's id, in the released code
     from its row."""
     if pool_size < num_negatives:
         rng = np.random.default_rng(derive_seed(seed, "negatives", query_id, epoch))
@@ -210,8 +211,8 @@ def negative_window(pool_size, num_negatives, epoch, seed, query_id):
 
 
 def positive_index(num_positives, epoch, seed, query_id, rule):
-    """Return which of a query's positives (in the order of the judgments) an epoch uses: by `rotate` the next one in
-    every epoch, from a start that differs by query (released: MS MARCO), by `first` the first (released: NQ,
+    """Return which of a query's positives (in the order of the judgments) an epoch uses. `rotate`: the next one in
+    every epoch, from a start that differs by query (released: MS MARCO); `first`: the first (released: NQ,
     TriviaQA)."""
     if rule == "first":
         return 0
@@ -219,7 +220,7 @@ def positive_index(num_positives, epoch, seed, query_id, rule):
 
 
 class QuerySet(TrainingSet):
-    """Batches of queries alone, in the same order: a live search gives their passages once they are encoded."""
+    """Batches of queries alone, in the same order: a live search adds their passages once they are encoded."""
 
     def batch(self, step):
         """The `Batch` of step 0, 1, ..., without passages."""
@@ -228,8 +229,8 @@ class QuerySet(TrainingSet):
 
 
 def read_training_set(job, seed):
-    """The `TrainingSet` of a train job, from its inputs `split.train`, `positives`, `negatives` and
-    `clusters`; live: a `QuerySet`."""
+    """The `TrainingSet` of a train job, from its inputs `split.train`, `positives`, `negatives` and `clusters`; a
+    `QuerySet` for a live search."""
     training, split = job.settings.training, job.inputs["split.train"]
     queries = pq.read_table(split.path("queries.train.parquet"), columns=["query_id"])
     pools = relevant = None

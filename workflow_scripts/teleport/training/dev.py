@@ -1,4 +1,4 @@
-"""The dev set: how well some queries find their positives in a fixed pool of passages, while a training goes on."""
+"""The dev set: how well some queries retrieve their positives from a fixed pool of passages, during training."""
 
 from dataclasses import dataclass, replace
 from itertools import islice, zip_longest
@@ -23,8 +23,8 @@ from teleport.training.parallel import ALONE, Processes
 
 @dataclass(frozen=True, eq=False)
 class DevSet:
-    """Q queries and the pool of P passages that each of them is compared with. queries, passages: sides of these texts
-    alone, in the order of their rows in the collection, int64: rows_Q, passages_P; judgments: of these queries"""
+    """Q queries and the pool of P passages that each is compared with. queries, passages: sides with these texts alone,
+    in the order of their rows in the collection, int64: rows_Q, passages_P; judgments: of these queries"""
 
     queries: Side | Frozen
     passages: Side | Frozen
@@ -35,8 +35,8 @@ class DevSet:
     processes: Processes = ALONE
 
     def score(self):
-        """The mean of the measure over the queries, under the weights that the encoders have now (float); ties as in
-        every search. Several processes encode a share each; all take the first one's figure."""
+        """The mean of the measure over the queries under the encoders' current weights (float); ties as in every
+        search. Several processes encode a share each; all return the score of the first."""
         with torch.inference_mode():
             vectors_QD, vectors_CD = self.vectors(self.queries), self.vectors(self.passages)
         scores_QP = vectors_QD @ vectors_CD.T
@@ -61,16 +61,16 @@ class DevSet:
 
 
 def draw_queries(lengths, most, rng):
-    """Return the rows, ascending, of at most `most` of the queries that have a positive. lengths: int [all queries],
-    how many positives each has."""
+    """Return the rows, ascending, of at most `most` queries that have a positive. lengths: int [all queries], how many
+    positives each has"""
     judged = np.flatnonzero(lengths)
     return np.sort(rng.permutation(judged)[:most])
 
 
 def draw_pool(positives, neighbours, num_passages, most, random, rng):
-    """The passages that queries are ranked against: `most`, or all there are; int64, ascending. Those of `positives`
-    and `neighbours`, lists of each query, best first, take turns by rank until `random` passages are left to draw,
-    uniformly from the rest of the collection."""
+    """The passages that queries are ranked against: `most`, or all if there are fewer; int64, ascending. Those in
+    `positives` and `neighbours`, lists per query with the best first, take turns by rank until `random` passages are
+    left to draw; these are drawn uniformly from the rest of the collection."""
     turns = (passage for turn in zip_longest(*positives, *neighbours) for passage in turn if passage is not None)
     known = list(islice(dict.fromkeys(turns), max(0, min(most, num_passages) - random)))
     drawn = rng.choice(num_passages, min(most + len(known), num_passages), replace=False)
@@ -79,8 +79,8 @@ def draw_pool(positives, neighbours, num_passages, most, random, rng):
 
 
 def refuse_unanswerable(positives, passages_P, dev):
-    """Raise Refusal for queries (a list of positives each) that have none among the passages they are ranked against:
-    whatever is trained, they would count as failures."""
+    """Raise Refusal for queries (a list of positives each) without a positive among the passages that they are ranked
+    against: after any training they would count as failures."""
     missing = sum(not np.isin(own, passages_P).any() for own in positives)
     if missing:
         raise Refusal(
@@ -91,7 +91,8 @@ def refuse_unanswerable(positives, passages_P, dev):
 
 
 def open_dev(job, trainer):
-    """The `DevSet` of a train job: the same queries and random passages in all its episodes, by the root seed alone."""
+    """The `DevSet` of a train job. The root seed alone decides queries and random passages, so all episodes share
+    them."""
     dev, split = job.settings.dev, job.inputs[f"split.{job.settings.dev.split}"]
     rng = np.random.default_rng(derive_seed(job.settings.seed, "dev", dev.split))
     positives, judgments = read_positives(split, dev.split), read_judgments(job, dev.split)

@@ -1,5 +1,5 @@
 """The training of a dual encoder: the loss of a batch from the vectors of its texts. Gradient caching, MaxP, live
-search and several processes are functions of their own."""
+search and several processes each have functions of their own."""
 
 import numpy as np
 import torch
@@ -23,8 +23,8 @@ class Trainer(Steps):
     """The `Steps` of a dual encoder.
 
     queries, passages: a `Side`, which is trained, or a `Frozen` one; objective: the `objective.Objective`; live: the
-    `live.LiveSearch` of a training whose steps search for their passages, or None; others: the `several.Part`s of other
-    collections, whose batches come in the turns of settings.also
+    `live.LiveSearch` if steps search for their passages, or None; others: the `several.Part`s of other collections,
+    whose batches take turns by the weights settings.also
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class Trainer(Steps):
         self.scale, self.live = settings.scale, live
         self.parts = [Part(queries, passages, data, objective), *others]
         self.turns = turns([1 - sum(settings.also), *settings.also], total) if others else None
-        # A graph may be replayed once a step (`Graphs`).
+        # A graph can be replayed only once per step (`Graphs`).
         self.replays = self.training.accumulate == 1 and not self.training.gradient_checkpointing
         self.replays = self.replays and all(map(graphs_fit, self.trained))
         self.graphs = {}
@@ -44,7 +44,7 @@ class Trainer(Steps):
         self.take(0)
 
     def take(self, number):
-        """Have the next batches come from collection `number`; the first one is 0."""
+        """Take the next batches from collection `number`; the first one is 0."""
         self.queries, self.passages, self.data, self.objective = self.parts[number]
         offsets = self.passages.offsets
         self.most_chunks = 1 if offsets is None else int(np.diff(offsets).max())
@@ -63,7 +63,7 @@ class Trainer(Steps):
         return self.parts[self.turn(step)[0]].data
 
     def turn(self, step):
-        """(number of the collection of a step, which batch of that it is)."""
+        """(number of the collection of a step, number of the batch in that collection)."""
         return (0, step) if self.turns is None else tuple(int(each[step]) for each in self.turns)
 
     def forward(self, batch, masked):
@@ -72,8 +72,8 @@ class Trainer(Steps):
 
     def batch_loss(self, batch, masked):
         """Return the same as `forward`, for queries against the passages of the batch and of the `Memory`. With
-        `training.widths` the sum of the losses of so many first numbers of all vectors (Matryoshka), and the scores of
-        the widest."""
+        `training.widths`: the sum of the losses of that many first numbers of all vectors (Matryoshka), and the scores
+        of the widest."""
         encoded, normalize = self.encoded(batch), self.queries.encoder.normalize
         if self.memory:
             encoded, batch = self.memory.beside(batch.passages_P, encoded), self.memory.batch(batch)
@@ -103,7 +103,8 @@ class Trainer(Steps):
         return self.objective.loss(scores_QK, *labels), torch.stack(means)
 
     def encoded(self, batch):
-        """The `seen.Encoded` of all processes' queries and passages. Passages in chunks are padded to equally many."""
+        """The `seen.Encoded` of all processes' queries and passages. Passages in chunks are padded to the same
+        number."""
         parts = batch.split(self.processes.size)
         own = parts[self.processes.rank]
         numbers = [len(part.queries_Q) for part in parts], [len(part.passages_P) for part in parts]
@@ -117,7 +118,7 @@ class Trainer(Steps):
         return Encoded(*vectors, self.on_device(mask_C), self.most_chunks)
 
     def vectors(self, side, rows):
-        """Vectors of a side's texts, float32 [rows, D], with their graph; a frozen side's are read, without one."""
+        """Vectors of a side's texts, float32 [rows, D], with their graph; a frozen side's are read, and have none."""
         if isinstance(side, Frozen):
             return side.vectors(rows, self.token_budget)
         if self.training.gradient_caching:
@@ -127,7 +128,7 @@ class Trainer(Steps):
         return side.vectors(rows, self.token_budget)
 
     def encode(self, query_rows, passage_rows):
-        """Vectors of the queries and of the passages; where a GPU encodes both sides with one encoder, together."""
+        """Vectors of the queries and of the passages, in one pass if a GPU encodes both with one encoder."""
         if self.goes_together(query_rows, passage_rows):
             both = self.queries.packed(query_rows), self.passages.packed(passage_rows)
             longer = max(self.queries, self.passages, key=lambda side: side.max_tokens)
@@ -137,14 +138,14 @@ class Trainer(Steps):
             return self.vectors(self.queries, query_rows), self.vectors(self.passages, passage_rows)
 
     def goes_together(self, query_rows, passage_rows):
-        """Whether queries and passages are one bucket of one encoder, whose step is a graph."""
+        """Whether queries and passages fit one bucket of one encoder, whose step is a graph."""
         if not self.replays or len(self.trained) < 2 or len(self.encoders) > 1 or self.training.gradient_caching:
             return False
         tokens = self.queries.count_tokens(query_rows) + self.passages.count_tokens(passage_rows)
         return tokens <= self.token_budget
 
     def graphs_of(self, side):
-        """The `Graphs` that encode a side; each has its own, as the passes of both sides are under way together."""
+        """The `Graphs` that encode a side. Each side has its own, as the passes of both sides overlap."""
         if side not in self.graphs:
             self.graphs[side] = Graphs(side.encoder, side.max_tokens, side.dtype)
         return self.graphs[side]
@@ -154,7 +155,7 @@ class Trainer(Steps):
         return batch.split(self.processes.size)[self.processes.rank]
 
     def vector_rows(self, passages_P):
-        """The rows of the passages' vectors: those of all their chunks, or the passages' own (int64)."""
+        """The rows of the passages' vectors (int64): the rows of all their chunks, or the passages themselves."""
         return passages_P if self.passages.offsets is None else places_of(self.passages.offsets, passages_P)
 
     def chunk_counts(self, passages_P):
@@ -162,15 +163,16 @@ class Trainer(Steps):
         return self.passages.offsets[passages_P + 1] - self.passages.offsets[passages_P]
 
     def real_tokens(self, batch):
-        """How many tokens the texts of a `data.Batch` have that are encoded."""
+        """How many tokens the encoded texts of a `data.Batch` have."""
         passages = self.passages.count_tokens(self.vector_rows(batch.passages_P))
         return self.queries.count_tokens(batch.queries_Q) + passages
 
 
 def cached_vectors(side, rows, token_budget):
-    """`side.vectors` with gradient caching (GradCache, Gao et al. 2021, Section 3.2), in the memory of one bucket:
-    computed without a graph; once the backward pass has their gradients, each bucket is encoded again, with one. Both
-    passes draw the dropout of a step without caching: torch's generator goes back to where it was."""
+    """`side.vectors` with gradient caching (GradCache, Gao et al. 2021, Section 3.2), in the memory of one bucket. The
+    vectors are computed without a graph; once the backward pass has their gradients, each bucket is encoded again, with
+    a graph. Torch's generator is reset before each bucket, so both passes draw the dropout of a step without
+    caching."""
     buckets, states, vectors = side.buckets(rows, token_budget), [], []
     with torch.no_grad():
         for bucket in buckets:
@@ -192,12 +194,12 @@ def cached_vectors(side, rows, token_budget):
 
 
 def generator_state():
-    """The states of torch's generators, which dropout draws from: of the CPU, and of the CUDA device in use."""
+    """The states of torch's generators for dropout: the CPU's, and that of the CUDA device in use."""
     return torch.get_rng_state(), torch.cuda.get_rng_state() if torch.cuda.is_initialized() else None
 
 
 def set_generator_state(state):
-    """Put torch's generators back into the states of `generator_state`."""
+    """Restore the `generator_state` of torch's generators."""
     torch.set_rng_state(state[0])
     if state[1] is not None:
         torch.cuda.set_rng_state(state[1])

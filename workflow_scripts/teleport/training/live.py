@@ -1,7 +1,8 @@
-"""Live search: the passages of a step are what its queries find, as they are encoded in it (ADORE, Zhan et al. 2021).
+"""Live search: in each step, the queries search for their own passages with their current vectors (ADORE, Zhan et al.
+2021).
 
-The released code (DRhard, adore/train.py): the vectors of the queries are those of the step, dropout included; those of
-the passages are frozen. The lists are labelled by judgments; the loss compares products with the vectors themselves.
+As in the released code (DRhard, adore/train.py), query vectors are those of the step, dropout included, and passage
+vectors are frozen. Judgments label the lists; the loss compares inner products with the vectors themselves.
 """
 
 import time
@@ -15,17 +16,17 @@ from teleport.refusal import Refusal
 from teleport.search.exact import Exact
 from teleport.search.pairs import ranked
 
-STEP_RESERVE = 8e9  # bytes of a device that are left to the training beside its search
+STEP_RESERVE = 8e9  # bytes of a device that the search leaves to the training
 CUT = 10  # of the measures of every step (released)
 
 
 def make_lists(ids_QK, positives, relevant, appends):
-    """Ranked lists of passages and their labels: int64 [Q, K], and bool [Q, K] twice, what is positive or negative. A
-    column that is neither holds a passage judged between, or, at the end, none at all.
+    """Ranked lists of passages and their labels: int64 [Q, K], and bool [Q, K] twice, the positives and the negatives.
+    A column that is neither holds a passage judged between, or, at the end, no passage.
 
-    ids_QK: int, what the search ranked, best first; positives, relevant: of each query the passages that are trained
-    on, and those that are no negatives (int arrays); appends: whether a list without a positive gets all of its query's
-    at its end, for which all lists become as long
+    ids_QK: int, the ranking of the search, best first; positives, relevant: for each query the passages that are
+    trained on, and those that are no negatives (int arrays); appends: whether a list without a positive gets all
+    positives of its query at its end, which makes all lists longer
     """
     depth = ids_QK.shape[1]
     hit_QK, known_QK = (
@@ -42,8 +43,8 @@ def make_lists(ids_QK, positives, relevant, appends):
 
 
 class SharedExact:
-    """Exact search by several processes, each of which has a contiguous share of the passages on its device. Each
-    searches its share for all queries; the lists of all shares are merged, and are those of one process."""
+    """Exact search by several processes, each with a contiguous share of the passages on its device. Each process
+    searches its share for all queries; the merged lists equal those of one process."""
 
     def __init__(self, vectors, device, threads, processes):
         bounds = np.linspace(0, len(vectors), processes.size + 1).astype(np.int64).tolist()
@@ -87,10 +88,10 @@ class LiveSearch:
         self.measured, self.seconds = [], 0.0
 
     def lists(self, queries_Q, vectors_QD):
-        """Search for a (micro-)batch with the vectors of its queries: those of the lists' passages [Q, K, D] on the
-        device, and bool tensors [Q, K] on the CPU that say which of them are positives, and which negatives."""
+        """Search for a (micro-)batch with the vectors of its queries. Returns the vectors of the lists' passages [Q, K,
+        D] on the device, and two bool tensors [Q, K] on the CPU: which of them are positives, and which negatives."""
         queries_QD, started = vectors_QD.float().cpu().numpy(), time.monotonic()
-        # A vector that is not finite makes the loss so, and the training ends with a sentence; it must not search.
+        # A vector that is not finite must not search; its loss is not finite either, so training ends with a Refusal.
         finite_Q = np.isfinite(queries_QD).all(axis=1)
         ids_QK = np.tile(np.arange(self.live.depth), (len(queries_QD), 1))
         if finite_Q.any():
@@ -103,21 +104,21 @@ class LiveSearch:
         return to_device(vectors_QKD, self.device), *map(torch.from_numpy, labels)
 
     def take_result(self):
-        """(means of `measures` over the queries, seconds of searching) since it was taken last: those of a step."""
+        """(means of `measures` over the queries, seconds of searching) since the last call: those of a step."""
         measured, seconds, self.measured, self.seconds = self.measured, self.seconds, [], 0.0
         return np.concatenate(measured).mean(axis=0).tolist(), seconds
 
 
 def measure(positive_QK, positives_Q):
-    """float64 [Q, 3]: reciprocal rank and recall at `CUT`, and the recall of the whole list. positive_QK: bool, of
-    lists best first; positives_Q: how many positives each query has"""
+    """float64 [Q, 3]: reciprocal rank and recall at `CUT`, and recall of the whole list. positive_QK: bool, for lists
+    with the best first; positives_Q: how many positives each query has"""
     recalls = (positive_QK[:, :cut].sum(axis=1) / positives_Q for cut in (CUT, None))
     return np.stack([first_hit_reciprocals(positive_QK[:, :CUT]), *recalls], axis=1)
 
 
 def open_search(job, data, passages, processes):
-    """The `LiveSearch` of a train job. passages: the frozen side; processes: those that train together."""
-    live, vectors = job.settings.live, np.asarray(passages.array)  # no copy; a memory map's own class takes longer
+    """The `LiveSearch` of a train job. passages: the frozen side; processes: those that train together"""
+    live, vectors = job.settings.live, np.asarray(passages.array)  # no copy; numpy's class for memory maps is slower
     if live.depth > len(vectors):
         lack = f"negatives.live.depth is {live.depth}, but the collection has {len(vectors)} passages"
         raise Refusal(f"{lack}. Set it to {len(vectors)} at most.")

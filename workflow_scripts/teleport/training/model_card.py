@@ -1,4 +1,5 @@
-"""The model card of a trained checkpoint, from what its stage knows: how it was made and how to use it, no scores."""
+"""The model card of a trained checkpoint, from the manifests of its stage: how it was made and how to use it, no
+scores."""
 
 import json
 from pathlib import Path
@@ -25,8 +26,8 @@ def write_model_cards(job, folder, made):
 
 def model_card(job, encodes, made=None, widths=()):
     """The card (Markdown) of the encoder of `encodes`: "queries", "passages", or "queries and passages"; nothing in it
-    depends on time or machine. made: the facts of the training, read where it selects its weights by a dev set; widths:
-    of the checkpoint's own linear layers"""
+    depends on time or machine. made: the facts of the training, read if it selects its weights by a dev set; widths: of
+    the checkpoint's linear layers"""
     manifests, settings = {role: artefact.manifest for role, artefact in job.inputs.items()}, job.settings
     pretrained, trained = manifests["pretrained"]["settings"], [ENCODES[side] for side in settings.training.trains]
     limits = {"queries": settings.max_query_tokens, "passages": settings.max_passage_tokens}

@@ -13,8 +13,8 @@ from teleport.training.seen import SCORES, VECTORS, look, names_seen, needed
 
 
 class Teacher(NamedTuple):
-    """The opinion of a teacher that a loss or a mask reads: `score`, function (query rows, passage rows) → float32, and
-    the vectors of the training queries and of all passages (numpy); None if nothing needs it."""
+    """A teacher's scores and vectors, for a loss or a mask. score: function (query rows, passage rows) → float32;
+    queries, passages: vectors of the training queries and of all passages (numpy); each None if nothing needs it"""
 
     score: Callable | None = None
     queries: np.ndarray | None = None
@@ -24,9 +24,10 @@ class Teacher(NamedTuple):
 class Objective(NamedTuple):
     """Functions of a step. Shapes: Q queries, P passages of a batch, N own negatives of a query.
 
-    loss: see `losses`, without settings of its own
-    num_pairs: function (bool [Q, P] of what is not left out, both columns; all numpy) -> of how many pairs the loss is
-        the mean; None: it is one over queries
+    loss: see `losses`, with its settings bound
+    num_pairs: function (bool [Q, P] of what is not left out, both columns; all numpy) -> the number of pairs that the
+    loss
+        is a mean over; None if it is a mean over queries
     masks: functions of a `data.Batch` -> bool [Q, P], True where a passage is left out for a query
     score_masks: [(function of scores and both columns, on the device -> the same, its `sees`)]
     sees: function of a `seen.Step` -> {argument of the loss: value}
@@ -40,7 +41,7 @@ class Objective(NamedTuple):
 
 
 def open_objective(job, data, dim):
-    """The `Objective` of a train job. data: its `data.TrainingSet`; dim: of the vectors that are trained"""
+    """The `Objective` of a train job. data: its `data.TrainingSet`; dim: of the trained vectors"""
     training, module, masks, score_masks = job.settings.training, job.load("loss"), [], []
     for mask in training.masks:
         of_mask, own = job.load(f"masks.{mask.kind}"), mask.own
@@ -56,9 +57,9 @@ def open_objective(job, data, dim):
 
 
 def open_sees(job, data, function, own, dim, require_scores=None):
-    """Return what a loss or a mask sees, as a function of a `seen.Step`. own: its settings, from which `scores` is
-    taken; require_scores: function (name, float32 array, and the other settings) of a loss that takes some scores
-    alone"""
+    """Return what a loss or a mask reads, as a function of a `seen.Step`. own: its settings, from which `scores` is
+    removed; require_scores: of a loss that takes only some scores, function (name, float32 array, the other
+    settings)"""
     whose, names, needs, given = own.pop("scores", None), names_seen(function), needed(function), {}
     if SCORES in needs:
         table = PairTable.open(job, f"scores.{whose}", len(data.query_ids))
@@ -72,7 +73,7 @@ def open_sees(job, data, function, own, dim, require_scores=None):
 
 
 def open_vectors(job, whose, dim):
-    """{"queries", "passages": numpy} of a teacher's vectors. Raises Refusal where they are not `dim` wide (None: of any
+    """{"queries", "passages": numpy} of a teacher's vectors. Raises Refusal if they are not `dim` wide (None: any
     width)."""
     roles = f"vectors.{whose}.queries", f"vectors.{whose}.passages"
     paths = job.input(roles[0], "queries.train.npy"), job.input(roles[1], "passages.npy")

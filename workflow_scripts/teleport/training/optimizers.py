@@ -44,7 +44,7 @@ class Lamb(torch.optim.Optimizer):
         weight_norms = torch.stack(torch._foreach_norm(weights)).clamp(max=LARGEST_WEIGHT_NORM)
         update_norms = torch.stack(torch._foreach_norm(updates))
         trusts = torch.where((weight_norms > 0) & (update_norms > 0), weight_norms / update_norms, 1.0)
-        # A tensor's own factor lies on the device, which the fused kernels cannot read: one kernel per tensor.
+        # Each tensor's factor is on the device, where the fused kernels cannot read it: one kernel per tensor.
         torch._foreach_mul_(updates, (trusts * group["lr"]).unbind())
         torch._foreach_sub_(weights, updates)
 
@@ -53,7 +53,7 @@ OPTIMIZERS = {"adamw": partial(torch.optim.AdamW, fused=True), "lamb": Lamb}  # 
 
 
 def make_optimizer(name, encoders, weight_decay):
-    """One of OPTIMIZERS over all parameters that ask for a gradient. Matrices decay, other weights not, as in
+    """One of OPTIMIZERS over all parameters with requires_grad. Matrices decay, other weights do not, as in
     transformers' Trainer and ANCE."""
     parameters = [parameter for parameter in encoders.parameters() if parameter.requires_grad]
     matrices, others = [p for p in parameters if p.ndim > 1], [p for p in parameters if p.ndim < 2]

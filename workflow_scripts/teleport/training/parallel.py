@@ -1,7 +1,7 @@
-"""Training with several processes, one device each: the queries of a step are split over them, its loss is not.
+"""Training with several processes, one device each: they share the queries of a step, but not its loss.
 
 Every process encodes its queries with their passages, receives the vectors of all others, and computes the loss of the
-whole batch. So the gradient by its own vectors is complete without further exchange, and the sum of the processes'
+whole batch. So the gradient of its own vectors is complete without further exchange, and the sum of the processes'
 parameter gradients is the gradient of one big batch.
 """
 
@@ -24,18 +24,18 @@ TIMEOUT = timedelta(minutes=30)  # others wait this long while the first process
 
 @dataclass(frozen=True)
 class Processes:
-    """The processes that train together, seen from the one of `rank`; that of rank 0 writes files."""
+    """The processes that train together, as the one of `rank` sees them; rank 0 writes files."""
 
     rank: int = 0
     size: int = 1
 
     def gather(self, vectors, numbers=None):
-        """The vectors of all processes [rows of all, dim], in the order of their ranks; `vectors` get gradients.
-        numbers: how many rows each process has (list of int); None: all equally many"""
+        """The vectors of all processes [rows of all, dim], in the order of their ranks; only `vectors` get gradients.
+        numbers: rows of each process (list of int); None if all have the same number"""
         if self.size == 1:
             return vectors
         numbers = numbers or [len(vectors)] * self.size
-        # An exchange is of equally many.
+        # An exchange needs the same number from each.
         padded = torch.nn.functional.pad(vectors.detach(), (0, 0, 0, max(numbers) - len(vectors))).contiguous()
         gathered = [torch.empty_like(padded) for _ in range(self.size)]
         distributed.all_gather(gathered, padded)
@@ -54,7 +54,7 @@ class Processes:
             gradient.copy_(total.view_as(gradient))
 
     def gather_integers(self, array):
-        """The integers of all processes (list of int64 arrays of one shape); waits for them, on the CPU alone."""
+        """The integers of all processes (list of int64 arrays of one shape); waits for them, on the CPU only."""
         if self.size == 1:
             return [array]
         gathered = [torch.empty(array.shape, dtype=torch.int64) for _ in range(self.size)]
@@ -62,11 +62,11 @@ class Processes:
         return [tensor.numpy() for tensor in gathered]
 
     def totals(self, *integers):
-        """The sums of some integers over the processes (list); waits for all of them, on the CPU alone."""
+        """The sums of some integers over the processes (list); waits for all of them, on the CPU only."""
         return np.sum(self.gather_integers(np.array(integers, np.int64)), axis=0).tolist()
 
     def require_divisible(self, batch_queries, accumulate):
-        """Raise Refusal unless every process gets as many queries of a (micro-)batch as the others."""
+        """Raise Refusal unless all processes get the same number of queries of a (micro-)batch."""
         if (queries := batch_queries // accumulate) % self.size:
             raise Refusal(
                 f"training.batch_queries {batch_queries} with accumulate {accumulate} is {queries} queries at a time, "
@@ -81,7 +81,7 @@ ALONE = Processes()
 @contextmanager
 def joined():
     """Within the block the processes started together (by `launch`) can exchange tensors; yields this one's
-    `Processes`. A process that ends by an exception (SystemExit is one) is gone once Python has printed it: NCCL's
+    `Processes`. A process that ends by an exception (SystemExit is one) exits as soon as Python has printed it: NCCL's
     orderly end would wait for the others, which may wait for its vectors."""
     size = int(os.environ.get(PROCESSES, 1))
     if size == 1:
@@ -105,14 +105,14 @@ def joined():
         status = error.code if isinstance(error, SystemExit) else 1
         atexit.register(leave, status if isinstance(status, int) else 1)
         raise
-    # The first one ends last: by closing its connections it would end the last exchange of one that still reads.
+    # The first one ends last: closing its connections would break the last exchange of one that still reads.
     words = [torch.empty(1) for _ in range(size)] if rank == 0 else None
     distributed.gather(torch.zeros(1), words, dst=0)
     distributed.destroy_process_group()
 
 
 def leave(status):
-    """End this process at once, whatever threads of NCCL still run."""
+    """End this process at once, even if threads of NCCL still run."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)

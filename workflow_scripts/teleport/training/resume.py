@@ -1,5 +1,5 @@
-"""The state from which a training goes on, in safetensors files: the state of an unfinished one, replaced atomically,
-for a later attempt of the same stage; and the moments of a finished stage, an artefact, for the next one of the same
+"""The state from which a training continues, in safetensors files. An unfinished stage's state, replaced atomically, is
+for a later attempt of that stage. A finished stage's moments, an artefact, are for the next stage of the same
 training."""
 
 import json
@@ -20,30 +20,30 @@ FILE = "state.safetensors"
 
 @dataclass
 class TrainingState:
-    """The state of a stage after `len(curves)` steps of its own, apart from weights and optimiser."""
+    """The state of a stage after `len(curves)` of its steps, without weights and optimiser."""
 
-    computed: str  # how the steps were, for example "bfloat16 on cuda, compiled"
-    first_step: int = 0  # how many steps of this training earlier stages have done
-    curves: list[list[float]] = field(default_factory=list)  # of each step the `step_metrics.COLUMNS` (float32)
+    computed: str  # how the steps were computed, for example "bfloat16 on cuda, compiled"
+    first_step: int = 0  # steps of this training done in earlier stages
+    curves: list[list[float]] = field(default_factory=list)  # `step_metrics.COLUMNS` of each step (float32)
     seconds: float = 0.0
     attempts: int = 0
     real_tokens: int = 0
-    search_means: list[list[float]] = field(default_factory=list)  # of each step the measures of its live search
+    search_means: list[list[float]] = field(default_factory=list)  # measures of each step's live search
     search_seconds: float = 0.0
-    dev: list[list[float]] = field(default_factory=list)  # [step, score] of each ranking of the dev queries
+    dev: list[list[float]] = field(default_factory=list)  # [step, score] of each dev evaluation
     dev_seconds: float = 0.0
-    best: dict[str, torch.Tensor] = field(default_factory=dict)  # weights of the best of them, where that is selected
-    memory: dict[str, torch.Tensor] = field(default_factory=dict)  # of training.memory: its `Memory.tensors`
+    best: dict[str, torch.Tensor] = field(default_factory=dict)  # weights at the best one, with select: dev
+    memory: dict[str, torch.Tensor] = field(default_factory=dict)  # `Memory.tensors`, with training.memory
 
     @property
     def step(self):
-        """How many steps of the training are done, those of earlier stages included."""
+        """How many steps of the training are done, including earlier stages."""
         return self.first_step + len(self.curves)
 
 
 def save_state(folder, state, encoders, optimizer, thread):
-    """Copy `state`, the trained weights of the module `encoders` and the optimiser's moments; have a `thread` (of an
-    executor) write them into `folder` while training goes on; returns its Future. A kill at any moment leaves the
+    """Copy `state`, the trained weights of the module `encoders` and the optimiser's moments, and have a `thread` (of
+    an executor) write them into `folder` while training continues; returns its Future. A kill at any moment leaves the
     previous file or the new one. There are no generator states, because all draws derive from the step number."""
     tensors = {f"weights/{name}": tensor for name, tensor in copied(encoders).items()}
     tensors |= {name: tensor.to("cpu", copy=True) for name, tensor in moments(encoders, optimizer).items()}
@@ -61,14 +61,14 @@ def save_state(folder, state, encoders, optimizer, thread):
 
 
 def load_state(folder, encoders, optimizer, computed, first_step=0):
-    """Put the state saved in `folder` into `encoders` and `optimizer`; returns it, or an empty one if there is none.
-    Its steps must have been computed as this process computes (`computed`)."""
+    """Load the state saved in `folder` into `encoders` and `optimizer`; returns it, or an empty one if there is none.
+    Its steps must have been computed the way this process computes (`computed`)."""
     if not (folder / FILE).exists():
         return TrainingState(computed, first_step)
     tensors, metadata = read(folder / FILE)
     state = TrainingState(**json.loads(metadata["state"]))
     state.curves = tensors["curves"].tolist()
-    if state.computed != computed:  # an error and not a fresh start: days of training may lie in the state
+    if state.computed != computed:  # an error and not a fresh start: the state may hold days of training
         raise Refusal(
             f"{folder / FILE} has {len(state.curves)} steps computed in {state.computed}, this machine would go on in "
             f"{computed}. Run the workflow again on a machine like the first, with the same resource `compile`, or "
@@ -82,13 +82,13 @@ def load_state(folder, encoders, optimizer, computed, first_step=0):
 
 
 def copied(encoders):
-    """{name: tensor} of the weights that are trained, which ask for a gradient, copied to the processor's memory."""
+    """{name: tensor} of the trained weights, those with requires_grad, copied to the CPU."""
     trained = ((name, weight) for name, weight in encoders.named_parameters() if weight.requires_grad)
     return {name: weight.detach().to("cpu", copy=True) for name, weight in trained}
 
 
 def set_weights(encoders, tensors):
-    """Give a module the weights that `copied` took."""
+    """Load the weights of `copied` into a module."""
     parameters = dict(encoders.named_parameters())
     for name, tensor in tensors.items():
         parameters[name].data.copy_(tensor)
@@ -115,9 +115,9 @@ def moments(encoders, optimizer):
 
 
 def set_moments(tensors, encoders, optimizer):
-    """Give the optimiser the moments that `moments` took."""
+    """Load the moments of `moments` into the optimiser."""
     for name, parameter in encoders.named_parameters():
-        keys = {m: f"{m}/{name}" for m in ("step", "exp_avg", "exp_avg_sq")}  # LAMB, which corrects none, has no "step"
+        keys = {m: f"{m}/{name}" for m in ("step", "exp_avg", "exp_avg_sq")}  # LAMB (no correction) has no "step"
         if own := {m: tensors[key].to(parameter.device, copy=True) for m, key in keys.items() if key in tensors}:
             optimizer.state[parameter] = own
 
@@ -128,7 +128,7 @@ def save_moments(path, encoders, optimizer, steps):
 
 
 def load_moments(path, encoders, optimizer):
-    """Put moments that `save_moments` wrote into `optimizer`; returns the steps that made them (int)."""
+    """Load moments that `save_moments` wrote into `optimizer`; returns the number of steps behind them (int)."""
     tensors, metadata = read(path)
     set_moments(tensors, encoders, optimizer)
     return int(metadata["steps"])
@@ -137,8 +137,8 @@ def load_moments(path, encoders, optimizer):
 @contextmanager
 def sigterm():
     """Within the block SIGTERM is only noted in the yielded list, so that the step ends before its state is saved. Once
-    it has come it stays without effect: a cluster and the launcher send it to every process, so a second one must not
-    kill a process that saves, or one whose death ends another that does."""
+    it has come, later ones have no effect: a cluster and the launcher send it to every process, and a second one must
+    not kill a process that is saving, or one whose death would end another that is."""
     received = []
     previous = signal.signal(signal.SIGTERM, lambda *_: received.append(True))
     try:

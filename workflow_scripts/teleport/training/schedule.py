@@ -17,8 +17,8 @@ def schedule_steps(training, data):
 
 
 def end_of_segment(training, total, first):
-    """The step before which a stage stops that begins at step `first` of a schedule of `total` steps;
-    `training.stop_after_steps` is of this stage alone."""
+    """The step before which a stage stops, if it begins at step `first` of a schedule of `total` steps;
+    `training.stop_after_steps` counts this stage alone."""
     wanted = training.stop_after_steps or 0
     if wanted > total - first:
         log.warning("training.stop_after_steps is %d, but the schedule ends after %d", wanted, total - first)

@@ -1,28 +1,28 @@
-"""The inputs that a loss or a mask may have besides the scores of a step. It gets what its arguments name:
+"""The inputs that a loss or a mask may read besides the scores of a step. It gets those that its arguments name:
 
-scale: `encoder.scale`, which the scores are multiplied by
-judged_QN: float32 [Q, 1 + N], the scores by whom its setting `scores` names, of each positive and of its own negatives
-query_query_QQ, passage_passage_QP: scaled scores of each query, and of its positive in its place, with all queries and
-    all passages of the batch; the score of two passages of several chunks is that of the best pair of chunks
+scale: `encoder.scale`, the factor on the scores
+judged_QN: float32 [Q, 1 + N], scores of each positive and its own negatives by the judge (miner or teacher) in `scores`
+query_query_QQ, passage_passage_QP: scaled scores of each query with all queries, and of each query's positive with all
+    passages of the batch; two passages of several chunks score by their best pair of chunks
 vectors: the vectors of the batch's queries [Q, D] and of its passages [P, D]
-teacher_vectors: those of the same texts by whom `scores` names, float32
+teacher_vectors: the vectors of the same texts by the judge in `scores`, float32
 guide_QP: float32 [Q, P], the inner products of the `teacher_vectors`
-score: of a mask that is a function of the batch: function (query rows, passage rows) → float32, by whom `scores` names
+score: for a mask that is a function of the batch: function (query rows, passage rows) → float32, by the same judge
 
-All but `score` and `scale` are tensors on the device; what is the model's has its graph. The settings ask this module
-what a loss needs, so that numpy is loaded where it computes.
+All but `score` and `scale` are tensors on the device; tensors of the model have their graph. The settings ask this
+module what a loss needs, so functions import numpy only when they compute.
 """
 
 import inspect
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-SCORES, VECTORS = "scores", "vectors"  # what of a teacher a training reads
+SCORES, VECTORS = "scores", "vectors"  # what a training reads from a teacher
 
 
 class Encoded(NamedTuple):
-    """The vectors of a step, with their graph: queries_QD, and passages_CD, a row for each passage. Of passages in
-    chunks it is `most` rows each, and mask_C (bool) says which of them have a chunk."""
+    """The vectors of a step, with their graph: queries_QD, and passages_CD, one row per passage. With passages in
+    chunks there are `most` rows per passage, and mask_C (bool) says which of them have a chunk."""
 
     queries_QD: Any
     passages_CD: Any
@@ -30,14 +30,15 @@ class Encoded(NamedTuple):
     most: int = 1
 
     def products(self, vectors_QD):
-        """[Q, P]: inner products of vectors with the passages, of each the best chunk's."""
+        """[Q, P]: inner products of vectors with the passages, each by its best chunk."""
         from teleport.maxp import max_over_padded_chunks
 
         scores_QC = vectors_QD @ self.passages_CD.T
         return scores_QC if self.mask_C is None else max_over_padded_chunks(scores_QC, self.mask_C, self.most)
 
     def products_of(self, columns_Q):
-        """[Q, P]: inner products of the passages in some columns (int64) with all passages, of the best two chunks."""
+        """[Q, P]: inner products of the passages in some columns (int64) with all passages, by the best pair of
+        chunks."""
         if self.mask_C is None:
             return self.products(self.passages_CD[columns_Q])
         rows_C = (columns_Q.unsqueeze(1) * self.most + columns_Q.new_tensor(range(self.most))).flatten()
@@ -45,7 +46,7 @@ class Encoded(NamedTuple):
         return scores_CP.unflatten(0, (-1, self.most)).max(dim=1).values
 
     def narrowed(self, width, normalize):
-        """The first `width` numbers of every vector, as vectors of length 1 where `normalize` says so."""
+        """The first `width` numbers of every vector, scaled to length 1 if `normalize`."""
         from torch.nn.functional import normalize as unit
 
         vectors = (vectors_MD[:, :width] for vectors_MD in (self.queries_QD, self.passages_CD))
@@ -54,8 +55,8 @@ class Encoded(NamedTuple):
 
 
 class Step(NamedTuple):
-    """The parts of a step that can be seen. batch: a `data.Batch`; encoded: its `Encoded`; columns: where positives and
-    own negatives are, on the device; on_device: function of a numpy array → tensor"""
+    """What a loss or a mask can read of a step. batch: a `data.Batch`; encoded: its `Encoded`; columns: of the
+    positives and own negatives, on the device; on_device: function of a numpy array → tensor"""
 
     batch: Any
     encoded: Encoded
@@ -65,7 +66,7 @@ class Step(NamedTuple):
 
 
 def judged(step, teacher):
-    """float32 [Q, 1 + N]: the scores of each query's positive, and then of its own negatives."""
+    """float32 [Q, 1 + N]: the scores of each query's positive, then of its own negatives."""
     import numpy as np
 
     batch = step.batch
@@ -88,7 +89,7 @@ def guide(step, teacher):
     return queries_QD @ passages_PD.T
 
 
-# {argument: (what of a teacher it needs, function (Step, Teacher) → its value)}
+# {argument: (what it needs from a teacher, function (Step, Teacher) → its value)}
 SEEN = {
     "scale": (None, lambda step, _: step.scale),
     "judged_QN": (SCORES, judged),
@@ -107,10 +108,10 @@ def names_seen(function):
 
 
 def needed(function):
-    """Return what a function needs of a teacher: SCORES, VECTORS, both or neither (set)."""
+    """Return what a function needs from a teacher: SCORES, VECTORS, both or neither (set)."""
     return {SEEN[name][0] for name in names_seen(function)} - {None}
 
 
 def look(names, teacher, step):
-    """{argument: value} of what a loss or a mask sees of a `Step`."""
+    """{argument: value} of what a loss or a mask reads from a `Step`."""
     return {name: SEEN[name][1](step, teacher) for name in names}

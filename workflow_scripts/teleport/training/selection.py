@@ -1,4 +1,4 @@
-"""The weights of a training that become its checkpoint: those of the last step or of the best one, averaged or not."""
+"""Chooses the weights that become a training's checkpoint: those of the last or the best step, averaged or not."""
 
 import time
 
@@ -9,12 +9,12 @@ WORTH_A_WARNING = 0.1  # of the seconds of the training
 
 
 def best_of(curve):
-    """[step, score] with the highest score of a dev curve; the earliest where several have it."""
+    """[step, score] with the highest score of a dev curve; the earliest of equal ones."""
     return max(curve, key=lambda point: point[1])
 
 
 def is_exhausted(curve, patience):
-    """Whether the last `patience` points of a dev curve have brought no gain; never where it is None."""
+    """Whether the last `patience` points of a dev curve have brought no gain; never if `patience` is None."""
     return bool(curve) and patience is not None and len(curve) - 1 - curve.index(best_of(curve)) >= patience
 
 
@@ -25,19 +25,19 @@ def averaged(trained, start, share):
 
 
 class Selection:
-    """Chooses the weights that become the checkpoint of a `Trainer`, whose weights now are those of the start. If there
-    is a dev set (`dev.DevSet`, or None), its queries are ranked with the weights that would be published."""
+    """Chooses the weights that become the checkpoint of a `Trainer`, which now has its starting weights. If there is a
+    dev set (`dev.DevSet`, or None), its queries are ranked with the weights that would be published."""
 
     def __init__(self, trainer, dev=None):
         self.encoders, self.training, self.dev = trainer.encoders, trainer.training, dev
         self.start = copied(self.encoders) if self.training.average_with_start else {}
 
     def is_due(self, step, stop):
-        """Whether dev queries are ranked after so many steps of a stage (int), of which it has `stop`."""
+        """Whether dev queries are ranked after step number `step` (int) of a stage of `stop` steps."""
         return self.dev is not None and (step == stop or step % self.training.evaluate_every == 0)
 
     def evaluate(self, state):
-        """Rank the dev queries and note it in the `resume.TrainingState`; returns the seconds that it took."""
+        """Rank the dev queries and note the score in the `resume.TrainingState`; returns the seconds that it took."""
         started, name = time.monotonic(), self.dev.settings.name
         trained = self.average()
         self.encoders.eval()
@@ -54,8 +54,8 @@ class Selection:
         return seconds
 
     def average(self):
-        """Average the weights with those that training started from, where the settings say so; returns what they were
-        before, or {}."""
+        """Average the weights with the starting weights, if the settings say so; returns the weights from before, or
+        {}."""
         trained = copied(self.encoders) if self.start else {}
         if trained:
             set_weights(self.encoders, averaged(trained, self.start, self.training.average_with_start))
@@ -69,7 +69,7 @@ class Selection:
             self.average()
 
     def facts(self, state):
-        """Return the facts for the manifest: none without a dev set. share: of the seconds of the steps themselves."""
+        """Return the facts for the manifest, none without a dev set. share: of the seconds of the steps alone"""
         if self.dev is None:
             return {}
         step, score = best_of(state.dev) if self.training.select == "dev" else state.dev[-1]
@@ -80,7 +80,7 @@ class Selection:
         return {"selected_step": step, "dev": dev}
 
     def log_cost(self, state):
-        """Say what the dev set, if there is one, has cost, and how to pay less where that is much."""
+        """Log what the dev set, if there is one, has cost, and how to pay less if that is much."""
         if self.dev is None:
             return
         made, seconds, share = len(state.dev), state.dev_seconds, state.dev_seconds / state.seconds

@@ -1,6 +1,6 @@
-"""Several collections in one training: every batch is of one of them, by the weights of `also`.
+"""Several collections in one training: each batch comes from one of them, by the weights of `also`.
 
-The first collection has the roles of any train job; of the others, number 1, 2, ..., each role begins with `also-N.`.
+The first collection has the roles of any train job; the roles of collection 1, 2, ... of `also` begin with `also-N.`.
 """
 
 from typing import Any, NamedTuple
@@ -11,8 +11,7 @@ from teleport.settings.training import ALSO
 
 
 class Part(NamedTuple):
-    """The part of a training that belongs to one collection: the sides of its texts, its `data.TrainingSet` and its
-    `Objective`."""
+    """One collection's part of a training: the sides of its texts, its `data.TrainingSet` and its `Objective`."""
 
     queries: Any
     passages: Any
@@ -21,7 +20,7 @@ class Part(NamedTuple):
 
 
 class JobOf:
-    """A train job with the inputs of collection `number` (1, 2, ...) in the place of those of the first one."""
+    """A train job with the inputs of collection `number` (1, 2, ...) instead of those of the first one."""
 
     def __init__(self, job, number):
         prefix = ALSO.format(number)
@@ -38,8 +37,8 @@ class JobOf:
 def turns(weights, steps):
     """Return the collection of each step's batch, and how many batches it had before: two int64 arrays [steps].
 
-    weights: of all collections, which sum to 1. Each step takes the collection that is furthest below its share so far,
-    so that after any number of steps none is a whole batch from it.
+    weights: of all collections, which sum to 1. Each step takes the collection that is furthest below its share, so
+    that none is ever a whole batch from its share.
     """
     had, numbers, batches = np.zeros(len(weights), np.int64), np.empty(steps, np.int64), np.empty(steps, np.int64)
     weights = np.asarray(weights, np.float64)

@@ -1,4 +1,4 @@
-"""One training step, whatever is trained: `Steps.step` is the list of what it does."""
+"""One training step of any model: `Steps.step` lists what it does."""
 
 import math
 
@@ -15,14 +15,14 @@ from teleport.training.step_metrics import GradientNorms, StepMetrics
 
 
 class Steps:
-    """Weights and optimiser of a training, and the step that changes them. A kind of model is a subclass with `forward`
-    and `real_tokens`: dual_encoder.py, cross_train.py.
+    """Weights and optimiser of a training, and the step that changes them. Each kind of model is a subclass with
+    `forward` and `real_tokens`: dual_encoder.py, cross_train.py.
 
     models: the distinct modules that are trained; data: gives the batch of a step, such as `data.TrainingSet`;
     training: a settings.Training; total: length of the full schedule
     """
 
-    live = memory = num_pairs = None  # what only some dual encoders have
+    live = memory = num_pairs = None  # only some dual encoders have these
     masks, parts, most_chunks = (), (), 1
 
     def __init__(self, models, data, training, total, seed, device, processes=ALONE):
@@ -36,8 +36,8 @@ class Steps:
 
     def step(self, step):
         """Do step 0, 1, ...; returns its `StepMetrics`, which `finish` must read before the weights are saved. Dropout
-        draws from torch's global generator: seeding it by the step, and the rank of a process after the first, makes a
-        resumed run equal to an uninterrupted one without saving generator states."""
+        draws from torch's global generator. Seeding it by the step, and by the rank of a process after the first, makes
+        a resumed run equal to an uninterrupted one without saving generator states."""
         rank = [self.processes.rank] if self.processes.rank else []
         torch.manual_seed(derive_seed(self.seed, "dropout", step, *rank))
         batch = self.batch(step)
@@ -64,14 +64,14 @@ class Steps:
         return self.data.batch(step)
 
     def data_of(self, step):
-        """Return the data from which `batch` has made the batch of a step."""
+        """Return the data that `batch` used for a step."""
         return self.data
 
     def micro_batches(self, batch):
-        """[(micro-batch, masks in it, its weight in the step's loss)], which is the mean over all terms; each has
-        passages of its own micro-batch alone. Where the loss is a mean over queries, each weighs by its rows, which are
-        equally many but with `positive: all`. Where it is a mean over pairs, of which masks leave more in one than in
-        another, each weighs by its pairs."""
+        """[(micro-batch, its masks, its weight in the step's loss)]. The loss is the mean over all terms; a micro-batch
+        has only its own passages. If the loss is a mean over queries, a micro-batch weighs by its rows, equally many
+        except with `positive: all`. If it is a mean over pairs, a micro-batch weighs by its pairs, whose number masks
+        make unequal."""
         micro_batches = []
         for micro in batch.split(self.training.accumulate):
             seen = self.memory.batch(micro) if self.memory else micro
@@ -84,14 +84,14 @@ class Steps:
         return [(micro, masked, max(pairs, 1) / total) for micro, masked, pairs in micro_batches]
 
     def backward(self, batch, masked, weight):
-        """Add the gradients of a (micro-)batch's share in the step's loss; returns that share and `mean_scores`."""
+        """Add the gradients of a (micro-)batch's share of the step's loss; returns that share and `mean_scores`."""
         loss, scores = self.forward(batch, masked)
         loss = weight * loss
         loss.backward()
         return loss.detach(), scores
 
     def on_device(self, array):
-        """A numpy array as a tensor where the encoders compute."""
+        """A numpy array as a tensor on the device of the encoders."""
         return to_device(torch.from_numpy(array), self.device)
 
     def rate(self, step):
@@ -113,9 +113,9 @@ class Steps:
 
 
 def learning_rate(step, total, training):
-    """The rate of step 0, 1, ..., total - 1: linear from the base to the peak in the warm-up, then linear back, as by
-    transformers' `linear` scheduler; with `cycle_steps` each cycle is such a schedule, as torch's CyclicLR
-    (triangular). `total` is the length of the full schedule, also when training stops earlier (ANCE-Tele's Appendix C.2
+    """The rate of step 0, 1, ..., total - 1: linear from the base to the peak in the warm-up, then linear back, like
+    transformers' `linear` scheduler. With `cycle_steps` each cycle is such a schedule, like torch's CyclicLR
+    (triangular). `total` is the length of the full schedule, even if training stops earlier (ANCE-Tele's Appendix C.2
     stops after 20,000 steps, its released code plans 188,601)."""
     length = training.cycle_steps or total
     warmup = training.warmup_steps if training.warmup_ratio is None else math.ceil(length * training.warmup_ratio)

@@ -1,7 +1,7 @@
 """The values recorded at every step, for the curves of ANCE's Figure 4: loss, norms of gradients, mean scores.
 
-All are tensors on the device, copied to the processor together, so that a step waits for none. The curves are tables of
-the artefact, and, where TensorBoard is installed, events in results/tensorboard/KEY, which every attempt writes again.
+They are tensors on the device, copied to the CPU together, so that no step waits for them. The curves are tables of the
+artefact and, if TensorBoard is installed, events in results/tensorboard/KEY, which every attempt writes again.
 """
 
 import math
@@ -13,13 +13,13 @@ import torch
 
 NORMS = ("gradient_norm", "lower_layers", "middle_layers", "upper_layers", "last_layer")
 COLUMNS = ("loss", *NORMS, "positive_score", "negative_score")
-LAYER = re.compile(r"(\d+)\.(?:head\.|.*\blayers?\.(\d+)\.)")  # in a parameter's name: encoder, layer unless the head
+LAYER = re.compile(r"(\d+)\.(?:head\.|.*\blayers?\.(\d+)\.)")  # in parameters' names: encoder, layer (none in the head)
 FLUSH_SECONDS = 10
 
 
 class StepMetrics:
-    """The `COLUMNS` of a step (float32), its `Batch`, and what its `LiveSearch.take_result` gave, if it has one.
-    Reading the values at once would have the processor wait for a step on CUDA, and the device for the processor."""
+    """The `COLUMNS` of a step (float32), its `Batch`, and the result of `LiveSearch.take_result`, if there is one.
+    Reading the values at once would make the CPU wait for a step on CUDA, and then the device for the CPU."""
 
     def __init__(self, step, batch, values, search=None):
         self.step, self.batch, self.search = step, batch, search
@@ -34,17 +34,17 @@ class StepMetrics:
 
 
 class GradientNorms:
-    """Norms of the gradients of the module list `encoders`, before they are clipped. The paper's figure has three
-    groups of layers and a "last layer", and says no more. Here the groups are thirds (1-4, 5-8 and 9-12 of twelve
-    layers), each with the mean of its layers' norms, and the last layer is the projection head, or the last transformer
-    layer. Two encoders count as twice as many layers."""
+    """Norms of the gradients of the module list `encoders`, before clipping. The paper's figure has three groups of
+    layers and a "last layer", without details. Here the groups are thirds (1-4, 5-8 and 9-12 of twelve layers), each
+    with the mean of its layers' norms. The last layer is the projection head, or else the last transformer layer. Two
+    encoders count as twice as many layers."""
 
     def __init__(self, encoders):
         self.parameters = dict(encoders.named_parameters())
-        self.groups = None  # known with the first gradients: which parameters get one is the same in every step
+        self.groups = None  # set with the first gradients: every step has gradients for the same parameters
 
     def __call__(self):
-        """(norm of the whole gradient, those of the groups [4]; NaN for a group without a layer): float32 tensors."""
+        """(norm of the whole gradient; norms of the groups [4], NaN for a group without a layer): float32 tensors."""
         gradients = {name: p.grad for name, p in self.parameters.items() if p.grad is not None}
         norms = torch.stack(torch._foreach_norm(list(gradients.values())))
         if self.groups is None:
@@ -54,7 +54,8 @@ class GradientNorms:
 
 
 def group_matrices(names):
-    """(0 or 1 [layers, tensors]: which of the tensors `names` each layer has; [4, layers]: its share in each group)."""
+    """(0 or 1 [layers, tensors]: which of the tensors `names` are in each layer; [4, layers]: its share of each
+    group)."""
     layers = [layer_of(name) for name in names]
     known = sorted({layer for layer in layers if layer}, key=str)
     if not known:
@@ -69,7 +70,7 @@ def group_matrices(names):
 
 
 def layer_of(name):
-    """(encoder, transformer layer from 0) of a parameter; (encoder, None): of the head; None: of neither."""
+    """(encoder, transformer layer from 0) of a parameter; (encoder, None) in the head; None in neither."""
     match = LAYER.match(name)
     return match and (int(match[1]), match[2] and int(match[2]))
 
@@ -83,13 +84,14 @@ def mean_scores(scores_QP, positive_columns_Q, own_columns_QN):
 
 
 def mean_where(scores, counted):
-    """The mean of the scores that are counted (bool of the same shape), a scalar; NaN without one."""
+    """The mean of the scores where `counted` (bool of the same shape) is True, a scalar; NaN if it never is."""
     return scores.where(counted, 0.0).sum() / counted.sum()
 
 
 def tables(job, trainer, state, steps=0, scores=0):
-    """{file: (columns, lines [step from 1, value of each column])}, of steps and dev scores those after the first so
-    many: learning rate and `COLUMNS`; the means over a step's queries of what a live search finds; the dev score."""
+    """{file: (columns, lines [step from 1, value of each column])}, without the first `steps` steps and `scores` dev
+    scores. Files: learning rate and `COLUMNS`; the measures of a live search, means over a step's queries; the dev
+    score."""
     first = state.first_step + steps
     curves = [[step + 1, trainer.rate(step), *values] for step, values in enumerate(state.curves[steps:], first)]
     made = {"losses.tsv": (["learning_rate", *COLUMNS], curves)}
@@ -110,7 +112,7 @@ def write_curves(job, trainer, state):
 
 @contextmanager
 def tracked(job, trainer, state):
-    """Within the block, a function that has TensorBoard write what is new in `state`."""
+    """Within the block, yields a function that writes new values of `state` to TensorBoard."""
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:

@@ -41,10 +41,11 @@ SIDES = QUERY, PASSAGE
 @out_of_memory(LARGER["train"])
 def run(job):
     """Train from the checkpoint in `job`, or from its resume state, and write `checkpoint/` and the curves. With
-    training.continues it is a segment of a training that several stages share: steps count from its beginning, also
-    where they decide learning rate, batches and dropout, and the next stage goes on from `optimizer.safetensors` (role
-    `continued`); on a CPU with the bits of one long stage. With `moments` steps count from the beginning of this stage,
-    which goes on with the moments of the one before. Raises SystemExit(143) after saving on SIGTERM."""
+    training.continues: true the stage is one segment of a training that several stages share. Steps then count from the
+    beginning of the training, also for learning rate, batches and dropout. The next stage continues from
+    `optimizer.safetensors` (role `continued`), on a CPU with the bits of one long stage. With `moments`, steps count
+    from the beginning of this stage, which takes over the moments of the one before. Raises SystemExit(143) after
+    saving on SIGTERM."""
     torch.set_num_threads(job.threads)
     with joined() as processes:
         return train_together(job, processes)
@@ -52,7 +53,7 @@ def run(job):
 
 def train_together(job, processes):
     """Train in each of the `parallel.Processes`; the first one writes the files. Returns the facts: `facts`,
-    resumed_from (a step), earlier_seconds (of steps and dev rankings before this process), gap."""
+    resumed_from (a step), earlier_seconds (of steps and dev evaluations before this process), gap."""
     training, first = job.settings.training, 0
     seed = derive_seed(job.settings.seed, "train", job.settings.run_episode)
     data = read_training_set(job, seed)
@@ -91,7 +92,7 @@ def make_trainer(job, data, total, seed, processes=ALONE):
     settings, device = job.settings, pick_device()
     encoders = load_encoders(job.input("checkpoint", "checkpoint"))
     if encoders[0] is encoders[1] and len(settings.training.trains) == 1:
-        encoders = copy.deepcopy(encoders[0]), encoders[1]  # from here on the sides differ
+        encoders = copy.deepcopy(encoders[0]), encoders[1]  # from here on the two sides differ
     if settings.lora:
         adapt(job, encoders)
     others = [JobOf(job, number) for number in range(1, len(settings.also) + 1)]
@@ -119,15 +120,15 @@ def make_trainer(job, data, total, seed, processes=ALONE):
 
 
 def open_part(job, queries, passages, seed):
-    """The `Part` of another collection. job: its `JobOf`"""
+    """The `Part` of another collection, from its `JobOf`."""
     data = read_training_set(job, seed)
     schedule_steps(job.settings.training, data)  # refuses too few queries
     return Part(queries, passages, data, open_objective(job, data, passages.encoder.dim))
 
 
 def adapt(job, encoders):
-    """Put adapters into the encoders (query, passage) that are trained. Where the checkpoint that training starts from
-    has some, it goes on with them, on the weights of the pretrained one that they were trained on."""
+    """Add adapters to the encoders (query, passage) that are trained. If the starting checkpoint has adapters, training
+    continues with them, on the pretrained weights that they were trained on."""
     settings, found = job.settings, sides(job.input("checkpoint", "checkpoint"))
     bases = sides(job.input("pretrained", "checkpoint"))
     trained = {encoder: place for place, encoder in enumerate(encoders) if SIDES[place] in settings.training.trains}
@@ -141,7 +142,7 @@ def adapt(job, encoders):
 
 
 def keep_less(backbone):
-    """Have the layers of a transformers model compute themselves again in the backward pass."""
+    """Make the layers of a transformers model recompute themselves in the backward pass."""
     if not backbone.supports_gradient_checkpointing:
         model_type = backbone.config.model_type
         raise Refusal(
@@ -152,8 +153,8 @@ def keep_less(backbone):
 
 
 def require_memory(encoders, room):
-    """Raise Refusal where a device with so many bytes (int) cannot hold what the training of some encoders keeps: their
-    weights, and of each weight that is trained a gradient and two moments."""
+    """Raise Refusal if a device with `room` bytes (int) cannot hold what training some encoders keeps: their weights,
+    and a gradient and two moments for each trained weight."""
     weights = [p for encoder in encoders for p in encoder.parameters()]
     trained = sum(3 * p.nbytes for p in weights if p.requires_grad)
     if (needed := sum(p.nbytes for p in weights) + trained) > room:
@@ -166,20 +167,20 @@ def require_memory(encoders, room):
 
 
 def require_widths(widths, dim):
-    """Raise Refusal where a width of `training.widths` is above that of the vectors."""
+    """Raise Refusal if a width of `training.widths` exceeds that of the vectors."""
     if widths and widths[-1] > dim:
         raise Refusal(f"training.widths has {widths[-1]}, and the vectors of the checkpoint have {dim}. Lower it.")
 
 
 def tokens_of(queries, passages, data, steps):
-    """About how many tokens pass forwards and backwards through encoders in so many steps."""
+    """About how many tokens pass through encoders in `steps` steps, forwards and backwards."""
     batch = data.batch(0)
     rows = (queries, batch.queries_Q), (passages, batch.passages_P)
     return 3 * steps * sum(side.count_tokens(own) for side, own in rows if side.offsets is None)
 
 
 def make_side(job, side, encoder, device):
-    """The `Side` of "query" or "passage", or a `Frozen` one where the settings do not train it."""
+    """The `Side` of "query" or "passage", or a `Frozen` one if the settings do not train it."""
     training, name = job.settings.training, {"query": "queries.train", "passage": "passages"}[side]
     if side in training.trains:
         return open_side(job, name, encoder, resolve_precision(training.precision))
@@ -189,7 +190,7 @@ def make_side(job, side, encoder, device):
 
 
 def require_room(job, trainer):
-    """Raise Refusal when the disk has no room for the resume state, twice while it is replaced, and the outputs."""
+    """Raise Refusal if the disk has no room for the outputs and the resume state, which exists twice while replaced."""
     frozen = [side.encoder for side in (trainer.queries, trainer.passages) if side not in trainer.trained]
     copies = 8 if trainer.training.continues or trainer.training.select == "dev" else 6  # two moments per weight
     weights = [p for encoder in [trainer.encoders, *frozen] for p in encoder.parameters()]
@@ -199,20 +200,20 @@ def require_room(job, trainer):
 
 
 def train(job, trainer, state, stop, selection):
-    """Do the steps from `state.step` to `stop`, saving the state every `job.save_every` seconds and on SIGTERM. The
-    loss of a step is read after the next one was handed to the device, or when the state is saved or evaluated."""
+    """Do the steps from `state.step` to `stop`; save the state every `job.save_every` seconds and on SIGTERM. The loss
+    of a step is read after the next step was sent to the device, or when the state is saved or evaluated."""
     started = saved = time.monotonic()
     processes, logged, seconds_before, unread, written = trainer.processes, None, state.seconds, [], None
     with sigterm() as received, tracked(job, trainer, state) as track, ThreadPoolExecutor(1) as thread:
         if selection.dev and not state.dev:
             started += selection.evaluate(state)
-        if processes.rank == 0:  # from here on a rate is measured
+        if processes.rank == 0:  # the rate is measured from here on
             job.progress(state.step - state.first_step, stop - state.first_step, "steps")
         for step in range(state.step, stop):
             if is_exhausted(state.dev, trainer.training.patience):
                 break
             unread.append(trainer.step(step))
-            # SIGTERM reaches the processes at different moments: all stop after the step in which one of them has it.
+            # SIGTERM reaches the processes at different times: all stop after the step in which the first one has it.
             (stopping,) = processes.totals(bool(received))
             state.real_tokens += trainer.real_tokens(unread[-1].batch)
             now = time.monotonic()
@@ -235,7 +236,7 @@ def train(job, trainer, state, stop, selection):
             if processes.rank == 0:
                 job.progress(step + 1 - state.first_step, stop - state.first_step, "steps")
                 if saving and written:
-                    written.result()  # raises what the thread has met
+                    written.result()  # raises the thread's exception
                 if saving:
                     state.memory = trainer.memory.tensors() if trainer.memory else {}
                     written = save_state(job.resume, state, trainer.encoders, trainer.optimizer, thread)
@@ -278,7 +279,7 @@ def save_adapters(job, trainer, folder, source):
 
 
 def gap(job):
-    """Steps trained since the checkpoint that mined this stage's negatives; None where no checkpoint has, or one of
+    """Steps trained since the checkpoint that mined this stage's negatives; None if no checkpoint mined them, or one of
     another experiment."""
     if "negatives" not in job.inputs or "miner" in job.inputs:
         return None
@@ -302,8 +303,8 @@ def precision(trainer):
 
 
 def facts(trainer, state):
-    """Return the facts of the training for the manifest (plain JSON). steps: of this stage; first_step and end_step:
-    steps done before and after it since the training began"""
+    """Return the facts of the training for the manifest (plain JSON). steps: of this stage; first_step, end_step: steps
+    since the training began, before and after this stage"""
     losses = [loss for loss, *_ in state.curves]
     first, last = losses[:10], losses[-10:]
     searched = {"engine": trainer.live.engine, "search_seconds": state.search_seconds} if trainer.live else {}

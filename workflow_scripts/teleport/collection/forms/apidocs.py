@@ -1,8 +1,8 @@
 """The embedded collection: the API documentation of installed packages.
 
 The summary of a docstring is the query, its body the passage, the qualified name the title. Every query has one
-positive, and what makes it hard are the siblings of the same module and class. Sources are parsed with `ast`, never
-imported, and the packages' versions are pinned, so that everybody gets the same texts.
+positive; siblings in the same module and class make it hard. Sources are parsed with `ast`, never imported, and the
+packages' versions are pinned, so that everybody gets the same texts.
 """
 
 import ast
@@ -28,10 +28,10 @@ SUMMARY_WORDS = range(3, 26)
 # Neither are call signatures, directives, and sentences that lead over to an example.
 NOT_A_SUMMARY = re.compile(r"[\w.]+\(.*|\.\. .*|.*:")
 
-DISTRIBUTIONS = {"sklearn": "scikit-learn"}  # where the name that is imported is not the name that is installed
+DISTRIBUTIONS = {"sklearn": "scikit-learn"}  # imported name → installed name, if they differ
 DEFINITIONS = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 UNDERLINE = re.compile(r"^\s*([=\-~^*#+])\1{2,}\s*$", re.MULTILINE)
-# `x`, ``x``, :func:`~x`, `text <target>`_: what a reader of the rendered page sees is x or text.
+# `x`, ``x``, :func:`~x`, `text <target>`_: the rendered page shows x or text.
 MARKUP = re.compile(r"(?::[\w:+-]+:)?(`+)[~!]?([^`]+?)(?:\s*<[^`<>]*>)?\1_{0,2}")
 
 
@@ -75,8 +75,8 @@ def split(settings, name, job):
 def harvest(versions, min_words):
     """The documented objects of the packages `versions` ({package: version}) as Docs sorted by name.
 
-    Left out: bodies of fewer than `min_words` words; summaries that are none (SUMMARY_WORDS, NOT_A_SUMMARY); objects
-    with the summary or body of an earlier one, ignoring case.
+    Left out: bodies of fewer than `min_words` words; first paragraphs that are no summary (SUMMARY_WORDS,
+    NOT_A_SUMMARY); objects with the name, summary or body of an earlier one (summary and body ignoring case).
     """
     docs, seen = [], set()
     for doc in sorted(doc for package, version in versions.items() for doc in package_docs(package, version)):
@@ -89,8 +89,8 @@ def harvest(versions, min_words):
 
 
 def package_docs(package, version):
-    """The Docs of all public objects in the .py files of an installed package, unfiltered. The files are those that its
-    distribution's record lists: stray files in its folder change nothing."""
+    """The Docs of all public objects in the .py files of an installed package, unfiltered. Only files in its
+    distribution's record are read: stray files in its folder change nothing."""
     if (installed := package_version(package)) != version:
         pinned = f"{package} {installed} is installed, but {version} is pinned, and other versions have other texts"
         raise Refusal(f"collection.packages: {pinned}. Install the pinned version.")
@@ -133,7 +133,7 @@ def documented(node, name):
             yield from documented(child, name)
         elif isinstance(child, DEFINITIONS) and not child.name.startswith("_"):
             yield f"{name}.{child.name}", child
-            if isinstance(child, ast.ClassDef):  # what a function defines inside is not API
+            if isinstance(child, ast.ClassDef):  # definitions inside a function are not API
                 yield from documented(child, f"{name}.{child.name}")
 
 

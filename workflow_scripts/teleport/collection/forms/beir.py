@@ -1,5 +1,4 @@
-"""A BEIR folder. queries.jsonl holds the queries of all splits; those of one split are the ones that its judgments
-name."""
+"""A BEIR folder. queries.jsonl holds the queries of all splits; a split has the queries that its judgments name."""
 
 from functools import partial
 from pathlib import Path
@@ -47,5 +46,5 @@ def judged_queries(path, qrels, wrong=refuse):
     """(line number, id, text) of the queries in the JSON lines `path` that `qrels` name."""
     judged = {
         row[1] for row in qrels.read(qrels.place, wrong=lambda *fault: None)
-    }  # its faults are reported where it is read
+    }  # faults are reported when the split is checked
     return (row for row in json_rows(path, QUERY, wrong=wrong) if row[1] in judged)

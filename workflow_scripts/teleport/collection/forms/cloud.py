@@ -2,8 +2,8 @@
 
 botocore describes Amazon's services (service-2.json), google-api-python-client Google's (discovery documents); both are
 Apache-2.0 and none of their code is run. The first sentence of a documented operation, shape, member, method or
-property is the query, the rest of its text the passage. Texts without such a rest are passages without a query, which
-make the search hard: most of them are of a sibling or of another service with the same words.
+property is the query, the rest of its text the passage. A text without such a rest is a passage without a query. These
+make the search hard: most document a sibling or another service with the same words.
 """
 
 import gzip
@@ -35,7 +35,7 @@ BLOCK = re.compile(r"</?(?:p|div|ul|ol|li|dl|dt|dd|note|important|table|tr|td|th
 TAG = re.compile(r"</?[A-Za-z][^<>]*>")
 LINK = re.compile(r"\[([^\[\]]+)\]\([^()\s]*\)")  # Markdown
 SENTENCE_END = re.compile(r"[.!?](?<!e\.g\.)(?<!i\.e\.)(?<!vs\.)\s+(?=[A-Z0-9\"'(])|\n+")
-# Before the first sentence of many properties, and of none of them the question.
+# Labels before the first sentence of many properties. They belong to no question.
 LABELS = re.compile(
     r"(?:(?:output only|input only|required|optional|immutable|identifier|deprecated|read-only|write-only|\[required\]|"
     r"\[output only\]|\[optional\])[.:,]?\s+)+",
@@ -78,7 +78,7 @@ def corpus(settings, job):
 
 
 def split(settings, name, job):
-    """A split of a `Cloud`. No version is in a name: all versions of an API are in one split."""
+    """A split of a `Cloud`. Names have no version, so all versions of an API are in one split."""
     return documented_split(name, job)
 
 
@@ -94,9 +94,9 @@ def installed_version(package):
 def harvest(versions, min_words):
     """The documentation in the packages `versions` ({package: version}) as Docs sorted by name.
 
-    The newest stable version of an API comes first, and each name and each text is taken once: of a text the words
-    count, without versions in them. A query that another passage has already is left out, the passage stays. Raises
-    Refusal where another version is installed.
+    The newest stable version of an API comes first, and each name and each text is taken once. Texts are the same if
+    their words without versions are. A query of an earlier passage is left out; its passage stays. Raises Refusal if
+    another version is installed.
     """
     docs, raw, seen, queries = {}, set(), set(), set()
     for package, version in versions.items():
@@ -104,7 +104,7 @@ def harvest(versions, min_words):
             other = f"{package} {installed} is installed, but {version} is pinned, and other versions have other texts"
             raise Refusal(f"collection.source cloud: {other}. Install the pinned version.")
         for name, text in package_texts(package):
-            too_short = text.count(" ") + text.count("\n") + text.count("<") + 1 < min_words  # of 4 in 5, found fast
+            too_short = text.count(" ") + text.count("\n") + text.count("<") + 1 < min_words  # fast, and finds 4 in 5
             if name in docs or too_short or text in raw:
                 continue
             raw.add(text)
@@ -171,7 +171,7 @@ def unversioned(name):
 
 
 def parse(name, text, min_words):
-    """The Doc of a text: its first sentence and the rest where both fit, or all of it without a query."""
+    """The Doc of a text: its first sentence and the rest if both fit, else all of it without a query."""
     plain = html.unescape(TAG.sub("", BLOCK.sub("\n", text)))
     plain = LABELS.sub("", LINK.sub(r"\1", plain).replace("`", "").strip(), count=1) if plain else plain
     plain = plain.strip()

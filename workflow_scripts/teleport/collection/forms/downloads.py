@@ -73,7 +73,7 @@ class Downloads(Fetched):
         return super().of_corpus().model_copy(update={"files": self.files_of(self.corpus)})
 
     def of_split(self, name):
-        """Return the files of a split, with those of the corpus, whose rows the judgments name."""
+        """Return the settings of a split. Its files include those of the corpus, whose rows the judgments name."""
         used = self.files_of(self.corpus, self.splits[name])
         return super().of_split(name).model_copy(update={"files": used})
 
@@ -82,7 +82,7 @@ Settings = Downloads
 
 
 def corpus(settings, job):
-    """The passages of a `Downloads`, whose files lie where the stages `download` say."""
+    """The passages of a `Downloads`; the stages `download` give the paths."""
     files = records.fetched(job)
     passages = Rows(records.located(settings.corpus.file, files), PASSAGES[settings.corpus.form])
     if not settings.corpus.titles:
@@ -105,7 +105,7 @@ def split(settings, name, job):
         questions = with_positives(questions, by_answers, faults)
     questions = list(questions)
     faults.refuse()
-    if form.all_questions:  # those whose text is not among the others, with ids after theirs
+    if form.all_questions:  # add those whose text is new, with ids after the others'
         texts = {question.text for question in questions}
         added = [q for q in qa_questions(records.located(form.all_questions, files)) if q.text not in texts]
         log.info("%d questions with contexts, %d without", len(questions), len(added))
@@ -122,7 +122,7 @@ def split(settings, name, job):
 
 
 def with_positives(questions, by_answers, faults):
-    """The `Question`s that count; one without positives is in `faults`, unless its answers say what is right."""
+    """The `Question`s that count. One without positives goes to `faults`, unless `by_answers` and it has answers."""
     for question in questions:
         if question.positives or (by_answers and question.answers):
             yield question
@@ -132,8 +132,8 @@ def with_positives(questions, by_answers, faults):
 
 
 def with_titles(passages, path):
-    """`passages` with the titles of a file of id TAB title, or empty ones; Refusal when not one is of a passage. Where
-    the lines of both are in the same order, as those of MS MARCO are, none is kept."""
+    """`passages` with the titles of a file of id TAB title, or empty ones. Raises Refusal if no passage gets a title.
+    If both files have the same order, as MS MARCO's have, no title is kept in memory."""
     titles, early = (line.partition("\t")[::2] for _, line in lines(path)), {}
     untitled = count = 0
     for number, doc_id, _, text in passages:
@@ -142,14 +142,14 @@ def with_titles(passages, path):
         title = early.pop(doc_id, "")
         count, untitled = count + 1, untitled + (not title)
         yield number, doc_id, title, text
-    early.update(titles)  # so that a damaged end is refused
+    early.update(titles)  # read the rest, so that a damaged end is refused
     if count and untitled == count:
         raise Refusal(f"{path}: no line gives a passage a title. Give a file of passage id, tab, title.")
     log.info("%s: %d of %d passages have no title", path, untitled, count)
 
 
 class Question(NamedTuple):
-    """One query with what comes in the same record: ids of its positives, first the best, and answers."""
+    """One query with the rest of its record: ids of its positives, best first, and answers."""
 
     line: int
     query_id: str
@@ -159,7 +159,7 @@ class Question(NamedTuple):
 
 
 def csv_rows(path):
-    """(line number, fields) of tab-separated CSV: a field in double quotes loses them, doubled ones become single."""
+    """(line number, fields) of tab-separated CSV: quotes around a field are removed, doubled ones become single."""
     reader = csv.reader((line + "\n" for _, line in lines(path)), delimiter="\t", strict=True)
     try:
         for fields in reader:
@@ -186,7 +186,7 @@ def qa_questions(path, wrong=refuse):
         try:
             question, answers = fields
             answers = ast.literal_eval(answers)
-            "".join(answers).encode()  # not with half a surrogate pair, which no file can hold
+            "".join(answers).encode()  # fails on half a surrogate pair, which no file can hold
         except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
             answers = None
         if not isinstance(answers, list):
@@ -196,7 +196,7 @@ def qa_questions(path, wrong=refuse):
 
 
 def dpr_questions(path, wrong=dpr.refuse):
-    """The Questions of DPR's training JSON, by their records; ids count from 0."""
+    """The Questions of DPR's training JSON; `line` is the record's number from 1, ids count from 0."""
     for number, question, positives, answers in dpr.dpr_records(path, "positive_ctxs", "answers", wrong=wrong):
         yield Question(number, str(number - 1), question, positives, answers)
 

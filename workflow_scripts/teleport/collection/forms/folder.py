@@ -1,4 +1,4 @@
-"""A folder of tab-separated files, whose names say the split."""
+"""A folder of tab-separated files, whose names contain the split."""
 
 from functools import partial
 from pathlib import Path
@@ -49,8 +49,8 @@ def corpus(settings, job=None):
 
 
 def split(settings, name, job=None):
-    """A split of a `Folder`. One that has queries or judgments must have both; only a split other than train that has
-    answers needs no judgments."""
+    """A split of a `Folder`. It needs queries and judgments; a split other than train with answers needs no
+    judgments."""
     home, key = settings.home
     queries, qrels = existing(home / f"queries.{name}.tsv", key), home / f"qrels.{name}.tsv"
     answers = found(home / f"answers.{name}.jsonl")

@@ -1,7 +1,7 @@
-"""Any set of ir_datasets as a collection: it fetches, verifies (MD5) and parses; this only names the fields.
+"""Any set of ir_datasets as a collection. ir_datasets fetches, verifies (MD5) and parses; this only names the fields.
 
-Passages of `msmarco-passage` have their encoding repaired by ir_datasets: not to the character those of the official
-file, which the papers use (config/marco.yaml reads that one).
+ir_datasets repairs the encoding of `msmarco-passage`, so some characters differ from the official file, which the
+papers use (config/marco.yaml reads the official one).
 """
 
 import difflib
@@ -48,13 +48,13 @@ def split(settings, name, job=None):
 
 
 def rows(place, records, fields):
-    """Rows of the records that `records()` iterates over, numbered from 1; fields: takes one record apart"""
+    """Rows of the records that `records()` iterates over, numbered from 1; fields: the fields of one record"""
     return Rows(place, lambda place, wrong: ((number, *fields(record)) for number, record in enumerate(records(), 1)))
 
 
 def open_registry():
     """The sets of ir_datasets ({id: set}), which keeps its files below data/ir_datasets."""
-    # Read by ir_datasets while it is imported, so it is imported here and nowhere above.
+    # ir_datasets reads these variables when it is imported, so it is imported here and nowhere above.
     os.environ["IR_DATASETS_HOME"] = str(HOME.resolve())
     os.environ["IR_DATASETS_TMP"] = str((HOME / "tmp").resolve())
     import ir_datasets

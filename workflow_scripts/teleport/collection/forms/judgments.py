@@ -1,4 +1,4 @@
-"""Judgments alone, to score runs from elsewhere. Their queries and passages have ids alone, which are their texts."""
+"""Judgments alone, to score runs from elsewhere. Queries and passages have only ids, which serve as their texts."""
 
 from typing import ClassVar, Literal
 
@@ -68,7 +68,7 @@ def queries(path, wrong=refuse):
 
 
 def unheard(*fault):
-    """A wrong row is reported where the judgments themselves are read."""
+    """Ignore a wrong row: it is reported when the judgments themselves are checked."""
 
 
 def first_of_each(rows):

@@ -1,4 +1,4 @@
-"""The higher a rank, the likelier the draw: a list between its top alone and all of it alike."""
+"""Draws higher ranks more often: between the top of a list only and a uniform draw from all of it."""
 
 from pydantic import Field
 

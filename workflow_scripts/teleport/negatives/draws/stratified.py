@@ -1,5 +1,5 @@
-"""Equally many from every stratum of the scores, so that easy and hard negatives are all there (arXiv 2604.04734 finds
-that such a spread of a teacher's scores distils better than the highest, or than uniform draws)."""
+"""Draws equally many from every stratum of the scores, so that there are easy and hard negatives (arXiv 2604.04734
+finds that this spread of a teacher's scores distils better than the highest scores or uniform draws)."""
 
 from pydantic import Field
 
@@ -14,9 +14,9 @@ class Settings(Scored):
 
 
 def choose(candidates, count, strata):
-    """`count` slots of each query: with n candidates in the order of their scores, number i is in stratum i·strata/n
-    (rounded down). Every stratum gives its share of `count` uniformly; what one is short of is drawn from the others,
-    uniformly too."""
+    """`count` slots of each query. With n candidates in the order of their scores, number i is in stratum i·strata/n
+    (rounded down). Every stratum's share of `count` is drawn uniformly; if a stratum has too few candidates, the rest
+    is drawn uniformly from the others."""
     import numpy as np
 
     from teleport.negatives.draw import slots_of_smallest
@@ -28,12 +28,12 @@ def choose(candidates, count, strata):
     number_Q1 = np.count_nonzero(available_QS, axis=1, keepdims=True)
     strata_QS = np.where(available_QS, places_QS * strata // np.maximum(number_Q1, 1), strata)
     random_QS = candidates.random_QS()
-    # Each slot's place in the random order of its stratum, from 0 on.
+    # Each slot's position in the random order of its stratum, from 0 on.
     order_QS = np.lexsort((random_QS, strata_QS), axis=1)
     sorted_QS = np.take_along_axis(strata_QS, order_QS, axis=1)
     begins_QS = np.where(np.diff(sorted_QS, axis=1, prepend=-1) != 0, np.arange(num_slots), 0)
     within_QS = np.empty_like(order_QS)
     np.put_along_axis(within_QS, order_QS, np.arange(num_slots) - np.maximum.accumulate(begins_QS, axis=1), axis=1)
-    share_S = np.diff(np.arange(strata + 2) * count // strata)  # of each stratum; the last is of what is not there
+    share_S = np.diff(np.arange(strata + 2) * count // strata)  # of each stratum; the last: slots not available
     extra_QS = within_QS >= share_S[strata_QS]
     return slots_of_smallest(extra_QS + (random_QS >> np.uint64(11)) * 2.0**-53, available_QS, count)

@@ -24,7 +24,7 @@ def choose(candidates, count, among):
     near_QN = slots_by_weight(candidates, -(candidates.gaps_QS() ** 2) / 4, min(among, num_slots))
     near_QS = np.zeros((len(near_QN), num_slots + 1), bool)
     np.put_along_axis(near_QS, np.minimum(near_QN, num_slots), True, axis=1)
-    seed = int(splitmix64(np.array([candidates.seed], np.uint64))[0])  # numbers of its own
+    seed = int(splitmix64(np.array([candidates.seed], np.uint64))[0])  # separate random numbers
     second = candidates._replace(available_QS=near_QS[:, :num_slots], seed=seed)
     without = np.isnan(candidates.positive_scores_Q)[:, None]
     nearer_QS = np.where(without, 1.0, candidates.anchor_scores_QS.astype(np.float64) - candidates.scores_QS)

@@ -1,4 +1,4 @@
-"""Every candidate with the same chance, without replacement: what all papers do."""
+"""Draws every candidate with the same chance, without replacement, as all papers do."""
 
 NEVER = 2**64 - 1  # uint64
 
@@ -10,7 +10,7 @@ def choose(candidates, count):
     num_slots = candidates.available_QS.shape[1]
     if count >= num_slots:  # all of them: nothing is random
         return np.where(candidates.available_QS, np.arange(num_slots), num_slots)
-    # The low bits of a number make way for its slot, so that one partition of plain integers yields the slots.
+    # The slot replaces the low bits of each number, so that one partition of plain integers yields the slots.
     slot_mask = np.uint64(2 ** num_slots.bit_length() - 1)
     draws_QS = (candidates.random_QS() & ~slot_mask) | np.arange(num_slots, dtype=np.uint64)
     draws_QS[~candidates.available_QS] = NEVER  # no number has this value: its slot would be at least num_slots

@@ -1,10 +1,10 @@
-"""The filters that find candidates which are probably positives without a judgment. A stage `merge` loads these modules
-by name: the type `Settings` of its value in `negatives.filters` (null is off) and one of these functions, bool of the
-shape of the first argument, True where a candidate is left out:
+"""The filters of candidates that are probably positives without a judgment. A stage `merge` loads these modules by
+name. Each has the type `Settings` of its value in `negatives.filters` (null is off) and one of these functions, which
+returns bool of the shape of the first argument, True for a candidate to leave out:
 
-    drops_ranks(ranks_QS, setting)                        ranks in a retrieved list, as negatives.ranks_after counts
-    drops_scores(scores_QS, positive_scores_Q1, setting)  scores by whom negatives.filters.scores names; NaN where there
-                                                          is no candidate, and for a query without a positive
+    drops_ranks(ranks_QS, setting)                        ranks in a retrieved list, counted by negatives.ranks_after
+    drops_scores(scores_QS, positive_scores_Q1, setting)  scores by the scorer in negatives.filters.scores; NaN without
+                                                          a candidate, and for a query without a positive
 """
 
 

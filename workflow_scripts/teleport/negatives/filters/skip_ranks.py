@@ -1,4 +1,4 @@
-"""The first ranks of every retrieved list are left out: they have most of the positives without a judgment."""
+"""Leave out the first ranks of every retrieved list: they have most of the positives without a judgment."""
 
 from typing import Annotated
 

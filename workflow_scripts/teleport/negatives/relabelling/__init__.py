@@ -2,7 +2,7 @@
 name in settings/registry.py.
 
 `labels(judged, **settings)` of each gets `negatives.relabel.Judged`, a block of queries with their negatives, and
-returns an integer for each negative [N], one of these. numpy is imported where it computes, because loading a
+returns one of these integers for each negative [N]. numpy is imported inside the functions, because loading a
 configuration loads these files.
 """
 

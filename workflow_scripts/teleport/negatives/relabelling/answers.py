@@ -4,7 +4,7 @@ from teleport.negatives.relabelling import KEPT, POSITIVE
 
 
 def labels(judged):
-    """Label negatives by the answers that the collection has, found as for answer coverage."""
+    """Label negatives by the answers in the collection, matched as for answer coverage."""
     import numpy as np
 
     return np.where(judged.have_answers(), POSITIVE, KEPT)

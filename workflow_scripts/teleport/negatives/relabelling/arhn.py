@@ -20,7 +20,7 @@ class Settings(Scored):
 
 
 def labels(judged, scores, positive_score, answers):
-    """Label negatives by their rank and answers. Without a positive of the query, none is above it."""
+    """Label negatives by their rank and answers. If the query has no positive, no negative is above it."""
     import numpy as np
 
     above_N = judged.scores(scores) > judged.positive_scores(scores, positive_score)

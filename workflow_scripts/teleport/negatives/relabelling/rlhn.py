@@ -29,7 +29,7 @@ class Settings(Scored):
 
 
 def labels(judged, scores, from_score, positive_score, become, most):
-    """A query is left out by `most` where it has more different false negatives, whatever these become."""
+    """Label negatives. A query with more than `most` different false negatives is left out, whatever these become."""
     import numpy as np
 
     scores_N = judged.scores(scores)

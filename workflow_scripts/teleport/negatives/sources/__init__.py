@@ -3,9 +3,9 @@ gives.
 
 `open_source(job, name, known)` of each returns an object that numbers a query's candidates by slots 0, 1, ...:
 
-    widths_Q              int64 [all queries]: how many slots each query has
-    found(first, last)    `candidates.Found`: what is in the slots of query rows `first` to `last` - 1
+    widths_Q              int64 [all queries]: the number of slots of each query
+    found(first, last)    `candidates.Found`: the slots of query rows `first` to `last` - 1
 
-`name` is the source's key in `job.settings.sources` and, where it reads a stage, that stage's role; `known` (Ragged)
+`name` is the source's key in `job.settings.sources` and, if it reads a stage, that stage's role; `known` (Ragged)
 has the passages that are never negatives of a query.
 """

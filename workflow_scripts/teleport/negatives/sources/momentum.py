@@ -14,8 +14,8 @@ def open_source(job, name, known):
 
 
 class Momentum:
-    """The last `Pool`, whose negatives keep their origin. known: Ragged of this episode; the last one may not have
-    known all of it (`positives: answers`)"""
+    """The last `Pool`; its negatives keep their origin. known: Ragged of this episode; the last episode may have known
+    less (`positives: answers`)"""
 
     def __init__(self, pool, known):
         self.pool, self.known = pool, known
@@ -28,7 +28,7 @@ class Momentum:
             for name in ("passages", "sources", "first_episodes", "ranks")
         )
         there_QS = slots_within(widths_Q) & ~are_known(passages_QS, np.arange(first, last), self.known)
-        # The old scores are another checkpoint's.
+        # The old scores belong to another checkpoint, so they are left out.
         return Found(
             passages_QS, there_QS, first_episodes_QS=first_episodes_QS, sources_QS=sources_QS, ranks_QS=positions_QS
         )

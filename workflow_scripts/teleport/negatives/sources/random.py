@@ -9,13 +9,13 @@ from teleport.negatives.draw import GOLDEN, hashes_of_job, splitmix64
 from teleport.negatives.known_positives import are_known, have_answers
 from teleport.seed import derive_seed
 
-SPARE = 2  # slots per wanted negative: what is left when filters or answers take some
-SMALL = 8  # a corpus of at most so many passages per slot is offered whole: repeats would be many
+SPARE = 2  # slots per wanted negative: a reserve for those that filters or answers remove
+SMALL = 8  # a corpus of at most this many passages per slot is offered whole: draws would often repeat
 EXTRA_DRAWS = 8  # drawn beyond the slots at first: known and repeated passages are few in a large corpus
 
 
 def open_source(job, name, known):
-    """The `Random` source `name` of a job, without passages that have an answer where the settings say so."""
+    """The `Random` source `name` of a job; with `remove: answers`, without passages that have an answer."""
     settings, draw = job.settings, job.settings.sources[name]
     streams_Q = splitmix64(hashes_of_job(job) ^ np.uint64(derive_seed(settings.seed, "random", name, settings.episode)))
     source = Random(streams_Q, job.facts("corpus")["num_passages"], known, draw.count)
@@ -26,8 +26,8 @@ def open_source(job, name, known):
 
 
 class Random:
-    """`SPARE` times as many different passages as are wanted, none of them known; or all passages of a small corpus.
-    streams_Q: uint64, where the stream of each query starts; known: Ragged; count: how many are wanted"""
+    """`SPARE` x `count` different passages, none of them known; or all passages of a small corpus.
+    streams_Q: uint64, where the stream of each query starts; known: Ragged; count: of wanted negatives"""
 
     def __init__(self, streams_Q, num_passages, known, count):
         self.streams_Q, self.num_passages, self.known = streams_Q, num_passages, known
@@ -44,7 +44,7 @@ class Random:
         return Found(passages_QS, there_QS if self.refused is None else there_QS & ~self.refused[first:last])
 
     def passages(self, first, last):
-        """int32 [Q, S], -1 where the corpus has not enough passages that are not known."""
+        """int32 [Q, S], -1 if the corpus has too few passages that are not known."""
         if self.whole:
             return np.broadcast_to(np.arange(self.num_passages, dtype=np.int32), (last - first, self.num_passages))
         return self.drawn(np.arange(first, last), self.num_slots + EXTRA_DRAWS)

@@ -8,7 +8,7 @@ from teleport.negatives.known_positives import are_known, have_answers
 
 
 def open_source(job, name, known):
-    """The `Retrieval` in the role `name`, without passages that have an answer where the settings say so."""
+    """The `Retrieval` in the role `name`; with `remove: answers`, without passages that have an answer."""
     run, settings = Run.read(job, name), job.settings
     if settings.remove == "answers":
         run = run._replace(ids=np.where(have_answers(job, run.ids, run.rows), np.int32(-1), run.ids))
@@ -16,7 +16,7 @@ def open_source(job, name, known):
 
 
 class Retrieval:
-    """A `Run` whose lines may be several per query: they are joined end to end. L lines, K their depth. known: Ragged;
+    """A `Run` with maybe several lines per query, which are joined end to end. L lines, K their depth. known: Ragged;
     scored: whether the run's scores are those of the query under the checkpoint that mines"""
 
     def __init__(self, run, known, scored=False):

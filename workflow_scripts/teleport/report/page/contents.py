@@ -9,10 +9,10 @@
          "settings": {"negatives.alpha": 0.5}, "seeds": [
          {"seed": 42, "rows": [...], "episodes": [...], "runs": [...], "searches": {"0": stage}}]}]}
 
-`queries`: how many of each split are shown in full, or "all". system: how tables call an experiment; label: how the
-page does; rows: every stage with its link and episode; episodes: of each the pool, what it was mined with and the
-training, as in `episode_content`; runs: per checkpoint {split: evaluate stage}; searches: {checkpoint: retrieval of the
-training queries with it}; vectors: {checkpoint: encode stages of queries and passages}.
+`queries`: how many of each split are shown in full, or "all". system: the name of an experiment in tables; label: its
+name on the page; rows: every stage with its link and episode; episodes: the pool of each, what it was mined with and
+the training, as in `episode_content`; runs: per checkpoint {split: evaluate stage}; searches: {checkpoint: retrieval of
+the training queries with it}; vectors: {checkpoint: encode stages of queries and passages}.
 """
 
 from collections import Counter
@@ -73,7 +73,7 @@ def flat(value, key=""):
 
 
 def unlike_labels(plan):
-    """{name of an experiment: its label, with the name too where two tables call two experiments alike}."""
+    """{name of an experiment: its label, with the name added if two experiments have the same label in tables}."""
     systems = {name: label_of(plan, name) for name in plan.trajectories}
     times = Counter(systems.values())
     return {name: system if times[system] == 1 else f"{system} ({name})" for name, system in systems.items()}
@@ -103,8 +103,8 @@ def ghosts(plan, table, labels):
 
 
 def trajectory_content(trajectory):
-    """A seed of an experiment; its searches are those that were mined, and those of an analysis. A retrieval is that of
-    the vectors that it searches: with a lag, no episode mines with the checkpoint before it."""
+    """The content of one seed of an experiment. Its searches are those that were mined, and those of an analysis. Each
+    belongs to the checkpoint whose vectors it searches: with a lag, no episode mines with the checkpoint before it."""
     searches = [pool.inputs.get("query") for pool in trajectory.pools]
     searches += [episode.train_search for episode in trajectory.episodes]
     by_vectors = {(s.inputs["queries"].name, s.inputs["passages"].name): s for s in searches if s}
@@ -123,8 +123,9 @@ def trajectory_content(trajectory):
 
 def episode_content(before, episode):
     """The stages of an `Episode`: {role: Stage or None}. pool, train; query, lookahead: the retrievals that were mined,
-    or that an analysis needs; queries, passages: the vectors that they searched, or without retrievals those of the
-    checkpoint before; positives: the stage that matched answers; relabelled: the pool as it was judged."""
+    or that an analysis needs; queries, passages: the vectors that these searched, or without retrievals those of the
+    checkpoint before; positives: the stage that matched answers; relabelled: the pool after its negatives were
+    judged."""
     mined = episode.pool.inputs if episode.pool else {}
     searched = mined.get("query") or mined.get("lookahead")
     vectors = searched.inputs if searched and "passages" in searched.inputs else before.vectors.of_split("train")

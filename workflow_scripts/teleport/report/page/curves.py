@@ -8,11 +8,11 @@ NAMED = ["episode", "seed", "step", "lines"]  # what a point has besides the col
 
 
 def training_curves(reader, trajectories):
-    """A line per point of the finished trainings of some seeds (DataFrame): NAMED, and all that they wrote.
+    """A line per point of the finished trainings of some seeds (DataFrame): NAMED, and every column that they wrote.
 
-    Of any table of a train stage with a column `step`: losses.tsv, and what else a training writes per step. `step`
-    counts the steps of all episodes, one after another; a segment that goes on with the training before it (its first
-    step is not 0 or 1) has counted them since that one's first. lines: of its table, before it was thinned.
+    It reads each table of a train stage that has a column `step`: losses.tsv, and others written per step. `step`
+    counts the steps of all episodes, one after another. A segment that continues the training before it (its first step
+    is not 0 or 1) already counts from that training's first step. lines: of its table, before it was thinned.
     """
     curves = []
     for trajectory in trajectories:

@@ -16,7 +16,7 @@ LAYERS = ("lower_layers", "middle_layers", "upper_layers", "last_layer")  # grad
 MOST_LINES = 10  # systems in one chart of lines
 FORGOTTEN = "|{q : r(q, after) < r(q, before)}|"  # ANCE-Tele, §5.4
 DIAMONDS = " Diamonds: the paper's own."
-LABEL_GAP = 0.07  # between the names of lines, of the height of their chart: 10 of them fit
+LABEL_GAP = 0.07  # between the names of lines, in heights of their chart: 10 names fit
 
 
 def system_figures(table, published):
@@ -65,7 +65,7 @@ def episode_figures(table):
 
 
 def labelled(lines):
-    """The rows of some lines; the last one of each has the place `at` of its name, apart from other names."""
+    """The rows of some lines; the last row of each has `at`, where its name is written, apart from other names."""
     rows, lasts = list(chain(*lines)), sorted((line[-1] for line in lines), key=lambda row: row["mean"])
     ends = [row[end] for row in rows for end in ("mean", "low", "high") if row[end] is not None]
     low, high = (min(ends), max(ends)) if max(ends) > min(ends) else (ends[0] - 0.05, ends[0] + 0.05)
@@ -85,7 +85,8 @@ def spread(places, low, high):
 
 
 def training_figures(curves):
-    """Every column that the trainings of an experiment left; curves: of all its seeds, as `training_curves` gives."""
+    """Figures of every column that an experiment's trainings wrote; curves: of all its seeds, as `training_curves`
+    gives."""
     order = sorted(curves.columns.drop(NAMED), key=lambda name: CURVES.index(name) if name in CURVES else len(CURVES))
     text, figures, layers = "The steps of all episodes, one after another.", [], []
     for name in order:
@@ -168,14 +169,14 @@ def heat_rows(names, columns, values):
 
 
 def overlap_rows(said, level):
-    """The share of the pairs of an episode that another has too; none of one episode alone."""
+    """The shares of an episode's pairs that another episode has, too; [] for a single episode."""
     if level not in said or len(said["pools"]) < 2:
         return []
     return heat_rows([f"episode {number}" for number in said["pools"]], said["pools"], said[level]["overlap"])
 
 
 def new_rows(said):
-    """New negatives by whether they were near; of the pools where no search of the query has found some."""
+    """New negatives by whether they were near: of all that was mined, or of the pools if some episode has no search."""
     level, rows = said.get("mined") or said["trained"], []
     for episode, (new, near) in zip(list(said["pools"])[1:], level["new"], strict=True):
         counts = {} if near is None else {"near the positive before": near, "elsewhere": new - near}
@@ -184,8 +185,8 @@ def new_rows(said):
 
 
 def drawn_pools(said):
-    """{episode: pool} of at most MOST_LINES episodes, evenly, the first and the last with them: so many colours there
-    are."""
+    """{episode: pool} of at most MOST_LINES evenly spaced episodes, the first and the last included. There are no more
+    colours."""
     pools = list(said["pools"].items())
     places = np.linspace(0, len(pools) - 1, min(len(pools), MOST_LINES)).round().astype(int)
     return dict(pools[place] for place in places)
@@ -202,7 +203,7 @@ def rank_rows(said):
 
 
 def gap_figure(said):
-    """The score gaps without the two bins at the ends, which the caption has: all that lies beyond is in them."""
+    """The score gaps without the first and last bin, which hold everything beyond. The caption has their shares."""
     rows, beyond, queries = [], [], 0
     for episode, pool in drawn_pools(said).items():
         if counts := pool.get("gaps"):
@@ -240,7 +241,7 @@ def rate_figure(sets, measure, ghosts=()):
     """
     rows = []
     for label, seeds in sets.items():
-        by_step = {}  # of those seeds that have both checkpoints; what lies further apart is no episode
+        by_step = {}  # of the seeds that have both checkpoints; a step over a missing one is left out
         steps = (zip(pairwise(seed["checkpoints"]), seed["rates"], strict=True) for seed in seeds)
         for (before, step), rate in chain.from_iterable(steps):
             if step == before + 1:
@@ -257,8 +258,8 @@ def rate_figure(sets, measure, ghosts=()):
 
 
 def state_rows(said, experiment, listed):
-    """A row per step and state of what `forgetting_of` says of one set of queries, with the address of their list (None
-    unless they are `listed`)."""
+    """A row per step and state from what `forgetting_of` says of one set of queries, with the address of their list
+    (None unless they are `listed`)."""
     rows = []
     for at, (before, after) in enumerate(pairwise(said["checkpoints"])):
         of_step = parts({"step": f"{before} → {after}"}, "state", said["states"][at])
@@ -269,7 +270,7 @@ def state_rows(said, experiment, listed):
 
 def river_figure(said, experiment, listed):
     """Return the figure of how all queries of a set change from checkpoint to checkpoint; listed: whether their lists
-    are there."""
+    exist."""
     text = (
         f"{said['queries']:,} {said['split']} queries under seed {said['seed']}, by r, their {said['measure']}. "
         f"Forgotten, as in the paper: {FORGOTTEN}. Learned: r rises above its best. Swung back: r rises again, but "

@@ -1,4 +1,4 @@
-"""The section on forgetting: what queries lose from checkpoint to checkpoint, of the training and of every split."""
+"""The section on forgetting: what training queries and those of every split lose from checkpoint to checkpoint."""
 
 import functools
 
@@ -10,7 +10,7 @@ from teleport.report.verdicts import better
 
 TRACED = 10  # queries whose scores are drawn one by one (ANCE-Tele Figures 3 and 8d)
 STATES = ("kept", "learned", "swung back", "forgotten", "missed")  # in the lists of queries by their first letters
-MOST_PRODUCTS = 1e9  # of a query and a passage, with which the page ranks positives where no search has
+MOST_PRODUCTS = 1e9  # of a query and a passage: the page ranks positives if no search did
 
 
 class Traces:
@@ -71,9 +71,9 @@ def forgetting_of(traces, trajectory, splits, measures):
     """[{split, measure, checkpoints, queries, rates, states, rows, paths, …}] of one experiment and seed (plain JSON).
 
     split "train": RR@100 of the training queries with each model that mined, as in the paper; other splits: their first
-    measure of which more is better. rates and states have an entry per step; paths: of each query (`rows`) its states,
-    a letter per step, and ways: its scores, as text; unranked: checkpoints without ranks of training queries; traces:
-    of a few queries drawn at random (`traced`), a list each.
+    measure where more is better. rates and states have an entry per step; paths: the states of each query (`rows`), a
+    letter per step; ways: its scores, as text; unranked: checkpoints without ranks of training queries; traces: the
+    scores of a few queries drawn at random (`traced`), a list each.
     """
     sets = [("train", f"RR@{DEPTH}", *traces.training(trajectory))]
     firsts = {split: next((name for name in measures[split] if better(name) > 0), None) for split in splits}
@@ -97,10 +97,10 @@ def forgetting_of(traces, trajectory, splits, measures):
 
 
 def states(values_EQ):
-    """Per step from one checkpoint to the next, what becomes of each query: indices into STATES, int [E - 1, Q].
+    """The state of each query at each step from one checkpoint to the next: indices into STATES, int [E - 1, Q].
 
-    By its score r. forgotten: r falls, as the paper has it; learned: r rises above all that it was; swung back: r rises
-    to what it once was, or less; kept, missed: r stays, above 0 or at it.
+    By its score r. forgotten: r falls, as in the paper; learned: r rises above all earlier values; swung back: r rises,
+    but not above its best; kept, missed: r stays, above 0 or at 0.
     """
     before, after = values_EQ[:-1], values_EQ[1:]
     best = np.maximum.accumulate(values_EQ, axis=0)[:-1]
@@ -128,6 +128,7 @@ def count_states(values_EQ):
 
 
 def swing_sizes(values_EQ):
-    """How far each query went and came back: the way that its score went, less the distance that it got (float [Q])."""
+    """How far each query's score went and came back: the sum of its steps, less the distance from first to last (float
+    [Q])."""
     way = np.abs(np.diff(values_EQ, axis=0)).sum(axis=0)
     return way - np.abs(values_EQ[-1] - values_EQ[0])

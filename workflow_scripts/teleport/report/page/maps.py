@@ -12,7 +12,7 @@ def places(scorers, row, chosen):
 
 
 def map_rows(points, texts, positives):
-    """[{x, y, what, passage, shape}] of texts at `points`: the query, so many of its positives, and other passages;
+    """[{x, y, what, passage, shape}] of texts at `points`: the query, `positives` of its positives, and other passages;
     texts: [(what a text is, its id)]."""
     shapes = ["query", *["positive"] * positives]
     shapes += ["passage"] * (len(texts) - len(shapes))
@@ -21,11 +21,11 @@ def map_rows(points, texts, positives):
 
 
 def shared_map(vectors_EBD):
-    """float [E, B, 2]: where each of B texts lies under each of E checkpoints, on one plane (ANCE-Tele Figure 6).
+    """float [E, B, 2]: where each of B texts is under each of E checkpoints, on one plane (ANCE-Tele Figure 6).
 
-    The plane is that of the largest variance of all E x B vectors together, their first two principal components; each
-    axis points to where the vector of the first text under the first checkpoint has no negative coordinate, so that a
-    page is the same whenever it is made.
+    The plane is that of the largest variance of all E x B vectors together, their first two principal components. Each
+    axis points so that the first text under the first checkpoint has no negative coordinate. So a page is the same
+    whenever it is made.
     """
     flat = vectors_EBD.reshape(-1, vectors_EBD.shape[-1]).astype(np.float64)
     centred = flat - flat.mean(axis=0)

@@ -12,7 +12,7 @@ from teleport.arrays import pair_keys, places_of
 from teleport.seed import derive_seed
 
 MOMENTUM = "momentum"
-MOST_QUERIES = 10_000  # whose negatives are counted; of more, as many are drawn
+MOST_QUERIES = 10_000  # whose negatives are counted; if there are more, this many are drawn
 SCORED_QUERIES = 500  # whose negatives are scored by their vectors
 SUSPECT = 0.95  # share of the positive's score from which a negative may be an unjudged positive
 RANK_BIN = 10
@@ -33,10 +33,10 @@ def finished_pools(reader, trajectory):
 
 
 def negatives_of(reader, trajectory):
-    """Return what the page says about the negatives of one experiment and seed; None without a finished pool.
+    """Return the page's content on the negatives of one experiment and seed; None without a finished pool.
 
     {seed, queries: number of those that are counted, pools: {episode: `pool_facts`}, trained: `comings_and_goings` of
-    the pools, mined: of all that was mined, where every episode has searched}
+    the pools, mined: those of all that was mined, if every episode has searched}
     """
     episodes = finished_pools(reader, trajectory)
     if not episodes:
@@ -82,7 +82,7 @@ def searched_pairs(run, rows, positives):
 
 
 def comings_and_goings(numbers, pairs, near):
-    """First encounters, overlaps, swings and new ones of the pairs of some episodes, which have these numbers."""
+    """First encounters, overlaps, swings and new pairs of some episodes; numbers: of the episodes."""
     shares = np.round(overlaps(pairs), 4)
     return {
         "pairs": dict(zip(numbers, map(len, pairs), strict=True)),
@@ -121,8 +121,8 @@ def swings(episodes):
 def new_near_positive(episodes, near):
     """[(new, near)] per episode from 2: how many pairs no earlier one had, and how many of these were near (Figure 7).
 
-    near: per episode the pairs of a query and a neighbour of its positive, or None; those of the episode before count,
-    since they are what looking ahead would have shown it.
+    near: per episode the pairs of a query and a neighbour of its positive, or None. Those of the episode before count:
+    looking ahead would have found these.
     """
     counts, met = [], episodes[0]
     for pairs, before in zip(episodes[1:], near, strict=False):
@@ -135,7 +135,8 @@ def new_near_positive(episodes, near):
 def source_name(sources, bits):
     """The name of a negative's source from its `sources` (int); bits: those of its `Pool`.
 
-    What came through momentum is "momentum", whatever found it at first; united duplicates are "lookahead + query".
+    A negative that came through momentum is "momentum", whatever source found it first; united duplicates are
+    "lookahead + query".
     """
     if sources & bits.get(MOMENTUM, 0):
         return MOMENTUM

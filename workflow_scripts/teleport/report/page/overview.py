@@ -1,4 +1,5 @@
-"""The tables of the page: measures with what is behind each figure, verdicts, costs; pools, queries' states, stages."""
+"""The tables of the page: measures with the stages behind each figure, verdicts, costs, pools, queries' states,
+stages."""
 
 from itertools import chain
 
@@ -81,7 +82,7 @@ def matrices(pairs, columns):
 
 
 def starts_of(reader, contents, split, measure):
-    """{label of an experiment: cell of the checkpoint that its training starts from}, where that is evaluated."""
+    """{label of an experiment: cell of the checkpoint that its training starts from}, if that is evaluated."""
     starts = {}
     for experiment in contents["experiments"]:
         names = list(dict.fromkeys(seed["runs"][0].get(split) for seed in experiment["seeds"]))
@@ -92,7 +93,7 @@ def starts_of(reader, contents, split, measure):
 
 
 def settings_of(contents, row):
-    """The settings of the experiment whose checkpoint a row scores; none of BM25 and runs from elsewhere."""
+    """The settings of the experiment whose checkpoint a row scores; {} for BM25 and runs from elsewhere."""
     names = set(chain(*row["runs"].values()))
     for experiment in [each for each in contents["experiments"] if each["system"] == row["system"]]:
         if any(names & set(run.values()) for seed in experiment["seeds"] for run in seed["runs"]):

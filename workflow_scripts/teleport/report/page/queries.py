@@ -11,16 +11,16 @@ from teleport.report.page.maps import map_rows, places
 from teleport.report.page.negatives import SUSPECT, finished_pools, first_source, flat, sample, source_name
 
 TOP = 10
-DRAWN = 4  # one in so many of the queries shown in full is drawn at random, the others differ most between systems
+DRAWN = 4  # every fourth query shown in full is drawn at random; the others differ most between systems
 LEAST_SHOWN = 10  # training queries
 MOST_CELLS = 4_000  # of the tables of all training queries: fewer queries are shown where each has more
 MAPPED = 48  # negatives on the map of a query, those in most pools first
-MOST_DRAWN = 4  # experiments of which a query's page has charts; of more, it has tables alone
+MOST_DRAWN = 4  # experiments with charts on a query's page; if there are more, it has only tables
 
 
 def compared_rows(tables):
-    """The rows of all tables (as `page_table` gives them), each once; where two are called alike, the second has the
-    title of its table too. Every row of a table gets its `number` among them."""
+    """The rows of all tables (as `page_table` gives them), each once; if two have the same label, the second adds the
+    title of its table. Every row of a table gets its `number` among them."""
     rows, taken = {}, set()
     for title, row in ((table["title"], row) for table in tables for row in table["rows"]):
         evaluations = tuple(chain(*row["runs"].values()))  # what tells systems apart, whatever a table calls them
@@ -45,10 +45,10 @@ def compared_queries(rows, scores, number, split):
 
 
 def split_contents(reader, spec, rows):
-    """{split: {systems, rows, scores: {measure: float [systems, rows]}, full}} of those with a system.
+    """{split: {systems, rows, scores: {measure: float [systems, rows]}, full}} of the splits that some system has.
 
-    rows: as `compared_rows` gives; systems: numbers of those with the split; in the content, the rows of the queries
-    that all of them have scores for; full: of those in full
+    rows: as `compared_rows` gives. In the result, systems: numbers of those with the split; rows: of the queries that
+    all of them have scores for; full: those of these that are shown in full
     """
     contents = {}
     for split in spec["splits"]:
@@ -105,7 +105,7 @@ def fitting(number, reader, trajectories):
 
 
 def ranking_table(tops):
-    """[(passage, {system: rank})] of all that some system has in its top ten, those that most have first."""
+    """[(passage, {system: rank})] of the passages in any system's top ten, those in most of them first."""
     ranks = {}
     for system, passages in tops.items():
         for rank, passage in enumerate(passages, 1):

@@ -30,7 +30,7 @@ WORDS_HERE = {
     "Started",
     "Machine",
 }  # to the left, too
-LEAST_CUT = 120  # but none to less than this
+LEAST_CUT = 120  # but never to less than this
 
 
 class Site:
@@ -50,7 +50,7 @@ class Site:
         self.templates.globals |= {"words": WORDS | WORDS_HERE, "colours": SOURCE_COLOURS}
 
     def add(self, path, template, heading, **content):
-        """Add a page: what `template` makes of `content`."""
+        """Add a page that `template` makes from `content`."""
         self.pages[path] = heading, self.templates.get_template(template).render(title=self.title, **content)
 
     def put(self, name, value):
@@ -58,14 +58,15 @@ class Site:
         self.data[name] = f"page.put({script_json(name)},{script_json(value)});\n"
 
     def write(self, folder):
-        """Write the pages to `folder`/_page, and a door to them; returns the number of their bytes."""
+        """Write the pages to `folder`/_page, and an index.html that leads to them; returns the number of bytes of the
+        pages."""
         files = Path(folder) / FILES
         texts = {path: self.whole(path, heading, body) for path, (heading, body) in self.pages.items()}
         texts |= {f"{name}.js": text for name, text in self.data.items()}
         texts |= {name: asset(name) for name in ("page.css", "page.js")} | {"vega.js": vega()}
         door = Path(folder) / "index.html"
         for path in (door, *(files / path for path in texts)):
-            require_file(path)  # of all before the first is written: no half page is left
+            require_file(path)  # checks all before the first is written: no half page is left
         for path, text in texts.items():
             write_text(files / path, text)
         write_text(door, DOOR.format(f"{FILES}/index.html", escape(self.title)))
@@ -98,7 +99,7 @@ class Site:
 
 
 def asset(name):
-    """The style of all pages, or what a page does beside being read (JavaScript)."""
+    """The style sheet or the script of all pages (text)."""
     return (ASSETS / name).read_text(encoding="utf-8")
 
 
@@ -147,7 +148,8 @@ def read_texts(reader, pages):
 
 
 def longest_that_fit(lengths, total, least):
-    """The length (int) at which texts are cut to have `total` characters together, at least `least`; None: they fit."""
+    """The length (int) to which texts are cut so that they have `total` characters together, at least `least`; None:
+    they fit."""
     if sum(lengths) <= total:
         return None
     left = total

@@ -1,4 +1,4 @@
-"""The report page: pages that a browser opens from the disk, made from what finished stages have left behind."""
+"""The report page: pages that a browser opens from the disk, made from finished stages."""
 
 from itertools import chain
 
@@ -19,10 +19,10 @@ from teleport.running.provenance import not_in_commit
 
 NAVIGATION = {"index.html": "Verdicts", "diff.html": "Compare", "list.html": "Queries"}
 NAVIGATION |= {"experiments.html": "Experiments", "stages.html": "Stages", "papers.html": "Beside the papers"}
-MOST_LISTED = 1_000_000  # characters of the queries in a list, each of which has at least
+MOST_LISTED = 1_000_000  # characters of all queries in a list; each query has at least
 LEAST_LISTED = 60
 MOST_NAMED = 3  # systems in a title
-SCORE_DIGITS = 6  # of what Diff compares, so that it counts the same as won and lost as the tests do
+SCORE_DIGITS = 6  # of the scores that Diff compares, so that it counts won and lost as the tests do
 MOST_POSITIVES = 5  # of a query, besides those that some system finds
 CONFIGURED = ".venv/bin/snakemake --cores all{files} -- {targets}"
 
@@ -30,8 +30,8 @@ CONFIGURED = ".venv/bin/snakemake --cores all{files} -- {targets}"
 def write_page(contents, root, output_folder, share=None):
     """Write the page of `contents` (see contents.py) to a folder; returns its size in bytes.
 
-    share: a file that has all of it, in the place of the folder. `root` (a Path) is the folder that holds results/.
-    Raises Refusal for a torn or edited artefact and for a collection that is not there yet.
+    share: a file for the whole page, instead of the folder. `root` (a Path) is the folder that holds results/. Raises
+    Refusal for a torn or edited artefact and for a collection that is not built yet.
     """
     page = Page(contents, root)
     page.first_page()
@@ -67,7 +67,7 @@ class Page:
         seeded = any(len(names) > 1 for row in self.compared for names in row["runs"].values())
         self.site.templates.globals |= {"stages": self.finished, "seeded": seeded, "better": better}
         self.site.templates.globals |= {"reproduce": self.reproduce, "behind": self.behind, "spent": self.spent}
-        self.site.templates.globals["papers"] = bool(contents["published"])  # else nobody asks what a paper drew so
+        self.site.templates.globals["papers"] = bool(contents["published"])  # else papers' figures are not named
 
     def reproduce(self, names):
         """The command that makes stages in a fresh clone, at the commit that made them."""
@@ -81,7 +81,7 @@ class Page:
         return f"git checkout {commit} && make .venv/installed && {command}{note}"
 
     def behind(self, names):
-        """All finished stages that some stages were made from, and themselves."""
+        """The finished stages among `names`, and those that they were made from."""
         found, unread = {}, list(names)
         while unread:
             name = unread.pop()
@@ -133,7 +133,7 @@ class Page:
         for table in self.tables:
             numbers = {row["at"]: row["number"] for row in table["rows"]}
             for pair in chain.from_iterable(lines.values() for lines in table["matrices"].values()):
-                if numbers.keys() >= {pair["a"], pair["b"]}:  # of one whose stages went: none
+                if numbers.keys() >= {pair["a"], pair["b"]}:  # both rows still have their stages
                     of = pairs.setdefault(f"{pair['split']} {pair['measure']}", {})
                     of[f"{numbers[pair['a']]} {numbers[pair['b']]}"] = p_text(pair["p"])
         return pairs
@@ -224,7 +224,7 @@ class Page:
             self.site.add("list.html", "list.html", "Queries", full=contents)
 
     def evaluated_queries(self, split, content):
-        """Return what the pages of some queries of a split show, and write the list of all."""
+        """Return the content of the pages of a split's queries, and write the list of all."""
         rows, systems, measure = content["rows"], content["systems"], next(iter(content["scores"]))
         labels = [self.compared[n]["label"] for n in systems]
         tops = {n: queries.tops_of(self.reader, self.compared[n]["runs"][split][0], rows) for n in systems}
@@ -237,7 +237,7 @@ class Page:
         return contents
 
     def training_queries(self):
-        """Return what the pages of training queries show, for first seeds, and write the list of all."""
+        """Return the content of the pages of training queries, for first seeds, and write the list of all."""
         compared = [self.traces.training(seed)[1] for seed in self.trained.values()]
         number = queries.fitting(self.contents["queries"], self.reader, self.trained.values())
         rows, chosen = self.traces.rows.tolist(), queries.selected(self.traces.rows, compared, number)
@@ -251,7 +251,8 @@ class Page:
         return [{"split": "train", "row": row, "ranking": [], "lives": []} for row in chosen]
 
     def add_lives(self, contents):
-        """Add what each experiment gave training queries that are looked at; contents: {row: what its page shows}."""
+        """Add what each experiment gave the training queries that have a page; contents: {row: the content of its
+        page}."""
         rows = np.intersect1d(self.traces.rows, list(contents))
         for label, seed in self.trained.items():
             checkpoints, scores_EQ, _ = self.traces.training(seed)
@@ -268,7 +269,7 @@ class Page:
         for each in content["lives"]:
             each["figures"] = queries.life_figures(self.reader, each["life"], row, named) if few else []
         ids, texts_of_queries = (self.reader.queries(content["split"], column) for column in ("query_id", "text"))
-        content["known"] = [passage for passage in content["number"] if any(texts[passage][1:3])]  # of others only ids
+        content["known"] = [passage for passage in content["number"] if any(texts[passage][1:3])]  # else only ids
         content |= {"page": page, "id": ids[row].as_py(), "text": texts_of_queries[row].as_py()}
         self.site.add(f"query-{page}.html", "query.html", content["id"], texts=texts, **content)
 

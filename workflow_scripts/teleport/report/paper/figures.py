@@ -24,7 +24,7 @@ SNIPPET = 90  # characters of a title, or of a text without one
 
 
 def rows_of(reader, figure, name, pools=()):
-    """The rows of the queries of a figure (int64): those of its ids, or as many as it says, drawn at random.
+    """The rows of the queries of a figure (int64): those with its ids, or as many as it sets, drawn at random.
 
     pools: merge stages that must all have negatives of a query that is drawn
     """
@@ -53,7 +53,8 @@ def found_of(reader, stage, row, number):
 
 
 def maps(reader, name, figure):
-    """{suffix: Figure}: a map for each query and plane; the planes of a query are one, so that places compare."""
+    """{suffix: Figure}: a map for each query and plane; the maps of a query share their axes, so that positions
+    compare."""
     planes, shown, split = figure["behind"]["planes"], figure["behind"]["shown"], figure["split"]
     scorers = [reader.scorer(*stages, split) for _, *stages in planes]
     if None in scorers or not all(reader.finished(stage) for _, stage in shown):
@@ -136,7 +137,7 @@ def measure_points(reader, seed, measure):
 
 
 def bars(reader, name, figure):
-    """{suffix: Figure}: a chart for each column of a published table of which something is finished."""
+    """{suffix: Figure}: a chart for each column of a published table with finished figures."""
     spec, figures = figure["behind"], {}
     lines = make_lines(read_published(reader.root / spec["file"]), spec, reader)
     for column in dict.fromkeys(line["figure"] for line in lines if line["ours"] is not None):
@@ -170,7 +171,7 @@ def errors_text(lowest):
     return f"{lowest:,}-{10 * lowest - 1:,}" if lowest else "0"
 
 
-# ---- Tables of queries that a system wins and loses, and where its list parts from the reference's
+# ---- Tables of queries that a system wins and loses, and where its list first differs from the reference's
 
 
 def cases(reader, name, figure):
@@ -218,7 +219,7 @@ def chosen(frame, name, figure):
 
 
 def texts_by_id(path, key, ids):
-    """The title, or else the text, of some queries or passages by their ids (list); empty for one that is not there."""
+    """The title, or else the text, of some queries or passages by their ids (list); "" for an id that is not found."""
     lines = lines_of_ids(path, key, ids.dropna().unique())
     texts = {each: " ".join((line.get("title") or line["text"]).split()) for each, line in lines.items()}
     return [texts.get(each, "") for each in ids]

@@ -1,6 +1,6 @@
-"""The stages that each of `figures` of a configuration is drawn from, decided from the plan alone.
+"""The stages that each of a configuration's `figures` is drawn from, decided from the plan alone.
 
-A figure is a dict of what the configuration says of it, and `behind`, what its kind reads, with stages by their names:
+A figure is a dict of its settings, and of `behind`: what its kind reads, with stages by their names:
 
     map         {"planes": [[label, encode stage of queries, of passages]], "shown": [[label, stage]]}: merge or search
     scores      [[label, search, encode stage of queries, of passages]]
@@ -22,17 +22,17 @@ def planned_figures(plan):
 
 
 class Named:
-    """The stages of a plan by the names that a figure has; place: of the figure, as messages begin."""
+    """The stages of a plan by the names that a figure uses; place: the figure's key, with which messages begin."""
 
     def __init__(self, plan, place):
         self.plan, self.place = plan, place
 
     def label(self, system):
-        """How tables call an experiment, or BM25."""
+        """The name of an experiment, or of BM25, in tables."""
         return system if system == "BM25" else label_of(self.plan, self.seeds(system)[0].name)
 
     def seeds(self, system):
-        """The trajectories of an experiment, one per seed. Raises Refusal where there is none of this name."""
+        """The trajectories of an experiment, one per seed. Raises Refusal if there is none of this name."""
         if system not in self.plan.trajectories:
             raise Refusal(
                 f"{self.place}: there is no experiment {system!r}. There are {', '.join(self.plan.experiments)}."
@@ -43,7 +43,7 @@ class Named:
         return self.seeds(system)[0].episodes[-1]
 
     def of_split(self, runs, split):
-        """The evaluate stage of a split. Raises Refusal where it is not evaluated."""
+        """The evaluate stage of a split. Raises Refusal if the split is not evaluated."""
         if split not in runs:
             raise Refusal(f"{self.place}.split: {split!r} is not evaluated. There are {', '.join(runs) or 'none'}.")
         return runs[split]
@@ -61,7 +61,7 @@ class Named:
         return pools[-1]
 
     def vectors(self, system, split, episode=-1):
-        """The encode stages of queries of a split and of passages of a checkpoint of an experiment, by default the
+        """The encode stages of a split's queries and of the passages by a checkpoint of an experiment, by default the
         last."""
         return list(self.seeds(system)[0].episodes[episode].vectors.of_split(split).values())
 

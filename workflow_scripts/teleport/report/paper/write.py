@@ -60,10 +60,10 @@ def write_figures(plan, files, root, output_folder):
 
 
 def write_paper_figures(figures, reader, folder, written):
-    """Write the finished ones of `figures` (see plan.py) to a folder; returns the names of
-    those that are `written` already, and theirs. Raises Refusal for two of one name.
+    """Write the finished ones of `figures` (see plan.py) to a folder; returns the names that are `written` already, and
+    theirs. Raises Refusal for two files of one name.
 
-    A file is called NAME-SUFFIX, and NAME where the figure is one file.
+    A file is called NAME-SUFFIX, and NAME if the figure is one file.
     """
     for name, figure in figures.items():
         made = KINDS[figure["kind"]](reader, name, figure)

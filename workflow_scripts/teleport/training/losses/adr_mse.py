@@ -1,5 +1,5 @@
-"""ADR-MSE (Rank-DistiLLM, Schlatt et al., ECIR 2025, arXiv 2405.07920; sentence-transformers' ADRMSELoss): the model's
-ranks of a query's own list, made differentiable, become those of a teacher; high ranks count more."""
+"""ADR-MSE (Rank-DistiLLM, Schlatt et al., ECIR 2025, arXiv 2405.07920; sentence-transformers' ADRMSELoss): fits
+differentiable ranks of the model within a query's own list to a teacher's ranks; high ranks count more."""
 
 from pydantic import Field
 
@@ -9,7 +9,7 @@ from teleport.training.losses.own_lists import own_list
 
 
 class Settings(Scored):
-    """The squared distance of the model's approximate ranks from a teacher's ranks of the own list."""
+    """The squared distance between the model's approximate ranks and a teacher's, within the own list."""
 
     alpha: Number = Field(
         1.0, gt=0, description="Factor on score differences; higher: nearer to ranks, smaller gradients."
@@ -17,8 +17,8 @@ class Settings(Scored):
 
 
 def loss(scores_QP, positive_columns_Q, own_columns_QN, judged_QN, alpha=1.0):
-    """Mean over the passages of all lists of (r - a)^2 / log2(1 + r) (scalar): r the teacher's rank, from 1 on, where
-    equal scores share the mean of their ranks; a = 1 + sum over the others j of sigmoid(alpha (s_j - s_i))."""
+    """Mean over the passages of all lists of (r - a)^2 / log2(1 + r) (scalar). r: the teacher's rank, from 1 on; equal
+    scores share the mean of their ranks. a = 1 + sum over the others j of sigmoid(alpha (s_j - s_i))."""
     import torch
 
     scores_QN, judged_QN, counted_QN = own_list(scores_QP, positive_columns_Q, own_columns_QN, judged_QN)

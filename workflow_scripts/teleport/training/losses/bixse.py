@@ -30,7 +30,7 @@ def loss(scores_QP, positive_columns_Q, own_columns_QN, judged_QN, bias=0.0, cli
 
 
 def require_scores(name, scores, bias=0.0, clip=False):
-    """Raise Refusal for scores that are no grades, where they are not made some."""
+    """Raise Refusal for scores outside 0 to 1, unless `clip` clips them."""
     if len(scores) and not clip and not (scores.min() >= 0 and scores.max() <= 1):
         raise Refusal(
             f"training.loss bixse takes grades from 0 to 1, and the scores of {name} go from {scores.min():g} to "

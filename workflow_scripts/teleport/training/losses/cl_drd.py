@@ -1,6 +1,6 @@
-"""CL-DRD (Zeng et al., SIGIR 2022, arXiv 2204.13679): pairs of a query's own list that a teacher orders, coarsely at
-first. It is a curriculum where each episode ranks more: the released code (HansiZeng/CL-DRD, losses/lambda_rank.py and
-dataset/nway_dataset.py) has lists of 30 with 5, 10 and then all 30 of them ranked, each from the checkpoint before."""
+"""CL-DRD (Zeng et al., SIGIR 2022, arXiv 2204.13679): pairs of a query's own list in a teacher's order, coarse at
+first. It is a curriculum in which each episode ranks more. The released code (HansiZeng/CL-DRD, losses/lambda_rank.py
+and dataset/nway_dataset.py) ranks 5, then 10, then all of lists of 30, each time from the checkpoint before."""
 
 from pydantic import Field
 
@@ -10,7 +10,7 @@ from teleport.training.losses.own_lists import own_list
 
 
 class Settings(Scored):
-    """Pairs of the own list in a teacher's order, of which the first ones have an order among themselves."""
+    """Pairs of the own list in a teacher's order; only the first passages are ordered among themselves."""
 
     ranked: Natural = Field(
         5,
@@ -20,14 +20,15 @@ class Settings(Scored):
 
 
 def loss(scores_QP, positive_columns_Q, own_columns_QN, judged_QN, ranked=5):
-    """Mean over the queries of their mean over all pairs (i above j for the teacher) of |1/r_i - 1/r_j| log(1 + exp(s_j
-    - s_i)) (scalar), r the model's own ranks of the list, from 1 on, without a gradient. The released code has one mean
-    over the pairs of a batch, which is the same where no mask shortens a list. Equal scores keep the list's order."""
+    """Mean over the queries of their mean over all pairs (the teacher ranks i above j) of |1/r_i - 1/r_j| log(1 +
+    exp(s_j - s_i)) (scalar). r: the model's own ranks of the list, from 1 on, without a gradient. The released code
+    takes one mean over the pairs of a batch, which is the same if no mask shortens a list. Equal scores keep the list's
+    order."""
     import torch
     from torch.nn.functional import logsigmoid
 
     scores_QN, judged_QN, counted_QN = own_list(scores_QP, positive_columns_Q, own_columns_QN, judged_QN)
-    places_QN, ranks_QN = (  # by the teacher from 0 on, by the model from 1 on; what is masked comes last
+    places_QN, ranks_QN = (  # by the teacher and by the model, both from 0 on; masked passages come last
         each_QN.argsort(dim=1, descending=True, stable=True).argsort(dim=1) for each_QN in (judged_QN, scores_QN)
     )
     others_Q1 = counted_QN.sum(1, keepdim=True) - ranked

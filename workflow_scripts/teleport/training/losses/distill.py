@@ -1,6 +1,6 @@
-"""Embedding distillation: the model's vectors become those of a teacher (EmbedDistill, arXiv 2301.12005; jina-v5,
-arXiv 2602.15547; sentence-transformers' EmbedDistillLoss). The widths must be the same: encoder.projection gives the
-model that of the teacher."""
+"""Embedding distillation: pulls the model's vectors towards a teacher's (EmbedDistill, arXiv 2301.12005; jina-v5, arXiv
+2602.15547; sentence-transformers' EmbedDistillLoss). Both must have the same width: encoder.projection gives the model
+the teacher's."""
 
 from pydantic import Field
 

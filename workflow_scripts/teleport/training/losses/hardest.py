@@ -4,9 +4,9 @@ from teleport.training.losses.pairs import mean_pair_loss
 
 
 def loss(scores_QP, positive_columns_Q, own_columns_QN):
-    """Mean over the queries of log(1 + exp(s- - s+)), s- the highest score but that of the positive. Passages with
-    equal highest scores share the gradient; a second copy of the positive counts as another passage, unless it is
-    masked."""
+    """Mean over the queries of log(1 + exp(s- - s+)), where s- is the highest score of any passage but the positive.
+    Passages with equal highest scores share the gradient. A second copy of the positive counts as another passage,
+    unless it is masked."""
     columns_Q1 = positive_columns_Q.unsqueeze(1)
     hardest_Q1 = scores_QP.scatter(1, columns_Q1, float("-inf")).amax(1, keepdim=True)
     return mean_pair_loss(scores_QP.gather(1, columns_Q1).squeeze(1), hardest_Q1)

@@ -18,8 +18,8 @@ class Settings(Section):
 
 
 def loss(scores_QP, positive_columns_Q, own_columns_QN, scale, alpha=5.0, of="own"):
-    """Mean over the queries of -log softmax(scores + alpha q·d)[positive], q·d = scores / scale without a gradient and
-    for the chosen negatives alone. With normalised vectors it is the cosine that the papers name."""
+    """Mean over the queries of -log softmax(scores + alpha q·d)[positive]. q·d = scores / scale is added for the chosen
+    negatives alone, without a gradient. With normalised vectors it is the cosine of the papers."""
     import torch
 
     chosen_QP = torch.full_like(scores_QP, of != "own", dtype=torch.bool)

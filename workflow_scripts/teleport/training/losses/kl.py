@@ -18,7 +18,7 @@ class Settings(ScaledScores):
     softmax: Number = Field(0.0, ge=0, description="Weight of the added softmax over the batch (FlagEmbedding: 1).")
 
     def require(self, training, has_pool):
-        """Raise Refusal where the other settings of an episode do not go with these."""
+        """Raise Refusal if the other settings of an episode do not go with these."""
         if self.softmax and training.triples:
             raise Refusal(
                 "training.loss.softmax is over the batch, and triples repeat it: set one of them to 0 or false"

@@ -1,7 +1,7 @@
 """Pairs of a list weighed by what their ranks are worth: ADORE's LambdaLoss (Zhan et al. 2021).
 
-The released code (DRhard, adore/train.py) weighs a pair by the difference of the reciprocal ranks. That is how much the
-reciprocal rank would change if the two were swapped, where the positive is the list's only one.
+The released code (DRhard, adore/train.py) weighs a pair by the difference of the reciprocal ranks. If the list has one
+positive, that is how much the reciprocal rank would change if the two were swapped.
 """
 
 from pydantic import Field
@@ -20,8 +20,8 @@ class Settings(Section):
 
 def loss(scores_QK, positive_QK, negative_QK, metric_cut):
     """Mean over the queries of their mean over all pairs (i positive, j negative) of w_ij log(1 + exp(s_j - s_i)), w_ij
-    = |r(i) - r(j)| with r(k) = 1 / k up to rank `metric_cut` and 0 after it; ranks are those in the list, from 1 on,
-    also of a positive that was appended."""
+    = |r(i) - r(j)|, where r(k) = 1 / k up to rank `metric_cut` and 0 after it. Ranks are positions in the list, from 1
+    on, also for an appended positive."""
     import torch
 
     ranks_K = torch.arange(1, scores_QK.shape[1] + 1, device=scores_QK.device, dtype=scores_QK.dtype)

@@ -13,8 +13,8 @@ def loss(scores_QP, positive_columns_Q, own_columns_QN, judged_QN):
     log sum over j >= k of exp(s_j), minus s_k. Equal scores of the teacher keep the order of the list."""
     scores_QN, judged_QN, _ = own_list(scores_QP, positive_columns_Q, own_columns_QN, judged_QN)
     order_QN = judged_QN.argsort(dim=1, descending=True, stable=True)
-    ranked_QN = scores_QN.gather(1, order_QN)  # what is masked comes last
+    ranked_QN = scores_QN.gather(1, order_QN)  # masked passages come last
     counted_QN = ranked_QN > float("-inf")
-    ranked_QN = ranked_QN.masked_fill(~counted_QN, -1e30)  # -inf has no gradient in what follows
+    ranked_QN = ranked_QN.masked_fill(~counted_QN, -1e30)  # -inf has no gradient below
     rest_QN = ranked_QN.flip(1).logcumsumexp(1).flip(1)
     return ((rest_QN - ranked_QN) * counted_QN).sum(1).mean()

@@ -1,6 +1,5 @@
 """Pairs of the positive and each own negative: ANCE's loss. The released code (model/models.py) takes a softmax over
-one positive and one negative at a time, a triple for each negative of a query; passages of other queries do not
-count."""
+one positive and one negative at a time, one triple per negative. Passages of other queries do not count."""
 
 from teleport.training.losses.pairs import mean_pair_loss
 

@@ -1,9 +1,9 @@
-"""The list of a query's positive and its own negatives, beside another's scores of them, which several losses share;
-itself no loss, so that a loss that uses it depends on no other one."""
+"""The list of a query's positive and its own negatives, with a teacher's scores of them. Several losses share this
+file; it is no loss itself, so that a loss that uses it depends on no other one."""
 
 
 def own_list(scores_QP, positive_columns_Q, own_columns_QN, judged_QN):
-    """(scores, another's scores, which of them count: bool), all [Q, 1 + N]. A masked passage has -inf in both."""
+    """(scores, teacher's scores, which of them count: bool), all [Q, 1 + N]. A masked passage has -inf in both."""
     import torch  # here: loading a configuration loads this file
 
     columns_QN = torch.cat([positive_columns_Q.unsqueeze(1), own_columns_QN], dim=1)

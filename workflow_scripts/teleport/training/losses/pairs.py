@@ -1,10 +1,10 @@
-"""RankNet's logistic loss (Burges et al. 2005) of pairs of a batch or of ranked lists, which several losses share;
-itself none, so that a loss that uses it depends on no other one."""
+"""RankNet's logistic loss (Burges et al. 2005) of pairs of a batch or of ranked lists. Several losses share this file;
+it is no loss itself, so that a loss that uses it depends on no other one."""
 
 
 def mean_pair_loss(positive_scores_Q, other_scores_QK):
-    """Mean of log(1 + exp(other - positive)) over all pairs of a query's positive and one of its K others (scalar), 0
-    without one. A masked score (-inf) makes no pair."""
+    """Mean of log(1 + exp(other - positive)) over all pairs of a query's positive and one of its K others (scalar); 0
+    if there is no pair. A masked score (-inf) makes no pair."""
     from torch.nn.functional import logsigmoid  # here: loading a configuration loads this file
 
     losses_QK = -logsigmoid(positive_scores_Q.unsqueeze(1) - other_scores_QK)  # 0 for a masked score
@@ -14,13 +14,14 @@ def mean_pair_loss(positive_scores_Q, other_scores_QK):
 
 def mean_list_loss(scores_QK, positive_QK, negative_QK, gains_K=None):
     """Mean over the queries of their mean over all pairs (i positive, j negative) of w_ij log(1 + exp(s_j - s_i))
-    (scalar), w_ij = |gain_i - gain_j|, or 1; 0 for a query without a pair. scores_QK: float; positive_QK, negative_QK:
-    bool, on the CPU, so that nothing waits for the device of the scores; gains_K: float, of each rank"""
+    (scalar). w_ij = |gain_i - gain_j|, or 1 without gains; a query without a pair counts 0. scores_QK: float;
+    positive_QK, negative_QK: bool, on the CPU, so that nothing waits for the device of the scores; gains_K: float, of
+    each rank"""
     from torch.nn.functional import logsigmoid
 
     from teleport.encoder.precision import to_device
 
-    most = int(positive_QK.sum(1).max())  # positives are few: the other rows of a K x K matrix are never made
+    most = int(positive_QK.sum(1).max())  # positives are few: a K x K matrix would waste most of its rows
     columns_QI = positive_QK.byte().argsort(dim=1, descending=True, stable=True)[:, :most]
     labels = columns_QI, positive_QK.gather(1, columns_QI), negative_QK
     columns_QI, positive_QI, negative_QK = (to_device(label, scores_QK.device) for label in labels)

@@ -14,9 +14,9 @@ class Settings(Section):
 
 
 def loss(scores_QP, positive_columns_Q, own_columns_QN, scale, query_query_QQ, passage_passage_QP, margin=0.1):
-    """Mean over the queries of -log of the positive's share in all passages for the query, all other queries for the
-    query, and all other passages for the positive, its own negatives included (scalar). For the query what scores above
-    s+ + margin is left out; for the positive nothing else is."""
+    """Mean over the queries of -log of the positive's share among all passages for the query, all other queries for the
+    query, and all other passages for the positive, its own negatives included (scalar). For the query, passages and
+    queries that score above s+ + margin are left out; for the positive, nothing else is."""
     import torch
 
     itself_QQ = torch.eye(len(scores_QP), dtype=torch.bool, device=scores_QP.device)

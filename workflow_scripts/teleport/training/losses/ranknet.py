@@ -1,11 +1,11 @@
 """Pairs of the positive and every other passage of the batch: STAR's loss (Zhan et al. 2021).
 
-The released code (DRhard, model.py) weighs all pairs alike: the own negatives are the static hard ones, the passages of
-the other queries the random ones. The paper's Eq. 13, L_s + alpha L_r, has a weight for the latter, which the code has
-not, and no value of it is printed. Here L_s and L_r are means over pairs. With all pairs alike, B queries and one own
-negative each, the gradient is that of alpha = 2B - 2, scaled by 1 / (2B - 1). Where they are read as sums, L_s over
-the S static negatives of a query and L_r over the corpus C, the same weight is alpha = (2B - 2) S / |C|: 0.0115 for
-B = 256, S = 200 and MS MARCO. STAR leaves out known positives: `training.masks: [known_positives]`.
+The released code (DRhard, model.py) weighs all pairs alike: own negatives are the static hard ones, passages of other
+queries the random ones. The paper's Eq. 13, L_s + alpha L_r, weighs the latter; the code does not, and no value of
+alpha is printed. Here L_s and L_r are means over pairs. With all pairs alike, B queries and one own negative each, the
+gradient is that of alpha = 2B - 2, scaled by 1 / (2B - 1). If L_s and L_r are read as sums, L_s over the S static
+negatives of a query and L_r over the corpus C, the same weight is alpha = (2B - 2) S / |C|: 0.0115 for B = 256, S = 200
+and MS MARCO. STAR leaves out known positives: `training.masks: [known_positives]`.
 """
 
 from pydantic import Field
@@ -26,7 +26,7 @@ class Settings(Section):
     )
 
     def require(self, training, has_pool):
-        """Raise Refusal where the other settings of an episode do not go with these."""
+        """Raise Refusal if the other settings of an episode do not go with these."""
         if self.star_alpha is not None and not has_pool:
             raise Refusal(
                 "training.loss.star_alpha weighs own negatives against the rest of the batch: it goes with "
@@ -41,8 +41,8 @@ class Settings(Section):
 
 
 def loss(scores_QP, positive_columns_Q, own_columns_QN, star_alpha=None):
-    """Mean over all pairs of a query's positive and another passage of the batch of log(1 + exp(s - s+)). With
-    `star_alpha` (STAR, Eq. 13) the mean over the own negatives, plus star_alpha times the mean over all others."""
+    """Mean of log(1 + exp(s - s+)) over all pairs of a query's positive and another passage of the batch. With
+    `star_alpha` (STAR, Eq. 13): the mean over the own negatives, plus star_alpha times the mean over all others."""
     columns_Q1 = positive_columns_Q.unsqueeze(1)
     positive_scores_Q = scores_QP.gather(1, columns_Q1).squeeze(1)
     others_QP = scores_QP.scatter(1, columns_Q1, float("-inf"))
@@ -53,5 +53,5 @@ def loss(scores_QP, positive_columns_Q, own_columns_QN, star_alpha=None):
 
 
 def num_pairs(counted_QP, positive_columns_Q, own_columns_QN):
-    """How many pairs all means are of together."""
+    """How many pairs there are in all means together."""
     return int(counted_QP.sum()) - len(positive_columns_Q)

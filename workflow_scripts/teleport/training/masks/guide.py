@@ -1,5 +1,5 @@
 """A passage that a guide scores higher than the positive is probably a positive (GISTEmbed, arXiv 2402.16829). The
-guide looks at all passages of the batch, so it has vectors: a dual encoder."""
+guide scores all passages of the batch, so it must have vectors: a dual encoder."""
 
 from pydantic import Field
 
