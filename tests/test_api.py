@@ -78,6 +78,19 @@ def test_a_search_finds_what_the_stage_has_found(stages, monkeypatch, chunks):
     assert len(experiment.search(["x"], 99)[0]) == 30 and experiment.search([" "], 3)[0]
 
 
+def test_a_search_compares_vectors_of_one_checkpoint(stages, monkeypatch):
+    """Also while the last episode has encoded its passages and not yet its queries."""
+    monkeypatch.chdir(stages.root)
+    own = ExperimentWorld(stages)
+    experiment = open_results()["mine/tuned"]
+    last, first = (experiment.search(own.queries[5:], 10, episode) for episode in (None, 0))
+    assert last != first
+    encoded = experiment.index.query("episode == 1 and stage.str.startswith('encode-queries.')")
+    for name in encoded["name"]:
+        (stages.root / "results/stages" / name / "manifest.json").unlink()
+    assert open_results()["mine/tuned"].search(own.queries[5:], 10) == first and len(encoded)
+
+
 def test_nothing_is_written(world):  # noqa: F811
     before = contents(world.root / "results")
     experiment = open_results("results")["mine/tuned"]

@@ -8,6 +8,7 @@ import pytest
 
 from teleport.arrays import Run, save_array
 from teleport.negatives import file
+from teleport.refusal import Refusal
 from teleport.running.artefact import Artefact
 from teleport.running.files import sha256_file, write_json
 
@@ -108,6 +109,13 @@ def test_ance_tele_s_lines_are_matched_by_token_ids(files):
     assert files.run("token-ids", json_lines(lines), shorter)[0][0] == [1, 0, 3], "the first of those cut alike"
     exact = files.tokens([[1, 2, 3, 4], [1, 2], [1, 2, 3]], PASSAGES)
     assert list(files.run("token-ids", json_lines(lines), exact)[0]) == [2, 1], "the query that ends there is meant"
+
+
+@pytest.mark.parametrize("score", ["NaN", "-Infinity", "1e39", "1" + 400 * "0", "true", '"high"'])
+def test_a_score_that_is_no_finite_float32_is_refused(files, score):
+    line = json.dumps(TEVATRON[0] | {"negative_passages": [{"docid": "d3", "score": "SCORE"}]})
+    with pytest.raises(Refusal, match="line 1: the score"):
+        files.run("tevatron", line.replace('"SCORE"', score) + "\n")
 
 
 def test_a_merge_draws_from_a_file(files, world):

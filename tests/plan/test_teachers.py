@@ -292,6 +292,11 @@ def test_a_cross_encoder_is_trained_on_the_pool_of_another_experiment(start):
     assert other.inputs["ranker"].name != train.name
 
 
+def test_the_dev_measure_of_a_cross_encoder_is_one_that_is_computed(start):
+    with pytest.raises(Refusal, match=r"teachers.ranker.cross_encoder.training.dev.*'nDCG\(rel=2\)@10'"):
+        plan(taught=taught_by(ranker(start, evaluate_every=5, dev={"split": "dev", "measure": "nDCG(rel=2)@10"})))
+
+
 def test_the_cost_of_a_row_has_the_training_of_its_teacher(start):
     made = plan(taught=taught_by(ranker(start)))
     (trajectory,) = made.trajectories["taught"]

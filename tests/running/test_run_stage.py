@@ -104,6 +104,14 @@ def test_what_is_torn_is_not_taken(indexed, name):
     assert indexed() == 1
 
 
+def test_a_result_whose_facts_were_edited_is_not_taken(indexed):
+    indexed()
+    path = indexed.job.folder / FINISHED
+    path.write_text(path.read_text().replace('"facts": {', '"facts": {"edited": 1, '))
+    assert "edited" in json.loads(path.read_text())["facts"]
+    assert not take(indexed.job)
+
+
 def test_vectors_that_were_deleted_on_purpose_need_not_be_there(indexed):
     indexed()
     Artefact(indexed.job.folder).delete_files()
