@@ -151,7 +151,8 @@ def make_table(spec, stages):
     """The `Table` of a specification. stages: `stages.Stages`"""
     rows = pd.DataFrame([describe(row, spec["columns"], stages) for row in spec["rows"]])
     by_seed, tested, pairs, measured = [{} for _ in spec["rows"]], {}, [], {}
-    firsts = {split: names[0] for split, names in spec["measures"].items() if names}
+    compared = [spec["measures"], *(other["measures"] for other in spec.get("out_of_domain", {}).values())]
+    firsts = {split: names[0] for measures in compared for split, names in measures.items() if names}
     for column, (split, measure) in columns(spec).items():
         scores = {}
         for i, names in [(i, row["runs"][split]) for i, row in enumerate(spec["rows"]) if split in row["runs"]]:

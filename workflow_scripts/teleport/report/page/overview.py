@@ -53,7 +53,8 @@ def page_table(reader, contents, table):
         table["name"], table["title"], cells, [*notes, "Best of each column in bold.", *warnings]
     )
     content["verdicts"], content["note"] = tables.verdicts_with_costs(table, made, reader)
-    return content | {"matrices": matrices(made.pairs, columns)}
+    own = [columns[name][0] in table["splits"] for name in made.pairs["column"]]  # others have no page of queries
+    return content | {"matrices": matrices(made.pairs[own], columns)}
 
 
 def cell(made, at, column, names, measure):
