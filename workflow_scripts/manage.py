@@ -91,6 +91,13 @@ def folder(text):
     return path
 
 
+def there(text):
+    """The Path of a file or folder that exists, as argparse takes it."""
+    if not os.path.exists(text):
+        raise argparse.ArgumentTypeError(f"{text} is not there")
+    return Path(text)
+
+
 def file(text):
     """The Path of a file, as argparse takes it."""
     if Path(text).is_dir():
@@ -100,10 +107,17 @@ def file(text):
 
 def given_by(files):
     """(the merged mapping, the files that it came from) of YAML files, or of the JSON file that a run has written."""
+    from teleport.refusal import Refusal
+    from teleport.running.files import read_saved
     from teleport.settings.read import merged_files
 
     if str(files[0]).endswith(".json"):
-        content = json.loads(Path(files[0]).read_text())
+        if len(files) > 1:
+            raise Refusal(f"{files[0]} is a whole configuration, so {files[1]} has no effect. Leave it out.")
+        content = read_saved(Path(files[0]))
+        if not {"config", "files"} <= content.keys():
+            written = "Give YAML files, or results/configuration/NAME.json, which a run writes"
+            raise Refusal(f"{files[0]} is not there, or is no configuration. {written}.")
         return content["config"], content["files"]
     return merged_files(files), files
 
@@ -353,7 +367,7 @@ def reproductions(arguments):
 
 
 @command(
-    argument("negatives", type=Path, metavar="FILE|STAGE", help="a file of negatives, or a merge stage or its link"),
+    argument("negatives", type=there, metavar="FILE|STAGE", help="a file of negatives, or a merge stage or its link"),
     argument("--by", type=Path, metavar="CHECKPOINT", help="score by this encoder or cross-encoder"),
     argument("--margin", type=float, default=0.05, help="of suspected_by_score; default 0.05"),
     argument("--like", type=float, default=0.9, help="the cosine of like_positive; default 0.9"),
@@ -409,7 +423,7 @@ def compare(arguments):
 @command(
     argument("experiment", metavar="EXPERIMENT", help="below results/experiments, or a configuration file of one"),
     argument("queries", nargs="*", metavar="QUERY", help="in quotes"),
-    argument("--file", type=file, help="further queries, one per line"),
+    argument("--file", type=there, help="further queries, one per line"),
     argument("--depth", type=at_least_one, default=10, help="passages for each query; default: 10"),
     argument("--json", action="store_true", help="print a JSON object per query, with whole texts"),
 )

@@ -140,6 +140,11 @@ def test_ctrl_c_that_a_library_turns_into_an_error_of_its_own_is_ctrl_c(monkeypa
         ),
         (["export", "file", "out"], "error: file is neither a finished stage nor a link to one. Give one such as "),
         (["push", "nowhere", "me/model"], "error: nowhere is not a checkpoint: give a folder that"),
+        (["audit", "nowhere.jsonl"], "argument FILE|STAGE: nowhere.jsonl is not there"),
+        (["search", "mine", "--file", "nowhere.txt"], "argument --file: nowhere.txt is not there"),
+        (["status", "nowhere.json"], "error: nowhere.json is not there, or is no configuration. Give YAML files, or "),
+        (["status", "repo2/a/manifest.json"], "error: repo2/a/manifest.json is not there, or is no configuration."),
+        (["status", "a.json", "b.yaml"], "error: a.json is a whole configuration, so b.yaml has no effect."),
         (["export", "x" * 300, "out"], "error: a name is too long for the file system ([Errno 36]"),
         (["report", "toy.yaml", "--output", "file/page"], "argument --output: file is not a folder"),
         (["figures", "toy.yaml", "--output", "/proc/figures"], "argument --output: /proc/figures/"),
@@ -308,7 +313,7 @@ def test_documents_are_compared_with_documents(stages):
 
 def test_what_the_hub_refuses_is_one_sentence(checkpoint, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    with pytest.raises(Refusal, match="the hub refuses not/a/name"):
+    with pytest.raises(Refusal, match="not/a/name cannot be sent to the hub"):
         push(checkpoint / "checkpoint", "not/a/name", send=True)
 
 

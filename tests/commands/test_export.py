@@ -169,7 +169,7 @@ def test_a_pushed_checkpoint_becomes_a_private_repository(tmp_path, monkeypatch)
         monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", f"http://127.0.0.1:{http.server_port}")
         monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
         assert "nothing was sent" in export.push(tmp_path, "me/model", send=False) and asked == []
-        with pytest.raises(Refusal, match="the hub refuses me/model"):
+        with pytest.raises(Refusal, match="me/model cannot be sent to the hub"):
             export.push(tmp_path, "me/model", send=True)
     finally:
         http.shutdown()

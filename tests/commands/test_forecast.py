@@ -154,6 +154,8 @@ def test_wall_clock_is_the_critical_path_or_the_work_for_each_device(marco):
     assert forecast.wall_seconds == pytest.approx(max(longest, on_gpus)) and on_gpus > longest
     eight = Forecast(marco, line.model_copy(update={"gpus": 8}))
     assert eight.wall_seconds == pytest.approx(longest)
+    two = Forecast(marco, line.model_copy(update={"gpus": 2}), shards={"encode": 8, "retrieve": 8})
+    assert two.wall_seconds >= 0.99 * on_gpus / 2, "shards are not less work"
 
 
 def test_a_kind_without_estimate_is_listed_and_not_counted(marco, monkeypatch):

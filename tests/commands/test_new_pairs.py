@@ -323,6 +323,19 @@ def test_texts_are_cut_into_passages_and_an_answer_says_which_of_them_counts(tmp
     assert "60 texts were cut into passages" in " ".join(said)
 
 
+def test_a_name_that_two_texts_have_is_refused_without_its_folder(tmp_path):
+    passages = {f"{fruit}/index.md": [texts.Passage(None, fruit, f"{fruit} are red.")] for fruit in ("apples", "plums")}
+    rows = [
+        ("line 1", {"question": "red?", "file": "index.md"}),
+        ("line 2", {"question": "?", "file": "plums/index.md"}),
+    ]
+    faults = []
+    (example,) = texts.examples(tmp_path / "q.jsonl", rows, passages, lambda *fault: faults.append(fault))
+    assert example.positives[0].title == "plums"
+    ((place, said),) = faults
+    assert place == "line 1" and "apples/index.md and plums/index.md have this name" in said
+
+
 def test_a_long_paragraph_is_cut_between_words_and_no_word_is_lost():
     text = "\r\n\r\n".join(["a b c", " ".join(map(str, range(400))), "d", "", "e f"])
     assert " ".join(texts.chunks(text)).split() == text.split()

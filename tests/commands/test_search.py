@@ -44,6 +44,18 @@ def test_an_experiment_is_searched_however_it_is_named(world, tmp_path, what, ep
         assert found["hits"][0].keys() == {"rank", "id", "title", "text", "score"}
 
 
+def test_the_folder_of_a_seed_means_its_checkpoint(stages, monkeypatch):
+    monkeypatch.chdir(stages.root)
+    own = ExperimentWorld(stages, seeds=(42, 43))
+    found = {
+        what: [json.loads(line)["hits"][0]["score"] for line in search(what, own.queries[5:], None, 1, as_json=True)]
+        for what in ("mine/tuned", *(f"results/experiments/mine/tuned/seed-{seed}" for seed in (42, 43)),
+                     "results/experiments/mine/tuned/seed-43/episode-0/encode-passages")
+    }  # fmt: skip
+    first, of_42, of_43, start = found.values()
+    assert first == of_42 != of_43 and start not in (of_42, of_43)
+
+
 def test_a_person_reads_ids_titles_and_texts(world, capsys, monkeypatch):  # noqa: F811
     monkeypatch.setattr("sys.argv", ["teleport", "search", "mine/tuned", world.queries[5], "--depth", "2"])
     with pytest.raises(SystemExit) as ended:

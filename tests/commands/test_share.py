@@ -114,7 +114,8 @@ def test_a_results_folder_is_a_place_too_and_a_stage_comes_with_what_it_was_made
 def test_without_vectors_all_else_is_finished(elsewhere, monkeypatch):
     share(stages_at("tele"), "../shared.tar", vectors=False)
     monkeypatch.chdir(elsewhere)
-    fetch("../shared.tar")
+    sent = sum(len(content) for name, files in FILES.items() for content in files.values() if name != ENCODE)
+    assert f", {sent:,} bytes; 0 were here" in fetch("../shared.tar")[0]
     assert all(map(is_finished, FILES)) and not (STAGES / ENCODE / "passages.npy").exists()
     assert (STAGES / INDEX / "index.json").exists(), "an index for exact search has no vectors of its own"
     assert (STAGES / TRAIN / "losses.tsv").exists() and [Artefact(STAGES / name).verify() for name in FILES]

@@ -281,6 +281,23 @@ def test_a_failed_job_says_why_once_and_neither_command_nor_guess(logger, tmp_pa
     ]
 
 
+def test_a_run_whose_retries_succeed_ends_as_one_that_succeeded(logger, tmp_path):
+    begin(logger, 5, "train")
+    fail(logger, 5, write_log(tmp_path / "x.log", REFUSED))
+    begin(logger, 5, "train")
+    end(logger, 5)
+    logger.handler.close()
+    assert sum(line.startswith("failed: train") for line in lines(logger)) == 1
+    assert AGAIN not in lines(logger)[-1]
+
+
+def test_what_a_failed_group_has_finished_is_not_called_failed(logger, tmp_path):
+    begin(logger, 5, "encode")
+    write_json(tmp_path / MANIFEST, {})
+    fail(logger, 5, write_log(tmp_path / "x.log", "encode done in 54.0 s\n"))
+    assert not [line for line in lines(logger) if line.startswith("failed")]
+
+
 def test_an_error_of_snakemake_s_own_is_not_left_out_after_a_failure(logger, tmp_path):
     begin(logger, 5, "train")
     fail(logger, 5, write_log(tmp_path / "x.log", REFUSED))

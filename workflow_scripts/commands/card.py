@@ -7,8 +7,9 @@ from itertools import groupby, islice
 import pandas as pd
 import pyarrow.parquet as pq
 
-from commands.export import input_of, passage_texts, queries_of, run_lines, split_of
+from commands.export import input_of, passage_texts, queries_of, run_lines, split_of, stage_at
 from teleport.refusal import Refusal
+from teleport.report.links import INDEX
 from teleport.report.render import NONE, Printed, markdown
 from teleport.report.verdicts import figure, p_text
 from teleport.running.artefact import MANIFEST, Artefact, other_than_stages
@@ -33,14 +34,14 @@ def with_head(text, episode, license, language):
         if value:
             card.data[key] = value
     if results:
-        card.data.model_name, card.data.eval_results = episode.parent.name, results
+        card.data.model_name, card.data.eval_results = experiment_of(episode.parent).name, results
     return str(card)
 
 
 def evaluations(folder):
     """{split, or reranked-SPLIT: Artefact} of the finished evaluations that are linked in a folder of an experiment."""
     links = [link for link in sorted(folder.glob("evaluate-*")) if (link / MANIFEST).is_file()]
-    return {link.name.removeprefix("evaluate-"): Artefact(link.resolve()) for link in links}
+    return {link.name.removeprefix("evaluate-"): stage_at(link) for link in links}
 
 
 def scores_text(episode):
@@ -63,13 +64,18 @@ def scores_text(episode):
     return markdown(Printed("scores", "## Scores", frame, notes)) + "\n"
 
 
+def experiment_of(home):
+    """The folder of an experiment. home: this folder, or that of one of its seeds"""
+    return home.parent if (home.parent / INDEX).is_file() else home
+
+
 def in_table(home, evaluated):
     """({split: evaluation (Artefact) of BM25}, sentences) of a table that has evaluations ({split: Artefact}) of a
     checkpoint. The sentences give its gains over untrained systems, with the p of each pair in the table. home: the
-    folder of the experiment. ({}, []) if no table has these very stages."""
+    folder of the experiment, or of one of its seeds. ({}, []) if no table has these very stages."""
     stages = next((stage.folder.parents[1] for stage in evaluated.values()), home)
     names = {f"evaluate/{stage.folder.name}" for stage in evaluated.values()}
-    folder = stages.parent / "tables" / os.path.relpath(home.parent, stages.parent / "experiments")
+    folder = stages.parent / "tables" / os.path.relpath(experiment_of(home).parent, stages.parent / "experiments")
     for path in sorted(folder.glob("*.pairs.csv"), key=lambda path: path.name != "main.pairs.csv"):
         sources, rows, pairs = table_at(path)
         lines = dict(iter(sources.groupby(["system", "episode"])))

@@ -11,10 +11,11 @@ import pyarrow.parquet as pq
 
 from teleport.collection.reader import lines_of_ids
 from teleport.refusal import Refusal
-from teleport.running.artefact import MANIFEST, Artefact
+from teleport.running.artefact import MANIFEST, STAGES, Artefact
 from teleport.running.files import files_below, part_of, require_output, write_text
 
 KEY = re.compile("[0-9a-f]{12}")
+CHECK_HUB = "Check its name, the network, and `hf auth whoami`."
 
 
 def export(link, output, examples=False, license=None, language=None, **wanted):
@@ -61,7 +62,9 @@ def stage_at(path, example="train"):
     if not (path / MANIFEST).is_file() or not KEY.fullmatch(path.resolve().name):
         found = f"{path} is neither a finished stage nor a link to one"
         raise Refusal(f"{found}. Give one such as results/experiments/NAME/episode-1/{example}.")
-    return Artefact(path.resolve())
+    found = path.resolve()
+    here = STAGES / found.parent.name / found.name  # results/ may be a link: its root is where it is, not its target
+    return Artefact(here if here.is_dir() and here.samefile(found) else found)
 
 
 def input_of(stage, role):
@@ -185,11 +188,11 @@ def push(folder, repository, send):
     if not send:
         return f"{len(files)} files would go to huggingface.co/{repository} with --send; nothing was sent"
     from huggingface_hub import HfApi
-    from huggingface_hub.errors import HFValidationError
+    from huggingface_hub.errors import HFValidationError, HTTPError
 
     api = HfApi()
     try:
         api.create_repo(repository, exist_ok=True, private=True)
         return f"sent: {api.upload_folder(folder_path=folder, repo_id=repository)}"
-    except (OSError, HFValidationError) as error:
-        raise Refusal(f"the hub refuses {repository} ({error}). Check its name, and `hf auth whoami`.") from None
+    except (OSError, HFValidationError, HTTPError) as error:
+        raise Refusal(f"{repository} cannot be sent to the hub ({error}). {CHECK_HUB}") from None

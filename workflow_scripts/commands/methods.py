@@ -6,7 +6,7 @@ import math
 import yaml
 
 from commands.forecast.forecast import Forecast
-from commands.forecast.hardware import read_hardware
+from commands.forecast.printed import this_machine
 from teleport.refusal import Refusal
 from teleport.report.rows import mining_stages
 from teleport.settings.read import merged_files
@@ -55,8 +55,11 @@ def sized(block, factor, batch):
 
 def cost_said(plan):
     """A sentence (in a list) on what the training of a plan's experiments costs, and how much of it is mining; [] if
-    nothing is trained or the machine is unmeasured."""
-    line, hardware = read_hardware()
+    nothing is trained or the machine is unmeasured, or its measurement is not usable."""
+    try:
+        line, hardware = this_machine()
+    except Refusal:  # `teleport forecast` says what is wrong with it
+        return []
     trains = [train for each in plan.trajectories.values() for trajectory in each for train in trajectory.trains]
     if not trains or hardware is None:
         return []

@@ -14,14 +14,14 @@ CHARACTERS = 160  # of a printed text
 def search(what, queries, file, depth, as_json):
     """Yield lines of text: the first passages for each query; as_json: one JSON object per query, with whole texts.
 
-    what: a configuration file with one experiment, an experiment's folder, also that of an episode in it, or its name
-    below results/experiments; file: of further queries, one per line
+    what: a configuration file with one experiment, or an experiment's folder, also that of a seed or an episode in it,
+    or its name below results/experiments; file: of further queries, one per line
     """
     queries = [*queries, *(text for _, text in (lines(file) if file else ()) if text.strip())]
     if not queries:
         raise Refusal("there is no query. Give one in quotes, or --file with one per line.")
-    experiment, episode = experiment_at(what)
-    for query, hits in zip(queries, experiment.search(queries, depth, episode), strict=True):
+    experiment, episode, seed = experiment_at(what)
+    for query, hits in zip(queries, experiment.search(queries, depth, episode, seed), strict=True):
         if as_json:
             yield json.dumps({"query": query, "hits": [hit._asdict() for hit in hits]}, ensure_ascii=False)
             continue
@@ -34,19 +34,22 @@ def search(what, queries, file, depth, as_json):
 
 
 def experiment_at(what):
-    """(`api.Experiment`, number of an episode or None) by the name or path that a person gives."""
+    """(`api.Experiment`, number of an episode or None, seed or None) by the name or path that a person gives."""
     if what.endswith((".yaml", ".yml")):
         found = open_results("results", what)
         if len(found) != 1:
             some = f"has the experiments {', '.join(found)}: name one of them" if found else "has no experiment yet"
             raise Refusal(f"{what} {some}{'.' if found else ': run the workflow first.'}")
-        return next(iter(found.values())), None
+        return next(iter(found.values())), None, None
     experiments, path = open_results("results"), os.path.relpath(what, "results/experiments")
     for name in (what, path, *(str(parent) for parent in Path(path).parents)):
         if name in experiments:
-            below = next((part for part in Path(path).parts if part.startswith("episode-")), "")
-            number = below.removeprefix("episode-")
-            return experiments[name], int(number) if number.isdecimal() else None
+            below = Path(name if name == what else os.path.relpath(path, name)).parts
+            numbers = (
+                next((part.removeprefix(what) for part in below if part.startswith(what)), "")
+                for what in ("episode-", "seed-")
+            )
+            return experiments[name], *(int(number) if number.isdecimal() else None for number in numbers)
     raise Refusal(
         f"{what} is neither a configuration file nor an experiment. Experiments: {', '.join(experiments) or 'none'}."
     )

@@ -12,7 +12,7 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 from commands.disk import EXPERIMENTS, TABLES, rows, with_upstream
-from commands.export import KEY
+from commands.export import CHECK_HUB, KEY
 from teleport.plan.kinds import KINDS
 from teleport.refusal import Refusal
 from teleport.report.links import INDEX
@@ -111,7 +111,7 @@ def write_archive(path, members):
 def send(repository, members):
     """Upload members to a repository of the hub, private where it is new; returns "hub:OWNER/NAME@COMMIT"."""
     from huggingface_hub import HfApi
-    from huggingface_hub.errors import HFValidationError
+    from huggingface_hub.errors import HFValidationError, HTTPError
 
     api = HfApi()
     with part_of(Path("results/shared")) as folder:
@@ -119,8 +119,8 @@ def send(repository, members):
         try:
             api.create_repo(repository, exist_ok=True, private=True)
             return f"hub:{repository}@{api.upload_folder(repo_id=repository, folder_path=folder).oid}"
-        except (OSError, HFValidationError) as error:
-            raise Refusal(f"the hub refuses {repository} ({error}). Check its name, and `hf auth whoami`.") from None
+        except (OSError, HFValidationError, HTTPError) as error:
+            raise Refusal(f"{repository} cannot be sent to the hub ({error}). {CHECK_HUB}") from None
 
 
 def stages_at(what):
@@ -181,7 +181,7 @@ def fetch(where, plan=None):
         for name in in_order(manifests, where):
             manifest = manifests[name]
             came[outcome := arrive(place, manifest, loads_of(place, name, plan), digests)].append(name)
-            size += sum(file["bytes"] for file in manifest["files"].values()) if outcome == "arrived" else 0
+            size += Artefact(STAGES / name).bytes if outcome == "arrived" else 0
     said = [f"{len(came['arrived'])} stages have arrived from {where}, {gigabytes(size)}; "
             f"{len(came['here'])} were here already."]  # fmt: skip
     if other := came["code"]:

@@ -78,7 +78,8 @@ class LogHandler(LogHandlerBase):
         self.coloured = self.stream.isatty() and not settings.nocolor
         self.lock_of_stream, self.defect = threading.RLock(), None
         self.running, self.made, self.stages, self.on_cluster = {}, [], set(), False
-        self.listed, self.counted, self.total, self.ended, self.failures = 0, False, 0, 0, 0
+        self.listed, self.counted, self.total, self.ended = 0, False, 0, 0
+        self.failures, self.failed_jobs = 0, set()  # how often a job has failed; those that no retry has made since
         self.interrupted, self.ending = False, False
         self.held = []  # what Snakemake tells of its own steps: shown at the end of a call that runs and plans no jobs
         self.thread, self.over = None, threading.Event()
@@ -168,6 +169,7 @@ class LogHandler(LogHandlerBase):
     def end(self, jobid):
         """Print the line of a job that has ended, the warnings of its stage, and the score of an episode's
         evaluation."""
+        self.failed_jobs.discard(jobid)
         if job := self.running.pop(jobid, None):
             self.ended += 1
             self.made += job.outputs
@@ -182,7 +184,7 @@ class LogHandler(LogHandlerBase):
     def failed(self, record):
         """Print once why a job has failed, and where the rest of its messages is."""
         job = self.running.pop(record.jobid, None)
-        if self.interrupted:
+        if self.interrupted or (job and has_finished(job)):
             return
         message, log = job.message if job else record.rule_name, next(iter(record.log), None)
         why, defect = reason(log)
@@ -191,6 +193,7 @@ class LogHandler(LogHandlerBase):
         told += [f"{name}: {value}" for name, value in (getattr(record, "aux", None) or {}).items()]  # of a cluster
         self.write("\n  ".join([f"failed: {message}: {why}", *told]), RED)
         self.failures += 1
+        self.failed_jobs.add(record.jobid)
 
     def watch(self):
         """Print the progress of jobs, until the handler is closed."""
@@ -252,13 +255,21 @@ class LogHandler(LogHandlerBase):
                 self.write(f"and {self.listed - MOST_JOBS} more jobs: {named}")
             self.write("This was a dry run: nothing has run.")
             self.write(PLANNED.costs and PLANNED.costs(self.stages))
-        elif self.interrupted or self.failures or self.ending:
-            what = f"{self.failures} failed" if self.failures and not self.interrupted else "interrupted"
+        elif self.interrupted or self.failed_jobs or self.ending:
+            failed = len(self.failed_jobs)
+            what = f"{failed} failed" if failed and not self.interrupted else "interrupted"
             what += f" after {self.of_all()}" if self.total else ""
             self.write(f"{what}: finished stages and saved work stay; run the same command again to continue")
         elif self.made:
             for line in outcome(self.made):
                 self.write(line)
+
+
+def has_finished(job):
+    """Whether a `Running` job has made its first file: Snakemake reports a group as failed with all of its jobs."""
+    with suppress(OSError, IndexError):
+        return Path(job.outputs[0]).stat().st_mtime >= job.started
+    return False
 
 
 def is_target(record):

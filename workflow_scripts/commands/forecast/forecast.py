@@ -96,8 +96,8 @@ class Forecast:
     def estimate(self, stage):
         """The `Estimate` of a stage; for a finished one, sizes and time are those of its manifest."""
         (cost, seconds), artefact = self.cost(stage), artefact_of(stage)
-        shards = self.shards.get(stage.kind, 1)
-        if self.hardware and shards > 1 and is_scattered(stage):
+        if self.hardware and self.is_split(stage):
+            shards = self.shards[stage.kind]
             shard, join = room_costs(stage.kind).sharded(cost, shards)
             at_once = min(shards, self.hardware.gpus if self.place(stage).gpus else 1)
             rounds = -(-shards // at_once)
@@ -108,6 +108,10 @@ class Forecast:
         sizes = artefact.bytes, made.get("peak_memory_bytes", 0), made.get("hardware", {}).get("gpu_peak_bytes", 0)
         took = made.get("wall_seconds", 0.0) + facts.get("earlier_seconds", 0.0)
         return Estimate(stage.kind, cost, seconds, True, *sizes, took)
+
+    def is_split(self, stage):
+        """Whether several jobs each make a part of a stage."""
+        return self.shards.get(stage.kind, 1) > 1 and is_scattered(stage)
 
     @cached_property
     def by_kind(self):
@@ -137,8 +141,13 @@ class Forecast:
         is larger."""
         room, work = self.hardware.room, {"cores": 0.0, "gpu": 0.0}
         for name, each in self.left.items():
-            place = self.place(self.plan.stages[name])
-            work["gpu" if place.gpus else "cores"] += each.seconds * (place.gpus or place.threads)
+            stage, seconds = self.plan.stages[name], each.seconds
+            place, shards = self.place(stage), self.shards.get(stage.kind, 1)
+            if place.gpus and self.is_split(stage):  # each.seconds is that of some devices at a time
+                shard, join = room_costs(stage.kind).sharded(each.cost, shards)
+                work["cores"] += self.hardware.seconds(join) * place.threads
+                seconds = shards * self.hardware.seconds(shard, 1)
+            work["gpu" if place.gpus else "cores"] += seconds * (place.gpus or place.threads)
         return max(self.critical_path[0], *(seconds / room[what] for what, seconds in work.items()))
 
     @property

@@ -4,6 +4,8 @@ A line of the table has a question and the name of a file. If it has an answer t
 answer count, else all of the file's. The table is in any of the other forms.
 """
 
+from collections import defaultdict
+
 from commands.pairs.columns import QUESTIONS, Example, Passage, Problem, picked, text_of
 from teleport.collection.equal import normal_form
 from teleport.refusal import Refusal
@@ -63,16 +65,24 @@ def chunks(text):
 
 def examples(path, rows, passages, wrong):
     """Yield the `Example`s of a table's rows (place, record) about `passages` (`passages_below`)."""
-    names = {name.rpartition("/")[2]: name for name in passages} | {name: name for name in passages}
+    named = defaultdict(list)  # by name alone, too
+    for name in passages:
+        named[name.rpartition("/")[2]].append(name)
+    named |= {name: [name] for name in passages}
     for place, record in rows:
         try:
             question, file, answer = (picked(record, each) for each in (QUESTIONS, FILES, ANSWERS))
             if not question or not file:
                 keys = ", ".join(map(repr, record))
                 raise Problem(f"the keys {keys} have no question and file. Write lines such as {FORM}")
-            name = names.get(text_of(record[file], file))
-            if name is None:
+            found = named.get(text_of(record[file], file), ())
+            if not found:
                 raise Problem(f"{file!r} is {record[file]!r}, and no such file is below {path.parent}. Correct it")
+            if len(found) > 1:
+                raise Problem(
+                    f"{file!r} is {record[file]!r}, and {found[0]} and {found[1]} have this name. Give the path"
+                )
+            (name,) = found
             held = passages[name]
             if answer and record[answer]:
                 held = holding(held, text_of(record[answer], answer))

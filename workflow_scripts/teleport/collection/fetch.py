@@ -33,6 +33,10 @@ CURL += ["--write-out", "%{http_code} %{content_type}\n%header{content-range}"]
 PAGES = {"text/html": ".htm", "application/xhtml+xml": ".htm", "application/json": ".json"}
 
 
+class OtherFile(Refusal):
+    """A mirror has another file under this name, or a damaged one."""
+
+
 def fetch(path, mirrors, expected):
     """Fetch a file to `path` from the first of `mirrors` (URLs) that has it; returns {bytes, sha256, md5}.
 
@@ -42,7 +46,7 @@ def fetch(path, mirrors, expected):
     if not shutil.which("curl"):
         remedy = "install it (apt install curl), or put all files into a folder and name it in collection.local."
         raise Refusal(f"{path} cannot be downloaded without the program curl, which is not installed: {remedy}")
-    part, failures = part_of(path), []
+    part, failures, wrong = part_of(path), [], None
     path.parent.mkdir(parents=True, exist_ok=True)
     for url in mirrors:
         try:
@@ -51,9 +55,15 @@ def fetch(path, mirrors, expected):
             log.info("%s: %s", url, error)
             failures.append(f"{url}: {error}")
             continue
+        except OtherFile as error:
+            log.info("%s", error)
+            wrong = error
+            continue
         part.replace(path)
         forget(part)
         return digests
+    if wrong:
+        raise wrong
     reasons = "; ".join(failures) or "none is given"
     raise Refusal(
         f"{path}: no mirror has this file ({reasons}). Correct collection.files.{path.name}.mirrors, or put all files "
@@ -67,7 +77,7 @@ def fetch_from(url, part, expected, what):
         continued = receive_all(url, part, expected)
         try:
             return verified(part, expected, what)
-        except Refusal as error:
+        except OtherFile as error:
             forget(part)
             if not (continued and again):
                 raise
@@ -177,7 +187,7 @@ def verified(path, expected, what):
     digests = {"bytes": path.stat().st_size, "sha256": sha256.hexdigest(), "md5": md5.hexdigest()}
     for name, value in expected.items():
         if value not in (None, digests[name]):
-            raise Refusal(
+            raise OtherFile(
                 f"{what} has {name} {digests[name]}, expected {value}: another file, or a damaged one. It is not used: "
                 f"fetch it anew, or correct {name} in collection.files if the publisher changed it."
             )

@@ -237,7 +237,7 @@ def located(name, files):
 def split_names(home, pattern, key):
     """The splits in the folder `home`, sorted: what matches the * of `pattern` in its file names without .gz."""
     start, _, end = pattern.partition("*")
-    expression = f"{start}(.+){re.escape(end)}"
+    expression = start.replace(".", r"\.") + f"(.+){re.escape(end)}"
     names = {match[1] for path in home.glob("*") if (match := re.fullmatch(expression, path.name.removesuffix(".gz")))}
     if not names:
         readable = pattern.replace("(?:queries|qrels)", "queries").replace("*", "SPLIT")

@@ -44,7 +44,8 @@ def packed_attention(
     scaling: factor on the products, None: width ** -0.5; sliding_window: a token attends to tokens fewer positions
     away. key and value may have fewer heads (grouped queries). Decoders attend only to earlier tokens (`is_causal`).
     """
-    q, k, v = query[0], key[0], value[0]
+    # Under autocast a decoder rotates q and k by float32 angles, and no private operator casts them back.
+    q, k, v = query[0].to(value.dtype), key[0].to(value.dtype), value[0]
     scaling = q.shape[-1] ** -0.5 if scaling is None else scaling
     options = dropout, getattr(module, "is_causal", False), sliding_window, scaling
     if q.device.type == "cpu" or not has_kernel(q.dtype, dropout, sliding_window):

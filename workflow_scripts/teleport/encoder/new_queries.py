@@ -13,7 +13,7 @@ from teleport.encoder.model import prepare
 from teleport.encoder.precision import pick_device, resolve_precision
 from teleport.encoder.pretrained import read
 from teleport.encoder.side import Side
-from teleport.encoder.tokens import around_text, load_tokenizer
+from teleport.encoder.tokens import around_text, in_case, load_tokenizer
 from teleport.settings.encoder import CheckpointSource, Encoder
 
 
@@ -38,7 +38,7 @@ def published_encoder(folder):
     prompts and maximum lengths come from its files, as if a configuration sets none of them."""
     settings = completed(Encoder(checkpoint=CheckpointSource(folder=str(folder))))
     published, encoder = read(folder, settings)
-    encoder, tokenizer = encoder.to(pick_device()), published.backend_tokenizer
+    encoder, tokenizer = encoder.to(pick_device()), in_case(published.backend_tokenizer, settings.lower_case)
     tokenizer.no_truncation()
     tokenizer.no_padding()
     before, after = around_text(tokenizer)

@@ -93,10 +93,8 @@ def load_tokenizer(folder, lower_case):
     None keeps it"""
     from tokenizers import Tokenizer
 
-    definition = json.loads((Path(folder) / "tokenizer.json").read_text(encoding="utf-8"))
-    if lower_case is not None:
-        definition["normalizer"] = with_lower_case(definition.get("normalizer"), lower_case)
-    tokenizer = Tokenizer.from_str(json.dumps(definition))
+    text = (Path(folder) / "tokenizer.json").read_text(encoding="utf-8")
+    tokenizer, definition = in_case(Tokenizer.from_str(text), lower_case), json.loads(text)
     tokenizer.no_truncation()
     tokenizer.no_padding()
     before, after = around_text(tokenizer)
@@ -106,6 +104,15 @@ def load_tokenizer(folder, lower_case):
     unk = next((found for name in filter(None, names) if (found := tokenizer.token_to_id(name)) is not None), None)
     special = {"before": before, "after": after, "sep": after[-1] if after else None, "unk": unk}
     return tokenizer, special | {"pad": config.get("pad_token_id"), "vocab_size": size}
+
+
+def in_case(tokenizer, lower_case):
+    """A tokenizer that lower-cases or not; None: by its own rule."""
+    if lower_case is None:
+        return tokenizer
+    definition = json.loads(tokenizer.to_str())
+    definition["normalizer"] = with_lower_case(definition.get("normalizer"), lower_case)
+    return type(tokenizer).from_str(json.dumps(definition))
 
 
 def around_text(tokenizer):

@@ -95,6 +95,11 @@ def check_training(settings, splits):
             f"negatives.remove is 'answers', but {missing} of {train['queries']} training queries have no answers. Add "
             "them to answers.train.jsonl, or set negatives.remove to judged."
         )
+    if settings.answers and not train.get("answers"):
+        raise Refusal(
+            "negatives.relabel looks for answers in negatives, but the training queries have none. Add them to "
+            "answers.train.jsonl, or relabel by a judge."
+        )
     for name in settings.dev_splits:
         if not splits[name].get("judgments") or splits[name].get("positives") == 0:
             raise Refusal(

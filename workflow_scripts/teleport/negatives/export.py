@@ -1,6 +1,8 @@
 """Exports a pool of negatives: every query with its passages, in the forms of `negatives.forms`."""
 
 import json
+from functools import partial
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import numpy as np
@@ -139,7 +141,8 @@ def scorer_of(negatives, num_queries):
     if job.kind == "relabel":
         return scorer_of(job.inputs["negatives"], num_queries)
     if "scores.miner" in job.inputs:
-        return PairTable.open(job, "scores.miner", num_queries)
+        table = PairTable.open(job, "scores.miner", num_queries)
+        return SimpleNamespace(score=partial(table.score, partial=True))  # it has the pairs that the draw compared
     retrievals = [job.inputs[role] for role in ("query", "lookahead") if role in job.inputs]
     for retrieval in retrievals:
         mined = Job(retrieval.manifest | {"code": ""}, root=root)

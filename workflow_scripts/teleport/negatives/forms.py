@@ -148,6 +148,8 @@ def nemo_passage(place, doc):
         return {"whole": doc}
     if not isinstance(doc, dict) or not ({"id", "text"} & doc.keys()):
         raise Refusal(f"{place}: a passage has neither id nor text. Add one of them.")
+    if not isinstance(doc.get("text"), str | None):
+        raise Refusal(f"{place}: the text {str(doc['text'])[:40]!r} of a passage is no text. Correct it.")
     names = {"docid": doc.get("id"), "whole": doc.get("text")}
     return {key: value for key, value in names.items() if value} | with_origin(doc, (), True)
 
@@ -156,7 +158,7 @@ def read_n_tuple(path):
     for place, record in placed(path):
         columns = [key for key in record if key != "score" and not key.startswith("negative")]
         negatives = [record[key] for key in record if key.startswith("negative")]
-        if len(columns) != 2 or not negatives:
+        if len(columns) != 2 or not negatives or not all(isinstance(record[column], str) for column in columns):
             raise Refusal(f"{place}: columns are {', '.join(record)}, not query, positive, negative_1, … Correct it.")
         passages = scored(place, [record[columns[1]], *negatives], record.get("score"))
         yield Mined(None, record[columns[0]], passages[:1], passages[1:], place)
@@ -186,7 +188,7 @@ def read_labeled_pair(path):
     def pairs():
         for place, record in placed(path):
             texts = [value for key, value in record.items() if key not in ("label", *ORIGIN)]
-            if len(texts) != 2 or record.get("label") not in (0, 1):
+            if len(texts) != 2 or not all(isinstance(t, str) for t in texts) or record.get("label") not in (0, 1):
                 raise Refusal(
                     f"{place}: columns are {', '.join(record)}, not query, passage, label 0 or 1. Correct it."
                 )

@@ -55,9 +55,9 @@ def analyse(trajectory, episode):
         if number == 0:
             trajectory.link(analyses["contrast"].inputs["reference"], 0, "reference")
         trajectory.link(analyses["contrast"], number)
-    train = {"split.train": plan.split("train")} if asked.negatives or asked.forgetting else {}
-    if pool and "positives" in pool.inputs:
-        train["positives"] = pool.inputs["positives"]
+    train = {"split.train": plan.split("train")} if (asked.negatives and pool) or (asked.forgetting and number) else {}
+    if (source := pool or episode.train) and "positives" in source.inputs:
+        train["positives"] = source.inputs["positives"]
     if asked.negatives and pool:
         inputs = train | {"negatives": pool, "queries": search_train(trajectory, episode)}
         stage = Stage("negatives_overlap", scoring.NegativesOverlapSettings(), inputs)

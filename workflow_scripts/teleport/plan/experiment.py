@@ -16,6 +16,7 @@ from teleport.plan.mining import SIDES, Mining
 from teleport.plan.stage import Stage, out_of_domain
 from teleport.refusal import Refusal
 from teleport.settings.experiment import Start
+from teleport.settings.registry import looks_for_answers
 from teleport.settings.scoring import CheckSettings
 from teleport.settings.search import IndexSettings, RetrieveSettings
 from teleport.settings.section import Section, value_if_set
@@ -255,6 +256,8 @@ class Elsewhere(Trajectory):
         self.pretrained, self.tokenizer, self.from_pretrained = main.pretrained, main.tokenizer, main.from_pretrained
         self.episodes, self.tokenised, self.also = [], {}, {}
         splits = needed_splits(self.evaluation.splits, (), bool(method))
+        if method and "train" not in plan.config.collection.split_names():
+            raise Refusal(f"experiments.{self.name}: also: {of} has no split 'train' to train on. Leave it out.")
         self.link_collection(splits)
         check = check_settings(self.evaluation, method).model_copy(update={"dev_splits": []})
         self.link(Stage("check", check, plan.parts(*splits)), 0)
@@ -304,6 +307,7 @@ def check_settings(evaluation, method):
         trains=bool(method),
         batch_queries=max(map(queries_of_a_batch, method), default=None),
         remove="answers" if any(episode.negatives.remove == "answers" for episode in method) else "judged",
+        answers=any(looks_for_answers(episode.negatives.relabel) for episode in method),
         dev_splits=sorted({episode.watched_by.split for episode in method if episode.watched_by}),
     )
 

@@ -167,12 +167,14 @@ class Mining:
             if unknown or POSITIVES in pairs:
                 stages[f"scores.{whose}"] = self.score(whose, settings, inputs, unknown)
             if ANCHORS in pairs:
-                if self.experiment.encoder.chunks > 1:
-                    several = f"compares vectors of passages, and encoder.chunks is {self.experiment.encoder.chunks}"
+                stage = self.score(whose, settings, inputs, list(sources), of="positives")
+                if (chunks := stage.inputs["passages"].settings.chunks) > 1:
+                    several = f"compares vectors of passages, and those of {whose} are {chunks} per passage"
                     raise Refusal(
-                        f"{self.place}: negatives.draw triangle {several}. Set it to 1, or take another draw."
+                        f"{self.place}: negatives.draw triangle {several}. Set encoder.chunks to 1 there, or take "
+                        "another draw."
                     )
-                stages[f"anchors.{whose}"] = self.score(whose, settings, inputs, list(sources), of="positives")
+                stages[f"anchors.{whose}"] = stage
         return stages
 
     def score(self, whose, settings, inputs, names=(), of="queries"):

@@ -140,7 +140,6 @@ class Approximate:
         import faiss
 
         faiss.omp_set_num_threads(threads)
-        set_parameters(index, settings)
         self.index, self.settings, self.vectors = index, settings, vectors
         self.engine = type(index).__name__
         self.device = "cuda" if self.engine.startswith("Gpu") else "cpu"

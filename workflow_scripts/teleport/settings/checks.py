@@ -14,6 +14,11 @@ def mistakes(config):
     yield from missing_keys(config)
     yield from missing_texts(config)
     yield from measures_beyond_the_depth(config)
+    for name, ablation in config.ablations.items():
+        for key, value in (("test", ablation.test), ("level", ablation.level)):
+            for split in set(value if isinstance(value, dict) else ()) - set(config.evaluation.splits):
+                splits = ", ".join(config.evaluation.splits)
+                yield ("ablations", name, key, split), f"evaluation.splits has {splits}. Name one of these."
     for name, external in config.external.items():
         for split in set(external.runs or ()) - set(config.evaluation.splits):
             splits = ", ".join(config.evaluation.splits)
@@ -81,9 +86,12 @@ def missing_texts(config):
 
 def measures_beyond_the_depth(config):
     """Yield measures that use more passages than a search for them returns."""
-    evaluation, place = config.evaluation, ("evaluation", "measures")
-    for split in evaluation.splits if config.collection.source != "judgments" else ():
-        for name, cutoff in measure_cutoffs(evaluation.measures_of(split)).items():
+    evaluation = config.evaluation
+    asked = [(("evaluation", "measures"), evaluation.measures_of(split)) for split in evaluation.splits]
+    if evaluation.contrast_split:
+        asked.append((("evaluation", "analyses", "against", "measure"), [evaluation.contrast_measure]))
+    for place, names in asked if config.collection.source != "judgments" else ():
+        for name, cutoff in measure_cutoffs(names).items():
             if cutoff > evaluation.depth:
                 problem = f"{name!r} looks at {cutoff} passages, and evaluation.depth is {evaluation.depth}"
                 yield place, f"{problem}. Set the depth to at least {cutoff}, or leave the measure out."

@@ -163,6 +163,16 @@ class Episode(Section):
                 "does not: set it to 0, or take another loss"
             )
         by_scores = [mask.kind for mask in training.masks if has_function(MASKS[mask.kind], "mask_scores")]
+        if live and by_scores:
+            raise Refusal(
+                f"training.masks: {by_scores[0]} compares scores of a batch, and negatives.live ranks a list for each "
+                "query: leave it out"
+            )
+        if training.batch_queries == training.accumulate and not (live or training.negatives_per_query):
+            raise Refusal(
+                "with training.negatives_per_query 0 a micro-batch of one query has no negative at all: lower "
+                "training.accumulate, or raise training.batch_queries or training.negatives_per_query"
+            )
         if by_scores and training.accumulate > 1 and has_function(LOSSES[loss.kind], "num_pairs"):
             raise Refusal(
                 f"training.masks: {by_scores[0]} drops pairs by score, but loss {loss.kind} is a mean over pairs and "

@@ -204,6 +204,12 @@ def judges(relabel):
     return {name: whose for name, whose in named.items() if whose is not None}
 
 
+def looks_for_answers(relabel):
+    """Whether a relabelling (`Chosen`, or None) looks for the collection's answers, and asks no judge about them."""
+    names = (relabel.kind, *RELABELLINGS[relabel.kind].scores) if relabel else ()
+    return "answers" in names and "answers" not in judges(relabel)
+
+
 def score_loads(settings):
     """{name: module} that a score stage loads, by its settings.ScoreSettings."""
     return {name: SOURCES[name].module for name in settings.sources}

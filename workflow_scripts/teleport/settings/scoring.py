@@ -51,6 +51,7 @@ class CheckSettings(Section):
     live_depth: Integer = Field(description="0 where no step searches.")
     batch_queries: Integer | None = Field(description="How many training queries the largest batch needs.")
     remove: Literal["judged", "answers"]
+    answers: bool = Field(False, exclude_if=is_false, description="Whether a relabelling looks for answers.")
     dev_splits: list[str] = Field(description="Those that trainings are watched by.")
 
 

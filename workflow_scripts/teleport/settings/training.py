@@ -177,11 +177,6 @@ class Training(Section):
                 f"batch_queries {self.batch_queries} cannot be split into {self.accumulate} equal micro-batches: "
                 "make batch_queries a multiple of accumulate"
             )
-        if self.batch_queries == self.accumulate and not self.negatives_per_query:
-            raise Refusal(
-                "with negatives_per_query 0 a micro-batch of one query has no negative at all: lower accumulate, or "
-                "raise batch_queries or negatives_per_query"
-            )
         if self.positive == "all" and self.triples:
             raise Refusal("positive: all makes a row per positive, triples a row per negative: change one of them")
         if self.positive != "all" and self.max_positives != MOST_POSITIVES:

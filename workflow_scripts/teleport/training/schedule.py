@@ -13,7 +13,13 @@ def schedule_steps(training, data):
             f"can be trained on ({data.without_negatives} are without negatives, {data.without_positives} without a "
             "positive): lower training.batch_queries, or give more queries judgments or negatives."
         )
-    return training.steps or training.epochs * data.steps_per_epoch
+    total = training.steps or training.epochs * data.steps_per_epoch
+    if training.warmup_steps and not training.cycle_steps and training.warmup_steps >= total:
+        raise Refusal(
+            f"training.warmup_steps is {training.warmup_steps}, but {training.epochs} epochs have only {total} steps: "
+            "lower it, or set training.warmup_ratio instead."
+        )
+    return total
 
 
 def end_of_segment(training, total, first):

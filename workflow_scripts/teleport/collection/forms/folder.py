@@ -35,6 +35,9 @@ class Folder(Judged):
         """(the folder of queries and judgments, the setting that names it)."""
         return Path(self.queries or self.path), "collection.queries" if self.queries else "collection.path"
 
+    def of_corpus(self):
+        return super().of_corpus().model_copy(update={"queries": None})
+
     def split_names(self):
         home, key = self.home
         return split_names(home, "(?:queries|qrels).*.tsv", key)

@@ -23,6 +23,7 @@ def labels(judged, scores, positive_score, answers):
     """Label negatives by their rank and answers. If the query has no positive, no negative is above it."""
     import numpy as np
 
-    above_N = judged.scores(scores) > judged.positive_scores(scores, positive_score)
+    scores_N = judged.scores(scores)
+    above_N = scores_N > judged.positive_scores(scores, positive_score)
     answering_N = judged.have_answers() if answers is None else judged.scores(answers) >= np.float32(0.5)
-    return np.where(above_N, POSITIVE, np.where(answering_N, DROPPED, KEPT))
+    return np.where(above_N, POSITIVE, np.where(answering_N & ~np.isnan(scores_N), DROPPED, KEPT))
