@@ -2,10 +2,10 @@
 
     PYTHONPATH=tests python bench/answers.py data/openqa-wiki/corpus.tsv.gz NQ-open.dev.jsonl
 
-Every question gets the best 100 passages of BM25 and is matched against them: by the library, all questions at once,
-and by both, a sample of the questions; the plain implementation tokenises each passage once as well. Both must agree.
-With --copies of the corpus, among which what is retrieved is spread, all is asked as many times, and one process is
-compared with --threads of them, by the wall clock.
+Every question is matched against BM25's best 100 passages. The library matches all questions at once, and both match a
+sample of them; the plain implementation also tokenises each passage once. Both must agree. With --copies, corpus and
+questions are repeated that many times, the retrieved passages are spread over the copies, and one process is compared
+with --threads of them, by the wall clock.
 """
 
 import gzip
@@ -52,7 +52,7 @@ def plain(texts, ids_QK, answers_Q):
 
 
 def by_processes(texts, ids_QK, answers_Q, copies, threads, folder):
-    """{figure: number} of looking through `copies` of a corpus by one process and by several."""
+    """{figure: number} of matching answers in `copies` of a corpus, by one process and by several."""
     corpus = folder / "copies.parquet"
     pq.write_table(pa.table({"text": pa.array(texts * copies)}), corpus, row_group_size=65536)
     ids_QK = np.tile(ids_QK, (copies, 1))

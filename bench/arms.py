@@ -3,12 +3,12 @@
     python bench/arms.py [--collections cloud docstrings] [--start layers-2] [--arms mined random …] [--cores 2]
                          [--forecast] [--here] [--draws]
 
-For each collection: the rate of the warm-up, then that of every arm, by dev with a seed that the table has not; a rate
-at the edge of those tried is no choice, so the grid is widened for that arm until its best one is inside. Then all
-seeds. Each part is a call of Snakemake, and what is finished is not made again: the same command goes on after a kill,
-and a command with more --arms adds them to the table.
---forecast says the hours of all parts and runs nothing. --here runs the stages without Snakemake, one on each core (on
-a GPU, all cores share it). --draws runs config/draws.yaml on these collections instead, whose rates are chosen.
+For each collection it chooses the rate of the warm-up, then of every arm, by dev with a seed that is not in the table.
+If an arm's best rate is at the edge of the grid, the grid is widened for that arm until it is inside. Then all seeds
+run. Each part is a call of Snakemake, and finished stages do not run again: the same command continues after a kill,
+and a command with more --arms adds them to the table. --forecast prints the hours of all parts and runs nothing. --here
+runs the stages without Snakemake, one on each core (on a GPU, all cores share it). --draws runs config/draws.yaml on
+these collections instead, with the rates in its files.
 """
 
 import argparse
@@ -36,7 +36,7 @@ GRID = (2e-6, 6e-6, 2e-5, 6e-5, 2e-4, 6e-4, 2e-3, 6e-3, 2e-2, 6e-2)
 FIRST_RATES = {"layers-2": GRID[2:5], "whole": GRID[2:5], "words": GRID[5:8]}
 GRID_SEED = 100
 TABLE, WARM_UP, BASELINE = "arms", "warm-up", "same-passages"
-# The pilot shows the whole way in minutes: everything shorter, one seed, which may be the grid's as it has one rate.
+# The pilot runs everything in minutes: all is shorter, and its one seed may be the grid's, as it has one rate.
 PILOT = {
     "seeds": [GRID_SEED],
     "mining": {"depth": 50},
@@ -83,7 +83,8 @@ def files(collection, start):
 
 
 def part(name, base, overrides, arms=None):
-    """The files of a part, a list of one: what the files `base` say and `overrides` (dict); of all arms or of some."""
+    """Write the configuration of a part, the files `base` with `overrides` (dict), of all arms or of some; returns its
+    files, a list of one."""
     path, raw = PARTS / f"{name}.yaml", merged_files(base)
     update_config(raw, overrides | {"name": name})
     if arms:
@@ -118,13 +119,13 @@ def with_rates(rates):
 
 
 def last_training(plan, arm):
-    """The train stage after which an arm, under the first seed, ends."""
+    """The last train stage of an arm under the first seed."""
     return plan.trajectories[arm][0].trains[-1]
 
 
 def edge(scores):
-    """The next rate that an arm has to try because its best one, the lowest of equals, is the first or the last of
-    those tried; None where it is inside, or the grid has no further one. scores: {rate: dev score}"""
+    """The next rate that an arm has to try if its best one, the lowest of equals, is the first or the last of those
+    tried; None if it is inside, or the grid has no further one. scores: {rate: dev score}"""
     best = min(scores, key=lambda rate: (-scores[rate], rate))
     wanted = {min(scores): -1, max(scores): 1}.get(best)
     place = GRID.index(best) + (wanted or 0)
@@ -132,7 +133,8 @@ def edge(scores):
 
 
 def choose(name, base, arms, rates, run_parts):
-    """{arm: {rate: dev score}} of all rates that were tried, starting with `rates`; each arm is widened by itself."""
+    """{arm: {rate: dev score}} of all rates that were tried, starting with `rates`; each arm's grid is widened
+    separately."""
     scores, asked = {arm: {} for arm in arms}, {rate: list(arms) for rate in rates}
     while asked:
         parts, trainings = [], {}
@@ -158,7 +160,7 @@ def best(scores):
 
 
 def run(name, base, rates, run_parts, arms=None):
-    """All parts of a collection and a start; results/arms/NAME.json then says which files its table has."""
+    """Run all parts of a collection and a start; results/arms/NAME.json then names the files of its table."""
     base = part(name, base, {}, arms)
     scores = choose(f"{name}-warm-up", base, [WARM_UP], rates, run_parts)
     warm = part(f"{name}-warmed", base, with_rates(best(scores)))
@@ -171,7 +173,7 @@ def run(name, base, rates, run_parts, arms=None):
 
 
 def run_draws(collection, run_parts):
-    """The draws of a collection, as `run` does it."""
+    """Run the draws of a collection, as `run` does the arms."""
     files = part(f"draws-{collection}", [str(CONFIG.parent / f"{name}.yaml") for name in DRAWS[collection]], {})
     write_json(PARTS / f"draws-{collection}.json", {"files": files, "grid": {}})
     run_parts([(files, evaluations(plan_of(files)))])
@@ -185,7 +187,7 @@ def evaluations(plan):
 
 def snakemake(cores):
     """A function of [(files, stages)] that makes the stages of each part by a call of Snakemake, and ends this process
-    where that failed."""
+    if one fails."""
 
     def run_parts(parts):
         for files, stages in parts:
@@ -199,7 +201,7 @@ def snakemake(cores):
 
 
 def here(cores):
-    """A function of [(files, stages)] that makes the stages of all parts by so many processes, without Snakemake."""
+    """A function of [(files, stages)] that makes the stages of all parts in `cores` processes, without Snakemake."""
 
     def run_parts(parts):
         stages = [stage for _, stages in parts for stage in stages]
@@ -209,7 +211,7 @@ def here(cores):
 
 
 def forecast(name, base, rates, arms=None):
-    """Print the hours of the parts of a collection and a start, one stage after another, of what is not finished."""
+    """Print the hours of the unfinished stages of a collection and a start, one after another; returns their sum."""
     from commands.forecast.forecast import Forecast
     from commands.forecast.hardware import read_hardware
 

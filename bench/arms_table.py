@@ -30,7 +30,7 @@ NAME, SPLIT = "arms", "test"
 SCORES, PAGE = DATA / f"{NAME}.parquet", DATA / f"{NAME}.md"
 CONTRASTS = yaml.safe_load((REPOSITORY / "bench/contrasts.yaml").read_text())
 MEASURE, RECALL, LEVEL = CONTRASTS["measure"], "R@100", CONTRASTS["level"]
-BASELINES = {"arms": (BASELINE, "(a)"), "draws": ("uniform", "Uniform")}  # of a table: the row, and its short name
+BASELINES = {"arms": (BASELINE, "(a)"), "draws": ("uniform", "Uniform")}  # {table: (the row, its short name)}
 LIVE = ("passages", "index")  # what a training that searches at every step needs beforehand
 COLUMNS = ["rate", MEASURE, RECALL, "less {}", "pairs read", "passages read", "mining, s", "training, s"]
 AXES = {"pairs": "Labelled pairs read", "passages": "Passages read", "seconds": "Seconds, mining included"}
@@ -105,7 +105,7 @@ def of_part(plan, part):
 
 
 def choice_of(name, plan, part):
-    """What the choice of rates alone says of the arms: {"choice": [{label, grid}], …} (JSON)."""
+    """The part of arms of which only the rates are chosen: {"choice": [{label, grid}], …} (JSON)."""
     grids = [plan_of([str(path)]) for path in sorted(PARTS.glob(f"{name}-*rate-*.yaml"))]
     made = made_by(needed(last_training(grid, arm) for grid in grids for arm in grid.trajectories), seeds=[GRID_SEED])
     choice = [{"label": plan.experiments[arm].label, "grid": sorted(part["grid"][arm])} for arm in arms_of(plan)]
@@ -113,8 +113,8 @@ def choice_of(name, plan, part):
 
 
 def work(trajectory, stages):
-    """The points of an arm's dev curve under one seed, the last one its end: pairs and passages read until then, and
-    seconds of mining and of training, as if the arm ran alone (list of dict)."""
+    """The points of an arm's dev curve under one seed, up to its end (list of dict): pairs and passages read so far,
+    and seconds of mining and training, as if the arm ran alone."""
     points, done, seen = [], dict.fromkeys(("pairs", "passages", "mining", "training"), 0.0), set()
     for train in trajectory.trains:
         facts, training = stages.facts(train.name), train.settings.training
@@ -211,9 +211,8 @@ def choice_text(name, part):
 
 
 def contrasts(table, scores):
-    """[(contrast (dict), `Comparison`, Holm's p)] of a part, of the contrasts of its table whose arms have run; scores:
-    {(row, measure): `Scores`}. Holm's correction is over all contrasts, as if one that has not run had the largest
-    p."""
+    """[(contrast (dict), `Comparison`, Holm's p)] of the contrasts of a table whose arms have run; scores: {(row,
+    measure): `Scores`}. Holm's correction is over all contrasts; one that has not run counts with p = 1."""
     fixed = CONTRASTS["contrasts"][table]
     asked = [each for each in fixed if {(each["ours"], MEASURE), (each["theirs"], MEASURE)} <= scores.keys()]
     found = [compare(scores[each["ours"], MEASURE], scores[each["theirs"], MEASURE]) for each in asked]
@@ -236,8 +235,8 @@ def contrasts_text(name, table, scores):
 
 
 def smallest_text(base):
-    """Return the text of what contrasts with the `Scores` of a baseline could find at all: by simulation, for the
-    number of queries nearest to its own."""
+    """Return a text on the smallest differences that contrasts with a baseline (`Scores`) can find: by simulation, for
+    the number of queries nearest to its own."""
     queries = len(base.values_QR)
     of_size = min(CONTRASTS["smallest"], key=lambda each: abs(np.log(each["queries"] / queries)))["queries"]
     cells = [each for each in CONTRASTS["smallest"] if each["queries"] == of_size]

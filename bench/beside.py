@@ -2,11 +2,11 @@
 
     python bench/beside.py config/mine.yaml [MORE.yaml …] [--steps 100] [--seeds 5] [--queries 32]
 
-The configuration's corpus, splits and start must be made: `snakemake --cores all --configfile config/mine.yaml --until
-split pretrained`. Batches have no negatives but the passages of other queries: the losses are `softmax` here and
-MultipleNegativesRankingLoss there. Steps of both take turns, so their seconds can be compared. Prints, by nDCG@10 of
-test and by the losses, how far apart the two are, with p over queries and seeds (dropout is drawn by each itself), and
-how far its evaluator is from ours on the same vectors.
+The configuration's corpus, splits and start must be finished: `snakemake --cores all --configfile config/mine.yaml
+--until split pretrained`. The only negatives are the passages of the batch's other queries: the losses are `softmax`
+here and MultipleNegativesRankingLoss there. Steps of both take turns, so their seconds can be compared. Prints how far
+apart the two are in nDCG@10 of test, with p over queries and seeds, and in their losses (each draws its own dropout),
+and how far its evaluator is from ours on the same vectors.
 """
 
 import sys
@@ -44,13 +44,13 @@ from teleport.training.optimizers import make_optimizer
 from teleport.training.step import learning_rate
 
 MEASURE, DEPTH, BUDGET, RATE = "nDCG@10", 1000, 16384, 2e-5
-CUTOFF, TIE = 10, 1e-6  # of the measure; scores that are not further apart are equal
+CUTOFF, TIE = 10, 1e-6  # of the measure; scores at most this far apart count as equal
 
 
 class World(NamedTuple):
-    """A start and what it is trained on. checkpoint: a folder of sentence-transformers' form; passages, train, test:
-    texts with prefixes (lists); lengths: most tokens of queries and of passages; positives: `Ragged` of train;
-    judgments: `Judgments` of test, those of a positive grade, as 1; scale: of the loss"""
+    """The checkpoint that training starts from, and its data. checkpoint: a folder of sentence-transformers' form;
+    passages, train, test: texts with prefixes (lists); lengths: most tokens of queries and of passages; positives:
+    `Ragged` of train; judgments: `Judgments` of test with a positive grade, as grade 1; scale: of the loss"""
 
     checkpoint: Path
     lower_case: bool | None
@@ -64,7 +64,7 @@ class World(NamedTuple):
 
 
 def world_of(plan, test):
-    """The `World` of a plan's first experiment. Raises Refusal where its stages are not made."""
+    """The `World` of a plan's first experiment. Raises Refusal if its stages are not finished."""
     trajectory = next(iter(plan.trajectories.values()))[0]
     encoder, splits = trajectory.experiment.encoder, {name: plan.split(name) for name in ("train", test)}
     for stage in (plan.corpus, *splits.values(), trajectory.pretrained):
@@ -166,7 +166,7 @@ class Theirs:
 
 
 def scores_of(world, vectors):
-    """nDCG@10 of each test query, float64, of exact search."""
+    """nDCG@10 of each test query, float64, by exact search."""
     queries_QD, passages_PD = vectors
     scores_QP = np.asarray(queries_QD, np.float64) @ np.asarray(passages_PD, np.float64).T
     ranked_QK = np.argsort(-scores_QP, axis=1, kind="stable")[:, :DEPTH].astype(np.int32)
@@ -174,15 +174,15 @@ def scores_of(world, vectors):
 
 
 def without_ties(vectors):
-    """The rows of the test queries whose first passages have different scores: each evaluator orders equal ones in its
-    own way. Passages that begin alike are equal where they are cut."""
+    """The rows of the test queries whose first passages all have different scores, because each evaluator orders ties
+    in its own way. Passages that begin alike tie if they are truncated."""
     queries_QD, passages_PD = (np.asarray(each, np.float64) for each in vectors)
     first_QK = -np.sort(-(queries_QD @ passages_PD.T), axis=1)[:, : CUTOFF + 1]
     return np.flatnonzero((first_QK[:, :-1] - first_QK[:, 1:]).min(axis=1) > TIE)
 
 
 def its_score(world, vectors, queries):
-    """The mean nDCG@10 of some test queries (rows) by the evaluator of sentence-transformers, of the same vectors."""
+    """The mean nDCG@10 of some test queries (rows) by the evaluator of sentence-transformers, from the same vectors."""
     from sentence_transformers.sentence_transformer.evaluation import InformationRetrievalEvaluator
     from sentence_transformers.util import dot_score
 
@@ -211,9 +211,9 @@ def its_score(world, vectors, queries):
 
 
 def side_by_side(world, training, seeds):
-    """[(scores here [Q], scores there [Q])] by seed, the losses [seeds, steps, 2], the seconds of every step [seeds,
-    steps, 2], and how far the evaluator there is from ours on the vectors of each, at most, for the queries without
-    ties; and the share of the others. Steps take turns."""
+    """(scores [seeds, 2, Q], losses [seeds, steps, 2], seconds of every step [seeds, steps, 2], the largest difference
+    between the evaluator there and ours for queries without ties, the share of queries with ties), here before there.
+    Steps take turns."""
     scores, losses, seconds, apart, tied = [], [], [], 0.0, []
     for seed in seeds:
         ours = Ours(world, training, seed)

@@ -2,12 +2,12 @@
 
     python bench/bm25.py [--passages 60000] [--queries 500] [--depth 200] [--rounds 3]
 
-Passages are stop words and then words of the embedded collection by Zipf's law, as in English the most frequent words
-are stop words; they are as long as MS MARCO's (56 words on average). A query is six words that follow each other in
-one. --frequent draws words of the embedded collection alone, so that some are in most passages. The stage builds the
-index in a process of its own, whose memory is measured. bm25s's `retrieve` leaves ties to chance. tantivy is measured
-where it is installed (`pip install tantivy`): k1 and b are fixed there and lengths rounded, so its scores are others.
-Times are those of this process, which a busy machine disturbs least.
+The words of passages follow Zipf's law. Stop words are the most frequent, as in English; then come words of the
+embedded collection. Passages are as long as MS MARCO's (56 words on average). A query is six consecutive words of one.
+--frequent leaves out the stop words, so that some words are in most passages. The stage builds the index in a process
+of its own, whose memory is measured. bm25s's `retrieve` leaves ties to chance. tantivy is measured if it is installed
+(`pip install tantivy`); its k1 and b are fixed and its lengths rounded, so its scores differ. Times are processor times
+of this process, which a busy machine disturbs least.
 """
 
 import json
@@ -39,7 +39,7 @@ from teleport.search.lexical_index import tokenizer
 from teleport.settings.search import Bm25Settings, LexicalIndexSettings
 
 PACKAGES = ("numpy", "networkx")  # of the embedded collection
-VOCABULARY, HALF = 300_000, 5  # words; letters of those that make a rare one, so that a text is as long as a real one
+VOCABULARY, HALF = 300_000, 5  # words; most letters of each half of a rare one, for texts as long as real ones
 MEAN_WORDS, QUERY_WORDS = 56, 6
 KEY = "0" * 12
 SETTINGS = LexicalIndexSettings(title="none")
@@ -57,7 +57,7 @@ def vocabulary(first):
 
 
 def write_collection(folder, passages, queries, first=STOPWORDS_EN):
-    """A finished stage `corpus` below results/stages of `folder`; returns the texts of some queries."""
+    """Write a finished stage `corpus` below results/stages of `folder`; returns the texts of some queries."""
     words, rng = Words(vocabulary(first), seed=4), np.random.default_rng(4)
     stage, asked = folder / "results/stages/corpus" / KEY, []
     stage.mkdir(parents=True)
@@ -111,7 +111,7 @@ def shared_of(job, depth):
 
 
 def search_all(shared, queries):
-    """The stage's search of queries, a task after the other."""
+    """The stage's search of queries, one task after another."""
     return [search(shared, queries[first : first + TASK_QUERIES]) for first in range(0, len(queries), TASK_QUERIES)]
 
 
@@ -135,7 +135,7 @@ def tantivy_index(folder, terms, queries):
 
 
 def compare(job, queries, arguments):
-    """({variant: seconds}, figures) of every engine on the same queries."""
+    """({variant: function that searches}, figures) of the stage and bm25s on the same queries."""
     shared = shared_of(job, arguments.depth)
     peer, some = open_index(*shared[:2]), [query for query in queries[: arguments.queries] if query]
     peer.unique_token_ids_set = range(len(peer.scores["indptr"]) - 1)

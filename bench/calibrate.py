@@ -2,13 +2,13 @@
 
     python bench/calibrate.py [--scale 1] [--bert-base] [--checkpoint FOLDER] [--tokens 76]
 
-Runs the stages themselves on random texts with the embedded checkpoint, in a temporary folder, and divides the work
-that the `costs.py` of each room counts for them by the time they took; products, the disk and the start of a process
-are timed alone. Rates that nothing here gives are those of the first line of config/hardware.yaml. --bert-base takes
-that architecture, and steps of 31 negatives a query, as in the paper: arithmetic goes faster in larger matrices, most
-of all on a GPU. --checkpoint takes another one in its place. --tokens is the mean length of a passage, which is MS
-MARCO's unless said. --scale multiplies the texts and steps: on a GPU more of them (the default there is 20) let the
-arithmetic outweigh the start of its kernels.
+Runs the stages themselves on random texts with the embedded checkpoint, in a temporary folder. A rate is the work that
+a package's `costs.py` counts for a stage, divided by the time it took. Products, the disk and the start of a process
+are timed alone. Rates that are not measured here come from the first line of config/hardware.yaml. --bert-base takes
+that architecture, and steps of 31 negatives a query, as in the paper: arithmetic is faster in larger matrices, most of
+all on a GPU. --checkpoint takes another encoder instead. --tokens is the mean length of a passage, by default MS
+MARCO's. --scale multiplies the texts and steps: on a GPU the default is 20, so that the arithmetic outweighs the launch
+of kernels.
 """
 
 import argparse
@@ -42,15 +42,15 @@ from teleport.running.run import run
 from teleport.settings.read import load
 from teleport.settings.yaml_mapping import read_mapping
 
-# The rate that the time of a stage gives.
+# The rate that the time of each kind of stage measures.
 RATES = {"corpus": "texts", "tokens": "tokens", "lexical_index": "bm25_tokens", "bm25": "bm25_scores"}
 RATES |= {"encode": "encode_flop", "train": "train_flop", "evaluate": "rows"}
 COMPUTING = {"encode": "encode_seconds", "train": "train_seconds"}  # facts: without loading, which is a rate of its own
 PASSAGES, TRAIN, TEST, STEPS, DEPTH = 600, 100, 100, 4, 500
 DIM, ROUNDS = 768, 3  # of the products that are timed alone; how often
 MOST_TOKENS = 512  # that an encoder takes
-# The least seconds of encoding and of training, since the first batches prepare what all others take; and how many
-# times the texts, or steps, it may take.
+# The least seconds of encoding and of training, because the first batches set up what all others use; and how many
+# times as many texts or steps may be used to reach them.
 LEAST_SECONDS, MOST_TIMES = 5.0, 50
 
 
@@ -86,10 +86,10 @@ def write_collection(folder, scale, mean):
 
 
 def run_stages(plan, threads):
-    """Run the stages up to the first training; returns {kind: (Stage, seconds)} of the last stage of each kind, of
-    texts that of passages.
+    """Run the stages up to the first training; returns {kind: (Stage, seconds)} of the last stage of each kind, and of
+    the passages' stage if a kind reads texts.
 
-    All but those that are dear on a CPU run twice, so that the time of loading libraries is not in it.
+    Stages run twice, so that the time of loading libraries is not counted, except those that are slow on a CPU.
     """
     done, seconds, passages, on_cpu = set(), {}, {}, pick_device().type == "cpu"
     for stage in plan.stages.values():
@@ -108,8 +108,8 @@ def run_stages(plan, threads):
 
 
 def stage_rates(scale, checkpoint, tokens, threads):
-    """{rate: amount per second} of the stages that give one: where they compute for less than LEAST_SECONDS, as with a
-    small encoder or on a GPU, those of a second run, of more texts and steps."""
+    """{rate: amount per second} of the stages that measure one. If encoding or training takes less than LEAST_SECONDS,
+    as with a small encoder or on a GPU, the rates are those of a second run with more texts and steps."""
     times, rates = dict.fromkeys(COMPUTING, 1), {}
     for number in range(2):
         folder = f"collection-{number}"
@@ -144,7 +144,8 @@ def timed(function):
 
 
 def product_rates():
-    """FLOP/s of inner products with selection of the best, where stages search, and of products on the processor."""
+    """FLOP/s of inner products with the selection of the best, on the device that stages search on and on the
+    processor."""
     device = pick_device()
 
     def rate(device, dtype, lines, passages):
@@ -165,7 +166,7 @@ def product_rates():
 
 
 def disk_rate(folder):
-    """Bytes/s written, brought to the disk and hashed."""
+    """Bytes/s of a file that is written, synced to the disk and hashed."""
     block, path = os.urandom(2**26), folder / "block"
 
     def write():
@@ -178,7 +179,7 @@ def disk_rate(folder):
 
 
 def process_seconds():
-    """Seconds of a process with the library, and of one that loads torch besides."""
+    """Seconds to start a process with the library, and further seconds to load torch and transformers."""
 
     def start(code):
         return timed(lambda: subprocess.run([sys.executable, "-c", code], check=True))
@@ -188,7 +189,7 @@ def process_seconds():
 
 
 def taken_over(rates):
-    """{rate: amount} of what a complete line needs and was not measured."""
+    """{rate: amount} that a complete line needs and was not measured, from the first line of config/hardware.yaml."""
     first = read_hardware(next(iter(read_mapping(LINES))))[1]
     needed = [name for name, field in Hardware.model_fields.items() if field.is_required() and name != "source"]
     return {name: getattr(first, name) for name in needed if name not in rates}

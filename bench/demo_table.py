@@ -1,4 +1,4 @@
-"""The table of README: what `make demo` has finished (results.py)."""
+"""README's table, from the finished stages of `make demo` (results.py)."""
 
 from results import made_by, made_text, markdown, number
 from rounds import REPOSITORY
@@ -56,6 +56,6 @@ def section(data):
 
 
 def cell(mean, mark, best):
-    """A mean over queries as text, bold where it is the best of its column, with its mark."""
+    """A mean over queries as text, bold if it is the best of its column, with its mark."""
     text = number(mean)
     return (f"**{text}**" if round(mean, 3) == best else text) + mark

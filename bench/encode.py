@@ -1,14 +1,14 @@
-"""Passages per second: the stage `encode` against what else a user could take, in the same number format.
+"""Passages per second: the stage `encode` against other ways to encode, in the same number format.
 
     python bench/encode.py [--passages 256] [--checkpoint FOLDER | --bert-base] [--corpus corpus.tsv.gz]
     taskset -c 0 python bench/encode.py --threads 1    # on one core
 
 Peers, in fp32 and in bf16, all with texts sorted by length: plain torch (transformers' model, which the tests compare
-with, on padded batches from the token map), sentence-transformers, and OpenVINO where it is installed (`pip install
+with, on padded batches from the token map), sentence-transformers, and OpenVINO if it is installed (`pip install
 openvino`). The last two tokenise as they go; the stage reads the token map, which `tokens` made once for all episodes.
-How much bfloat16 can give is bounded by the matrix products of the machine, so their rates are measured too, and which
-share of them each variant makes of real tokens. With --corpus the agreement of the vectors is measured on its first
-passages instead of random words.
+The machine's matrix products bound the gain of bfloat16, so their rates are measured too, and the share of them that
+each variant reaches on real tokens. With --corpus the agreement of the vectors is measured on its first passages
+instead of random words.
 """
 
 import copy
@@ -36,7 +36,7 @@ from teleport.encoder.tokens import load_tokenizer
 PLAIN, SENTENCE_TRANSFORMERS = "plain torch, sorted by length", "sentence-transformers, sorted by length"
 OPENVINO = "OpenVINO, sorted by length"
 BATCH = 32
-COMPARED = 1000  # passages whose nearest others are looked for
+COMPARED = 1000  # passages whose nearest neighbours are compared
 
 
 def plain_encode(world, device, dtype=torch.float32):
@@ -148,7 +148,7 @@ def agreement(world, folder, device, corpus, count, variants):
 
 
 def peers_of(world, device, arguments):
-    """{name: function} of what else encodes the passages; without sentence-transformers, what is installed."""
+    """{name: function} of the peers that are installed; {} with --alone."""
     if arguments.alone:
         return {}
     with_bf16, found = resolve_precision("auto", device) is not None, {}

@@ -2,8 +2,9 @@
 
     python bench/forgetting.py    writes docs/measured/forgetting.json, .md and .png
 
-A contrast is the mean of the differences that two arms have with the same seeds; its p is two-sided, by all changes of
-their signs. A table keeps what docs/measured has of it until each of its arms has as many seeds here (results.py).
+A contrast is the mean of the differences that two arms have with the same seeds; its p is two-sided, over all changes
+of their signs. A table keeps its data of docs/measured until each of its arms has as many finished seeds here
+(results.py).
 """
 
 import argparse
@@ -44,12 +45,12 @@ def of_arm(trajectories):
 def contrast(ours, theirs):
     """(seeds, mean difference, standard deviation, p) of two arms ({seed: value}), over the seeds that both have.
 
-    Of fewer than two seeds p and the deviation are NaN.
+    With fewer than two seeds, p and the deviation are NaN.
     """
     differences = (ours - theirs).dropna()
     if len(differences) < 2:
         return len(differences), differences.mean(), np.nan, np.nan
-    p = paired_p_value(differences, np.zeros(len(differences)), 2**20, 0)  # more than the changes of 20 signs: all
+    p = paired_p_value(differences, np.zeros(len(differences)), 2**20, 0)  # enough for all changes of 20 signs
     return len(differences), differences.mean(), differences.std(), p
 
 

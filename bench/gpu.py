@@ -1,12 +1,12 @@
-"""One script for a GPU machine that is lent for minutes: ours and every peer in one process, a line of JSON at once.
+"""For a GPU machine that is lent for minutes: ours and every peer in one process, each figure at once a line of JSON.
 
     python bench/gpu.py OUT [--small] [SECTION ...]      # tests ceilings search step-8 encode step-1 cached live
 
-OUT: the folder of what it writes (lines.jsonl, tests.txt). It needs torch, transformers and what README's page on GPUs
-lists, no network and no Snakemake; weights are drawn, so no figure is one of accuracy. A section that fails leaves its
-error as a line, and the next one follows. Predictions of bench/gpu_predictions.yaml stand beside what was measured.
---small: sizes at which it runs on a processor in two minutes, to see that it works. How negatives compare is a script
-of its own, which runs on such a machine too: python bench/arms.py --start whole --here.
+OUT: the folder for lines.jsonl and tests.txt. It needs torch, transformers and what docs/gpu.md installs, but no
+network and no Snakemake. Weights are random, so no figure is one of accuracy. A section that fails writes its error as
+a line, and the next one follows. Predictions of bench/gpu_predictions.yaml are in the same lines. --small: sizes that
+run on a processor in two minutes, to see that it works. Another script compares negatives on such a machine: python
+bench/arms.py --start whole --here.
 """
 
 import argparse
@@ -66,7 +66,7 @@ class Lines:
             file.write(json.dumps(line) + "\n")
 
     def attempt(self, name, function):
-        """Call it; an error becomes a line."""
+        """Call `function`; an error becomes a line."""
         try:
             function()
         except Exception as error:  # whatever it is, the next section is worth its time
@@ -89,7 +89,7 @@ def seconds(run, rounds=3):
 
 
 def tests(lines, small, folder, out):
-    """The tests that need a CUDA device, by six processes; the time of all of them is bounded."""
+    """Run the tests that need a CUDA device in six processes, for at most TEST_SECONDS in all."""
     os.chdir(REPOSITORY)
     command = [sys.executable, "-m", "pytest", "-m", "gpu", "-p", "xdist.plugin", "-n", "6", "--dist", "loadfile"]
     command += ["-p", "no:cacheprovider", "--tb=short", "-v", "-rfE", "--continue-on-collection-errors"]
@@ -103,7 +103,7 @@ def tests(lines, small, folder, out):
 
 
 def ceilings(lines, small, folder, out):
-    """Products of BERT's shapes and a copy: what rates are shares of."""
+    """The rates of products of BERT's shapes and of a copy, which bound all other rates."""
     shapes = [(64, 64, 64)] if small else [(8192, 8192, 8192), (65536, 3072, 768), (17888, 768, 768)]
     for m, n, k in shapes:
         a, b = (torch.randn(rows, k, device=DEVICE, dtype=BF16) for rows in (m, n))
@@ -115,7 +115,7 @@ def ceilings(lines, small, folder, out):
 
 
 def world_of(folder, small, passages):
-    """`Texts` and a drawn BERT-base, or the embedded checkpoint's form where it is small."""
+    """`Texts` with a random BERT-base, or with the embedded checkpoint if `small`."""
     asked = SimpleNamespace(
         checkpoint=str(texts.folder_in_package(texts.PACKAGE)), bert_base=not small, pooling="cls", layers=12
     )
@@ -174,8 +174,8 @@ def encode(lines, small, folder, out):
 
 def peer_step(world, data, autocast, chunk=None):
     """A step as a user writes it: padded to the longest, autocast, sdpa, clipping, fused AdamW. chunk: with gradient
-    caching of so many texts at a time, as sentence-transformers' cached losses; dropout is drawn again, not repeated,
-    which is no slower"""
+    caching, this many texts at a time, as sentence-transformers' cached losses do; dropout is drawn again, not
+    repeated, which is no slower"""
     model = copy.deepcopy(world.reference).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=bench_train.RATE, fused=True)
 
@@ -215,8 +215,8 @@ def peer_step(world, data, autocast, chunk=None):
 
 
 def step_of(queries, count=40, chunk=None, **changes):
-    """The section of `count` steps with so many queries of 1 + 31 passages. chunk: of the peer's gradient caching;
-    changes: of the settings of the training"""
+    """The section that times `count` steps of `queries` queries with 1 + 31 passages each. chunk: texts at a time of
+    the peer's gradient caching; changes: to the settings of the training"""
 
     def section(lines, small, folder, out):
         world = world_of(folder, small, 64 if small else 4096)
@@ -231,7 +231,7 @@ def step_of(queries, count=40, chunk=None, **changes):
                     bench_train.make_trainer(world, data, DEVICE, *options, **changes),
                     time.perf_counter(),
                 )
-                bench_train.back_to_back(trainer, steps)  # whatever has to be compiled and captured
+                bench_train.back_to_back(trainer, steps)  # compiles and captures graphs
                 first = time.perf_counter() - started
                 if CUDA:
                     torch.cuda.reset_peak_memory_stats()
@@ -264,8 +264,8 @@ def peak_gb():
 
 
 def live(lines, small, folder, out):
-    """What 32 queries of a live step pay for their search of MS MARCO's passages, beside their encoding, and the peer's
-    search, which is not exact."""
+    """The time of a live step's search of MS MARCO's passages for 32 queries, beside that of encoding them and of the
+    peer's search, which is not exact."""
     passages, queries, threads = 3000 if small else MARCO["passages"], 32, threads_of(small)
     world = world_of(folder, small, 1)
     encoder = world.encoder.train()
@@ -292,7 +292,7 @@ def live(lines, small, folder, out):
 
 
 def product_and_topk(kept_PD, queries_QD, depth, block):
-    """The peer of a search: a product and torch.topk, block by block, lists joined."""
+    """The peer of a search: a product and torch.topk, block by block, with the lists merged."""
     best = None
     for first in range(0, len(kept_PD), block):
         scores, ids = (queries_QD @ kept_PD[first : first + block].T).topk(depth, 1)
@@ -356,7 +356,7 @@ def main(arguments=None):
     name = torch.cuda.get_device_name(0) if CUDA else "no GPU"
     lines.say("machine", device=name, torch=torch.__version__, cores=os.cpu_count())
     for section in [each for each in SECTIONS if each in (asked.sections or SECTIONS)]:
-        shared = Path("/dev/shm")  # vectors of 27 GB lie in memory
+        shared = Path("/dev/shm")  # vectors of 27 GB stay in memory
         with TemporaryDirectory(dir=shared if CUDA and shared.is_dir() else None) as folder:
             lines.attempt(section, lambda folder=folder, section=section: functions[section](
                 lines, asked.small, folder, asked.out))  # fmt: skip

@@ -1,4 +1,4 @@
-"""Stages without Snakemake: one after another in this process, or in some processes that import once for all."""
+"""Stages without Snakemake: one after another in this process, or in several processes that import libraries once."""
 
 import gc
 import sys
@@ -9,7 +9,7 @@ from teleport.running.artefact import is_finished
 
 
 def needed(stages):
-    """The given stages and all that they read, each once, what is read first ({name: Stage})."""
+    """The given stages and all stages that they read, inputs first ({name: Stage})."""
     found = {}
     for stage in stages:
         found |= needed(read for read in stage.inputs.values() if read.name not in found) | {stage.name: stage}
@@ -17,10 +17,10 @@ def needed(stages):
 
 
 def make(stages, failed=None):
-    """Make stages, and what they need, that are not finished.
+    """Make stages, and the stages that they need, if they are not finished.
 
-    failed: a dict that takes {name of a stage: its error}, and the stages that do not read it go on; None: the first
-    error ends it
+    failed: a dict for {name of a stage: its error}; stages that do not read a failed one still run. None: the first
+    error is raised
     """
     from commands.edited import code_of
     from teleport.running.code import digests_of_all
@@ -42,8 +42,8 @@ def make(stages, failed=None):
 
 
 def make_together(stages, processes):
-    """Make stages, and what they need, by so many processes of one thread. First come the stages from which the longest
-    way leads to a last one."""
+    """Make stages, and the stages that they need, in `processes` processes of one thread each. Stages that begin the
+    longest chains come first."""
     from commands.edited import code_of
     from teleport.running.code import digests_of_all
 
@@ -60,7 +60,7 @@ def make_together(stages, processes):
                 running[pool.submit(make_one, stage.spec() | {"code": code_of(stage, code)})] = name
             for ended in wait(running, return_when=FIRST_COMPLETED).done:
                 name = running.pop(ended)
-                if error := ended.exception():  # said at once: the pool ends when its other stages have
+                if error := ended.exception():  # printed at once: the pool ends after its other stages
                     print(f"{name} failed: {error}", flush=True)
                     raise error
                 for _, unmade in waiting.values():
@@ -69,7 +69,7 @@ def make_together(stages, processes):
 
 
 def longest_ways(waiting):
-    """{name: stages on the longest way from it to a last one} of {name: (Stage, the names that it reads)}, what is read
+    """{name: number of stages of the longest chain from it} of {name: (Stage, the names that it reads)}, inputs
     first."""
     ways = dict.fromkeys(waiting, 1)
     for name in reversed(waiting):
@@ -79,7 +79,7 @@ def longest_ways(waiting):
 
 
 def make_one(spec):
-    """Make the stage of a `spec`, in a process that goes on with others: what it leaves on a GPU is freed."""
+    """Make the stage of a `spec`, in a process that makes others later: GPU memory that it leaves is freed."""
     from teleport.running.job import Job
     from teleport.running.run import run
 

@@ -1,12 +1,11 @@
-"""Live search: what a training step pays for it, beside the encoding of the step's queries, the step's own first part.
+"""Live search: its time in a training step, beside the encoding of the step's queries, which comes before it.
 
     python bench/live.py [--passages 5067] [--queries 16] [--depth 200] [--threads 2]
 
-The peer encodes queries as long as MS MARCO's with the embedded checkpoint, dropout and graph included,
-in the precision of the stage. The passages are made vectors, as wide as the checkpoint's. `lists` is all that a live
-step adds before its loss: the search, the labels and the vectors of the passages that were found. The goal: at the
-demo's size at most as much as the peer. With one thread the time is that of the process, which a busy machine disturbs
-less.
+The peer encodes queries as long as MS MARCO's with the embedded checkpoint, dropout and graph included, in the
+precision of the stage. The passages are random vectors, as wide as the checkpoint's. `lists` is all that a live step
+adds before its loss: the search, the labels and the vectors of the passages that were found. The goal: at the demo's
+size, at most the peer's time. With one thread the time is that of the process, which a busy machine disturbs less.
 """
 
 import time
@@ -35,7 +34,7 @@ REPEATED = 20  # steps of a round
 
 
 def positives(queries, passages):
-    """Return what a `LiveSearch` needs of a training set: one positive each, the passage of the query's number."""
+    """Return what a `LiveSearch` reads of a training set: each query's one positive is the passage of its number."""
     rows = Ragged(np.arange(queries + 1), np.arange(queries, dtype=np.int32) % passages)
     return SimpleNamespace(positives=rows, relevant=rows)
 
@@ -64,7 +63,7 @@ def encoding(side, queries, device):
 
 
 def indexes(passages, arguments, device):
-    """{name: (index, settings.Live)}: exact search, and a PQ index of `parts` parts (0: none) where there are enough
+    """{name: (index, settings.Live)}: exact search, and a PQ index of `parts` parts (0: none) if there are enough
     passages."""
     depth = min(arguments.depth, len(passages))
     found = {"flat": (SharedExact(passages, device, arguments.threads, ALONE), Live(depth=depth))}

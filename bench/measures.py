@@ -2,8 +2,8 @@
 
 python bench/measures.py [--queries 6980] [--depth 1000]
 
-The stage's time includes the refusal of repeated ids; that of ir-measures, the making of its dictionaries. Sizes: the
-dev queries of MS MARCO.
+The stage's time includes the check for repeated ids; the time of ir-measures includes making its dictionaries. The
+sizes are those of MS MARCO's dev queries.
 """
 
 import ir_measures
@@ -17,7 +17,8 @@ PASSAGES = 10**6
 
 
 def make_run(queries, depth):
-    """(ids int32, scores float32) [queries, depth], and judgments: one relevant passage, somewhere in most lists."""
+    """(ids int32, scores float32) [queries, depth], and judgments: one relevant passage a query, in about half of the
+    lists."""
     rng = np.random.default_rng(0)
     ids = (rng.integers(PASSAGES, size=(queries, 1)) + 7919 * np.arange(depth)) % PASSAGES
     scores = np.sort(rng.random((queries, depth), np.float32))[:, ::-1]

@@ -1,11 +1,11 @@
-"""The merge of negatives: the stage's arrays against loops over text ids, as released code of the papers does it.
+"""The merge of negatives: the stage's arrays against loops over text ids, as in the papers' released code.
 
     python bench/merge.py [--queries 2000] [--depth 200] [--pool 60] [--whole 500000]
 
-Episode 2: the positive is filtered out of two retrievals; half of the pool is drawn from them and half from the last
-pool, which is as long as they are; all without replacement. --whole merges that many queries once more with the stage
-alone, between files as in the workflow, and gives its seconds and the largest memory of the process, in which the pages
-of memory-mapped files count that were read.
+It merges an Episode 2. The positive is filtered out of two retrievals. Half of the pool is drawn from them and half
+from the last pool, which is as long as a retrieval, without replacement. --whole also merges that many queries with the
+stage alone, between files as in the workflow, and prints its seconds and the peak memory of the process, which includes
+the pages of memory-mapped files that were read.
 """
 
 import random
@@ -66,12 +66,12 @@ def blocks_of(merge):
 
 
 def merge_arrays(merge):
-    """All blocks of a merge; returns the number of negatives."""
+    """Merge all blocks; returns the number of negatives."""
     return sum(int(merge.block(first, last)[0].sum()) for first, last in blocks_of(merge))
 
 
 def as_items(ids):
-    """The flat `Items` of Episode 1 that a list [queries, depth] of passages makes."""
+    """The flat `Items` of Episode 1 of lists of passages [queries, depth]."""
     ranks = np.tile(np.arange(1, ids.shape[1] + 1), len(ids))
     values = {"passages": ids.ravel(), "sources": ranks * 0 + 1, "first_episodes": ranks * 0 + 1}
     values |= {"ranks": ranks, "scores": -ranks}
@@ -91,7 +91,7 @@ def merge_text_ids(lists, positives, counts):
 
 
 def write_inputs(folder, queries, depth):
-    """ids.npy (two retrievals), scores.npy and last/ (the last pool), block by block."""
+    """Write ids.npy (two retrievals), scores.npy and last/ (the last pool), block by block."""
     ids = np.lib.format.open_memmap(folder / "ids.npy", "w+", np.int32, (2, queries, depth))
     scores = np.lib.format.open_memmap(folder / "scores.npy", "w+", np.float32, (queries, depth))
     (folder / "last").mkdir()

@@ -1,4 +1,4 @@
-"""Two small collections of pairs from what lies on a machine, for trying the whole way from pairs to a table.
+"""Two small collections of pairs from files of a machine, to try the whole way from pairs to a table.
 
     python bench/pairs.py functions functions.jsonl    # Python's standard library: a docstring's first paragraph → code
     python bench/pairs.py foldoc foldoc.jsonl          # a dictionary of computing: term → definition
@@ -28,7 +28,7 @@ def functions(home):
 
 
 def functions_of(source):
-    """As `functions`, of the text of one module. The passage is the code without the docstring."""
+    """The same as `functions`, of the text of one module. The passage is the code without the docstring."""
     lines = source.split("\n")
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and (said := ast.get_docstring(node)):
@@ -54,8 +54,8 @@ SOURCES = {
 
 
 def chosen(pairs, most):
-    """At most so many pairs whose passages have words enough, by the digests of the passages. White space is one blank;
-    of equal passages the last counts."""
+    """At most `most` pairs whose passages have enough words, in the order of the passages' digests. White space becomes
+    one blank; the last of equal passages counts."""
     of_passage = {" ".join(passage.split()): " ".join(question.split()) for question, passage in pairs}
     order = sorted(of_passage, key=lambda passage: hashlib.sha256(passage.encode()).digest())
     return [(of_passage[each], each) for each in order if len(each.split()) >= LEAST_WORDS][:most]

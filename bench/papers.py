@@ -51,7 +51,7 @@ def line_of(name, entry):
 
 
 def by_configuration(entries):
-    """The lines of a paper's tables and figures, those that the same files make below their names."""
+    """The lines of a paper's tables and figures (text), grouped by the files that make them."""
     groups = {}
     for name, entry in sorted(entries.items(), key=lambda item: state(item[1]) == "cited"):
         files = [f"`{Path(file).relative_to('config').with_suffix('')}`" for file in entry.get("with", [])]
@@ -60,7 +60,7 @@ def by_configuration(entries):
 
 
 def at(values, path):
-    """Return the value at a dotted path of keys and places, None if there is none."""
+    """Return the value at a dotted path of keys and list positions, None if there is none."""
     for key in filter(None, path.split(".")):
         values = values[int(key)] if isinstance(values, list) else (values or {}).get(key)
     return values

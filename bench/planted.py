@@ -4,9 +4,9 @@ python bench/planted.py [STAGE] [--queries 100] [--words 40] [--teacher FOLDER]
 
 STAGE is a finished merge stage; the default is that of `make demo`. 5 % of the negatives of some of its queries are
 replaced by a positive of the query under another id: copied, with its sentences in reverse order, without every fourth
-word, or its first sentence alone, equally often. All passages are cut to their first words and stand without titles,
-nearly as the demo reads them. Negatives that nobody planted count as true ones, also where they are not. For each judge
-the thresholds of `suspected_by_score` and of `like_positive` are set so that a tenth of these are suspected.
+word, or its first sentence alone, equally often. All passages are cut to their first words and have no titles, nearly
+as the demo reads them. Negatives that were not planted count as true ones, even if they are false. For each judge the
+thresholds of `suspected_by_score` and of `like_positive` are set so that a tenth of these are suspected.
 
 The teacher is all-mpnet-base-v2 from requirements-mpnet.txt, unless a folder is named. On one core it takes about 15
 minutes.
@@ -49,7 +49,7 @@ def sentences(text):
 
 
 def read(stage, queries, words):
-    """[Mined] of some queries, drawn once for all, with passages of `words` words at most and no titles."""
+    """[Mined] of `queries` drawn queries, always the same, with passages of at most `words` words and no titles."""
     with TemporaryDirectory() as folder:
         pools = Pools(stage, input_of(stage, "corpus"), input_of(stage, "split.train"), folder)
         mined = list(pools.mined())
@@ -65,8 +65,8 @@ def read(stage, queries, words):
 
 
 def plant(records):
-    """The records with SHARE of their negatives replaced; a planted one has its rule as its source. No text is planted
-    that is the positive's own, unless it is meant as a copy."""
+    """The records with SHARE of their negatives replaced; the source of a planted one is its rule. Only the rule `copy`
+    plants the text of a positive unchanged."""
     rng, names = np.random.default_rng(1), list(RULES)
     slots = [(row, n) for row, mined in enumerate(records) for n in range(len(mined.negatives))]
     for place, slot in enumerate(rng.permutation(len(slots))[: round(SHARE * len(slots))]):
@@ -85,9 +85,9 @@ def found(records, column, threshold):
 
 
 def threshold_of(records, column):
-    """The threshold at which most are suspected, but at most FALSE_ALARMS of the true negatives."""
+    """The threshold that suspects as many as possible, but at most FALSE_ALARMS of the true negatives."""
     rises = 1 if found(records, column, -2.0)[TRUE] < found(records, column, 2.0)[TRUE] else -1
-    low, high = -2.0 * rises, 2.0 * rises  # nobody is suspected at low
+    low, high = -2.0 * rises, 2.0 * rises  # nothing is suspected at low
     for _ in range(30):
         middle = (low + high) / 2
         low, high = (middle, high) if found(records, column, middle)[TRUE] <= FALSE_ALARMS else (low, middle)

@@ -1,4 +1,4 @@
-"""The rate of the device's matrix products, and the share of it that an encoder makes of real tokens."""
+"""The rate of the device's matrix products, and the share of it that an encoder reaches on real tokens."""
 
 from dataclasses import fields
 from statistics import median
@@ -8,13 +8,13 @@ import torch
 import rounds  # puts the packages of workflow_scripts on the path
 from teleport.encoder.costs import Shape, forward_flop
 
-ROWS = 4096  # on a CPU, by the matrix of the encoder's first layer that is the widest
-SQUARE = 8192  # rows and columns on CUDA, where that matrix would be done before its kernel is launched
+ROWS = 4096  # on a CPU, times the widest matrix of the encoder's first layer
+SQUARE = 8192  # rows and columns on CUDA, where that product would take less time than its launch
 FORMATS = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
 def shape_of(encoder):
-    """The `flops.Shape` of an Encoder's backbone."""
+    """The `costs.Shape` of an Encoder's backbone."""
     config = encoder.backbone.config
     return Shape(**{field.name: getattr(config, field.name) for field in fields(Shape)})
 
@@ -29,7 +29,7 @@ def product(shape, device, dtype):
 
 
 def product_rates(shape, device, num_rounds):
-    """{"fp32": FLOP/s, "bf16": FLOP/s} of matrix products, which take turns."""
+    """{"fp32": FLOP/s, "bf16": FLOP/s} of matrix products, measured in turns."""
     products = {name: product(shape, device, dtype) for name, dtype in FORMATS.items()}
     with torch.inference_mode():
         seconds = rounds.interleaved({name: run for name, (run, _) in products.items()}, num_rounds)

@@ -5,12 +5,12 @@
                                              # (`rehearsal/every_row.py`)
 
 Writes the paper's official files in their official forms (`rehearsal/official.py`), an encoder of one layer with 32
-dimensions in the place of each checkpoint that a row names, and the paper's own configuration with both; then runs it:
-every episode, table and page. At the end a line per stage of ten seconds or more, and one per kind: time,
-memory and disk as measured, beside the forecast by `results/hardware.json` (`python bench/calibrate.py --checkpoint`
-measures one with the miniature) or else the first line of config/hardware.yaml. What it proves is that every stage
-works at those counts, in how much memory, and how it grows; it says nothing of the quality of a system, and nothing of
-the speed of a real encoder.
+dimensions instead of each checkpoint that a row names, and the paper's own configuration with both. Then it runs every
+episode, table and page. At the end it prints a line per stage of ten seconds or more, and one per kind: time, memory
+and disk, beside the forecast. The forecast is by `results/hardware.json` (`python bench/calibrate.py --checkpoint`
+measures one with the miniature), or else by the first line of config/hardware.yaml. It proves that every stage works at
+those counts, in how much memory, and how it grows. It says nothing about the quality of a system or the speed of a real
+encoder.
 """
 
 import argparse
@@ -40,24 +40,23 @@ from teleport.settings.read import merged_files
 
 CONFIG = REPOSITORY / "config"
 SIDES = ("checkpoint", "query_checkpoint")
-# Stated as numbers, where most papers have epochs.
+# The least values of settings that count steps; most papers count epochs.
 LEAST_STEPS = 20
 LEAST = dict.fromkeys(("steps", "stop_after_steps", "cycle_steps"), LEAST_STEPS)
 LEAST |= {"warmup_steps": LEAST_STEPS // 4, "evaluate_every": LEAST_STEPS // 2}
-LEAST |= {"stop_after_steps": LEAST_STEPS // 3 - 1}  # steps are left for a third episode that goes on
+LEAST |= {"stop_after_steps": LEAST_STEPS // 3 - 1}  # leaves steps for a third episode that continues
 # The share of a paper's learning rate. There is nothing to learn from drawn questions: at the full rate 18,858 steps
 # bring the 32 dimensions together, and a search then measures ties.
 RATE_SHARE = 0.1
-VOCABULARY, HALF = 300_000, 3  # words; letters of those that make a rare one: a text is as long as a real one
+VOCABULARY, HALF = 300_000, 3  # words; most letters of each half of a rare one, so that texts are as long as real ones
 SHORT = 6  # letters of a word that is more frequent than longer ones, as in English
 
 
 def prepare(paper, scale, questions, folder, more=(), segments=None):
-    """Write the paper's files, a miniature of each checkpoint, and the configuration in one file, whose path is
-    returned.
+    """Write the paper's files, a miniature of each checkpoint, and the configuration in one file; returns its path.
 
-    more: configurations (Paths) after the paper's. Those below config/ are scaled as the paper's own, others come after
-    it as they are. segments: how many episodes of a long trajectory are left; None: all.
+    more: configurations (Paths) after the paper's. Those below config/ are scaled like the paper's own; others come
+    after it unchanged. segments: how many episodes of a long trajectory to keep; None: all.
     """
     counts = PAPERS[paper].scaled(scale, questions)
     files, written, note = folder / "files", folder / "rehearsal.yaml", folder / "made.json"
@@ -84,13 +83,13 @@ def prepare(paper, scale, questions, folder, more=(), segments=None):
 
 
 def vocabulary(tokenizer):
-    """Words from the most frequent one on: those that are a token, and then as many as a collection has, of two."""
+    """VOCABULARY words, the most frequent first: those that are one token, then pairs of short ones joined into one."""
     whole = by_frequency(texts.whole_words(tokenizer))
     return texts.with_pairs(whole, [word for word in whole if len(word) <= HALF], VOCABULARY)
 
 
 def by_frequency(words):
-    """The words from the most frequent one on: stop words, short words, long words, these not by the alphabet."""
+    """The words, the most frequent first: stop words, short words, long words; within each group by digest."""
 
     def rank(word):
         return word not in STOPWORDS_EN, len(word) > SHORT, hashlib.sha256(word.encode()).digest()
@@ -113,26 +112,28 @@ def sizes_of(raw, counts, word_tokens, files):
 
 
 def scaled(node, share, segments=None, key=None):
-    """A configuration, or a part of it under a `key`, with `share` of the steps that it states, at least LEAST,
-    RATE_SHARE of its learning rates, at most so many episodes of an entry that repeats, and then one epoch."""
+    """A configuration, or a part of it under a `key`, with `share` of its steps, at least LEAST, and RATE_SHARE of its
+    learning rates. With `segments`, an entry repeats at most `segments` - 1 times, and trainings have at most one
+    epoch."""
     if isinstance(node, dict):
         return {name: scaled(value, share, segments, name) for name, value in node.items()}
     if isinstance(node, list):
         return [scaled(value, share, segments) for value in node]
     if key == "learning_rate" and node is not None:
         return RATE_SHARE * float(node)  # YAML reads 5e-6 as a text
-    if key in ("index", "search_index") and str(node).startswith("PQ"):  # its parts divide the dimensions
+    if key in ("index", "search_index") and str(node).startswith("PQ"):  # its parts must divide the dimensions
         return f"PQ{max(part for part in range(1, HIDDEN + 1) if HIDDEN % part == 0 and part <= int(node[2:]))}"
     if key == "repeat" and segments:
-        return min(node, segments - 1)  # behind an entry of its own
+        return min(node, segments - 1)  # another entry comes before it
     if key == "epochs" and segments:
         return min(node, 1) if node else node
     return max(LEAST[key], round(node * share)) if key in LEAST and node else node
 
 
 def with_miniatures(raw, folder, source, words):
-    """Put a miniature in the place of each checkpoint that a configuration (dict) names, and HIDDEN dimensions in that
-    of each projection; what is published brings its head. source: a folder with BERT's tokenizer"""
+    """Replace each checkpoint that a configuration (dict) names by a miniature, and the width of each projection by
+    HIDDEN. The miniature of a published checkpoint with a projection has that head. source: a folder with BERT's
+    tokenizer"""
     published, others = list((raw.get("external") or {}).values()), [raw]
     shared = (raw.get("encoder") or {}).get("projection")
     heads = {slug(entry["encoder"][side]) for entry in published for side in SIDES
@@ -160,7 +161,8 @@ def with_miniatures(raw, folder, source, words):
 
 
 def run(files, cores, arguments, folder=Path(".")):
-    """The workflow of these configurations in a folder; returns (its status, bytes by which the disk's use grew)."""
+    """Run the workflow of these configurations in a folder; returns (its status, most bytes by which the disk's use
+    grew)."""
     command = [sys.executable, "-m", "snakemake", "--cores", str(cores), "--configfile", *map(str, files), *arguments]
     before = most = shutil.disk_usage(folder).used
     with subprocess.Popen(command, cwd=folder) as workflow:

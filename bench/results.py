@@ -1,10 +1,10 @@
-"""The tables of docs/measured/*.md, and that of README: each from its data in docs/measured/*.json.
+"""Writes the tables of docs/measured/*.md and README's, each from its data in docs/measured/*.json.
 
     python bench/results.py    measures what is finished below results/, then writes all sections again
 
 A maker is a module of SECTIONS with two functions. `measured()` reads finished stages: {part of a section: {"rows":
 [{"row": name, "seeds": how many, …}], "made": `made_by`, …}}, JSON. `section(data)` is the text between the marks, from
-the data alone. Parts whose results are absent, or have fewer seeds than the data, stay as the data have them.
+the data alone. Parts without results, or with fewer seeds than the data, keep the data.
 """
 
 import argparse
@@ -25,11 +25,11 @@ SECTIONS = {"demo": "demo_table", "forgetting": "forgetting"}  # name: module
 IN_README = "demo"  # the section whose page is README.md; the others have a page of their own in DATA
 BEGIN, END = "<!-- made by python bench/results.py from docs/measured/{name}.json -->\n", "<!-- until here -->\n"
 PNG_SCALE = 2  # pixels per point
-WORDS = {"against", "variant", "command"}  # columns to the left
+WORDS = {"against", "variant", "command"}  # columns aligned to the left
 
 
 def made_by(names, **budget):
-    """How finished stages (names) came about: commits, machine, time; and what `budget` says (dict): seeds, budget."""
+    """How finished stages (names) came about: commits, machine and time, with the entries of `budget` (dict)."""
     artefacts = [Artefact(STAGES / name) for name in sorted(names) if is_finished(name)]
     origins = [artefact.manifest["provenance"] for artefact in artefacts]
     cores = sorted({origin["hardware"]["cores"] for origin in origins})
@@ -62,12 +62,12 @@ def page_of(name):
 
 
 def read_data(name):
-    """The data of a section, {} where there are none."""
+    """The data of a section, {} if there are none."""
     return read_saved(DATA / f"{name}.json")
 
 
 def joined(old, new):
-    """Data `old` with those parts of `new` that miss no row and no seed of what is there (dict)."""
+    """Data `old`, replaced by those parts of `new` that have all of their rows and seeds (dict)."""
 
     def seeds(part):
         return {row["row"]: row["seeds"] for row in part["rows"]}
@@ -80,8 +80,8 @@ def joined(old, new):
 
 
 def replace_section(page, begin, text):
-    """Write `text` between the mark `begin` and END of a page (Path). Raises ValueError when the page does not have
-    them."""
+    """Write `text` between the mark `begin` and END of a page (Path). Raises ValueError if the page does not have them
+    once."""
     old = page.read_text(encoding="utf-8")
     pattern = re.escape(begin) + ".*?" + re.escape(END)
     new, count = re.subn(pattern, lambda _: begin + text + END, old, flags=re.DOTALL)
@@ -115,12 +115,12 @@ def number(value, form=".3f"):
 
 
 def plus_minus(mean, deviation, form=".3f"):
-    """ "0.505 ± 0.003"; of a single seed without deviation."""
+    """ "0.505 ± 0.003"; for a single seed without deviation."""
     return number(mean, form) + ("" if pd.isna(deviation) else f" ± {deviation:{form}}")
 
 
 def markdown(heads, rows):
-    """A table (text); the first column has words, and so have those of `WORDS`."""
+    """A table (text); the first column and those of `WORDS` are aligned to the left."""
     lines = [heads, [":--" if at == 0 or head in WORDS else "--:" for at, head in enumerate(heads)], *rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 

@@ -31,10 +31,9 @@ def parser(description, **sizes):
 def interleaved(variants, rounds, clock=time.perf_counter):
     """Seconds of every variant in every round: {name: [seconds]}.
 
-    variants: {name: function without arguments}. Each runs once untimed. The rounds are interleaved and every other
-    one goes backwards, so that a load that comes and goes meets all variants alike. clock: of the wall, or
-    time.process_time for what one thread computes while others use the machine. A variant's time ends when its work on
-    a CUDA device does.
+    variants: {name: function without arguments}. Each runs once untimed. The rounds are interleaved and every other one
+    goes backwards, so that a passing load affects all variants alike. clock: the wall clock, or time.process_time for
+    the work of one thread on a busy machine. A variant's time ends when its work on a CUDA device does.
     """
     for run in variants.values():
         run()
@@ -50,7 +49,7 @@ def interleaved(variants, rounds, clock=time.perf_counter):
 
 
 def wait_for_device():
-    """Wait for what this process has handed to a CUDA device. Benchmarks without torch do not load it for this."""
+    """Wait for the work that this process gave to a CUDA device. Benchmarks without torch do not load it for this."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
         torch.cuda.synchronize()

@@ -1,14 +1,14 @@
-"""Exact search: the one of `retrieve` against faiss's flat index, and against a product with torch.topk.
+"""Exact search: the stage `retrieve` against faiss's flat index, and against a product with torch.topk.
 
     python bench/search.py [--passages 400000] [--queries 400] [--dim 768] [--depth 200] [--threads 1]
     python bench/search.py --vectors results/stages/encode/KEY     # of a collection, instead of made ones
     python bench/search.py --alone --passages 8841823 --queries 65536     # without peers
 
-The stage scores candidates again exactly and ranks equal scores by the smaller id; ties and last bits of the peers
-fall as they may. `largest difference` compares the stage's ids with those of each peer, or, without peers, with a plain
-sort of a few queries' products in float64: how far apart, in exact scores, two passages are at most that changed places
-(0: only ties did). Opening the index is timed apart. The product is computed on the same device and in the same format
-as those of the stage. With one thread the time is that of the process, which a busy machine disturbs less.
+The stage rescores candidates exactly and orders equal scores by the smaller id; the peers leave ties and last bits to
+chance. `largest difference` compares the stage's ids with those of each peer or, without peers, with a full sort of a
+few queries' products in float64. It is the largest difference in exact score of two passages that changed ranks (0:
+only ties did). Opening the index is timed separately. The product is computed on the stage's device and in its format.
+With one thread the time is that of the process, which a busy machine disturbs less.
 """
 
 import time
@@ -25,12 +25,12 @@ from teleport.search.exact import Exact
 from vectors import make_vectors, nearest, read_vectors
 
 FAISS, TOPK = "faiss IndexFlatIP", "a product with torch.topk"
-SAMPLE = 8  # queries that are sorted in full where there are no peers
+SAMPLE = 8  # queries that are sorted in full if there are no peers
 PRODUCTS = {"cpu": 2**26, "cuda": 2**31}  # of one call of torch.topk
 
 
 def faiss_search(passages, queries, depth, threads):
-    """A function that returns what faiss's flat index finds, int64 [Q, depth]."""
+    """A function that returns the ids by faiss's flat index, int64 [Q, depth]."""
     import faiss
 
     faiss.omp_set_num_threads(threads)

@@ -2,8 +2,8 @@
 
 python bench/significance.py [--trials 3000] [--page docs/measured/significance.md]
 
-Two systems are drawn again in every trial: reciprocal ranks in the first 10 of a latent position, to which the query,
-the system with the query, the training with the query, and the seed each add a normal deviate.
+Every trial draws two systems. Their scores are reciprocal ranks in the first 10, of a latent position. The query, the
+system with the query, the training with the query, and the seed each add a normal deviate to it.
 """
 
 from functools import cache
@@ -16,7 +16,7 @@ from rounds import parser
 from teleport.evaluation.significance import Scores, compare
 from teleport.seed import derive_seed
 
-LEVEL, EFFECT, LEAST = 0.05, 0.03, 0.03  # shares below the least are said in words
+LEVEL, EFFECT, LEAST = 0.05, 0.03, 0.03  # shares below LEAST are listed in words
 DEVIATIONS, QUERIES = (0.0, 0.01, 0.02), (43, 200, 6980)
 MEAN, QUERY, SYSTEM, TRAINING = 1.2, 1.2, 0.5, 0.5  # of the latent position, in units of log rank
 PAGE = Path(__file__).resolve().parents[1] / "docs/measured/significance.md"
@@ -82,7 +82,7 @@ def share(trials, way, num_seeds, deviation, num_queries, effect=0.0, same_shift
 
 
 def smallest(trials, num_seeds, deviation, num_queries, power=0.8):
-    """The smallest difference (float, to .0005) that `power` of the trials find, of systems with the same seeds."""
+    """The smallest difference (float, to .0005) that `power` of the trials find between systems with the same seeds."""
     low, high = 0, 200  # of .0005
     while high - low > 1:
         middle = (low + high) // 2

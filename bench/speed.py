@@ -2,8 +2,8 @@
 
     python bench/speed.py    half an hour on an idle machine; then writes docs/measured/speed.md
 
-Each benchmark is a process of its own, whose command stands beside its figures. The figures are kept in
-docs/measured/speed.json by processor: a run replaces those of its own, and the tables of others stay.
+Each benchmark is a process of its own; the table has its command beside its figures. docs/measured/speed.json keeps the
+figures by processor: a run replaces those of this processor and leaves the others.
 """
 
 import argparse
@@ -46,12 +46,12 @@ OTHERS = {
     "measures, 6,980 × 1,000": ["bench/measures.py"],
     "live search of a step, against the encoding of its queries": ["bench/live.py"],
 }
-BF16 = ", bf16"  # behind the name of a variant
-KINDS = ("amx_bf16", "avx512_bf16")  # what a processor has for bfloat16, the best first
+BF16 = ", bf16"  # ends the name of a variant
+KINDS = ("amx_bf16", "avx512_bf16")  # a processor's instructions for bfloat16, the best first
 
 
 def measure(command):
-    """Run a benchmark and return what it has written (dict), with its `command` as text; its own lines go to the
+    """Run a benchmark and return the figures that it wrote (dict), with its `command` (text). Its output goes to the
     terminal."""
     at = next(at for at, word in enumerate(command) if word.endswith(".py"))
     with tempfile.TemporaryDirectory() as folder:
@@ -65,7 +65,8 @@ def measure(command):
 
 
 def processor(hardware):
-    """The name of a processor, its family, as generations share a name (none on ARM), and what it has for bfloat16."""
+    """The name of a processor, its family, because generations share a name (ARM has none), and its instructions for
+    bfloat16."""
     text = CPU_INFO.read_text()
     family = [f"family {number}" for number in re.findall(r"cpu family\s*: (\d+)", text)[:1]]
     words = text.split()
@@ -73,14 +74,14 @@ def processor(hardware):
 
 
 def times(value):
-    """A ratio as text, – where it was not measured."""
+    """A ratio as text, – if it was not measured."""
     return "–" if value is None else f"{value:.2f} ×"
 
 
 def encoder_rows(what, said):
     """A row per peer: how many times as fast the stage is in each format, and which share of the products each makes.
 
-    In bfloat16 it is compared with that peer in bfloat16, where that was measured.
+    In bfloat16 it is compared with that peer in bfloat16, if that was measured.
     """
     shares = {
         name.removeprefix("share of the products' rate, "): f"{value:.2f}"
@@ -108,7 +109,7 @@ def other_rows(what, said):
 
 
 def once(rows):
-    """Rows without the first and the last cell where the row above has both."""
+    """Rows, with the first and the last cell empty if the row above has the same ones."""
     lines = rows[:1]
     for above, row in pairwise(rows):
         same = (above[0], above[-1]) == (row[0], row[-1])

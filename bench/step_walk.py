@@ -2,8 +2,8 @@
 
 python bench/step_walk.py
 
-Traced is the smallest step, 4 queries with a positive and 3 negatives each: one process, without gradient caching, mask
-or MaxP. Prints the files with the functions entered in each, the calls, and how often the walk goes from one file to
+It traces the smallest step, 4 queries with a positive and 3 negatives each: one process, without gradient caching, mask
+or MaxP. It prints the files with the functions entered in each, the calls, and how often the walk goes from one file to
 another. `docs/extending.md` has the same list for a reader.
 """
 

@@ -29,7 +29,7 @@ def parser(description, **sizes):
 
 
 def checkpoint(arguments, folder):
-    """The checkpoint that the arguments of `parser` ask for, made below `folder`; returns its folder."""
+    """Write the checkpoint that the arguments of `parser` describe below `folder`; returns its folder (str)."""
     if arguments.bert_base:
         vocabulary = load_backbone(arguments.checkpoint).config.vocab_size
         with torch.random.fork_rng():
@@ -45,7 +45,7 @@ def checkpoint(arguments, folder):
 
 
 def lengths(count, seed, mean=MEAN_TOKENS, spread=0.5):
-    """Lognormal numbers of words, int64 [count]; with the defaults as MS MARCO's passages have tokens."""
+    """Lognormal numbers of words, int64 [count]; by default as many as MS MARCO's passages have tokens."""
     normal = np.random.default_rng(seed).normal(np.log(mean) - spread**2 / 2, spread, count)
     return np.maximum(2, np.exp(normal).astype(np.int64))
 
@@ -57,12 +57,12 @@ def make_texts(words, sizes, seed):
 
 
 def whole_words(tokenizer):
-    """Plain words that the tokenizer takes as one token each, sorted."""
+    """Lower-case ASCII words that are one token each, sorted."""
     return sorted(word for word in tokenizer.get_vocab() if word.isascii() and word.isalpha() and word.islower())
 
 
 def with_pairs(words, halves, size):
-    """The words, and after them pairs of `halves` written as one: `size` different words, drawn alike each time."""
+    """The words, then pairs of `halves` joined into one: `size` different words (list), the same at every call."""
     rng, known = np.random.default_rng(3), dict.fromkeys(words)
     while len(known) < size:
         known.update((halves[a] + halves[b], None) for a, b in rng.integers(len(halves), size=(size, 2)))

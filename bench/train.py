@@ -1,7 +1,7 @@
 """Training steps per second: the step of the stage `train` against one batch padded to 32 and 128 tokens in fp32.
 
-Prints besides how long a step takes, by itself and as one of --steps back to back, which share of the rate of matrix
-products it makes of real tokens.
+Also prints how long a step takes, alone and as one of --steps back to back, and which share of the rate of matrix
+products it reaches on real tokens.
 
 python bench/train.py [--queries 4] [--negatives 7] [--steps 60] [--checkpoint FOLDER | --bert-base]
 """
@@ -68,13 +68,13 @@ def make_trainer(world, data, device, precision, compiled=False, processes=ALONE
 
 
 def stage_step(trainer):
-    """A step of the stage, and the wait for its loss."""
+    """A function that takes a step of the stage and waits for its loss."""
     return lambda number: trainer.finish(trainer.step(number))
 
 
 def back_to_back(trainer, number):
-    """Milliseconds of each of `number` steps one behind another, as in the stage: a loss is read when the next step was
-    handed to the device, which so never waits for the processor."""
+    """Milliseconds a step, over `number` steps back to back, as in the stage: a loss is read after the next step was
+    given to the device, so the device never waits for the processor."""
     wait_for_device()
     started, unread = time.perf_counter(), trainer.step(0)
     for step in range(1, number):
@@ -113,7 +113,7 @@ def padded_step(world, data, device):
 
 
 def that_fit(steps, device):
-    """{name: function} of the steps (functions of a step number) that the memory of a GPU has room for, as step 0."""
+    """{name: function that takes step 0} of the steps (functions of a step number) that fit into the GPU's memory."""
     fitting = {}
     for name in list(steps):
         step = steps.pop(name)

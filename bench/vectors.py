@@ -1,4 +1,4 @@
-"""Vectors to search: made ones, as many as MS MARCO has passages, or those of a finished `encode` stage."""
+"""Vectors to search: random ones, as many as MS MARCO's passages if wanted, or those of a finished `encode` stage."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -7,13 +7,13 @@ import torch
 
 CLUSTERS = 500
 BLOCK = 8192  # made at a time
-SEEDS = 2**20  # more than there are blocks; torch's generator of a CPU heeds 32 bits
+SEEDS = 2**20  # more than there are blocks; torch's generator on a CPU uses 32 bits
 
 
 def make_vectors(path, count, dim, seed, threads):
     """Vectors of length 1 around common centres, as texts lie around topics: a float32 [count, dim] memory map.
 
-    Made in the map itself, block by block; each has a generator of its own, so threads make the same numbers.
+    Made in the map itself, block by block. Each block has its own generator, so the numbers do not depend on threads.
     """
     centres = torch.nn.functional.normalize(torch.randn(CLUSTERS, dim, generator=torch.Generator().manual_seed(0)))
     vectors = np.lib.format.open_memmap(path, "w+", np.float32, (count, dim))

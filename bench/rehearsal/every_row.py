@@ -1,10 +1,10 @@
 """Every row of every paper configuration at a small scale, from an empty folder to tables, figures and page.
 
-Long trajectories are cut to their first three segments, and trainings to one epoch. What a row needs that no plan
-tells (a head that is drawn, another architecture, a tokenizer of its own) is found here, before a GPU is paid for it. A
-paper's configurations share their stages, as in the results folder of somebody who runs one after another. With
-`--here` the stages run in one process, which imports once what each job would import; Snakemake then makes the tables,
-figures and pages of them.
+Long trajectories are cut to their first three segments, and trainings to one epoch. This shows what a row needs beyond
+its plan (a random head, another architecture, a tokenizer of its own) before a GPU is paid for it. A paper's
+configurations share their stages, as in the results folder of somebody who runs one after another. With `--here` the
+stages run in one process, which imports libraries once instead of once a job; Snakemake then makes their tables,
+figures and pages.
 """
 
 import contextlib
@@ -41,9 +41,10 @@ CONFIGURATIONS = {
 
 
 def rehearse_all(arguments, passed_on):
-    """Run all of them, say which rows ran to their end, and return 0 where every row did.
+    """Run all configurations, print which ran to their end, and return 0 if all did.
 
-    arguments: those of bench/rehearse.py; `--configs marco-ance nq` takes those alone with such a word in their names
+    arguments: those of bench/rehearse.py; `--configs marco-ance nq` runs only those with one of these words in their
+    names
     """
     wanted, lines, status = [str(word) for word in arguments.configs], [], 0
     work = arguments.folder.resolve() / f"all-{arguments.scale:g}"
@@ -67,7 +68,7 @@ def rehearse_all(arguments, passed_on):
 
 
 def rehearse_one(paper, names, work, arguments, passed_on):
-    """Run one of them below `work`; returns what did not run to its end (text), or None."""
+    """Run one configuration below `work`; returns what did not finish (text), or None."""
     from rehearse import prepare, run
 
     more = [REPOSITORY / "config" / f"{name}.yaml" for name in names]

@@ -1,9 +1,9 @@
-"""Miniature encoders: one layer, 32 dimensions, drawn and not trained; one in the place of each published checkpoint.
+"""Miniature encoders of one layer and 32 dimensions, drawn and not trained, one for each published checkpoint.
 
-Their vectors are as spread as a trained encoder's, and a question's words bring it near to the passage that has them:
-attention goes by a token's rarity, which is the first dimension of its embedding, and the rest of it is drawn. With
-weights that are simply drawn, or attention to what every text has, vectors would be nearly the same, and a search would
-measure ties. Each miniature has the architecture, the kind of tokenizer, and the head or none, of what it stands for.
+Their vectors are as spread as a trained encoder's, and a question is near the passage that has its words. Attention
+depends on a token's rarity, the first dimension of its embedding; the other dimensions are drawn. If all weights were
+drawn, or attention went to tokens of every text, all vectors would be nearly equal, and a search would measure ties.
+Each miniature has the architecture, the kind of tokenizer and the head, if any, of the checkpoint that it replaces.
 """
 
 import re
@@ -22,7 +22,7 @@ from teleport.running.files import write_json
 
 HIDDEN, HEADS, WIDE = 32, 1, 64
 RARITY = 6.0  # how much more attention the rarest token gets than the most frequent one: e to this
-APART = 0.1  # of the drawn embeddings, what is each checkpoint's own: two sides of one system have to fit
+APART = 0.1  # how much drawn embeddings differ between checkpoints: the two sides of a system must fit
 POSITIONS = 512
 BPE_WORDS, BPE_SIZE = 20_000, 8_000
 
@@ -49,7 +49,7 @@ DISTILBERT_WEIGHTS = {
 
 
 def slug(checkpoint):
-    """The folder's name for a checkpoint as a configuration has it (dict)."""
+    """The folder's name for a checkpoint of a configuration (dict)."""
     return re.sub(r"[^a-z0-9]+", "-", name_of(checkpoint).lower()).strip("-")
 
 
@@ -61,8 +61,8 @@ def name_of(checkpoint):
 def write_miniature(folder, checkpoint, tokenizers, head=False):
     """Write the miniature of a checkpoint (dict) in transformers' form, with safetensors.
 
-    tokenizers: {"bert" or "roberta": (folder whose tokenizer is copied, {token id: how often it comes in texts, of all
-    others: never}, size of the vocabulary)}; head: whether the file brings a projection head of HIDDEN dimensions
+    tokenizers: {"bert" or "roberta": (folder whose tokenizer is copied, {token id: its frequency in texts; other tokens
+    never occur}, size of the vocabulary)}; head: whether to write a projection head of HIDDEN dimensions
     """
     name = name_of(checkpoint)
     kind = "roberta" if name in ROBERTA else "distilbert" if name in DISTILBERT else "dpr" if name in DPR else "bert"
@@ -71,7 +71,7 @@ def write_miniature(folder, checkpoint, tokenizers, head=False):
     model, first = drawn_bert(frequency, vocabulary_size, zlib.crc32(name.encode())), 0
     config = model.config.to_dict() | {"model_type": kind, "architectures": None}
     weights = {key: tensor.clone() for key, tensor in model.state_dict().items() if "position_ids" not in key}
-    if kind == "roberta":  # positions are counted behind the padding's number
+    if kind == "roberta":  # positions are counted from after the padding's id
         first = config["pad_token_id"] = 1
         config |= {"bos_token_id": 0, "eos_token_id": 2, "type_vocab_size": 1}
         weights["embeddings.token_type_embeddings.weight"] = weights["embeddings.token_type_embeddings.weight"][:1]
@@ -100,7 +100,7 @@ def write_miniature(folder, checkpoint, tokenizers, head=False):
 
 
 def drawn_bert(frequency, vocabulary_size, seed):
-    """The model, whose embeddings are those of all miniatures but for a share of `seed`'s own."""
+    """The model. All miniatures have the same embeddings, plus a small part drawn from `seed`."""
     torch.manual_seed(0)
     config = BertConfig(
         vocab_size=vocabulary_size,
@@ -116,7 +116,7 @@ def drawn_bert(frequency, vocabulary_size, seed):
     rarity[ids] = torch.log1p(torch.arange(len(ids)).float()) / np.log1p(len(ids))
     with torch.no_grad():
         for parameter in model.parameters():
-            parameter.mul_(0.02)  # next to nothing; none is 0, as in no checkpoint that was trained
+            parameter.mul_(0.02)  # nearly 0, but not 0: trained checkpoints have no zeros
         words = torch.randn(vocabulary_size, HIDDEN)
         words += APART * torch.randn(words.shape, generator=torch.Generator().manual_seed(seed))
         words[:, 0] = (rarity - 0.5) * HIDDEN**0.5
@@ -134,7 +134,7 @@ def drawn_bert(frequency, vocabulary_size, seed):
 
 
 def write_bpe(folder, words):
-    """RoBERTa's kind of tokenizer, cased pairs of bytes, of the most frequent `words` (`Words`)."""
+    """Write a tokenizer of RoBERTa's kind (cased, byte pairs), trained on the most frequent `words` (`Words`)."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -155,7 +155,7 @@ def write_bpe(folder, words):
 
 
 def token_frequency(tokenizer, words):
-    """{token id: how often it comes for a word of a text}; the sum is the tokens of a word."""
+    """{token id: its frequency per word of a text}; the sum is the mean number of tokens of a word."""
     texts = [f" {word}" for word in words.vocabulary.tolist()]  # as within a text
     encoded = tokenizer.encode_batch(texts, add_special_tokens=False)
     frequency = Counter()
@@ -166,7 +166,7 @@ def token_frequency(tokenizer, words):
 
 
 def tokenizer_of(folder, words):
-    """(folder, frequency of its tokens, those around every text included, size of the vocabulary) of a tokenizer."""
+    """(folder, frequency of its tokens, including those around every text, size of the vocabulary) of a tokenizer."""
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     tokenizer.no_truncation()
     every_text = {token: 1.0 for token in tokenizer.encode("").ids}

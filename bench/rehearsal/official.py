@@ -23,8 +23,8 @@ LEVEL = 1  # of gzip: the texts are drawn again where the files are not kept
 
 @dataclass(frozen=True)
 class Counts:
-    """How much of what a paper has. passages: rows; queries: {split: number}; words: mean of a passage and a title;
-    judged: graded judgments of a TREC topic; unjudged: more training questions, which no judgment names."""
+    """The sizes of a paper's collection. passages: rows; queries: {split: number}; words: mean of a passage and a
+    title; judged: graded judgments of a TREC topic; unjudged: more training questions, which no judgment names."""
 
     passages: int
     queries: dict
@@ -39,7 +39,7 @@ class Counts:
     def scaled(self, scale, questions):
         """The same for a part of the passages and of the questions; questions: a further share of the training ones.
 
-        Topics of TREC DL are few: they are never scaled. Of all others there are enough for a batch.
+        The few topics of TREC DL are never scaled. Every other split keeps enough questions for a batch.
         """
         sizes = {
             split: min(size, max(256, round(size * scale * (questions if split == "train" else 1))))
@@ -94,7 +94,8 @@ class Corpus:
                 yield row, " ".join(title), body
 
     def note(self, row, title, body, rng):
-        """The question whose positive the passage is: some of its words; its answer: three that follow each other."""
+        """Note the question whose positive is the passage, some of its words, and its answer, three consecutive
+        words."""
         split, number = self.splits_of[row]
         size = min(len(body) - 2, 2 + rng.poisson(self.counts.question_words - 2))
         start = int(rng.integers(0, len(body) - size))
@@ -158,7 +159,7 @@ def write_wikipedia(folder, corpus, train, all_questions, test):
 
 
 def write_records(path, corpus, every):
-    """DPR's training records, in indented JSON as released. every: also of questions that have no positive."""
+    """DPR's training records, in indented JSON as released. every: also write questions without a positive."""
     counts, rng = corpus.counts, corpus.words.rng("contexts")
     texts, rows = list(corpus.contexts.values()), corpus.rows["train"].tolist()
     last = len(rows) if every else min(counts.positives, len(rows))
@@ -204,7 +205,8 @@ def query_lines(corpus, split):
 
 
 def judgment_lines(corpus, split, middle, positives=0, prefix="", tab="\t"):
-    """A judgment of every question's passage, and of the passage after it for as many as `positives` does not have."""
+    """A judgment of every question's passage. The first questions also get the next passage, up to `positives` in
+    all."""
     rows = corpus.rows[split].tolist()
     second = max(0, positives - len(rows))
     for number, row in enumerate(rows):
@@ -229,7 +231,7 @@ def answer_lines(corpus, split):
 
 @contextmanager
 def text_file(path):
-    """A UTF-8 file to write to, compressed where its name ends in .gz."""
+    """A UTF-8 file to write to, compressed if its name ends in .gz."""
     if path.suffix != ".gz":
         with open(path, "w", encoding="utf-8") as file:
             yield file
@@ -239,7 +241,7 @@ def text_file(path):
 
 
 def compressed(path):
-    """A gzip file to write to, whose bytes are those of its content: it has no time in it."""
+    """A gzip file to write to, without a time, so that its bytes depend on its content alone."""
     return gzip.GzipFile(path, "wb", LEVEL, mtime=0)
 
 
@@ -249,7 +251,7 @@ def write_lines(path, lines):
 
 
 def pack(path, members):
-    """A tar archive of files {name in it: path}, which are removed."""
+    """Pack files {name in the archive: path} into a tar archive, and remove them."""
 
     def undated(info):
         info.mtime = 0

@@ -4,7 +4,7 @@ import csv
 from pathlib import Path
 
 LONG_SECONDS = 10.0  # a stage that took longer has a line of its own
-MEASURED = {"seconds": 1.5, "memory": 1.25, "disk": 1.25}  # and within which factor a forecast is taken to be right
+MEASURED = {"seconds": 1.5, "memory": 1.25, "disk": 1.25}  # and the factor within which a forecast counts as right
 
 
 def compare(files):
@@ -39,7 +39,7 @@ def compare(files):
 
 
 def processor_seconds(name):
-    """Return the processor seconds of the job that made a stage, by Snakemake's benchmark: beside other work the wall
+    """Return the processor seconds of the job that made a stage, by Snakemake's benchmark: on a busy machine the wall
     clock says little."""
     path = Path(f"results/benchmarks/{name}.tsv")
     rows = list(csv.DictReader(path.open(), delimiter="\t")) if path.is_file() else []
@@ -47,7 +47,7 @@ def processor_seconds(name):
 
 
 def by_kind(lines):
-    """The lines summed per kind of stage; of memory the most, and `longest`, the seconds of the longest stage."""
+    """The lines summed per kind of stage, with the largest memory, and `longest`, the seconds of the longest stage."""
     kinds = {}
     for line in lines:
         kind = kinds.setdefault(line["stage"].partition("/")[0], [])
@@ -60,7 +60,7 @@ def by_kind(lines):
 
 
 def render(lines):
-    """The lines as text, sizes in GB, with what was measured as a multiple of its forecast; `!` beyond its factor."""
+    """The lines as text, sizes in GB, with the ratio of each figure to its forecast; `!` beyond its factor."""
     rows = [("stage", "longest", "processor s", *("seconds", "forecast", "x", "GB of memory", "forecast", "x"))]
     rows[0] += ("GB of disk", "forecast", "x")
     for line in lines:

@@ -1,15 +1,15 @@
-"""Texts of words with Zipf's frequencies, which come again within a text as they do in real ones, in blocks that are
-drawn alike whenever they are asked for."""
+"""Texts of words with Zipf's frequencies, repeated within a text as in real ones. A block has the same texts whenever
+it is drawn."""
 
 import numpy as np
 
 BLOCK_TEXTS = 50_000
 ZIPF_SHIFT = 2.7  # of Zipf and Mandelbrot: p(rank) ~ 1 / (rank + 2.7)
-REPEATED, NEAR = 0.6, 20  # share of words that are those of a place before them in their text, at most so far before
+REPEATED, NEAR = 0.6, 20  # share of words that repeat one before them in their text; how far before at most
 
 
 class Words:
-    """The vocabulary, from its most frequent word on, and texts that are drawn from it."""
+    """The vocabulary, the most frequent word first, and texts drawn from it."""
 
     def __init__(self, vocabulary, seed):
         self.vocabulary, self.seed = np.array(vocabulary, object), seed
