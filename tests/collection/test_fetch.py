@@ -159,6 +159,14 @@ def test_a_mirror_without_the_file_falls_to_the_next(server, tmp_path, first):
     assert list(dict.fromkeys(name for name, _ in server.requests)) == [first, "file.bin"]
 
 
+def test_a_mirror_with_another_file_falls_to_the_next(server, tmp_path):
+    server.files["other"] = b"Please log in."
+    assert get(server, tmp_path / "file.bin", {"sha256": SHA256}, names=("other", "file.bin"))["bytes"] == len(BODY)
+    with pytest.raises(ValueError, match="other, fetched for .* has sha256 "):
+        get(server, tmp_path / "wrong.bin", {"sha256": SHA256}, names=("other", "gone"))
+    assert names_in(tmp_path) == ["file.bin"]
+
+
 def test_when_all_mirrors_fail_every_one_is_listed(server, tmp_path):
     with pytest.raises(ValueError) as error:
         fetch.fetch(tmp_path / "file.bin", [server.url("a"), "http://127.0.0.1:9/b"], UNKNOWN)

@@ -57,6 +57,22 @@ def gradients(encoder, vectors):
     return {name: p.grad.clone() for name, p in encoder.named_parameters() if p.grad is not None}
 
 
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_under_autocast_queries_and_keys_have_the_type_of_values(monkeypatch, name):
+    """Decoders rotate queries and keys by float32 angles, and torch's private operators cast nothing back."""
+    encoder = Encoder(transformers.AutoModel.from_config(ARCHITECTURES[name]), "mean")
+    types, by_equal_lengths = [], attention.by_equal_lengths
+
+    def seen(*given):
+        types.append({x.dtype for x in given[:3]})
+        return by_equal_lengths(*given)
+
+    monkeypatch.setattr(attention, "by_equal_lengths", seen)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        encoder(batch(encoder)[0], LENGTHS)
+    assert types and all(len(each) == 1 for each in types)
+
+
 def test_every_architecture_that_packs_is_tested():
     assert ARCHITECTURES.keys() == TAKE_PACKED
 

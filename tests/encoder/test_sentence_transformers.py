@@ -23,6 +23,7 @@ from teleport.encoder import encode
 from teleport.encoder.completed import completed
 from teleport.encoder.load import linear_of
 from teleport.encoder.model import Encoder as Model
+from teleport.encoder.new_queries import published_encoder
 from teleport.encoder.own_settings import ACTIVATIONS, own_settings
 from teleport.refusal import Refusal
 from teleport.settings.encoder import Encoder
@@ -230,7 +231,19 @@ def test_lower_case_is_the_checkpoints(stages, tmp_path):
     plain = ours(stages, folder)[0]
     edit(folder / "sentence_bert_config.json", do_lower_case=True)
     assert completed(Encoder(checkpoint={"folder": str(folder)})).lower_case is True
-    assert plain.shape == ours(stages, folder)[0].shape
+    np.testing.assert_array_equal(plain, ours(stages, folder)[0])  # whose tokenizer does so anyway
+
+
+def test_new_texts_are_in_the_case_that_the_checkpoint_says(tmp_path):
+    folder = in_version_5(saved(tmp_path, "mean", True, None))
+    tokenizer = json.loads((folder / "tokenizer.json").read_text())
+    write(folder / "tokenizer.json", tokenizer | {"normalizer": None})
+    edit(folder / "tokenizer_config.json", do_lower_case=False, tokenizer_class="PreTrainedTokenizerFast")
+    lower, upper = ([getattr(text, case)() for text in QUERIES["train"]] for case in ("lower", "upper"))
+    cased = [published_encoder(folder)(texts, "query") for texts in (lower, upper)]
+    edit(folder / "sentence_bert_config.json", do_lower_case=True)
+    np.testing.assert_array_equal(published_encoder(folder)(upper, "query"), cased[0])
+    assert np.abs(cased[0] - cased[1]).max() > 0.01, "case changes something"
 
 
 @pytest.mark.parametrize(

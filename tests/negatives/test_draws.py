@@ -6,6 +6,7 @@ from itertools import permutations
 import numpy as np
 import pytest
 
+from commands.audit import audit
 from teleport.negatives.draw import Candidates, draw_slots, hash_ids, slots_by_weight
 from teleport.negatives.draws import around, rank_decay, stratified, top, triangle, uniform
 from teleport.settings.negatives import Negatives
@@ -265,6 +266,13 @@ def test_every_source_has_its_own_draw_and_one_leaves_the_other_alone(scored):
         assert [item[3] for item in other[:6]] == [r for r in range(1, 40) if r in {item[3] for item in other[:6]}]
         assert one[:6] != other[:6] and max(item[3] for item in other[:6]) <= 7
     assert not np.isnan([item[4] for pool in mixed.pools for item in pool[:6]]).any()
+
+
+def test_pairs_that_no_draw_compared_have_no_score_in_an_audit(scored):
+    """Around s+ the table has the positives and the source that is compared, and nothing of the other source."""
+    mixed = scored.merge({"query": 6, "bm25": 6}, draws={"query": "around"})
+    found = audit(mixed.folder)["sources"]
+    assert found["query"]["scored"] == 1 and found["bm25"]["scored"] < 1
 
 
 @pytest.mark.parametrize("draw", ["around", "triangle", "stratified", "rank-decay"])

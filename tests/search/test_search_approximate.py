@@ -149,6 +149,14 @@ def test_what_faiss_cannot_do_on_a_gpu_is_done_on_the_cpu(monkeypatch, tmp_path,
     monkeypatch.setattr(
         faiss, "index_cpu_to_gpu", lambda _, number, built: moved.append(number) or built, raising=False
     )
+    set_parameters = faiss.ParameterSpace.set_index_parameters
+
+    def refuses_moved(space, given, parameters):  # a GpuIndexIVF is no IndexIVF, for which ParameterSpace looks
+        if moved:
+            raise RuntimeError("could not set parameter")
+        return set_parameters(space, given, parameters)
+
+    monkeypatch.setattr(faiss.ParameterSpace, "set_index_parameters", refuses_moved)
     index.load(tmp_path / "index.faiss", settings, normal(100, 0), 1, depth)
     assert moved == ([0] if on_gpu else [])
 

@@ -7,10 +7,12 @@ import torch
 from torch.optim.lr_scheduler import CyclicLR
 from transformers import get_linear_schedule_with_warmup
 
+from teleport.refusal import Refusal
 from teleport.training.schedule import end_of_segment, schedule_steps
 from teleport.training.step import learning_rate
 
 FIELDS = {"epochs": None, "steps": None, "stop_after_steps": None, "batch_queries": 8, "triples": False}
+FIELDS |= {"warmup_steps": None, "cycle_steps": None}
 
 
 def training(**values):
@@ -26,6 +28,13 @@ def queries(number, without_negatives=0, without_positives=0, batch=8):
 def rate(step, total, peak, warmup_ratio=None, warmup_steps=None, cycle_steps=None, base=0.0):
     settings = {"warmup_ratio": warmup_ratio, "warmup_steps": warmup_steps, "cycle_steps": cycle_steps}
     return learning_rate(step, total, training(learning_rate=peak, base_learning_rate=base, **settings))
+
+
+def test_a_warm_up_longer_than_the_epochs_is_refused():
+    assert schedule_steps(training(epochs=2, warmup_steps=9), queries(40)) == 10
+    assert schedule_steps(training(epochs=2, warmup_steps=99, cycle_steps=100), queries(40)) == 10
+    with pytest.raises(Refusal, match="training.warmup_steps is 10, but 2 epochs have only 10 steps"):
+        schedule_steps(training(epochs=2, warmup_steps=10), queries(40))
 
 
 def test_length_in_epochs_drops_the_last_incomplete_batch():

@@ -12,8 +12,6 @@ from teleport.training.data import Batch, read_training_set
 from teleport.training.losses import hardest
 from training_world import World, backward, facts_of, losses_of, on_cpu  # noqa: F401
 
-WITHOUT_NEGATIVES = {"loss": {"kind": "softmax"}, "steps": 1, "batch_queries": 4, "negatives_per_query": 0}
-
 
 def make(stages, **training):
     """A trainer without dropout."""
@@ -126,12 +124,3 @@ def test_a_batch_that_does_not_split_is_refused_with_the_remedy():
     with pytest.raises(ValidationError, match="batch_queries 8 cannot be split into 3 equal.*multiple of accumulate"):
         Training(loss={"kind": "softmax"}, steps=1, batch_queries=8, accumulate=3)
     assert Training(loss={"kind": "softmax"}, steps=1, batch_queries=9, accumulate=3).accumulate == 3
-
-
-def test_a_micro_batch_without_any_negative_is_refused_with_the_remedy():
-    with pytest.raises(ValidationError, match="micro-batch of one query has no negative at all: lower accumulate"):
-        Training(**WITHOUT_NEGATIVES, accumulate=4)
-    assert (
-        Training(loss={"kind": "softmax"}, steps=1, batch_queries=4, accumulate=2, negatives_per_query=0).accumulate
-        == 2
-    )

@@ -44,8 +44,9 @@ def packed_attention(
     scaling: factor on the products, None: width ** -0.5; sliding_window: a token attends to tokens fewer positions
     away. key and value may have fewer heads (grouped queries). Decoders attend only to earlier tokens (`is_causal`).
     """
-    # Under autocast a decoder rotates q and k by float32 angles, and no private operator casts them back.
-    q, k, v = query[0].to(value.dtype), key[0].to(value.dtype), value[0]
+    q, k, v = query[0], key[0], value[0]
+    if q.dtype != v.dtype:  # a decoder's rotation is float32 under autocast, which casts nothing for private operators
+        q, k = q.to(v.dtype), k.to(v.dtype)
     scaling = q.shape[-1] ** -0.5 if scaling is None else scaling
     options = dropout, getattr(module, "is_causal", False), sliding_window, scaling
     if q.device.type == "cpu" or not has_kernel(q.dtype, dropout, sliding_window):

@@ -77,7 +77,7 @@ def scores_of(place, negatives):
     given = [each.get("score") if isinstance(each, dict) else None for each in negatives]
     numbers = [score for score in given if score is not None]
     if wrong := [score for score in numbers if type(score) not in (int, float) or not abs(score) <= LARGEST]:
-        raise Refusal(f"{place}: the score {str(wrong[0])[:40]} is not a finite number. Correct it, or leave it out.")
+        raise Refusal(f"{place}: the score {repr(wrong[0])[:40]} is not a finite number. Correct it, or leave it out.")
     return np.array([np.nan if score is None else score for score in given], np.float32)
 
 
