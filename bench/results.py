@@ -1,4 +1,4 @@
-"""Writes the tables of docs/measured/*.md and README's, each from its data in docs/measured/*.json.
+"""Writes README's table and docs/measured/forgetting.md, each from its data in docs/measured/*.json.
 
     python bench/results.py    measures what is finished below results/, then writes all sections again
 

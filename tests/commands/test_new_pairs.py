@@ -331,7 +331,7 @@ def test_a_name_that_two_texts_have_is_refused_without_its_folder(tmp_path):
     ]
     faults = []
     (example,) = texts.examples(tmp_path / "q.jsonl", rows, passages, lambda *fault: faults.append(fault))
-    assert example.positives[0].title == "plums"
+    assert example.passages[0].title == "plums"
     ((place, said),) = faults
     assert place == "line 1" and "apples/index.md and plums/index.md have this name" in said
 
