@@ -18,9 +18,10 @@ import yaml
 
 from arms import BASELINE, GRID_SEED, PARTS, WARM_UP, last_training, plan_of
 from here import needed
-from results import DATA, draw, made_by, made_text, markdown, number, plus_minus, wrapped
+from results import DATA, covers, draw, made_by, made_text, markdown, number, plus_minus, wrapped
 from rounds import REPOSITORY
 from teleport.evaluation.significance import Scores, compare, holm
+from teleport.report.figures import seconds
 from teleport.report.rows import mining_stages
 from teleport.report.stages import Stages
 from teleport.running.artefact import is_finished
@@ -122,7 +123,7 @@ def work(trajectory, stages):
         mined = {
             stage.name: stage for stage in (*mining_stages([pool] if pool else live), *live, *filter(None, [pool]))
         }
-        done["mining"] += sum(seconds(stages, name) for name in mined.keys() - seen)
+        done["mining"] += sum(seconds(stages.artefact(name)) for name in mined.keys() - seen)
         seen |= mined.keys()
         texts = 1 + training.negatives_per_query if "passage" in training.trains else 0
         begun, first = dict(done), facts["first_step"]
@@ -134,11 +135,6 @@ def work(trajectory, stages):
             done["training"] = begun["training"] + share * facts["train_seconds"]
             points.append(done | {"score": score, "seconds": done["mining"] + done["training"]})
     return points
-
-
-def seconds(stages, name):
-    """Wall seconds of a finished stage."""
-    return stages.artefact(name).manifest["provenance"]["wall_seconds"]
 
 
 def write_scores(scores):
@@ -273,9 +269,11 @@ def figure(data):
 
 def write():
     """Take what is finished, keep the data of the rest, and write data, page and figure."""
-    new, lines = measured()
-    data = read_saved(DATA / f"{NAME}.json") | json.loads(json.dumps(new))
-    if new:
+    made, lines = measured()
+    saved = read_saved(DATA / f"{NAME}.json")
+    new = {name: part for name, part in made.items() if covers(part, saved.get(name, {}))}
+    data, lines = saved | json.loads(json.dumps(new)), lines[lines["part"].isin(list(new))]
+    if len(lines):
         old = pq.read_table(SCORES).to_pandas() if SCORES.is_file() else lines[:0]
         write_scores(pd.concat([old[~old["part"].isin(list(new))], lines]))
     write_json(DATA / f"{NAME}.json", data)

@@ -16,6 +16,7 @@ import textwrap
 import pandas as pd
 
 from rounds import REPOSITORY
+from teleport.report.figures import seconds
 from teleport.report.stages import machines
 from teleport.running.artefact import STAGES, Artefact, is_finished
 from teleport.running.files import read_saved, write_bytes, write_json, write_text
@@ -33,7 +34,7 @@ def made_by(names, **budget):
     artefacts = [Artefact(STAGES / name) for name in sorted(names) if is_finished(name)]
     origins = [artefact.manifest["provenance"] for artefact in artefacts]
     cores = sorted({origin["hardware"]["cores"] for origin in origins})
-    minutes = sum(origin["wall_seconds"] for origin in origins) / 60
+    minutes = sum(map(seconds, artefacts)) / 60
     threads = sorted({origin["threads"] for origin in origins})
     each = " or ".join(map(str, threads)) + (" core" if threads == [1] else " cores")
     return budget | {
@@ -68,15 +69,13 @@ def read_data(name):
 
 def joined(old, new):
     """Data `old`, replaced by those parts of `new` that have all of their rows and seeds (dict)."""
+    return old | {name: part for name, part in new.items() if covers(part, old.get(name, {}))}
 
-    def seeds(part):
-        return {row["row"]: row["seeds"] for row in part["rows"]}
 
-    def covers(part, other):
-        return all(seeds(part).get(row, -1) >= number for row, number in seeds(other).items())
-
-    kept = {name: part for name, part in new.items() if name not in old or covers(part, old[name])}
-    return old | kept
+def covers(part, other):
+    """Whether a part of a section has the rows of another one, with as many seeds."""
+    seeds, others = ({row["row"]: row["seeds"] for row in each.get("rows", ())} for each in (part, other))
+    return all(seeds.get(row, -1) >= number for row, number in others.items())
 
 
 def replace_section(page, begin, text):

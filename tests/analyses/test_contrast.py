@@ -48,6 +48,13 @@ def test_by_hand(stages):
     }
 
 
+def test_fewer_errors_win(stages):
+    collection = make_world(stages)
+    facts, table = compare(stages, collection, make_run(stages, OURS), make_run(stages, THEIRS), measure="Errors@3")
+    fewer = [ours < theirs for ours, theirs in zip(table["value"], table["reference_value"], strict=True)]
+    assert (facts["wins"], facts["losses"]) == (sum(fewer), 0) and any(fewer)
+
+
 def test_a_query_that_one_run_lacks_shares_nothing(stages):
     collection = make_world(stages)
     facts, table = compare(stages, collection, make_run(stages, THEIRS[:1]), make_run(stages, THEIRS))

@@ -299,3 +299,10 @@ def test_from_the_grid_to_the_page(bench, table, monkeypatch, tmp_path):
     ends = [point for point in part["curves"] if point["row"] == "refreshed"]
     assert [point["pairs"] for point in ends] == [0, 4, 4, 8, 8, 12] and ends[-1]["seconds"] > ends[0]["seconds"]
     assert "| (e) Mined once |" in (tmp_path / "arms.md").read_text() and (tmp_path / "arms.png").is_file()
+    written = [(tmp_path / f"arms.{form}").read_bytes() for form in ("json", "parquet", "md")]
+    begun, lines = table.measured()
+    fewer = {name: part | {"rows": part["rows"][1:]} for name, part in begun.items()}
+    for new in ({"arms-toy-layers-2": {"table": "arms", "choice": []}}, fewer):
+        monkeypatch.setattr(table, "measured", lambda new=new: (new, lines))
+        table.write()
+    assert [(tmp_path / f"arms.{form}").read_bytes() for form in ("json", "parquet", "md")] == written, "data is lost"

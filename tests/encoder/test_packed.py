@@ -287,3 +287,8 @@ def test_cuda_equals_the_cpu(name, compiled):
         torch.testing.assert_close(gradient.cpu(), wanted[weight], rtol=1e-2, atol=1e-2)
     lower = prepare(encoder, torch.bfloat16, compiled)(ids_T, LENGTHS).cpu()
     assert torch.nn.functional.cosine_similarity(lower, expected).min() > 0.999
+    with torch.autocast("cuda", torch.bfloat16):  # as in training: weights in float32
+        trained = encoder(ids_T, LENGTHS)
+    assert torch.nn.functional.cosine_similarity(trained.float().cpu(), expected).min() > 0.999
+    for weight, gradient in gradients(encoder, trained).items():
+        assert (gradient.cpu() - wanted[weight]).norm() <= 0.1 * wanted[weight].norm() + 1e-2, weight

@@ -142,6 +142,8 @@ def test_the_same_seeds_are_paired_and_tested_as_clarks_quasi_f():
     assert found.difference == pytest.approx(difference)
     gains = [sum(row) for row in table]
     assert (found.won, found.lost) == (sum(gain > 0 for gain in gains), sum(gain < 0 for gain in gains))
+    fewer = compare(ours, theirs, way=-1)
+    assert (fewer.won, fewer.lost, fewer.difference) == (found.lost, found.won, found.difference)
     assert compare(theirs, ours).p == found.p
     turned = Scores(theirs.values_QR[:, [2, 0, 1]], (3, 1, 2))
     assert compare(ours, turned).p == pytest.approx(found.p)

@@ -81,6 +81,10 @@ ALONE = "the collection has judgments alone, no texts"
             f"evaluation.analyses.against.run: {ALONE} to search by BM25. Name an entry of external, or give",
         ),
         ({"collection": {"splits": {"dl19": {"qrels": "no.txt"}}}}, "splits.dl19.qrels: there is no file no.txt"),
+        (
+            {"evaluation": {"collapse": "firstp"}},
+            "evaluation.collapse: judgments do not tell which passage of a document",
+        ),
     ],
 )
 def test_what_needs_texts_is_refused_by_name(changes, message):

@@ -272,6 +272,9 @@ def test_shards_of_a_search_have_the_bits_of_the_whole(stages, world, monkeypatc
     assert {name: facts[name] for name in ("lines", "depth", "engine")} == {
         name: facts_of(whole)[name] for name in ("lines", "depth", "engine")
     }
+    assert facts_of(whole)["earlier_seconds"] == 0 and facts["seconds"] == facts["earlier_seconds"]
+    spent = sum(shard["seconds"] for shard in facts["shards"])
+    assert abs(facts["earlier_seconds"] - spent) <= 0.001 * number, "the shards' seconds count as work of the stage"
     assert not joined.shards_folder.exists()
 
 

@@ -260,6 +260,8 @@ def test_cases_are_the_largest_wins_and_losses(drawn):
         ({"kind": "scores", "split": "test", "queries": ["q1"], "systems": ["tele"]}, "has no query 'q1'"),
         ({"kind": "cases", "systems": ["tele"], "queries": ["q1"]}, "'q1' is not a judged query"),
         ({"kind": "bars", "table": "no.yaml"}, "there is no file no.yaml"),
+        ({"kind": "curves", "systems": ["tele"], "split": "test", "measure": "MRR@10"}, "'MRR@10' is not evaluated"),
+        ({"kind": "curves", "systems": ["tele"]}, "give a column, a measure or both"),
     ],
 )
 def test_what_is_not_there_is_refused(drawn, tmp_path, monkeypatch, figure, said):

@@ -15,6 +15,7 @@ from teleport.refusal import Refusal
 from teleport.report.stages import Stages
 from teleport.report.verdicts import p_text
 from teleport.running.artefact import MANIFEST
+from teleport.settings.measures import better
 
 PASSAGES, CHARACTERS = 10, 70
 RESAMPLES = 9999
@@ -87,7 +88,8 @@ def of_all(systems, measure, texts, most):
         Scores(np.array([[run[name] for run in runs] for name in names]), tuple(s for s in of_runs if s is not None))
         for runs, of_runs in zip(by_run, seeds, strict=True)
     )
-    found, (a_Q, b_Q) = test(two, one, resamples=RESAMPLES), (each.values_QR.mean(axis=1) for each in (one, two))
+    found = test(two, one, resamples=RESAMPLES, way=better(measure) or 1)
+    a_Q, b_Q = (each.values_QR.mean(axis=1) for each in (one, two))
     lines = [
         f"{measure} of {len(names)} queries: A {a_Q.mean():.4f}, B {b_Q.mean():.4f}, B - A {found.difference:+.4f}, "
         f"p {p_text(found.p)}",

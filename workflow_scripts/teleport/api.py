@@ -25,6 +25,7 @@ from teleport.report.links import INDEX
 from teleport.report.rows import in_folder
 from teleport.report.stages import Stages
 from teleport.running.artefact import Artefact, other_than_stages
+from teleport.settings.measures import better
 
 
 class Hit(NamedTuple):
@@ -209,7 +210,7 @@ def compare(one: Experiment, other: Experiment, split: str, measure: str | None 
         raise Refusal(f"{one.name} and {other.name} have other queries in {split}. Compare those of one collection.")
     seeds = [tuple(seed for seed in frame if seed is not None) for frame in frames]
     theirs, ours = (Scores(frame.to_numpy(), own) for frame, own in zip(frames, seeds, strict=True))
-    return significance.compare(ours, theirs)
+    return significance.compare(ours, theirs, way=better(measure) or 1)
 
 
 def evaluations(experiment, episode, split):

@@ -9,6 +9,7 @@ from teleport.arrays import Run
 from teleport.evaluation.evaluate import read_judgments
 from teleport.evaluation.measures import lines_of, score_run
 from teleport.evaluation.names import Documents, joint_numbers, read_query_ids
+from teleport.settings.measures import better
 from teleport.settings.scoring import ContrastSettings as Settings  # noqa: F401
 
 SAME = 1e-9  # scores of a query that differ by less are a tie: 1/3 is not 1 - 2/3 in binary numbers
@@ -43,7 +44,8 @@ def run(job):
     query_ids = read_query_ids(job, split).take(pa.array(judged))
     table = {"query_id": query_ids, "overlap": overlaps, "value": values[0], "reference_value": values[1]}
     pq.write_table(pa.table(table | parting(lists, judged, judgments, doc_ids)), job.output("contrast.parquet"))
-    won, lost = (int(np.count_nonzero(sign * (values[0] - values[1]) > SAME)) for sign in (1, -1))
+    gains = (better(settings.measure) or 1) * (values[0] - values[1])
+    won, lost = (int(np.count_nonzero(sign * gains > SAME)) for sign in (1, -1))
     facts = {"wins": won, "losses": lost, "ties": len(judged) - won - lost, "num_queries": len(judged)}
     return facts | {"overlap": float(overlaps.mean()), "depth": settings.depth, "measure": settings.measure}
 
@@ -65,5 +67,5 @@ def parting(lists, judged, judgments, doc_ids):
         ids = np.where(differ.any(axis=1), ids_QK[np.arange(len(ids_QK)), differ.argmax(axis=1)], -1)
         columns[f"{prefix}doc_id"] = doc_ids.take(pa.array(ids, mask=ids < 0))
         pairs = zip(judged.tolist(), ids.tolist(), strict=True)
-        columns[f"{prefix}grade"] = pa.array([grades.get(pair) for pair in pairs], pa.int32())
+        columns[f"{prefix}grade"] = pa.array([grades.get(pair) if pair[1] >= 0 else None for pair in pairs], pa.int32())
     return columns

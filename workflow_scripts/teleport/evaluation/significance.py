@@ -34,10 +34,11 @@ class Comparison(NamedTuple):
     lost: int
 
 
-def compare(ours, theirs, test="permutation", resamples=9999, seed=42):
+def compare(ours, theirs, test="permutation", resamples=9999, seed=42, way=1):
     """The `Comparison` of two `Scores`. If every trained system has LEAST_SEEDS or more, queries and seeds are both
     random (`crossed_p_value`). With fewer, or no trained system, p comes from `test` over queries ("permutation" with
-    `resamples` drawn with `seed`, or "t-test"), with scores averaged over the runs: the checkpoints are fixed."""
+    `resamples` drawn with `seed`, or "t-test"), with scores averaged over the runs: the checkpoints are fixed. way: 1,
+    or -1 if the smaller score of a query wins"""
     means = ours.values_QR.mean(axis=1), theirs.values_QR.mean(axis=1)
     trained = [scores for scores in (ours, theirs) if scores.seeds]
     few = any(len(scores.seeds) < LEAST_SEEDS for scores in trained)
@@ -46,7 +47,7 @@ def compare(ours, theirs, test="permutation", resamples=9999, seed=42):
     else:
         method, p = test, paired_t_p_value(*means) if test == "t-test" else paired_p_value(*means, resamples, seed)
     differences_Q = means[0] - means[1]
-    won, lost = (int(np.count_nonzero(sign * differences_Q > TIE)) for sign in (1, -1))
+    won, lost = (int(np.count_nonzero(sign * differences_Q > TIE)) for sign in (way, -way))
     return Comparison(float(differences_Q.mean()), p, method, few, won, lost)
 
 

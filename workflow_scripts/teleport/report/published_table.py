@@ -233,7 +233,4 @@ def count_verdicts(lines):
 def spent_on(lines, stages):
     """Return the sentences (list) that say on which hardware our times were measured."""
     finished = list(map(stages.artefact, sorted(filter(stages.finished, set(lines["stages"].sum())))))
-    notes = [f"Our times were measured on {machines(finished)}."] if finished else []
-    if any(stage.manifest["provenance"]["attempt"] > 1 for stage in finished):
-        notes.append("For an interrupted search, only the time of its last attempt counts.")
-    return notes
+    return [f"Our times were measured on {machines(finished)}."] if finished else []

@@ -7,6 +7,7 @@ import numpy as np
 
 from teleport.evaluation.significance import LEAST_SEEDS, Scores, compare, holm
 from teleport.seed import derive_seed
+from teleport.settings.measures import better
 
 SEED = 42  # of the tests: rows have seeds of their own, or none
 MARK = "†"  # of a table with one baseline
@@ -112,7 +113,7 @@ def labels_of(rows):
 def pairs_of_rows(rows, scores, significance, column, split):
     """A line (DataFrame of PAIRS) per pair of rows: row b less row a, the earlier one, with its uncorrected p. scores:
     {index of a row: frame of queries x runs}"""
-    test, pairs = significance or USUAL, list(combinations(sorted(scores), 2))
+    test, pairs, way = significance or USUAL, list(combinations(sorted(scores), 2)), better(column) or 1
     method, queries = of_split(test["test"], split, "permutation"), len(next(iter(scores.values()), ()))
     if len(pairs) * queries * test["resamples"] > MOST_SWAPS:
         method = "t-test"
@@ -121,7 +122,7 @@ def pairs_of_rows(rows, scores, significance, column, split):
         ours = Scores(scores[b].to_numpy(), tuple(rows[b]["seeds"]))
         theirs = Scores(scores[a].loc[scores[b].index].to_numpy(), tuple(rows[a]["seeds"]))
         names = (f"{rows[i]['system']} {rows[i]['episode']}" for i in (a, b))
-        found = compare(ours, theirs, method, test["resamples"], derive_seed(SEED, "pair", *names, column))
+        found = compare(ours, theirs, method, test["resamples"], derive_seed(SEED, "pair", *names, column), way)
         lines.append([column, a, b, round(found.difference, 9) + 0.0, *found[1:]])
     import pandas as pd  # here: planning loads this module, too
 
@@ -164,11 +165,6 @@ def comparison_text(rows, i, j, gain, p, level):
     if p < level:
         return f"{subject}{figure(gain, '+')} {'over' if gain > 0 else 'under'} {other} ({chance})"
     return f"{subject}not {'above' if gain >= 0 else 'below'} {other} ({figure(gain, '+')}, {chance})"
-
-
-def better(column):
-    """1 if the larger mean of a column is better, -1 for errors, 0 for a hole rate, which is no quality."""
-    return 0 if "Hole@" in column else -1 if "Errors@" in column else 1
 
 
 def figure(value, sign=""):

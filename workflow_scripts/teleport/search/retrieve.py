@@ -44,7 +44,7 @@ def run(job):
     shards = read_shards(job, len(search.lines)) if job.shards > 1 else []
     blocks = search.open_blocks(0, len(search.lines))
     join(blocks, shards)
-    facts = {"lines": len(search.lines), "depth": search.depth}
+    facts = {"lines": len(search.lines), "depth": search.depth, "earlier_seconds": round(blocks.totals["seconds"], 3)}
     facts |= shards[0].facts["by"] if shards else search.run(blocks)
     blocks.publish()
     save_array(job.output("rows.npy"), search.rows.astype(np.int32))

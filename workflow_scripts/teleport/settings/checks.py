@@ -82,6 +82,9 @@ def missing_texts(config):
         asked["evaluation", "analyses", "against", "run"] = "to search by BM25. Name an entry of external"
     for place, remedy in asked.items():
         yield place, f"{rule} {remedy}, or give another collection."
+    if evaluation.collapse == "firstp":
+        order = "judgments do not tell which passage of a document is the first"
+        yield ("evaluation", "collapse"), f"{order}. Take maxp, or give another collection."
 
 
 def measures_beyond_the_depth(config):

@@ -2,8 +2,9 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
+from teleport.refusal import Refusal
 from teleport.settings.section import Natural, Section
 
 Names = Annotated[list[str], Field(min_length=1)]
@@ -46,6 +47,12 @@ class Curves(Section):
     measure: str | None = Field(
         None, description="Measure whose mean is drawn by the number of steps until then; null: no such chart."
     )
+
+    @model_validator(mode="after")
+    def something_is_drawn(self):
+        if not (self.column or self.measure):
+            raise Refusal("give a column, a measure or both: without them nothing is drawn")
+        return self
 
 
 class Bars(Section):

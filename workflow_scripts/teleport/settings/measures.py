@@ -78,3 +78,8 @@ def measure_cutoffs(names):
     parsed = zip(names, parse_measures(names), strict=True)
     cutoffs = {name: measure.params.get("cutoff") for name, measure in parsed}
     return {name: cutoff for name, cutoff in cutoffs.items() if cutoff is not None}
+
+
+def better(column):
+    """1 if the larger mean of a column is better, -1 for errors, 0 for a hole rate, which is no quality."""
+    return 0 if "Hole@" in column else -1 if "Errors@" in column else 1

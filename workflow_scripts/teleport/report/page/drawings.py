@@ -9,7 +9,7 @@ from teleport.report.charts import SOURCE_COLOURS, Figure, shown
 from teleport.report.page.curves import NAMED, column_points
 from teleport.report.page.negatives import GAP_BINS, RANK_BIN
 from teleport.report.render import shortened
-from teleport.report.verdicts import better
+from teleport.settings.measures import better
 
 CURVES = ("loss", "learning_rate", "gradient_norm", "positive_score", "negative_score")  # first, in this order
 LAYERS = ("lower_layers", "middle_layers", "upper_layers", "last_layer")  # gradient norms that are drawn together

@@ -6,7 +6,7 @@ import numpy as np
 
 from teleport.analyses.forgetting import DEPTH, forgets, reciprocal_ranks
 from teleport.report.page.negatives import MOST_QUERIES, sample
-from teleport.report.verdicts import better
+from teleport.settings.measures import better
 
 TRACED = 10  # queries whose scores are drawn one by one (ANCE-Tele Figures 3 and 8d)
 STATES = ("kept", "learned", "swung back", "forgotten", "missed")  # in the lists of queries by their first letters

@@ -14,8 +14,9 @@ from teleport.report.page.site import Site, read_texts
 from teleport.report.published_table import printed_published, published_measures
 from teleport.report.render import NONE
 from teleport.report.stages import Reader, machines
-from teleport.report.verdicts import better, p_text
+from teleport.report.verdicts import p_text
 from teleport.running.provenance import not_in_commit
+from teleport.settings.measures import better
 
 NAVIGATION = {"index.html": "Verdicts", "diff.html": "Compare", "list.html": "Queries"}
 NAVIGATION |= {"experiments.html": "Experiments", "stages.html": "Stages", "papers.html": "Beside the papers"}

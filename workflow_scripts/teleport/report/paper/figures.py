@@ -18,6 +18,7 @@ from teleport.report.page.negatives import sample
 from teleport.report.published import read_published
 from teleport.report.published_table import make_lines
 from teleport.report.render import NONE, Printed, shortened
+from teleport.settings.measures import better
 
 BLOCK = 2**16  # passages whose vectors are summed at a time
 SNIPPET = 90  # characters of a title, or of a text without one
@@ -183,7 +184,8 @@ def cases(reader, name, figure):
 def case_table(reader, name, figure, label, stage, against):
     """(the `Printed` table, its DataFrame) of the queries that a system wins and loses against another."""
     frame, facts = pq.read_table(reader.artefact(stage).path("contrast.parquet")).to_pandas(), reader.facts(stage)
-    frame = chosen(frame.assign(difference=frame["value"] - frame["reference_value"]), name, figure)
+    frame = frame.assign(difference=frame["value"] - frame["reference_value"])
+    frame = chosen(frame, name, figure, better(facts["measure"]) or 1)
     split = reader.artefact(stage).manifest["settings"]["split"]
     queries = reader.artefact(reader.splits[split]).path(f"queries.{split}.parquet")
     corpus = reader.artefact(reader.corpus).path("corpus.parquet")
@@ -206,15 +208,17 @@ def case_table(reader, name, figure, label, stage, against):
     return Printed(name, f"Queries that {label} wins and loses against {against}", cells, notes, wide=True), frame
 
 
-def chosen(frame, name, figure):
-    """The lines of the queries that a figure names, or of the largest differences: won first, then lost."""
+def chosen(frame, name, figure, way):
+    """The lines of the queries that a figure names, or of the largest differences: won first, then lost. way: -1 if
+    the smaller value wins, else 1"""
     if figure["queries"]:
         by_id = frame.set_index("query_id", drop=False)
         if missing := [each for each in figure["queries"] if each not in by_id.index]:
             raise Refusal(f"figures.{name}.queries: {missing[0]!r} is not a judged query of the compared split.")
         return by_id.loc[figure["queries"]].reset_index(drop=True)
-    order = frame.sort_values(["difference", "query_id"], ascending=[False, True], kind="stable")
-    won, lost = order[order["difference"] > 0], order[order["difference"] < 0][::-1]
+    order = frame.sort_values(["difference", "query_id"], ascending=[way < 0, True], kind="stable")
+    gains = way * order["difference"]
+    won, lost = order[gains > 0], order[gains < 0][::-1]
     return pd.concat([won[: figure["won"]], lost[: figure["lost"]]]).reset_index(drop=True)
 
 

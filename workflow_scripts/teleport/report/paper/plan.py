@@ -98,6 +98,11 @@ def curves_of(seen, figure):
     """Return the stages that a settings.Curves is drawn from: [label, its seeds with their train and evaluate stages]
     per system."""
 
+    evaluation = seen.plan.config.evaluation
+    known = evaluation.measures_of(figure.split) if figure.split in evaluation.splits else ()
+    if figure.measure and known and figure.measure not in known:
+        raise Refusal(f"{seen.place}.measure: {figure.measure!r} is not evaluated. There are {', '.join(known)}.")
+
     def of_seed(trajectory):
         runs = [seen.of_split(e.runs, figure.split) for e in trajectory.episodes] if figure.measure else []
         return {"seed": trajectory.seed, "episodes": [{"train": each} for each in trajectory.trains], "runs": runs}
