@@ -60,12 +60,14 @@ def queries_of(stages, rng, split):
     return name_of(stages.finish(job, {"queries": number, "positive_grade": 1}))
 
 
-def search(stages, rng, number):
-    """A finished search; those of a split share their candidates, so that ten systems find some 35 of a query."""
+def search(stages, rng, number, first=0):
+    """A finished search of the queries from the first one on; those of a split share their candidates, so that ten
+    systems find some 35 of a query."""
     job = stages.make("retrieve")
     known = np.random.default_rng(number).integers(0, PASSAGES, (number, DEPTH), np.int32)
     ids = np.hstack([rng.permuted(known[:, :SHARED], axis=1), known[:, SHARED:]])
-    Run(ids, -np.tile(np.arange(DEPTH, dtype=np.float32), (number, 1)), np.arange(number)).write(job)
+    scores = -np.tile(np.arange(DEPTH, dtype=np.float32), (number, 1))
+    Run(ids[first:], scores[first:], np.arange(first, number)).write(job)
     return stages.finish(job)
 
 
@@ -196,6 +198,16 @@ def test_training_queries_that_are_evaluated_have_one_list_and_one_page(of_train
     pages = {path.name: path.read_text() for path in folder.glob("query-train-*.html")}
     assert pages.keys() == {f"query-train-{row}.html" for row in listed["full"]} and len(pages) == 12
     assert all("<h2>Top tens</h2>" in text and "<h2>ANCE-Tele</h2>" in text for text in pages.values())
+
+
+def test_a_query_of_another_part_was_not_searched(of_training_queries, stages, spec, tmp_path):
+    """It is not said to be not found."""
+    half = name_of(search(stages, np.random.default_rng(1), 40, first=20))
+    spec["experiments"][0]["seeds"][0]["episodes"][1]["query"] = half
+    write_page(spec | {"queries": "all"}, stages.root, tmp_path)
+    pages = [(tmp_path / f"_page/query-train-{row}.html").read_text() for row in range(40)]
+    assert [text.count("<td>not searched</td>") for text in pages] == [1] * 20 + [0] * 20
+    assert any("<td>not found</td>" in text for text in pages)
 
 
 @pytest.fixture

@@ -118,16 +118,17 @@ def ranking_table(tops):
 def query_life(reader, trajectory, row):
     """Return what one experiment gave one training query, episode by episode.
 
-    {pools: {episode: stages}, positive: {episode: (rank, score)}, lines: {passage: {episode: {source, what, then, now,
-    score, suspect}}}}. what: its first source; then: the rank in the search that found the passage; now, score: by the
-    model that mined the episode; None where there is none.
+    {pools: {episode: stages}, searched: [episodes whose search has the query], positive: {episode: (rank, score)},
+    lines: {passage: {episode: {source, what, then, now, score, suspect}}}}. what: its first source; then: the rank in
+    the search that found the passage; now, score: by the model that mined the episode; None where there is none.
     """
-    life = {"pools": finished_pools(reader, trajectory), "positive": {}, "lines": {}}
+    life = {"pools": finished_pools(reader, trajectory), "searched": [], "positive": {}, "lines": {}}
     for number, stages in life["pools"].items():
         pool = reader.pool(stages["pool"])
         fields = flat(pool, np.array([row]), "passages", "sources", "ranks")
         passages, sources, ranks = (field.tolist() for field in fields[1:])
         now = {passage: rank for rank, passage in enumerate(reader.found(stages["query"], row), 1)}
+        life["searched"] += [number] if now else []
         positives = reader.positives(stages["positives"])[row].tolist()
         scores, positive = scores_now(reader, stages, row, passages, positives[:1])
         life["positive"][number] = min((now[known] for known in positives if known in now), default=None), positive
