@@ -61,12 +61,20 @@ def test_overlaps(lists, episodes):
 
 
 def test_swings_are_in_out_and_in_again(lists, episodes):
-    found = swings(episodes)
+    found = swings(episodes, [(0, 6)] * 5)
     assert list(found) == [1, 2, 3], "2 is the paper's class A (in 2, out 3, in 4), 3 its class B (in 3, out 4, in 5)"
     for e, pairs in found.items():
         expected = {pair for pair in lists[e - 1] if pair not in lists[e] and pair in lists[e + 1]}
         assert expected and pairs.tolist() == as_pairs(expected).tolist()
-    assert swings(episodes[:2]) == {}
+    assert swings(episodes[:2], [(0, 6)] * 2) == {}
+
+
+def test_swings_are_those_of_queries_that_all_three_episodes_mined(lists, episodes):
+    """A query that an episode does not mine for has no negatives there, which is no swing."""
+    spans = [(0, 6), (0, 3), (2, 6), (0, 2), (0, 6)]
+    found = swings(episodes, spans)
+    expected = {p for p in lists[0] if p not in lists[1] and p in lists[2] and p[0] == 2}
+    assert list(found) == [1] and expected and found[1].tolist() == as_pairs(expected).tolist()
 
 
 def test_new_negatives_and_those_near_the_positive_before(lists, episodes):

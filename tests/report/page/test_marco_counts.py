@@ -1,6 +1,7 @@
 """The page at MS MARCO's counts of queries: its size is bounded, it opens soon, and every listed query opens."""
 
 import json
+import re
 import sys
 import time
 
@@ -22,6 +23,7 @@ QUERIES = {"train": 10_000, "dev": 6_980, "dl19": 43, "dl20": 54}  # train: as m
 EVALUATED = ["dev", "dl19", "dl20"]
 MEASURES = ["RR@10", "Success@1000", "R@1000", "R@100"]
 SHARED = 35  # candidates of a query
+FIRST_ROWS = {}  # {measure: the first query that has it}
 EPISODES, OTHERS = 3, 6  # rows of nothing that was trained: BM25 and five released checkpoints
 SOURCES = ["query", "lookahead", "momentum"]
 
@@ -58,12 +60,14 @@ def queries_of(stages, rng, split):
     return name_of(stages.finish(job, {"queries": number, "positive_grade": 1}))
 
 
-def search(stages, rng, number):
-    """A finished search; those of a split share their candidates, so that ten systems find some 35 of a query."""
+def search(stages, rng, number, first=0):
+    """A finished search of the queries from the first one on; those of a split share their candidates, so that ten
+    systems find some 35 of a query."""
     job = stages.make("retrieve")
     known = np.random.default_rng(number).integers(0, PASSAGES, (number, DEPTH), np.int32)
     ids = np.hstack([rng.permuted(known[:, :SHARED], axis=1), known[:, SHARED:]])
-    Run(ids, -np.tile(np.arange(DEPTH, dtype=np.float32), (number, 1)), np.arange(number)).write(job)
+    scores = -np.tile(np.arange(DEPTH, dtype=np.float32), (number, 1))
+    Run(ids[first:], scores[first:], np.arange(first, number)).write(job)
     return stages.finish(job)
 
 
@@ -74,6 +78,7 @@ def evaluation(stages, rng, split):
         pd.DataFrame({"query_id": ids, "measure": name, "value": 1 / rng.integers(1, 30, len(ids))})
         for name in MEASURES
     ]
+    frames = [frame[FIRST_ROWS.get(name, 0) :] for name, frame in zip(MEASURES, frames, strict=True)]
     pd.concat(frames).to_parquet(job.output("per_query.parquet"))
     return name_of(stages.finish(job, {"num_queries": len(ids)}))
 
@@ -193,3 +198,44 @@ def test_training_queries_that_are_evaluated_have_one_list_and_one_page(of_train
     pages = {path.name: path.read_text() for path in folder.glob("query-train-*.html")}
     assert pages.keys() == {f"query-train-{row}.html" for row in listed["full"]} and len(pages) == 12
     assert all("<h2>Top tens</h2>" in text and "<h2>ANCE-Tele</h2>" in text for text in pages.values())
+
+
+def test_a_query_of_another_part_was_not_searched(of_training_queries, stages, spec, tmp_path):
+    """It is not said to be not found."""
+    half = name_of(search(stages, np.random.default_rng(1), 40, first=20))
+    spec["experiments"][0]["seeds"][0]["episodes"][1]["query"] = half
+    write_page(spec | {"queries": "all"}, stages.root, tmp_path)
+    pages = [(tmp_path / f"_page/query-train-{row}.html").read_text() for row in range(40)]
+    assert [text.count("<td>not searched</td>") for text in pages] == [1] * 20 + [0] * 20
+    assert any("<td>not found</td>" in text for text in pages)
+
+
+@pytest.fixture
+def some_unjudged(of_training_queries, monkeypatch):
+    """As where questions have answers and no judgment, and others a judgment and no answers."""
+    monkeypatch.setattr(sys.modules[__name__], "FIRST_ROWS", {"RR@10": 3, "R@1000": 5})
+
+
+def test_measures_of_a_split_may_have_other_queries(some_unjudged, stages, spec, tmp_path):
+    write_page(spec | {"queries": "all"}, stages.root, tmp_path)
+    folder = tmp_path / "_page"
+    scores = data_of(folder, "scores-train")["scores"]
+    for name, first in FIRST_ROWS.items():
+        assert all(values[:first] == [None] * first and None not in values[first:] for values in scores[name])
+    assert all(None not in values and len(values) == 40 for values in scores["R@100"])
+    assert data_of(folder, "queries-train")["rows"] == list(range(40))
+    cells = [(folder / f"query-train-{row}.html").read_text().count("<td>–</td>") for row in (2, 3)]
+    assert cells == [EPISODES + 1 + OTHERS, 0]
+
+
+@pytest.mark.ci(0)
+def test_two_systems_are_compared_on_the_queries_that_have_the_measure(some_unjudged, stages, spec, tmp_path):
+    write_page(spec | {"queries": 5}, stages.root, tmp_path)
+    require_chromium()
+    browser = Browser(tmp_path / "profile")
+    browser.open(tmp_path / "_page/diff.html", "#train/0/1/RR@10")
+    said = browser.evaluate("document.querySelector('.said').textContent")
+    listed = browser.evaluate("document.querySelectorAll('.queries li').length")
+    browser.close()
+    counts = [int(number) for number in re.findall(r"won (\d+), lost (\d+), the same on (\d+) queries", said)[0]]
+    assert sum(counts) == listed == 37 and "NaN" not in said and browser.errors == []

@@ -1,4 +1,4 @@
-"""Two tables may call two systems alike: the page tells them apart."""
+"""What the page takes from a plan: systems that two tables call alike, and searches of all training queries."""
 
 import yaml
 
@@ -27,3 +27,19 @@ def test_systems_of_two_tables_that_are_called_alike():
     assert [row["label"] for row in compared_rows(rows[:1] * 2)] == ["high"]
     alphas = [settings_of(spec, row)["negatives.alpha"] for table in tables for row in table["rows"]]
     assert alphas == [0.25, 0.75]
+
+
+def test_a_search_of_a_part_of_the_queries_is_not_the_search_with_a_checkpoint():
+    """With mining.parts the page counts those of an analysis alone: other queries would score 0 as if not found."""
+
+    def searches(parts, **evaluation):
+        given = yaml.safe_load((REPOSITORY / "config/config.yaml").read_text())
+        given["mining"] = given.get("mining", {}) | {"parts": parts}
+        own = {"episodes": [{"repeat": 2}], "negatives": {"counts": {"query": 9}}}
+        given |= {"ablations": {}, "experiments": {"ance": {"label": "ANCE"} | own}}
+        given["evaluation"] |= evaluation
+        (experiment,) = page_contents(Plan(*config.load(given)), ["config.yaml"])[1]["experiments"]
+        return list(experiment["seeds"][0]["searches"])
+
+    assert searches(1) == ["0", "1"] and searches(2) == []
+    assert searches(2, analyses={"forgetting": True}) == ["0", "1", "2"]

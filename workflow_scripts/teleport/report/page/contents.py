@@ -103,11 +103,13 @@ def ghosts(plan, table, labels):
 
 
 def trajectory_content(trajectory):
-    """The content of one seed of an experiment. Its searches are those that were mined, and those of an analysis. Each
-    belongs to the checkpoint whose vectors it searches: with a lag, no episode mines with the checkpoint before it."""
+    """The content of one seed of an experiment. Its searches are those that were mined, and those of an analysis, but
+    for searches of a part of the training queries (mining.parts). Each belongs to the checkpoint whose vectors it
+    searches: with a lag, no episode mines with the checkpoint before it."""
     searches = [pool.inputs.get("query") for pool in trajectory.pools]
     searches += [episode.train_search for episode in trajectory.episodes]
-    by_vectors = {(s.inputs["queries"].name, s.inputs["passages"].name): s for s in searches if s}
+    whole = [s for s in searches if s and s.settings.part is None]
+    by_vectors = {(s.inputs["queries"].name, s.inputs["passages"].name): s for s in whole}
     encoded = {str(e.number): e.vectors.encoded for e in trajectory.episodes}
     roles = ("queries.train", "passages")
     vectors = {n: tuple(of[role].name for role in roles) for n, of in encoded.items() if roles[0] in of}

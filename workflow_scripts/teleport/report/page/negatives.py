@@ -8,8 +8,9 @@ from collections import Counter
 
 import numpy as np
 
-from teleport.arrays import pair_keys, places_of
+from teleport.arrays import pair_keys, places_of, rows_and_values
 from teleport.seed import derive_seed
+from teleport.settings.section import Part
 
 MOMENTUM = "momentum"
 MOST_QUERIES = 10_000  # whose negatives are counted; if there are more, this many are drawn
@@ -43,8 +44,9 @@ def negatives_of(reader, trajectory):
         return None
     first = next(iter(episodes.values()))
     rows = sample(len(reader.pool(first["pool"]).offsets) - 1, MOST_QUERIES, "negatives")
-    pools, trained, mined, near = {}, [], [], []
+    pools, trained, mined, near, spans = {}, [], [], [], []
     for number, stages in episodes.items():
+        spans.append(mined_span(reader, stages["pool"]))
         positives = reader.positives(stages["positives"])
         pools[number] = pool_facts(reader, stages, rows, positives)
         trained.append(pairs_of(*flat(reader.pool(stages["pool"]), rows, "passages")))
@@ -52,10 +54,16 @@ def negatives_of(reader, trajectory):
             there = reader.finished(stages[role])
             pairs.append(searched_pairs(reader.search(stages[role]), rows, positives) if there else None)
     content = {"seed": trajectory["seed"], "queries": len(rows), "pools": pools}
-    content["trained"] = comings_and_goings(list(pools), trained, near)
+    content["trained"] = comings_and_goings(list(pools), trained, near, spans)
     if all(pairs is not None for pairs in mined):
-        content["mined"] = comings_and_goings(list(pools), mined, near)
+        content["mined"] = comings_and_goings(list(pools), mined, near, spans)
     return content
+
+
+def mined_span(reader, name):
+    """The first training query that a merge stage has mined for, and the one after the last (rows)."""
+    part, total = reader.artefact(name).manifest["settings"].get("part"), len(reader.pool(name).offsets) - 1
+    return Part(**part).rows(total) if part else (0, total)
 
 
 def flat(pool, rows, *fields):
@@ -81,15 +89,16 @@ def searched_pairs(run, rows, positives):
     return np.setdiff1d(pairs_of(np.repeat(queries, filled.sum(axis=1)), ids[filled]), known, assume_unique=True)
 
 
-def comings_and_goings(numbers, pairs, near):
-    """First encounters, overlaps, swings and new pairs of some episodes; numbers: of the episodes."""
+def comings_and_goings(numbers, pairs, near, spans):
+    """First encounters, overlaps, swings and new pairs of some episodes; numbers: of the episodes; spans: the
+    `mined_span` of each."""
     shares = np.round(overlaps(pairs), 4)
     return {
         "pairs": dict(zip(numbers, map(len, pairs), strict=True)),
         "first": first_encounters(pairs).tolist(),
         "overlap": np.where(np.isnan(shares), None, shares).tolist(),
         "new": new_near_positive(pairs, near),
-        "swings": {numbers[e - 1]: len(swung) for e, swung in swings(pairs).items()},
+        "swings": {numbers[e - 1]: len(swung) for e, swung in swings(pairs, spans).items()},
     }
 
 
@@ -110,12 +119,21 @@ def overlaps(episodes):
     return np.array(shares)
 
 
-def swings(episodes):
-    """{e: pairs in episode e (from 1), out of the next, in again} (Table 10: class A is e = 2, class B is e = 3)."""
-    back = [
-        np.intersect1d(before, after, assume_unique=True) for before, after in zip(episodes, episodes[2:], strict=False)
-    ]
-    return {e: np.setdiff1d(each, episodes[e], assume_unique=True) for e, each in enumerate(back, 1)}
+def swings(episodes, spans):
+    """{e: pairs in episode e (from 1), out of the next, in again} (Table 10: class A is e = 2, class B is e = 3).
+
+    spans: (first, end) of the query rows that each episode has mined for; only queries of all three count, and without
+    one e is left out
+    """
+    found = {}
+    for e in range(1, len(episodes) - 1):
+        firsts, ends = zip(*spans[e - 1 : e + 2], strict=True)
+        if max(firsts) < min(ends):
+            back = np.intersect1d(episodes[e - 1], episodes[e + 1], assume_unique=True)
+            out = np.setdiff1d(back, episodes[e], assume_unique=True)
+            rows = rows_and_values(out)[0]
+            found[e] = out[(rows >= max(firsts)) & (rows < min(ends))]
+    return found
 
 
 def new_near_positive(episodes, near):

@@ -39,7 +39,7 @@ def compared_queries(rows, scores, number, split):
     """
     if number == "all" or len(rows) <= number:
         return rows
-    far = rows[np.argsort(-np.ptp(scores, axis=0), kind="stable")[: number - number // DRAWN]]
+    far = rows[np.argsort(-np.ptp(scores, axis=0), kind="stable")[: number - number // DRAWN]]  # NaN comes last
     others = np.setdiff1d(rows, far)
     return np.union1d(far, others[sample(len(others), number // DRAWN, f"compared {split}")])
 
@@ -48,7 +48,8 @@ def split_contents(reader, spec, rows):
     """{split: {systems, rows, scores: {measure: float [systems, rows]}, full}} of the splits that some system has.
 
     rows: as `compared_rows` gives. In the result, systems: numbers of those with the split; rows: of the queries that
-    all of them have scores for; full: those of these that are shown in full
+    all of them have some measure of; scores: NaN without one, as a question without judgments has coverage alone; full:
+    those of these that are shown in full
     """
     contents = {}
     for split in spec["splits"]:
@@ -59,9 +60,9 @@ def split_contents(reader, spec, rows):
                 name: np.array([np.mean([seed[name] for seed in seeds], axis=0) for seeds in by_seed])
                 for name in spec["measures"][split]
             }
-            first = next(iter(scores.values()))
-            judged = np.flatnonzero(~np.isnan(first).any(axis=0))
-            full = compared_queries(judged, first[:, judged], spec["queries"], split).tolist()
+            judged = np.flatnonzero(np.any([~np.isnan(values).any(axis=0) for values in scores.values()], axis=0))
+            first = next(iter(scores.values()))[:, judged]
+            full = compared_queries(judged, first, spec["queries"], split).tolist()
             scores = {name: values[:, judged] for name, values in scores.items()}
             contents[split] = {"systems": systems, "rows": judged.tolist(), "scores": scores, "full": full}
     return contents
@@ -117,16 +118,17 @@ def ranking_table(tops):
 def query_life(reader, trajectory, row):
     """Return what one experiment gave one training query, episode by episode.
 
-    {pools: {episode: stages}, positive: {episode: (rank, score)}, lines: {passage: {episode: {source, what, then, now,
-    score, suspect}}}}. what: its first source; then: the rank in the search that found the passage; now, score: by the
-    model that mined the episode; None where there is none.
+    {pools: {episode: stages}, searched: [episodes whose search has the query], positive: {episode: (rank, score)},
+    lines: {passage: {episode: {source, what, then, now, score, suspect}}}}. what: its first source; then: the rank in
+    the search that found the passage; now, score: by the model that mined the episode; None where there is none.
     """
-    life = {"pools": finished_pools(reader, trajectory), "positive": {}, "lines": {}}
+    life = {"pools": finished_pools(reader, trajectory), "searched": [], "positive": {}, "lines": {}}
     for number, stages in life["pools"].items():
         pool = reader.pool(stages["pool"])
         fields = flat(pool, np.array([row]), "passages", "sources", "ranks")
         passages, sources, ranks = (field.tolist() for field in fields[1:])
         now = {passage: rank for rank, passage in enumerate(reader.found(stages["query"], row), 1)}
+        life["searched"] += [number] if now else []
         positives = reader.positives(stages["positives"])[row].tolist()
         scores, positive = scores_now(reader, stages, row, passages, positives[:1])
         life["positive"][number] = min((now[known] for known in positives if known in now), default=None), positive

@@ -122,7 +122,10 @@ class Page:
     def comparison(self):
         """The page that compares two systems, and the scores that it loads."""
         for split, content in self.splits.items():
-            rounded = {name: np.round(values, SCORE_DIGITS).tolist() for name, values in content["scores"].items()}
+            rounded = {
+                name: np.where(np.isnan(values), None, np.round(values, SCORE_DIGITS)).tolist()
+                for name, values in content["scores"].items()
+            }
             fewer = [name for name in rounded if better(name) < 0]
             self.site.put(f"scores-{split}", {"systems": content["systems"], "scores": rounded, "fewer": fewer})
         if len(self.compared) > 1:

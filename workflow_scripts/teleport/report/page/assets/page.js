@@ -165,12 +165,12 @@ page.apps.diff = async (root, { scored, labels, pairs }) => {
   const rows = queries.rows.map((row, at) => {
     const url = page.query(split, row, full, `${a}-${b}`);
     return { row, at, id: queries.ids[at], text: queries.texts[at], a: ofA[at], b: ofB[at], url };
-  });
+  }).filter((each) => each.a !== null && each.b !== null); // the queries that have this measure
   const sign = (value) => `${value < 0 ? "−" : "+"}${Math.abs(value).toFixed(3)}`;
   const better = fewer.includes(measure) ? -1 : 1;
   const way = (value) => (Math.abs(value) > 1e-9 ? better * Math.sign(value) : 0);
   const [won, lost] = [1, -1].map((wanted) => rows.filter((row) => way(row.b - row.a) === wanted).length);
-  const [meanA, meanB] = [ofA, ofB].map((values) => values.reduce((sum, value) => sum + value, 0) / rows.length);
+  const [meanA, meanB] = ["a", "b"].map((end) => rows.reduce((sum, row) => sum + row[end], 0) / rows.length);
   const p = pairs[`${split} ${measure}`]?.[`${a} ${b}`];
   const means = `${labels[b]} ${meanB.toFixed(3)}, ${labels[a]} ${meanA.toFixed(3)}: ${sign(meanB - meanA)}`;
   const counts = `won ${won}, lost ${lost}, the same on ${rows.length - won - lost} queries`;
