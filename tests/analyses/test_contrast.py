@@ -6,7 +6,7 @@ import pytest
 
 from collection_world import make_collection, make_run
 from teleport.analyses import contrast
-from teleport.evaluation import external
+from teleport.evaluation import evaluate, external
 from teleport.running.artefact import Artefact
 
 JUDGED = [(0, 3, 1), (0, 4, 2), (1, 1, 1), (2, 2, 1)]  # qd has no judgment
@@ -53,6 +53,15 @@ def test_fewer_errors_win(stages):
     facts, table = compare(stages, collection, make_run(stages, OURS), make_run(stages, THEIRS), measure="Errors@3")
     fewer = [ours < theirs for ours, theirs in zip(table["value"], table["reference_value"], strict=True)]
     assert (facts["wins"], facts["losses"]) == (sum(fewer), 0) and any(fewer)
+
+
+def test_a_query_s_own_text_is_left_out_of_both_lists(stages, monkeypatch):
+    monkeypatch.setattr(evaluate, "own_texts", lambda *given: np.array([3]))  # query 0 with passage 3
+    collection = make_collection(stages, 8, {"test": [("d3", "text")]}, {"test": [(0, 0, 1)]})
+    runs = make_run(stages, [[3, 0, 1]]), make_run(stages, [[0, 3, 1]])
+    for ignored, losses in ((False, 1), (True, 0)):
+        facts, table = compare(stages, collection, *runs, ignore_own_text=ignored)
+        assert (facts["losses"], facts["ties"]) == (losses, 1 - losses) and table["rank"] == [losses]
 
 
 def test_a_query_that_one_run_lacks_shares_nothing(stages):

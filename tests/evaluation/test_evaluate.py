@@ -149,3 +149,13 @@ def test_a_query_s_own_text_can_be_left_out_of_its_results(stages, tmp_path):
     assert Artefact(job.folder).facts["means"]["RR@10"] == 1
     lines = gzip.decompress((job.folder / "test.run.gz").read_bytes()).decode().splitlines()
     assert [tuple(line.split()[:4:2]) for line in lines] == [("a", "b"), ("a", "c"), ("a", "d"), ("q", "b")]
+
+
+def test_a_query_s_own_document_is_left_out_with_all_of_its_passages(stages, tmp_path):
+    files = {"corpus.tsv": "a#0\t\tx one\na#1\t\tx two\nb#0\t\tfar off\n", "queries.test.tsv": "a\tnear by\n"}
+    collection = built(stages, tmp_path, files | {"qrels.test.tsv": "a 0 b#0 1\n"})
+    inputs = {"collection": collection, "run": make_run(stages, [[0, 1, 2]])}
+    settings = {"split": "test", "measures": ["RR@10"], "collapse": "maxp", "separator": "#"}
+    for ignored, expected in ((False, 1 / 2), (True, 1)):
+        job = stages.run(evaluate.run, "evaluate", settings | {"ignore_own_text": ignored}, inputs)
+        assert Artefact(job.folder).facts["means"]["RR@10"] == expected

@@ -48,7 +48,18 @@ def test_both_forms_give_one_table(read, name, form):
     assert table.offsets.tolist() == [0, 2, 2, 4] and table.passages.tolist() == [2, 9, 1, 7]
     rows, passages = [2, 0, 0, 2], [7, 9, 2, 1]
     assert table.score(np.array(rows), np.array(passages)).tolist() == [np.float32(score) for *_, score in PAIRS]
-    assert json.loads((job.folder / "manifest.json").read_text())["facts"] == {"pairs": 4, "queries": 2}
+    assert json.loads((job.folder / "manifest.json").read_text())["facts"] == {
+        "pairs": 4, "queries": 2, "other_queries": 0,
+    }  # fmt: skip
+
+
+def test_lines_of_other_queries_are_left_out_and_counted(read):
+    """As of those that collection.train_queries does not draw."""
+    job = read("s.tsv", tsv([("q9", "doc_id1", 1), *PAIRS]))
+    assert json.loads((job.folder / "manifest.json").read_text())["facts"]["other_queries"] == 1
+    whole = PairTable.open(read.merge(read("all.tsv", tsv(PAIRS))), "scores.judge", 3)
+    table = PairTable.open(read.merge(job), "scores.judge", 3)
+    assert table.passages.tolist() == whole.passages.tolist() and table.scores.tolist() == whole.scores.tolist()
 
 
 def test_a_verdict_is_a_score_and_a_header_no_line(read):
@@ -62,7 +73,7 @@ def test_a_verdict_is_a_score_and_a_header_no_line(read):
 @pytest.mark.parametrize(
     ("name", "text", "where"),
     [
-        ("a.tsv", tsv([*PAIRS, ("q9", "doc_id1", 1)]), "a.tsv, line 5: query 'q9' with passage 'doc_id1'.*split"),
+        ("a.tsv", tsv([("q9", "doc_id1", 1)]), "a.tsv: none of its 1 lines has a training query"),
         ("b.tsv", tsv([*PAIRS, ("q1", "doc_id10", 1)]), "b.tsv, line 5: query 'q1' with passage 'doc_id10'.*corpus"),
         ("c.tsv", tsv([*PAIRS, ("q2", "doc_id7", 1)]), "c.tsv, line 5: query 'q2' with passage 'doc_id7'.* line 1 "),
         ("d.tsv", tsv([*PAIRS, ("q1", "doc_id1", "nan")]), "d.tsv, line 5: the score 'nan'"),

@@ -536,6 +536,12 @@ TRAINED = "training: {trains: [query], loss: ranknet-list, negatives_per_query: 
             f"{{negatives: {{{LIVE}, filters: {{relative_margin: 0.1}}}}, {TRAINED}}}",
             "does not read negatives.filters: s",
         ),
+        ("", "{training: {negatives_per_query: 0, loss: hardness}}", "hardness weighs a query's own negatives"),
+        (
+            "",
+            "{training: {clusters: {number: 4}, continues: true, steps: 60, epochs: null}}",
+            "clusters change with the checkpoint that mines",
+        ),
         (
             "",
             "{training: {dev: {measure: nDCG(rel=2)@10}}}",

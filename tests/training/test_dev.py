@@ -150,6 +150,12 @@ def test_scores_by_a_plain_loop_over_the_vectors_of_the_checkpoint(world):
     assert len(dev.rows_Q) == 6 and len(dev.passages_P) == 24 and set(dev.rows_Q + 20) <= set(dev.passages_P)
 
 
+def test_a_query_s_own_text_comes_last(world):
+    dev = opened(world, dev={"queries": 6})
+    wrong_QP = dev.passages_P != dev.rows_Q[:, None] + 20
+    assert replace(dev, own_QP=wrong_QP).score() == 1 > dev.score()
+
+
 def opened(world, **options):
     """The dev set of a job, with the encoders that its training starts from."""
     job = world.job(**world.watched(**options))

@@ -105,6 +105,18 @@ def test_one_side_alone_is_adapted(world):
     assert not all(torch.equal(start[name], weight) for name, weight in weights(job, "query").items())
 
 
+def test_adapters_of_a_side_that_rests_for_an_episode_stay(world):
+    """Both sides, then queries alone, then both again, twice: the passages' adapters go on, on the pretrained base."""
+    both = world.finished(world.job({}, lora=LORA))
+    alone = world.finished(world.job({"trains": ["query"]}, lora=LORA, inputs=world.frozen("passage", both)))
+    adapters = [folder / "adapter" for folder in (both.folder / "checkpoint", alone.folder / "checkpoint/passage")]
+    kept = [{path.name: path.read_bytes() for path in folder.iterdir()} for folder in adapters]
+    assert kept[0] == kept[1] and kept[0]
+    for number in (3, 4):
+        alone = world.finished(world.job({}, lora=LORA, inputs={"checkpoint": alone}, episode=number))
+    assert (alone.folder / "checkpoint/passage/adapter").is_dir()
+
+
 @pytest.mark.parametrize("make", [tiny_qwen3, tiny_bert])
 def test_packed_gradients_are_those_of_padded_texts(make):
     torch.manual_seed(0)

@@ -76,17 +76,31 @@ def read_judgments(job, split):
 def without_own_text(job, retrieved, query_ids, doc_ids):
     """(ids, scores) of a `Run` without each query's own text: the passage with its id (BEIR's ignore_identical_ids),
     and passages with its text (`collection.equal`). Later passages move up, and empty slots come last."""
-    split = job.settings.split
-    same = pq.read_table(job.input(f"split.{split}", f"same_text.{split}.parquet"))
-    by_id = pc.index_in(query_ids, value_set=doc_ids)
-    named = np.flatnonzero(by_id.is_valid())
-    queries = np.concatenate([same["query"].to_numpy(), named])
-    passages = np.concatenate([same["passage"].to_numpy(), by_id.drop_null().to_numpy()])
-    pairs_QK = retrieved.rows[:, None].astype(np.int64) * len(doc_ids) + retrieved.ids
-    own_QK = (retrieved.ids >= 0) & np.isin(pairs_QK, queries.astype(np.int64) * len(doc_ids) + passages)
+    settings, documents = job.settings, None
+    if settings.collapse:
+        documents = Documents(doc_ids, settings.separator)
+    own = own_texts(job, settings.split, query_ids, doc_ids, documents)
+    own_QK = (retrieved.ids >= 0) & np.isin(retrieved.rows[:, None] * len(doc_ids) + retrieved.ids, own)
     order_QK = np.argsort(own_QK, axis=1, kind="stable")
     emptied = ((retrieved.ids, -1), (retrieved.scores, 0))
     return [np.take_along_axis(np.where(own_QK, empty, values), order_QK, 1) for values, empty in emptied]
+
+
+def own_texts(job, split, query_ids, doc_ids, documents=None):
+    """The pairs of a query of a split and a passage that is its own text, each as one int64: the query's row times the
+    number of passages, plus the passage. documents: `Documents` of the passages, if ids of queries name these"""
+    same = pq.read_table(job.input(f"split.{split}", f"same_text.{split}.parquet"))
+    by_id = pc.index_in(query_ids, value_set=documents.names if documents else doc_ids)
+    named, own = np.flatnonzero(by_id.is_valid()), by_id.drop_null().to_numpy()
+    if documents:
+        order = np.argsort(documents.document_P, kind="stable")  # the passages of each document together
+        starts, ends = (np.searchsorted(documents.document_P[order], own, side) for side in ("left", "right"))
+        own = np.concatenate(
+            [np.zeros(0, np.int64), *(order[start:end] for start, end in zip(starts, ends, strict=True))]
+        )
+        named = np.repeat(named, ends - starts)
+    queries = np.concatenate([same["query"].to_numpy(), named]).astype(np.int64)
+    return queries * len(doc_ids) + np.concatenate([same["passage"].to_numpy(), own])
 
 
 def score_coverage(job, split, ids_QK, rows, cutoffs):

@@ -5,6 +5,7 @@ passage_id, score. A verdict is a score too: true is 1, false is 0.
 """
 
 import math
+from itertools import compress
 
 import numpy as np
 import pyarrow as pa
@@ -15,20 +16,28 @@ from teleport.evaluation.names import read_column, read_query_ids
 from teleport.negatives.scores import require_informative, write_table
 from teleport.refusal import Refusal
 from teleport.running.files import require_planned
+from teleport.running.log import log
 from teleport.settings.teachers import ScoresFileSettings as Settings  # noqa: F401
 
 LARGEST = float(np.finfo(np.float32).max)
 
 
 def run(job):
-    """Write a `scores.PairTable` of the training queries; facts: pairs, queries (that have some)."""
+    """Write a `scores.PairTable` of the training queries. Facts: pairs, queries (that have some), other_queries (lines
+    of queries that are not trained on)."""
     path = job.settings.path
     require_planned({path: job.settings.sha256})
     lines = [(line, *pair, number_of(score, path, line)) for line, *pair, score in pairs_of(path)]
     if not lines:
         raise Refusal(f"{path} has no line. Give a line for each pair: query id, passage id, score.")
-    numbers, queries, passages, scores = zip(*lines, strict=True)
     query_ids = read_query_ids(job, "train")
+    trained = pc.is_in(pa.array([query for _, query, *_ in lines], pa.string()), value_set=query_ids).to_pylist()
+    others = len(lines) - sum(trained)
+    if others == len(lines):
+        raise Refusal(f"{path}: none of its {others} lines has a training query. Give ids of the split train.")
+    if others:
+        log.info("%d of %d lines of %s have no training query and are left out", others, len(lines), path)
+    numbers, queries, passages, scores = zip(*compress(lines, trained), strict=True)
     columns = [(queries, query_ids, "query is not in the training split")]
     columns += [(passages, read_column(job, "corpus.parquet", "doc_id"), "passage is not in the corpus")]
     found = []
@@ -48,7 +57,7 @@ def run(job):
         raise wrong_row(path, numbers[again], f"{pair} is on line {numbers[before]} already. Remove one of the lines.")
     require_informative(scores, path)
     write_table(job, rows[order], passages[order], scores[order], len(query_ids))
-    return {"pairs": len(rows), "queries": len(np.unique(rows))}
+    return {"pairs": len(rows), "queries": len(np.unique(rows)), "other_queries": others}
 
 
 def pairs_of(path):

@@ -73,10 +73,11 @@ def analyse(trajectory, episode):
 def search_train(trajectory, episode):
     """The retrieval of all training queries with the checkpoint of an episode.
 
-    If the next episode mines at the same depth, and not only a part of the queries, it is the same stage.
+    All searches of an experiment are equally deep. If the next episode mines at this depth, and not only a part of the
+    queries, it is the same stage.
     """
     if episode.train_search is None:
-        depth = (episode.settings or trajectory.experiment.method[0]).mining.depth
+        depth = max(each.mining.depth for each in trajectory.experiment.method)
         settings = RetrieveSettings(of="queries", split="train", depth=depth)
         index, link = episode.vectors.index, "search-train"
         episode.train_search = trajectory.retrieve(episode.vectors, index, settings, episode.number, link)
@@ -86,7 +87,8 @@ def search_train(trajectory, episode):
 def contrast(plan, run):
     """The contrast stage of a run of the split of `analyses.against` with the reference run."""
     split, measure = plan.config.evaluation.contrast_split, plan.config.evaluation.contrast_measure
-    settings = scoring.ContrastSettings.taken_from(plan.collapse, split=split, measure=measure)
+    own = plan.config.evaluation.ignore_own_text
+    settings = scoring.ContrastSettings.taken_from(plan.collapse, split=split, measure=measure, ignore_own_text=own)
     return Stage("contrast", settings, plan.parts(split) | {"run": run, "reference": reference(plan)})
 
 

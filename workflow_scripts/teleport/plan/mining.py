@@ -316,6 +316,7 @@ class Mining:
             same_text=negatives.same_text,
             live=negatives.live,
             dev=self.settings.watched_by,
+            ignore_own_text=bool(self.settings.watched_by and self.trajectory.evaluation.ignore_own_text),
             also=[also.weight for also in self.experiment.also],
         )
 

@@ -119,7 +119,10 @@ def trained(mining, name, start):
         tokens = tokens_stage(plan, texts, of, tokenizer)
         inputs[f"tokens.{of}"] = trajectory.link(tokens, mining.number, f"tokens-{of}-{name}")
     schedule = RankerSchedule.taken_from(training)
-    settings = CrossTrainSettings(training=schedule, max_tokens=given.max_tokens, seed=trajectory.seed, dev=dev)
+    own = bool(dev and plan.config.evaluation.ignore_own_text)
+    settings = CrossTrainSettings(
+        training=schedule, max_tokens=given.max_tokens, seed=trajectory.seed, dev=dev, ignore_own_text=own
+    )
     return trajectory.link(Stage("cross_train", settings, inputs), mining.number, f"cross-train-{name}")
 
 

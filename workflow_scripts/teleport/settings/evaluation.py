@@ -166,7 +166,8 @@ class Evaluation(Collapse):
         for key, split in named.items():
             if split and split not in self.splits:
                 raise Refusal(f"{key} needs the split {split!r} in splits, which has {', '.join(self.splits)}")
-        known_measures([self.contrast_measure] if self.contrast_split else [])
+        if self.contrast_split:
+            known_measures([self.contrast_measure])
         if self.contrast_split and self.contrast_measure.startswith("Cov@"):
             raise Refusal(
                 "analyses.against.measure must be computed from judgments, such as nDCG@10, not answer coverage"

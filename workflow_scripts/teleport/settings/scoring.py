@@ -100,6 +100,7 @@ class ContrastSettings(Collapse):
     split: str
     measure: str
     depth: Integer = 100
+    ignore_own_text: bool = Field(False, exclude_if=is_false)
 
 
 class NegativesOverlapSettings(Section):

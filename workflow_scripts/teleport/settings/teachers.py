@@ -19,6 +19,7 @@ from teleport.settings.section import (
     Share,
     Tokens,
     exactly_one,
+    is_false,
     is_none,
 )
 
@@ -165,12 +166,14 @@ class RankerSettings(Section):
 
 
 class CrossTrainSettings(Section):
-    """Settings of the stage `cross_train`. max_tokens: as in `Reads`; dev: if training.evaluate_every is set"""
+    """Settings of the stage `cross_train`. max_tokens: as in `Reads`; dev: if training.evaluate_every is set;
+    ignore_own_text: of the dev set, as in `TrainSettings`"""
 
     training: RankerSchedule
     max_tokens: Tokens
     seed: Integer
     dev: RankerDev | None = None
+    ignore_own_text: bool = Field(False, exclude_if=is_false)
 
 
 class CrossScoreSettings(ScoreSettings, Reads):

@@ -185,6 +185,11 @@ class Training(Section):
             raise Refusal(f"widths {self.widths} must ascend: the last one is the widest")
         if self.distinct_positives and self.triples:
             raise Refusal("distinct_positives needs a loss over the batch, triples needs nll: leave one of them out")
+        if self.clusters and self.clusters.vectors == MINER and self.continues is True:
+            raise Refusal(
+                "clusters change with the checkpoint that mines, and continues: true keeps one order of queries: set "
+                "continues to moments, or clusters.vectors to a teacher"
+            )
         if self.clusters and (self.triples or self.distinct_positives):
             other = "triples" if self.triples else "distinct_positives"
             raise Refusal(f"clusters and {other} both decide which queries a batch has: leave one of them out")
@@ -278,6 +283,7 @@ class TrainSettings(Lengths, Pooling, Adapted):
 
     run_episode: the first of the episodes that form one training with this one (`continues`); its draws derive from it
     part: of the training queries; only these are trained on; dev: if training.evaluate_every is set
+    ignore_own_text: whether the dev set ranks no query's own text, as evaluation.ignore_own_text
     also: weights of other collections, whose roles begin with ALSO
     """
 
@@ -289,6 +295,7 @@ class TrainSettings(Lengths, Pooling, Adapted):
     scale: Number
     relevant_grade: Integer
     same_text: bool = Field(False, exclude_if=is_false)
+    ignore_own_text: bool = Field(False, exclude_if=is_false)
     live: Live | None = None
     dev: Dev | None = None
     also: list[Number] = Field([], exclude_if=lambda weights: not weights)

@@ -32,6 +32,7 @@ from teleport.settings.teachers import CrossTrainSettings as Settings  # noqa: F
 from teleport.settings.teachers import RankerDev
 from teleport.settings.training import Training
 from teleport.training.data import TrainingSet
+from teleport.training.dev import own_pairs
 from teleport.training.resume import load_state
 from teleport.training.schedule import schedule_steps
 from teleport.training.selection import Selection
@@ -182,6 +183,8 @@ def open_reranking(job, trainer):
     rows_Q = np.sort(rng.permutation(np.flatnonzero(positives.lengths))[: dev.queries])
     near = Run.read(job, "dev").ids[rows_Q, : dev.depth]
     lists = [np.union1d(positives[row], own[own >= 0]) for row, own in zip(rows_Q, near, strict=True)]
+    if job.settings.ignore_own_text:
+        lists = [own[~own_pairs(job, row, own)] for row, own in zip(rows_Q, lists, strict=True)]
     lengths_Q = np.array([len(own) for own in lists])
     judgments = Judgments(*(column[np.isin(judgments.queries, rows_Q)] for column in judgments))
     texts = replace(trainer.texts, queries=open_tokens(job, f"queries.{dev.split}"))

@@ -12,8 +12,9 @@ from teleport.encoder.budget import TOKEN_BUDGET
 from teleport.encoder.model import prepare
 from teleport.encoder.side import Frozen, Side, batches_at_once
 from teleport.encoder.tokens import open_tokens
-from teleport.evaluation.evaluate import read_judgments
+from teleport.evaluation.evaluate import own_texts, read_judgments
 from teleport.evaluation.measures import Judgments, score_run
+from teleport.evaluation.names import read_column, read_query_ids
 from teleport.maxp import max_over_chunks
 from teleport.refusal import Refusal
 from teleport.seed import derive_seed
@@ -24,7 +25,8 @@ from teleport.training.parallel import ALONE, Processes
 @dataclass(frozen=True, eq=False)
 class DevSet:
     """Q queries and the pool of P passages that each is compared with. queries, passages: sides with these texts alone,
-    in the order of their rows in the collection, int64: rows_Q, passages_P; judgments: of these queries"""
+    in the order of their rows in the collection, int64: rows_Q, passages_P; judgments: of these queries; own_QP: bool,
+    the pairs of a query and its own text, which come last in its ranking"""
 
     queries: Side | Frozen
     passages: Side | Frozen
@@ -33,6 +35,7 @@ class DevSet:
     judgments: Judgments
     settings: Dev
     processes: Processes = ALONE
+    own_QP: np.ndarray | None = None
 
     def score(self):
         """The mean of the measure over the queries under the encoders' current weights (float); ties as in every
@@ -42,6 +45,8 @@ class DevSet:
         scores_QP = vectors_QD @ vectors_CD.T
         if self.passages.offsets is not None:
             scores_QP = max_over_chunks(scores_QP, self.passages.offsets)
+        if self.own_QP is not None:
+            scores_QP[self.own_QP] = -np.inf
         ranked_QP = self.passages_P[np.argsort(-scores_QP, axis=1, kind="stable")]
         _, values = score_run(ranked_QP, self.rows_Q, self.judgments, [self.settings.measure])
         mean = np.array([values[self.settings.measure].mean()])
@@ -101,6 +106,7 @@ def open_dev(job, trainer):
     lists = [positives[row].tolist() for row in rows_Q], neighbours.tolist()
     passages_P = draw_pool(*lists, job.facts("corpus")["num_passages"], dev.passages, dev.random, rng)
     refuse_unanswerable(lists[0], passages_P, dev)
+    own_QP = own_pairs(job, rows_Q[:, None], passages_P) if job.settings.ignore_own_text else None
     judgments = Judgments(*(column[np.isin(judgments.queries, rows_Q)] for column in judgments))
     queries, passages, name = trainer.queries, trainer.passages, f"queries.{dev.split}"
     if isinstance(queries, Frozen):
@@ -113,7 +119,15 @@ def open_dev(job, trainer):
         passages = replace(passages, array=vectors, offsets=offsets)
     else:
         passages = replace(passages, tokens=some_texts(passages.tokens, passages_P), compiled=False)
-    return DevSet(queries, passages, rows_Q, passages_P, judgments, dev, trainer.processes)
+    return DevSet(queries, passages, rows_Q, passages_P, judgments, dev, trainer.processes, own_QP)
+
+
+def own_pairs(job, rows, passages):
+    """Whether each pair of a query of the dev set and a passage is a query with its own text (bool). rows, passages:
+    int, of shapes that broadcast"""
+    split, doc_ids = job.settings.dev.split, read_column(job, "corpus.parquet", "doc_id")
+    own = own_texts(job, split, read_query_ids(job, split), doc_ids)
+    return np.isin(np.asarray(rows, np.int64) * len(doc_ids) + passages, own)
 
 
 def some_texts(tokens, rows):

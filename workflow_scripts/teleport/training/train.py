@@ -1,6 +1,7 @@
 """Stage `train`: one episode's training of the dual encoder."""
 
 import copy
+import shutil
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -266,8 +267,8 @@ def write_checkpoint(job, trainer, made):
 
 
 def save_adapters(job, trainer, folder, source):
-    """Save the adapters of the trained encoders in a checkpoint `folder`, and merge them into their weights. source:
-    the checkpoint that training started from"""
+    """Save the adapters of the trained encoders in a checkpoint `folder`, and merge them into their weights; those of
+    a side that is not trained stay. source: the checkpoint that training started from"""
     encoders = trainer.queries.encoder, trainer.passages.encoder
     tied = encoders[0] is encoders[1]
     for place, encoder in enumerate(encoders[1:] if tied else encoders):
@@ -276,6 +277,8 @@ def save_adapters(job, trainer, folder, source):
             base = pretrained if (found / lora.FOLDER).is_dir() else found
             lora.save_adapters(encoder, folder if tied else folder / SIDES[place], base)
             lora.merge_adapters(encoder)
+        elif (adapters := sides(source)[place] / lora.FOLDER).is_dir():  # of an earlier episode, which goes on later
+            shutil.copytree(adapters, folder / SIDES[place] / lora.FOLDER)
 
 
 def gap(job):

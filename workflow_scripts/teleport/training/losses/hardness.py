@@ -5,6 +5,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from teleport.refusal import Refusal
 from teleport.settings.section import Number, Section
 
 
@@ -15,6 +16,14 @@ class Settings(Section):
     of: Literal["own", "batch", "all"] = Field(
         "own", description="Which negatives: a query's own (EmbeddingGemma), those of the others (LLaVE), or all."
     )
+
+    def require(self, training, has_pool):
+        """Raise Refusal if the other settings of an episode do not go with these."""
+        if self.of == "own" and not has_pool:
+            raise Refusal(
+                "training.loss hardness weighs a query's own negatives, and there are none: set its `of` to batch or "
+                "all, or negatives_per_query to 1 or more"
+            )
 
 
 def loss(scores_QP, positive_columns_Q, own_columns_QN, scale, alpha=5.0, of="own"):
