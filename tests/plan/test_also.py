@@ -133,6 +133,16 @@ def elsewhere(*packages, **changes):
     return plan(**changes | {"evaluation": changes.get("evaluation", {}) | {"out_of_domain": files}})
 
 
+@pytest.mark.parametrize("where", [{"evaluation": {"out_of_domain": ["pandas.yaml"]}}, {}])
+def test_the_last_checkpoint_s_vectors_of_every_collection_are_kept(where):
+    made = plan(*([] if where else ["pandas"]), keep_vectors="last", **where)
+    last = made.trajectories["both"][0].episodes[-1].train.name
+    encoded = {name: stage.inputs["checkpoint"].name for name, stage in made.stages.items() if stage.kind == "encode"}
+    assert {checkpoint for name, checkpoint in encoded.items() if name in made.deleted_vectors} & {last} == set()
+    kept = encoded.keys() - made.deleted_vectors.keys()
+    assert {encoded[name] for name in kept} == {last} and len(kept) >= 4 and made.deleted_vectors
+
+
 def measured(made, name="main"):
     return planned_tables(made)["measured"][f"results/tables/{name}"]
 

@@ -209,8 +209,10 @@ class Plan:
         if (keep := self.config.keep_vectors) == "all":
             return {}
         trajectories = chain.from_iterable(self.trajectories.values()) if keep == "last" else []
-        kept = {stage.name for t in trajectories for stage in t.episodes[-1].vectors.stages}
-        readers = {name: [stage] for name, stage in self.stages.items() if stage.kind == "encode" and name not in kept}
+        # Also of other collections (`also`, out_of_domain), which the same checkpoint encodes.
+        last = {stage.inputs["checkpoint"].name for t in trajectories for stage in t.episodes[-1].vectors.stages}
+        encoded = {name: stage for name, stage in self.stages.items() if stage.kind == "encode"}
+        readers = {name: [stage] for name, stage in encoded.items() if stage.inputs["checkpoint"].name not in last}
         for stage in self.stages.values():
             for name in {read.name for read in stage.inputs.values()} & readers.keys():
                 readers[name].append(stage)
