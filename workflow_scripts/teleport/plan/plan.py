@@ -210,8 +210,9 @@ class Plan:
             return {}
         trajectories = chain.from_iterable(self.trajectories.values()) if keep == "last" else []
         # Also of other collections (`also`, out_of_domain), which the same checkpoint encodes.
-        last = {stage.inputs["checkpoint"].name for t in trajectories for stage in t.episodes[-1].vectors.stages}
         encoded = {name: stage for name, stage in self.stages.items() if stage.kind == "encode"}
+        of_last = [stage for t in trajectories for stage in t.episodes[-1].vectors.stages if stage.name in encoded]
+        last = {stage.inputs["checkpoint"].name for stage in of_last}
         readers = {name: [stage] for name, stage in encoded.items() if stage.inputs["checkpoint"].name not in last}
         for stage in self.stages.values():
             for name in {read.name for read in stage.inputs.values()} & readers.keys():
