@@ -233,4 +233,8 @@ def count_verdicts(lines):
 def spent_on(lines, stages):
     """Return the sentences (list) that say on which hardware our times were measured."""
     finished = list(map(stages.artefact, sorted(filter(stages.finished, set(lines["stages"].sum())))))
-    return [f"Our times were measured on {machines(finished)}."] if finished else []
+    notes = [f"Our times were measured on {machines(finished)}."] if finished else []
+    again = [stage for stage in finished if stage.manifest["provenance"]["attempt"] > 1]
+    if partly := sorted({stage.manifest["kind"] for stage in again if "earlier_seconds" not in stage.facts}):
+        notes.append(f"Of interrupted stages ({', '.join(partly)}) only the time of the last attempt counts.")
+    return notes

@@ -36,9 +36,9 @@ def run(job):
     queries have lines. A job of several shards joins their lines and searches nothing.
 
     Writes ids.npy int32 and scores.npy float32 [lines, depth], rows.npy int32 [lines] (the query row of a line). Facts:
-    lines, depth, engine, seconds of searching, lines_per_second of this run; with compressed scores also those of
-    `sample_recall`, and with shards who made each. A depth beyond the number of passages means all of them: the stage
-    `check` has refused such a depth if the configuration states it.
+    lines, depth, engine, seconds of searching, earlier_seconds, the part of these before this process, lines_per_second
+    of this run; with compressed scores also those of `sample_recall`, and with shards who made each. A depth beyond the
+    number of passages means all of them: the stage `check` has refused such a depth if the configuration states it.
     """
     search = Search(job)
     shards = read_shards(job, len(search.lines)) if job.shards > 1 else []
