@@ -106,6 +106,10 @@ def test_systems_are_compared_over_all_their_seeds(stages, monkeypatch):
     means = [np.mean([experiment.scores("test", 1, seed)["RR@10"].mean() for seed in (1, 2, 3)])]
     means.append(experiment.scores("test", 0)["RR@10"].mean())
     assert found.difference == pytest.approx(means[0] - means[1]) and found.difference != 0
+    with monkeypatch.context() as patch:
+        patch.setattr("teleport.api.better", {"RR@10": -1}.get)  # as of errors
+        fewer = compare(experiment, experiment, "test", "RR@10", (0, 1))
+    assert fewer == found._replace(won=found.lost, lost=found.won) and found.won != found.lost
     assert found.method == "crossed" and not found.checkpoints and 0 <= found.p <= 1
     assert compare(experiment, experiment, "test").difference == 0
     assert len({tuple(experiment.scores("test", 1, seed)["RR@10"]) for seed in (1, 2, 3)}) > 1

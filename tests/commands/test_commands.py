@@ -229,18 +229,18 @@ def test_a_damaged_weight_file_is_refused_and_nothing_is_left(checkpoint, tmp_pa
     assert list((tmp_path / "out").iterdir()) == []
 
 
-def evaluation(stages, collection, values, seed=None, found="", **settings):
+def evaluation(stages, collection, values, seed=None, found="", measure="RR@10", **settings):
     """An evaluate stage of two queries; seed: of the training behind it; found: the lines of its run."""
     inputs = {"collection": collection}
     if seed is not None:
         checkpoint = stages.finish(stages.make("train", {"seed": seed}))
         queries = stages.finish(stages.make("encode", {}, {"checkpoint": checkpoint}))
         inputs["run"] = stages.finish(stages.make("retrieve", {}, {"queries": queries}))
-    job = stages.make("evaluate", {"split": "test", "measures": ["RR@10"]} | settings, inputs)
-    table = {"query_id": ["q0", "q1"], "measure": ["RR@10"] * 2, "value": values}
+    job = stages.make("evaluate", {"split": "test", "measures": [measure]} | settings, inputs)
+    table = {"query_id": ["q0", "q1"], "measure": [measure] * 2, "value": values}
     job.output("test.run.gz").write_bytes(gzip.compress(found.encode()))
     pq.write_table(pa.table(table), job.output("per_query.parquet"))
-    return stages.finish(job, {"means": {"RR@10": float(np.mean(values))}}).folder
+    return stages.finish(job, {"means": {measure: float(np.mean(values))}}).folder
 
 
 def two_queries(stages):
@@ -291,6 +291,12 @@ def test_two_evaluations_side_by_side(stages):
         compare(one, two, None, "q9", 10)
     with pytest.raises(Refusal, match="two collections or splits"):
         compare(one, evaluation(stages, collections[1], [0.0, 0.0]), None, None, 10)
+
+
+def test_of_two_evaluations_the_one_with_fewer_errors_wins(stages):
+    collection = two_queries(stages)
+    one, two = (evaluation(stages, collection, values, measure="Errors@5") for values in ([3.0, 1.0], [2.0, 1.0]))
+    assert compare(one, two, None, None, 0).splitlines()[1] == "B wins 1, loses 0, ties 1"
 
 
 def test_documents_are_compared_with_documents(stages):

@@ -9,13 +9,13 @@ from teleport.report.table import Table, measure_of, verdicts_with_costs
 from teleport.report.verdicts import (
     PAIRS,
     USUAL,
-    better,
     comparison_text,
     labels_of,
     p_text,
     pairs_of_rows,
     verdicts,
 )
+from teleport.settings.measures import better
 
 ROWS = [
     {"system": "BM25", "episode": 0, "seeds": []},
@@ -94,6 +94,12 @@ def test_of_errors_the_fewest_come_first():
     rows = [ROWS[1], ROWS[3] | {"system": "Lower", "seeds": [1]}, ROWS[2]]
     assert [at for at, _ in verdicts(rows, [9.0, 5.0, 6.0], three_pairs("Errors@20"), 0.05)] == [1, 2]
     assert [better(column) for column in ("test RR@10", "test Errors@20", "Hole@10 (re-ranked)")] == [1, -1, 0]
+
+
+def test_fewer_errors_are_won():
+    more, errors = (pairs_of_rows(ROWS, scores(), None, column, "test") for column in ("RR@10", "Errors@20 (all)"))
+    assert errors["won"].tolist() == more["lost"].tolist() != more["won"].tolist()
+    assert errors["difference"].tolist() == more["difference"].tolist()
 
 
 def test_a_row_without_a_figure_has_no_sentence():

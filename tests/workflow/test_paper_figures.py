@@ -21,6 +21,7 @@ from teleport.refusal import Refusal
 from teleport.report.page.contents import page_contents
 from teleport.report.page.drawings import negatives_figures
 from teleport.report.page.negatives import negatives_of
+from teleport.report.paper.figures import chosen
 from teleport.report.paper.plan import planned_figures
 from teleport.report.paper.write import write_figures
 from teleport.report.published import published_tables
@@ -250,6 +251,15 @@ def test_cases_are_the_largest_wins_and_losses(drawn):
     number = named["doc_id"].removeprefix("d")
     assert f"| q105: {named['query']} |" in text and f"| d{number}: title{number} (" in text
     assert f"{len(SPLITS['test'])} test queries: ANCE-Tele wins" in text
+
+
+def test_of_errors_the_fewer_are_won():
+    frame = pd.DataFrame({"query_id": ["a", "b", "c", "d"], "difference": [3.0, -2.0, 0.0, -5.0]})
+    figure = {"queries": None, "won": 1, "lost": 2}
+    assert [chosen(frame, "cases", figure, way)["query_id"].tolist() for way in (1, -1)] == [
+        ["a", "d", "b"],
+        ["d", "a"],
+    ]
 
 
 @pytest.mark.parametrize(
