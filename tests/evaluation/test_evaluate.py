@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import ir_measures
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -149,6 +150,8 @@ def test_a_query_s_own_text_can_be_left_out_of_its_results(stages, tmp_path):
     assert Artefact(job.folder).facts["means"]["RR@10"] == 1
     lines = gzip.decompress((job.folder / "test.run.gz").read_bytes()).decode().splitlines()
     assert [tuple(line.split()[:4:2]) for line in lines] == [("a", "b"), ("a", "c"), ("a", "d"), ("q", "b")]
+    own = evaluate.own_pairs(job, "test", np.array([[0], [1]]), np.arange(4))
+    assert own.tolist() == [[True, False, False, False], [True, False, True, True]]
 
 
 def test_a_query_s_own_document_is_left_out_with_all_of_its_passages(stages, tmp_path):

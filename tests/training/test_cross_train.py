@@ -219,7 +219,7 @@ def test_a_killed_training_goes_on_to_the_same_bits(world, monkeypatch, loss):
     assert bits_of(other) != bits_of(whole)
 
 
-def test_one_trained_here_ranks_dev_above_its_start(stages, tmp_path):
+def test_one_trained_here_ranks_dev_above_its_start(stages, tmp_path, monkeypatch):
     world = World(stages, as_drawn(source_folder(tmp_path / "source", **WITHOUT_DROPOUT)))
     dev = {"queries": DEV, "depth": 12}
     job = world.job(dev=dev, steps=40, evaluate_every=40, learning_rate=1e-2, warmup_ratio=0.1)
@@ -227,6 +227,15 @@ def test_one_trained_here_ranks_dev_above_its_start(stages, tmp_path):
     reranking = cross_train.open_reranking(job, trainer)
     assert (np.diff(reranking.offsets) == 13).all(), "its positive, which is no neighbour, and twelve others"
     trainer.model.eval()
+    own = reranking.passages_P[reranking.offsets[:-1]]  # the first passage of each query
+    with monkeypatch.context() as patch:
+        patch.setattr(cross_train, "own_pairs", lambda job, split, rows, passages: passages == own[np.searchsorted(
+            reranking.rows_Q, rows)])  # fmt: skip
+        ignoring = type(job)(job.spec | {"settings": job.raw_settings | {"ignore_own_text": True}}, root=stages.root)
+        fewer = cross_train.open_reranking(ignoring, trainer)
+    kept = np.setdiff1d(np.arange(len(reranking.passages_P)), reranking.offsets[:-1])
+    assert (np.diff(fewer.offsets) == 12).all()
+    np.testing.assert_array_equal(fewer.passages_P, reranking.passages_P[kept])
     before = reranking.values()
     facts = facts_of(world.finished(job))
     trainer.model.load_state_dict(ranker.load_ranker(job.folder / "checkpoint").state_dict())

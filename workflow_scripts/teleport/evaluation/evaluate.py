@@ -11,7 +11,7 @@ from teleport.arrays import Run
 from teleport.collection.answers import find_answers
 from teleport.collection.reader import read_answers
 from teleport.evaluation.measures import Judgments, score_run
-from teleport.evaluation.names import Documents, read_doc_ids, read_query_ids
+from teleport.evaluation.names import Documents, read_column, read_doc_ids, read_query_ids
 from teleport.settings.measures import coverage_cutoffs
 from teleport.settings.scoring import EvaluateSettings as Settings  # noqa: F401
 
@@ -101,6 +101,14 @@ def own_texts(job, split, query_ids, doc_ids, documents=None):
         named = np.repeat(named, ends - starts)
     queries = np.concatenate([same["query"].to_numpy(), named]).astype(np.int64)
     return queries * len(doc_ids) + np.concatenate([same["passage"].to_numpy(), own])
+
+
+def own_pairs(job, split, rows, passages):
+    """Whether each pair of a query of a split and a passage is a query with its own text (bool). rows, passages: int,
+    of shapes that broadcast"""
+    doc_ids = read_column(job, "corpus.parquet", "doc_id")
+    own = own_texts(job, split, read_query_ids(job, split), doc_ids)
+    return np.isin(np.asarray(rows, np.int64) * len(doc_ids) + passages, own)
 
 
 def score_coverage(job, split, ids_QK, rows, cutoffs):

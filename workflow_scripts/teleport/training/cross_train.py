@@ -21,7 +21,7 @@ from teleport.encoder.pair_texts import PairTexts, pair_form
 from teleport.encoder.precision import autocast, computed_in, pick_device, resolve_precision
 from teleport.encoder.ranker import load_ranker
 from teleport.encoder.tokens import open_tokens
-from teleport.evaluation.evaluate import read_judgments
+from teleport.evaluation.evaluate import own_pairs, read_judgments
 from teleport.evaluation.measures import Judgments, score_run
 from teleport.refusal import Refusal
 from teleport.running.devices import out_of_memory
@@ -32,7 +32,6 @@ from teleport.settings.teachers import CrossTrainSettings as Settings  # noqa: F
 from teleport.settings.teachers import RankerDev
 from teleport.settings.training import Training
 from teleport.training.data import TrainingSet
-from teleport.training.dev import own_pairs
 from teleport.training.resume import load_state
 from teleport.training.schedule import schedule_steps
 from teleport.training.selection import Selection
@@ -184,7 +183,10 @@ def open_reranking(job, trainer):
     near = Run.read(job, "dev").ids[rows_Q, : dev.depth]
     lists = [np.union1d(positives[row], own[own >= 0]) for row, own in zip(rows_Q, near, strict=True)]
     if job.settings.ignore_own_text:
-        lists = [own[~own_pairs(job, row, own)] for row, own in zip(rows_Q, lists, strict=True)]
+        lengths = list(map(len, lists))
+        own_M = own_pairs(job, dev.split, np.repeat(rows_Q, lengths), np.concatenate(lists))
+        parts = np.split(own_M, np.cumsum(lengths)[:-1])
+        lists = [each[~own] for each, own in zip(lists, parts, strict=True)]
     lengths_Q = np.array([len(own) for own in lists])
     judgments = Judgments(*(column[np.isin(judgments.queries, rows_Q)] for column in judgments))
     texts = replace(trainer.texts, queries=open_tokens(job, f"queries.{dev.split}"))

@@ -12,9 +12,8 @@ from teleport.encoder.budget import TOKEN_BUDGET
 from teleport.encoder.model import prepare
 from teleport.encoder.side import Frozen, Side, batches_at_once
 from teleport.encoder.tokens import open_tokens
-from teleport.evaluation.evaluate import own_texts, read_judgments
+from teleport.evaluation.evaluate import own_pairs, read_judgments
 from teleport.evaluation.measures import Judgments, score_run
-from teleport.evaluation.names import read_column, read_query_ids
 from teleport.maxp import max_over_chunks
 from teleport.refusal import Refusal
 from teleport.seed import derive_seed
@@ -106,7 +105,7 @@ def open_dev(job, trainer):
     lists = [positives[row].tolist() for row in rows_Q], neighbours.tolist()
     passages_P = draw_pool(*lists, job.facts("corpus")["num_passages"], dev.passages, dev.random, rng)
     refuse_unanswerable(lists[0], passages_P, dev)
-    own_QP = own_pairs(job, rows_Q[:, None], passages_P) if job.settings.ignore_own_text else None
+    own_QP = own_pairs(job, dev.split, rows_Q[:, None], passages_P) if job.settings.ignore_own_text else None
     judgments = Judgments(*(column[np.isin(judgments.queries, rows_Q)] for column in judgments))
     queries, passages, name = trainer.queries, trainer.passages, f"queries.{dev.split}"
     if isinstance(queries, Frozen):
@@ -120,14 +119,6 @@ def open_dev(job, trainer):
     else:
         passages = replace(passages, tokens=some_texts(passages.tokens, passages_P), compiled=False)
     return DevSet(queries, passages, rows_Q, passages_P, judgments, dev, trainer.processes, own_QP)
-
-
-def own_pairs(job, rows, passages):
-    """Whether each pair of a query of the dev set and a passage is a query with its own text (bool). rows, passages:
-    int, of shapes that broadcast"""
-    split, doc_ids = job.settings.dev.split, read_column(job, "corpus.parquet", "doc_id")
-    own = own_texts(job, split, read_query_ids(job, split), doc_ids)
-    return np.isin(np.asarray(rows, np.int64) * len(doc_ids) + passages, own)
 
 
 def some_texts(tokens, rows):
