@@ -44,12 +44,14 @@ def experiment_at(what):
     experiments, path = open_results("results"), os.path.relpath(what, "results/experiments")
     for name in (what, path, *(str(parent) for parent in Path(path).parents)):
         if name in experiments:
-            below = Path(name if name == what else os.path.relpath(path, name)).parts
-            numbers = (
-                next((part.removeprefix(what) for part in below if part.startswith(what)), "")
-                for what in ("episode-", "seed-")
-            )
-            return experiments[name], *(int(number) if number.isdecimal() else None for number in numbers)
+            below = () if name == what else Path(os.path.relpath(path, name)).parts
+            return experiments[name], number_in(below, "episode-"), number_in(below, "seed-")
     raise Refusal(
         f"{what} is neither a configuration file nor an experiment. Experiments: {', '.join(experiments) or 'none'}."
     )
+
+
+def number_in(parts, prefix):
+    """The number in the first part of a path that begins with `prefix`; None without one."""
+    number = next((part.removeprefix(prefix) for part in parts if part.startswith(prefix)), "")
+    return int(number) if number.isdecimal() else None

@@ -79,7 +79,7 @@ class LogHandler(LogHandlerBase):
         self.lock_of_stream, self.defect = threading.RLock(), None
         self.running, self.made, self.stages, self.on_cluster = {}, [], set(), False
         self.listed, self.counted, self.total, self.ended = 0, False, 0, 0
-        self.failures, self.failed_jobs = 0, set()  # how often a job has failed; those that no retry has made since
+        self.has_failed, self.failed_jobs = False, set()  # whether a job ever did; those that no retry has made since
         self.interrupted, self.ending = False, False
         self.held = []  # what Snakemake tells of its own steps: shown at the end of a call that runs and plans no jobs
         self.thread, self.over = None, threading.Event()
@@ -131,7 +131,7 @@ class LogHandler(LogHandlerBase):
     def is_told(self, record, event):
         """Whether a record only repeats that a job has failed, with its shell command, or that a person has ended the
         run. Snakemake sends the first before JOB_ERROR, for which `failed` prints the cause."""
-        failed = (self.running or self.failures) and getattr(record, "exception", None) in OF_A_FAILED_JOB
+        failed = (self.running or self.has_failed) and getattr(record, "exception", None) in OF_A_FAILED_JOB
         return event == LogEvent.ERROR and (self.interrupted or failed)
 
     def count(self, record):
@@ -192,7 +192,7 @@ class LogHandler(LogHandlerBase):
         told = [f"{rest} {log}"] if log else []
         told += [f"{name}: {value}" for name, value in (getattr(record, "aux", None) or {}).items()]  # of a cluster
         self.write("\n  ".join([f"failed: {message}: {why}", *told]), RED)
-        self.failures += 1
+        self.has_failed = True
         self.failed_jobs.add(record.jobid)
 
     def watch(self):

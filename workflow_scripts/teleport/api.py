@@ -93,9 +93,7 @@ class Experiment:
     def stage(self, *links: str, episode: int | None = None, seed: int | None = None) -> Artefact:
         """The finished stage, with manifest and files, that has one of the names `links`, such as "merge". Raises
         Refusal if none is finished."""
-        rows = self.index[self.index["stage"].isin(links)]
-        for key, value in (("episode", episode), ("seed", seed)):
-            rows = rows if value is None else rows[rows[key] == value]
+        rows = rows_of(self.index, links, episode, seed)
         done = rows[rows["finished"]]
         if done.empty:
             where = "" if episode is None else f" of episode {episode}"
@@ -167,12 +165,10 @@ class Experiment:
         from teleport.search.retrieve import MaxP
 
         passages, asked = (
-            self.index[self.index["finished"] & self.index["stage"].isin(links)]
+            rows_of(self.index, links, episode, seed).query("finished")[["seed", "episode"]]
             for links in (["encode-passages"], self.query_links)
         )
-        both = passages.merge(asked[["seed", "episode"]].drop_duplicates())  # one checkpoint encodes both
-        for key, value in (("episode", episode), ("seed", seed)):
-            both = both if value is None else both[both[key] == value]
+        both = passages.merge(asked)  # one checkpoint encodes both
         if len(both):
             seed = int(both["seed"].iloc[0])
             episode = int(both["episode"][both["seed"] == seed].max())
@@ -190,6 +186,15 @@ class Experiment:
             ]
             for line in zip(rows_QK.tolist(), scores_QK.tolist(), strict=True)
         ]
+
+
+def rows_of(index, links, episode, seed):
+    """The lines of an `Experiment.index` of stages with one of the names `links`, of an episode and a seed; None: of
+    all."""
+    rows = index[index["stage"].isin(links)]
+    for key, value in (("episode", episode), ("seed", seed)):
+        rows = rows if value is None else rows[rows[key] == value]
+    return rows
 
 
 def texts_read(experiment, stage, of):

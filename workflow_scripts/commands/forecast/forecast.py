@@ -97,11 +97,10 @@ class Forecast:
         """The `Estimate` of a stage; for a finished one, sizes and time are those of its manifest."""
         (cost, seconds), artefact = self.cost(stage), artefact_of(stage)
         if self.hardware and self.is_split(stage):
-            shards = self.shards[stage.kind]
-            shard, join = room_costs(stage.kind).sharded(cost, shards)
+            shards, shard, join = self.split_seconds(stage, cost)
             at_once = min(shards, self.hardware.gpus if self.place(stage).gpus else 1)
             rounds = -(-shards // at_once)
-            seconds = rounds * self.hardware.seconds(shard, 1) + self.hardware.seconds(join)
+            seconds = rounds * shard + join
         if artefact is None:
             return Estimate(stage.kind, cost, seconds, False, cost.bytes, cost.memory, cost.device_memory)
         facts, made = artefact.manifest["facts"], artefact.manifest.get("provenance", {})
@@ -112,6 +111,12 @@ class Forecast:
     def is_split(self, stage):
         """Whether several jobs each make a part of a stage."""
         return self.shards.get(stage.kind, 1) > 1 and is_scattered(stage)
+
+    def split_seconds(self, stage, cost):
+        """(number of jobs that each make a part of a stage, seconds of each, seconds of the job that joins them)."""
+        shards = self.shards[stage.kind]
+        shard, join = room_costs(stage.kind).sharded(cost, shards)
+        return shards, self.hardware.seconds(shard, 1), self.hardware.seconds(join)
 
     @cached_property
     def by_kind(self):
@@ -142,11 +147,11 @@ class Forecast:
         room, work = self.hardware.room, {"cores": 0.0, "gpu": 0.0}
         for name, each in self.left.items():
             stage, seconds = self.plan.stages[name], each.seconds
-            place, shards = self.place(stage), self.shards.get(stage.kind, 1)
+            place = self.place(stage)
             if place.gpus and self.is_split(stage):  # each.seconds is that of some devices at a time
-                shard, join = room_costs(stage.kind).sharded(each.cost, shards)
-                work["cores"] += self.hardware.seconds(join) * place.threads
-                seconds = shards * self.hardware.seconds(shard, 1)
+                shards, shard, join = self.split_seconds(stage, each.cost)
+                work["cores"] += join * place.threads
+                seconds = shards * shard
             work["gpu" if place.gpus else "cores"] += seconds * (place.gpus or place.threads)
         return max(self.critical_path[0], *(seconds / room[what] for what, seconds in work.items()))
 

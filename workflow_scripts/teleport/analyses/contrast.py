@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from teleport.arrays import Run
-from teleport.evaluation.evaluate import read_judgments, without_own_text
+from teleport.evaluation.evaluate import own_texts, read_judgments, without_own_text
 from teleport.evaluation.measures import lines_of, score_run
 from teleport.evaluation.names import Documents, joint_numbers, read_query_ids
 from teleport.settings.measures import better
@@ -30,11 +30,11 @@ def run(job):
     ours, theirs = Run.read(job, "run"), Run.read(job, "reference")
     theirs = theirs._replace(ids=np.where(theirs.ids >= 0, numbers[theirs.ids], -1))
     judgments = read_judgments(job, split)
+    documents = Documents(doc_ids, settings.separator) if settings.collapse else None
     if settings.ignore_own_text:
-        queries = read_query_ids(job, split)
-        ours, theirs = (Run(*without_own_text(job, run, queries, doc_ids), run.rows) for run in (ours, theirs))
-    if settings.collapse:
-        documents = Documents(doc_ids, settings.separator)
+        own = own_texts(job, split, read_query_ids(job, split), doc_ids, documents)
+        ours, theirs = (without_own_text(run, own) for run in (ours, theirs))
+    if documents:
         ours, theirs = (
             Run(*documents.collapse(run.ids, run.scores, settings.collapse), run.rows) for run in (ours, theirs)
         )

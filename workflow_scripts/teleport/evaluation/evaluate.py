@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from teleport.arrays import Run
+from teleport.arrays import Run, pair_keys
 from teleport.collection.answers import find_answers
 from teleport.collection.reader import read_answers
 from teleport.evaluation.measures import Judgments, score_run
@@ -36,11 +36,12 @@ def run(job):
     ids_QK, scores_QK, rows = Run.read(job, "run")
     query_ids = read_query_ids(job, split)
     doc_ids, judgments = read_doc_ids(job, "run"), read_judgments(job, split)
+    documents = Documents(doc_ids, job.settings.separator) if job.settings.collapse else None
     if job.settings.ignore_own_text:
-        ids_QK, scores_QK = without_own_text(job, Run(ids_QK, scores_QK, rows), query_ids, doc_ids)
+        own = own_texts(job, split, query_ids, doc_ids, documents)
+        ids_QK, scores_QK, rows = without_own_text(Run(ids_QK, scores_QK, rows), own)
     passages_QK = ids_QK  # answers are searched in passages, even if documents are judged
-    if job.settings.collapse:
-        documents = Documents(doc_ids, job.settings.separator)
+    if documents:
         ids_QK, scores_QK = documents.collapse(ids_QK, scores_QK, job.settings.collapse)
         doc_ids, judgments = documents.names, documents.judge(judgments)
     cutoffs = coverage_cutoffs(names)
@@ -73,42 +74,38 @@ def read_judgments(job, split):
     return Judgments(*map(np.concatenate, zip(judgments, lacking, strict=True)))
 
 
-def without_own_text(job, retrieved, query_ids, doc_ids):
-    """(ids, scores) of a `Run` without each query's own text: the passage with its id (BEIR's ignore_identical_ids),
-    and passages with its text (`collection.equal`). Later passages move up, and empty slots come last."""
-    settings, documents = job.settings, None
-    if settings.collapse:
-        documents = Documents(doc_ids, settings.separator)
-    own = own_texts(job, settings.split, query_ids, doc_ids, documents)
-    own_QK = (retrieved.ids >= 0) & np.isin(retrieved.rows[:, None] * len(doc_ids) + retrieved.ids, own)
+def without_own_text(retrieved, own):
+    """A `Run` without each query's own text: the passage with its id (BEIR's ignore_identical_ids), and passages with
+    its text (`collection.equal`). Later passages move up, and empty slots come last. own: `own_texts`"""
+    ids_QK, scores_QK, rows = retrieved
+    own_QK = (ids_QK >= 0) & np.isin(pair_keys(rows[:, None], ids_QK), own)
     order_QK = np.argsort(own_QK, axis=1, kind="stable")
-    emptied = ((retrieved.ids, -1), (retrieved.scores, 0))
-    return [np.take_along_axis(np.where(own_QK, empty, values), order_QK, 1) for values, empty in emptied]
+    emptied = ((ids_QK, -1), (scores_QK, 0))
+    moved = (np.take_along_axis(np.where(own_QK, empty, values), order_QK, 1) for values, empty in emptied)
+    return Run(*moved, rows)
 
 
 def own_texts(job, split, query_ids, doc_ids, documents=None):
-    """The pairs of a query of a split and a passage that is its own text, each as one int64: the query's row times the
-    number of passages, plus the passage. documents: `Documents` of the passages, if ids of queries name these"""
+    """The pairs of a query of a split and a passage that is its own text (`pair_keys`). documents: `Documents` of the
+    passages, if ids of queries name these"""
     same = pq.read_table(job.input(f"split.{split}", f"same_text.{split}.parquet"))
     by_id = pc.index_in(query_ids, value_set=documents.names if documents else doc_ids)
     named, own = np.flatnonzero(by_id.is_valid()), by_id.drop_null().to_numpy()
     if documents:
         order = np.argsort(documents.document_P, kind="stable")  # the passages of each document together
         starts, ends = (np.searchsorted(documents.document_P[order], own, side) for side in ("left", "right"))
-        own = np.concatenate(
-            [np.zeros(0, np.int64), *(order[start:end] for start, end in zip(starts, ends, strict=True))]
-        )
+        parts = [order[start:end] for start, end in zip(starts, ends, strict=True)]
+        own = np.concatenate([np.zeros(0, np.int64), *parts])
         named = np.repeat(named, ends - starts)
-    queries = np.concatenate([same["query"].to_numpy(), named]).astype(np.int64)
-    return queries * len(doc_ids) + np.concatenate([same["passage"].to_numpy(), own])
+    queries, passages = (np.concatenate(of) for of in ((same["query"], named), (same["passage"], own)))
+    return pair_keys(queries, passages)
 
 
 def own_pairs(job, split, rows, passages):
     """Whether each pair of a query of a split and a passage is a query with its own text (bool). rows, passages: int,
     of shapes that broadcast"""
-    doc_ids = read_column(job, "corpus.parquet", "doc_id")
-    own = own_texts(job, split, read_query_ids(job, split), doc_ids)
-    return np.isin(np.asarray(rows, np.int64) * len(doc_ids) + passages, own)
+    own = own_texts(job, split, read_query_ids(job, split), read_column(job, "corpus.parquet", "doc_id"))
+    return np.isin(pair_keys(rows, passages), own)
 
 
 def score_coverage(job, split, ids_QK, rows, cutoffs):

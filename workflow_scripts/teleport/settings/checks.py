@@ -14,15 +14,26 @@ def mistakes(config):
     yield from missing_keys(config)
     yield from missing_texts(config)
     yield from measures_beyond_the_depth(config)
+    yield from unevaluated_splits(config)
+
+
+def unevaluated_splits(config):
+    """Yield splits of runs, tests and levels that are not evaluated."""
+    evaluated = config.evaluation.splits
+    there = f"evaluation.splits has {', '.join(evaluated)}."
     for name, ablation in config.ablations.items():
         for key, value in (("test", ablation.test), ("level", ablation.level)):
-            for split in set(value if isinstance(value, dict) else ()) - set(config.evaluation.splits):
-                splits = ", ".join(config.evaluation.splits)
-                yield ("ablations", name, key, split), f"evaluation.splits has {splits}. Name one of these."
+            for split in set(value if isinstance(value, dict) else ()) - set(evaluated):
+                yield (
+                    ("ablations", name, key, split),
+                    f"{there} Name one of these.",
+                )
     for name, external in config.external.items():
-        for split in set(external.runs or ()) - set(config.evaluation.splits):
-            splits = ", ".join(config.evaluation.splits)
-            yield ("external", name, "runs", split), f"evaluation.splits has {splits}. Add {split!r} there."
+        for split in set(external.runs or ()) - set(evaluated):
+            yield (
+                ("external", name, "runs", split),
+                f"{there} Add {split!r} there.",
+            )
 
 
 def named_experiments(config):

@@ -168,10 +168,10 @@ class Evaluation(Collapse):
                 raise Refusal(f"{key} needs the split {split!r} in splits, which has {', '.join(self.splits)}")
         if self.contrast_split:
             known_measures([self.contrast_measure])
-        if self.contrast_split and self.contrast_measure.startswith("Cov@"):
-            raise Refusal(
-                "analyses.against.measure must be computed from judgments, such as nDCG@10, not answer coverage"
-            )
+            if self.contrast_measure.startswith("Cov@"):
+                raise Refusal(
+                    "analyses.against.measure must be computed from judgments, such as nDCG@10, not answer coverage"
+                )
         return self
 
     @property

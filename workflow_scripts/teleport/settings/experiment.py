@@ -72,6 +72,11 @@ class EpisodeTraining(Training):
         return rate
 
 
+def masks_by_score(training):
+    """The names of the masks of a training that compare scores (list)."""
+    return [mask.kind for mask in training.masks if has_function(MASKS[mask.kind], "mask_scores")]
+
+
 class About(Section):
     """The publication of an experiment's method, for docs/methods.md. It decides no result."""
 
@@ -162,12 +167,7 @@ class Episode(Section):
                 f"training.memory needs a loss that compares a query with all passages of the batch, and {loss.kind} "
                 "does not: set it to 0, or take another loss"
             )
-        by_scores = [mask.kind for mask in training.masks if has_function(MASKS[mask.kind], "mask_scores")]
-        if live and by_scores:
-            raise Refusal(
-                f"training.masks: {by_scores[0]} compares scores of a batch, and negatives.live ranks a list for each "
-                "query: leave it out"
-            )
+        by_scores = masks_by_score(training)
         if training.batch_queries == training.accumulate and not (live or training.negatives_per_query):
             raise Refusal(
                 "with training.negatives_per_query 0 a micro-batch of one query has no negative at all: lower "
@@ -187,14 +187,25 @@ class Episode(Section):
                 f"training.loss {loss.kind} does not go with these negatives: with negatives.live take "
                 f"one of {', '.join(lists)}; without it one of {others}"
             )
-        if live and training.trains != ["query"]:
+        return self
+
+    @model_validator(mode="after")
+    def live_search_reads_what_is_given(self):
+        if not self.negatives.live:
+            return self
+        if self.training.trains != ["query"]:
             raise Refusal(
                 "negatives.live searches vectors of passages that no step changes: set training.trains to [query]"
             )
-        if live and self.has_pool:
+        if self.has_pool:
             raise Refusal("negatives.live takes the place of a pool: set training.negatives_per_query to 0")
+        if by_scores := masks_by_score(self.training):
+            raise Refusal(
+                f"training.masks: {by_scores[0]} compares scores of a batch, and negatives.live ranks a list for each "
+                "query: leave it out"
+            )
         unread = {"remove answers": self.negatives.remove == "answers", "filters": self.negatives.filters.on}
-        if live and (unread := [name for name, given in unread.items() if given]):
+        if unread := [name for name, given in unread.items() if given]:
             raise Refusal(
                 "negatives.live tells negatives from positives by judgments alone and does not read negatives."
                 f"{' or negatives.'.join(unread)}: set remove to judged, and each filter to its default, in this "
