@@ -14,6 +14,7 @@ from teleport.collection import dpr as dpr_json
 from teleport.collection import records
 from teleport.collection.forms import downloads as official
 from teleport.collection.forms.downloads import OfficialSplit
+from teleport.refusal import Refusal
 
 
 def put(folder, name, text):
@@ -229,17 +230,27 @@ def test_triviaqa_names_its_passages_otherwise(stages, files):
     assert [row["doc_id"] for row in tables["qrels.train"]] == ["1", "3"]
 
 
-def test_questions_that_the_training_file_lacks_come_without_contexts(files):
+def with_all_questions(files, questions):
+    """The split `train` of DPR's records, with a file of all `questions` (text)."""
     dpr(files)
-    put(files, "nq-train.qa.csv", "who is aaron\t['a prophet']\nwho else\t['nobody']\n")
+    put(files, "nq-train.qa.csv", questions)
     facts = {p.name: {"path": str(p), "bytes": p.stat().st_size} for p in files.iterdir()}
     form = OfficialSplit(form="dpr", queries="biencoder-nq-train.json.gz", all_questions="nq-train.qa.csv")
     job = SimpleNamespace(inputs={"download": None}, facts=lambda role: {"files": facts})
-    found = official.split(SimpleNamespace(splits={"train": form}, drop=None, positives="given"), "train", job)
+    return official.split(SimpleNamespace(splits={"train": form}, drop=None, positives="given"), "train", job)
+
+
+def test_questions_that_the_training_file_lacks_come_without_contexts(files):
+    found = with_all_questions(files, "who is aaron\t['a prophet']\nwho else\t['nobody']\n")
     ids = [(query_id, text) for _, query_id, text in found.queries]
     assert ids == [("0", "who is aaron"), ("1", "no context"), ("2", "who else")]
     assert {query_id for _, query_id, _, _ in found.qrels} == {"0"}
     assert [(query_id, answers) for _, query_id, answers in found.answers][-1] == ("2", ["nobody"])
+
+
+def test_an_empty_question_is_refused_with_the_line_of_its_own_file(files):
+    with pytest.raises(Refusal, match=r"nq-train\.qa\.csv, line 2.*empty"):
+        with_all_questions(files, "who is aaron\t['a prophet']\n \t['nobody']\n")
 
 
 def test_tevatron_json_lines(stages, files):

@@ -272,6 +272,7 @@ def test_of_errors_the_fewer_are_won():
         ({"kind": "bars", "table": "no.yaml"}, "there is no file no.yaml"),
         ({"kind": "curves", "systems": ["tele"], "split": "test", "measure": "MRR@10"}, "'MRR@10' is not evaluated"),
         ({"kind": "curves", "systems": ["tele"]}, "give a column, a measure or both"),
+        ({"kind": "curves", "systems": ["tele"], "column": "lost"}, "wrong.column: these trainings wrote no 'lost'"),
     ],
 )
 def test_what_is_not_there_is_refused(drawn, tmp_path, monkeypatch, figure, said):

@@ -106,11 +106,13 @@ def split(settings, name, job):
     questions = list(questions)
     faults.refuse()
     if form.all_questions:  # add those whose text is new, with ids after the others'
-        texts = {question.text for question in questions}
-        added = [q for q in qa_questions(records.located(form.all_questions, files)) if q.text not in texts]
+        texts, place = {question.text for question in questions}, records.located(form.all_questions, files)
+        added = [question for question in qa_questions(place) if question.text not in texts]
+        if empty := next((question for question in added if not question.text.strip()), None):
+            refuse(place, empty.line, "the question is empty. Remove the line.")
         log.info("%d questions with contexts, %d without", len(questions), len(added))
         first = int(questions[-1].query_id) + 1 if questions else 0
-        questions += [q._replace(line=row + 1, query_id=str(row)) for row, q in enumerate(added, first)]
+        questions += [question._replace(query_id=str(row)) for row, question in enumerate(added, first)]
     judged = [(q.line, q.query_id, passage, "1") for q in questions for passage in dict.fromkeys(q.positives)]
     answered = [(q.line, q.query_id, q.answers) for q in questions if q.answers]
     return Split(

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from teleport.collection.reader import lines_of_ids
 from teleport.refusal import Refusal
 from teleport.report.charts import Figure
-from teleport.report.page.curves import column_points, training_curves
+from teleport.report.page.curves import NAMED, column_points, training_curves
 from teleport.report.page.maps import map_rows, places
 from teleport.report.page.negatives import sample
 from teleport.report.published import read_published
@@ -111,9 +111,10 @@ def mean_of(vectors_PD):
 
 def curves(reader, name, figure):
     """{suffix: Figure}: a chart of a column of the trainings, and one of a measure after every episode."""
-    by_step, by_episode = [], []
+    by_step, by_episode, written = [], [], set()
     for label, seeds in figure["behind"]:
         points = training_curves(reader, seeds if figure["column"] else ())
+        written |= set(points.columns.drop(NAMED))
         if figure["episode"] is not None:
             points = points[points["episode"] == figure["episode"]]
         for point in column_points(points, figure["column"]):
@@ -122,6 +123,9 @@ def curves(reader, name, figure):
         for seed in seeds:
             named = {"label": label, "seed": seed["seed"]}
             by_episode += [named | point for point in measure_points(reader, seed, figure["measure"])]
+    if written and figure["column"] not in written:
+        columns = ", ".join(sorted(written))
+        raise Refusal(f"figures.{name}.column: these trainings wrote no {figure['column']!r}. They wrote {columns}.")
     text = "By the number of steps, all episodes one after another."
     figures = {figure["column"]: Figure("lines", by_step, f"{figure['column']}.", text)}
     figures[figure["measure"]] = Figure("lines", by_episode, f"{figure['split']} {figure['measure']}.", text)
