@@ -8,6 +8,7 @@ import os
 import re
 import shlex
 import sys
+import time
 from functools import cache, lru_cache, partial
 from itertools import chain
 from pathlib import Path
@@ -76,7 +77,7 @@ try:
     GIVEN = with_extended(config, workflow.configfiles)
     CONFIG, EXPERIMENTS = load(GIVEN, workflow.configfiles)
     PLAN = Plan(CONFIG, EXPERIMENTS)
-    REQUESTS = Requests(PLAN, CLUSTER)
+    REQUESTS = Requests(PLAN, CLUSTER, lambda name: is_finished(name) and not outdated(name))
     TABLES = planned_tables(PLAN)
     planned_figures(PLAN)  # a figure that cannot be drawn is refused now
 except Refusal as error:
@@ -102,7 +103,7 @@ CONFIGURATION_TEXT = json.dumps(
 # digests of that code, and refuses to run code that was edited since.
 if MAIN:
     os.environ["TELEPORT_CODE"] = json.dumps(digests_of_all())
-    os.environ["TELEPORT_FORCED"] = "[]"  # until Snakemake knows it: `forced`
+    os.environ["TELEPORT_FORCED"] = "{}"  # until Snakemake knows it: `forced`
 
 
 envvars:
@@ -115,14 +116,14 @@ CODE = json.loads(os.environ["TELEPORT_CODE"])
 
 @cache
 def forced():
-    """The rules and files (set) that `--forcerun` names, or that are asked for with `--force`; "all stages" with
-    `--forceall`. A cluster's job is told."""
+    """The rules and files that `--forcerun` names, or that are asked for with `--force`, and "all stages" with
+    `--forceall`: {name: the time at which this workflow asked}. A cluster's job is told."""
     if MAIN:
         asked = workflow.dag_settings
         named = {*asked.forcerun, *(asked.targets if asked.forcetargets else ())}
         named = {"all stages"} if asked.forceall else named
-        os.environ["TELEPORT_FORCED"] = json.dumps(sorted(map(str, named)))
-    return set(json.loads(os.environ["TELEPORT_FORCED"]))
+        os.environ["TELEPORT_FORCED"] = json.dumps(dict.fromkeys(sorted(map(str, named)), time.time()))
+    return json.loads(os.environ["TELEPORT_FORCED"])
 
 
 @cache  # it reads a manifest
@@ -233,9 +234,11 @@ def inputs(wildcards):
 
 @cache
 def outdated(name):
-    """Whether a finished stage, or one that it reads, was made by an older version of the code and will rerun."""
+    """Whether a finished stage will rerun: it, or one that it reads, was made by an older version of the code, or is
+    forced."""
     stage = PLAN.stages[name]
-    return is_edited(stage, code(stage)) or any(outdated(read.name) for read in stage.inputs.values())
+    reruns = is_edited(stage, code(stage)) or forced_at(stage) is not None
+    return reruns or any(outdated(read.name) for read in stage.inputs.values())
 
 
 def shard_manifests(wildcards):
@@ -265,8 +268,11 @@ def command(script, *arguments):
 
 
 def gpus_of(resources):
-    """How many GPUs a job has: by `gpu`, or by `gres` (gpu:2 or gpu:a100:2) if a site takes only that."""
-    gres = re.fullmatch(r"gpu(?::[a-z]\w*)?(?::(\d+))?", str(resources.get("gres", "")))
+    """How many GPUs a job has: by `gpu`, or by `gres` (gpu:2 or gpu:A100:2) if a site takes only that."""
+    given = str(resources.get("gres", ""))
+    gres = re.fullmatch(r"gpu(?::(?!\d+$)[\w.]+)?(?::(\d+))?", given)
+    if given.startswith("gpu") and not gres:
+        raise WorkflowError(f"resources: gres is {given!r}. Write gpu:2, or gpu:TYPE:2 with the type of the card.")
     return resources.gpu or (int(gres[1] or 1) if gres else 0)
 
 
@@ -276,9 +282,10 @@ def spec_of_stage(stage):
     return stage.write() if MAIN and not workflow.dryrun else f"results/stages/{stage.name}/stage.json"
 
 
-def is_forced(stage):
-    """Whether a stage reruns although nothing changed: it or its rule is in `forced`, or all are."""
-    return not forced().isdisjoint({"all stages", stage.kind, f"{stage.kind}_shard", manifest(stage)})
+def forced_at(stage):
+    """When it was asked that a stage, its rule or all stages rerun although nothing changed; None if nobody asked."""
+    names = "all stages", stage.kind, f"{stage.kind}_shard", manifest(stage)
+    return next((forced()[name] for name in names if name in forced()), None)
 
 
 def run_stage(wildcards, input, threads, resources):
@@ -297,8 +304,9 @@ def run_stage(wildcards, input, threads, resources):
         options["--processes"] = own.processes or max(1, gpus_of(resources))
     if CLUSTER:
         options["--attempt"] = resources.attempt
-    flags = ["--compile"] * own.compile + ["--anew"] * is_forced(planned(wildcards))
-    flags += [f"--artefacts={place}" for place in CONFIG.artefacts]
+    flags = ["--compile"] * own.compile + [f"--artefacts={place}" for place in CONFIG.artefacts]
+    if asked := forced_at(planned(wildcards)):
+        options["--anew"] = asked
     return command("run_stage.py", spec_of_stage(planned(wildcards)), *chain(*options.items()), *flags)
 
 

@@ -64,7 +64,7 @@ def parse_arguments():
     add("stage", help="JSON file of the stage: kind, key, settings, inputs, loads, origins")
     add("--code", required=True, help="digest of the code that runs, for the manifest and resume state")
     add("--files", help="digest of all files of the code then; where it holds, --code is believed")
-    add("--anew", action="store_true", help="make the stage also where its finished result is unchanged (--forcerun)")
+    add("--anew", type=float, metavar="TIME", help="take no result from before this time, in seconds (--forcerun)")
     add("--artefacts", action="append", default=[], help="a place that may have the stage finished")
     add("--shard", help="make only this shard of the stage, for example 2-of-4")
     add("--shards", type=int, default=1, help="number of shards that the stage joins; 1: none")
@@ -93,7 +93,7 @@ def run_alone(job, arguments, processes):
                 if not job.shard:  # a shard's folder is also that of its saved work
                     discard(job)
                 return
-            if not (arguments.anew and arguments.attempt < 2) and (take(job) or arrives(job, arguments.artefacts)):
+            if take(job, arguments.anew or 0.0) or (arguments.anew is None and arrives(job, arguments.artefacts)):
                 return
             held.enter_context(lease_devices(arguments.gpus))  # before torch is loaded: it looks for devices once
             if processes > 1:

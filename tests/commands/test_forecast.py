@@ -133,6 +133,28 @@ def test_a_collection_of_unknown_size_is_an_error_with_its_remedy(marco):
         Counts(make_plan(counts=None))
 
 
+def test_the_memory_of_a_search_counts_its_index(marco):
+    """faiss holds the vectors of an IVF index in memory, in float32, with the lists."""
+    memory = {}
+    for index in ("Flat", "IVF4096,Flat nprobe=64", "PQ96"):
+        changes = {"encoder": {"vectors": "fp16"}, "mining": {"index": index}}
+        raw = config.merged(yaml.safe_load(MARCO), changes)
+        plan = Plan(*config.load(raw, []))
+        searches = [stage for stage in plan.stages.values() if stage.kind == "retrieve"]
+        search = next(each for each in searches if (each.settings.split, each.settings.of) == ("train", "queries"))
+        memory[index] = Forecast(plan, UNIT).stages[search.name].memory
+    vectors = 8841823 * 768
+    assert memory["IVF4096,Flat nprobe=64"] - memory["Flat"] == pytest.approx(2 * vectors + 8 * 8841823)
+
+
+def test_bm25_over_subwords_alone_can_be_forecast(marco):
+    raw = yaml.safe_load(MARCO) | {"bm25": {"terms": "subwords"}}
+    for name in ("experiments", "episodes", "training", "negatives"):
+        del raw[name]
+    plan = Plan(*config.load(raw, []))
+    assert shortages(plan) == [] and Forecast(plan, UNIT).stages
+
+
 def test_seconds_add_up_and_gpus_share_what_they_compute():
     line = UNIT.model_copy(update={"encode_flop": 50.0, "disk": 20.0, "startup": 1.0, "load": 3.0})
     assert line.seconds(Cost(bytes=100.0, work={"encode_flop": 200.0}, model=True)) == 1 + 3 + 4 + 5

@@ -25,7 +25,7 @@ from commands.forecast.requests import (
 from paths import REPOSITORY
 from teleport.plan.kinds import KINDS, needs
 from teleport.plan.plan import Plan
-from teleport.running.artefact import MANIFEST, STAGES
+from teleport.running.artefact import MANIFEST, STAGES, is_finished
 from teleport.settings.read import load, load_files, merged
 
 PROFILE = yaml.safe_load((REPOSITORY / "profiles/slurm/config.yaml").read_text())
@@ -205,6 +205,25 @@ def test_a_search_whose_vectors_are_there_starts_a_job_of_its_own():
         (STAGES / stage.name).mkdir(parents=True)
         (STAGES / stage.name / MANIFEST).touch()
     assert requests.of(search).minutes == before + STARTING
+
+
+def test_a_job_whose_finished_stages_rerun_keeps_within_the_limit():
+    """Their manifests still lie there when Snakemake asks for the job's time."""
+    plan, jobs = marco(), {}
+    for stage in plan.stages.values():
+        if name := group_of(stage):
+            jobs.setdefault(name, []).append(stage)
+    job = max(jobs.values(), key=len)
+    for stage in job:
+        (STAGES / stage.name).mkdir(parents=True)
+        (STAGES / stage.name / MANIFEST).touch()
+    whole = sum(Requests(plan, {"hardware": "a100"}, lambda name: False).of(stage).minutes for stage in job)
+    cluster = {"hardware": "a100", "minutes": whole - 5}
+    sums = [
+        sum(Requests(plan, cluster, finished).of(stage).minutes for stage in job)
+        for finished in (lambda name: False, is_finished)
+    ]
+    assert sums[0] <= whole - 5 < sums[1]
 
 
 def test_slurm_gives_a_job_with_several_gpus_one_node():

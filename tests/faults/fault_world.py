@@ -12,6 +12,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -195,7 +196,7 @@ class FaultWorld:
         waits for its end."""
         code, folder = stage_code(stage.kind, stage.loads), Path(disturbance.get("folder", self.folder))
         arguments = [spec_file(folder, stage.spec()), "--code", code, "--files", self.files_digest]
-        arguments += ["--anew", "--save-every", "0", *options]
+        arguments += ["--anew", str(time.time()), "--save-every", "0", *options]
         return self.ask(arguments=arguments, **disturbance)
 
     def ask(self, **request):

@@ -1,5 +1,6 @@
 """What a collection or checkpoint is made of: regular files that can be read, each named where it cannot."""
 
+import hashlib
 import os
 import shutil
 import socket
@@ -11,15 +12,19 @@ import pytest
 import yaml
 from pydantic import Field
 
+from paths import REPOSITORY
 from teleport.collection.forms.beir import Beir
 from teleport.collection.forms.folder import Folder
 from teleport.collection.forms.tsv import Files as Split
 from teleport.collection.forms.tsv import Tsv
 from teleport.plan import identity
 from teleport.plan.identity import identify_checkpoint, identify_corpus, identify_split, source_digests
+from teleport.plan.plan import Plan
 from teleport.refusal import Refusal
+from teleport.running.files import write_json
 from teleport.settings.collection import Judged, SplitName
 from teleport.settings.encoder import CheckpointSource
+from teleport.settings.read import load_files
 from teleport.settings.section import LocalPath
 
 
@@ -214,3 +219,27 @@ def test_what_only_a_split_reads_is_not_in_the_key_of_the_corpus(folder):
     assert one[0] == two[0] and one[1] != two[1]
     assert two[1].source.train_queries is None, "of train alone"
     assert identify(Folder(source="folder", path=".", drop=["empty"]))[0] != one[0]
+
+
+def test_a_local_file_that_has_changed_is_another_file(tmp_path, monkeypatch):
+    """Its publisher gives no digest, so the digest that its finished download found holds."""
+    monkeypatch.chdir(tmp_path)
+    config, experiments = load_files([REPOSITORY / "config/marco.yaml"])
+    (tmp_path / "mine").mkdir()
+    file = config.collection.files["qrels.train.tsv"].model_copy(update={"md5": None, "sha256": None})
+    files = config.collection.files | {"qrels.train.tsv": file}
+    collection = config.collection.model_copy(update={"files": files, "local": "mine"})
+    config = config.model_copy(update={"collection": collection})
+
+    def key(content):
+        (tmp_path / "mine/qrels.train.tsv").write_text(content)
+        split = Plan(config, experiments).split("train")
+        return split.key, split.inputs["download.qrels.train.tsv"].name
+
+    first, stage = key("old")
+    assert key("other") == (first, stage), "nothing was found yet"
+    found = {"sha256": hashlib.sha256(b"old").hexdigest()}
+    write_json(Path(f"results/stages/{stage}/manifest.json"), {"facts": {"files": {"qrels.train.tsv": found}}})
+    assert key("old") == (first, stage)
+    assert key("new")[0] != first and key("newer")[0] != key("new")[0]
+    assert key("old") == (first, stage)

@@ -396,24 +396,30 @@ def test_no_negatives_are_no_stage():
 def test_a_pool_smaller_than_what_a_step_takes_is_said_before_anything_runs():
     assert plan().warnings == []
     small = {"counts": {"query": 30}}
-    (warning,) = plan(negatives=small, episodes=[{}]).warnings
+    warning, unread = plan(negatives=small, episodes=[{}]).warnings
     assert warning.startswith("experiment tele, episode 1: the pool has 30 negatives per query, fewer than")
     deep = {"counts": {"query": 300}}
     assert "300 negatives of query are requested, but its lists have 200 passages" in plan(negatives=deep).warnings[0]
     ranked = {"counts": {"lookahead": 60}, "ranks": {"lookahead": [[1, 20]]}}
     few = "60 negatives of lookahead are requested, but its lists have 20 passages"
     assert few in plan(negatives=ranked).warnings[0]
-    assert plan(negatives=ranked, mining={"anchor": "all"}).warnings == []  # each positive of a query has a list
+    several = {"mining": {"anchor": "all"}}  # each positive of a query has a list
+    assert plan(negatives=ranked, **several).warnings == [unread]
 
 
 def test_shares_that_the_mode_does_not_read_are_said():
     """Else who ablates alpha on a configuration of the released mode reads that nothing is left to run."""
     shares = {"mode": "released_code", "alpha": 0.3, "beta": 0.5, "pool": 180}
     (warning,) = plan(negatives=shares, episodes=[{}]).warnings
-    said = "mode released_code does not read negatives.alpha, negatives.beta, negatives.pool"
-    assert warning == f"experiment tele, episode 1: {said}: set negatives.mode to mixture."
+    said = "no effect, because negatives.counts, or negatives.mode, gives the numbers of negatives without it."
+    assert warning == f"negatives.alpha, negatives.beta, negatives.pool: {said}"
     assert plan(negatives=shares | {"mode": "mixture"}, episodes=[{}, {}]).warnings == []
-    assert plan(negatives=shares | {"counts": {"query": 60}}, episodes=[{}]).warnings == []
+    (warning,) = plan(negatives=shares | {"counts": {"query": 60}}, episodes=[{}]).warnings
+    assert warning == f"negatives.alpha, negatives.beta, negatives.mode, negatives.pool: {said}"
+    (warning,) = plan(negatives={"per_source": 80}).warnings
+    assert warning == f"negatives.per_source: {said}"
+    alpha, beta = plan(negatives={"sources": ["query"]}).warnings
+    assert beta == "negatives.beta: no effect, because no pool has both query and lookahead negatives."
 
 
 @pytest.mark.parametrize("index", ["IVF121,Flat", "PQ48", "ivf"])

@@ -108,6 +108,19 @@ def test_rows_made_otherwise_are_made_anew(job):
                     raise KeyboardInterrupt
 
 
+def test_rows_of_an_attempt_in_between_that_saved_nothing_are_not_counted(job):
+    """Three attempts, on a GPU, on the CPU and on the GPU again: the second begins the arrays with zeros."""
+    for made, saves, done in (("cuda", 0.0, 0), ("cpu", 1000.0, 0), ("cuda", 0.0, 0)):
+        job.save_every = saves
+        blocks = RowBlocks(job, ARRAYS, block_rows=4, made=made)
+        assert blocks.done == done
+        with pytest.raises(KeyboardInterrupt):
+            for start, stop in blocks:
+                blocks["ids.npy"][start:stop] = 1
+                if start == 4:
+                    raise KeyboardInterrupt
+
+
 @pytest.mark.parametrize("torn", ["", '{"plan": {', "{}"])
 def test_a_torn_count_starts_anew(job, torn):
     with pytest.raises(KeyboardInterrupt):

@@ -3,6 +3,7 @@
 import fcntl
 import itertools
 import json
+import math
 import os
 import signal
 import subprocess
@@ -33,11 +34,11 @@ def indexed(stages, monkeypatch):
     encode = stages.run(write, "encode")
     job, days = stages.make("index", {}, {"passages": encode}), itertools.count()
 
-    def attempt(code="test", anew=False):
+    def attempt(code="test", since=0.0):
         job.code, day = code, next(days)
         (job.folder / "manifest.json").unlink(missing_ok=True)  # as Snakemake does before a job
         monkeypatch.setattr("time.time", lambda: 86400.0 * day)
-        (not anew and take(job)) or run(job)
+        take(job, since) or run(job)
         manifest = json.loads((job.folder / "manifest.json").read_text())
         return int(manifest["provenance"]["started"][8:10]) - 1  # the day on which it was made
 
@@ -59,7 +60,17 @@ def test_what_is_taken_leaves_nothing_of_a_kill_after_the_manifest(indexed):
 
 
 def test_what_is_forced_is_made_anew(indexed):
-    assert [indexed(), indexed(anew=True), indexed()] == [0, 1, 1]
+    assert [indexed(), indexed(since=math.inf), indexed()] == [0, 1, 1]
+
+
+def test_what_was_made_since_it_was_forced_is_taken_by_the_next_attempt(indexed):
+    """A cluster's second attempt must make what the first could not, and need not make what it finished."""
+    indexed()
+    finished = indexed.job.folder / FINISHED
+    asked = finished.stat().st_mtime + 1.0
+    assert indexed(since=asked) == 1
+    os.utime(finished, (asked + 1.0, asked + 1.0))  # as if a second had passed
+    assert indexed(since=asked) == 1
 
 
 def test_what_an_earlier_run_finished_is_not_taken_after_a_forced_one_that_fails(indexed, monkeypatch):
@@ -69,7 +80,7 @@ def test_what_an_earlier_run_finished_is_not_taken_after_a_forced_one_that_fails
     indexed()
     with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="out of memory"):
         patch.setattr(index, "run", fails)
-        indexed(anew=True)
+        indexed(since=math.inf)
     assert indexed() == 2
 
 

@@ -162,6 +162,13 @@ def test_equal_artefacts_have_equal_digests(stages, made):
     assert digests[0] == digests[1] != digests[2]
 
 
+def test_files_that_stay_where_they_are_count_as_content(stages):
+    """A download publishes nothing; what is made from its files must not be taken for another version of them."""
+    files = [{"files": {"a.tsv": {"path": "a.tsv", "bytes": 1, "sha256": digit * 64}}} for digit in "001"]
+    digests = [Artefact(stages.finish(stages.make("download"), facts).folder).digest for facts in files]
+    assert digests[0] == digests[1] != digests[2]
+
+
 def test_too_little_disk_is_said_before_the_work(tmp_path):
     with pytest.raises(ValueError, match=r"needs 1000000000000.00 GB, but its disk has .* GB free: free some space"):
         require_free_space(tmp_path / "not" / "there", 10**21)

@@ -121,10 +121,15 @@ class Counts:
             return artefact.facts.get("mean", 0.0)
         return (getattr(self.expected, "passage_tokens", None) or limit) - SPECIAL_TOKENS
 
+    def limit(self, of):
+        """The most tokens that are read of a "passage" or "query"."""
+        encoder = self.plan.encoder
+        return getattr(encoder, f"max_{of}_tokens") if encoder else NO_ENCODER_TOKENS
+
     @functools.cached_property
     def corpus_tokens(self):
         """Tokens of all passages, without special tokens and not cut."""
-        limit = self.plan.encoder.max_passage_tokens if self.plan.encoder else NO_ENCODER_TOKENS
+        limit = self.limit("passage")
         tokens = token_maps(self.plan)
         return self.passages * (self.text_tokens(tokens[0], limit) if tokens else limit)
 

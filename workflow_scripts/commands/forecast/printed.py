@@ -103,7 +103,7 @@ def heading(forecast, name):
     plan, counts = forecast.plan, forecast.counts
     text = [f"{name}: {sizes_text(each)}" for name, each in {"collection": counts, **forecast.others}.items()]
     if tokens := token_maps(plan):
-        limit = plan.encoder.chunks * plan.encoder.max_passage_tokens
+        limit = (plan.encoder.chunks if plan.encoder else 1) * counts.limit("passage")
         mean = counts.tokens_per_text(tokens[0], "passages", limit)
         text.append(f"tokens: {mean:.1f} a passage, cut at {limit}")
     shapes = [encoder_shape(stage) for stage in of_kind(plan, "pretrained")]

@@ -41,10 +41,12 @@ class Requests:
     """The requests of a plan's stages on a cluster, described by the mapping `cluster`.
 
     Without hardware in `cluster`, or if the size of the collection is not known yet, they are those of plan/kinds.py.
-    If the forecast has no estimate for something, they are at least those.
+    If the forecast has no estimate for something, they are at least those. finished: a function of a stage's name,
+    whether it is finished and will not rerun
     """
 
-    def __init__(self, plan, cluster):
+    def __init__(self, plan, cluster, finished=is_finished):
+        self.finished = finished
         self.plan, self.cluster = plan, validated(Cluster, cluster, ("the profile's config", "cluster"), Locations([]))
         self.hardware = self.cluster.hardware and read_hardware(self.cluster.hardware)[1]
         self.made = None  # the forecast
@@ -68,7 +70,7 @@ class Requests:
             before = [other for other in job if other.kind == "encode" and other.settings.of == "passages"]
         else:
             before = [read for read in stage.inputs.values() if read in job]
-        return all(is_finished(other.name) for other in before)
+        return all(self.finished(other.name) for other in before)
 
     def asked(self, stage, shards=1):
         """The `Request` of a first attempt, without limits."""
@@ -86,7 +88,7 @@ class Requests:
         times, most = 2 ** (attempt - 1), self.cluster.minutes or math.inf
         minutes, mem_mb = (times * n for n in self.asked(stage, shards))
         others = self.groups.get(stage.name, ()) if shards == 1 else ()  # shards are jobs of their own
-        left = [other for other in others if not is_finished(other.name)]
+        left = [other for other in others if not self.finished(other.name)]
         together = max(minutes, times * sum(self.asked(other).minutes for other in left))
         if together > most:
             minutes = max(1, minutes * most // together)

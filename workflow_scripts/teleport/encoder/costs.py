@@ -72,12 +72,12 @@ def ranker(stage, counts, place):
 
 def tokens(stage, counts, place):
     """All texts are tokenised: 2 or 4 bytes a token, and an offset of 8 bytes a text."""
-    shape, encoder, of = counts.shape(stage.inputs["pretrained"]), counts.plan.encoder, stage.settings.of
+    shape, of = counts.shape(stage.inputs["pretrained"]), stage.settings.of
     texts = counts.texts(of)
     if of == "passages":
-        total = texts * counts.text_tokens(stage, encoder.max_passage_tokens)
+        total = texts * counts.text_tokens(stage, counts.limit("passage"))
     else:
-        total = texts * (counts.tokens_per_text(stage, of, encoder.max_query_tokens) - 2)
+        total = texts * (counts.tokens_per_text(stage, of, counts.limit("query")) - 2)
     size = total * (2 if shape.vocab_size <= 2**16 else 4) + 8 * (texts + 1)
     at_once = TOKENISED_BYTES * min(TOKENISED, texts) * total / max(1, texts)
     return Cost(size, memory=2 * BASE + 16 * texts + at_once, work={"tokens": total})

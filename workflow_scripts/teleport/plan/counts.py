@@ -3,8 +3,9 @@
 from teleport.settings.pool import Draw
 from teleport.settings.registry import SOURCES
 
-# Settings of `negatives` that are read only to make a pool.
-OF_A_POOL = {"mode", "alpha", "beta", "pool", "per_source", "sources", "ranks", "draw", "draws", "filters"}
+# Settings of `negatives` that may decide how many negatives a pool has of each source, and those read only for a pool.
+OF_COUNTS = {"mode", "sources", "alpha", "beta", "pool", "per_source"}
+OF_A_POOL = OF_COUNTS | {"ranks", "draw", "draws", "filters"}
 
 
 def mixture_counts(pool, sources, alpha, beta):
@@ -69,13 +70,19 @@ def keys_read(negatives, last_size):
 def unread_warnings(given, read):
     """Warnings about settings of `negatives` that some episode gives and no pool reads. given, read: sets of names;
     `read` is empty if no episode has a pool"""
-    names = [f"negatives.{name}" for name in sorted(given - read if read else given & OF_A_POOL)]
-    if not read and names:
-        why = "no episode draws a pool of negatives (training.negatives_per_query is 0, or negatives.live searches)"
-        return [f"{', '.join(names)}: no effect, because {why}."]
-    if "negatives.alpha" in names and "mode" in read and "pool" in read:
-        return ["negatives.alpha: no effect, because no episode has an earlier pool to draw momentum negatives from."]
-    return []
+    unread, reasons = given & (OF_COUNTS - read if read else OF_A_POOL), {}
+    otherwise = "negatives.counts, or negatives.mode, gives the numbers of negatives without it"
+    if not read:
+        otherwise = (
+            "no episode draws a pool of negatives (training.negatives_per_query is 0, or negatives.live searches)"
+        )
+    elif "pool" in read:
+        reasons["alpha"] = "no episode has an earlier pool to draw momentum negatives from"
+        reasons["beta"] = "no pool has both query and lookahead negatives"
+    by_reason = {}
+    for name in sorted(unread):
+        by_reason.setdefault(reasons.get(name, otherwise), []).append(f"negatives.{name}")
+    return [f"{', '.join(names)}: no effect, because {why}." for why, names in by_reason.items()]
 
 
 def most_candidates(name, draw, mining):
@@ -89,11 +96,7 @@ def most_candidates(name, draw, mining):
 
 def pool_warnings(draws, episode, place):
     """Warnings about the pool of a settings.Episode, before it is made; each begins with `place`."""
-    warnings, size, negatives = [], 0, episode.negatives
-    unread = {"alpha", "beta", "pool"} & negatives.model_fields_set
-    if unread and negatives.counts is None and negatives.mode == "released_code":
-        names = ", ".join(f"negatives.{name}" for name in sorted(unread))
-        warnings.append(f"{place}: mode released_code does not read {names}: set negatives.mode to mixture.")
+    warnings, size = [], 0
     for name, draw in draws.items():
         most = most_candidates(name, draw, episode.mining)
         size += draw.count if most is None else min(draw.count, most)

@@ -28,6 +28,7 @@ from teleport.settings.training import ALSO, Training, TrainSettings
 from teleport.training.seen import SCORES, VECTORS
 
 DRAWING = {"count", "draw", "ranks", "scored"}  # settings of a source that choose among its candidates
+LISTS = {"queries", "lookahead", "bm25", "file"}  # needs of sources whose candidates depend on no draw
 SIDES = {"query": "queries", "passage": "passages"}  # side → the role of its vectors, read if it is frozen
 OF_SIDE = {"query": "queries.train", "passage": "passages"}  # side → its texts in training
 
@@ -191,7 +192,8 @@ class Mining:
         }
         read = {name: inputs[name] for name in ("negatives", "positives", *names) if name in inputs}
         read |= self.trajectory.plan.parts("train")
-        settings = ScoreSettings.taken_from(settings, keep_duplicates=True, sources=sources, of=of)
+        drawn = {} if any(SOURCES[name].needs not in LISTS for name in sources) else {"seed": 0, "episode": 1}
+        settings = ScoreSettings.taken_from(settings, keep_duplicates=True, sources=sources, of=of, **drawn)
         link = "score" if of == "queries" and "negatives" not in inputs else f"score-{'pool' if names == () else of}"
         link += "" if whose == MINER else f"-{whose}"
         if of == "queries" and whose != MINER and self.experiment.teachers[whose].cross_encoder:

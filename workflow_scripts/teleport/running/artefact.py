@@ -130,8 +130,10 @@ class Artefact:
 
     @property
     def digest(self):
-        """One SHA-256 over the names and contents of all files: equal digests mean equal artefacts."""
-        lines = "".join(f"{n} {f['sha256']}\n" for n, f in sorted(self.manifest["files"].items()))
+        """One SHA-256 over the names and contents of all files: equal digests mean equal artefacts. The files of a
+        `download` stay where they are, and its facts list them."""
+        files = self.facts["files"] if self.manifest["kind"] == "download" else self.manifest["files"]
+        lines = "".join(f"{n} {f['sha256']}\n" for n, f in sorted(files.items()))
         return hashlib.sha256(lines.encode()).hexdigest()
 
 

@@ -38,6 +38,8 @@ class RowBlocks:
         same = state.get("plan") == self.plan and all((job.resume / name).is_file() for name in arrays)
         self.done, self.totals = (state["done"], Counter(state["totals"])) if same else (0, Counter())
         self.notes = state["notes"] if same else {}
+        if not same:  # the arrays begin as zeros: a later run must not take them for the rows that an old count names
+            self.counter.unlink(missing_ok=True)
         self.thread, self.writing = ThreadPoolExecutor(1), None
         mode = "r+" if same else "w+"
         self.arrays = {

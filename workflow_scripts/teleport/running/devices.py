@@ -203,8 +203,8 @@ def require_given(count):
         raise Refusal(
             f"this cluster job needs CUDA devices (`resources: gpu`, {count}), but sees none on "
             f"{os.uname().nodename}. Have the scheduler give it some, or choose the CPU: --set-resources encode:gpu=0 "
-            "encode_shard:gpu=0 index:gpu=0 retrieve:gpu=0 train:gpu=0 cross_train:gpu=0 cross_score:gpu=0, or in the "
-            "profile (docs/cluster.md)."
+            "encode_shard:gpu=0 retrieve:gpu=0 retrieve_shard:gpu=0 train:gpu=0 cross_train:gpu=0 cross_score:gpu=0, "
+            "or in the profile (docs/cluster.md)."
         )
 
 

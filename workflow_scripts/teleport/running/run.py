@@ -24,12 +24,15 @@ BOOKKEEPING = (STAMP, HISTORY, PROGRESS)  # left by every attempt, whether it sa
 IS_HELPER = os.environ.get(RANK, "0") != "0"  # the first of the processes started together writes the files
 
 
-def take(job):
+def take(job, since=0.0):
     """Publish the finished result of a stage if it is sound and was made by the same code from inputs of the same
     content; returns whether it is. So a stage that reruns for a coarse reason, such as an edit further up that changed
     no file, costs no work. A shard of it has nothing to make.
+
+    since: the time (seconds) before which a result does not count
     """
-    if not (manifest := read_finished(job, job.folder / FINISHED)):
+    finished = job.folder / FINISHED
+    if not (manifest := read_finished(job, finished)) or finished.stat().st_mtime < since:
         return False
     if job.shard:
         write_json(job.resume / MANIFEST, {"shard": job.shard, "stamp": job.stamp(), "facts": {}, "files": {}})

@@ -37,6 +37,8 @@ class Shard:
             made = f"{folder / MANIFEST} was made by other code or from other inputs than this stage."
             raise Refusal(f"{made} {self.remedy}")
         self.facts = self.manifest["facts"]
+        if "rows" not in self.facts:  # see `run.take`
+            raise Refusal(f"{folder / MANIFEST} has no rows: the stage was finished when its job ran. {self.remedy}")
         self.rows, self.files = self.facts["rows"], {name: folder / name for name in self.manifest["files"]}
 
     def summary(self, seconds):

@@ -57,6 +57,8 @@ def retrieve(stage, counts, place):
         codes = index_bytes(index, passages, dim)
         return Cost(size, BASE + codes + min(CANDIDATES, kept) * CANDIDATE_BYTES, work=work)
     work = {"search_flop": search_flop(lines, passages, dim), "read": vectors}
+    index = stage.inputs["index"].settings.index
+    vectors = vectors if index.kind == "flat" else index_bytes(index, passages, dim)  # what is held in memory
     if place.gpus:
         on_device = vector_bytes(passages, dim, 2) / place.gpus + 8 * GPU_SCORES + 32 * GPU_BLOCK * dim
         memory = BASE + PRODUCTS + vectors + min(CANDIDATES, kept) * CANDIDATE_BYTES
