@@ -154,6 +154,22 @@ def test_a_loss_reads_the_scores_of_the_pool_s_pairs_and_a_guide_vectors():
     }
 
 
+def test_two_masks_of_one_kind_have_a_judge_each():
+    guides = [{"kind": "guide", "scores": whose} for whose in ("miner", "other")]
+    train, _ = train_of(training={"masks": guides})
+    assert {f"vectors.{whose}.{of}" for whose in ("miner", "other") for of in ("queries", "passages")} <= set(
+        train.inputs
+    )
+
+
+def test_clusters_by_an_own_checkpoint_do_not_change_within_one_order_of_queries():
+    own = {"teachers": {"me": {"experiment": "own"}}, "episodes": [{}, {"training": {"start_from": "previous"}}]}
+    training = {"continues": True, "stop_after_steps": 20, "clusters": {"number": 3, "vectors": "me"}}
+    with pytest.raises(Refusal, match="experiment own, episode 2: training.continues keeps the batches of episode 1"):
+        plan(own=own | {"training": training})
+    assert plan(own=own | {"training": training | {"continues": "moments"}}).stages
+
+
 def test_distillation_reads_the_vectors_of_the_teacher_and_no_scores():
     train, _ = train_of(training={"loss": {"kind": "distill", "scores": "other"}})
     roles = [role for role in train.inputs if role.startswith(("scores", "vectors"))]

@@ -123,7 +123,17 @@ def test_numbers_that_yaml_reads_as_text_become_numbers(tmp_path):
         ("tele: {}", "tele: {training: {base_learning_rate: 1e-5}}", "base_learning_rate 1e-05 is above learning_rate"),
         ("tele: {}", "tele: {training: {continues: maybe}}", "experiments.tele.training.continues"),
         ("tele: {}", "tele: {training: {loss: nll, negatives_per_query: 0}}", "loss nll compares a positive with"),
-        ("tele: {}", "tele: {training: {triples: true}}", "training.triples goes with loss nll: softmax compares"),
+        (
+            "tele: {}",
+            "tele: {training: {triples: true}}",
+            "training.triples goes with losses such as nll: softmax",
+        ),
+        (
+            "tele: {}",
+            "tele: {training: {memory: 8, masks: [known_positives], loss: joint}}",
+            "compares a query with all passages of the batch, and joint compares texts of one side",
+        ),
+        ("tele: {}", "tele: {encoder: {layers: 0, lora: {}}}", "lora adapts linear layers, and layers: 0 has none"),
         ("tele: {}", "tele: {training: {star_alpha: 0.1}}", "experiments.tele.training.star_alpha: unknown key"),
         ("tele: {}", "tele: {training: {loss: lambda}}", "training.loss.metric_cut: this key is required; add it."),
         (

@@ -200,7 +200,8 @@ def plain_joint(batch, queries, passages):
     for i in range(Q):
         terms = list(scores[i]) + [row[POSITIVES[i]] for row in scores]
         terms += [SCALE * float(queries[i] @ queries[j]) for j in range(Q) if j != i]
-        terms += [SCALE * float(passages[POSITIVES[i]] @ passages[j]) for j in range(P) if j not in COLUMNS[i]]
+        others = [j for j in range(P) if j not in COLUMNS[i] and scores[i][j] > -INF]
+        terms += [SCALE * float(passages[POSITIVES[i]] @ passages[j]) for j in others]
         total += log_sum(terms) - scores[i][POSITIVES[i]]
     return total / Q
 
@@ -213,7 +214,8 @@ def plain_qwen3(batch, queries, passages, margin):
         terms += [
             SCALE * float(queries[i] @ queries[j]) for j in range(Q) if j != i and queries[i] @ queries[j] <= most
         ]
-        terms += [SCALE * float(passages[POSITIVES[i]] @ passages[j]) for j in range(P) if j != POSITIVES[i]]
+        others = [j for j in range(P) if j != POSITIVES[i] and scores[i][j] > -INF]
+        terms += [SCALE * float(passages[POSITIVES[i]] @ passages[j]) for j in others]
         total += log_sum(terms) - scores[i][POSITIVES[i]]
     return total / Q
 

@@ -5,6 +5,7 @@ import re
 import numpy as np
 import pytest
 import torch
+from transformers import AutoModel
 
 from teleport.arrays import Ragged
 from teleport.encoder.load import load_encoders
@@ -45,6 +46,17 @@ def test_code_of_the_card_gives_the_encoders_vectors(stages, tied):
         assert len(vectors) == 2  # sentence-transformers and transformers
         for vector in vectors:
             torch.testing.assert_close(vector, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean", "last"])
+def test_code_of_the_card_pools_as_the_encoder_does(stages, pooling):
+    job = World(stages).job(pooling=pooling)
+    folder = World(stages).finished(World(stages).job({"steps": 1})).folder / "checkpoint"
+    model = AutoModel.from_pretrained(folder).eval()
+    vectors = run_code(model_card(job, "queries and passages"), folder)[-1]
+    tokens = model(torch.tensor([IDS])).last_hidden_state[0]
+    expected = {"cls": tokens[0], "mean": tokens.mean(0), "last": tokens[-1]}[pooling]
+    torch.testing.assert_close(vectors[0], expected.detach(), rtol=1e-4, atol=1e-5)
 
 
 def test_code_of_the_card_makes_the_vectors_of_all_chunks(stages, monkeypatch):
@@ -138,6 +150,7 @@ def test_card_without_own_negatives(stages):
     ("change", "words"),
     [
         ({"pooling": "cls"}, ["Pooling: cls.", "tokens[:, 0]"]),
+        ({"pooling": "last"}, ["Pooling: last.", "tokens[torch.arange(len(last)), last]"]),
         ({"normalize": True}, ["Pooling: mean, length 1.", "functional.normalize(vectors)"]),
         ({"projection": 16}, ["projection to 16 dimensions", "`transformers` alone"]),
     ],

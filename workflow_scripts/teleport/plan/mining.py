@@ -339,6 +339,13 @@ class Mining:
         done = [train.settings for train in self.trajectory.trains]
         done = [each.training for each in done if each.run_episode == before.train.settings.run_episode]
         done = sum(each.stop_after_steps or each.steps or 0 for each in done)  # of the training that is continued
+        clusters = training.clusters and self.queries_of(training.clusters.vectors)
+        if training.continues is True and clusters != before.train.inputs.get("clusters"):
+            why = f"training.continues keeps the batches of episode {before.number}"
+            raise Refusal(
+                f"{self.place}: {why}, so training.clusters must go by the same vectors of queries, and not by "
+                "a checkpoint that changes. Name another teacher, or set continues to moments."
+            )
         if training.continues is True and training.steps and done >= training.steps:
             said = f"training.steps is {training.steps}, and the episodes that this one continues take {done}"
             raise Refusal(f"{self.place}: {said}. Raise it, stop earlier episodes sooner, or remove this one.")

@@ -189,6 +189,12 @@ class Encoder(TextSettings, Encoded, Pooling, Cut, Adapted):
             raise Refusal("query_checkpoint needs tied: false")
         return self
 
+    @model_validator(mode="after")
+    def adapters_have_layers(self):
+        if self.lora and self.layers == 0:
+            raise Refusal("lora adapts linear layers, and layers: 0 has none: set lora to null, or layers to 1 or more")
+        return self
+
 
 class Identified(CheckpointSource):
     """A source with its content pinned: by a package's version, or by the digests of a folder's files."""

@@ -147,10 +147,10 @@ class Episode(Section):
                 "negatives_per_query is 0: set it to 1 or more, or take a loss over the batch (softmax, ranknet, "
                 "hardest)"
             )
-        if training.triples and takes != "own":
+        if training.triples and takes == "batch":
             raise Refusal(
-                f"training.triples goes with loss nll: {loss.kind} compares with the whole batch, in which the "
-                "positive of a query is repeated. Change one of them"
+                f"training.triples goes with losses such as nll: {loss.kind} compares with the whole batch, in which "
+                "the positive of a query is repeated. Change one of them"
             )
         among = [name for name in names_seen(seeing_function(LOSSES[loss.kind])) if name in AMONG_TEXTS]
         if training.positive == "all" and (among or live):
@@ -163,9 +163,10 @@ class Episode(Section):
             compares = "searches with whole vectors" if live else "compares vectors with a teacher's of equal width"
             raise Refusal(f"training.widths does not go with loss {loss.kind}, which {compares}: leave one of them out")
         if training.memory and (among or live or (takes == "own" and not loss.own.get("softmax"))):
+            why = "compares texts of one side, or vectors, too" if among else "does not"
             raise Refusal(
-                f"training.memory needs a loss that compares a query with all passages of the batch, and {loss.kind} "
-                "does not: set it to 0, or take another loss"
+                f"training.memory needs a loss that only compares a query with all passages of the batch, and "
+                f"{loss.kind} {why}: set it to 0, or take another loss"
             )
         by_scores = masks_by_score(training)
         if training.batch_queries == training.accumulate and not (live or training.negatives_per_query):

@@ -227,14 +227,11 @@ def compared(settings):
     return pairs
 
 
-def losses_and_masks(training):
-    """{name: entry} of the loss and the masks of a settings.Training, as a train stage loads them."""
-    return {"loss": LOSSES[training.loss.kind]} | {f"masks.{mask.kind}": MASKS[mask.kind] for mask in training.masks}
-
-
 def train_loads(settings):
     """{name: module} that a train stage loads, by its settings.TrainSettings."""
-    loads = {name: entry.module for name, entry in losses_and_masks(settings.training).items()}
+    training = settings.training
+    loads = {"loss": LOSSES[training.loss.kind].module}
+    loads |= {f"masks.{mask.kind}": MASKS[mask.kind].module for mask in training.masks}
     return loads | ({"live": LIVE} if settings.live else {}) | ({"dev": DEV} if settings.dev else {})
 
 
@@ -242,11 +239,10 @@ def train_needs(training):
     """({whose: what the loss and the masks of a settings.Training read of a teacher: `seen.SCORES` of pairs,
     `seen.VECTORS` or both (set)}; whether one reads the model's vectors, which must be one per text (bool))."""
     needs, takes_vectors = {}, False
-    for name, entry in losses_and_masks(training).items():
-        function = seeing_function(entry)
+    for chosen, table in [(training.loss, LOSSES), *((mask, MASKS) for mask in training.masks)]:
+        function = seeing_function(table[chosen.kind])
         takes_vectors |= "vectors" in names_seen(function)
         if needed(function):
-            chosen = training.loss if name == "loss" else next(m for m in training.masks if f"masks.{m.kind}" == name)
             needs.setdefault(chosen.own["scores"], set()).update(needed(function))
     return needs, takes_vectors
 

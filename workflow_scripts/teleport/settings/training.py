@@ -57,7 +57,7 @@ class Training(Section):
     triples: bool = Field(
         False,
         description="Every negative makes its own row with query and positive, a query's rows in sequence (ANCE, "
-        "released); batch_queries then counts rows. Only with loss nll.",
+        "released); batch_queries then counts rows. Only with losses over a query's own negatives, such as nll.",
     )
     learning_rate: Number = Field(5e-6, gt=0, description="Peak learning rate (Table 5: 5e-6).")
     base_learning_rate: Number = Field(

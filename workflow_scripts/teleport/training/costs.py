@@ -58,7 +58,7 @@ def train(stage, counts, place):
     # Weights, a 16-bit copy, gradients and the two moments of AdamW; and the activations for the backward pass.
     kept = activation_bytes(shape, at_once, training.precision != "fp32")
     if training.gradient_checkpointing:  # all activations of one layer, and the input of each layer
-        kept = kept / shape.num_hidden_layers + 4 * shape.num_hidden_layers * shape.hidden_size * at_once
+        kept = kept / max(shape.num_hidden_layers, 1) + 4 * shape.num_hidden_layers * shape.hidden_size * at_once
     computing = 1.5 * weights * trained + 3 * changing + kept
     if not place.gpus:  # attention keeps its weights, and each thread has the gradients of its part
         length = passage_tokens if passages else query_tokens

@@ -23,7 +23,7 @@ class JobOf:
     """A train job with the inputs of collection `number` (1, 2, ...) instead of those of the first one."""
 
     def __init__(self, job, number):
-        prefix = ALSO.format(number)
+        self.number, prefix = number, ALSO.format(number)
         self.inputs = {role.removeprefix(prefix): of for role, of in job.inputs.items() if role.startswith(prefix)}
         self.settings, self.load, self.threads = job.settings, job.load, job.threads
 
@@ -38,7 +38,7 @@ def turns(weights, steps):
     """Return the collection of each step's batch, and how many batches it had before: two int64 arrays [steps].
 
     weights: of all collections, which sum to 1. Each step takes the collection that is furthest below its share, so
-    that none is ever a whole batch from its share.
+    that each stays near its share at all times.
     """
     had, numbers, batches = np.zeros(len(weights), np.int64), np.empty(steps, np.int64), np.empty(steps, np.int64)
     weights = np.asarray(weights, np.float64)

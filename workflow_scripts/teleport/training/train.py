@@ -123,7 +123,10 @@ def make_trainer(job, data, total, seed, processes=ALONE):
 def open_part(job, queries, passages, seed):
     """The `Part` of another collection, from its `JobOf`."""
     data = read_training_set(job, seed)
-    schedule_steps(job.settings.training, data)  # refuses too few queries
+    try:
+        schedule_steps(job.settings.training, data)  # refuses too few queries
+    except Refusal as error:
+        raise Refusal(f"`also`, collection {job.number}: {error}") from None
     return Part(queries, passages, data, open_objective(job, data, passages.encoder.dim))
 
 
