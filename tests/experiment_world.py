@@ -36,15 +36,19 @@ class ExperimentWorld:
         self.chunks, self.rows = chunks, []
         pretrained = make_pretrained(stages, source_folder(stages.root / "start"), pooling=pooling)
         self.tokens = make_tokens(stages, self.collection, pretrained, query_prefix="the ", title="space")
+        for split in splits:
+            self.row(42, 0, f"split-{split}", self.collection)
         self.start = self.episode(42, 0, pretrained)
         for seed in seeds:
             if seed != seeds[0]:
                 self.rows += [[seed, *row[1:]] for row in self.rows if row[:2] == [seeds[0], 0]]
             self.pool = self.row(seed, 1, "merge", self.merge())
             self.trained = self.episode(seed, 1, self.train(seed, pretrained))
-        folder = stages.root / "results/experiments" / name
-        folder.mkdir(parents=True)
-        with open(folder / INDEX, "w", newline="") as file:
+        (stages.root / "results/experiments" / name).mkdir(parents=True)
+        self.write_index()
+
+    def write_index(self):
+        with open(self.root / "results/experiments" / self.name / INDEX, "w", newline="") as file:
             csv.writer(file, delimiter="\t").writerows([COLUMNS, *self.rows])
 
     def row(self, seed, episode, link, job):

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 import yaml
 
+from encoder_world import make_pretrained, source_folder
 from experiment_world import ExperimentWorld, made, world  # noqa: F401 (fixtures)
 from paths import REPOSITORY
 from teleport import api
@@ -79,16 +80,43 @@ def test_a_search_finds_what_the_stage_has_found(stages, monkeypatch, chunks):
 
 
 def test_a_search_compares_vectors_of_one_checkpoint(stages, monkeypatch):
-    """Also while the last episode has encoded its passages and not yet its queries."""
+    """Also while the last episode has encoded its passages and not yet its queries, which another miner has."""
     monkeypatch.chdir(stages.root)
     own = ExperimentWorld(stages)
     experiment = open_results()["mine/tuned"]
     last, first = (experiment.search(own.queries[5:], 10, episode) for episode in (None, 0))
     assert last != first
     encoded = experiment.index.query("episode == 1 and stage.str.startswith('encode-queries.')")
+    miner = next(row for row in own.rows if row[1:3] == [0, "encode-queries.train"])
+    own.rows.append([42, 1, "encode-queries.train-miner", *miner[3:]])
+    own.write_index()
+    assert experiment.search(own.queries[5:], 10) == last
     for name in encoded["name"]:
         (stages.root / "results/stages" / name / "manifest.json").unlink()
-    assert open_results()["mine/tuned"].search(own.queries[5:], 10) == first and len(encoded)
+    assert experiment.search(own.queries[5:], 10) == first and len(encoded), "the results are read as they are now"
+
+
+def test_episode_0_is_the_checkpoint_that_was_encoded(stages, monkeypatch):
+    """An experiment may start from a checkpoint of another one; its index names the pretrained one, too."""
+    monkeypatch.chdir(stages.root)
+    own = ExperimentWorld(stages)
+    experiment = open_results()["mine/tuned"]
+    start = experiment.checkpoint(0)
+    own.row(42, 0, "pretrained", make_pretrained(stages, source_folder(stages.root / "other")))
+    own.write_index()
+    assert experiment.stage("pretrained", episode=0).path("checkpoint") != start
+    assert experiment.checkpoint(0) == start != experiment.checkpoint()
+
+
+def test_other_collections_are_read_by_their_names(stages, monkeypatch):
+    monkeypatch.chdir(stages.root)
+    own = ExperimentWorld(stages)
+    for row in [row for row in own.rows if row[2] in ("evaluate-test", "encode-queries.test")]:
+        own.rows.append([*row[:2], f"{row[2]}-of-else", *row[3:]])
+    own.write_index()
+    experiment = open_results()["mine/tuned"]
+    assert experiment.run("test-of-else").equals(experiment.run("test"))
+    assert experiment.vectors("test-of-else").ids == experiment.vectors("test").ids
 
 
 def test_nothing_is_written(world):  # noqa: F811

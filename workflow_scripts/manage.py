@@ -254,23 +254,25 @@ def verify(arguments):
     argument("--form", choices=NEGATIVES_FORMS, default="tevatron", help="as `export` has them; default: tevatron"),
     argument("--order", choices=("drawn", "hardest"), default="drawn", help="of negatives; default: drawn"),
     argument("--most", type=at_least_one, help="at most so many negatives of a query"),
+    argument("--scores", action="store_true", help="also in the forms that trainers take without scores"),
     argument("--cores", default="all", help="as Snakemake takes it; default: all"),
 )
 def mine(arguments):
     """Mine negatives for the training queries of config/NAME.yaml with its starting checkpoint, and describe them.
 
-    They are written for a training elsewhere, with scores, and with ranks and sources if the form has them. Nothing is
-    trained.
+    They are written for a training elsewhere, with scores, and with ranks and sources if the form has them. The columns
+    of sentence-transformers but n-tuple have none, because it takes every other column for a text. Nothing is trained.
     """
     from commands.export import export
     from commands.mine import ORDERS, mined, summary
+    from teleport.negatives.forms import FORMS
     from teleport.running.artefact import STAGES, Artefact, is_finished
     from teleport.running.files import require_output
 
     output = arguments.output or Path(f"{arguments.name}-negatives.jsonl")
     require_output(output)
     files, link, pool = mined(arguments.name, arguments.method)
-    if not (is_finished(pool.name) and link.exists()):
+    if not is_finished(pool.name):
         given = [str(link), "--cores", arguments.cores, "--configfile", *map(str, files)]
         workflow = subprocess.Popen([sys.executable, "-m", "snakemake", *given])
         try:
@@ -279,9 +281,10 @@ def mine(arguments):
             workflow.wait()  # after Ctrl-C, which it receives, too
         if status:
             return status
-    wanted = {"form": arguments.form, "most": arguments.most, "scores": arguments.form != "triples"}
-    said = export(link, output, hardest=arguments.order == "hardest", **wanted)
-    print(f"{said}, {arguments.form}, {ORDERS[arguments.order]}.", *summary(Artefact(STAGES / pool.name)), sep="\n")
+    stage = STAGES / pool.name  # the link may lead to what other settings have mined
+    wanted = {"form": arguments.form, "most": arguments.most, "hardest": arguments.order == "hardest"}
+    said = export(stage, output, scores=arguments.scores or FORMS[arguments.form].scores, **wanted)
+    print(f"{said}, {arguments.form}, {ORDERS[arguments.order]}.", *summary(Artefact(stage)), sep="\n")
 
 
 @command(

@@ -3,6 +3,8 @@
 import re
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -10,10 +12,23 @@ import yaml
 
 from commands.mine import mined, summary
 from experiment_world import ExperimentWorld
+from manage import mine
 from paths import REPOSITORY
 from teleport.api import open_results
 from teleport.refusal import Refusal
 from teleport.running.artefact import Artefact
+
+
+class Stage(NamedTuple):
+    """As the plan names one."""
+
+    kind: str
+    key: str
+
+    @property
+    def name(self):
+        return f"{self.kind}/{self.key}"
+
 
 TEMPLATE = yaml.safe_load((REPOSITORY / "config/own-data.yaml").read_text())
 
@@ -109,3 +124,18 @@ def test_the_summary_is_that_of_the_vectors(stages, monkeypatch, chunks):
         "Left out by max_score: 4 candidates of query (8.0% of what was found).",
         "Left out: 1 queries (20.0%) that no negative is left for.",
     ]
+
+
+def test_what_is_written_is_the_pool_that_is_described(stages, monkeypatch, capsys):
+    """Although the link leads to what other settings have mined since."""
+    monkeypatch.chdir(stages.root)
+    world = ExperimentWorld(stages)
+    link = Path("results/experiments/mine/tuned/episode-1/merge")
+    link.parent.mkdir()
+    link.symlink_to(stages.root / "results/stages/merge/pruned")
+    monkeypatch.setattr("commands.mine.mined", lambda name, method: ([], link, Stage("merge", world.pool.key)))
+    for form in ("tevatron", "labeled-pair"):
+        arguments = {"name": "mine", "output": Path(form), "method": None, "form": form, "most": None}
+        mine(SimpleNamespace(**arguments, order="drawn", scores=False, cores="1"))
+        assert f"4 queries in {form}, {form}, in the order" in capsys.readouterr().out
+    assert "score" in Path("tevatron").read_text() and "score" not in Path("labeled-pair").read_text()

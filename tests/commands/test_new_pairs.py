@@ -282,9 +282,11 @@ def test_negatives_join_the_passages_and_keep_their_scores(tmp_path, pairs, form
         assert corpus["d0"]["title"] == "T"
     assert ("MarginMSELoss" in " ".join(said)) is (form in (margins, several_margins))
     (advice,) = [line for line in said if "negatives.jsonl: to train on them" in line]
-    given = yaml.safe_load(advice.split("`")[1]) | {"experiments": {"tuned": {"label": "Tuned"}}}
-    Path("more.yaml").write_text(yaml.safe_dump(given | {"episodes": [{"training": {"negatives_per_query": 1}}]}))
-    plan = Plan(*load_files([path, "more.yaml"]))
+    written = yaml.safe_load(path.read_text())
+    assert "to the last entry of `episodes`" in advice
+    written["episodes"][-1] |= yaml.safe_load(advice.split("`")[1])
+    Path("advised.yaml").write_text(yaml.safe_dump(written))
+    plan = Plan(*load_files(["advised.yaml"]))
     assert any(stage.kind == "negatives_file" for stage in plan.stages.values())
 
 
@@ -405,6 +407,13 @@ def questions(line):
     return write
 
 
+def misspelt_first(folder, rows):
+    """In the first line, by which a table is told: without texts, the answers would be the passages."""
+    lines = [{"question": f"what {number}?", "file": "a.txt", "answer": "text of"} for number in range(9)]
+    write_jsonl(folder / "q.jsonl", [lines[0] | {"file": "A.txt"}, *lines[1:]])
+    (folder / "a.txt").write_text("text of a file")
+
+
 def half_named(folder, rows):
     write_jsonl(folder / "train.jsonl", rows)
     write_jsonl(folder / "more.jsonl", rows)
@@ -471,6 +480,11 @@ BAD = {
     "a dataset that names a file elsewhere": (outside, ["../pairs.arrow: no such file", "state.json"]),
     "texts without questions": (texts_alone, ["no table of questions", "questions.jsonl"]),
     "a text that is not there": (questions({"question": "q", "file": "b.txt"}), ["q.jsonl, line 2", "'file'", "b.txt"]),
+    "a text misspelt in the first line": (misspelt_first, ["q.jsonl, line 1", "'file' is 'A.txt'", "no such file"]),
+    "no grade above 0": (
+        raw("a.jsonl", b'{"query": "q", "passage": "p", "label": 0}'),
+        ["a.jsonl: no question has a passage of a grade above 0"],
+    ),
     "an answer that is nowhere": (
         questions({"question": "q", "file": "a.txt", "answer": "x y"}),
         ["q.jsonl, line 2", "'answer' is not in a.txt"],

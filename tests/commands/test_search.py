@@ -20,6 +20,8 @@ from teleport.encoder.new_queries import encode_queries
 from teleport.refusal import Refusal
 from untouched import untouched
 
+TRAINED = ("experiments", "episodes", "training", "negatives", "mining")  # what a configuration of BM25 alone lacks
+
 
 @pytest.mark.parametrize(
     ("what", "episode"),
@@ -80,6 +82,10 @@ def test_an_experiment_that_is_not_there_is_refused(world, what, said):  # noqa:
     Path("many.yaml").write_text(yaml.safe_dump(template | {"name": "many"}))
     with pytest.raises(Refusal, match=said if what == "mine/tunde" else "many.yaml has no experiment yet: run"):
         list(search(what, ["a"], None, 3, False))
+    alone = {key: value for key, value in template.items() if key not in TRAINED} | {"bm25": {}}
+    Path("none.yaml").write_text(yaml.safe_dump(alone))
+    with pytest.raises(Refusal, match="none.yaml has no experiment, and so no checkpoint to search with"):
+        list(search("none.yaml", ["a"], None, 3, False))
     with pytest.raises(Refusal, match="there is no query"):
         list(search("mine/tuned", [], None, 3, False))
 

@@ -151,6 +151,9 @@ def test_without_vectors_negatives_that_nobody_scored_have_no_score(pool, world,
     export(merged.folder, tmp_path / "out", form="pos-neg", scores=True)
     rows = [json.loads(line) for line in (tmp_path / "out").read_text().splitlines()]
     assert {score for row in rows for score in row["neg_scores"] + row["pos_scores"]} == {None}
+    export(merged.folder, tmp_path / "tuples", form="n-tuple", scores=True)
+    tuples = [json.loads(line) for line in (tmp_path / "tuples").read_text().splitlines()]
+    assert len(tuples) == len(rows) and not any("score" in row for row in tuples), "a loss takes all scores or none"
     with pytest.raises(Refusal, match=f"{merged.folder}: these negatives have no scores.*--order"):
         export(merged.folder, tmp_path / "hard", hardest=True)
     assert not (tmp_path / "hard").exists()

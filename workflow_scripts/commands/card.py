@@ -60,7 +60,7 @@ def scores_text(episode):
     if not rows:
         return ""
     frame = pd.DataFrame(rows).fillna(NONE)  # splits may have other measures
-    notes = ["Episode 0 is the pretrained checkpoint.", *notes]
+    notes = ["Episode 0 is the checkpoint that training starts from.", *notes]
     return markdown(Printed("scores", "## Scores", frame, notes)) + "\n"
 
 

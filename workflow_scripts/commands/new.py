@@ -18,6 +18,7 @@ import yaml
 from commands.encoding import cut_of_first, first_encodings, sentence, split_words
 from commands.hub_data import fetch_dataset
 from commands.methods import method_file, method_text
+from commands.pairs import arrow
 from commands.pairs.convert import convert
 from commands.pairs.find import SUFFIXES, tables_of
 from commands.pairs.judged import convert_judged, judged_tables
@@ -161,7 +162,9 @@ def reader_of(folder, own, columns):
     if found := judged_tables(folder):
         reader = partial(written, found.qrels, partial(convert_judged, found), found.of_train)
     elif reader is tables and not records.found(folder / "corpus.tsv") and (found := tables_of(folder)):
-        return partial(written, found, partial(convert, found, own, columns), "train.jsonl")
+        dataset = any(table.form is arrow for files in found.values() for table in files)
+        training = "the split train" if dataset else "train.jsonl"
+        return partial(written, found, partial(convert, found, own, columns), training)
     if any(columns):
         raise Refusal(f"{folder} is no table of pairs, so --question and --passage have no use. Leave them out.")
     return reader

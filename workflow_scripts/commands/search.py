@@ -7,6 +7,7 @@ from pathlib import Path
 from teleport.api import open_results
 from teleport.collection.records import lines
 from teleport.refusal import Refusal
+from teleport.settings.read import load_files
 
 CHARACTERS = 160  # of a printed text
 
@@ -36,6 +37,8 @@ def search(what, queries, file, depth, as_json):
 def experiment_at(what):
     """(`api.Experiment`, number of an episode or None, seed or None) by the name or path that a person gives."""
     if what.endswith((".yaml", ".yml")):
+        if not load_files([what])[1]:
+            raise Refusal(f"{what} has no experiment, and so no checkpoint to search with. Add one.")
         found = open_results("results", what)
         if len(found) != 1:
             some = f"has the experiments {', '.join(found)}: name one of them" if found else "has no experiment yet"

@@ -7,7 +7,6 @@ vectors with ids, and `search` over the passages of its collection. An example i
 import csv
 import gzip
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,7 +23,7 @@ from teleport.refusal import Refusal
 from teleport.report.links import INDEX
 from teleport.report.rows import in_folder
 from teleport.report.stages import Stages
-from teleport.running.artefact import Artefact, other_than_stages
+from teleport.running.artefact import Artefact, is_finished, other_than_stages
 from teleport.settings.measures import better
 
 
@@ -73,9 +72,10 @@ class Experiment:
     folder: Path
     stages: Stages
 
-    @cached_property
+    @property
     def index(self) -> pd.DataFrame:
-        """Its stages: seed, episode, stage (the name of the link), kind, key, folder, and whether it is finished."""
+        """Its stages, as they are now: seed, episode, stage (the name of the link), kind, key, folder, and whether it
+        is finished."""
         path = self.folder / INDEX
         try:
             with open(path, encoding="utf-8", newline="") as file:
@@ -88,7 +88,7 @@ class Experiment:
         if wrong or "stage" not in frame:
             remedy = "Delete it, and run the workflow, which writes it again"
             raise Refusal(f"{path} {wrong or 'lacks the column stage'}: torn or edited. {remedy}.")
-        return frame.assign(name=names, finished=[self.stages.finished(name) for name in names])
+        return frame.assign(name=names, finished=[is_finished(name, self.stages.root) for name in names])
 
     def stage(self, *links: str, episode: int | None = None, seed: int | None = None) -> Artefact:
         """The finished stage, with manifest and files, that has one of the names `links`, such as "merge". Raises
@@ -113,7 +113,8 @@ class Experiment:
 
     def run(self, split: str, episode: int | None = None, seed: int | None = None) -> pd.DataFrame:
         """Return the run: query_id, doc_id, rank and score of every retrieved passage."""
-        path = self.stage(f"evaluate-{split}", episode=episode, seed=seed).path(f"{split}.run.gz")
+        stage = self.stage(f"evaluate-{split}", episode=episode, seed=seed)
+        path = stage.path(f"{stage.manifest['settings']['split']}.run.gz")  # its own name, without -of-COLLECTION
         with gzip.open(path, "rt", encoding="utf-8") as file:
             rows = [(query, doc, int(rank), float(score)) for query, _, doc, rank, score, _ in map(str.split, file)]
         return pd.DataFrame(rows, columns=["query_id", "doc_id", "rank", "score"])
@@ -133,12 +134,16 @@ class Experiment:
 
     def checkpoint(self, episode: int | None = None, seed: int | None = None) -> Path:
         """The folder of a checkpoint, which sentence-transformers loads."""
-        return self.stage("pretrained", "train", episode=episode, seed=seed).path("checkpoint")
+        stage = self.stage("pretrained", "train", episode=episode, seed=seed)
+        if stage.manifest["kind"] == "pretrained":  # episode 0, which may be a checkpoint of another experiment
+            stage = start_of(self, seed) or stage
+        return stage.path("checkpoint")
 
     def vectors(self, of: str = "passages", episode: int | None = None, seed: int | None = None) -> Vectors:
         """The `Vectors` of "passages", or of the queries of a split. Raises Refusal if they were deleted."""
         name, key = ("passages", "doc_id") if of == "passages" else (f"queries.{of}", "query_id")
         stage = self.stage(f"encode-{name}", episode=episode, seed=seed)
+        name = stage.manifest["settings"]["of"]  # its own name, without -of-COLLECTION
         ids = pq.read_table(texts_read(self, self.input(stage, f"tokens.{name}"), name), columns=[key])[key].to_pylist()
         chunked = of == "passages" and CHUNK_OFFSETS in stage.manifest["files"]
         offsets = np.load(stage.path(CHUNK_OFFSETS)) if chunked else None
@@ -154,8 +159,11 @@ class Experiment:
 
     @property
     def query_links(self) -> list[str]:
-        """The names of the stages that encode the queries of a split."""
-        return sorted({link for link in self.index["stage"] if link.startswith("encode-queries.")})
+        """The names of the stages that encode the queries of a split with the checkpoint of an episode: not those of a
+        teacher, or of another miner."""
+        links = set(self.index["stage"])
+        splits = {link.removeprefix("split-") for link in links if link.startswith("split-")}
+        return sorted(links & {f"encode-queries.{split}" for split in splits})
 
     def search(self, queries: list[str], depth: int = 10, episode: int | None = None,
                seed: int | None = None) -> list[list[Hit]]:  # fmt: skip
@@ -195,6 +203,16 @@ def rows_of(index, links, episode, seed):
     for key, value in (("episode", episode), ("seed", seed)):
         rows = rows if value is None else rows[rows[key] == value]
     return rows
+
+
+def start_of(experiment, seed):
+    """The checkpoint (Artefact) that episode 0 was encoded with; None if nothing is encoded yet. If queries and
+    passages have one each, as one side was frozen, it is the later one."""
+    rows = rows_of(experiment.index, ["encode-passages", *experiment.query_links], 0, seed)
+    encoded = [experiment.stages.artefact(name) for name in rows[rows["finished"]]["name"]]
+    made = {stage_name(each): each for each in (experiment.input(stage, "checkpoint") for stage in encoded)}
+    earlier = {each.manifest["inputs"].get("checkpoint") for each in made.values()}
+    return next((each for name, each in made.items() if name not in earlier), None)
 
 
 def texts_read(experiment, stage, of):

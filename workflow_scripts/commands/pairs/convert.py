@@ -128,6 +128,9 @@ def convert(tables, own, given, folder, draw):
                 said.append(read(table, split, collection, given))
         collection.drop_unanswered()
     judged = {split: dict(questions) for split, questions in collection.judged.items()}
+    if not any(judged.values()):
+        first = next(iter(tables.values()))[0].path
+        raise Refusal(f"{first}: no question has a passage of a grade above 0. Give relevant passages, too.")
     whole = judged.pop("train", {})
     for split, ids in draw(set(whole)).items() if whole else ():
         judged[split] = {question: whole[question] for question in whole if question in ids}
@@ -204,5 +207,6 @@ def sentences(collection, negatives, own):
         said.append(f"{unanswered:,} questions have no passage of a grade above 0, and are left out.")
     if negatives:
         said.append(f"{negatives:,} negatives of training questions are in {own / NEGATIVES}: to train on them, add "
-                    f"`negatives: {{counts: {{file: 1}}, file: {{path: {own / NEGATIVES}}}}}`.")  # fmt: skip
+                    f"`negatives: {{counts: {{file: 1}}, file: {{path: {own / NEGATIVES}}}}}` to the last entry of "
+                    "`episodes`.")  # fmt: skip
     return said

@@ -2,7 +2,7 @@
 
 import csv
 
-from teleport.collection.records import MOST_LINE_BYTES, lines
+from teleport.collection.records import MOST_LINE_BYTES, in_csv_quotes, lines, warn_of_quotes
 from teleport.refusal import Refusal
 
 NAME = "a table with a header"
@@ -19,7 +19,7 @@ def rows(path, wrong):
     delimiter = "\t" if tabs else max(DELIMITERS, key=header.count)
     options = {"quoting": csv.QUOTE_NONE} if tabs else {"strict": True}
     reader = csv.reader((f"{line}\n" for _, line in lines(path)), delimiter=delimiter, **options)
-    names, first = None, 1
+    names, first, quoted = None, 1, False
     try:
         for fields in reader:
             place, first = f"line {first}", reader.line_num + 1
@@ -29,6 +29,9 @@ def rows(path, wrong):
                     twice = next(name for name in names if not name or names.count(name) > 1)
                     raise Refusal(f"{path}, line 1: the header has {twice!r} twice or empty. Name every column once.")
             elif len(fields) == len(names):
+                if tabs and not quoted and any(in_csv_quotes(field, reader.line_num <= 2) for field in fields):
+                    quoted = True
+                    warn_of_quotes(path, place)
                 yield place, dict(zip(names, fields, strict=True))
             elif fields:  # a blank line is no record
                 wrong(place, f"{len(fields)} fields, but the header has {len(names)}. Write one field per column")

@@ -6,7 +6,7 @@ answer count, else all of the file's. The table is in any of the other forms.
 
 from collections import defaultdict
 
-from commands.pairs.columns import QUESTIONS, Example, Passage, Problem, picked, text_of
+from commands.pairs.columns import PASSAGES, QUESTIONS, Example, Passage, Problem, picked, text_of
 from teleport.collection.equal import normal_form
 from teleport.refusal import Refusal
 
@@ -14,6 +14,7 @@ NAME = "a folder of texts"
 SUFFIXES = (".txt", ".md")
 WORDS = 150  # of a passage at most: about 200 tokens, which the usual encoders take whole
 FILES = ("file", "filename", "file_name", "path", "source", "document", "doc")
+NAMES = FILES[:4]  # those that mean nothing else
 ANSWERS = ("answer", "quote", "span", "text")
 REMEDY = "Put questions.jsonl beside them, with lines such as"
 FORM = '{"question": "…", "file": "NAME.txt"}, and "answer" where only passages that hold it count'
@@ -26,10 +27,16 @@ def texts_below(folder):
 
 
 def names_text(record, folder):
-    """Whether a record of a table names a text of the folder that the table is in."""
-    name = record.get(picked(record, FILES))
-    texts = texts_below(folder) if isinstance(name, str) and name.endswith(SUFFIXES) else ()
-    return any(name in (path.name, str(path.relative_to(folder))) for path in texts)
+    """Whether a record of a table is about a text of the folder that the table is in: it names one, or its only passage
+    is an answer in a file, whose name may be misspelt."""
+    key = picked(record, FILES)
+    name, texts = record.get(key), texts_below(folder) if key else ()
+    if not isinstance(name, str) or not texts:
+        return False
+    known = {each for path in texts for each in (path.name, str(path.relative_to(folder)))}
+    return name in known or (
+        key in NAMES and picked(record, [each for each in PASSAGES if each not in ANSWERS]) is None
+    )
 
 
 def passages_below(folder):

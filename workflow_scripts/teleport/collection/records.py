@@ -267,9 +267,15 @@ def tab_rows(path, counts, meaning, wrong=refuse):
                 continue
         if not quoted and any(in_csv_quotes(field, number <= 2) for field in fields[1:]):
             quoted = True
-            written = "a field in CSV's quotes, which are read as text"
-            warn_once(f"{path}, line {number}: {written}. If CSV wrote the file, write it again without quotes.")
+            warn_of_quotes(path, f"line {number}")
         yield number, *fields
+
+
+@cache
+def warn_of_quotes(path, place):
+    """Warn that a line of tab-separated text has CSV's quotes."""
+    written = "a field in CSV's quotes, which are read as text"
+    log.warning(f"{path}, {place}: {written}. If CSV wrote the file, write it again without quotes.")
 
 
 def in_csv_quotes(field, first):

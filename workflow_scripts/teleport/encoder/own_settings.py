@@ -22,6 +22,7 @@ MODULES = ("Transformer", "Pooling", "Dense", "LayerNorm", "Normalize")
 # sentence-transformers' Dense writes no arguments, and creates them by their names alone.
 ACTIVATIONS = ("Identity", "Tanh", "ReLU", "ReLU6", "LeakyReLU", "ELU", "CELU", "SELU", "GELU", "SiLU", "Mish")
 ACTIVATIONS += ("Sigmoid", "LogSigmoid", "Hardsigmoid", "Hardswish", "Hardtanh", "Softplus", "Softsign", "Tanhshrink")
+ACTIVATIONS += ("Hardshrink", "Softshrink")
 # Poolings, by today's and older names.
 POOLINGS = {"cls": "cls", "mean": "mean", "lasttoken": "last"}
 POOLINGS |= {"cls_token": "cls", "mean_tokens": "mean"}

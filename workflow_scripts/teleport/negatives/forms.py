@@ -33,12 +33,14 @@ class Form(NamedTuple):
     read: function of a path -> `Mined` in its order
     all_positives: whether a row has room for several positives; else only the first one is written
     one_row: whether every row has equally many negatives, so that a query with fewer has no row
+    scores: whether what reads the form takes scores in it
     """
 
     write: Callable | None
     read: Callable
     all_positives: bool = True
     one_row: bool = False
+    scores: bool = True
 
 
 def whole(passage):
@@ -83,7 +85,8 @@ def write_nemo(mined, scores):
 def write_n_tuple(mined, scores):
     row = {"query": mined.query, "positive": whole(mined.positives[0])}
     row |= {f"negative_{number}": whole(p) for number, p in enumerate(mined.negatives, 1)}
-    yield row | ({"score": scores_of([mined.positives[0], *mined.negatives])} if scores else {})
+    known = scores_of([mined.positives[0], *mined.negatives]) if scores else [None]
+    yield row | ({"score": known} if None not in known else {})  # a loss takes all scores or none
 
 
 def write_triplet(mined, scores):
@@ -261,9 +264,9 @@ FORMS = {
     "pos-neg": Form(write_pos_neg, read_pos_neg),
     "nemo": Form(write_nemo, read_nemo),
     "n-tuple": Form(write_n_tuple, read_n_tuple, all_positives=False, one_row=True),
-    "triplet": Form(write_triplet, read_triplet, all_positives=False),
-    "labeled-pair": Form(write_labeled_pair, read_labeled_pair),
-    "labeled-list": Form(write_labeled_list, read_labeled_list),
-    "triples": Form(write_triples, read_triples, all_positives=False),
+    "triplet": Form(write_triplet, read_triplet, all_positives=False, scores=False),
+    "labeled-pair": Form(write_labeled_pair, read_labeled_pair, scores=False),
+    "labeled-list": Form(write_labeled_list, read_labeled_list, scores=False),
+    "triples": Form(write_triples, read_triples, all_positives=False, scores=False),
     "dpr": Form(None, read_dpr),
 }
