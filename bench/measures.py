@@ -2,8 +2,7 @@
 
 python bench/measures.py [--queries 6980] [--depth 1000]
 
-The stage's time includes the check for repeated ids; the time of ir-measures includes making its dictionaries. The
-sizes are those of MS MARCO's dev queries.
+The time of ir-measures includes making its dictionary of the run. The sizes are those of MS MARCO's dev queries.
 """
 
 import ir_measures

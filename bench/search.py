@@ -1,7 +1,7 @@
 """Exact search: the stage `retrieve` against faiss's flat index, and against a product with torch.topk.
 
     python bench/search.py [--passages 400000] [--queries 400] [--dim 768] [--depth 200] [--threads 1]
-    python bench/search.py --vectors results/stages/encode/KEY     # of a collection, instead of made ones
+    python bench/search.py --vectors results/stages/retrieve/KEY   # what it searched, instead of made vectors
     python bench/search.py --alone --passages 8841823 --queries 65536     # without peers
 
 The stage rescores candidates exactly and orders equal scores by the smaller id; the peers leave ties and last bits to
@@ -89,7 +89,9 @@ def compare(passages, queries, arguments):
 
 def main(arguments=None):
     made = parser("Exact search against its peers.", passages=400_000, queries=400, dim=768, depth=200)
-    made.add_argument("--vectors", type=Path, help="folder of a finished stage `encode`, instead of made vectors")
+    made.add_argument(
+        "--vectors", type=Path, help="folder of a finished stage `retrieve`: what it searched, instead of made vectors"
+    )
     made.add_argument("--folder", type=Path, help="where the made vectors lie meanwhile; default: the temporary folder")
     made.add_argument("--alone", action="store_true", help="no peers")
     arguments = made.parse_args(arguments)

@@ -1,9 +1,11 @@
-"""Vectors to search: random ones, as many as MS MARCO's passages if wanted, or those of a finished `encode` stage."""
+"""Vectors to search: random ones, as many as MS MARCO's passages if wanted, or those of a finished search."""
 
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import torch
+
+from teleport.running.artefact import STAGES, Artefact
 
 CLUSTERS = 500
 BLOCK = 8192  # made at a time
@@ -30,10 +32,17 @@ def make_vectors(path, count, dim, seed, threads):
     return np.load(path, mmap_mode="r")
 
 
-def read_vectors(folder, queries):
-    """(passages, a memory map; at most `queries` queries of the training split) of a finished `encode` stage."""
-    passages, lines = (np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("passages", "queries.train"))
-    return passages, lines[:queries].copy()
+def read_vectors(retrieve, queries):
+    """(passages, at most `queries` queries; float32) that a finished `retrieve` stage has searched. retrieve: its
+    folder"""
+    search = Artefact(retrieve)
+    of = {role: Artefact(STAGES / search.manifest["inputs"][role]) for role in ("passages", "queries")}
+    paths = (
+        of["passages"].path("passages.npy"),
+        of["queries"].path(f"queries.{search.manifest['settings']['split']}.npy"),
+    )
+    passages, lines = (np.load(path, mmap_mode="r") for path in paths)
+    return passages.astype(np.float32, copy=False), lines[:queries].astype(np.float32)
 
 
 def nearest(passages, queries, depth, threads):

@@ -574,7 +574,12 @@ def finish_costs(world, trajectory):
     """Passages take 4 s to encode and queries 1 s; searches 2 s each of which the mining has two."""
     passages = {"texts_per_second": 2415.0, "encode_seconds": 4.0, "texts": 9660}
     queries = {"texts_per_second": 500.0, "encode_seconds": 1.0, "texts": 500}
-    facts = {"encode": queries, "index": {"bytes": 3e9}, "retrieve": {"lines_per_second": 200.0}, "merge": {}}
+    facts = {
+        "encode": queries,
+        "index": {"bytes": 3e9},
+        "retrieve": {"seconds": 0.5, "lines": 100, "lines_per_second": 0.0},
+        "merge": {},
+    }
     facts["train"] = {"train_seconds": 50.0, "steps": 20}
     wall = {"encode": 7.0, "index": 0.5, "retrieve": 2.0, "merge": 1.0, "train": 60.0}
     for row in trajectory.rows:

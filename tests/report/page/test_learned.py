@@ -3,19 +3,23 @@
 from types import SimpleNamespace
 
 import numpy as np
+import pyarrow as pa
+import pytest
 
 from teleport.analyses.forgetting import forgets
+from teleport.arrays import Run
 from teleport.report.page.drawings import river_figure
 from teleport.report.page.forgetting import (
     STATES,
     Traces,
     count_states,
+    forgetting_of,
     paths,
     states,
     swing_sizes,
     way_text,
 )
-from teleport.report.page.queries import selected
+from teleport.report.page.queries import selected, tops_of
 from teleport.search.pairs import PairScorer
 
 VALUES_EQ = np.random.default_rng(1).choice([0.0, 0.25, 1.0], (4, 200))
@@ -65,8 +69,47 @@ def test_ranks_of_positives_equal_a_sort():
         positives=lambda: positives,
         scorer=lambda *_: PairScorer(queries_QD, passages_PD, None),
     )
-    assert Traces(reader).ranked("encode/queries", "encode/passages").tolist() == expected
+    assert Traces(reader).ranked("encode/queries", "encode/passages", 100).tolist() == expected
     assert 0 < np.count_nonzero(expected) < 50
+
+
+@pytest.mark.parametrize("depth", [50, 200])
+def test_checkpoints_are_compared_at_one_depth(depth):
+    """The last one, which nothing was mined with, is not ranked deeper than the others: equal vectors keep all."""
+    rng = np.random.default_rng(3)
+    queries_QD, passages_PD = (rng.normal(size=(n, 4)).astype(np.float32) for n in (200, 300))
+    order_QP = np.argsort(-(queries_QD @ passages_PD.T), axis=1, kind="stable")[:, :depth]
+    reader = SimpleNamespace(
+        splits={"train": "split/train"},
+        finished=lambda name: True,
+        queries=lambda split: pa.array(map(str, range(200))),
+        positives=lambda: [[n] for n in range(200)],
+        scorer=lambda *_: PairScorer(queries_QD, passages_PD, None),
+        search=lambda name: Run(order_QP, order_QP.astype(np.float32), np.arange(200)),
+    )
+    trajectory = {"searches": {"0": "retrieve/a"}, "vectors": {"0": ("q", "p"), "1": ("q", "p")}, "seed": 1, "runs": []}
+    (said,) = forgetting_of(Traces(reader), trajectory, [], {})
+    assert said["measure"] == f"RR@{min(depth, 100)}" and said["checkpoints"] == [0, 1]
+    assert said["states"][0]["learned"] == said["states"][0]["forgotten"] == 0 < said["states"][0]["kept"]
+
+
+@pytest.mark.parametrize("collapse", [None, "maxp"])
+def test_top_tens_are_of_the_list_that_was_scored(collapse):
+    """Without a query's own text, by its id or its text; and documents in the place of their passages."""
+    doc_ids = ["q0", "b#0", "b#1", "c#0", "copy"]
+    settings = {"split": "test", "ignore_own_text": True, "collapse": collapse, "separator": "#"}
+    run = Run(np.array([[0, 4, 2, 1, 3], [4, 3, 1, -1, -1]]), np.zeros((2, 5), np.float32), np.array([0, 1]))
+    reader = SimpleNamespace(
+        input=lambda name, role: "retrieve/a",
+        artefact=lambda name: SimpleNamespace(manifest={"settings": settings}),
+        names=lambda name: {4: "elsewhere"},
+        search=lambda name: run,
+        all_doc_ids=lambda name: pa.array(doc_ids),
+        same_texts=lambda split: pa.table({"query": pa.array([0], pa.int32()), "passage": pa.array([4], pa.int32())}),
+        queries=lambda split, column: pa.array(["q0", "q1"]),
+    )
+    tops = tops_of(reader, "evaluate/a", [0, 1])
+    assert tops == {0: [2, 1, 3], 1: ["elsewhere", 3, 1]} if collapse is None else {0: [1, 3], 1: ["elsewhere", 3, 1]}
 
 
 def test_checkpoints_without_ranks_of_training_queries_are_said():

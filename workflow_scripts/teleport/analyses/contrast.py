@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from teleport.arrays import Run
-from teleport.evaluation.evaluate import own_texts, read_judgments, without_own_text
+from teleport.evaluation.evaluate import own_texts, read_judgments, read_same_texts, without_own_text
 from teleport.evaluation.measures import lines_of, score_run
 from teleport.evaluation.names import Documents, joint_numbers, read_query_ids
 from teleport.settings.measures import better
@@ -32,7 +32,7 @@ def run(job):
     judgments = read_judgments(job, split)
     documents = Documents(doc_ids, settings.separator) if settings.collapse else None
     if settings.ignore_own_text:
-        own = own_texts(job, split, read_query_ids(job, split), doc_ids, documents)
+        own = own_texts(read_same_texts(job, split), read_query_ids(job, split), doc_ids, documents)
         ours, theirs = (without_own_text(run, own) for run in (ours, theirs))
     if documents:
         ours, theirs = (

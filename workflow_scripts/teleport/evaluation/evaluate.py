@@ -38,7 +38,7 @@ def run(job):
     doc_ids, judgments = read_doc_ids(job, "run"), read_judgments(job, split)
     documents = Documents(doc_ids, job.settings.separator) if job.settings.collapse else None
     if job.settings.ignore_own_text:
-        own = own_texts(job, split, query_ids, doc_ids, documents)
+        own = own_texts(read_same_texts(job, split), query_ids, doc_ids, documents)
         ids_QK, scores_QK, rows = without_own_text(Run(ids_QK, scores_QK, rows), own)
     passages_QK = ids_QK  # answers are searched in passages, even if documents are judged
     if documents:
@@ -85,10 +85,14 @@ def without_own_text(retrieved, own):
     return Run(*moved, rows)
 
 
-def own_texts(job, split, query_ids, doc_ids, documents=None):
-    """The pairs of a query of a split and a passage that is its own text (`pair_keys`). documents: `Documents` of the
-    passages, if ids of queries name these"""
-    same = pq.read_table(job.input(f"split.{split}", f"same_text.{split}.parquet"))
+def read_same_texts(job, split):
+    """The passages with the text of a query of a split: a table of query and passage rows."""
+    return pq.read_table(job.input(f"split.{split}", f"same_text.{split}.parquet"))
+
+
+def own_texts(same, query_ids, doc_ids, documents=None):
+    """The pairs of a query of a split and a passage that is its own text (`pair_keys`). same: as `read_same_texts`
+    gives them; documents: `Documents` of the passages, if ids of queries name these"""
     by_id = pc.index_in(query_ids, value_set=documents.names if documents else doc_ids)
     named, own = np.flatnonzero(by_id.is_valid()), by_id.drop_null().to_numpy()
     if documents:
@@ -104,7 +108,8 @@ def own_texts(job, split, query_ids, doc_ids, documents=None):
 def own_pairs(job, split, rows, passages):
     """Whether each pair of a query of a split and a passage is a query with its own text (bool). rows, passages: int,
     of shapes that broadcast"""
-    own = own_texts(job, split, read_query_ids(job, split), read_column(job, "corpus.parquet", "doc_id"))
+    doc_ids = read_column(job, "corpus.parquet", "doc_id")
+    own = own_texts(read_same_texts(job, split), read_query_ids(job, split), doc_ids)
     return np.isin(pair_keys(rows, passages), own)
 
 

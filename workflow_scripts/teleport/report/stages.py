@@ -5,6 +5,7 @@ from collections import Counter
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from teleport.arrays import Run
@@ -118,9 +119,16 @@ class Reader(Stages):
         texts = read_passages(corpus, rows, list(columns))
         return {row: [text or "" for text in each] for row, each in zip(rows.tolist(), texts, strict=True)}
 
-    def doc_ids(self, rows):
-        """{row: doc id} of some passages of the collection."""
-        return {row: doc for row, (doc,) in self.passages(rows, ["doc_id"]).items()}
+    def all_doc_ids(self, name):
+        """The ids (Arrow strings) by number of all passages of a stage's run."""
+        path, own = self.artefact(self.corpus).path("corpus.parquet"), list(self.names(name).values())
+        return pa.concat_arrays(
+            [pq.read_table(path, columns=["doc_id"])["doc_id"].combine_chunks(), pa.array(own, pa.string())]
+        )
+
+    def same_texts(self, split):
+        """The passages with the text of a query of a split: a table of query and passage rows."""
+        return pq.read_table(self.artefact(self.splits[split]).path(f"same_text.{split}.parquet"))
 
     def scores(self, evaluate, split):
         """{measure: float64 [queries of the split]} of an evaluate stage, NaN where a query has no score."""

@@ -25,23 +25,30 @@ class Traces:
         self.searched, self.ranked = functools.cache(self.searched), functools.cache(self.ranked)
 
     def training(self, trajectory):
-        """(checkpoints, float [E, Q], their rows): RR@100 of training queries, as the paper measures forgetting."""
+        """(checkpoints, float [E, Q], their rows): the reciprocal rank of training queries, as the paper measures
+        forgetting, to the `depth` of the shallowest search."""
         searches = {int(n): name for n, name in trajectory["searches"].items() if self.reader.finished(name)}
-        values = {n: self.searched(name) for n, name in searches.items()}
+        depth = self.depth(trajectory)
+        values = {n: self.searched(name, depth) for n, name in searches.items()}
         for n, names in trajectory["vectors"].items():  # such as the last checkpoint, which nothing was mined with
-            if int(n) not in values and (ranked := self.ranked(*names)) is not None:
+            if int(n) not in values and (ranked := self.ranked(*names, depth)) is not None:
                 values[int(n)] = ranked
         scores_EQ = np.reshape([values[n] for n in sorted(values)], (len(values), len(self.rows)))
         return sorted(values), scores_EQ, self.rows
 
-    def searched(self, name):
+    def depth(self, trajectory):
+        """The depth to which all checkpoints are compared: the paper's, or that of a search that is shallower."""
+        searches = [name for name in trajectory["searches"].values() if self.reader.finished(name)]
+        return min([DEPTH, *(self.reader.search(name).ids.shape[1] for name in searches)])
+
+    def searched(self, name, depth):
         """float64 [Q]: reciprocal ranks of `rows` under a retrieval, 0 for a query that it does not have."""
         run, ranks = self.reader.search(name), np.zeros(len(self.rows))
         _, lines, ours = np.intersect1d(run.rows, self.rows, assume_unique=True, return_indices=True)
-        ranks[ours] = self.reciprocal_ranks(run.ids[lines], self.rows[ours])
+        ranks[ours] = self.reciprocal_ranks(run.ids[lines, :depth], self.rows[ours])
         return ranks
 
-    def ranked(self, queries, passages):
+    def ranked(self, queries, passages, depth):
         """Return the same as `searched`, from the vectors of two encode stages; None without them, or with too many."""
         scorer = self.reader.scorer(queries, passages)
         if scorer is None or len(self.rows) * len(scorer) > MOST_PRODUCTS:
@@ -50,13 +57,13 @@ class Traces:
 
         index = Exact(scorer.vectors)
         queries_QD = np.asarray(scorer.queries[self.rows], np.float32)
-        return self.reciprocal_ranks(index.search(queries_QD, min(DEPTH, len(scorer)))[0], self.rows)
+        return self.reciprocal_ranks(index.search(queries_QD, min(depth, len(scorer)))[0], self.rows)
 
     def reciprocal_ranks(self, ids_QK, rows):
         """Return the reciprocal ranks of the positives of training queries (`rows`) among the passages found for
         them."""
         positives = self.reader.positives()
-        return reciprocal_ranks(ids_QK[:, :DEPTH], [positives[row] for row in rows])
+        return reciprocal_ranks(ids_QK, [positives[row] for row in rows])
 
     def evaluated(self, trajectory, split, measure):
         """(checkpoints, float [E, Q], their rows): a measure on the judged queries of a split."""
@@ -70,12 +77,13 @@ class Traces:
 def forgetting_of(traces, trajectory, splits, measures):
     """[{split, measure, checkpoints, queries, rates, states, rows, paths, …}] of one experiment and seed (plain JSON).
 
-    split "train": RR@100 of the training queries with each model that mined, as in the paper; other splits: their first
+    split "train": RR@100 of the training queries with each model that mined, as in the paper, or RR at the depth of a
+    search that is shallower; other splits: their first
     measure where more is better. rates and states have an entry per step; paths: the states of each query (`rows`), a
     letter per step; ways: its scores, as text; unranked: checkpoints without ranks of training queries; traces: the
     scores of a few queries drawn at random (`traced`), a list each.
     """
-    sets = [("train", f"RR@{DEPTH}", *traces.training(trajectory))]
+    sets = [("train", f"RR@{traces.depth(trajectory)}", *traces.training(trajectory))]
     firsts = {split: next((name for name in measures[split] if better(name) > 0), None) for split in splits}
     sets += [(split, name, *traces.evaluated(trajectory, split, name)) for split, name in firsts.items() if name]
     contents = []

@@ -5,6 +5,9 @@ from itertools import chain
 
 import numpy as np
 
+from teleport.arrays import Run
+from teleport.evaluation.evaluate import own_texts, without_own_text
+from teleport.evaluation.names import Documents
 from teleport.report.charts import Figure, shown
 from teleport.report.page.forgetting import swing_sizes
 from teleport.report.page.maps import map_rows, places
@@ -69,10 +72,25 @@ def split_contents(reader, spec, rows):
 
 
 def tops_of(reader, evaluation, rows):
-    """{query row: [passages, best first]} of the search that an evaluate stage has scored."""
-    search = reader.input(evaluation, "run")
+    """{query row: [passages, best first]} of the list that an evaluate stage has scored: without the query's own text,
+    and a document as its first passage."""
+    search, settings = reader.input(evaluation, "run"), reader.artefact(evaluation).manifest["settings"]
     names = reader.names(search)
-    return {row: [names.get(passage, passage) for passage in reader.found(search, row)[:TOP]] for row in rows}
+    if not (settings.get("ignore_own_text") or settings.get("collapse")):
+        return {row: [names.get(passage, passage) for passage in reader.found(search, row)[:TOP]] for row in rows}
+    found, doc_ids = reader.search(search), reader.all_doc_ids(search)
+    of = np.isin(found.rows, rows)
+    found = Run(*(np.asarray(each[of]) for each in found))
+    documents = Documents(doc_ids, settings["separator"]) if settings["collapse"] else None
+    if settings["ignore_own_text"]:
+        same, query_ids = reader.same_texts(settings["split"]), reader.queries(settings["split"], "query_id")
+        found = without_own_text(found, own_texts(same, query_ids, doc_ids, documents))
+    ids_QK = found.ids
+    if documents:
+        ids_QK, _ = documents.collapse(ids_QK, found.scores, settings["collapse"])
+        ids_QK = np.where(ids_QK >= 0, np.flatnonzero(documents.first_P)[ids_QK], -1)
+    tops = {row: ids[ids >= 0][:TOP].tolist() for row, ids in zip(found.rows.tolist(), ids_QK, strict=True)}
+    return {row: [names.get(passage, passage) for passage in tops.get(row, ())] for row in rows}
 
 
 def selected(rows, values, number):

@@ -9,7 +9,6 @@ from pathlib import Path
 import pandas as pd
 import vl_convert
 
-from teleport.analyses.forgetting import DEPTH
 from teleport.refusal import Refusal
 from teleport.report.charts import Figure, charts
 from teleport.report.page.contents import page_contents
@@ -52,7 +51,8 @@ def write_figures(plan, files, root, output_folder):
         said = negatives_of(reader, seed)
         drawn = training_figures(training_curves(reader, [seed])) + (negatives_figures(said) if said else [])
         figures |= {f"{FILES[each.title]}-{name}": each for each in drawn if each.title in FILES}
-    if (figure := rate_figure(sets, f"RR@{DEPTH}", contents["ghosts"])).rows:
+    measure = next((each["measure"] for own in sets.values() for each in own if each["split"] == "train"), "")
+    if (figure := rate_figure(sets, measure, contents["ghosts"])).rows:
         figures["forgetting"] = figure
     for name, figure in figures.items():
         write_figure(figure, Path(output_folder) / name)
