@@ -15,12 +15,13 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
+from scipy.optimize import brentq
 
 from arms import BASELINE, GRID_SEED, PARTS, WARM_UP, last_training, plan_of
 from here import needed
 from results import DATA, covers, draw, made_by, made_text, markdown, number, plus_minus, wrapped
 from rounds import REPOSITORY
-from teleport.evaluation.significance import Scores, compare, holm
+from teleport.evaluation.significance import Scores, compare, crossed_p_value, holm
 from teleport.report.figures import seconds
 from teleport.report.rows import mining_stages
 from teleport.report.stages import Stages
@@ -39,10 +40,13 @@ HEAD = """\
 # Does mining pay? Does a draw?
 Made by `python bench/arms_table.py` from `arms.json` and `arms.parquet` beside it, the scores of every query
 and seed, from which each p is computed when this page is written. `config/arms.yaml` says what the arms are:
-from one in-batch warm-up a seed, each reads the same number of passages further; (b) as many pairs as the arms that
-mine. The rate of each arm was chosen by dev queries with another seed. `config/draws.yaml` says what the draws are: 30
-of the same 100 neighbours, as many passages and pairs. Work is that of an arm alone, without the warm-up. Mean ±
-deviation over seeds, on test queries.
+from one in-batch warm-up a seed, each reads the same number of passages further, but for (b), which reads as many
+pairs as the arms that mine, and (h), half of whose steps train the query encoder alone. The rate of each arm was chosen
+by dev queries with another seed: RR@10 of 400 queries among 2,000 passages, which are positives, neighbours of the
+start and 500 drawn at random. This measure chooses a rate within an arm. It does not compare arms: it orders them in
+another way than the test queries do, which search all passages. `config/draws.yaml` says what the draws are: 30 of the
+same 100 neighbours, as many passages and pairs. Work is that of an arm alone, without the warm-up. Mean ± deviation
+over seeds, on test queries.
 
 """
 
@@ -203,7 +207,8 @@ def choice_text(name, part):
         tried = ", ".join(f"{number(each, 'g')}: {number(of, '.3f')}" for each, of in arm["grid"])
         rows.append([arm["label"], number(rate, "g"), number(score, ".3f"), tried])
     head = [f"{name}: choice of rates", "rate", f"dev {MEASURE}", "all rates"]
-    return markdown(head, rows) + "\nOne seed, dev queries, the best of several rates: a lead, and no result.\n"
+    said = "One seed, dev queries, the best of several rates: a lead, and no result. The warm-up is ranked among other "
+    return f"{markdown(head, rows)}\n{said}passages than the arms: neighbours of its own start.\n"
 
 
 def contrasts(table, scores):
@@ -216,18 +221,33 @@ def contrasts(table, scores):
     return list(zip(asked, found, holm([each.p for each in found] + [1.0] * missing)[: len(asked)], strict=True))
 
 
+def half_width(ours, theirs):
+    """Half of the 95 % interval of the difference of two `Scores`: as far from it, the test that gives p is just not
+    significant."""
+    centred_QR = ours.values_QR - (ours.values_QR.mean() - theirs.values_QR.mean())
+
+    def above(shift):
+        return crossed_p_value(ours._replace(values_QR=centred_QR + shift), theirs) - LEVEL
+
+    return brentq(above, 1e-6, 1.0)
+
+
 def contrasts_text(name, table, scores):
     """The table of the contrasts that were fixed beforehand."""
     rows = []
     for asked, found, p in contrasts(table, scores):
         said = "cannot be told" if p >= LEVEL else "yes" if found.difference > 0 else "no, it costs"
-        difference = number(found.difference, "+.3f")
-        rows.append([f"{asked['name']}: {asked['asks']}?", difference, number(found.p, ".2g"), number(p, ".2g"), said])
+        between = ""
+        if found.method == "crossed":
+            half = half_width(*(scores[asked[side], MEASURE] for side in ("ours", "theirs")))
+            between = " to ".join(number(found.difference + way * half, "+.3f") for way in (-1, 1))
+        cells = [number(found.difference, "+.3f"), between, number(found.p, ".2g"), number(p, ".2g")]
+        rows.append([f"{asked['name']}: {asked['asks']}?", *cells, said])
     run = {row[0] for row in rows}
     for asked in CONTRASTS["contrasts"][table]:
         if (asked_in_words := f"{asked['name']}: {asked['asks']}?") not in run:
-            rows.append([asked_in_words, "", "", "", "not run yet"])
-    return markdown([f"{name}, fixed beforehand", "difference", "p", "p, Holm", "here"], rows)
+            rows.append([asked_in_words, "", "", "", "", "not run yet"])
+    return markdown([f"{name}, fixed beforehand", "difference", "95 % interval", "p", "p, Holm", "here"], rows)
 
 
 def smallest_text(base):
@@ -237,7 +257,8 @@ def smallest_text(base):
     of_size = min(CONTRASTS["smallest"], key=lambda each: abs(np.log(each["queries"] / queries)))["queries"]
     cells = [each for each in CONTRASTS["smallest"] if each["queries"] == of_size]
     said = "; ".join(f"{each['difference']:g} where seeds deviate by {each['deviation']:g}" for each in cells)
-    return f"Smallest difference found in 80 % of simulated trials with five seeds and {of_size:,} queries: {said}.\n\n"
+    which = f"between systems that share no start, with five seeds and {of_size:,} queries, before Holm's correction"
+    return f"Smallest difference found in 80 % of simulated trials {which}: {said}.\n\n"
 
 
 def figure(data):

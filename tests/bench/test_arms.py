@@ -214,6 +214,15 @@ def test_every_p_follows_from_the_scores(table, toy):
     assert "Smallest difference found in 80 %" in text and "pilot" not in text
 
 
+def test_at_the_ends_of_an_interval_the_test_is_just_not_significant(table, toy):
+    scores = {key[1:]: each for key, each in table.read_scores().items()}
+    ours, theirs = (scores[name, "RR@10"] for name in ("mined", "random"))
+    difference, half = ours.values_QR.mean() - theirs.values_QR.mean(), table.half_width(ours, theirs)
+    assert 0 < half < difference
+    for end in (difference - half, difference + half):  # as the true difference
+        assert compare(Scores(ours.values_QR - end, ours.seeds), theirs).p == pytest.approx(table.LEVEL)
+
+
 def test_few_seeds_are_a_pilot(table, toy):
     data, _ = toy
     for row in data["arms-toy-layers-2"]["rows"]:
