@@ -98,6 +98,7 @@ CHOICES = {
     "around": (around.choose, {"a": 0.5, "b": 0.0}),
     "triangle": (triangle.choose, {"among": 12}),
     "stratified": (stratified.choose, {"strata": 4}),
+    "stratified by range": (stratified.choose, {"strata": 4, "by_range": True}),
     "rank-decay": (rank_decay.choose, {"power": 1.0}),
 }
 
@@ -187,6 +188,15 @@ def test_stratified_takes_as_many_from_every_stratum():
     assert_as_often(drawn(stratified.choose, given, 4, strata=4), expected)
     halves = drawn(stratified.choose, given, 2, strata=4)  # shares 0, 1, 0, 1: every other stratum
     assert_as_often(halves, {tuple(sorted((a, b))): 1 / 4 for a in pairs[1] for b in pairs[3]})
+
+
+def test_strata_may_be_ranges_of_scores():
+    """Of scores from 9 to 0 in two ranges, the higher has one candidate and the lower three: it is always drawn."""
+    given = repeated(20_000, scores=[[0.0, 9.0, NAN, 2.0, 1.0]])
+    sets = drawn(stratified.choose, given, 2, strata=2, by_range=True)
+    assert_as_often(sets, {(low, 1) if low < 1 else (1, low): 1 / 3 for low in (0, 3, 4)})
+    equal = drawn(stratified.choose, repeated(20_000, scores=[[5.0, NAN, 5.0, 5.0]]), 1, strata=4, by_range=True)
+    assert_as_often(equal, {(slot,): 1 / 3 for slot in (0, 2, 3)})
 
 
 def test_what_a_stratum_is_short_of_comes_from_the_others():

@@ -122,7 +122,7 @@ class Negatives(Removal):
         "uniform",
         validate_default=True,
         description="How negatives are chosen. uniform: with equal chances; top: the highest scores; around: near "
-        "s+ (SimANS); triangle: TriSampler; stratified: equally from all score levels; rank-decay: "
+        "s+ (SimANS); triangle: TriSampler; stratified: equally from all strata of scores; rank-decay: "
         "first ranks more often.",
     )
     draws: dict[SourceName, ChosenDraw] = Field({}, description="Source → another draw for this source.")

@@ -4,19 +4,26 @@ finds that this spread of a teacher's scores distils better than the highest sco
 from pydantic import Field
 
 from teleport.settings.scoring import Scored
-from teleport.settings.section import Natural
+from teleport.settings.section import Natural, is_false
 
 
 class Settings(Scored):
-    """Candidates in the order of their scores are cut into strata of equal size."""
+    """Candidates in the order of their scores are cut into strata."""
 
     strata: Natural = Field(10, description="Number of strata; all give equally many negatives, up to one.")
+    by_range: bool = Field(
+        False,
+        exclude_if=is_false,
+        description="Strata are equal ranges of the scores (TAS-B's bins of margins), so that rare scores are drawn more "
+        "often; else they have equally many candidates.",
+    )
 
 
-def choose(candidates, count, strata):
+def choose(candidates, count, strata, by_range=False):
     """`count` slots of each query. With n candidates in the order of their scores, number i is in stratum i·strata/n
-    (rounded down). Every stratum's share of `count` is drawn uniformly; if a stratum has too few candidates, the rest
-    is drawn uniformly from the others."""
+    (rounded down); with `by_range`, a score s of those from a to b is in stratum (b - s)·strata/(b - a). Every
+    stratum's share of `count` is drawn uniformly; if a stratum has too few candidates, the rest is drawn uniformly from
+    the others."""
     import numpy as np
 
     from teleport.negatives.draw import slots_of_smallest
@@ -25,8 +32,16 @@ def choose(candidates, count, strata):
     order_QS = np.argsort(np.where(available_QS, -candidates.scores_QS, np.inf), axis=1, kind="stable")
     places_QS = np.empty_like(order_QS)
     np.put_along_axis(places_QS, order_QS, np.arange(num_slots), axis=1)
-    number_Q1 = np.count_nonzero(available_QS, axis=1, keepdims=True)
-    strata_QS = np.where(available_QS, places_QS * strata // np.maximum(number_Q1, 1), strata)
+    if by_range:
+        scores_QS = candidates.scores_QS.astype(np.float64)
+        highest_Q1 = np.max(scores_QS, axis=1, keepdims=True, initial=-np.inf, where=available_QS)
+        lowest_Q1 = np.min(scores_QS, axis=1, keepdims=True, initial=np.inf, where=available_QS)
+        below_QS = np.where(available_QS, highest_Q1 - scores_QS, 0.0) * strata
+        ranges_Q1 = np.where(highest_Q1 > lowest_Q1, highest_Q1 - lowest_Q1, 1.0)
+        strata_QS = np.minimum((below_QS / ranges_Q1).astype(np.int64), strata - 1)
+    else:
+        strata_QS = places_QS * strata // np.maximum(np.count_nonzero(available_QS, axis=1, keepdims=True), 1)
+    strata_QS = np.where(available_QS, strata_QS, strata)
     random_QS = candidates.random_QS()
     # Each slot's position in the random order of its stratum, from 0 on.
     order_QS = np.lexsort((random_QS, strata_QS), axis=1)
