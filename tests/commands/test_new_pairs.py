@@ -456,6 +456,10 @@ BAD = {
         raw("a.jsonl", b'{"query": "q", "pos": ["a"], "neg": ["b", "c"], "scores": [1]}'),
         ["a.jsonl, line 1", "'scores' has 1 scores for 1 passages and 2 negatives"],
     ),
+    "a score that no float holds": (
+        raw("a.jsonl", b'{"query": "q", "pos": ["a"], "neg": ["b"], "neg_scores": [1' + b"0" * 400 + b"]}"),
+        ["a.jsonl, line 1", "'neg_scores' is 1"],
+    ),
     "a score that is none": (
         raw("a.jsonl", b'{"query": "q", "pos": ["a"], "neg": ["b"], "neg_scores": [NaN]}'),
         ["a.jsonl, line 1", "'neg_scores' is NaN"],

@@ -78,6 +78,8 @@ def test_a_verdict_is_a_score_and_a_header_no_line(read):
         ("c.tsv", tsv([*PAIRS, ("q2", "doc_id7", 1)]), "c.tsv, line 5: query 'q2' with passage 'doc_id7'.* line 1 "),
         ("d.tsv", tsv([*PAIRS, ("q1", "doc_id1", "nan")]), "d.tsv, line 5: the score 'nan'"),
         ("e.jsonl", jsonl([*PAIRS, ("q1", "doc_id1", float("nan"))]), "e.jsonl, line 5: the score nan"),
+        ("f.jsonl", jsonl([*PAIRS, ("q1", "doc_id1", 10**400)]), "f.jsonl, line 5: the score 1000"),
+        ("g.tsv", tsv([*PAIRS, ("q1", "doc_id1", "1_0")]), "g.tsv, line 5: the score '1_0'"),
         ("f.jsonl", jsonl(PAIRS) + '{"query_id": "q1", "passage_id": "doc_id1"}\n', "f.jsonl, line 5: the score None"),
         ("g.tsv", tsv([*PAIRS, ("q1", "doc_id1", 1e39)]), "g.tsv, line 5: the score '1e.39'"),
         ("h.tsv", tsv(PAIRS) + "q1\tdoc_id1\n", "h.tsv, line 5: column count 2"),

@@ -165,7 +165,8 @@ CLAIMS = {
         "query 5 top, relative_margin 0.05, s+ lowest, mined by checkpoint 0, softmax, 5 own",
     ],
     "star-alpha": [
-        "query 200 of ranks 1-200, mined by checkpoint 0, ranknet (star_alpha 0.1), 1 own, known_positives, from bm25-negatives",
+        "query 200 of ranks 1-200, mined by checkpoint 0, ranknet (star_alpha 0.1), 1 own, known_positives, "
+        "from bm25-negatives",
     ],
     "star": [
         "query 200 of ranks 1-200, mined by checkpoint 0, ranknet, 1 own, known_positives, from bm25-negatives",
@@ -174,8 +175,8 @@ CLAIMS = {
         "query 20 stratified (strata 10), mined by checkpoint 0, softmax, 15 own",
     ],
     "tas-balanced": [
-        "query 20 stratified (scores first, strata 10, by_range True), mined by checkpoint 0, kl (scores first, teacher_scale 20.0, "
-        "temperature 1.0, softmax 1.0), 1 own, batches of 20 clusters by first",
+        "query 20 stratified (scores first, strata 10, by_range True), mined by checkpoint 0, kl (scores first, "
+        "teacher_scale 20.0, temperature 1.0, softmax 1.0), 1 own, batches of 20 clusters by first",
     ],
     "xbm": [
         "softmax, memory of 1024, known_positives",

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from commands.export import input_of, passage_texts, queries_of, run_lines, split_of, stage_at
+from teleport.api import scores_in, stage_name
 from teleport.evaluation.names import Documents
 from teleport.evaluation.significance import Scores
 from teleport.evaluation.significance import compare as test
@@ -63,29 +64,14 @@ def runs_at(path):
     return [stage_at(path, "evaluate-test")]
 
 
-def seed_of(stage):
-    """The seed of the training behind an evaluation; None if the encoder of its queries was not trained here."""
-    stages, name = Stages(stage.folder.parents[3]), "/".join(stage.folder.parts[-2:])
-    checkpoint = stages.input(stages.input(stages.input(name, "run"), "queries"), "checkpoint")
-    trained = checkpoint is not None and checkpoint.startswith("train/")
-    return stages.artefact(checkpoint).manifest["settings"]["seed"] if trained else None
-
-
-def scores(stage, measure):
-    """{query id: value} of a measure. Raises Refusal when the stage (`Artefact`) has no such measure."""
-    if measure not in stage.facts["means"]:
-        raise Refusal(f"there is no measure {measure!r} there, but {', '.join(stage.facts['means'])}.")
-    rows = pq.read_table(stage.path("per_query.parquet"), filters=[("measure", "=", measure)]).to_pylist()
-    return {row["query_id"]: row["value"] for row in rows}
-
-
 def of_all(systems, measure, texts, most):
     """Means, the test, wins of the second over the first, losses, ties, and the queries with the largest differences;
     systems: a stage per seed each."""
-    by_run = [[scores(stage, measure) for stage in stages] for stages in systems]
-    names, seeds = sorted(by_run[0][0]), [[seed_of(stage) for stage in stages] for stages in systems]
+    by_run = [[scores_in(stage, measure) for stage in stages] for stages in systems]
+    names, read = sorted(by_run[0][0].index), Stages(systems[0][0].folder.parents[3])
+    seeds = [[read.trained_seed(stage_name(stage)) for stage in stages] for stages in systems]
     one, two = (
-        Scores(np.array([[run[name] for run in runs] for name in names]), tuple(s for s in of_runs if s is not None))
+        Scores(np.array([run[names] for run in runs]).T, tuple(s for s in of_runs if s is not None))
         for runs, of_runs in zip(by_run, seeds, strict=True)
     )
     found = test(two, one, resamples=RESAMPLES, way=better(measure) or 1)
@@ -126,8 +112,8 @@ def of_query(stages, query, text):
         grades[name] = max(row["grade"], grades.get(name, row["grade"]))
     lines = [f"{query}: {text}"]
     for system, stage in zip("AB", stages, strict=True):
-        measures = stage.manifest["settings"]["measures"]
-        lines += ["", f"{system}: {', '.join(f'{name} {scores(stage, name).get(query, 0):.3f}' for name in measures)}"]
+        means = {name: scores_in(stage, name).get(query, 0) for name in stage.manifest["settings"]["measures"]}
+        lines += ["", f"{system}: {', '.join(f'{name} {value:.3f}' for name, value in means.items())}"]
         ids = list(islice((line[2] for line in run_lines(stage) if line[0] == query), PASSAGES))
         passages = passage_texts(input_of(stage, "corpus"), ids)
         lines += [] if ids else ["nothing found"]

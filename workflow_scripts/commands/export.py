@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
+from commands.hub_data import uploaded
 from teleport.collection.reader import lines_of_ids
 from teleport.refusal import Refusal
 from teleport.running.artefact import MANIFEST, STAGES, Artefact
 from teleport.running.files import files_below, part_of, require_output, write_text
 
 KEY = re.compile("[0-9a-f]{12}")
-CHECK_HUB = "Check its name, the network, and `hf auth whoami`."
 
 
 def export(link, output, examples=False, license=None, language=None, **wanted):
@@ -187,12 +187,4 @@ def push(folder, repository, send):
         print(f"{path.stat().st_size / 1e6:10.1f} MB  {path.relative_to(folder)}")
     if not send:
         return f"{len(files)} files would go to huggingface.co/{repository} with --send; nothing was sent"
-    from huggingface_hub import HfApi
-    from huggingface_hub.errors import HFValidationError, HTTPError
-
-    api = HfApi()
-    try:
-        api.create_repo(repository, exist_ok=True, private=True)
-        return f"sent: {api.upload_folder(folder_path=folder, repo_id=repository)}"
-    except (OSError, HFValidationError, HTTPError) as error:
-        raise Refusal(f"{repository} cannot be sent to the hub ({error}). {CHECK_HUB}") from None
+    return f"sent: {uploaded(repository, folder)}"

@@ -13,6 +13,7 @@ WHERE = re.compile(r"hub:([^/@]+/[^/@]+)(?:@((?:refs/(?:convert|pr)/)?[^/@]+))?(
 # Subfolders of the named folder in which `new` looks for tables.
 BESIDE = (".", "data", "qrels", "default", "corpus", "queries")
 NO_TABLES = ("dataset_infos.json", "dataset_info.json")  # what `datasets` writes about a repository
+CHECK_HUB = "Check its name, the network, and `hf auth whoami`."
 DIGESTS = "SHA256SUMS"  # as `sha256sum -c` reads it
 
 
@@ -63,3 +64,16 @@ def tables_in(files, below, where):
     others = ", ".join(sorted({str(name.parent) for name in tables}))
     remedy = f"Name one of its folders, behind a slash: {others}" if others else "Give a repository that has tables"
     raise Refusal(f"{where}: no file there ends with {SUFFIXES}. {remedy}.")
+
+
+def uploaded(repository, folder):
+    """Send a folder to a repository of the hub, which is private where it is new; returns what the hub says of it."""
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HFValidationError, HTTPError
+
+    api = HfApi()
+    try:
+        api.create_repo(repository, exist_ok=True, private=True)
+        return api.upload_folder(repo_id=repository, folder_path=folder)
+    except (OSError, HFValidationError, HTTPError) as error:
+        raise Refusal(f"{repository} cannot be sent to the hub ({error}). {CHECK_HUB}") from None

@@ -7,6 +7,7 @@ from pathlib import Path
 from teleport.api import open_results
 from teleport.collection.records import lines
 from teleport.refusal import Refusal
+from teleport.report.render import shortened
 from teleport.settings.read import load_files
 
 CHARACTERS = 160  # of a printed text
@@ -28,9 +29,8 @@ def search(what, queries, file, depth, as_json):
             continue
         yield query
         for hit in hits:
-            text = " ".join(hit.text.split())
-            shown = text if len(text) <= CHARACTERS else f"{text[:CHARACTERS]}…"
-            yield f"{hit.rank:3}  {hit.score:7.4f}  {hit.id}  {f'{hit.title}: ' if hit.title else ''}{shown}"
+            title = f"{hit.title}: " if hit.title else ""
+            yield f"{hit.rank:3}  {hit.score:7.4f}  {hit.id}  {title}{shortened(hit.text, CHARACTERS)}"
         yield ""
 
 

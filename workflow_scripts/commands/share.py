@@ -12,7 +12,8 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 from commands.disk import EXPERIMENTS, TABLES, rows, with_upstream
-from commands.export import CHECK_HUB, KEY
+from commands.export import KEY
+from commands.hub_data import uploaded
 from teleport.plan.kinds import KINDS
 from teleport.refusal import Refusal
 from teleport.report.links import INDEX
@@ -110,17 +111,9 @@ def write_archive(path, members):
 
 def send(repository, members):
     """Upload members to a repository of the hub, private where it is new; returns "hub:OWNER/NAME@COMMIT"."""
-    from huggingface_hub import HfApi
-    from huggingface_hub.errors import HFValidationError, HTTPError
-
-    api = HfApi()
     with part_of(Path("results/shared")) as folder:
         write_folder(folder, members)
-        try:
-            api.create_repo(repository, exist_ok=True, private=True)
-            return f"hub:{repository}@{api.upload_folder(repo_id=repository, folder_path=folder).oid}"
-        except (OSError, HFValidationError, HTTPError) as error:
-            raise Refusal(f"{repository} cannot be sent to the hub ({error}). {CHECK_HUB}") from None
+        return f"hub:{repository}@{uploaded(repository, folder).oid}"
 
 
 def stages_at(what):

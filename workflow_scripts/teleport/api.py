@@ -243,11 +243,7 @@ def evaluations(experiment, episode, split):
     rows = experiment.index[(experiment.index["stage"] == link) & experiment.index["finished"]]
     (episode,) = set(rows[rows["name"] == stage_name(last)]["episode"])
     for name in rows[rows["episode"] == episode]["name"]:
-        read = experiment.stages.input
-        checkpoint = read(read(read(name, "run"), "queries"), "checkpoint")
-        trained = checkpoint is not None and checkpoint.startswith("train/")
-        seed = experiment.stages.artefact(checkpoint).manifest["settings"]["seed"] if trained else None
-        found[name] = (seed, experiment.stages.artefact(name))
+        found[name] = (experiment.stages.trained_seed(name), experiment.stages.artefact(name))
     return list(found.values())
 
 
@@ -260,6 +256,6 @@ def scores_in(stage, measure):
     """The scores of an evaluation in one measure, by query id (Series). Raises Refusal for a measure that it does not
     have."""
     if measure not in stage.facts["means"]:
-        raise Refusal(f"there is no measure {measure!r}, but {', '.join(stage.facts['means'])}.")
+        raise Refusal(f"there is no measure {measure!r} there, but {', '.join(stage.facts['means'])}.")
     frame = pq.read_table(stage.path("per_query.parquet"), filters=[("measure", "=", measure)]).to_pandas()
     return frame.set_index("query_id")["value"]

@@ -11,6 +11,7 @@ import re
 from functools import partial
 from typing import NamedTuple
 
+from teleport.collection.records import float_of
 from teleport.refusal import Refusal
 
 QUESTIONS = ("query", "question", "anchor", "queries", "questions", "q", "sentence1", "sentence_a", "query_text")
@@ -211,10 +212,7 @@ def text_of(value, key, empty=False):
 
 def number_of(value, key):
     """A finite number of a column, also where a table has it as text. Raises Problem."""
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        number = math.nan
+    number = float_of(value)
     if not math.isfinite(number):
         raise Problem(f"{key!r} is {shown(value)} and no number. Write a number")
     return number

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import math
 import re
 import tarfile
 import zlib
@@ -341,6 +342,14 @@ def json_rows(path, types, defaults=None, wrong=refuse):
             wrong(path, number, f"{missing!r} is missing or not a {kind}. Correct the line.")
             continue
         yield number, *(record[key] for key in types)
+
+
+def float_of(value):
+    """The float of a number, also of one as text; NaN for anything else, and for 1_0 and ٣, which Python reads too."""
+    try:
+        return float("nan" if isinstance(value, str) and not (value.isascii() and "_" not in value) else value)
+    except (TypeError, ValueError, OverflowError):
+        return math.nan
 
 
 def json_objects(path, wrong=refuse):

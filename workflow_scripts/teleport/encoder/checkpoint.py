@@ -74,26 +74,23 @@ def write_prompts(checkpoint, query_prefix, passage_prefix):
         write_json(path, known | (alone if len(set(folders)) > 1 else {"prompts": prompts}))
 
 
-def module_paths(folder):
-    """{module of sentence-transformers: its folder}; empty without a modules.json."""
+def modules_of(folder):
+    """[(module of sentence-transformers, its folder)] in order; empty without a modules.json."""
     path = Path(folder) / "modules.json"
     modules = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
-    return {module["type"].rpartition(".")[2]: Path(folder) / module["path"] for module in modules}
+    return [(module["type"].rpartition(".")[2], Path(folder) / module["path"]) for module in modules]
 
 
 def dense_paths(folder):
     """The folders of the linear layers of a head without LayerNorm (EmbeddingGemma, LaBSE), in order (list)."""
-    path = Path(folder) / "modules.json"
-    modules = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
-    names = [module["type"].rpartition(".")[2] for module in modules]
-    found = zip(modules, names, strict=True)
-    return [] if "LayerNorm" in names else [Path(folder) / module["path"] for module, name in found if name == "Dense"]
+    modules = modules_of(folder)
+    return [] if "LayerNorm" in dict(modules) else [path for name, path in modules if name == "Dense"]
 
 
 def read_modules(folder):
     """Read what `write_modules` wrote: pooling, projection (width or None), normalize, and `paths` {module: folder};
     dense: of each linear layer of a head without LayerNorm, its folder and config.json (dict)."""
-    if not (paths := module_paths(folder)):
+    if not (paths := dict(modules_of(folder))):
         raise Refusal(f"{folder} has no modules.json, so its pooling is unknown: give a `checkpoint` folder.")
     config = {}
     dense = [(path, json.loads((path / "config.json").read_text(encoding="utf-8"))) for path in dense_paths(folder)]

@@ -15,7 +15,7 @@ from itertools import accumulate
 from pathlib import Path, PurePosixPath
 
 from teleport.refusal import Refusal
-from teleport.running.files import require_free_space, sync
+from teleport.running.files import part_of, require_free_space, sync
 
 FOLDER = Path("data/downloads/checkpoints")
 PART = re.compile(r"(?P<stem>.+)\.(?P<number>\d{3})$")  # NAME.zip.001, NAME.zip.002, …
@@ -133,13 +133,8 @@ def unpack(archive, members, folder):
     }
     require_free_space(folder, sum(member.file_size for member in missing.values()))
     for name, member in missing.items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_name(f"{path.name}.{os.getpid()}.part")
-        try:
+        with part_of(folder / name) as part:
             with archive.open(member) as source, open(part, "wb") as target:
                 shutil.copyfileobj(source, target, 2**20)
             sync(part)
-            os.replace(part, path)
-        finally:
-            part.unlink(missing_ok=True)
+            os.replace(part, folder / name)

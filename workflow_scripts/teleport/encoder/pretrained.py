@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoConfig, AutoTokenizer, BertConfig
 
-from teleport.encoder.checkpoint import dense_paths, module_paths, sides, write_prompts
+from teleport.encoder.checkpoint import dense_paths, modules_of, sides, write_prompts
 from teleport.encoder.completed import refuse_conflict
 from teleport.encoder.load import linear_of, load_backbone, refusing, save_encoders
 from teleport.encoder.model import HEAD, Encoder, layers_of
@@ -253,7 +253,7 @@ def refuse_unfit_dense(folder, dense, width):
 def head_of_modules(folder):
     """Return the same as `head_weights`, for a linear layer and a LayerNorm in sentence-transformers' form; None
     without them."""
-    paths = module_paths(folder)
+    paths = dict(modules_of(folder))
     if not all(name in paths for name, _ in HEAD):
         return None
     function = read_form(Dense, paths["Dense"] / "config.json").activation_function

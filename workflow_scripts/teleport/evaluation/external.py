@@ -70,10 +70,7 @@ def read_lines(path, form, row_of, drop_unknown):
             lines.append(line)
             rows.append(row_of[query])
             passages.append(passage)
-            try:
-                value = float(score if score.isascii() and "_" not in score else "none")  # 1_0 is a number in Python
-            except ValueError:
-                value = math.nan
+            value = records.float_of(score)
             if not math.isfinite(value):
                 wrong = f"the score {score!r} is not a finite number. Correct the line."
                 raise records.wrong_row(path, line, wrong)

@@ -4,14 +4,13 @@ The file has a line for each pair: query id, passage id, score between tabs, or 
 passage_id, score. A verdict is a score too: true is 1, false is 0.
 """
 
-import math
 from itertools import compress
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from teleport.collection.records import json_rows, tab_rows, wrong_row
+from teleport.collection.records import float_of, json_rows, tab_rows, wrong_row
 from teleport.evaluation.names import read_column, read_query_ids
 from teleport.negatives.scores import require_informative, write_table
 from teleport.refusal import Refusal
@@ -69,10 +68,7 @@ def pairs_of(path):
 
 def number_of(score, path, line):
     """The float of a score as written. Raises Refusal if it is not a finite number."""
-    try:
-        value = float(score)
-    except (ValueError, TypeError):
-        value = math.nan
-    if not math.isfinite(value) or abs(value) > LARGEST:
+    value = float_of(score)
+    if not abs(value) <= LARGEST:  # NaN is not
         raise wrong_row(path, line, f"the score {score!r} is not a finite number. Correct the line.")
     return value

@@ -47,6 +47,12 @@ class Stages:
         """The name of the stage that `name` read in `role`; None when it has no such input, or is None itself."""
         return name and self.artefact(name).manifest.get("inputs", {}).get(role)
 
+    def trained_seed(self, evaluation):
+        """The seed of the training behind an evaluation; None if the encoder of its queries was not trained here."""
+        checkpoint = self.input(self.input(self.input(evaluation, "run"), "queries"), "checkpoint")
+        trained = checkpoint is not None and checkpoint.startswith("train/")
+        return self.artefact(checkpoint).manifest["settings"]["seed"] if trained else None
+
     def query_scores(self, name):
         """{measure: scores of an evaluate stage, float64 by query id (Series)}."""
         frame = pq.read_table(self.artefact(name).path("per_query.parquet")).to_pandas()

@@ -14,8 +14,8 @@ class Settings(Scored):
     by_range: bool = Field(
         False,
         exclude_if=is_false,
-        description="Strata are equal ranges of the scores (TAS-B's bins of margins), so that rare scores are drawn more "
-        "often; else they have equally many candidates.",
+        description="Strata are equal ranges of the scores (TAS-B's bins of margins), so that rare scores are drawn "
+        "more often; else they have equally many candidates.",
     )
 
 

@@ -71,7 +71,7 @@ def maps(reader, name, figure):
                 parts[passage] = before if before == "relevant" else f"{before} and {label}" if before else label
         chosen, query_id = list(parts), ids[row].as_py()
         on_planes = places(scorers, row, chosen)
-        doc_ids = {passage: doc_id for passage, (doc_id, *_) in reader.passages(set(chosen)).items()}
+        doc_ids = {passage: doc_id for passage, (doc_id,) in reader.passages(set(chosen), ["doc_id"]).items()}
         named = [("query", "the query"), *((parts[passage], doc_ids[passage]) for passage in chosen)]
         relevant = sum(part == "relevant" for part in parts.values())  # the first ones
         for (label, *_), points in zip(planes, on_planes, strict=True):
