@@ -31,6 +31,7 @@ from teleport.arrays import Ragged, offsets_of
 from teleport.encoder import tokens
 from teleport.encoder.batches import Chunks
 from teleport.encoder.tokens import around_text, load_tokenizer, open_tokens, write_tokens
+from teleport.refusal import Refusal
 
 
 def tokens_of(stages, job, name="passages"):
@@ -113,6 +114,30 @@ def test_ids_lengths_and_facts_of_a_small_collection(stages, tmp_path):
     lengths = {"num": 2, "tokens": 8, "mean": 4.0, "p50": 4, "p90": 5, "p99": 5, "p100": 5}
     assert facts["tokens.passages"] == lengths | {"vocab_size": len(vocabulary)}
     assert facts["tokens.queries.test"]["num"] == 1
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "settings", "said"),
+    [
+        ("sentence_bert_config.json", {"do_lower_case": True}, {}, "encoder.lower_case is not true, but"),
+        ("1_Pooling/config.json", {"include_prompt": False}, {"passage_prefix": "w: "}, "prompts out of the pooling"),
+    ],
+)
+def test_what_the_files_state_and_nobody_read_is_refused(stages, tmp_path, file, content, settings, said):
+    """A checkpoint on the hub is not read before its stage, if the configuration gives every setting itself."""
+    source = source_folder(tmp_path / "source")
+    if file.startswith("1_Pooling"):
+        types = {"": "Transformer", "1_Pooling": "Pooling"}
+        modules = [{"path": path, "type": f"sentence_transformers.models.{name}"} for path, name in types.items()]
+        (source / "modules.json").write_text(json.dumps(modules))
+        content = content | {"pooling_mode_cls_token": True}
+    (source / file).parent.mkdir(exist_ok=True)
+    (source / file).write_text(json.dumps(content))
+    collection = make_collection(stages, [("the word", "was a")], {"test": ["the"]})
+    checkpoint = make_pretrained(stages, source)
+    with pytest.raises(Refusal, match=said):
+        make_tokens(stages, collection, checkpoint, **settings)
+    make_tokens(stages, collection, checkpoint, lower_case=True)
 
 
 def test_a_script_that_the_vocabulary_lacks_is_said(stages, tmp_path, caplog):

@@ -42,7 +42,7 @@ def run(job):
     (pooler, masked language model, classifier) are left out.
 
     Facts: model_type, parameters (of one encoder), dim; those of `find`, and for settings.query_checkpoint the same
-    with the prefix `query_`.
+    with the prefix `query_`; lower_case and include_prompt if the files state them, for the stage `tokens`.
     """
     settings = job.settings
     folder, config, pinned = find(settings.checkpoint)
@@ -60,6 +60,7 @@ def run(job):
         own = {name: setting.value for name, setting in own_settings(source).items()}
         lengths.append(min(own.get("max_tokens", encoder.max_tokens), encoder.max_tokens))
         prompts |= {name: prefix for name, prefix in own.items() if name == f"{side}_prefix"}
+        facts |= {name: own[name] for name in ("lower_case", "include_prompt") if name in own}
     save_encoders(query_encoder, passage_encoder, checkpoint, folder, lengths)
     if prompts:
         write_prompts(checkpoint, prompts.get("query_prefix", ""), prompts.get("passage_prefix", ""))

@@ -38,6 +38,7 @@ def run(job):
     with its prefix. Writes NAME.ids.npy and NAME.offsets.npy, where NAME is `settings.of`, and special.json (`before`
     and `after`, lists of the ids that are put around a text; ids of sep, pad and unk, or null; vocab_size). Facts:
     vocab_size, and those of `write_tokens`."""
+    refuse_unread(job.facts("pretrained"), job.settings)
     # The tokenizer's thread pool reads this when it starts; otherwise it would take every core.
     os.environ["RAYON_NUM_THREADS"] = str(job.threads)
     tokenizer, special = load_tokenizer(sides(job.input("pretrained", "checkpoint"))[1], job.settings.lower_case)
@@ -58,6 +59,21 @@ def run(job):
             *(100 * facts["unknown"], name),
         )
     return {"vocab_size": special["vocab_size"]} | facts
+
+
+def refuse_unread(stated, settings):
+    """Raise Refusal for what the files of a checkpoint on the hub state and the plan did not read, as the configuration
+    leaves nothing to them. stated: the facts of the pretrained stage"""
+    if stated.get("lower_case") and not settings.lower_case:
+        raise Refusal(
+            "encoder.lower_case is not true, but the checkpoint's sentence_bert_config.json says do_lower_case: true. "
+            "Set it to true."
+        )
+    if not stated.get("include_prompt", True) and settings.prefix:
+        raise Refusal(
+            "encoder: the checkpoint leaves prompts out of the pooling (include_prompt: false), which is not "
+            "supported. Use another checkpoint, or set both prefixes to an empty text."
+        )
 
 
 def separator_of(title, tokenizer, special):
