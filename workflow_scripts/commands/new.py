@@ -123,18 +123,8 @@ def new(name, folder, home, test=(), dev=None, method=None, columns=(None, None)
         text = configured(template, name, source, roles, counts, home, method)
         if origin:
             text = text.replace("\nname: ", f"\n# The collection is of {origin}\nname: ", 1)
-        for split in roles.test:
-            if same_text[split] > OWN_TEXT * counts["queries"][split]:
-                text = re.sub(r"^evaluation:\n", rf"\g<0>  {IGNORED}\n", text, count=1, flags=re.MULTILINE)
-                notes.append(f"{same_text[split]} queries of {split} have the text of a passage. {IGNORED_SAID}")
-                break
-        if unspaced := has_no_spaces(source):
-            text += f"\n{BY_CHARACTERS}\n"
-            notes.append("The texts have no spaces between words, so BM25 counts characters and pairs of neighbours.")
-        encoder = Plan(*load(yaml.safe_load(text))).encoder
-        first = first_encodings(encoder, form(source.source).corpus(source))
-        notes += [roles.why, f"The encoder has {sentence(encoder)}{cut_of_first(encoder, *first)}."]
-        notes += [] if unspaced else split_words(*first)
+        text, said = fitted(text, source, roles, counts, same_text)
+        notes += said
         write_text(path, text)
     except BaseException:
         for each in made:
@@ -143,17 +133,39 @@ def new(name, folder, home, test=(), dev=None, method=None, columns=(None, None)
             with suppress(OSError):  # others may have begun to use it
                 own.parent.rmdir()
         raise
-    order = ["train", *roles.test, roles.dev, *counts["queries"]]
-    queries = [
-        f"{counts['queries'][split]} queries for {split}"
-        for split in dict.fromkeys(order)
-        if split in counts["queries"]
-    ]
-    notes = [*fetched, f"{counts['passages']} passages, {', '.join(queries)}.", *notes]
-    if counts["passages"] < DEPTH:
-        notes.append(f"warning: searches return {counts['passages']} passages, not {DEPTH}: there are no more.")
-    notes += [f"warning: {said[:1].lower()}{said[1:]}" for said in shared]
-    return path, notes
+    return path, [*fetched, sizes_text(counts, roles), *notes, *warnings(counts, shared)]
+
+
+def fitted(text, source, roles, counts, same_text):
+    """The configuration (text) with what the texts of the collection need, and sentences on these and on the encoder.
+    same_text: {split: queries that have the text of a passage}"""
+    notes = []
+    for split in roles.test:
+        if same_text[split] > OWN_TEXT * counts["queries"][split]:
+            text = re.sub(r"^evaluation:\n", rf"\g<0>  {IGNORED}\n", text, count=1, flags=re.MULTILINE)
+            notes.append(f"{same_text[split]} queries of {split} have the text of a passage. {IGNORED_SAID}")
+            break
+    if unspaced := has_no_spaces(source):
+        text += f"\n{BY_CHARACTERS}\n"
+        notes.append("The texts have no spaces between words, so BM25 counts characters and pairs of neighbours.")
+    encoder = Plan(*load(yaml.safe_load(text))).encoder
+    first = first_encodings(encoder, form(source.source).corpus(source))
+    notes += [roles.why, f"The encoder has {sentence(encoder)}{cut_of_first(encoder, *first)}."]
+    return text, notes + ([] if unspaced else split_words(*first))
+
+
+def sizes_text(counts, roles):
+    """A sentence on how many passages and queries there are."""
+    order = dict.fromkeys(["train", *roles.test, roles.dev, *counts["queries"]])
+    queries = [f"{counts['queries'][split]} queries for {split}" for split in order if split in counts["queries"]]
+    return f"{counts['passages']} passages, {', '.join(queries)}."
+
+
+def warnings(counts, shared):
+    """Warnings (list of str) about short lists, and about queries that are trained on and evaluated (`shared`)."""
+    few = f"searches return {counts['passages']} passages, not {DEPTH}: there are no more."
+    said = ([few] if counts["passages"] < DEPTH else []) + [f"{each[:1].lower()}{each[1:]}" for each in shared]
+    return [f"warning: {each}" for each in said]
 
 
 def reader_of(folder, own, columns):

@@ -139,6 +139,7 @@ class Episode(Section):
 
     @model_validator(mode="after")
     def loss_has_what_it_takes(self):
+        """Negatives of the kind that the loss compares."""
         training, loss, live = self.training, self.training.loss, self.negatives.live
         takes, lists = LOSSES[loss.kind].takes, sorted(name for name, loss in LOSSES.items() if loss.takes == "lists")
         if takes == "own" and not self.has_pool:
@@ -152,6 +153,21 @@ class Episode(Section):
                 f"training.triples goes with losses such as nll: {loss.kind} compares with the whole batch, in which "
                 "the positive of a query is repeated. Change one of them"
             )
+        own = own_settings(LOSSES[loss.kind].module).model_validate(loss.own)
+        if hasattr(own, "require"):
+            own.require(training, self.has_pool)
+        if (takes == "lists") != (live is not None):
+            others = ", ".join(name for name in LOSSES if name not in lists)
+            raise Refusal(
+                f"training.loss {loss.kind} does not go with these negatives: with negatives.live take "
+                f"one of {', '.join(lists)}; without it one of {others}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def loss_goes_with_the_rows_of_a_batch(self):
+        """Several positives, several widths and the memory each need a loss of some kind."""
+        training, loss, live = self.training, self.training.loss, self.negatives.live
         among = [name for name in names_seen(seeing_function(LOSSES[loss.kind])) if name in AMONG_TEXTS]
         if training.positive == "all" and (among or live):
             compares = "searches for its positives" if live else "compares texts of one side with each other"
@@ -162,31 +178,29 @@ class Episode(Section):
         if training.widths and ("vectors" in among or live):
             compares = "searches with whole vectors" if live else "compares vectors with a teacher's of equal width"
             raise Refusal(f"training.widths does not go with loss {loss.kind}, which {compares}: leave one of them out")
-        if training.memory and (among or live or (takes == "own" and not loss.own.get("softmax"))):
+        own_alone = LOSSES[loss.kind].takes == "own" and not loss.own.get("softmax")
+        if training.memory and (among or live or own_alone):
             why = "compares texts of one side, or vectors, too" if among else "does not"
             raise Refusal(
-                f"training.memory needs a loss that only compares a query with all passages of the batch, and "
+                "training.memory needs a loss that only compares a query with all passages of the batch, and "
                 f"{loss.kind} {why}: set it to 0, or take another loss"
             )
-        by_scores = masks_by_score(training)
-        if training.batch_queries == training.accumulate and not (live or training.negatives_per_query):
+        return self
+
+    @model_validator(mode="after")
+    def micro_batches_have_negatives(self):
+        """A micro-batch is compared alone, and a mean over pairs needs their number beforehand."""
+        training, loss = self.training, self.training.loss
+        if training.batch_queries == training.accumulate and not (self.negatives.live or training.negatives_per_query):
             raise Refusal(
                 "with training.negatives_per_query 0 a micro-batch of one query has no negative at all: lower "
                 "training.accumulate, or raise training.batch_queries or training.negatives_per_query"
             )
+        by_scores = masks_by_score(training)
         if by_scores and training.accumulate > 1 and has_function(LOSSES[loss.kind], "num_pairs"):
             raise Refusal(
                 f"training.masks: {by_scores[0]} drops pairs by score, but loss {loss.kind} is a mean over pairs and "
                 "needs their number in each micro-batch beforehand. Set training.accumulate to 1, or leave the mask out"
-            )
-        own = own_settings(LOSSES[loss.kind].module).model_validate(loss.own)
-        if hasattr(own, "require"):
-            own.require(training, self.has_pool)
-        if (takes == "lists") != (live is not None):
-            others = ", ".join(name for name in LOSSES if name not in lists)
-            raise Refusal(
-                f"training.loss {loss.kind} does not go with these negatives: with negatives.live take "
-                f"one of {', '.join(lists)}; without it one of {others}"
             )
         return self
 
