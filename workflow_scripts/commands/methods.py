@@ -46,8 +46,6 @@ def sized(block, factor, batch):
     for key in ("steps", "stop_after_steps"):
         if isinstance(block.get(key), int):
             block[key] = max(1, round(factor * block[key]))
-    if block.get("continues"):
-        block["select"] = "last"  # the next segment goes on from the last step, not from the best one
     if (negatives := block.get("negatives_per_query")) is not None and "batch_queries" not in block:
         block["batch_queries"] = max(min(LEAST_BATCH, batch), batch // (1 + negatives))
     return block
