@@ -1,8 +1,8 @@
 # Training dense retrievers with mined negatives, as a workflow.
 #
-#   snakemake --cores all                                             the embedded default, config/config.yaml
-#   snakemake --cores all --configfile config/NAME.yaml               another collection or scale
-#   snakemake --cores all --configfile config/apidocs.yaml config/ablations/negatives.yaml
+#   .venv/bin/snakemake --cores all                                             the embedded default, config/config.yaml
+#   .venv/bin/snakemake --cores all --configfile config/NAME.yaml               another collection or scale
+#   .venv/bin/snakemake --cores all --configfile config/apidocs.yaml config/ablations/negatives.yaml
 #                                                                     the first file ablated by the second
 
 import snakemake

@@ -16,12 +16,17 @@ PAGE, DATA = REPOSITORY / "docs/papers.md", REPOSITORY / "docs/papers.yaml"
 STATES = ("generated", "partial", "cited")
 HEAD = """\
 # The papers' tables and figures
-`python bench/papers.py` writes this page from `docs/papers.yaml`. A run of the files above them generates {generated}
-of {total} tables and figures. {partial} are partial: the line says what is missing. {cited} are cited: only the paper
-has them. A name with numbers is a table of `results/published`: at 12/20, 12 of the 20 printed numbers have one of ours
-beside them; the other systems are not trained here. A name alone is drawn by `teleport figures`; a page is one of the
-report. Maps show principal components instead of t-SNE. Tables of settings have the paper's values, and ours if they
-differ. Nothing has been run at the papers' scale yet; tests draw toy figures.
+`.venv/bin/python bench/papers.py` writes this page from `docs/papers.yaml`. Runs of the files above them generate
+{generated} of {total} tables and figures. {partial} are partial: the line says what is missing. {cited} are cited: only
+the paper has them. A name with numbers is a table of `results/published`: 12/20 means that the paper prints 20 numbers,
+and a run gives 12 of them. A name alone is drawn by `teleport figures`; a page is one of the report. Maps show
+principal components instead of t-SNE. Tables of settings have the paper's values, and ours if they differ. Nothing has
+been run at the papers' scale yet; tests draw toy figures.
+
+**Each line of files is a run of its own**, in this order after `--configfile`, such as `config/nq.yaml
+config/variants/nq-ance.yaml`. `.venv/bin/teleport joint TABLE FILES` prints a table that several runs fill. Ask
+`.venv/bin/teleport forecast FILES --hardware h200` first: MS MARCO's ANCE needs 8 TB and its rank segments 30 TB,
+unless `config/variants/fewer-vectors.yaml` comes last.
 """
 
 
@@ -50,13 +55,22 @@ def line_of(name, entry):
     return f"* **{name}**, {'; '.join(filter(None, [entry['what'], where, remark]))}\n"
 
 
+def runs_of(files):
+    """The files of each run: a file of config/ itself begins one, and its variants follow."""
+    runs = []
+    for file in (Path(file).relative_to("config") for file in files):
+        runs += [[]] if file.parent == Path() else []
+        runs[-1].append(f"`{file.with_suffix('')}`")
+    return runs
+
+
 def by_configuration(entries):
     """The lines of a paper's tables and figures (text), grouped by the files that make them."""
     groups = {}
     for name, entry in sorted(entries.items(), key=lambda item: state(item[1]) == "cited"):
-        files = [f"`{Path(file).relative_to('config').with_suffix('')}`" for file in entry.get("with", [])]
-        groups.setdefault(", ".join(files) or "Cited", []).append(line_of(name, entry))
-    return "\n".join(f"{files}:\n\n{''.join(lines)}" for files, lines in groups.items())
+        runs = "  \n".join(map(", ".join, runs_of(entry.get("with", []))))
+        groups.setdefault(runs or "Cited", []).append(line_of(name, entry))
+    return "\n".join(f"{runs}:\n\n{''.join(lines)}" for runs, lines in groups.items())
 
 
 def at(values, path):

@@ -281,7 +281,7 @@ def test_pages_have_commands():
     assert sum(line.startswith((".venv/bin/", "make ")) for page in pages() for line in commands_of(page)) > 50
 
 
-MADE_BY_A_PERSON = {"config/mine.yaml", "config/lesson.yaml"}  # `teleport new` writes them
+MADE_BY_A_PERSON = {f"config/{name}.yaml" for name in ("mine", "lesson", "functions")}  # `teleport new` writes them
 
 
 def test_configurations_name_files_that_are_there():

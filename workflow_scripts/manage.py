@@ -249,7 +249,7 @@ def verify(arguments):
     argument("name", metavar="NAME", help="of config/NAME.yaml, which `teleport new` has written"),
     argument("--output", type=file, help="the file to write; default: NAME-negatives.jsonl"),
     argument(
-        "--method", type=file, default="config/variants/mined.yaml", help="whose negatives; config/methods has more"
+        "--method", default="config/variants/mined.yaml", help="a file, or a name in config/methods"
     ),
     argument("--form", choices=NEGATIVES_FORMS, default="tevatron", help="as `export` has them; default: tevatron"),
     argument("--order", choices=("drawn", "hardest"), default="drawn", help="of negatives; default: drawn"),
@@ -271,7 +271,7 @@ def mine(arguments):
 
     output = arguments.output or Path(f"{arguments.name}-negatives.jsonl")
     require_output(output)
-    files, link, pool = mined(arguments.name, arguments.method)
+    files, link, pool = mined(arguments.name, arguments.method, Path(__file__).parents[1])
     if not is_finished(pool.name):
         given = [str(link), "--cores", arguments.cores, "--configfile", *map(str, files)]
         workflow = subprocess.Popen([sys.executable, "-m", "snakemake", *given])

@@ -56,6 +56,13 @@ def test_what_is_mined_is_planned_by_the_start_alone(here):
     assert "train" not in kinds and {"encode", "retrieve", "pretrained"} <= kinds
 
 
+def test_a_published_method_is_named(here):
+    files, _, pool = mined("mine", "bge", REPOSITORY)
+    assert files[1] == REPOSITORY / "config/methods/bge.yaml" and pool.settings.sources["query"].ranks == [(3, 200)]
+    with pytest.raises(Refusal, match="--method bgee: config/methods has no bgee.yaml. Did you mean bge?"):
+        mined("mine", "bgee", REPOSITORY)
+
+
 BAD = {
     "two": ({"experiments": {"a": {"label": "A"}, "b": {"label": "B"}}}, "method.yaml has 2 experiments"),
     "none": ({"experiments": {"a": {"label": "A", "episodes": []}}}, "method.yaml: experiments.a mines no negatives"),
@@ -133,7 +140,7 @@ def test_what_is_written_is_the_pool_that_is_described(stages, monkeypatch, caps
     link = Path("results/experiments/mine/tuned/episode-1/merge")
     link.parent.mkdir()
     link.symlink_to(stages.root / "results/stages/merge/pruned")
-    monkeypatch.setattr("commands.mine.mined", lambda name, method: ([], link, Stage("merge", world.pool.key)))
+    monkeypatch.setattr("commands.mine.mined", lambda *given: ([], link, Stage("merge", world.pool.key)))
     for form in ("tevatron", "labeled-pair"):
         arguments = {"name": "mine", "output": Path(form), "method": None, "form": form, "most": None}
         mine(SimpleNamespace(**arguments, order="drawn", scores=False, cores="1"))

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
+from commands.methods import method_file
 from teleport.collection.reader import positives_of
 from teleport.negatives.export import scorer_of
 from teleport.negatives.pool import read_pool
@@ -18,10 +19,12 @@ METHOD = "config/variants/mined.yaml"
 ORDERS = {"drawn": "in the order of the draw", "hardest": "hardest first"}
 
 
-def mined(name, method):
+def mined(name, method, home=Path(".")):
     """(the files of the configuration, the link of the pool (Path), its `Stage`) of the negatives that the experiment
-    of the file `method` mines for config/NAME.yaml. Raises Refusal if a training comes first."""
-    path, method = Path(f"config/{name}.yaml"), Path(method)
+    of `method`, a file or the name of one in config/methods, mines for config/NAME.yaml. home: the folder of the
+    repository. Raises Refusal if a training comes first."""
+    path = Path(f"config/{name}.yaml")
+    method = Path(method) if Path(method).suffix else method_file(str(method), home)
     if not path.is_file():
         raise Refusal(f"{path}: no such file. `teleport new {name} FROM` writes it.")
     collection = load_files([path])[0].collection
