@@ -9,7 +9,7 @@ import torch
 from transformers import BertConfig, BertModel, BertTokenizer, Qwen3Config, Qwen3Model
 
 import collection_world
-from stages import Parts
+from stages import Parts, facts_of  # noqa: F401
 from teleport.arrays import Ragged, offsets_of, save_array
 from teleport.collection.reader import read_positives
 from teleport.encoder import encode
@@ -298,11 +298,6 @@ def die_at(job, step, monkeypatch):
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(Trainer, "step", dying)
         train.run(job)
-
-
-def facts_of(job):
-    """The facts of a finished job."""
-    return json.loads((job.folder / "manifest.json").read_text())["facts"]
 
 
 def losses_of(job):

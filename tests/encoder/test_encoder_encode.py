@@ -14,7 +14,7 @@ import torch
 import transformers
 
 from encoder_world import PASSAGES, QUERIES, encode_all, make_collection, make_pretrained, make_tokens, source_folder
-from stages import roles_of
+from stages import facts_of, roles_of
 from teleport.encoder import batches, encode, overlap, tokens
 from teleport.encoder.load import load_encoders, save_encoders
 from teleport.encoder.model import Encoder
@@ -49,10 +49,6 @@ def upstream(stages, checkpoint, passages=PASSAGES, title="sep"):
 
 def arrays(made):
     return {name: np.load(path) for name, path in made.files.items()}
-
-
-def facts_of(job):
-    return json.loads((job.folder / "manifest.json").read_text())["facts"]
 
 
 def by_transformers(folder, texts, max_tokens, pooling, normalize):
