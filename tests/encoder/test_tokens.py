@@ -5,8 +5,6 @@ import gzip
 import importlib.util
 import json
 import shutil
-import subprocess
-import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -237,15 +235,6 @@ def test_padded_adds_special_tokens_truncates_and_pads():
     assert mask.tolist() == [[1, 1, 1, 1, 0], [1, 1, 1, 1, 1], [1, 1, 0, 0, 0]]
     assert ids.dtype is torch.int64 and mask.dtype is torch.int64
     assert Chunks(texts, 5, {"before": [1], "after": [2]}).lengths.tolist() == [5, 3, 2, 4]
-
-
-def test_tokenising_and_searching_do_not_load_torch():
-    modules = ["encoder.tokens", "search.index", "search.retrieve", "search.bm25", "search.lexical_index"]
-    code = "; ".join(f"import teleport.{module}" for module in modules)
-    code += "; import faiss, tokenizers, sys; print([m for m in ('torch', 'transformers') if m in sys.modules])"
-    library = Path(tokens.__file__).parents[2]
-    done = subprocess.run([sys.executable, "-c", code], cwd=library, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
 
 
 def test_packed_texts_are_those_of_padded_without_the_padding():
