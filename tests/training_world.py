@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 from transformers import BertConfig, BertModel, BertTokenizer, Qwen3Config, Qwen3Model
 
 import collection_world
@@ -304,3 +305,8 @@ def losses_of(job):
     """(learning rates, losses) of a finished train job, as text, so that equal means equal to the last digit."""
     lines = [line.split("\t") for line in (job.folder / "losses.tsv").read_text().splitlines()[1:]]
     return [line[1] for line in lines], [line[2] for line in lines]
+
+
+def weights(job, side="."):
+    """The weights of a finished job's checkpoint ({name: tensor}), or of one side where it has two."""
+    return load_file(job.folder / "checkpoint" / side / "model.safetensors")
