@@ -8,7 +8,6 @@ questions are repeated that many times, the retrieved passages are spread over t
 with --threads of them, by the wall clock.
 """
 
-import gzip
 import json
 import tempfile
 import time
@@ -23,14 +22,9 @@ import pyarrow.parquet as pq
 from plain_answers import plain_holds, plain_tokens
 from rounds import interleaved, parser, report
 from teleport.collection.answers import find_answers
+from teleport.collection.records import lines
 
 PLAIN, STAGE, WHOLE = "plain implementation, sample", "stage, sample", "stage, all questions"
-
-
-def read_lines(path):
-    opener = gzip.open if path.suffix == ".gz" else open
-    with opener(path, "rt", encoding="utf-8", newline="\n") as file:
-        return [line.rstrip("\n") for line in file]
 
 
 def retrieve(texts, questions, depth):
@@ -72,8 +66,8 @@ def main(arguments=None):
     made.add_argument("corpus", type=Path, help="corpus.tsv[.gz]: id, title, text")
     made.add_argument("questions", type=Path, help='JSON lines with "question" and "answer" or "answers"')
     arguments = made.parse_args(arguments)
-    texts = [line.split("\t")[2] for line in read_lines(arguments.corpus)]
-    records = [json.loads(line) for line in read_lines(arguments.questions)]
+    texts = [text.split("\t")[2] for _, text in lines(arguments.corpus)]
+    records = [json.loads(text) for _, text in lines(arguments.questions)]
     answers_Q = [record.get("answers") or record["answer"] for record in records]
     ids_QK = retrieve(texts, [record["question"] for record in records], arguments.depth)
     sample = np.linspace(0, len(records) - 1, min(arguments.sample, len(records))).astype(int)

@@ -20,7 +20,6 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from statistics import median
 from types import SimpleNamespace
 
 import torch
@@ -30,7 +29,7 @@ import texts
 from commands.forecast.counts import Counts, artefact_of
 from commands.forecast.forecast import stage_cost
 from commands.forecast.hardware import LINES, MEASURED, Hardware, read_hardware
-from rounds import REPOSITORY
+from rounds import REPOSITORY, median_seconds
 from teleport.costs import search_flop
 from teleport.encoder.precision import pick_device
 from teleport.encoder.tokens import load_tokenizer
@@ -47,7 +46,7 @@ RATES = {"corpus": "texts", "tokens": "tokens", "lexical_index": "bm25_tokens", 
 RATES |= {"encode": "encode_flop", "train": "train_flop", "evaluate": "rows"}
 COMPUTING = {"encode": "encode_seconds", "train": "train_seconds"}  # facts: without loading, which is a rate of its own
 PASSAGES, TRAIN, TEST, STEPS, DEPTH = 600, 100, 100, 4, 500
-DIM, ROUNDS = 768, 3  # of the products that are timed alone; how often
+DIM = 768  # of the products that are timed alone
 MOST_TOKENS = 512  # that an encoder takes
 # The least seconds of encoding and of training, because the first batches set up what all others use; and how many
 # times as many texts or steps may be used to reach them.
@@ -132,17 +131,6 @@ def bert_base_checkpoint(folder, layers):
     return texts.checkpoint(asked, folder)
 
 
-def timed(function):
-    """Median seconds of a function, after one call that is not counted."""
-    function()
-    seconds = []
-    for _ in range(ROUNDS):
-        started = time.perf_counter()
-        function()
-        seconds.append(time.perf_counter() - started)
-    return median(seconds)
-
-
 def product_rates():
     """FLOP/s of inner products with the selection of the best, on the device that stages search on and on the
     processor."""
@@ -150,13 +138,8 @@ def product_rates():
 
     def rate(device, dtype, lines, passages):
         queries, vectors = (torch.randn(n, DIM, device=device).to(dtype) for n in (lines, passages))
-
-        def search():
-            (queries @ vectors.T).topk(DEPTH)
-            if device.type == "cuda":
-                torch.cuda.synchronize()
-
-        return search_flop(lines, passages, DIM) / timed(search)
+        seconds = median_seconds(lambda: (queries @ vectors.T).topk(DEPTH))
+        return search_flop(lines, passages, DIM) / seconds
 
     host = rate(torch.device("cpu"), torch.float32, 128, 32_768)
     return {
@@ -175,14 +158,14 @@ def disk_rate(folder):
             os.fsync(file.fileno())
         sha256_file(path)
 
-    return len(block) / timed(write)
+    return len(block) / median_seconds(write)
 
 
 def process_seconds():
     """Seconds to start a process with the library, and further seconds to load torch and transformers."""
 
     def start(code):
-        return timed(lambda: subprocess.run([sys.executable, "-c", code], check=True))
+        return median_seconds(lambda: subprocess.run([sys.executable, "-c", code], check=True))
 
     startup = start("import numpy, pyarrow, teleport.running.run")
     return {"startup": startup, "load": max(0.0, start("import torch, transformers") - startup)}

@@ -12,7 +12,6 @@ instead of random words.
 """
 
 import copy
-import gzip
 import importlib.util
 import itertools
 from pathlib import Path
@@ -26,6 +25,7 @@ from commands.doctor import lack_of_compiler
 from padding import padded
 from products import product_rates, shape_of, shares
 from rounds import interleaved, report
+from teleport.collection.records import lines
 from teleport.encoder.batches import Chunks
 from teleport.encoder.budget import TOKEN_BUDGET
 from teleport.encoder.model import prepare
@@ -131,8 +131,7 @@ def top10_overlap(vectors, reference):
 def agreement(world, folder, device, corpus, count, variants):
     """Figures on the first passages of a corpus.tsv.gz (id, title, text): the stage against plain torch."""
     if corpus:
-        with gzip.open(corpus, "rt", encoding="utf-8", newline="\n") as file:
-            world.passages = [line.rstrip("\n").split("\t")[2] for line in itertools.islice(file, count)]
+        world.passages = [text.split("\t")[2] for _, text in itertools.islice(lines(corpus), count)]
         tokenizer, special = load_tokenizer(world.checkpoint, None)
         world.passage_map = texts.write_map(folder, "corpus", tokenizer, special, world.passages)
         variants = {PLAIN: plain_encode(world, device)}

@@ -31,7 +31,7 @@ import live as bench_live
 import texts
 import train as bench_train
 from padding import padded
-from rounds import REPOSITORY, wait_for_device
+from rounds import REPOSITORY, median_seconds, wait_for_device
 from teleport.encoder.batches import Chunks, in_order, length_buckets
 from teleport.encoder.budget import TOKEN_BUDGET
 from teleport.encoder.side import Side
@@ -77,17 +77,6 @@ class Lines:
             torch.cuda.empty_cache()
 
 
-def seconds(run, rounds=3):
-    """Median seconds of a call, after one that is not counted."""
-    taken = []
-    for _ in range(rounds + 1):
-        started = time.perf_counter()
-        run()
-        wait_for_device()
-        taken.append(time.perf_counter() - started)
-    return sorted(taken[1:])[rounds // 2]
-
-
 def tests(lines, small, folder, out):
     """Run the tests that need a CUDA device in six processes, for at most TEST_SECONDS in all."""
     os.chdir(REPOSITORY)
@@ -107,11 +96,11 @@ def ceilings(lines, small, folder, out):
     shapes = [(64, 64, 64)] if small else [(8192, 8192, 8192), (65536, 3072, 768), (17888, 768, 768)]
     for m, n, k in shapes:
         a, b = (torch.randn(rows, k, device=DEVICE, dtype=BF16) for rows in (m, n))
-        taken = seconds(lambda a=a, b=b: torch.nn.functional.linear(a, b), 10)
+        taken = median_seconds(lambda a=a, b=b: torch.nn.functional.linear(a, b), 10)
         lines.say(f"product {m} x {n} x {k}", tflops=round(2 * m * n * k / taken / 1e12, 1))
     given = torch.randn(2 ** (16 if small else 29), device=DEVICE)
     made = torch.empty_like(given)
-    lines.say("copy", tb_per_s=round(2 * given.nbytes / seconds(lambda: made.copy_(given), 10) / 1e12, 3))
+    lines.say("copy", tb_per_s=round(2 * given.nbytes / median_seconds(lambda: made.copy_(given), 10) / 1e12, 3))
 
 
 def world_of(folder, small, passages):
@@ -164,7 +153,7 @@ def encode(lines, small, folder, out):
         def measure(name=name, make=make):
             run, started = make(), time.perf_counter()
             cosine, first = bench_encode.smallest_cosine(run(), exact), time.perf_counter() - started
-            rate = len(world.passages) / seconds(run)
+            rate = len(world.passages) / median_seconds(run)
             lines.say(
                 f"encode, {name}", passages_per_s=round(rate, 1), first_s=round(first, 1), cosine=round(cosine, 6)
             )
@@ -248,7 +237,7 @@ def step_of(queries, count=40, chunk=None, **changes):
             peer(number)
         if CUDA:
             torch.cuda.reset_peak_memory_stats()
-        taken = seconds(lambda: [peer(number) for number in range(steps // 2)], 1)
+        taken = median_seconds(lambda: [peer(number) for number in range(steps // 2)], 1)
         name = f"{what}, peer, transformers sdpa padded, autocast"
         lines.say(name, ms=round(2e3 * taken / steps, 2), peak_gb=peak_gb())
 
@@ -285,7 +274,7 @@ def live(lines, small, folder, out):
     for name, run in kinds.items():
 
         def measure(name=name, run=run):
-            ms = 1e3 * seconds(run) / bench_live.REPEATED
+            ms = 1e3 * median_seconds(run) / bench_live.REPEATED
             lines.say(f"live 32, {name}", passages=passages, ms=round(ms, 2))
 
         lines.attempt(f"live 32, {name}", measure)
@@ -332,7 +321,7 @@ def search(lines, small, folder, out):
     if CUDA:
         kept_PD = index.reduced if index.reduced is not None else torch.from_numpy(vectors).to(DEVICE, torch.float16)
         queries_QD = torch.from_numpy(asked[:4096]).to(DEVICE, torch.float16)
-        taken = seconds(lambda: product_and_topk(kept_PD, queries_QD, DEPTH, 65_536), 1)
+        taken = median_seconds(lambda: product_and_topk(kept_PD, queries_QD, DEPTH, 65_536), 1)
         both = taken * MARCO["searched"] / len(queries_QD)
         lines.say("search, peer, product of float16 and topk", queries=len(queries_QD), seconds=round(taken, 3),
                   both_marco_searches_s=round(both, 1))  # fmt: skip

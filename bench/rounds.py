@@ -48,6 +48,11 @@ def interleaved(variants, rounds, clock=time.perf_counter):
     return seconds
 
 
+def median_seconds(run, number=3):
+    """Median seconds of a call, after one that is not counted."""
+    return median(interleaved({"": run}, number)[""])
+
+
 def wait_for_device():
     """Wait for the work that this process gave to a CUDA device. Benchmarks without torch do not load it for this."""
     torch = sys.modules.get("torch")

@@ -1,8 +1,10 @@
-"""Small collections for all tests: random text, a finished collection stage or a folder of files, and retrievals."""
+"""Small collections for all tests: random text, a finished collection stage, a folder of files, judgments, runs."""
 
+import ir_measures
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from ir_measures.util import QrelsConverter
 
 from teleport.arrays import Run
 from teleport.collection.corpus import CORPUS
@@ -61,6 +63,11 @@ def write_folder(folder, passages, queries, judgments):
 
 def write_lines(path, rows):
     path.write_text("".join("\t".join(map(str, row)) + "\n" for row in rows))
+
+
+def read_judgments(path):
+    """{query id: {passage id: grade}} of a file of judgments in TREC's form."""
+    return QrelsConverter(ir_measures.read_trec_qrels(str(path))).as_dict_of_dict()
 
 
 def make_run(stages, ids, scores=None, rows=None):

@@ -27,6 +27,19 @@ def stages(tmp_path):
     return Stages(tmp_path)
 
 
+@pytest.fixture
+def empty_folder(tmp_path, monkeypatch):
+    """The test runs in an empty folder, where nothing is built."""
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def nothing_here(empty_folder, tmp_path):
+    """An empty folder: what is planned in it cannot depend on downloaded files."""
+    yield
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.fixture(scope="session")
 def shared():
     """The folder of real collections and judgments beside the repository; tests that need it skip without it."""

@@ -252,6 +252,20 @@ def encode_all(stages, settings, inputs, **options):
     return Parts({of: run(settings=settings | {"of": of}, inputs=inputs) for of in texts})
 
 
+def counted(monkeypatch, die_after=None):
+    """Texts that encoders see from now on; KeyboardInterrupt after so many batches, as a kill would."""
+    seen, forward = [], Encoder.forward
+
+    def counting(self, ids_T, lengths_B):
+        if die_after is not None and len(seen) == die_after:
+            raise KeyboardInterrupt
+        seen.append(len(lengths_B))
+        return forward(self, ids_T, lengths_B)
+
+    monkeypatch.setattr(Encoder, "forward", counting)
+    return seen
+
+
 def in_bfloat16(encoder):
     """The encoder with the weights of its backbone in bfloat16, which have gradients. Without numbers, where autocast
     does nothing, its attention is that of CUDA; float32's has no backward pass there."""

@@ -16,6 +16,11 @@ def spec_file(root, spec):
     return str(path)
 
 
+def facts_of(job):
+    """The facts of a finished job."""
+    return Artefact(job.folder).facts
+
+
 class Parts(dict):
     """Finished stages whose files together are what a test is about: {role: Job}."""
 

@@ -6,10 +6,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 from transformers import BertConfig, BertModel, BertTokenizer, Qwen3Config, Qwen3Model
 
 import collection_world
-from stages import Parts
+from stages import Parts, facts_of  # noqa: F401
 from teleport.arrays import Ragged, offsets_of, save_array
 from teleport.collection.reader import read_positives
 from teleport.encoder import encode
@@ -300,12 +301,12 @@ def die_at(job, step, monkeypatch):
         train.run(job)
 
 
-def facts_of(job):
-    """The facts of a finished job."""
-    return json.loads((job.folder / "manifest.json").read_text())["facts"]
-
-
 def losses_of(job):
     """(learning rates, losses) of a finished train job, as text, so that equal means equal to the last digit."""
     lines = [line.split("\t") for line in (job.folder / "losses.tsv").read_text().splitlines()[1:]]
     return [line[1] for line in lines], [line[2] for line in lines]
+
+
+def weights(job, side="."):
+    """The weights of a finished job's checkpoint ({name: tensor}), or of one side where it has two."""
+    return load_file(job.folder / "checkpoint" / side / "model.safetensors")

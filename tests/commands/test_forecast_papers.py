@@ -8,10 +8,7 @@ from paths import REPOSITORY
 from teleport.plan.plan import Plan
 from teleport.settings.read import load_files
 
-
-@pytest.fixture(autouse=True)
-def nothing_built(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("empty_folder")
 
 
 def forecast(hardware, *names):

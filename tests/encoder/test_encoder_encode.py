@@ -13,8 +13,17 @@ import pytest
 import torch
 import transformers
 
-from encoder_world import PASSAGES, QUERIES, encode_all, make_collection, make_pretrained, make_tokens, source_folder
-from stages import roles_of
+from encoder_world import (
+    PASSAGES,
+    QUERIES,
+    counted,
+    encode_all,
+    make_collection,
+    make_pretrained,
+    make_tokens,
+    source_folder,
+)
+from stages import facts_of, roles_of
 from teleport.encoder import batches, encode, overlap, tokens
 from teleport.encoder.load import load_encoders, save_encoders
 from teleport.encoder.model import Encoder
@@ -49,10 +58,6 @@ def upstream(stages, checkpoint, passages=PASSAGES, title="sep"):
 
 def arrays(made):
     return {name: np.load(path) for name, path in made.files.items()}
-
-
-def facts_of(job):
-    return json.loads((job.folder / "manifest.json").read_text())["facts"]
 
 
 def by_transformers(folder, texts, max_tokens, pooling, normalize):
@@ -125,20 +130,6 @@ def test_no_tokenizer_is_called(stages, world, monkeypatch):
     monkeypatch.setattr(transformers.PreTrainedTokenizerFast, "__init__", refuse)
     job = encode_all(stages, SETTINGS, world)
     assert len(arrays(job)["passages.npy"]) == len(PASSAGES)
-
-
-def counted(monkeypatch, die_after=None):
-    """Count the texts that encoders see; raise after so many calls, as a kill would."""
-    seen, forward = [], Encoder.forward
-
-    def counting(self, ids_T, lengths_B):
-        if die_after is not None and len(seen) == die_after:
-            raise KeyboardInterrupt
-        seen.append(len(lengths_B))
-        return forward(self, ids_T, lengths_B)
-
-    monkeypatch.setattr(Encoder, "forward", counting)
-    return seen
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])

@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from encoder_world import PASSAGES, make_collection, make_pretrained, make_tokens, source_folder
+from encoder_world import PASSAGES, counted, make_collection, make_pretrained, make_tokens, source_folder
 from stages import roles_of
 from teleport.encoder import encode
-from teleport.encoder.model import Encoder
 from teleport.running import shards
 from teleport.running.blocks import RowBlocks
 from teleport.running.job import Job
@@ -62,20 +61,6 @@ def names(count):
 
 def files(manifest):
     return {name: entry["sha256"] for name, entry in manifest["files"].items()}
-
-
-def counted(monkeypatch, die_after=None):
-    """Texts that encoders see from now on; KeyboardInterrupt after so many batches, as a kill would."""
-    seen, encode_batch = [], Encoder.forward
-
-    def counting(self, ids_T, lengths_B):
-        if die_after is not None and len(seen) == die_after:
-            raise KeyboardInterrupt
-        seen.append(len(lengths_B))
-        return encode_batch(self, ids_T, lengths_B)
-
-    monkeypatch.setattr(Encoder, "forward", counting)
-    return seen
 
 
 @pytest.mark.parametrize(

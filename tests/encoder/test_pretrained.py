@@ -14,6 +14,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModel, AutoTokenizer, BertConfig, BertForMaskedLM
 
 from encoder_world import bert_tokenizer, pretrained_settings, source_folder
+from stages import facts_of
 from teleport.encoder import load, pretrained
 from teleport.encoder.load import load_encoders
 from teleport.encoder.model import layers_of
@@ -31,7 +32,7 @@ def source(tmp_path):
 def run(stages, folder=None, checkpoint=None, **changes):
     """A finished job and its facts."""
     job = stages.run(pretrained.run, "pretrained", pretrained_settings(folder, checkpoint, **changes))
-    return job, json.loads((job.folder / "manifest.json").read_text())["facts"]
+    return job, facts_of(job)
 
 
 def refused(stages, folder=None, checkpoint=None, **changes):

@@ -13,6 +13,7 @@ from transformers import AutoModel, DPRContextEncoder
 from encoder_world import make_collection, make_tokens, pretrained_settings, source_folder
 from hub import Hub
 from released_world import ance, bert, distilbert, dpr, torch_file
+from stages import facts_of
 from teleport.encoder import pretrained
 from teleport.encoder.batches import Chunks
 from teleport.encoder.load import load_encoders
@@ -31,7 +32,7 @@ def written(folder, files):
 
 def run(stages, folder=None, **changes):
     job = stages.run(pretrained.run, "pretrained", pretrained_settings(folder, **changes))
-    return job, json.loads((job.folder / "manifest.json").read_text())["facts"]
+    return job, facts_of(job)
 
 
 def refused(stages, folder, **changes):

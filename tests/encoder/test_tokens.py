@@ -5,8 +5,6 @@ import gzip
 import importlib.util
 import json
 import shutil
-import subprocess
-import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,6 +25,7 @@ from encoder_world import (
     source_folder,
 )
 from reference_encoder import padded
+from stages import facts_of
 from teleport.arrays import Ragged, offsets_of
 from teleport.encoder import tokens
 from teleport.encoder.batches import Chunks
@@ -109,7 +108,7 @@ def test_ids_lengths_and_facts_of_a_small_collection(stages, tmp_path):
     assert len(passages) == 2 and len(queries) == 1
     assert passages.values.dtype == np.uint16 and passages.offsets.tolist() == [0, 5, 8]
     assert special_of(job) == {"before": [2], "after": [3], "sep": 3, "pad": 0, "unk": 1, "vocab_size": len(vocabulary)}
-    facts = {name: job_facts(part) for name, part in job.items()}
+    facts = {name: facts_of(part) for name, part in job.items()}
     assert facts["tokens.queries.test"]["unknown"] == 0 and facts["tokens.passages"].pop("unknown") == 1 / 8
     lengths = {"num": 2, "tokens": 8, "mean": 4.0, "p50": 4, "p90": 5, "p99": 5, "p100": 5}
     assert facts["tokens.passages"] == lengths | {"vocab_size": len(vocabulary)}
@@ -147,7 +146,7 @@ def test_a_script_that_the_vocabulary_lacks_is_said(stages, tmp_path, caplog):
     for texts, share in (([khmer, khmer], 1), ([word * 10, f"{word * 10} {khmer}"], 1 / 81), ([word], 0)):
         caplog.clear()
         collection = make_collection(stages, [("", text) for text in texts], {"test": ["the"]})
-        facts = job_facts(make_tokens(stages, collection, checkpoint)["tokens.passages"])
+        facts = facts_of(make_tokens(stages, collection, checkpoint)["tokens.passages"])
         assert facts["unknown"] == pytest.approx(share)
         said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
         assert len(said) == (share == 1)
@@ -170,10 +169,6 @@ def test_fields_of_a_title_are_joined_and_the_whole_is_cut(stages, tmp_path):
     assert ids[None] == ["the [SEP] word [SEP] was a b c", "the [SEP] [SEP] was", "the was"]
     assert ids[22] == ["the [SEP] word [SEP] w", "the [SEP] [SEP] was", "the was"], "of `the [SEP] word [SEP] w|as a`"
     assert ids[9][0] == "the [SEP]" and ids[9][2] == "the was"
-
-
-def job_facts(job):
-    return json.loads((job.folder / "manifest.json").read_text())["facts"]
 
 
 @pytest.mark.parametrize(
@@ -265,15 +260,6 @@ def test_padded_adds_special_tokens_truncates_and_pads():
     assert mask.tolist() == [[1, 1, 1, 1, 0], [1, 1, 1, 1, 1], [1, 1, 0, 0, 0]]
     assert ids.dtype is torch.int64 and mask.dtype is torch.int64
     assert Chunks(texts, 5, {"before": [1], "after": [2]}).lengths.tolist() == [5, 3, 2, 4]
-
-
-def test_tokenising_and_searching_do_not_load_torch():
-    modules = ["encoder.tokens", "search.index", "search.retrieve", "search.bm25", "search.lexical_index"]
-    code = "; ".join(f"import teleport.{module}" for module in modules)
-    code += "; import faiss, tokenizers, sys; print([m for m in ('torch', 'transformers') if m in sys.modules])"
-    library = Path(tokens.__file__).parents[2]
-    done = subprocess.run([sys.executable, "-c", code], cwd=library, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
 
 
 def test_packed_texts_are_those_of_padded_without_the_padding():

@@ -2,9 +2,6 @@
 
 import gzip
 import math
-import subprocess
-import sys
-from pathlib import Path
 
 import ir_measures
 import numpy as np
@@ -101,13 +98,6 @@ def test_tied_scores_leave_the_ranking_as_it_is(stages):
 def test_bad_input_is_refused(stages):
     with pytest.raises(ValueError, match="there is no measure 'Foo@3'"):
         evaluate_run(stages, make_inputs(stages, IDS, SCORES, range(4)), ["Foo@3"])
-
-
-def test_evaluate_does_not_load_torch():
-    scripts = Path(__file__).resolve().parents[2] / "workflow_scripts"
-    code = "import sys, teleport.evaluation.evaluate; print([n for n in ('torch', 'scipy.stats') if n in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], cwd=scripts, capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"
 
 
 def built(stages, folder, files, **source):

@@ -192,13 +192,6 @@ def means(stages, collection, run, measures):
     return Artefact(job.folder).facts["means"]
 
 
-def read_judgments(path):
-    judgments = {}
-    for query, _, passage, grade in map(str.split, path.read_text().splitlines()):
-        judgments.setdefault(query, {})[passage] = int(grade)
-    return judgments
-
-
 def official(stages, judgments, run_text):
     """A collection of exactly the passages that judgments and run name."""
     passages = {line.split()[2] for line in run_text.splitlines()} | {p for ps in judgments.values() for p in ps}
@@ -208,7 +201,7 @@ def official(stages, judgments, run_text):
 @pytest.mark.ci(1)
 @pytest.mark.parametrize(("system", "ndcg"), [("BM25", 0.5058), ("D_BERT_KD_TASB", 0.7210)])
 def test_official_runs_have_their_published_scores(stages, shared, system, ndcg):
-    judgments = read_judgments(shared / "judgments/trec-dl/qrels.dl19-passage.txt")
+    judgments = collection_world.read_judgments(shared / "judgments/trec-dl/qrels.dl19-passage.txt")
     path = shared / f"judgments/runs/{system}.dl19.top100.txt"
     collection = official(stages, judgments, path.read_text())
     job = read_run(stages, collection, path)
@@ -238,7 +231,7 @@ MEASURES = ["RR@10", "RR(rel=2)@10", "nDCG@10", "R@100", "R(rel=2)@100", "AP", "
 
 def test_ties_in_any_order_of_the_file_score_the_same(stages, shared, tmp_path):
     """An official run with scores rounded to whole numbers: a query has about a dozen different ones left."""
-    judgments = read_judgments(shared / "judgments/trec-dl/qrels.dl19-passage.txt")
+    judgments = collection_world.read_judgments(shared / "judgments/trec-dl/qrels.dl19-passage.txt")
     lines = (shared / "judgments/runs/BM25.dl19.top100.txt").read_text().splitlines()
     collection = official(stages, judgments, "\n".join(lines))
     tied = [" ".join([*(parts := line.split())[:3], "0", f"{float(parts[4]):.0f}", "t"]) for line in lines]
@@ -255,7 +248,7 @@ def test_ties_in_any_order_of_the_file_score_the_same(stages, shared, tmp_path):
 def test_trec_eval_s_own_files_through_the_stages(stages, shared):
     """results.test has ties; the figures are those that trec_eval prints for it."""
     folder = shared / "judgments/trec_eval"
-    judgments = read_judgments(folder / "qrels.test")
+    judgments = collection_world.read_judgments(folder / "qrels.test")
     path = folder / "results.test"
     answered = {line.split()[0] for line in path.read_text().splitlines()}
     judgments = {query: grades for query, grades in judgments.items() if query in answered}

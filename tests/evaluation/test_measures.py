@@ -7,6 +7,7 @@ import ir_measures
 import numpy as np
 import pytest
 
+from collection_world import read_judgments
 from teleport.evaluation import measures
 from teleport.evaluation.measures import Judgments, score_run
 from teleport.settings.measures import parse_measures
@@ -88,26 +89,6 @@ def test_unknown_measures_are_refused_by_name(name):
 
 def test_names_are_kept_as_they_were_given():
     assert list(score_queries({"q": ["a"]}, {"q": {"a": 1}}, ["MRR@10", "nDCG@10"])) == ["MRR@10", "nDCG@10"]
-
-
-def read_judgments(path):
-    judgments = {}
-    for query, _, passage, grade in map(str.split, path.read_text().splitlines()):
-        judgments.setdefault(query, {})[passage] = int(grade)
-    return judgments
-
-
-@pytest.mark.parametrize(("system", "expected"), [("BM25", 0.5058), ("D_BERT_KD_TASB", 0.7210)])
-def test_published_scores_of_official_runs(shared, system, expected):
-    judgments = read_judgments(shared / "judgments/trec-dl/qrels.dl19-passage.txt")
-    run = {}
-    for line in (shared / f"judgments/runs/{system}.dl19.top100.txt").read_text().splitlines():
-        query, _, passage, rank, *_ = line.split()
-        run.setdefault(query, []).append((int(rank), passage))
-    run = {query: [passage for _, passage in sorted(ranked)] for query, ranked in run.items()}
-    values = score_queries(run, judgments, ["nDCG@10"])["nDCG@10"].values()
-    assert len(values) == 43
-    assert round(sum(values) / 43, 4) == expected
 
 
 def test_trec_eval_s_own_test_files(shared):

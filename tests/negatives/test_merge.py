@@ -367,10 +367,3 @@ def test_no_stage_imports_the_table_of_sources():
     code = f"import sys, {names}; print('teleport.settings.registry' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=scripts, capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
-
-
-def test_merge_loads_neither_torch_nor_pandas():
-    scripts = Path(__file__).resolve().parents[2] / "workflow_scripts"
-    code = "import sys, teleport.negatives.merge; print([n for n in ('torch', 'pandas', 'scipy') if n in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], cwd=scripts, capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"

@@ -6,6 +6,7 @@ import json
 import numpy as np
 import pytest
 
+from stages import facts_of
 from teleport.negatives import scores_file
 from teleport.negatives.scores import PairTable
 from teleport.refusal import Refusal
@@ -48,15 +49,13 @@ def test_both_forms_give_one_table(read, name, form):
     assert table.offsets.tolist() == [0, 2, 2, 4] and table.passages.tolist() == [2, 9, 1, 7]
     rows, passages = [2, 0, 0, 2], [7, 9, 2, 1]
     assert table.score(np.array(rows), np.array(passages)).tolist() == [np.float32(score) for *_, score in PAIRS]
-    assert json.loads((job.folder / "manifest.json").read_text())["facts"] == {
-        "pairs": 4, "queries": 2, "other_queries": 0,
-    }  # fmt: skip
+    assert facts_of(job) == {"pairs": 4, "queries": 2, "other_queries": 0}
 
 
 def test_lines_of_other_queries_are_left_out_and_counted(read):
     """As of those that collection.train_queries does not draw."""
     job = read("s.tsv", tsv([("q9", "doc_id1", 1), *PAIRS]))
-    assert json.loads((job.folder / "manifest.json").read_text())["facts"]["other_queries"] == 1
+    assert facts_of(job)["other_queries"] == 1
     whole = PairTable.open(read.merge(read("all.tsv", tsv(PAIRS))), "scores.judge", 3)
     table = PairTable.open(read.merge(job), "scores.judge", 3)
     assert table.passages.tolist() == whole.passages.tolist() and table.scores.tolist() == whole.scores.tolist()

@@ -9,19 +9,13 @@ from paths import REPOSITORY
 from teleport.plan.plan import Plan
 from teleport.settings.read import load, merged
 
+pytestmark = pytest.mark.usefixtures("nothing_here")
+
 FILE = REPOSITORY / "config/marco-doc.yaml"
 
 
 def plan(**changes):
     return Plan(*load(merged(yaml.safe_load(FILE.read_text()), changes), [FILE]))
-
-
-@pytest.fixture(autouse=True)
-def nothing_here(tmp_path, monkeypatch):
-    """An empty folder: what is planned in it cannot depend on downloaded files."""
-    monkeypatch.chdir(tmp_path)
-    yield
-    assert list(tmp_path.iterdir()) == []
 
 
 # Reference page §1.5: rate, warm-up steps, batch, steps of the published checkpoint (MaxP: to the next 10,000).

@@ -14,6 +14,8 @@ from teleport.report.published import planned_table, read_published, stages_behi
 from teleport.report.rows import measured_tables, needs_training
 from teleport.settings.read import load, load_files, merged
 
+pytestmark = pytest.mark.usefixtures("nothing_here")
+
 CONFIG = REPOSITORY / "config"
 # ANCE-Tele Table 5 and Appendix C.2, N as in the released scripts: lengths, batch, rate, warm-up, epochs, N, stops.
 TABLE_5 = {
@@ -25,14 +27,6 @@ TABLE_5 = {
 
 def read(*names):
     return load_files([CONFIG / f"{name}.yaml" for name in names])
-
-
-@pytest.fixture(autouse=True)
-def nothing_here(tmp_path, monkeypatch):
-    """An empty folder: what is planned in it cannot depend on downloaded files."""
-    monkeypatch.chdir(tmp_path)
-    yield
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("name", TABLE_5)

@@ -9,6 +9,8 @@ import pytest
 from teleport.plan.experiment import Row
 from teleport.report.links import link_experiment
 
+pytestmark = pytest.mark.usefixtures("empty_folder")
+
 SCRIPT = Path(__file__).resolve().parents[2] / "workflow_scripts" / "manage.py"
 FOLDER = Path("results/experiments/tele")
 
@@ -26,11 +28,6 @@ ROWS = [
     row("episode-1/retrieve-queries", "retrieve/r1", 1),
     row("episode-1/train", "train/t1", 1),
 ]
-
-
-@pytest.fixture(autouse=True)
-def in_an_empty_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
 
 
 def links():

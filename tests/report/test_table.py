@@ -1,9 +1,6 @@
 """Tables, literally: their figures, marks, footers, and the sources of each figure."""
 
 import json
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -23,7 +20,6 @@ from teleport.running.artefact import MANIFEST
 from teleport.running.files import write_json
 from teleport.seed import derive_seed
 
-SCRIPT = Path(__file__).resolve().parents[2] / "workflow_scripts" / "manage.py"
 QUERIES = [f"q{n}" for n in range(10)]
 
 
@@ -507,12 +503,6 @@ def test_verdicts_of_more_systems_than_a_table_has_are_counted(world):
         and "(25 are the usual minimum). The report page has the verdicts of 2 more systems.\n" in above
     )
     assert f"(p {p_text(7 * 2 / 2**10)})" in above
-
-
-def test_tables_do_not_load_torch():
-    code = "import sys, teleport.report.table; print('torch' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], cwd=SCRIPT.parent, capture_output=True, text=True, check=True)
-    assert done.stdout == "False\n"
 
 
 def test_the_t_test_replaces_the_permutation_test(world):

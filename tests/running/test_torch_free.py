@@ -16,7 +16,7 @@ from teleport.settings.registry import SOURCES
 ENCODERS = {"pretrained", "encode", "train", "ranker", "cross_train", "cross_score"}
 ON_A_GPU = {"index", "retrieve"}  # may load torch there, inside a function
 OTHERS = ["teleport.plan.plan", "teleport.settings.read", "teleport.report.table", "teleport.report.published_table"]
-OTHERS += ["teleport.report.links", "commands.disk", "commands.forecast.forecast"]
+OTHERS += ["teleport.report.links", "commands.disk", "commands.forecast.forecast", "manage", "faiss", "tokenizers"]
 OTHERS += ["teleport.negatives.export", *(source.module for source in SOURCES.values())]
 HEAVY = {"torch", "transformers", "sentence_transformers"}
 
@@ -57,6 +57,15 @@ def test_importing_them_with_all_their_libraries_loads_no_torch():
     done = subprocess.run([sys.executable, "-c", code], cwd=LIBRARY.parent, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert {"numpy", "pyarrow", "bm25s.tokenization", "ir_measures"} <= set(libraries)
+
+
+@pytest.mark.parametrize(
+    ("module", "others"), [("evaluation.evaluate", {"scipy.stats"}), ("negatives.merge", {"pandas", "scipy"})]
+)
+def test_these_stages_load_no_statistics_and_no_tables_either(module, others):
+    code = f"import sys, teleport.{module}; print({HEAVY | others} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=LIBRARY.parent, capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
 
 
 @pytest.mark.parametrize("arguments", [[], ["run_stage.py"], ["manage.py", "link", "--output", "folder"]])

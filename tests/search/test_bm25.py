@@ -1,6 +1,5 @@
 """Stage `bm25` against Lucene's formula written out."""
 
-import json
 import logging
 import math
 import os
@@ -24,6 +23,7 @@ from tokenizers.pre_tokenizers import BertPreTokenizer
 from tokenizers.processors import TemplateProcessing
 
 from collection_world import WORDS, make_collection
+from stages import facts_of
 from teleport.arrays import Ragged
 from teleport.collection.forms import apidocs
 from teleport.collection.forms.apidocs import package_version
@@ -102,7 +102,7 @@ def test_ties_go_to_the_smaller_number_and_queries_without_terms_find_nothing(st
 
 def test_facts(stages):
     job = run(stages, queries={"test": ["mat", "zebra"]})
-    facts = json.loads((job.folder / "manifest.json").read_text())["facts"]
+    facts = facts_of(job)
     assert (facts["num_queries"], facts["depth"], facts["mean_retrieved"]) == (2, 4, 1.0)
 
 
@@ -203,12 +203,12 @@ def test_queries_without_a_term_are_a_fact_and_a_warning_where_they_are_many(sta
     """Chinese: what stands between its marks is one word that no other text has."""
     passages = [("", "我们在北京的图书馆读书。"), ("", "猫在桌子上睡觉。")]
     job = run(stages, {"test": ["北京的图书馆", "猫睡觉"]}, passages=passages)
-    assert json.loads((job.folder / "manifest.json").read_text())["facts"]["without_terms"] == 1
+    assert facts_of(job)["without_terms"] == 1
     assert "100 % of the test queries have no term that is in the index" in caplog.text
     assert "Set bm25.terms to characters" in caplog.text
     caplog.clear()
     few = run(stages, {"test": ["cat"] * 30 + ["zebra"]})
-    assert json.loads((few.folder / "manifest.json").read_text())["facts"]["without_terms"] == 1 / 31
+    assert facts_of(few)["without_terms"] == 1 / 31
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
@@ -223,7 +223,7 @@ def test_characters_find_what_is_asked_in_chinese(stages, caplog):
     job = run(stages, CHINESE_QUERIES, passages=CHINESE, terms="characters")
     ids, scores, _ = loaded(job)
     assert ids[:, 0].tolist() == ANSWERS and scores[0, 0] > scores[0, 1] > 0
-    assert json.loads((job.folder / "manifest.json").read_text())["facts"]["without_terms"] == 1 / 6
+    assert facts_of(job)["without_terms"] == 1 / 6
     assert "Are queries and passages in one language?" in caplog.text
     assert (loaded(run(stages, CHINESE_QUERIES, passages=CHINESE))[0][:4] == -1).all(), "words find it, too"
 
@@ -284,7 +284,7 @@ def test_subwords_find_what_is_asked_where_the_tokenizer_has_the_script(stages, 
         assert {n: pytest.approx(expected[n], rel=1e-6) for n in np.flatnonzero(expected)} == {
             n: s for n, s in found.items() if n >= 0
         }
-    facts = json.loads((index.folder / "manifest.json").read_text())["facts"]
+    facts = facts_of(index)
     assert facts["vocabulary"] == len({term for line in plain["tokens.passages"] for term in line})
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from stages import facts_of
 from teleport.arrays import save_array
 from teleport.plan.plan import Plan
 from teleport.search import index, retrieve
@@ -59,7 +60,7 @@ def test_what_is_found_has_exact_scores_and_the_manifest_says_how_much(stages, e
     assert ids.shape == (60, DEPTH) and ids.min() >= 0 and all(len(set(line)) == DEPTH for line in ids.tolist())
     np.testing.assert_array_equal(scores, np.take_along_axis(exact, ids, axis=1).astype(np.float32))
     assert (np.diff(scores, axis=1) <= 0).all()
-    facts = json.loads((indexed.folder / "manifest.json").read_text())["facts"]
+    facts = facts_of(indexed)
     share = np.mean([len(set(a) & set(b)) / DEPTH for a, b in zip(ids.tolist(), expected.tolist(), strict=True)])
     assert facts["recall"] == pytest.approx(share, abs=1e-4) and 0.3 < share <= 1
     assert (facts["recall_depth"], facts["recall_queries"]) == (DEPTH, 60)
@@ -69,7 +70,7 @@ def test_what_is_found_has_exact_scores_and_the_manifest_says_how_much(stages, e
 def test_probing_every_list_is_exact(stages, encoded):
     indexed, retrieved = run(stages, encoded, "IVF12,Flat nprobe=12")
     np.testing.assert_array_equal(np.load(retrieved.folder / "ids.npy"), exact_neighbours(encoded)[0])
-    assert json.loads((indexed.folder / "manifest.json").read_text())["facts"]["recall"] == 1.0
+    assert facts_of(indexed)["recall"] == 1.0
 
 
 @pytest.mark.ci(1)
@@ -171,7 +172,7 @@ def test_the_manifest_names_the_device_of_an_index_on_a_gpu(stages, encoded, mon
     for opener in (real, load):
         monkeypatch.setattr(index, "load", opener)
         retrieved = run(stages, encoded, KINDS["ivf"])[1]
-        devices.append(json.loads((retrieved.folder / "manifest.json").read_text())["facts"]["device"])
+        devices.append(facts_of(retrieved)["device"])
     assert devices == ["cpu", "cuda"]
 
 

@@ -1,11 +1,10 @@
 """Search by PQ codes alone: scores, order and ties are those of the reconstructed vectors."""
 
-import json
-
 import numpy as np
 import pytest
 import torch
 
+from stages import facts_of
 from teleport.arrays import save_array
 from teleport.search import index, retrieve
 from teleport.search.exact import Exact
@@ -83,10 +82,6 @@ def encoded(stages):
     for name, rows in (("passages", ROWS), ("queries.test", 60)):
         save_array(job.output(f"{name}.npy"), normal(rows, rows))
     return stages.finish(job)
-
-
-def facts_of(job):
-    return json.loads((job.folder / "manifest.json").read_text())["facts"]
 
 
 @pytest.mark.ci(0)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from collection_world import make_collection
+from stages import facts_of
 from teleport.arrays import save_array
 from teleport.running.job import Job
 from teleport.running.run import run as finish
@@ -53,10 +54,6 @@ def by_sorting(passages, anchors, depth):
     scores = anchors.astype(int) @ passages.astype(int).T
     order = [sorted(range(len(passages)), key=lambda p, line=line: (-line[p], p))[:depth] for line in scores]
     return np.array(order), np.take_along_axis(scores, np.array(order), axis=1)
-
-
-def facts_of(job):
-    return json.loads((job.folder / "manifest.json").read_text())["facts"]
 
 
 def test_index_describes_the_vectors(world):

@@ -1,11 +1,10 @@
 """Stages `encode` and `retrieve` on a CUDA device against the CPU's; here the same bodies run on the CPU alone."""
 
-import json
-
 import numpy as np
 import pytest
 import torch
 
+from stages import facts_of
 from teleport.arrays import save_array
 from teleport.encoder import encode
 from teleport.search import exact, index, retrieve
@@ -30,7 +29,7 @@ def encoded(stages, world, device, monkeypatch, of, **settings):
     lengths = {"of": of, "max_query_tokens": 8, "max_passage_tokens": 24, "precision": "fp32"}
     inputs = {role: world.inputs[role] for role in ("tokens", "checkpoint")}
     job = stages.run(encode.run, "encode", lengths | settings, inputs)
-    return job, json.loads((job.folder / "manifest.json").read_text())["facts"]
+    return job, facts_of(job)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +64,7 @@ def test_a_killed_encode_goes_on_at_its_block(stages, monkeypatch, device):
         with pytest.raises(KeyboardInterrupt):
             encode.run(job)
     resumed = stages.finish(job, encode.run(job))
-    assert json.loads((resumed.folder / "manifest.json").read_text())["facts"]["texts"] == facts["texts"]
+    assert facts_of(resumed)["texts"] == facts["texts"]
     vectors = (np.load(each.folder / "passages.npy") for each in (resumed, whole))
     np.testing.assert_allclose(*vectors, rtol=1e-5, atol=1e-6)
 

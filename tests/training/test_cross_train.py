@@ -1,7 +1,6 @@
 """A cross-encoder that is trained: on miniatures of each architecture, what it learns, its bits after a kill, and that
 sentence-transformers says the same of a pair."""
 
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -12,6 +11,7 @@ from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassificati
 
 import collection_world
 from encoder_world import FAMILIES, PLAIN_FAMILIES, source_folder
+from stages import facts_of
 from teleport.arrays import Ragged, offsets_of, save_array
 from teleport.encoder import ranker, tokens
 from teleport.encoder.load import load_backbone
@@ -111,10 +111,6 @@ def world(stages, tmp_path):
 def bits_of(job):
     folder = job.folder / "checkpoint"
     return (folder / "model.safetensors").read_bytes(), (job.folder / "losses.tsv").read_bytes()
-
-
-def facts_of(job):
-    return json.loads((job.folder / "manifest.json").read_text())["facts"]
 
 
 @pytest.mark.ci(2)

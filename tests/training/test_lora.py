@@ -21,7 +21,7 @@ from teleport.refusal import Refusal
 from teleport.running.files import sha256_file
 from teleport.settings.encoder import Lora
 from teleport.training import resume
-from training_world import World, die_at, facts_of, losses_of, on_cpu, tiny_bert, tiny_qwen3  # noqa: F401
+from training_world import World, die_at, facts_of, losses_of, on_cpu, tiny_bert, tiny_qwen3, weights  # noqa: F401
 
 LORA = {"rank": 4, "alpha": 8, "targets": None}
 CONTINUED = {"continues": True, "steps": 12, "learning_rate": 1e-2}
@@ -30,10 +30,6 @@ CONTINUED = {"continues": True, "steps": 12, "learning_rate": 1e-2}
 @pytest.fixture
 def world(stages):
     return World(stages, model=tiny_qwen3, pooling="last", dropout=0.1)
-
-
-def weights(job, side=""):
-    return load_file(job.folder / "checkpoint" / side / "model.safetensors")
 
 
 def all_bits(job):

@@ -2,7 +2,6 @@
 cross-encoder is trained on what it has mined, and leaves out negatives of the next dual encoder."""
 
 import contextlib
-import json
 
 import numpy as np
 import pytest
@@ -13,6 +12,7 @@ from toy import CONFIG, make_checkpoint, make_data, short_rocketqa
 from collection_world import WORDS
 from teleport.negatives import cross_score
 from teleport.plan.plan import Plan
+from teleport.running.artefact import Artefact
 from teleport.running.job import Job
 from teleport.running.run import run
 from teleport.settings.read import load_files
@@ -49,7 +49,7 @@ def test_false_negatives_by_a_cross_encoder_that_was_trained_on_the_raw_pool(tmp
         trained = scored.inputs["ranker"]
         assert trained.inputs["negatives"].name == raw.pools[-1].name
         folders = [make(stage) for stage in (scored, pool)]
-        facts = json.loads((make(trained) / "manifest.json").read_text())["facts"]
+        facts = Artefact(make(trained)).facts
     assert facts["steps"] == 4 and facts["dev"]["queries"] == 20 and facts["dev"]["passages"] >= 200
     table, drawn = (
         [np.load(folder / f"{name}.npy") for name in ("offsets", "passages", "scores")] for folder in folders

@@ -6,7 +6,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
 
 from teleport.encoder.load import load_encoders
 from teleport.training import train
@@ -14,16 +13,12 @@ from teleport.training.data import read_training_set
 from teleport.training.dual_encoder import Trainer
 from teleport.training.optimizers import make_optimizer
 from teleport.training.step_metrics import StepMetrics
-from training_world import NUM_QUERIES, World, facts_of, losses_of, on_cpu, texts  # noqa: F401
+from training_world import NUM_QUERIES, World, facts_of, losses_of, on_cpu, texts, weights  # noqa: F401
 
 
 @pytest.fixture
 def world(stages):
     return World(stages)
-
-
-def weights(job, side="."):
-    return load_file(job.folder / "checkpoint" / side / "model.safetensors")
 
 
 def test_training_lowers_the_loss_and_reports(world):

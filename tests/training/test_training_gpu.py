@@ -7,8 +7,7 @@ import torch
 from teleport.encoder.precision import pick_device
 from teleport.training import train
 from teleport.training.data import read_training_set
-from teleport.training.dual_encoder import Trainer
-from training_world import World, backward, facts_of, losses_of
+from training_world import World, backward, die_at, facts_of, losses_of
 
 pytestmark = [
     pytest.mark.gpu,
@@ -60,16 +59,7 @@ def test_resumes_on_the_device(stages, monkeypatch):
     world = World(stages, dropout=0.0)
     whole = world.finished(world.job())
     job = world.job(save_every=0)
-    whole_step = Trainer.step
-
-    def step(self, step):
-        if step == 6:
-            raise KeyboardInterrupt
-        return whole_step(self, step)
-
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(Trainer, "step", step)
-        train.run(job)
+    die_at(job, 6, monkeypatch)
     resumed = world.finished(job)
     assert facts_of(resumed)["resumed_from"] == 6
     losses = [[float(loss) for loss in losses_of(done)[1]] for done in (resumed, whole)]

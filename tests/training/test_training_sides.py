@@ -4,20 +4,15 @@ import numpy as np
 import pytest
 import torch
 from safetensors import safe_open
-from safetensors.torch import load_file
 
 from teleport.encoder.load import load_encoders
 from teleport.encoder.side import Frozen, Side
 from teleport.training import resume, train
 from teleport.training.data import read_training_set
-from training_world import World, backward, die_at, facts_of, losses_of, on_cpu, texts  # noqa: F401
+from training_world import World, backward, die_at, facts_of, losses_of, on_cpu, texts, weights  # noqa: F401
 
 OTHER = {"query": "passage", "passage": "query"}
 FILES = {"query": "queries.train.npy", "passage": "passages.npy"}
-
-
-def weights(job, side="."):
-    return load_file(job.folder / "checkpoint" / side / "model.safetensors")
 
 
 def equal(ours, theirs):
