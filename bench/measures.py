@@ -49,10 +49,7 @@ def main(arguments=None):
     ids, scores, judgments = make_run(arguments.queries, arguments.depth)
     relevant = {str(q): {str(passage): 1} for q, passage in enumerate(judgments.passages.tolist())}
     peer = "ir-measures from dictionaries"
-    variants = {
-        peer: lambda: from_dictionaries(ids, scores, relevant),
-        "stage": lambda: as_the_stage(ids, judgments),
-    }
+    variants = {peer: lambda: from_dictionaries(ids, scores, relevant), "stage": lambda: as_the_stage(ids, judgments)}
     difference = max(abs(a - b) for a, b in zip(*(run() for run in variants.values()), strict=True))
     seconds = interleaved(variants, arguments.rounds)
     report("measures", seconds, (peer,), arguments.queries, "queries", arguments, largest_difference=difference)

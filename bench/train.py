@@ -56,10 +56,7 @@ def make_trainer(world, data, device, precision, compiled=False, processes=ALONE
     encoder, dtype = copy.deepcopy(world.encoder), resolve_precision(precision, device)
     sides = [
         Side(encoder, tokens, limit, world.special, dtype, compiled)
-        for tokens, limit in (
-            (world.query_map, texts.MAX_QUERY_TOKENS),
-            (world.passage_map, texts.MAX_PASSAGE_TOKENS),
-        )
+        for tokens, limit in ((world.query_map, texts.MAX_QUERY_TOKENS), (world.passage_map, texts.MAX_PASSAGE_TOKENS))
     ]
     if compiled:
         compile_layers(encoder)

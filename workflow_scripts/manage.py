@@ -248,9 +248,7 @@ def verify(arguments):
 @command(
     argument("name", metavar="NAME", help="of config/NAME.yaml, which `teleport new` has written"),
     argument("--output", type=file, help="the file to write; default: NAME-negatives.jsonl"),
-    argument(
-        "--method", default="config/variants/mined.yaml", help="a file, or a name in config/methods"
-    ),
+    argument("--method", default="config/variants/mined.yaml", help="a file, or a name in config/methods"),
     argument("--form", choices=NEGATIVES_FORMS, default="tevatron", help="as `export` has them; default: tevatron"),
     argument("--order", choices=("drawn", "hardest"), default="drawn", help="of negatives; default: drawn"),
     argument("--most", type=at_least_one, help="at most so many negatives of a query"),

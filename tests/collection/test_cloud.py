@@ -90,11 +90,7 @@ def packages(tmp_path, monkeypatch):
 def test_the_first_sentence_is_the_query_and_the_rest_the_passage(packages):
     docs = {doc.name: doc for doc in cloud.harvest(VERSIONS, 20)}
     assert list(docs) == sorted(docs)
-    assert docs["aws.wool.PutWool"] == (
-        "aws.wool.PutWool",
-        "Puts wool away, e.g. A, B.",
-        f"{rest('the warehouse')}",
-    )
+    assert docs["aws.wool.PutWool"] == ("aws.wool.PutWool", "Puts wool away, e.g. A, B.", f"{rest('the warehouse')}")
     assert docs["aws.wool.Wool.Colour"].text == f"{rest('colour')} & more"
     assert docs["google.farm.sheep.list"] == (
         "google.farm.sheep.list",

@@ -130,10 +130,7 @@ def test_ctrl_c_that_a_library_turns_into_an_error_of_its_own_is_ctrl_c(monkeypa
     ("arguments", "sentence"),
     [
         (["compare", "results/a", "results/b"], "error: results/a is neither a finished stage"),
-        (
-            ["compare", "a", "b", "--most=-3"],
-            "'-3' is not a whole number",
-        ),
+        (["compare", "a", "b", "--most=-3"], "'-3' is not a whole number"),
         (
             ["compare", "repo2/a", "repo2/a"],
             "error: repo2/a is neither a finished stage nor a link to one. Give one such as ",

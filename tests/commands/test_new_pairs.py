@@ -444,10 +444,7 @@ BAD = {
     "a column too many": (raw("a.csv", b"query,passage\nq,p\nq,p,p"), ["a.csv, line 3: 3 fields"]),
     "an open quote": (raw("a.csv", b'query,passage\nq,p\nq,"p\nq,p'), ["a.csv, line 3: not CSV"]),
     "a tab inside": (raw("a.tsv", b"query\tpassage\nq\tp\nq\tp\tp"), ["a.tsv, line 3: 3 fields"]),
-    "a label between": (
-        raw("a.csv", b"query,passage,label\nq,p,1\nq,p,0.5"),
-        ["a.csv, line 3", "'label' is \"0.5\""],
-    ),
+    "a label between": (raw("a.csv", b"query,passage,label\nq,p,1\nq,p,0.5"), ["a.csv, line 3", "'label' is \"0.5\""]),
     "labels of other length": (
         raw("a.jsonl", b'{"query": "q", "docs": ["a", "b"], "labels": [1]}'),
         ["a.jsonl, line 1", "'labels' has 1 values and 'docs' 2"],

@@ -13,15 +13,7 @@ from snakemake_executor_plugin_slurm.utils import set_gres_string
 
 from commands.forecast.forecast import Forecast
 from commands.forecast.hardware import read_hardware
-from commands.forecast.requests import (
-    FOLLOWING,
-    LEAST_MB,
-    MARGIN,
-    MEMORY_MARGIN,
-    STARTING,
-    Requests,
-    group_of,
-)
+from commands.forecast.requests import FOLLOWING, LEAST_MB, MARGIN, MEMORY_MARGIN, STARTING, Requests, group_of
 from paths import REPOSITORY
 from teleport.plan.kinds import KINDS, needs
 from teleport.plan.plan import Plan

@@ -129,18 +129,12 @@ def test_folders_load_elsewhere_with_the_same_embeddings(
 def test_untied_sides_differ_after_training(stages, tmp_path):
     checkpoint = make_pretrained(stages, source_folder(tmp_path / "source"), tied=False).folder / "checkpoint"
     query_encoder, passage_encoder = load_encoders(checkpoint)
-    assert torch.equal(
-        embed(query_encoder, checkpoint / "query"),
-        embed(passage_encoder, checkpoint / "passage"),
-    )
+    assert torch.equal(embed(query_encoder, checkpoint / "query"), embed(passage_encoder, checkpoint / "passage"))
     with torch.no_grad():
         query_encoder.backbone.embeddings.word_embeddings.weight[7:] *= -1
     save_encoders(query_encoder, passage_encoder, tmp_path / "saved", checkpoint)
     query_encoder, passage_encoder = load_encoders(tmp_path / "saved")
-    assert not torch.equal(
-        embed(query_encoder, checkpoint / "query"),
-        embed(passage_encoder, checkpoint / "passage"),
-    )
+    assert not torch.equal(embed(query_encoder, checkpoint / "query"), embed(passage_encoder, checkpoint / "passage"))
 
 
 def test_sentence_transformers_truncates_as_asked(stages, tmp_path):

@@ -250,11 +250,7 @@ def test_new_texts_are_in_the_case_that_the_checkpoint_says(tmp_path):
     ("file", "changes", "said"),
     [
         ("1_Pooling/config.json", {"pooling_mode": "max"}, "the pooling max"),
-        (
-            "1_Pooling/config.json",
-            {"pooling_mode": ["cls", "mean"]},
-            "cls and mean, which is not supported",
-        ),
+        ("1_Pooling/config.json", {"pooling_mode": ["cls", "mean"]}, "cls and mean, which is not supported"),
         ("1_Pooling/config.json", {"pooling_mode": 5}, "pooling_mode"),
         ("1_Pooling/config.json", {"include_prompt": False}, "leaves prompts out of the pooling"),
         ("config_sentence_transformers.json", {"truncate_dim": 16}, "truncate_dim 16, which is not supported"),

@@ -58,11 +58,7 @@ BESIDE = {
     "figures": ["out/episodes.pdf", "out/loss-tuned.png"],
 }
 LONG = ("export of a checkpoint", "report", "report in one file", "figures")  # seconds each
-ENDINGS = {
-    "share, an archive": ".tar",
-    "export of vectors, Parquet": ".parquet",
-    "export of vectors, faiss": ".faiss",
-}
+ENDINGS = {"share, an archive": ".tar", "export of vectors, Parquet": ".parquet", "export of vectors, faiss": ".faiss"}
 KINDS = ["new", "new below", "a file", "an empty folder", "a folder", "a link to a file", "a link to a folder"]
 KINDS += ["a dangling link", "a pipe", "a device", "a socket", "below a file", "below a dangling link"]
 PLACES = [

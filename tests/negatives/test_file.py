@@ -173,16 +173,8 @@ WRONG = [
     ("dpr", '[{"question": ["who?"], "hard_negative_ctxs": []}]', r"record 1: DPR's records have question \(text\)"),
     ("dpr", '[{"question": {"a": 1}, "hard_negative_ctxs": []}]', r"record 1: DPR's records have question \(text\)"),
     ("dpr", '[{"question": "?", "hard_negative_ctxs": []}]', r"none of its 1 queries .* Give the training file of the"),
-    (
-        "dpr",
-        '[{"question": "who?", "hard_negative_ctxs": []}]',
-        "all 1 hard_negative_ctxs of its questions are empty",
-    ),
-    (
-        "tevatron",
-        '{"query_id": "a", "negative_passages": []}',
-        "all 1 lists of negatives of its queries are empty",
-    ),
+    ("dpr", '[{"question": "who?", "hard_negative_ctxs": []}]', "all 1 hard_negative_ctxs of its questions are empty"),
+    ("tevatron", '{"query_id": "a", "negative_passages": []}', "all 1 lists of negatives of its queries are empty"),
     (
         "token-ids",
         '{"query": ["text"], "negatives": []}',

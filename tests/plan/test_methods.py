@@ -14,12 +14,8 @@ from teleport.settings.read import load_files
 # Read against the papers and their code: of each episode the negatives of each source, ranks, draws, filters, who
 # mines, the loss, own negatives of a row, masks and the start.
 CLAIMS = {
-    "adore-pq": [
-        "live 200 PQ48, lambda (metric_cut 200), query alone, from star",
-    ],
-    "adore": [
-        "live 200, lambda (metric_cut 200), query alone, from star",
-    ],
+    "adore-pq": ["live 200 PQ48, lambda (metric_cut 200), query alone, from star"],
+    "adore": ["live 200, lambda (metric_cut 200), query alone, from star"],
     "ance-restarts": [
         "bm25 100 of ranks 1-100, nll, 1 own",
         "2 × query 20, mined by checkpoint 1, nll, 20 own, triples, continues moments, from previous",
@@ -40,25 +36,12 @@ CLAIMS = {
         "2 × query 20, mined by checkpoint 1, nll, 20 own, triples, continues true, from previous",
         "query 20, mined by checkpoint 2, nll, 20 own, triples, continues true, from previous",
     ],
-    "arctic-embed": [
-        "query 10 top, max_score 0.7, mined by checkpoint 0, softmax, 10 own",
-    ],
-    "arhn": [
-        "query 15, relabelled by arhn (positive_score lowest), mined by checkpoint 0, softmax, 7 own",
-    ],
-    "bge": [
-        "query 15 of ranks 3-200, ranks after nothing, mined by checkpoint 0, softmax, 7 own",
-    ],
-    "bm25-and-random": [
-        "bm25 50 + random 50, nll, 1 own",
-    ],
-    "bm25-negatives": [
-        "bm25 100, nll, 1 own",
-    ],
-    "cocondenser": [
-        "bm25 30, softmax, 7 own",
-        "query 30 + bm25 30, mined by checkpoint 1, softmax, 7 own",
-    ],
+    "arctic-embed": ["query 10 top, max_score 0.7, mined by checkpoint 0, softmax, 10 own"],
+    "arhn": ["query 15, relabelled by arhn (positive_score lowest), mined by checkpoint 0, softmax, 7 own"],
+    "bge": ["query 15 of ranks 3-200, ranks after nothing, mined by checkpoint 0, softmax, 7 own"],
+    "bm25-and-random": ["bm25 50 + random 50, nll, 1 own"],
+    "bm25-negatives": ["bm25 100, nll, 1 own"],
+    "cocondenser": ["bm25 30, softmax, 7 own", "query 30 + bm25 30, mined by checkpoint 1, softmax, 7 own"],
     "conan": [
         "query 7 top, mined by checkpoint 0, softmax, 7 own, continues true, from previous",
         "query 7 top, mined by checkpoint 1, softmax, 7 own, continues true, from previous",
@@ -69,48 +52,22 @@ CLAIMS = {
         "bm25 30 of ranks 1-30, softmax, 1 own",
         "query 30 + bm25 30 of ranks 1-30, mined by checkpoint 1, softmax, 1 own",
     ],
-    "dpr": [
-        "bm25 30 of ranks 1-30, softmax, 1 own",
-    ],
-    "facebook-search": [
-        "query 1 of ranks 101-500 + random 100, mined by checkpoint 0, nll, 31 own",
-    ],
-    "in-batch": [
-        "softmax",
-    ],
+    "dpr": ["bm25 30 of ranks 1-30, softmax, 1 own"],
+    "facebook-search": ["query 1 of ranks 101-500 + random 100, mined by checkpoint 0, nll, 31 own"],
+    "in-batch": ["softmax"],
     "lm-cocktail": [
-        "query 15 of ranks 3-200, ranks after nothing, mined by checkpoint 0, softmax, 7 own, averaged 0.5",
+        "query 15 of ranks 3-200, ranks after nothing, mined by checkpoint 0, softmax, 7 own, averaged 0.5"
     ],
-    "matryoshka": [
-        "query 15, mined by checkpoint 0, softmax, 1 own, widths 64, 128, 256, 384",
-    ],
-    "nce": [
-        "hardest",
-    ],
-    "nemotron-abs": [
-        "query 5 top, absolute_margin 0.05, s+ lowest, mined by checkpoint 0, softmax, 4 own",
-    ],
-    "nemotron": [
-        "query 5 top, percentage 0.95, s+ lowest, mined by checkpoint 0, softmax, 4 own",
-    ],
-    "no-duplicates": [
-        "softmax, distinct_positives",
-    ],
-    "nv-top-k-abs": [
-        "query 4 top, max_score 0.7, mined by checkpoint 0, softmax, 4 own",
-    ],
-    "nv-top-k-margin": [
-        "query 4 top, absolute_margin 0.05, s+ first, mined by checkpoint 0, softmax, 4 own",
-    ],
-    "nv-top-k-percentage": [
-        "query 4 top, percentage 0.95, s+ first, mined by checkpoint 0, softmax, 4 own",
-    ],
-    "nv-top-k-shifted": [
-        "query 4 top, skip_ranks 10, mined by checkpoint 0, softmax, 4 own",
-    ],
-    "nv-top-k": [
-        "query 4 top, mined by checkpoint 0, softmax, 4 own",
-    ],
+    "matryoshka": ["query 15, mined by checkpoint 0, softmax, 1 own, widths 64, 128, 256, 384"],
+    "nce": ["hardest"],
+    "nemotron-abs": ["query 5 top, absolute_margin 0.05, s+ lowest, mined by checkpoint 0, softmax, 4 own"],
+    "nemotron": ["query 5 top, percentage 0.95, s+ lowest, mined by checkpoint 0, softmax, 4 own"],
+    "no-duplicates": ["softmax, distinct_positives"],
+    "nv-top-k-abs": ["query 4 top, max_score 0.7, mined by checkpoint 0, softmax, 4 own"],
+    "nv-top-k-margin": ["query 4 top, absolute_margin 0.05, s+ first, mined by checkpoint 0, softmax, 4 own"],
+    "nv-top-k-percentage": ["query 4 top, percentage 0.95, s+ first, mined by checkpoint 0, softmax, 4 own"],
+    "nv-top-k-shifted": ["query 4 top, skip_ranks 10, mined by checkpoint 0, softmax, 4 own"],
+    "nv-top-k": ["query 4 top, mined by checkpoint 0, softmax, 4 own"],
     "q-neg-lookahead": [
         "query 30 + lookahead 30, mined by checkpoint 0, softmax, 31 own",
         "query 30 + lookahead 30, mined by checkpoint 1, softmax, 31 own",
@@ -126,114 +83,68 @@ CLAIMS = {
         "query 60, mined by checkpoint 1, softmax, 31 own",
         "query 60, mined by checkpoint 2, softmax, 31 own",
     ],
-    "random-negatives": [
-        "random 100, nll, 1 own",
-    ],
-    "ranks-1-20": [
-        "query 20 of ranks 1-20, mined by checkpoint 0, nll, 20 own, triples",
-    ],
-    "ranks-181-200": [
-        "query 20 of ranks 181-200, mined by checkpoint 0, nll, 20 own, triples",
-    ],
-    "ranks-both": [
-        "query 20 of ranks 1-20, 181-200, mined by checkpoint 0, nll, 20 own, triples",
-    ],
+    "random-negatives": ["random 100, nll, 1 own"],
+    "ranks-1-20": ["query 20 of ranks 1-20, mined by checkpoint 0, nll, 20 own, triples"],
+    "ranks-181-200": ["query 20 of ranks 181-200, mined by checkpoint 0, nll, 20 own, triples"],
+    "ranks-both": ["query 20 of ranks 1-20, 181-200, mined by checkpoint 0, nll, 20 own, triples"],
     "rlhn": [
         "query 15, relabelled by rlhn (positive_score lowest, become positive, most 8), mined by checkpoint 0, "
-        "softmax, 7 own",
+        "softmax, 7 own"
     ],
     "rlhn-dropped": [
         "query 15, relabelled by rlhn (positive_score lowest, become dropped, most 8), mined by checkpoint 0, "
-        "softmax, 7 own",
+        "softmax, 7 own"
     ],
     "rocketqa": [
         "random 4, softmax, 1 own",
         "query 4 top, max_score 0.1, by a cross-encoder trained on 4 own, binary, mined by checkpoint 1, "
         "softmax, 1 own",
     ],
-    "sfr": [
-        "query 7 of ranks 30-100, mined by checkpoint 0, softmax, 7 own",
-    ],
-    "simans": [
-        "query 15 around (a 200.0), s+ lowest, mined by checkpoint 0, softmax, 15 own",
-    ],
+    "sfr": ["query 7 of ranks 30-100, mined by checkpoint 0, softmax, 7 own"],
+    "simans": ["query 15 around (a 200.0), s+ lowest, mined by checkpoint 0, softmax, 15 own"],
     "st-random": [
         "query 5 of ranks 11-50, relative_margin 0.05, max_score 0.8, s+ lowest, ranks after filters, "
-        "mined by checkpoint 0, softmax, 5 own",
+        "mined by checkpoint 0, softmax, 5 own"
     ],
-    "st-top": [
-        "query 5 top, relative_margin 0.05, s+ lowest, mined by checkpoint 0, softmax, 5 own",
-    ],
+    "st-top": ["query 5 top, relative_margin 0.05, s+ lowest, mined by checkpoint 0, softmax, 5 own"],
     "star-alpha": [
         "query 200 of ranks 1-200, mined by checkpoint 0, ranknet (star_alpha 0.1), 1 own, known_positives, "
-        "from bm25-negatives",
+        "from bm25-negatives"
     ],
-    "star": [
-        "query 200 of ranks 1-200, mined by checkpoint 0, ranknet, 1 own, known_positives, from bm25-negatives",
-    ],
-    "stratified": [
-        "query 20 stratified (strata 10), mined by checkpoint 0, softmax, 15 own",
-    ],
+    "star": ["query 200 of ranks 1-200, mined by checkpoint 0, ranknet, 1 own, known_positives, from bm25-negatives"],
+    "stratified": ["query 20 stratified (strata 10), mined by checkpoint 0, softmax, 15 own"],
     "tas-balanced": [
         "query 20 stratified (scores first, strata 10, by_range True), mined by checkpoint 0, kl (scores first, "
-        "teacher_scale 20.0, temperature 1.0, softmax 1.0), 1 own, batches of 20 clusters by first",
+        "teacher_scale 20.0, temperature 1.0, softmax 1.0), 1 own, batches of 20 clusters by first"
     ],
-    "xbm": [
-        "softmax, memory of 1024, known_positives",
-    ],
-    "trisampler": [
-        "query 15 triangle (among 100), s+ lowest, mined by checkpoint 0, softmax, 15 own",
-    ],
-    "adr-mse": [
-        "query 15, mined by checkpoint 0, adr-mse (scores first, alpha 1.0), 15 own",
-    ],
-    "bixse": [
-        "query 15, mined by checkpoint 0, bixse (bias -10.0, clip True), 1 own",
-    ],
-    "cde": [
-        "softmax, guide, batches of 20 clusters by first",
-    ],
+    "xbm": ["softmax, memory of 1024, known_positives"],
+    "trisampler": ["query 15 triangle (among 100), s+ lowest, mined by checkpoint 0, softmax, 15 own"],
+    "adr-mse": ["query 15, mined by checkpoint 0, adr-mse (scores first, alpha 1.0), 15 own"],
+    "bixse": ["query 15, mined by checkpoint 0, bixse (bias -10.0, clip True), 1 own"],
+    "cde": ["softmax, guide, batches of 20 clusters by first"],
     "cl-drd": [
         "query 29 stratified (scores first, strata 29), mined by checkpoint 0, cl-drd (scores first, ranked 5), 29 own",
         "query 29 stratified (scores first, strata 29), mined by checkpoint 0, cl-drd (scores first, ranked 10), "
         "29 own, from previous",
         "query 29 top (scores first), mined by checkpoint 0, cl-drd (scores first, ranked 30), 29 own, from previous",
     ],
-    "embed-distill": [
-        "query 15, mined by checkpoint 0, distill (scores first, softmax 1.0), 7 own",
-    ],
-    "embedding-gemma": [
-        "query 15, mined by checkpoint 0, hardness (alpha 5.0, of own), 7 own",
-    ],
+    "embed-distill": ["query 15, mined by checkpoint 0, distill (scores first, softmax 1.0), 7 own"],
+    "embedding-gemma": ["query 15, mined by checkpoint 0, hardness (alpha 5.0, of own), 7 own"],
     "flagembedding-kl": [
         "query 15 of ranks 3-200, ranks after nothing, mined by checkpoint 0, kl (scores first, teacher_scale 20.0, "
-        "temperature 1.0, softmax 1.0), 7 own",
+        "temperature 1.0, softmax 1.0), 7 own"
     ],
     "flagembedding-m3": [
         "query 15 of ranks 3-200, ranks after nothing, mined by checkpoint 0, m3-kd (scores first, teacher_scale "
-        "20.0), 7 own",
+        "20.0), 7 own"
     ],
-    "gist-embed": [
-        "query 15, mined by checkpoint 0, softmax, 7 own, guide",
-    ],
-    "gte": [
-        "query 15, mined by checkpoint 0, joint, 1 own",
-    ],
-    "jina-v2": [
-        "bidirectional",
-    ],
-    "kalm": [
-        "query 15, mined by checkpoint 0, focal (gamma 0.5), 7 own",
-    ],
-    "llave": [
-        "hardness (alpha 9.0, of batch)",
-    ],
-    "margin-mse": [
-        "query 15, mined by checkpoint 0, margin-mse (scores first, teacher_scale 20.0), 7 own",
-    ],
-    "qwen3-embedding": [
-        "query 15, mined by checkpoint 0, qwen3 (margin 0.1), 7 own, known_positives",
-    ],
+    "gist-embed": ["query 15, mined by checkpoint 0, softmax, 7 own, guide"],
+    "gte": ["query 15, mined by checkpoint 0, joint, 1 own"],
+    "jina-v2": ["bidirectional"],
+    "kalm": ["query 15, mined by checkpoint 0, focal (gamma 0.5), 7 own"],
+    "llave": ["hardness (alpha 9.0, of batch)"],
+    "margin-mse": ["query 15, mined by checkpoint 0, margin-mse (scores first, teacher_scale 20.0), 7 own"],
+    "qwen3-embedding": ["query 15, mined by checkpoint 0, qwen3 (margin 0.1), 7 own, known_positives"],
 }
 
 

@@ -458,9 +458,7 @@ def upstream(stage):
 
 def test_a_stop_after_the_end_of_the_schedule_is_said():
     late = plan(training={"stop_after_steps": 61}, episodes=[{}, {"training": {"stop_after_steps": 60}}])
-    assert late.warnings == [
-        "experiment tele, episode 1: training.stop_after_steps 61 exceeds the 60 steps.",
-    ]
+    assert late.warnings == ["experiment tele, episode 1: training.stop_after_steps 61 exceeds the 60 steps."]
 
 
 def miners(trajectory):

@@ -148,10 +148,7 @@ def test_a_loss_reads_the_scores_of_the_pool_s_pairs_and_a_guide_vectors():
     assert train.inputs["vectors.miner.queries"].name == mined["queries"].name
     assert train.inputs["vectors.miner.passages"].name == mined["passages"].name
     assert "scores.miner" not in train.inputs and "vectors.other.passages" not in train.inputs
-    assert train.loads == {
-        "loss": "teleport.training.losses.kl",
-        "masks.guide": "teleport.training.masks.guide",
-    }
+    assert train.loads == {"loss": "teleport.training.losses.kl", "masks.guide": "teleport.training.masks.guide"}
 
 
 def test_two_masks_of_one_kind_have_a_judge_each():

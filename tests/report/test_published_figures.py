@@ -12,10 +12,7 @@ from paths import REPOSITORY
 from teleport.report.published import read_published
 
 FOLDER = REPOSITORY / "config/published"
-MARCO = [
-    ("MS MARCO dev MRR@10", "marco", "dev", "RR@10"),
-    ("MS MARCO dev R@1k", "marco", "dev", "Success@1000"),
-]
+MARCO = [("MS MARCO dev MRR@10", "marco", "dev", "RR@10"), ("MS MARCO dev R@1k", "marco", "dev", "Success@1000")]
 MARCO_RELEASED = [
     ("MS MARCO dev MRR@10", "marco", "dev", "RR@10"),
     ("MS MARCO dev R@1000", "marco", "dev", "R@1000"),
@@ -120,10 +117,7 @@ OURS = {
     "ance-tele-table-9": {
         (None, f"{system}, Episode {episode}"): (experiment, episode, None, None)
         for episode in (1, 2, 3)
-        for system, experiment in (
-            ("ANCE-Tele", "ance-tele"),
-            ("ANCE-Tele (continue training)", "continue-training"),
-        )
+        for system, experiment in (("ANCE-Tele", "ance-tele"), ("ANCE-Tele (continue training)", "continue-training"))
     },
     "openqa": {
         ("sparse", "BM25"): BM25,
@@ -144,11 +138,7 @@ OURS = {
             ("ANCE, Natural Questions and TriviaQA", "ance-multi-released"),
         )
     },
-    "trec-dl": {
-        ("ANCE", "BM25"): BM25,
-        ("STAR and ADORE", "BM25"): BM25,
-        ("ANCE-Tele", "ANCE-Tele"): TELE,
-    }
+    "trec-dl": {("ANCE", "BM25"): BM25, ("STAR and ADORE", "BM25"): BM25, ("ANCE-Tele", "ANCE-Tele"): TELE}
     | {("ANCE", system): (name, "last", None, None) for system, name in (OF_ANCE | {"BM25 + Rand Neg": "dpr"}).items()}
     | {("STAR and ADORE", system): (name, "last", None, None) for system, name in OF_STAR_ADORE.items()},
 }

@@ -6,15 +6,7 @@ import pytest
 
 from teleport.evaluation.significance import Scores, compare
 from teleport.report.table import Table, measure_of, verdicts_with_costs
-from teleport.report.verdicts import (
-    PAIRS,
-    USUAL,
-    comparison_text,
-    labels_of,
-    p_text,
-    pairs_of_rows,
-    verdicts,
-)
+from teleport.report.verdicts import PAIRS, USUAL, comparison_text, labels_of, p_text, pairs_of_rows, verdicts
 from teleport.settings.measures import better
 
 ROWS = [

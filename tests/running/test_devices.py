@@ -231,10 +231,7 @@ def test_the_variable_is_read_as_cuda_reads_it(monkeypatch, listed, names):
 def test_a_device_that_is_listed_twice_is_one(tmp_path, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,3,5")
     assert visible_devices() == ["3", "5"]
-    with (
-        pytest.raises(ValueError, match="needs 3 CUDA devices .* 2 are available: 3, 5"),
-        lease_devices(3, tmp_path),
-    ):
+    with pytest.raises(ValueError, match="needs 3 CUDA devices .* 2 are available: 3, 5"), lease_devices(3, tmp_path):
         pass
 
 

@@ -16,11 +16,7 @@ from teleport.settings import read as config
 from teleport.settings.search import Index, IndexSettings
 
 ROWS, DIM, DEPTH = 600, 8, 10
-KINDS = {
-    "ivf": "IVF12,Flat nprobe=6",
-    "pq": "PQ4x5",
-    "hnsw": "HNSW8 efConstruction=40,efSearch=40",
-}
+KINDS = {"ivf": "IVF12,Flat nprobe=6", "pq": "PQ4x5", "hnsw": "HNSW8 efConstruction=40,efSearch=40"}
 
 
 def normal(rows, seed):

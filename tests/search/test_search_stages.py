@@ -20,11 +20,7 @@ NUM_PASSAGES, NUM_QUERIES, DIM = 90, 11, 6
 JUDGMENTS = [(2, 8, 2), (0, 5, 2), (0, 3, 1), (0, 9, 3), (2, 1, 2), (1, 4, 1), (0, 2, 2), (4, 4, 2), (3, 0, 0)]
 
 
-KINDS = {
-    "flat": {},
-    "ivf": {"index": "IVF2,Flat nprobe=2", "depth": 10},
-    "pq": {"index": "PQ4x4", "depth": 10},
-}
+KINDS = {"flat": {}, "ivf": {"index": "IVF2,Flat nprobe=2", "depth": 10}, "pq": {"index": "PQ4x4", "depth": 10}}
 
 
 @pytest.fixture

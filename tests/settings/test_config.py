@@ -123,11 +123,7 @@ def test_numbers_that_yaml_reads_as_text_become_numbers(tmp_path):
         ("tele: {}", "tele: {training: {base_learning_rate: 1e-5}}", "base_learning_rate 1e-05 is above learning_rate"),
         ("tele: {}", "tele: {training: {continues: maybe}}", "experiments.tele.training.continues"),
         ("tele: {}", "tele: {training: {loss: nll, negatives_per_query: 0}}", "loss nll compares a positive with"),
-        (
-            "tele: {}",
-            "tele: {training: {triples: true}}",
-            "training.triples goes with losses such as nll: softmax",
-        ),
+        ("tele: {}", "tele: {training: {triples: true}}", "training.triples goes with losses such as nll: softmax"),
         (
             "tele: {}",
             "tele: {training: {memory: 8, masks: [known_positives], loss: joint}}",
@@ -146,11 +142,7 @@ def test_numbers_that_yaml_reads_as_text_become_numbers(tmp_path):
             "tele: {training: {loss: {kind: softmax, star_alpha: 0.1}}}",
             "training.loss.star_alpha: unknown key. Known keys: kind, label_smoothing.",
         ),
-        (
-            "tele: {}",
-            "tele: {training: {masks: [own]}}",
-            "training.masks.0: there is no such mask; masks are",
-        ),
+        ("tele: {}", "tele: {training: {masks: [own]}}", "training.masks.0: there is no such mask; masks are"),
         ("tele: {}", "tele: {negatives: {draw: best}}", "negatives.draw: there is no such draw; draws are uniform"),
         ("tele: {}", "tele: {negatives: {filters: {margin: 1}}}", "filters.margin: unknown key. Known keys: above_pos"),
         (
@@ -731,25 +723,14 @@ def test_table_2_and_table_3_of_the_paper_have_their_rows():
         if "negatives" in e
     }
     assert rows["experiments"]["alpha-0.5-beta-0.5-n-31"] == {"label": "Main system"}
-    assert found == {
-        (0.5, 0.5, 47),
-        (0.5, 0.5, 23),
-        (0.3, 0.5, 31),
-        (0.7, 0.5, 31),
-        (0.5, 0.3, 31),
-        (0.5, 0.7, 31),
-    }
+    assert found == {(0.5, 0.5, 47), (0.5, 0.5, 23), (0.3, 0.5, 31), (0.7, 0.5, 31), (0.5, 0.3, 31), (0.5, 0.7, 31)}
     rows = yaml.safe_load((REPOSITORY / "config/ablations/negatives.yaml").read_text())["ablations"]["negatives"]
     labels = [e["label"] for e in rows["experiments"].values()]
     assert labels == ["Zero-shot", "Q-Neg", "Q-Neg w/ Mom-Neg", "Q-Neg w/ LA-Neg", "ANCE-Tele"]
 
 
 @pytest.mark.parametrize(
-    "changes",
-    [
-        {"negatives": {"draw": {"kind": ["uniform"]}}},
-        {"training": {"loss": {"kind": {"a": 1}}}},
-    ],
+    "changes", [{"negatives": {"draw": {"kind": ["uniform"]}}}, {"training": {"loss": {"kind": {"a": 1}}}}]
 )
 def test_a_kind_that_is_no_name_is_a_mistake_of_the_user(changes):
     with pytest.raises(Refusal):

@@ -21,10 +21,7 @@ from training_world import World, losses_of, on_cpu, tiny_bert, tiny_qwen3  # no
 
 GOLDEN = Path(__file__).parent / "golden"
 # The norms of a decoder's vectors are large, so its scale is small: steps would enlarge every rounding.
-CURVES = {
-    "loss_30_steps.txt": (tiny_bert, "mean", 1.0),
-    "decoder_30_steps.txt": (tiny_qwen3, "last", 0.1),
-}
+CURVES = {"loss_30_steps.txt": (tiny_bert, "mean", 1.0), "decoder_30_steps.txt": (tiny_qwen3, "last", 0.1)}
 RELATIVE_TOLERANCE = 1e-5
 
 

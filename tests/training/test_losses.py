@@ -239,7 +239,4 @@ def test_the_mask_of_known_positives_literal():
     batch = SimpleNamespace(passages_P=passages, queries_Q=[0, 1], positive_columns_Q=np.array([0, 3]))
     known = {0: np.array([10, 11]), 1: np.array([10])}
     mask = known_positives.mask(batch, SimpleNamespace(known_positives=known.get))
-    assert mask.tolist() == [
-        [False, False, True, True, False, False],
-        [True, False, False, False, False, False],
-    ]
+    assert mask.tolist() == [[False, False, True, True, False, False], [True, False, False, False, False, False]]

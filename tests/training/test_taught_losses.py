@@ -350,22 +350,10 @@ def theirs(name, batch):
     teacher = columns_of([torch.from_numpy(each) for each in batch.teacher])
     made = {
         "joint": lambda: (ranking(directions=four), None),
-        "bidirectional": lambda: (
-            ranking(directions=four[::2], partition_mode="per_direction"),
-            None,
-        ),
-        "hardness, own": lambda: (
-            ranking(hardness_mode="hard_negatives", hardness_strength=5.0),
-            None,
-        ),
-        "hardness, batch": lambda: (
-            ranking(hardness_mode="in_batch_negatives", hardness_strength=9.0),
-            None,
-        ),
-        "hardness, all": lambda: (
-            ranking(hardness_mode="all_negatives", hardness_strength=2.0),
-            None,
-        ),
+        "bidirectional": lambda: (ranking(directions=four[::2], partition_mode="per_direction"), None),
+        "hardness, own": lambda: (ranking(hardness_mode="hard_negatives", hardness_strength=5.0), None),
+        "hardness, batch": lambda: (ranking(hardness_mode="in_batch_negatives", hardness_strength=9.0), None),
+        "hardness, all": lambda: (ranking(hardness_mode="all_negatives", hardness_strength=2.0), None),
         "margin-mse": lambda: (losses.MarginMSELoss(model, similarity_fct=dot), labels),
         "kl": lambda: (losses.DistillKLDivLoss(model, similarity_fct=dot), labels),
         "kl, T 2": lambda: (losses.DistillKLDivLoss(model, similarity_fct=dot, temperature=2.0), labels),

@@ -9,10 +9,7 @@ from teleport.training import train
 from teleport.training.data import read_training_set
 from training_world import World, backward, die_at, facts_of, losses_of
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
-]
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
 
 
 def test_float32_losses_are_close_to_the_cpu(stages, monkeypatch):

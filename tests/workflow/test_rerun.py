@@ -128,10 +128,7 @@ def test_what_decides_no_result_reruns_nothing(world):
             id="module of merge alone",
         ),
         pytest.param(  # the links are made from the plan, which imports it, too
-            lambda w: add_code(w, "seed.py"),
-            in_place(DRAWN | REPORT) | {"experiments": 1},
-            None,
-            id="module of many",
+            lambda w: add_code(w, "seed.py"), in_place(DRAWN | REPORT) | {"experiments": 1}, None, id="module of many"
         ),
         pytest.param(
             lambda w: add_code(w, "negatives/sources/momentum.py"),
@@ -159,10 +156,7 @@ def test_exactly_the_invalidated_stages_rerun(finished, world, apply, expected, 
 @pytest.mark.ci(1)
 @pytest.mark.parametrize(
     ("apply", "expected"),
-    [
-        (lambda w: add_code(w, "negatives/merge.py"), episodes(1)),
-        (lambda w: add_code(w, "report/table.py"), {}),
-    ],
+    [(lambda w: add_code(w, "negatives/merge.py"), episodes(1)), (lambda w: add_code(w, "report/table.py"), {})],
     ids=["module of merge", "module of the table"],
 )
 def test_status_and_forecast_tell_as_many_stages_made_by_other_code_as_are_made_anew(world, apply, expected):

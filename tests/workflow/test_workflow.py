@@ -191,9 +191,7 @@ def test_a_stage_refuses_code_that_was_edited_while_the_workflow_ran(world):
 @pytest.mark.ci(0)
 @pytest.mark.parametrize(
     ("target", "change", "messages"),
-    [
-        ("all", lambda c: c["mining"].update(depth=241), ["240 passages, fewer than mining.depth: 241"]),
-    ],
+    [("all", lambda c: c["mining"].update(depth=241), ["240 passages, fewer than mining.depth: 241"])],
 )
 def test_a_collection_that_does_not_suit_is_refused_before_encoding(world, target, change, messages):
     world.config["encoder"]["max_passage_tokens"] -= 1  # so that everything is encoded and trained anew
@@ -210,10 +208,7 @@ def test_a_collection_that_does_not_suit_is_refused_before_encoding(world, targe
     ("change", "message"),
     [
         (lambda c: c["negatives"].update(alpa=0.5), "toy.yaml, line"),
-        (
-            lambda c: c["negatives"].update(alpha=1.5),
-            "negatives.alpha: input should be less than or equal to 1",
-        ),
+        (lambda c: c["negatives"].update(alpha=1.5), "negatives.alpha: input should be less than or equal to 1"),
         (
             lambda c: c["evaluation"].update(splits=["tset"]),
             "evaluation.splits names 'tset', but the collection has no such split; it has dev, test, train.",

@@ -135,12 +135,7 @@ def spec(stages):
         planned[name] = {"inputs": [], "users": ["ance-tele"], "label": name}
         made |= {"started": "2026-01-01T00:00:00Z", "attempt": 1, "peak_memory_bytes": 1}
         path.write_text(json.dumps(json.loads(path.read_text()) | {"provenance": made}))
-    content = {
-        "name": "marco",
-        "configuration": ["config/marco.yaml"],
-        "collection": collected,
-        "sources": SOURCES,
-    }
+    content = {"name": "marco", "configuration": ["config/marco.yaml"], "collection": collected, "sources": SOURCES}
     content |= {
         "splits": splits,
         "measures": table["measures"],

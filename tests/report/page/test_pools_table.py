@@ -13,9 +13,6 @@ def pools(**relabelled):
 
 def test_what_was_relabelled_is_a_column_where_a_pool_was_judged():
     frame = pools_table(pools(of_2={"relabelled": RELABELLED})).frame
-    assert frame["Relabelled"].tolist() == [
-        "–",
-        "of 850 negatives 12 became positives, 3 were left out",
-    ]
+    assert frame["Relabelled"].tolist() == ["–", "of 850 negatives 12 became positives, 3 were left out"]
     assert list(frame.columns)[-1] == "Stage" and frame["Drawn"].tolist() == ["query 900"] * 2
     assert "Relabelled" not in pools_table(pools()).frame.columns

@@ -12,15 +12,7 @@ from page_colours import GROUNDS, contrast, over
 from teleport.refusal import Refusal
 from teleport.report.charts import SOURCE_COLOURS, STATE_COLOURS, TEN
 from teleport.report.page.curves import MOST_POINTS, column_points, read_curve
-from teleport.report.page.site import (
-    ASSETS,
-    MOST_CHARACTERS,
-    Site,
-    bold,
-    longest_that_fit,
-    read_texts,
-    script_json,
-)
+from teleport.report.page.site import ASSETS, MOST_CHARACTERS, Site, bold, longest_that_fit, read_texts, script_json
 from teleport.report.stages import Reader
 
 KEPT = []
@@ -46,11 +38,7 @@ def reader_of(stages, texts, row_group_size=None):
 
 def test_a_page_has_the_passages_that_it_shows_and_those_that_no_collection_has(stages):
     found = read_texts(reader_of(stages, TEXTS), [[3, 1], [3, "elsewhere"]])
-    assert found == {
-        3: ["d3", "", TEXTS[3], 0],
-        1: ["d1", "", TEXTS[1], 0],
-        "elsewhere": ["elsewhere", "", "", 0],
-    }
+    assert found == {3: ["d3", "", TEXTS[3], 0], 1: ["d1", "", TEXTS[1], 0], "elsewhere": ["elsewhere", "", "", 0]}
 
 
 def test_the_longest_passages_are_cut_where_all_are_too_long(stages):

@@ -10,15 +10,7 @@ from safetensors.torch import load_file, save_file
 from transformers import MODEL_MAPPING, AutoConfig
 from transformers.utils import logging as transformers_logging
 
-from teleport.encoder.checkpoint import (
-    PASSAGE,
-    QUERY,
-    copy_tokenizer,
-    dense_paths,
-    read_modules,
-    sides,
-    write_modules,
-)
+from teleport.encoder.checkpoint import PASSAGE, QUERY, copy_tokenizer, dense_paths, read_modules, sides, write_modules
 from teleport.encoder.model import HEAD, Encoder, Linear
 from teleport.refusal import Refusal
 

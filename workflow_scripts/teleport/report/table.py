@@ -178,10 +178,7 @@ def measure_of(scores):
     """The `Measured` of scores (DataFrame, queries x seeds)."""
     queries, seeds = scores.mean(axis=1), scores.mean()
     return Measured(
-        len(queries),
-        seeds.tolist(),
-        half_width(queries, NORMAL_95),
-        half_width(seeds, t.ppf(0.975, len(seeds) - 1)),
+        len(queries), seeds.tolist(), half_width(queries, NORMAL_95), half_width(seeds, t.ppf(0.975, len(seeds) - 1))
     )
 
 

@@ -26,12 +26,7 @@ RUNNING = LIBRARY / "running"
 # every stage reruns.
 FORMAT = 1
 # The modules of the rules in rules/tables.smk.
-REPORTS = (
-    "teleport.report.write",
-    "teleport.report.links",
-    "teleport.report.page.write",
-    "teleport.negatives.export",
-)
+REPORTS = ("teleport.report.write", "teleport.report.links", "teleport.report.page.write", "teleport.negatives.export")
 
 
 # Calls whose arguments only a person reads: they refuse, warn or log. An edited sentence in the trainer must not train

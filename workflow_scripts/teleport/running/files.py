@@ -33,11 +33,7 @@ OTHER_KIND = ("a file is where a folder must be, or the other way round", "move 
 OF_THE_SYSTEM = dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), NO_ROOM)
 OF_THE_SYSTEM |= (
     dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), NO_ACCESS)
-    | {
-        errno.EIO: FAILING,
-        errno.ENOMEM: NO_MEMORY,
-        errno.ENAMETOOLONG: TOO_LONG,
-    }
+    | {errno.EIO: FAILING, errno.ENOMEM: NO_MEMORY, errno.ENAMETOOLONG: TOO_LONG}
     | dict.fromkeys((errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ELOOP), OTHER_KIND)
 )
 

@@ -24,16 +24,10 @@ def unevaluated_splits(config):
     for name, ablation in config.ablations.items():
         for key, value in (("test", ablation.test), ("level", ablation.level)):
             for split in set(value if isinstance(value, dict) else ()) - set(evaluated):
-                yield (
-                    ("ablations", name, key, split),
-                    f"{there} Name one of these.",
-                )
+                yield (("ablations", name, key, split), f"{there} Name one of these.")
     for name, external in config.external.items():
         for split in set(external.runs or ()) - set(evaluated):
-            yield (
-                ("external", name, "runs", split),
-                f"{there} Add {split!r} there.",
-            )
+            yield (("external", name, "runs", split), f"{there} Add {split!r} there.")
 
 
 def named_experiments(config):

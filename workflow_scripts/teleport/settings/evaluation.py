@@ -46,8 +46,7 @@ class Significance(Section):
         9999, ge=99, le=10_000_000, description="Number of random sign flips (ANCE-Tele: permutation)."
     )
     level: Level | dict[str, Level] = Field(
-        0.05,
-        description="A row is marked if its Holm-corrected p is below this; or split → level (others: 0.05).",
+        0.05, description="A row is marked if its Holm-corrected p is below this; or split → level (others: 0.05)."
     )
 
 

@@ -260,7 +260,7 @@ class Also(Section):
 
     config: ConfigurationFile = Field(
         description="A configuration file. Its collection is also mined and trained on, then searched and evaluated "
-        "as that file says, in the table also-FILE.",
+        "as that file says, in the table also-FILE."
     )
     weight: Number = Field(gt=0, lt=1, description="Share of the batches; this file's own collection has the rest.")
 

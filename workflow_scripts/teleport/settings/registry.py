@@ -169,8 +169,7 @@ class FiltersOn(Section):
     )
 
     positive_score: PositiveScore = Field(
-        "lowest",
-        description="s+ of a query with several positives; first: the one that `positive: first` trains on.",
+        "lowest", description="s+ of a query with several positives; first: the one that `positive: first` trains on."
     )
 
     @property

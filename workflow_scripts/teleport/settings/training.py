@@ -148,8 +148,7 @@ class Training(Section):
         description="Rank the dev queries (`dev`) at the start, after each so many steps, and at the end; null: never.",
     )
     select: Literal["last", "dev"] = Field(
-        "last",
-        description="Which step's weights become the checkpoint; dev: the best evaluated step, 0 included.",
+        "last", description="Which step's weights become the checkpoint; dev: the best evaluated step, 0 included."
     )
     patience: Natural | None = Field(None, description="Evaluations without gain before training stops; null: never.")
     average_with_start: Share = Field(
