@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import torch
 
-from teleport.running.artefact import STAGES, Artefact
+from teleport.running.artefact import Artefact
 
 CLUSTERS = 500
 BLOCK = 8192  # made at a time
@@ -36,12 +36,9 @@ def read_vectors(retrieve, queries):
     """(passages, at most `queries` queries; float32) that a finished `retrieve` stage has searched. retrieve: its
     folder"""
     search = Artefact(retrieve)
-    of = {role: Artefact(STAGES / search.manifest["inputs"][role]) for role in ("passages", "queries")}
-    paths = (
-        of["passages"].path("passages.npy"),
-        of["queries"].path(f"queries.{search.manifest['settings']['split']}.npy"),
-    )
-    passages, lines = (np.load(path, mmap_mode="r") for path in paths)
+    files = {"passages": "passages.npy", "queries": f"queries.{search.manifest['settings']['split']}.npy"}
+    read = {role: Artefact(search.folder.parents[1] / search.manifest["inputs"][role]) for role in files}
+    passages, lines = (np.load(read[role].path(file), mmap_mode="r") for role, file in files.items())
     return passages.astype(np.float32, copy=False), lines[:queries].astype(np.float32)
 
 

@@ -270,8 +270,8 @@ def command(script, *arguments):
 def gpus_of(resources):
     """How many GPUs a job has: by `gpu`, or by `gres` (gpu:2 or gpu:A100:2) if a site takes only that."""
     given = str(resources.get("gres", ""))
-    gres = re.fullmatch(r"gpu(?::(?!\d+$)[\w.]+)?(?::(\d+))?", given)
-    if given.startswith("gpu") and not gres:
+    gres = re.fullmatch(r"gpu(?::(?!\d+$)[\w.-]+)?(?::(\d+))?", given)
+    if re.match("gpu(:|$)", given) and not gres and not resources.gpu:
         raise WorkflowError(f"resources: gres is {given!r}. Write gpu:2, or gpu:TYPE:2 with the type of the card.")
     return resources.gpu or (int(gres[1] or 1) if gres else 0)
 

@@ -55,7 +55,8 @@ class Sample:
     def pytest_collection_modifyitems(self, items):
         cases = {}
         for item in items:
-            if (mark := item.get_closest_marker("ci")) and not item.get_closest_marker("slow"):
+            elsewhere = item.get_closest_marker("slow") or item.get_closest_marker("gpu")
+            if (mark := item.get_closest_marker("ci")) and not elsewhere:
                 cases.setdefault((item.path, item.originalname), (mark.args[0], []))[1].append(item)
         for (_, name), (number, found) in cases.items():
             drawn = random.Random(name).sample(range(len(found)), min(number, len(found)))

@@ -216,4 +216,4 @@ def test_the_example_of_the_page_runs(world):  # noqa: F811
         name for name in vars(api.Experiment) if not name.startswith("_") and callable(getattr(api.Experiment, name))
     ]
     told = [name for name in methods if f".{name}(" in example]
-    assert set(methods) - set(told) <= {"input", "stage", "encode"}
+    assert set(methods) - set(told) <= {"input", "stage", "artefact", "encode"}

@@ -258,8 +258,9 @@ def verify(arguments):
 def mine(arguments):
     """Mine negatives for the training queries of config/NAME.yaml with its starting checkpoint, and describe them.
 
-    They are written for a training elsewhere, with scores, and with ranks and sources if the form has them. The columns
-    of sentence-transformers but n-tuple have none, because it takes every other column for a text. Nothing is trained.
+    They are written for a training elsewhere, with scores, and with ranks and sources if the form has them.
+    sentence-transformers takes every other column for a text, so that its forms but n-tuple have scores only with
+    --scores. Nothing is trained.
     """
     from commands.export import export
     from commands.mine import ORDERS, mined, summary

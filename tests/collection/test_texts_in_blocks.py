@@ -22,10 +22,10 @@ class Job:
         return self.path
 
 
-READERS = {
-    "tokens": lambda path: tokens.read_texts(path),
-    "lexical_index": lambda path: lexical_index.read_batches(path, "none"),
-    "negatives_file": lambda path: [file.passages_by(Job(path), "text")],
+READERS = {  # {kind: (the reader, its module, the name there of how many texts it reads at a time)}
+    "tokens": (lambda path: tokens.read_texts(path), tokens, "CHUNK_TEXTS"),
+    "lexical_index": (lambda path: lexical_index.read_batches(path, "none"), lexical_index, "BATCH_TEXTS"),
+    "negatives_file": (lambda path: [file.passages_by(Job(path), "text")], file, "CHUNK_TEXTS"),
 }
 
 
@@ -46,11 +46,13 @@ def test_memory_does_not_grow_with_the_corpus(corpus, kind, monkeypatch):
 
     class Watched(pq.ParquetFile):
         def iter_batches(self, size, **options):
-            for batch in super().iter_batches(ROWS, **options):  # a group at a time
+            for batch in super().iter_batches(size, **options):
                 held.append(pa.total_allocated_bytes() - before)
                 yield batch
 
+    read, module, size = READERS[kind]
     monkeypatch.setattr(pq, "ParquetFile", Watched)
-    for _ in READERS[kind](corpus):
+    monkeypatch.setattr(module, size, ROWS)  # a group at a time
+    for _ in read(corpus):
         pass
     assert len(held) == GROUPS and 0 < max(held) < 10 * ROWS * CHARACTERS

@@ -13,6 +13,7 @@ import pytest
 from commands.export import export
 from teleport.negatives.draw import Candidates, draw_slots, hash_ids, splitmix64
 from teleport.negatives.draws import uniform
+from teleport.negatives.export import Corpus
 from teleport.negatives.pool import Items, PoolWriter
 from teleport.running.artefact import MANIFEST
 from teleport.running.files import write_json
@@ -117,6 +118,7 @@ def test_the_export_reads_passages_in_chunks(merged, tmp_path, monkeypatch):
     assert export(merged[1].folder, tmp_path / "out.jsonl") == f"1 queries in {tmp_path / 'out.jsonl'}"
     assert (tmp_path / "out.jsonl").read_text(encoding="utf-8") == EXPORTED
     assert read and corpus not in read
+    assert Corpus(corpus, str(tmp_path / "copy")).starts == [0, 2, 3]
 
 
 def test_an_export_that_fails_leaves_nothing_behind(merged, tmp_path, monkeypatch):

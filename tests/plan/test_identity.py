@@ -221,25 +221,22 @@ def test_what_only_a_split_reads_is_not_in_the_key_of_the_corpus(folder):
     assert identify(Folder(source="folder", path=".", drop=["empty"]))[0] != one[0]
 
 
-def test_a_local_file_that_has_changed_is_another_file(tmp_path, monkeypatch):
-    """Its publisher gives no digest, so the digest that its finished download found holds."""
+def test_a_local_file_without_a_published_digest_is_its_content(tmp_path, monkeypatch):
+    """But what was downloaded before stays the same file where it lies locally."""
     monkeypatch.chdir(tmp_path)
     config, experiments = load_files([REPOSITORY / "config/marco.yaml"])
     (tmp_path / "mine").mkdir()
-    file = config.collection.files["qrels.train.tsv"].model_copy(update={"md5": None, "sha256": None})
-    files = config.collection.files | {"qrels.train.tsv": file}
-    collection = config.collection.model_copy(update={"files": files, "local": "mine"})
-    config = config.model_copy(update={"collection": collection})
+    name = "qrels.train.tsv"
+    file = config.collection.files[name].model_copy(update={"md5": None, "sha256": None})
+    files = config.collection.files | {name: file}
 
-    def key(content):
-        (tmp_path / "mine/qrels.train.tsv").write_text(content)
-        split = Plan(config, experiments).split("train")
-        return split.key, split.inputs["download.qrels.train.tsv"].name
+    def key(content, local="mine"):
+        (tmp_path / f"mine/{name}").write_text(content)
+        collection = config.collection.model_copy(update={"files": files, "local": local})
+        return Plan(config.model_copy(update={"collection": collection}), experiments).split("train").key
 
-    first, stage = key("old")
-    assert key("other") == (first, stage), "nothing was found yet"
-    found = {"sha256": hashlib.sha256(b"old").hexdigest()}
-    write_json(Path(f"results/stages/{stage}/manifest.json"), {"facts": {"files": {"qrels.train.tsv": found}}})
-    assert key("old") == (first, stage)
-    assert key("new")[0] != first and key("newer")[0] != key("new")[0]
-    assert key("old") == (first, stage)
+    assert len({key("old"), key("new"), key("old", None)}) == 3 and key("old") == key("old")
+    assert key("old", None) == key("new", None)
+    found = {"bytes": 3, "sha256": hashlib.sha256(b"old").hexdigest()}
+    write_json(Path("data/downloads/digests.json"), {f"data/downloads/{name}": found})
+    assert key("old") == key("old", None) != key("new")

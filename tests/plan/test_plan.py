@@ -411,13 +411,16 @@ def test_shares_that_the_mode_does_not_read_are_said():
     """Else who ablates alpha on a configuration of the released mode reads that nothing is left to run."""
     shares = {"mode": "released_code", "alpha": 0.3, "beta": 0.5, "pool": 180}
     (warning,) = plan(negatives=shares, episodes=[{}]).warnings
-    said = "no effect, because negatives.counts, or negatives.mode, gives the numbers of negatives without it."
-    assert warning == f"negatives.alpha, negatives.beta, negatives.pool: {said}"
+    said = "mode released_code does not read negatives.alpha, negatives.beta, negatives.pool"
+    assert warning == f"experiment tele, episode 1: {said}: set negatives.mode to mixture."
+    other = {"tele": {}, "other": {"label": "Other", "negatives": {"mode": "mixture"}}}
+    assert plan(negatives=shares, episodes=[{}, {}], experiments=other).warnings[0] == warning
     assert plan(negatives=shares | {"mode": "mixture"}, episodes=[{}, {}]).warnings == []
     (warning,) = plan(negatives=shares | {"counts": {"query": 60}}, episodes=[{}]).warnings
+    said = "no effect, because negatives.counts gives the numbers of negatives (null: by the mode)."
     assert warning == f"negatives.alpha, negatives.beta, negatives.mode, negatives.pool: {said}"
     (warning,) = plan(negatives={"per_source": 80}).warnings
-    assert warning == f"negatives.per_source: {said}"
+    assert warning == "negatives.per_source: no effect, because mode mixture does not read it."
     alpha, beta = plan(negatives={"sources": ["query"]}).warnings
     assert beta == "negatives.beta: no effect, because no pool has both query and lookahead negatives."
 

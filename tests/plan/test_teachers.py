@@ -165,6 +165,11 @@ def test_clusters_by_an_own_checkpoint_do_not_change_within_one_order_of_queries
     with pytest.raises(Refusal, match="experiment own, episode 2: training.continues keeps the batches of episode 1"):
         plan(own=own | {"training": training})
     assert plan(own=own | {"training": training | {"continues": "moments"}}).stages
+    fixed = training | {"clusters": {"number": 3, "vectors": "other"}}
+    (trajectory,) = plan(own=own | {"training": fixed}).trajectories["own"]
+    assert len({train.inputs["clusters"].name for train in trajectory.trains}) == 1
+    links = [row.link for row in trajectory.rows]
+    assert len(links) == len(set(links))
 
 
 def test_distillation_reads_the_vectors_of_the_teacher_and_no_scores():

@@ -535,6 +535,12 @@ TRAINED = "training: {trains: [query], loss: ranknet-list, negatives_per_query: 
         ),
         (
             "",
+            f"{{negatives: {{{LIVE}}}, training: {{trains: [query], loss: ranknet-list, negatives_per_query: 0, "
+            "triples: true}}",
+            "has no triples: set triples to false",
+        ),
+        (
+            "",
             f"{{negatives: {{{LIVE}, filters: {{relative_margin: 0.1}}}}, {TRAINED}}}",
             "does not read negatives.filters: s",
         ),

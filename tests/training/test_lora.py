@@ -108,9 +108,19 @@ def test_adapters_of_a_side_that_rests_for_an_episode_stay(world):
     adapters = [folder / "adapter" for folder in (both.folder / "checkpoint", alone.folder / "checkpoint/passage")]
     kept = [{path.name: path.read_bytes() for path in folder.iterdir()} for folder in adapters]
     assert kept[0] == kept[1] and kept[0]
-    for number in (3, 4):
-        alone = world.finished(world.job({}, lora=LORA, inputs={"checkpoint": alone}, episode=number))
-    assert (alone.folder / "checkpoint/passage/adapter").is_dir()
+    still = world.finished(world.job({"steps": 1}, lora=LORA, inputs={"checkpoint": alone}, episode=3))  # at rate 0
+    sides = [
+        [
+            load_file(job.folder / f"checkpoint/{side}/adapter/adapter_model.safetensors")
+            for side in ("query", "passage")
+        ]
+        for job in (alone, still)
+    ]
+    for before, after in zip(*sides, strict=True):
+        assert before.keys() == after.keys() and all(torch.equal(before[name], after[name]) for name in before)
+    assert not all(torch.equal(sides[0][0][name], sides[0][1][name]) for name in sides[0][0]), "guard: two adapters"
+    again = world.finished(world.job({}, lora=LORA, inputs={"checkpoint": still}, episode=4))
+    assert (again.folder / "checkpoint/passage/adapter").is_dir()
 
 
 @pytest.mark.parametrize("make", [tiny_qwen3, tiny_bert])

@@ -141,10 +141,15 @@ def test_cached_equals_direct(stages, loss):
 def test_micro_batches_have_the_memory_of_the_steps_before_alone(stages, loss):
     """One micro-batch of a step sees nothing of another, and all of them are remembered in their order."""
     made = trainer_of(job_of(stages, accumulate=2, loss=loss))
+    vectors = []
     for step in range(2):
+        vectors.append(vectors_of(made, made.data.batch(step))[1])
         made.step(step)
     passages = np.concatenate([made.data.batch(step).passages_P for step in range(2)])
     assert made.memory.passages_M.tolist() == passages.tolist()
+    np.testing.assert_allclose(
+        made.memory.vectors_CD, np.vstack([each[0] for own in vectors for each in own]), rtol=1e-5, atol=1e-6
+    )
 
 
 def test_a_killed_training_remembers_to_the_last_bit(stages, monkeypatch):

@@ -195,6 +195,7 @@ def test_a_loss_that_is_not_finite_is_reported_by_a_stage_of_two(stages):
 
 def test_other_stages_run_in_one_process(stages):
     runs = StageRuns(stages, World(stages).job())
-    command = [word.replace('"kind": "train"', '"kind": "encode"') for word in runs.command(2)]
+    command = runs.command(2)
+    command[2] = spec_file(stages.root, spec_of(runs.job) | {"kind": "encode"})
     result = subprocess.run(command, cwd=stages.root, capture_output=True, text=True)
     assert result.returncode == 1 and "error: a stage of kind encode runs in one process" in result.stderr

@@ -16,9 +16,9 @@ class Writer:
 
     number = 0
 
-    def __init__(self, folder, flush_secs):
+    def __init__(self, log_dir, flush_secs):
         Writer.number += 1
-        self.path, self.lines = folder / f"events.{Writer.number}", []
+        self.path, self.lines = log_dir / f"events.{Writer.number}", []
 
     def add_scalar(self, name, value, step):
         self.lines.append(f"{step}\t{name}\t{value!r}\n")

@@ -206,7 +206,7 @@ def test_the_last_ten_lines_name_the_cause_once_and_how_to_go_on(world, disturb)
     cause, remedy = CAUSES[disturb]
     assert re.search(cause, lines) and remedy in lines, lines
     assert len(re.findall(cause, run.text.replace("\r\n", "\n"))) == 1, run.text
-    for noise in ("memory ran out", "--spec", "CalledProcessError", "Traceback", "Shutting down"):
+    for noise in ("memory ran out", "--code ", "CalledProcessError", "Traceback", "Shutting down"):
         assert noise not in run.text, run.text
 
 

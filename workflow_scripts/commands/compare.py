@@ -68,8 +68,8 @@ def of_all(systems, measure, texts, most):
     """Means, the test, wins of the second over the first, losses, ties, and the queries with the largest differences;
     systems: a stage per seed each."""
     by_run = [[scores_in(stage, measure) for stage in stages] for stages in systems]
-    names, read = sorted(by_run[0][0].index), Stages(systems[0][0].folder.parents[3])
-    seeds = [[read.trained_seed(stage_name(stage)) for stage in stages] for stages in systems]
+    names = sorted(by_run[0][0].index)
+    seeds = [[Stages(each.folder.parents[3]).trained_seed(stage_name(each)) for each in stages] for stages in systems]
     one, two = (
         Scores(np.array([run[names] for run in runs]).T, tuple(s for s in of_runs if s is not None))
         for runs, of_runs in zip(by_run, seeds, strict=True)

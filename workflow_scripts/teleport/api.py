@@ -23,7 +23,7 @@ from teleport.refusal import Refusal
 from teleport.report.links import INDEX
 from teleport.report.rows import in_folder
 from teleport.report.stages import Stages
-from teleport.running.artefact import Artefact, is_finished, other_than_stages
+from teleport.running.artefact import STAGES, Artefact, is_finished, other_than_stages
 from teleport.settings.measures import better
 
 
@@ -100,11 +100,15 @@ class Experiment:
             why = "not finished: run the workflow" if len(rows) else f"not there; {self.folder / INDEX} lists what is"
             raise Refusal(f"{self.name}: the stage {' or '.join(links)}{where} is {why}.")
         done = done[done["seed"] == (done["seed"].iloc[0] if seed is None else seed)]
-        return self.stages.artefact(done.sort_values("episode", kind="stable")["name"].iloc[-1])
+        return self.artefact(done.sort_values("episode", kind="stable")["name"].iloc[-1])
+
+    def artefact(self, name: str) -> Artefact:
+        """A stage by its name ("kind/key"), as it is now."""
+        return Artefact(self.stages.root / STAGES / name)
 
     def input(self, stage: Artefact, role: str) -> Artefact:
         """The stage that fills `role` among the inputs of another one."""
-        return self.stages.artefact(stage.manifest["inputs"][role])
+        return self.artefact(stage.manifest["inputs"][role])
 
     def scores(self, split: str, episode: int | None = None, seed: int | None = None) -> pd.DataFrame:
         """The score of every query (rows, by id) in every measure (columns)."""
@@ -209,10 +213,16 @@ def start_of(experiment, seed):
     """The checkpoint (Artefact) that episode 0 was encoded with; None if nothing is encoded yet. If queries and
     passages have one each, as one side was frozen, it is the later one."""
     rows = rows_of(experiment.index, ["encode-passages", *experiment.query_links], 0, seed)
-    encoded = [experiment.stages.artefact(name) for name in rows[rows["finished"]]["name"]]
-    made = {stage_name(each): each for each in (experiment.input(stage, "checkpoint") for stage in encoded)}
-    earlier = {each.manifest["inputs"].get("checkpoint") for each in made.values()}
-    return next((each for name, each in made.items() if name not in earlier), None)
+    done = rows[rows["finished"]]
+    encoded = [experiment.artefact(name) for name in done[done["seed"] == done["seed"].min()]["name"]]
+    read = [experiment.input(stage, "checkpoint") for stage in encoded]
+    return max(read, key=lambda checkpoint: trainings(experiment, checkpoint), default=None)
+
+
+def trainings(experiment, checkpoint):
+    """How many trainings lead to a checkpoint (Artefact)."""
+    trained = "checkpoint" in checkpoint.manifest["inputs"]
+    return 1 + trainings(experiment, experiment.input(checkpoint, "checkpoint")) if trained else 0
 
 
 def texts_read(experiment, stage, of):

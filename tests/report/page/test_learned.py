@@ -109,7 +109,7 @@ def test_top_tens_are_of_the_list_that_was_scored(collapse):
         queries=lambda split, column: pa.array(["q0", "q1"]),
     )
     tops = tops_of(reader, "evaluate/a", [0, 1])
-    assert tops == {0: [2, 1, 3], 1: ["elsewhere", 3, 1]} if collapse is None else {0: [1, 3], 1: ["elsewhere", 3, 1]}
+    assert tops == {0: [2, 1, 3] if collapse is None else [1, 3], 1: ["elsewhere", 3, 1]}
 
 
 def test_checkpoints_without_ranks_of_training_queries_are_said():

@@ -34,9 +34,10 @@ def names_text(record, folder):
     if not isinstance(name, str) or not texts:
         return False
     known = {each for path in texts for each in (path.name, str(path.relative_to(folder)))}
-    return name in known or (
-        key in NAMES and picked(record, [each for each in PASSAGES if each not in ANSWERS]) is None
-    )
+    if name in known:
+        return True
+    others = [each for each in PASSAGES if each not in ANSWERS]
+    return key in NAMES and name.endswith(SUFFIXES) and picked(record, others) is None
 
 
 def passages_below(folder):

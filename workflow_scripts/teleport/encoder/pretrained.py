@@ -60,7 +60,8 @@ def run(job):
         own = {name: setting.value for name, setting in own_settings(source).items()}
         lengths.append(min(own.get("max_tokens", encoder.max_tokens), encoder.max_tokens))
         prompts |= {name: prefix for name, prefix in own.items() if name == f"{side}_prefix"}
-        facts |= {name: own[name] for name in ("lower_case", "include_prompt") if name in own}
+        facts |= {"lower_case": True} if own.get("lower_case") else {}
+        facts |= {"include_prompt": False} if not own.get("include_prompt", True) else {}
     save_encoders(query_encoder, passage_encoder, checkpoint, folder, lengths)
     if prompts:
         write_prompts(checkpoint, prompts.get("query_prefix", ""), prompts.get("passage_prefix", ""))

@@ -86,7 +86,7 @@ def write_n_tuple(mined, scores):
     row = {"query": mined.query, "positive": whole(mined.positives[0])}
     row |= {f"negative_{number}": whole(p) for number, p in enumerate(mined.negatives, 1)}
     known = scores_of([mined.positives[0], *mined.negatives]) if scores else [None]
-    yield row | ({"score": known} if None not in known else {})  # a loss takes all scores or none
+    yield row | ({"score": known} if None not in known else {})  # of a row, a loss takes all scores or none
 
 
 def write_triplet(mined, scores):

@@ -4,7 +4,8 @@ from teleport.settings.pool import Draw
 from teleport.settings.registry import SOURCES
 
 # Settings of `negatives` that may decide how many negatives a pool has of each source, and those read only for a pool.
-OF_COUNTS = {"mode", "sources", "alpha", "beta", "pool", "per_source"}
+OF_MIXTURE = {"alpha", "beta", "pool"}
+OF_COUNTS = OF_MIXTURE | {"mode", "sources", "per_source"}
 OF_A_POOL = OF_COUNTS | {"ranks", "draw", "draws", "filters"}
 
 
@@ -71,14 +72,17 @@ def unread_warnings(given, read):
     """Warnings about settings of `negatives` that some episode gives and no pool reads. given, read: sets of names;
     `read` is empty if no episode has a pool"""
     unread, reasons = given & (OF_COUNTS - read if read else OF_A_POOL), {}
-    otherwise = "negatives.counts, or negatives.mode, gives the numbers of negatives without it"
+    modes = {"counts": "negatives.counts gives the numbers of negatives (null: by the mode)"}
+    modes |= {"pool": "mode mixture does not read it", "per_source": "mode released_code does not read it"}
+    otherwise = " and ".join(why for name, why in modes.items() if name in read)
     if not read:
-        otherwise = (
-            "no episode draws a pool of negatives (training.negatives_per_query is 0, or negatives.live searches)"
-        )
+        without = "training.negatives_per_query is 0, or negatives.live searches"
+        otherwise = f"no episode draws a pool of negatives ({without})"
     elif "pool" in read:
         reasons["alpha"] = "no episode has an earlier pool to draw momentum negatives from"
         reasons["beta"] = "no pool has both query and lookahead negatives"
+    elif "per_source" in read:
+        unread -= OF_MIXTURE  # see `pool_warnings`
     by_reason = {}
     for name in sorted(unread):
         by_reason.setdefault(reasons.get(name, otherwise), []).append(f"negatives.{name}")
@@ -96,7 +100,11 @@ def most_candidates(name, draw, mining):
 
 def pool_warnings(draws, episode, place):
     """Warnings about the pool of a settings.Episode, before it is made; each begins with `place`."""
-    warnings, size = [], 0
+    warnings, size, negatives = [], 0, episode.negatives
+    unread = OF_MIXTURE & negatives.model_fields_set
+    if unread and negatives.counts is None and negatives.mode == "released_code":
+        names = ", ".join(f"negatives.{name}" for name in sorted(unread))
+        warnings.append(f"{place}: mode released_code does not read {names}: set negatives.mode to mixture.")
     for name, draw in draws.items():
         most = most_candidates(name, draw, episode.mining)
         size += draw.count if most is None else min(draw.count, most)

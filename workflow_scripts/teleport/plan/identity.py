@@ -8,11 +8,11 @@ import os
 import re
 from pathlib import Path
 
+from teleport.collection.download import FOLDER, read_recorded
 from teleport.collection.forms.apidocs import package_version
 from teleport.encoder.packages import versions_of
 from teleport.encoder.source import digest_of_weights, find_weights, require_digest
 from teleport.refusal import Refusal
-from teleport.running.artefact import MANIFEST, STAGES
 from teleport.running.files import read_saved, sha256_file, write_json
 from teleport.settings.collection import CorpusSettings, Download, DownloadSettings, Expected, Fetched, SplitSettings
 from teleport.settings.encoder import Identified, PretrainedSettings
@@ -45,22 +45,15 @@ def pinned(source, split=None):
 
 def identify_download(source, name):
     """Return (the `DownloadSettings` of one of a source's `files`; its origins: {mirrors, local, licences}, which enter
-    no key)."""
+    no key). A local file without a published digest is identified by its content, unless that was downloaded before."""
     file = source.files[name]
+    expected, local = Expected.taken_from(file), Path(source.local or "", name)
+    if source.local and local.is_file() and not (file.sha256 or file.md5):
+        digest, downloaded = identify_file(local, "collection.local"), read_recorded().get(str(FOLDER / name), {})
+        if digest != downloaded.get("sha256"):
+            expected = expected.model_copy(update={"sha256": digest})
     origins = {"mirrors": {name: file.mirrors}, "local": source.local, "licences": source.licences}
-    return DownloadSettings(files={name: Expected.taken_from(file)}), origins
-
-
-def identify_local(stage, name):
-    """The `DownloadSettings` of a local file that is no longer the one that `stage`, its finished download, found. It
-    has no published digest, so its new content is another file by its digest. None if nothing has changed."""
-    (expected,), local = stage.settings.files.values(), Path(stage.origins["local"] or "", name)
-    found = read_saved(STAGES / stage.name / MANIFEST).get("facts", {}).get("files", {}).get(name)
-    if expected.sha256 or expected.md5 or not (found and stage.origins["local"] and local.is_file()):
-        return None
-    digest = identify_file(local, "collection.local")
-    changed = expected.model_copy(update={"sha256": digest})
-    return DownloadSettings(files={name: changed}) if digest != found["sha256"] else None
+    return DownloadSettings(files={name: expected}), origins
 
 
 def source_digests(source, split=None):

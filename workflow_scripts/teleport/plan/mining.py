@@ -192,7 +192,8 @@ class Mining:
         }
         read = {name: inputs[name] for name in ("negatives", "positives", *names) if name in inputs}
         read |= self.trajectory.plan.parts("train")
-        drawn = {} if any(SOURCES[name].needs not in LISTS for name in sources) else {"seed": 0, "episode": 1}
+        random = "negatives" in inputs or any(SOURCES[name].needs not in LISTS for name in sources)
+        drawn = {} if random else {"seed": 0, "episode": 1}  # one stage for all seeds and episodes
         settings = ScoreSettings.taken_from(settings, keep_duplicates=True, sources=sources, of=of, **drawn)
         link = "score" if of == "queries" and "negatives" not in inputs else f"score-{'pool' if names == () else of}"
         link += "" if whose == MINER else f"-{whose}"
@@ -249,6 +250,14 @@ class Mining:
         for number, also in enumerate(trajectory.also.values(), 1):
             read = also.mining(self).read_in_training
             inputs |= {f"{ALSO.format(number)}{role}": stage for role, stage in read.items()}
+        if continued and training.continues is True:
+            clusters = [each["clusters"].name for each in (inputs, continued.inputs) if "clusters" in each]
+            if len(clusters) == 1 or len(set(clusters)) == 2:
+                why = f"training.continues keeps the batches of episode {trajectory.episodes[-1].number}"
+                raise Refusal(
+                    f"{self.place}: {why}, so training.clusters must go by the same vectors of queries, and not by a "
+                    "checkpoint that changes. Name another teacher, or set continues to moments."
+                )
         if live:
             index = Stage("index", IndexSettings(index=live.index), {"passages": inputs["passages"]})
             inputs["index"] = trajectory.link(index, self.number, "index-live")
@@ -339,13 +348,6 @@ class Mining:
         done = [train.settings for train in self.trajectory.trains]
         done = [each.training for each in done if each.run_episode == before.train.settings.run_episode]
         done = sum(each.stop_after_steps or each.steps or 0 for each in done)  # of the training that is continued
-        clusters = training.clusters and self.queries_of(training.clusters.vectors)
-        if training.continues is True and clusters != before.train.inputs.get("clusters"):
-            why = f"training.continues keeps the batches of episode {before.number}"
-            raise Refusal(
-                f"{self.place}: {why}, so training.clusters must go by the same vectors of queries, and not by "
-                "a checkpoint that changes. Name another teacher, or set continues to moments."
-            )
         if training.continues is True and training.steps and done >= training.steps:
             said = f"training.steps is {training.steps}, and the episodes that this one continues take {done}"
             raise Refusal(f"{self.place}: {said}. Raise it, stop earlier episodes sooner, or remove this one.")

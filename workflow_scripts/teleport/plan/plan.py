@@ -14,7 +14,6 @@ from teleport.plan.identity import (
     identify_corpus,
     identify_download,
     identify_file,
-    identify_local,
     identify_split,
     pretrained_settings,
 )
@@ -182,13 +181,9 @@ class Plan:
 
     def downloads(self, source):
         """{role: download stage} of the files that a part of the source names, one stage per file."""
-        names, stages = source.files if isinstance(source, Fetched) else (), {}
-        for name in names:
-            settings, origins = identify_download(self.config.collection, name)
-            stage = Stage("download", settings, {}, origins=origins)
-            changed = identify_local(stage, name)
-            stages[f"download.{name}"] = Stage("download", changed, {}, origins=origins) if changed else stage
-        return stages
+        names = source.files if isinstance(source, Fetched) else ()
+        made = {name: identify_download(self.config.collection, name) for name in names}
+        return {f"download.{n}": Stage("download", settings, {}, origins=of) for n, (settings, of) in made.items()}
 
     def split(self, name):
         """The stage of a split."""

@@ -105,7 +105,8 @@ def verdicts_with_costs(spec, table, stages):
     few = any(0 < len(row["seeds"]) < LEAST_SEEDS for row in rows)
     note = f"By {column}, at {level:g}, two-sided, Holm-corrected over all of these comparisons"
     note += "; this compares these checkpoints: another seed may differ." if few else "."
-    if "t-test" in set(pairs["method"]) and of_split(spec["significance"]["test"], spec["splits"][0], "") != "t-test":
+    usual = of_split(spec["significance"]["test"], spec["splits"][0], "")
+    if "t-test" in set(pairs[pairs["column"] == column]["method"]) - {usual}:
         note += " A t-test over queries: permutation tests of all pairs of rows would take too long."
     queries = [made.queries for (_, name), made in table.measured.items() if name == column]
     return sentences, " ".join([note, *few_queries_text(min(queries, default=FEW_QUERIES), level)])

@@ -214,6 +214,8 @@ class Episode(Section):
             )
         if self.has_pool:
             raise Refusal("negatives.live takes the place of a pool: set training.negatives_per_query to 0")
+        if self.training.triples:
+            raise Refusal("negatives.live ranks a list for each query, which has no triples: set triples to false")
         if by_scores := masks_by_score(self.training):
             raise Refusal(
                 f"training.masks: {by_scores[0]} compares scores of a batch, and negatives.live ranks a list for each "

@@ -21,17 +21,14 @@ class Settings(Scored):
 
 def choose(candidates, count, strata, by_range=False):
     """`count` slots of each query. With n candidates in the order of their scores, number i is in stratum i·strata/n
-    (rounded down); with `by_range`, a score s of those from a to b is in stratum (b - s)·strata/(b - a). Every
-    stratum's share of `count` is drawn uniformly; if a stratum has too few candidates, the rest is drawn uniformly from
-    the others."""
+    (rounded down); with `by_range`, a score s of those from a to b is in stratum (b - s)·strata/(b - a) (rounded down,
+    a in the last one). Every stratum's share of `count` is drawn uniformly; if a stratum has too few candidates, the
+    rest is drawn uniformly from the others."""
     import numpy as np
 
     from teleport.negatives.draw import slots_of_smallest
 
     available_QS, num_slots = candidates.available_QS, candidates.available_QS.shape[1]
-    order_QS = np.argsort(np.where(available_QS, -candidates.scores_QS, np.inf), axis=1, kind="stable")
-    places_QS = np.empty_like(order_QS)
-    np.put_along_axis(places_QS, order_QS, np.arange(num_slots), axis=1)
     if by_range:
         scores_QS = candidates.scores_QS.astype(np.float64)
         highest_Q1 = np.max(scores_QS, axis=1, keepdims=True, initial=-np.inf, where=available_QS)
@@ -40,6 +37,9 @@ def choose(candidates, count, strata, by_range=False):
         ranges_Q1 = np.where(highest_Q1 > lowest_Q1, highest_Q1 - lowest_Q1, 1.0)
         strata_QS = np.minimum((below_QS / ranges_Q1).astype(np.int64), strata - 1)
     else:
+        order_QS = np.argsort(np.where(available_QS, -candidates.scores_QS, np.inf), axis=1, kind="stable")
+        places_QS = np.empty_like(order_QS)
+        np.put_along_axis(places_QS, order_QS, np.arange(num_slots), axis=1)
         strata_QS = places_QS * strata // np.maximum(np.count_nonzero(available_QS, axis=1, keepdims=True), 1)
     strata_QS = np.where(available_QS, strata_QS, strata)
     random_QS = candidates.random_QS()
