@@ -211,12 +211,19 @@ def choice_text(name, part):
     return f"{markdown(head, rows)}\n{said}passages than the arms: neighbours of its own start.\n"
 
 
+def of_shared_seeds(asked, scores):
+    """The two `Scores` of a contrast, under the seeds that both arms have run with."""
+    pair = [scores[asked[side], MEASURE] for side in ("ours", "theirs")]
+    shared = tuple(seed for seed in pair[0].seeds if seed in pair[1].seeds)
+    return [Scores(each.values_QR[:, [each.seeds.index(seed) for seed in shared]], shared) for each in pair]
+
+
 def contrasts(table, scores):
     """[(contrast (dict), `Comparison`, Holm's p)] of the contrasts of a table whose arms have run; scores: {(row,
     measure): `Scores`}. Holm's correction is over all contrasts; one that has not run counts with p = 1."""
     fixed = CONTRASTS["contrasts"][table]
     asked = [each for each in fixed if {(each["ours"], MEASURE), (each["theirs"], MEASURE)} <= scores.keys()]
-    found = [compare(scores[each["ours"], MEASURE], scores[each["theirs"], MEASURE]) for each in asked]
+    found = [compare(*of_shared_seeds(each, scores)) for each in asked]
     missing = len(fixed) - len(asked)
     return list(zip(asked, found, holm([each.p for each in found] + [1.0] * missing)[: len(asked)], strict=True))
 
@@ -239,7 +246,7 @@ def contrasts_text(name, table, scores):
         said = "cannot be told" if p >= LEVEL else "yes" if found.difference > 0 else "no, it costs"
         between = ""
         if found.method == "crossed":
-            half = half_width(*(scores[asked[side], MEASURE] for side in ("ours", "theirs")))
+            half = half_width(*of_shared_seeds(asked, scores))
             between = " to ".join(number(found.difference + way * half, "+.3f") for way in (-1, 1))
         cells = [number(found.difference, "+.3f"), between, number(found.p, ".2g"), number(p, ".2g")]
         rows.append([f"{asked['name']}: {asked['asks']}?", *cells, said])
