@@ -15,6 +15,7 @@ from teleport.collection import records
 from teleport.collection.forms import downloads as official
 from teleport.collection.forms.downloads import OfficialSplit
 from teleport.refusal import Refusal
+from teleport.running.artefact import file_entry
 
 
 def put(folder, name, text):
@@ -41,7 +42,7 @@ def build(stages, folder, corpus, splits, **settings):
     """
     if not splits:
         splits = {"test": {"queries": put(folder, "no-queries", "").name, "qrels": put(folder, "no-qrels", "").name}}
-    files = {p.name: {"path": str(p), "bytes": p.stat().st_size} for p in folder.iterdir()}
+    files = {p.name: {"path": str(p)} | file_entry(p) for p in folder.iterdir()}
     fetched = stages.finish(stages.make("download"), {"files": files})
     source = {"source": "downloads", "files": dict.fromkeys(files, {}), "corpus": corpus, "splits": splits}
     source |= settings
@@ -107,7 +108,7 @@ def test_titles_in_the_order_of_the_passages_are_read_as_these_are(monkeypatch):
 def test_judgments_alone_may_be_fetched(stages, files):
     """One split's file is fetched, the other's is a path of one's own."""
     official_file, own = put(files, "qrels.txt", "1 0 a 1\n1 0 b 0\n"), put(files, "own.txt", "2 0 b 1\n")
-    fetched = {"qrels.txt": {"path": str(official_file), "bytes": official_file.stat().st_size}}
+    fetched = {"qrels.txt": {"path": str(official_file)} | file_entry(official_file)}
     download = stages.finish(stages.make("download"), {"files": fetched})
     splits = {"dl19": {"qrels": "qrels.txt"}, "own": {"qrels": str(own)}}
     source = {"source": "judgments", "files": {"qrels.txt": {}}, "splits": splits}

@@ -6,7 +6,6 @@ import csv
 import gzip
 import io
 import json
-import os
 import tarfile
 from collections import Counter
 from pathlib import Path
@@ -17,6 +16,7 @@ from bad_inputs import each_case, put_shape, slow_but
 
 from teleport.collection.forms import ir_datasets
 from teleport.plan.identity import identify_corpus, identify_split
+from teleport.running.artefact import file_entry
 from teleport.settings.forms import form as form_named
 
 pytestmark = pytest.mark.faults
@@ -277,7 +277,7 @@ def collection(stages, source, drop, files):
     """The stages of a collection, of whose files the plan has read the content."""
     source = source | ({"drop": drop} if drop else {})
     if source["source"] == "downloads":
-        paths = {name: {"path": f"given/{name}", "bytes": os.path.getsize(f"given/{name}")} for name in files}
+        paths = {name: {"path": f"given/{name}"} | file_entry(Path("given", name)) for name in files}
         download = stages.finish(stages.make("download"), {"files": paths})
         return stages.collection(source | {"files": dict.fromkeys(paths, {})}, {"download": download})
     if files:

@@ -253,6 +253,7 @@ def subword_tokens(stages, folder, of, collection):
     settings = {"of": of, "prefix": "", "title": "sep" if of == "passages" else "none"}
     job = stages.make("tokens", settings, {"collection": collection})
     job.input = lambda role, name, given=job.input: (pretrained.input if role == "pretrained" else given)(role, name)
+    job.facts = lambda role, given=job.facts: {} if role == "pretrained" else given(role)
     return stages.finish(job, tokens.run(job))
 
 

@@ -14,7 +14,7 @@ from paths import REPOSITORY
 
 TRAIN = 30
 MINED = (REPOSITORY / "config/variants/mined.yaml").read_text()
-COMMAND = re.search(r"^#   snakemake (.*)", MINED, re.M)[1].replace("--cores all", "--cores 2").split()
+COMMAND = re.search(r"^#   .venv/bin/snakemake (.*)", MINED, re.M)[1].replace("--cores all", "--cores 2").split()
 
 
 @pytest.fixture(scope="module")
