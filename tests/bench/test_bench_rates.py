@@ -94,7 +94,7 @@ def test_calibration_writes_a_complete_hardware_line(flags, tmp_path, monkeypatc
     from commands.forecast.hardware import THIS, read_hardware
 
     calibrate = importlib.import_module("calibrate")
-    small = {"PASSAGES": 520, "TRAIN": 24, "TEST": 8, "STEPS": 1, "MOST_TIMES": 1}
+    small = {"PASSAGES": 520, "TRAIN": 60, "TEST": 8, "STEPS": 1, "MOST_TIMES": 1}
     for name, value in small.items():
         monkeypatch.setattr(calibrate, name, value)
     if flags == ["--bert-base"]:  # whose weights would take minutes here
