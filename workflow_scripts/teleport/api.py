@@ -214,7 +214,7 @@ def start_of(experiment, seed):
     passages have one each, as one side was frozen, it is the later one."""
     rows = rows_of(experiment.index, ["encode-passages", *experiment.query_links], 0, seed)
     done = rows[rows["finished"]]
-    encoded = [experiment.artefact(name) for name in done[done["seed"] == done["seed"].min()]["name"]]
+    encoded = [experiment.artefact(name) for name in done[done["seed"].isin(done["seed"].iloc[:1])]["name"]]
     read = [experiment.input(stage, "checkpoint") for stage in encoded]
     return max(read, key=lambda checkpoint: trainings(experiment, checkpoint), default=None)
 

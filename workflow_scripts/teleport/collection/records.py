@@ -272,11 +272,10 @@ def tab_rows(path, counts, meaning, wrong=refuse):
         yield number, *fields
 
 
-@cache
 def warn_of_quotes(path, place):
     """Warn that a line of tab-separated text has CSV's quotes."""
     written = "a field in CSV's quotes, which are read as text"
-    log.warning(f"{path}, {place}: {written}. If CSV wrote the file, write it again without quotes.")
+    warn_once(f"{path}, {place}: {written}. If CSV wrote the file, write it again without quotes.")
 
 
 def in_csv_quotes(field, first):
@@ -346,8 +345,10 @@ def json_rows(path, types, defaults=None, wrong=refuse):
 
 def float_of(value):
     """The float of a number, also of one as text; NaN for anything else, and for 1_0 and ٣, which Python reads too."""
+    if isinstance(value, str) and ("_" in value or not value.isascii()):
+        return math.nan
     try:
-        return float("nan" if isinstance(value, str) and not (value.isascii() and "_" not in value) else value)
+        return float(value)
     except (TypeError, ValueError, OverflowError):
         return math.nan
 

@@ -251,8 +251,8 @@ class Mining:
             read = also.mining(self).read_in_training
             inputs |= {f"{ALSO.format(number)}{role}": stage for role, stage in read.items()}
         if continued and training.continues is True:
-            clusters = [each["clusters"].name for each in (inputs, continued.inputs) if "clusters" in each]
-            if len(clusters) == 1 or len(set(clusters)) == 2:
+            now, before = (each["clusters"].name if "clusters" in each else None for each in (inputs, continued.inputs))
+            if now != before:
                 why = f"training.continues keeps the batches of episode {trajectory.episodes[-1].number}"
                 raise Refusal(
                     f"{self.place}: {why}, so training.clusters must go by the same vectors of queries, and not by a "

@@ -92,7 +92,7 @@ COSTS = {
     "encode ms per query": query_ms,
     "index seconds": lambda index: seconds(index[0]),
     "index GB": index_gigabytes,
-    "search ms per query": lambda search: search_ms(search),
+    "search ms per query": search_ms,
     "encode and search ms per query": lambda queries, search: query_ms(queries) + search_ms(search),
     # The seconds of the searches and the merge; the vectors and the index have figures of their own.
     "mining seconds per step": lambda mining, train: sum(map(seconds, mining)) / train[0].facts["steps"],

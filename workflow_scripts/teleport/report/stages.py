@@ -64,7 +64,7 @@ class Reader(Stages):
     """The stages of a configuration. collection: {"corpus": stage, "splits": {name: stage}}; raises Refusal without the
     corpus."""
 
-    cached = (*Stages.cached, "pool", "search", "names", "positives", "scorer", "queries", "scores")
+    cached = (*Stages.cached, "pool", "search", "names", "positives", "scorer", "queries", "scores", "doc_ids")
 
     def __init__(self, root, collection):
         super().__init__(root)
@@ -127,10 +127,13 @@ class Reader(Stages):
 
     def all_doc_ids(self, name):
         """The ids (Arrow strings) by number of all passages of a stage's run."""
-        path, own = self.artefact(self.corpus).path("corpus.parquet"), list(self.names(name).values())
-        return pa.concat_arrays(
-            [pq.read_table(path, columns=["doc_id"])["doc_id"].combine_chunks(), pa.array(own, pa.string())]
-        )
+        own = pa.array(list(self.names(name).values()), pa.string())
+        return pa.concat_arrays([self.doc_ids(), own])
+
+    def doc_ids(self):
+        """The ids (Arrow strings) of all passages of the collection."""
+        path = self.artefact(self.corpus).path("corpus.parquet")
+        return pq.read_table(path, columns=["doc_id"])["doc_id"].combine_chunks()
 
     def same_texts(self, split):
         """The passages with the text of a query of a split: a table of query and passage rows."""

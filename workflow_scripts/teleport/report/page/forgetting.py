@@ -78,10 +78,9 @@ def forgetting_of(traces, trajectory, splits, measures):
     """[{split, measure, checkpoints, queries, rates, states, rows, paths, …}] of one experiment and seed (plain JSON).
 
     split "train": RR@100 of the training queries with each model that mined, as in the paper, or RR at the depth of a
-    search that is shallower; other splits: their first
-    measure where more is better. rates and states have an entry per step; paths: the states of each query (`rows`), a
-    letter per step; ways: its scores, as text; unranked: checkpoints without ranks of training queries; traces: the
-    scores of a few queries drawn at random (`traced`), a list each.
+    search that is shallower; other splits: their first measure where more is better. rates and states have an entry per
+    step; paths: the states of each query (`rows`), a letter per step; ways: its scores, as text; unranked: checkpoints
+    without ranks of training queries; traces: the scores of a few queries drawn at random (`traced`), a list each.
     """
     sets = [("train", f"RR@{traces.depth(trajectory)}", *traces.training(trajectory))]
     firsts = {split: next((name for name in measures[split] if better(name) > 0), None) for split in splits}
