@@ -1,14 +1,14 @@
 """Does mining pay? config/arms.yaml on its collections, from the choice of rates to the table (arms_table.py).
 
     python bench/arms.py [--collections cloud docstrings] [--start layers-2] [--arms mined random …] [--cores 2]
-                         [--forecast] [--here] [--draws]
+                         [--forecast] [--here] [--table draws]
 
 For each collection it chooses the rate of the warm-up, then of every arm, by dev with a seed that is not in the table.
 If an arm's best rate is at the edge of the grid, the grid is widened for that arm until it is inside. Then all seeds
 run. Each part is a call of Snakemake, and finished stages do not run again: the same command continues after a kill,
 and a command with more --arms adds them to the table. --forecast prints the hours of all parts and runs nothing. --here
-runs the stages without Snakemake, one on each core (on a GPU, all cores share it). --draws runs config/draws.yaml on
-these collections instead, with the rates in its files.
+runs the stages without Snakemake, one on each core (on a GPU, all cores share it). --table draws runs config/draws.yaml
+on these collections instead, and --table teachers config/variants/draws-teachers.yaml, with the rates in their files.
 """
 
 import argparse
@@ -30,7 +30,13 @@ from teleport.settings.read import load_files, merged_files
 
 CONFIG, PARTS = REPOSITORY / "config/arms.yaml", Path("results/arms")
 COLLECTIONS = {"cloud": [], "docstrings": ["docstrings"], "pilot": ["pilot"]}  # variants that come after the file
-DRAWS = {"cloud": ["draws", "variants/draws-cloud"], "docstrings": ["draws"]}
+OTHER_TABLES = {
+    "draws": {"cloud": ["draws", "variants/draws-cloud"], "docstrings": ["draws"]},
+    "teachers": {
+        "cloud": ["draws", "variants/draws-cloud", "variants/draws-teachers"],
+        "docstrings": ["draws", "variants/draws-teachers"],
+    },
+}
 STARTS = {"layers-2": [], "whole": ["whole"], "words": ["words"]}
 GRID = (2e-6, 6e-6, 2e-5, 6e-5, 2e-4, 6e-4, 2e-3, 6e-3, 2e-2, 6e-2)
 FIRST_RATES = {"layers-2": GRID[2:5], "whole": GRID[2:5], "words": GRID[5:8]}
@@ -172,10 +178,11 @@ def run(name, base, rates, run_parts, arms=None):
     run_parts([(finals, evaluations(plan_of(finals)))])
 
 
-def run_draws(collection, run_parts):
-    """Run the draws of a collection, as `run` does the arms."""
-    files = part(f"draws-{collection}", [str(CONFIG.parent / f"{name}.yaml") for name in DRAWS[collection]], {})
-    write_json(PARTS / f"draws-{collection}.json", {"files": files, "grid": {}})
+def run_other(table, collection, run_parts):
+    """Run a table of `OTHER_TABLES` on a collection, as `run` does the arms."""
+    base = [str(CONFIG.parent / f"{name}.yaml") for name in OTHER_TABLES[table][collection]]
+    files = part(f"{table}-{collection}", base, {})
+    write_json(PARTS / f"{table}-{collection}.json", {"files": files, "grid": {}})
     run_parts([(files, evaluations(plan_of(files)))])
 
 
@@ -237,16 +244,16 @@ def main():
     parser.add_argument("--cores", type=int, default=os.cpu_count())
     parser.add_argument("--forecast", action="store_true", help="say the hours, run nothing")
     parser.add_argument("--here", action="store_true", help="without Snakemake, by processes that import once")
-    parser.add_argument("--draws", action="store_true", help="config/draws.yaml in the place of the arms")
+    parser.add_argument("--table", choices=OTHER_TABLES, help="another table in the place of the arms")
     arguments = parser.parse_args()
-    if arguments.draws and (arguments.forecast or arguments.arms or "pilot" in arguments.collections):
-        parser.error("--draws runs whole, on cloud and docstrings: leave out --forecast, --arms and pilot")
+    if arguments.table and (arguments.forecast or arguments.arms or "pilot" in arguments.collections):
+        parser.error("--table runs whole, on cloud and docstrings: leave out --forecast, --arms and pilot")
     run_parts = (here if arguments.here else snakemake)(arguments.cores)
     if arguments.arms:  # (a) is what every arm is compared with
         arguments.arms = {BASELINE, *arguments.arms}
     for collection in arguments.collections:
-        if arguments.draws:
-            run_draws(collection, run_parts)
+        if arguments.table:
+            run_other(arguments.table, collection, run_parts)
             continue
         name, base = f"arms-{collection}-{arguments.start}", files(collection, arguments.start)
         if collection == "pilot":

@@ -32,12 +32,15 @@ NAME, SPLIT = "arms", "test"
 SCORES, PAGE = DATA / f"{NAME}.parquet", DATA / f"{NAME}.md"
 CONTRASTS = yaml.safe_load((REPOSITORY / "bench/contrasts.yaml").read_text())
 MEASURE, RECALL, LEVEL = CONTRASTS["measure"], "R@100", CONTRASTS["level"]
-BASELINES = {"arms": (BASELINE, "(a)"), "draws": ("uniform", "Uniform")}  # {table: (the row, its short name)}
-LIVE = ("passages", "index")  # what a training that searches at every step needs beforehand
+BASELINES = {  # {table: (the row, its short name)}
+    "arms": (BASELINE, "(a)"),
+    "draws": ("uniform", "Uniform"),
+    "teachers": ("uniform", "Uniform"),
+}
 COLUMNS = ["rate", MEASURE, RECALL, "less {}", "pairs read", "passages read", "mining, s", "training, s"]
 AXES = {"pairs": "Labelled pairs read", "passages": "Passages read", "seconds": "Seconds, mining included"}
 HEAD = """\
-# Does mining pay? Does a draw?
+# Does mining pay? Does a draw, or a teacher?
 Made by `python bench/arms_table.py` from `arms.json` and `arms.parquet` beside it, the scores of every query
 and seed, from which each p is computed when this page is written. `config/arms.yaml` says what the arms are:
 from one in-batch warm-up a seed, each reads the same number of passages further, but for (b), which reads as many
@@ -45,8 +48,9 @@ pairs as the arms that mine, and (h), half of whose steps train the query encode
 by dev queries with another seed: RR@10 of 400 queries among 2,000 passages, which are positives, neighbours of the
 start and 500 drawn at random. This measure chooses a rate within an arm. It does not compare arms: it orders them in
 another way than the test queries do, which search all passages. `config/draws.yaml` says what the draws are: 30 of the
-same 100 neighbours, as many passages and pairs. Work is that of an arm alone, without the warm-up. Mean ± deviation
-over seeds, on test queries.
+same 100 neighbours, as many passages and pairs. `config/variants/draws-teachers.yaml` has the rows with a teacher;
+their mining includes its scores. Work is that of an arm alone, without the warm-up. Mean ± deviation over seeds, on
+test queries.
 
 """
 
@@ -123,10 +127,7 @@ def work(trajectory, stages):
     points, done, seen = [], dict.fromkeys(("pairs", "passages", "mining", "training"), 0.0), set()
     for train in trajectory.trains:
         facts, training = stages.facts(train.name), train.settings.training
-        pool, live = train.inputs.get("negatives"), [train.inputs[role] for role in LIVE if train.settings.live]
-        mined = {
-            stage.name: stage for stage in (*mining_stages([pool] if pool else live), *live, *filter(None, [pool]))
-        }
+        mined = {stage.name: stage for stage in mining_stages([train])}
         done["mining"] += sum(seconds(stages.artefact(name)) for name in mined.keys() - seen)
         seen |= mined.keys()
         texts = 1 + training.negatives_per_query if "passage" in training.trains else 0

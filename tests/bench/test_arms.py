@@ -108,6 +108,19 @@ def test_contrasts_differ_in_what_they_ask_alone(plan):
     assert [each.settings for each in trains_of_g] == [each.settings for each in trains]
 
 
+def test_the_rows_with_a_teacher_read_as_much_from_the_same_candidates(bench):
+    files = [str(bench.CONFIG.parent / f"{name}.yaml") for name in bench.OTHER_TABLES["teachers"]["docstrings"]]
+    plan = Plan(*load(merged_files(files) | {"seeds": [1]}, files))
+    (rows,) = (table.experiments for table in plan.config.ablations.values())
+    one = {row: plan.trajectories[row][0] for row in rows}
+    assert list(one) == ["uniform", "filter", "relabel", "distill"]
+    assert len({read(trajectory.trains) for trajectory in one.values()}) == 1
+    pools = {row: trajectory.pools[0] for row, trajectory in one.items()}
+    assert len({pool.inputs["query"].name for pool in pools.values()}) == 1
+    assert pools["distill"].name == pools["uniform"].name and "scores.whole" in one["distill"].trains[0].inputs
+    assert "scores.whole" in pools["filter"].inputs and one["relabel"].trains[0].inputs["negatives"].kind == "relabel"
+
+
 def test_the_tables_of_the_workflow_have_a_row_for_every_arm(plan):
     tables = measured_tables(plan)
     rows = [row["system"] for row in tables["arms"]["rows"]]

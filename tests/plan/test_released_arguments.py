@@ -37,7 +37,7 @@ OTHERS = {
         for name in ("config-out-of-domain", "fewer-vectors", "mined", "openqa-squad", "recipe", "systems-squad")
     ),
     *(f"variants/arms-{name}" for name in ("docstrings", "pilot", "whole", "words")),
-    "variants/draws-cloud",
+    *(f"variants/draws-{name}" for name in ("cloud", "teachers")),
 }
 WEB_DRIVE = ("star", "adore-star")  # checkpoints that are on no hub: config/variants/marco-adore-star.yaml
 ROWS = set(re.findall(r"^\| ([A-Z]?\d+) \|", (REPOSITORY / "docs/methods.md").read_text(), re.M))

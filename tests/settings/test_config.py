@@ -508,6 +508,28 @@ def test_null_removes_a_key_of_the_collection_of_an_earlier_file(tmp_path):
         config.load_files([first, second])
 
 
+def test_null_removes_an_entry_of_an_earlier_file(tmp_path):
+    first, second = tmp_path / "first.yaml", tmp_path / "second.yaml"
+    table = "{title: T, experiments: {a: {}, b: {}}}"
+    more = {
+        "teachers": "{judge: {experiment: zero}}",
+        "external": "{BM: {runs: {test: a.run}}}",
+        "ablations": f"{{first: {table}, second: {table}}}",
+    }
+    first.write_text(BASE + "  zero: {episodes: []}\n" + "".join(f"{key}: {own}\n" for key, own in more.items()))
+    second.write_text("experiments: {zero: null}\nteachers: {judge: null}\nexternal: {BM: null}\n"
+                      "ablations: {first: null, second: {experiments: {b: null}}}\n")  # fmt: skip
+    before, experiments = config.load_files([first])
+    assert list(experiments) == ["tele", "zero", "a", "b"] and "judge" in before.teachers and "BM" in before.external
+    after, experiments = config.load_files([first, second])
+    assert list(experiments) == ["tele", "a"] and list(after.ablations) == ["second"]
+    assert not (after.teachers or after.external)
+    assert not any(experiment.teachers for experiment in experiments.values())
+    second.write_text("ablations: {first: {experiments: {a: null, b: null}}}\n")
+    with pytest.raises(ValueError, match="second.yaml.*ablations.first.experiments"):
+        config.load_files([first, second])
+
+
 FILE = "{path: other.jsonl}"
 LIVE = "counts: {}, live: {depth: 5}"
 TRAINED = "training: {trains: [query], loss: ranknet-list, negatives_per_query: 0}"

@@ -11,7 +11,7 @@ from teleport.settings.experiment import Defaults, Override
 from teleport.settings.figures import Figure
 from teleport.settings.forms import CollectionSource
 from teleport.settings.search import Bm25
-from teleport.settings.section import NAME, TABLE_NAME, Line, LocalPath, Natural, Section, Unique
+from teleport.settings.section import NAME, TABLE_NAME, Line, LocalPath, Natural, Section, Unique, entries
 
 
 class Ablation(Section):
@@ -35,7 +35,7 @@ class Ablation(Section):
         False,
         description="A row for every episode, compared with the baseline's same episode; false: for the last only.",
     )
-    experiments: dict[str, dict] = Field(min_length=1, description="Name → overrides, one row each.")
+    experiments: entries(dict) = Field(min_length=1, description="Name → overrides, one row each.")
 
 
 class Report(Section):
@@ -54,19 +54,19 @@ class Config(Defaults):
     counts: Counts | None = Field(None, description="Expected sizes of the collection, for `teleport forecast` alone.")
     encoder: Encoder | None = Field(None, description="The dual encoder; needed for experiments.")
     episodes: list[Override] | None = Field(None, description="One entry per episode; needed for experiments.")
-    experiments: dict[str, dict] = Field({}, description="Name → overrides of the settings above.")
-    ablations: dict[str, Ablation] = Field({}, description="One table per entry.")
+    experiments: entries(dict) = Field({}, description="Name → overrides of the settings above.")
+    ablations: entries(Ablation) = Field({}, description="One table per entry.")
     evaluation: Evaluation = Field(Evaluation(), description="Measures, splits, significance.")
     bm25: Bm25 | None = Field(Bm25(), description="The lexical baseline; null leaves it out.")
     external: Annotated[  # null drops the entries of earlier files instead of merging them
-        dict[str, External] | None, AfterValidator(lambda entries: entries or {})
+        entries(External) | None, AfterValidator(lambda given: given or {})
     ] = Field(
         {},
         description="Name → a run or a checkpoint from elsewhere, one row each; null removes the entries of earlier "
         "files.",
     )
     published: list[str] = Field([], description="Published tables beside ours: names in config/published, or paths.")
-    figures: dict[Annotated[str, Field(pattern=TABLE_NAME)], Figure] = Field(
+    figures: entries(Figure, TABLE_NAME) = Field(
         {}, description="Name → a paper's figure, which `teleport figures` draws beside those of the report page."
     )
     keep_vectors: Literal["all", "last", "none"] = Field(

@@ -1,7 +1,7 @@
 """An experiment: an encoder, and episodes; an episode is negatives x loss x schedule x start x trained sides."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -20,7 +20,7 @@ from teleport.settings.registry import (
     seeing_function,
 )
 from teleport.settings.search import FrozenIndex, Index
-from teleport.settings.section import NAME, ConfigurationFile, Integer, Line, Natural, Number, Section, Unique
+from teleport.settings.section import NAME, ConfigurationFile, Integer, Line, Natural, Number, Section, Unique, entries
 from teleport.settings.teachers import Teacher
 from teleport.settings.training import Dev, Training
 from teleport.training.seen import names_seen
@@ -273,7 +273,7 @@ class Defaults(Section):
     mining: Mining = Field(Mining(), description="How candidates are retrieved.")
     negatives: Negatives = Field(Negatives(), description="How the pool of an episode is made.")
     training: EpisodeTraining | None = Field(None, description="How an episode trains; needed for experiments.")
-    teachers: dict[Annotated[str, Field(pattern=NAME)], Teacher] = Field(
+    teachers: entries(Teacher, NAME) = Field(
         {}, description="Name → a teacher, whose scores draws, filters, masks and losses may use (`scores: NAME`)."
     )
     also: list[Also] = Field(

@@ -76,6 +76,16 @@ def distinct(values):
     return values
 
 
+def entries(value, pattern=None):
+    """The type of a mapping of names to values of this type. A later file removes an entry by setting it to null."""
+    name = Annotated[str, Field(pattern=pattern)] if pattern else str
+
+    def without_null(given):
+        return {name: own for name, own in given.items() if own is not None} if isinstance(given, dict) else given
+
+    return Annotated[dict[name, value], BeforeValidator(without_null, json_schema_input_type=dict[name, value | None])]
+
+
 def exactly_one(*names):
     """A validator of a section that requires exactly one of these keys to be given (not null)."""
 
