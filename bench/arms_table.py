@@ -220,13 +220,15 @@ def of_shared_seeds(asked, scores):
 
 
 def contrasts(table, scores):
-    """[(contrast (dict), `Comparison`, Holm's p)] of the contrasts of a table whose arms have run; scores: {(row,
-    measure): `Scores`}. Holm's correction is over all contrasts; one that has not run counts with p = 1."""
+    """[(contrast (dict), its two `Scores`, `Comparison`, Holm's p)] of the contrasts of a table whose arms have run;
+    scores: {(row, measure): `Scores`}. Holm's correction is over all contrasts; one that has not run counts with p = 1.
+    """
     fixed = CONTRASTS["contrasts"][table]
     asked = [each for each in fixed if {(each["ours"], MEASURE), (each["theirs"], MEASURE)} <= scores.keys()]
-    found = [compare(*of_shared_seeds(each, scores)) for each in asked]
-    missing = len(fixed) - len(asked)
-    return list(zip(asked, found, holm([each.p for each in found] + [1.0] * missing)[: len(asked)], strict=True))
+    pairs = [of_shared_seeds(each, scores) for each in asked]
+    found, missing = [compare(*pair) for pair in pairs], len(fixed) - len(asked)
+    corrected = holm([each.p for each in found] + [1.0] * missing)[: len(asked)]
+    return list(zip(asked, pairs, found, corrected, strict=True))
 
 
 def half_width(ours, theirs):
@@ -243,11 +245,11 @@ def half_width(ours, theirs):
 def contrasts_text(name, table, scores):
     """The table of the contrasts that were fixed beforehand."""
     rows = []
-    for asked, found, p in contrasts(table, scores):
+    for asked, pair, found, p in contrasts(table, scores):
         said = "cannot be told" if p >= LEVEL else "yes" if found.difference > 0 else "no, it costs"
         between = ""
         if found.method == "crossed":
-            half = half_width(*of_shared_seeds(asked, scores))
+            half = half_width(*pair)
             between = " to ".join(number(found.difference + way * half, "+.3f") for way in (-1, 1))
         cells = [number(found.difference, "+.3f"), between, number(found.p, ".2g"), number(p, ".2g")]
         rows.append([f"{asked['name']}: {asked['asks']}?", *cells, said])

@@ -219,7 +219,7 @@ def test_every_p_follows_from_the_scores(table, toy):
         compare(*(Scores(scores[name, "RR@10"].values_QR, (1, 2, 3)) for name in (asked["ours"], asked["theirs"])))
         for asked, *_ in found
     ]
-    assert [each.p for _, each, _ in found] == [each.p for each in expected]
+    assert [each.p for *_, each, _ in found] == [each.p for each in expected]
     assert [p for *_, p in found] == holm([each.p for each in expected])
     text = table.page(data, table.read_scores())
     assert "| e − c: does mining teach more than chance? | +0." in text and "| yes |" in text
