@@ -26,7 +26,22 @@ SLICE = {
     "counts": None,
     "encoder": {"max_passage_tokens": 32},
     "training": {"steps": 4, "batch_queries": 4},
-    "experiments": {"rocketqa": {"teachers": {"ranker": {"cross_encoder": {"max_tokens": 64, "training": CROSS}}}}},
+    "experiments": {
+        "rocketqa": {
+            "teachers": {"ranker": {"cross_encoder": {"max_tokens": 64, "training": CROSS}}},
+            "episodes": [
+                {"negatives": {"counts": {"random": 4}}},
+                {  # RocketQA keeps scores below .1; after four steps there are none
+                    "mining": {"depth": 50},
+                    "negatives": {
+                        "counts": {"query": 4},
+                        "draw": "top",
+                        "filters": {"max_score": 0.9, "scores": "ranker"},
+                    },
+                },
+            ],
+        }
+    },
 }
 
 
