@@ -227,14 +227,14 @@ def test_a_damaged_weight_file_is_refused_and_nothing_is_left(checkpoint, tmp_pa
 
 
 def evaluation(stages, collection, values, seed=None, found="", measure="RR@10", **settings):
-    """An evaluate stage of two queries; seed: of the training behind it; found: the lines of its run."""
+    """An evaluate stage of the first of two queries; seed: of the training behind it; found: the lines of its run."""
     inputs = {"collection": collection}
     if seed is not None:
         checkpoint = stages.finish(stages.make("train", {"seed": seed}))
         queries = stages.finish(stages.make("encode", {}, {"checkpoint": checkpoint}))
         inputs["run"] = stages.finish(stages.make("retrieve", {}, {"queries": queries}))
     job = stages.make("evaluate", {"split": "test", "measures": [measure]} | settings, inputs)
-    table = {"query_id": ["q0", "q1"], "measure": [measure] * 2, "value": values}
+    table = {"query_id": ["q0", "q1"][: len(values)], "measure": [measure] * len(values), "value": values}
     job.output("test.run.gz").write_bytes(gzip.compress(found.encode()))
     pq.write_table(pa.table(table), job.output("per_query.parquet"))
     return stages.finish(job, {"means": {measure: float(np.mean(values))}}).folder
@@ -267,6 +267,8 @@ def test_systems_of_several_seeds_are_tested_over_queries_and_seeds(stages, tmp_
     assert said[0].endswith(f"B - A +0.5750, p {p_text(crossed_p_value(ours, theirs))}")
     assert said[2] == "p: two-sided, over queries and seeds (3 of A, 3 of B), both random"
     assert said[3].startswith("+0.650  0.150 -> 0.800  q0")
+    shown = compare(*paths, None, "q0", 10)  # one list each, which is no mean
+    assert "A (one of 3 seeds): RR@10 0.100" in shown and "B (one of 3 seeds): RR@10 0.800" in shown
     seed_one = home / "one/seed-1/episode-1/evaluate-test"
     assert compare(seed_one, paths[1], None, None, 0).endswith("another seed may differ")
     with pytest.raises(Refusal, match="neither a finished stage"):
@@ -288,6 +290,18 @@ def test_two_evaluations_side_by_side(stages):
         compare(one, two, None, "q9", 10)
     with pytest.raises(Refusal, match="two collections or splits"):
         compare(one, evaluation(stages, collections[1], [0.0, 0.0]), None, None, 10)
+
+
+def test_a_query_without_a_score_has_none_and_a_rounding_is_no_difference(stages):
+    """A question without judgments has answer coverage alone: it does not score 0."""
+    collection = two_queries(stages)
+    one = evaluation(stages, collection, [0.3])
+    assert "A: RR@10 –" in compare(one, one, None, "q1", 10) and "A: RR@10 0.300" in compare(one, one, None, "q0", 10)
+    same, rounded = (evaluation(stages, collection, values) for values in ([0.3, 1.0], [0.1 + 0.2, 1.0]))
+    assert compare(same, rounded, None, None, 10).splitlines()[1:] == [
+        "B wins 0, loses 0, ties 2",
+        "p: two-sided, over queries, permutation test with 9,999 resamples",
+    ]
 
 
 def test_of_two_evaluations_the_one_with_fewer_errors_wins(stages):

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from collection_world import make_collection, make_run
+from commands.export import export
 from teleport.arrays import Run, pair_keys
 from teleport.evaluation import evaluate
 from teleport.running.artefact import Artefact
@@ -125,6 +126,23 @@ def test_a_relevant_passage_that_the_corpus_lacks_counts_as_not_found(stages, tm
         measure = ir_measures.parse_measure(name)
         assert means[name] == pytest.approx(ir_measures.calc_aggregate([measure], judged, ranked)[measure]), name
     assert means["R@10"] == pytest.approx((1 / 3 + 1 + 0) / 3), "not vacuous: without the missing ones it is 1"
+
+
+def test_an_exported_run_and_its_judgments_give_the_scores_of_the_stage(stages, tmp_path):
+    """Also where the corpus lacks a judged passage."""
+    files = {"corpus.tsv": "a\tone\nb\ttwo\n", "queries.test.tsv": "q\twhich\nr\twho\n"}
+    files["qrels.test.tsv"] = "r 0 b 1\nq 0 a 1\nq 0 gone 2\n"
+    collection = built(stages, tmp_path, files, drop=["dangling"])
+    job = evaluate_run(stages, {"collection": collection, "run": make_run(stages, [[1, 0], [1, 0]])}, ["R@10", "AP"])
+    export(job.folder, tmp_path / "run")
+    assert (tmp_path / "run/test.qrels.txt").read_text() == "r 0 b 1\nq 0 a 1\nq 0 gone 2\n"
+    with gzip.open(tmp_path / "run/test.run.gz", "rt") as file:
+        lines = [line.split() for line in file]
+    ranked = [ir_measures.ScoredDoc(query, doc, -int(rank)) for query, _, doc, rank, *_ in lines]
+    judged = list(ir_measures.read_trec_qrels(str(tmp_path / "run/test.qrels.txt")))
+    for name, mean in Artefact(job.folder).facts["means"].items():
+        measure = ir_measures.parse_measure(name)
+        assert mean == pytest.approx(ir_measures.calc_aggregate([measure], judged, ranked)[measure]), name
 
 
 def test_a_query_s_own_text_can_be_left_out_of_its_results(stages, tmp_path):

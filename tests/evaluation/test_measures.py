@@ -79,8 +79,11 @@ def test_random_runs_against_plain_formulas():
         assert scores["nDCG@10"][query] == pytest.approx(dcg / ideal)
 
 
-@pytest.mark.parametrize("name", ["Foo@10", "nDCG@", "", "nDCG@ten", "SDCG@10", "nDCG(foo=3)@10", "alpha_nDCG@10"]
-    + ["P", "R", "Success", "P@5.5", "Rprec@5", "nDCG(rel=2)@10", "Judged(rel=2)@3"])  # fmt: skip
+UNKNOWN = ["Foo@10", "nDCG@", "", "nDCG@ten", "SDCG@10", "nDCG(foo=3)@10", "alpha_nDCG@10", "Accuracy", "Accuracy@5"]
+UNKNOWN += ["P", "R", "Success", "P@5.5", "Rprec@5", "nDCG(rel=2)@10", "Judged(rel=2)@3"]
+
+
+@pytest.mark.parametrize("name", UNKNOWN)
 def test_unknown_measures_are_refused_by_name(name):
     message = f"there is no measure {name!r} that ir-measures can compute here. Give its names, for example RR@10"
     with pytest.raises(ValueError, match=re.escape(message)):

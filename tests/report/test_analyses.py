@@ -150,3 +150,9 @@ def test_reranked_columns_come_last_with_their_own_measures():
     assert list(columns(spec).items())[3:] == [("dl19 nDCG@10 (re-ranked)", ("dl19 (re-ranked)", "nDCG@10"))]
     single = {"splits": ["test"], "measures": {"test": ["RR@10"]}, "reranked": {"test": ["RR@10"]}}
     assert list(columns(single)) == ["RR@10", "RR@10 (re-ranked)"]
+
+
+def test_a_reference_keeps_its_name(stages, collection):
+    """Whatever letters of a column's own it has."""
+    rows = [{"system": "A", "episode": 0, "seeds": [], "analyses": {"contrast": [contrast(stages, 0.5, 3)]}}]
+    assert "| Overlap with TOP-BM25 |" in write(stages, collection, rows, against="TOP-BM25")["md"]

@@ -161,3 +161,20 @@ def test_only_a_pretrained_start_is_zero_shot():
     assert [(row["system"], row["episode"]) for row in spec["rows"]] == [
         ("BM25", 0), ("Zero-shot", 0), *(("ANCE-Tele", n) for n in (1, 2, 3)), ("bm25-neg", 1), ("warm", 1)
     ]  # fmt: skip
+
+
+def test_a_row_of_an_episode_has_the_columns_of_the_system_until_then():
+    """As its episode costs: a later training is nothing that its figures needed."""
+    made = plan(ablations={"systems": {"every_episode": True}})
+    rows = [row for row in measured_tables(made)["systems"]["rows"] if row["system"] == "ANCE-Tele"]
+    trains = [stage.name for stage in made.trajectories["ance-tele"][0].trains]
+    assert [row["columns"]["episodes"] for row in rows] == [row["episode"] for row in rows] == [1, 2, 3]
+    assert [row["columns"]["gap"] for row in rows] == trains and [row["columns"]["seconds"] for row in rows] == [
+        row["cost"] for row in rows
+    ]
+
+
+def test_a_system_that_is_named_twice_has_one_row():
+    """Each row more is a test more, which Holm's correction counts."""
+    rows = measured_tables(plan(ablations={"systems": {"also": ["dpr", "dpr"]}}))["systems"]["rows"]
+    assert [row["system"] for row in rows].count("dpr") == 1

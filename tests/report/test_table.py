@@ -14,6 +14,8 @@ from teleport.collection.equal import digests_of
 from teleport.evaluation.significance import Scores, crossed_p_value, holm, paired_p_value
 from teleport.refusal import Refusal
 from teleport.report import table
+from teleport.report.page.overview import page_table
+from teleport.report.stages import Stages
 from teleport.report.table import write_table
 from teleport.report.verdicts import p_text
 from teleport.running.artefact import MANIFEST
@@ -420,8 +422,8 @@ def test_without_a_test_there_are_no_p_values(small):
 
 
 def test_latex_escapes_every_text(small):
-    small.rows[2]["system"] = r"50%_of {#1} ~ $x^2 \ & †"
-    escaped = r"50\%\_of \{\#1\} \textasciitilde{} \$x\textasciicircum{}2 \textbackslash{} \& $^{\dagger}$"
+    small.rows[2]["system"] = r"50%_of {#1} ~ $x^2 \ & † a|b"
+    escaped = r"50\%\_of \{\#1\} \textasciitilde{} \$x\textasciicircum{}2 \textbackslash{} \& $^{\dagger}$ a$|$b"
     text = small.write(small.spec(title="A & B_1", baseline=small.rows[2]["system"]))["tex"]
     assert f"\n{escaped} & 1 & " in text
     assert r"\caption{A \& B\_1}" in text
@@ -659,3 +661,34 @@ def test_means_are_rounded_as_verdicts_and_logs_print_them():
     spec = {"splits": ["test"], "measures": {"test": ["RR@10"]}, "significance": None}
     cells = table.measure_cells(spec, table.Table(pd.DataFrame(index=[0, 1]), *figures, {}, []))
     assert cells["RR@10"].tolist() == [f"**{233 / 400:.3f}**", f"{13 / 400:.3f}"] == ["**0.583**", "0.033"]
+
+
+def test_a_system_of_trained_passages_alone_has_the_seeds_of_its_trainings(world):
+    """Its queries are encoded by the start, which no seed decides; `compare` reads its seeds from its stages, too."""
+    frozen = world.stage("encode", {}, {"checkpoint": world.stage("pretrained", {}, {})})
+    frame = {"query_id": QUERIES, "measure": ["RR@10"] * 10, "value": np.arange(10) / 10}
+    jobs = []
+    for seed in (1, 2, 3):
+        passages = world.stage("encode", {}, {"checkpoint": world.stage("train", {"seed": seed}, {})})
+        run = world.stage("retrieve", {}, {"queries": frozen, "passages": passages})
+        inputs = {"corpus": world.collection, "run": run}
+        jobs.append(world.stage("evaluate", {"split": "test", "seed": seed}, inputs, {"num_queries": 10}, frame))
+        world.seeds[jobs[-1].key] = seed
+    world.row("System", 1, test=jobs)
+    assert [Stages(world.stages.root).trained_seed(f"evaluate/{job.key}") for job in jobs] == [1, 2, 3]
+    sources = world.write(world.spec(measures=["RR@10"]) | {"significance": None})["sources.csv"].splitlines()
+    assert [line.split(",")[3] for line in sources] == ["seed", "1", "2", "3"]
+
+
+def test_only_experiments_differ_in_settings_from_the_row_above(world):
+    """BM25 and runs from elsewhere have none, and nothing is above the first row."""
+    for system, value in (("BM25", 0.1), ("A", 0.2), ("B", 0.3), ("Elsewhere", 0.4)):
+        world.row(system, 0, test=[world.evaluation({"RR@10": [value] * 10}, kind="bm25")])
+    spec = world.spec(measures=["RR@10"]) | {"significance": None}
+    settings = {"A": {"negatives.alpha": 0.5}, "B": {"negatives.alpha": 0.25}}
+    runs = {row["system"]: {split: names[0] for split, names in row["runs"].items()} for row in spec["rows"]}
+    experiments = [
+        {"system": system, "settings": of, "seeds": [{"runs": [runs[system]]}]} for system, of in settings.items()
+    ]
+    shown = page_table(Stages(world.stages.root), {"experiments": experiments}, spec)
+    assert [row["differs"] for row in shown["rows"]] == [None, None, [["negatives.alpha", 0.25, 0.5]], None]

@@ -10,9 +10,10 @@ import pyarrow.parquet as pq
 from commands.export import input_of, passage_texts, queries_of, run_lines, split_of, stage_at
 from teleport.api import scores_in, stage_name
 from teleport.evaluation.names import Documents
-from teleport.evaluation.significance import Scores
+from teleport.evaluation.significance import TIE, Scores
 from teleport.evaluation.significance import compare as test
 from teleport.refusal import Refusal
+from teleport.report.render import cell
 from teleport.report.stages import Stages
 from teleport.report.verdicts import p_text
 from teleport.running.artefact import MANIFEST
@@ -43,7 +44,7 @@ def compare(first, second, measure, query, most):
         return of_all(systems, measure or one.manifest["settings"]["measures"][0], texts, most)
     if query not in texts:
         raise Refusal(f"the split has no query {query!r}. Its first is {next(iter(texts))!r}.")
-    return of_query([stages[0] for stages in systems], query, texts[query])
+    return of_query(systems, query, texts[query])
 
 
 def documents_of(stage):
@@ -85,7 +86,7 @@ def of_all(systems, measure, texts, most):
     differences_Q = b_Q - a_Q
     largest = np.argsort(-np.abs(differences_Q), kind="stable")[:most]
     for row in largest:
-        if differences_Q[row]:
+        if abs(differences_Q[row]) > TIE:
             name, change = names[row], f"{a_Q[row]:.3f} -> {b_Q[row]:.3f}"
             lines.append(f"{differences_Q[row]:+.3f}  {change}  {name}  {texts[name]}")
     return "\n".join(lines)
@@ -100,20 +101,24 @@ def how_tested(found, seeds_of_a, seeds_of_b):
     return text + ("; this compares these checkpoints: another seed may differ" if found.checkpoints else "")
 
 
-def of_query(stages, query, text):
-    """The first passages of both systems for a query, those judged relevant marked by their grade."""
-    path = queries_of(stages[0]).path(f"qrels.{split_of(stages[0])}.parquet")
+def of_query(systems, query, text):
+    """The first passages of both systems for a query, those judged relevant marked by their grade; systems: a stage per
+    seed each, of which the first is shown."""
+    one = systems[0][0]
+    path = queries_of(one).path(f"qrels.{split_of(one)}.parquet")
     qrels = pq.read_table(path, filters=[("query_id", "=", query)]).to_pylist()
     names, grades = pa.array([row["doc_id"] for row in qrels], pa.string()), {}
-    if separator := documents_of(stages[0]):
+    if separator := documents_of(one):
         documents = Documents(names, separator)
         names = documents.names.take(documents.document_P)
     for name, row in zip(names.to_pylist(), qrels, strict=True):  # of a document its highest
         grades[name] = max(row["grade"], grades.get(name, row["grade"]))
     lines = [f"{query}: {text}"]
-    for system, stage in zip("AB", stages, strict=True):
-        means = {name: scores_in(stage, name).get(query, 0) for name in stage.manifest["settings"]["measures"]}
-        lines += ["", f"{system}: {', '.join(f'{name} {value:.3f}' for name, value in means.items())}"]
+    for system, (stage, *others) in zip("AB", systems, strict=True):
+        scores = {name: scores_in(stage, name).get(query) for name in stage.manifest["settings"]["measures"]}
+        said = [f"{name} {cell(value, None, '.3f')}" for name, value in scores.items()]  # without judgments no score
+        alone = f" (one of {1 + len(others)} seeds)" if others else ""
+        lines += ["", f"{system}{alone}: {', '.join(said)}"]
         ids = list(islice((line[2] for line in run_lines(stage) if line[0] == query), PASSAGES))
         passages = passage_texts(input_of(stage, "corpus"), ids)
         lines += [] if ids else ["nothing found"]

@@ -105,13 +105,19 @@ def export_negatives(link, stage, output, folder, **wanted):
 
 
 def export_run(link, stage, output, folder):
-    """SPLIT.run.gz as the stage has it, and SPLIT.qrels.txt: query, 0, passage, grade."""
+    """SPLIT.run.gz as the stage has it, and SPLIT.qrels.txt: query, 0, passage, grade. It has the judgments of passages
+    that are not in the corpus, too, because they count in the stage's measures."""
     split = split_of(stage)
     if stage.manifest["settings"].get("collapse"):
         raise Refusal(f"{link} scores documents, and the collection has judgments of passages. Give another stage.")
     run, qrels = f"{split}.run.gz", f"{split}.qrels.txt"
     shutil.copyfile(stage.path(run, full=True), folder / run)
-    rows = pq.read_table(queries_of(stage).path(f"qrels.{split}.parquet")).to_pylist()
+    queries, columns = queries_of(stage), ["query_id", "doc_id", "grade"]
+    rows = pq.read_table(queries.path(f"qrels.{split}.parquet"), columns=columns).to_pylist()
+    if f"missing.{split}.parquet" in queries.manifest["files"]:
+        ids = pq.read_table(queries.path(f"queries.{split}.parquet"))["query_id"].to_pylist()
+        missing = pq.read_table(queries.path(f"missing.{split}.parquet")).to_pylist()
+        rows += [row | {"query_id": ids[row["query"]]} for row in missing]
     lines = (f"{row['query_id']} 0 {row['doc_id']} {row['grade']}\n" for row in rows)
     write_text(folder / qrels, "".join(lines))
     output.mkdir(exist_ok=True)

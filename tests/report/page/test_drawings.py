@@ -224,3 +224,7 @@ def test_forgetting_rates_are_of_single_episodes_and_of_seeds_that_have_both_che
         ("X", 2, 0.2),
         ("X", 3, 0.45),
     ]
+
+
+def test_the_interval_of_a_count_has_no_upper_bound():
+    assert intervals(cell(0.95), "RR@10")["high"] == 1 and intervals(cell(499.0, 2), "NumRet")["high"] == 501

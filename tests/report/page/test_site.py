@@ -102,6 +102,19 @@ def test_one_file_has_all_pages_and_needs_no_other(site, tmp_path):
     assert "<script src" not in text and "<link" not in text and text.count("</script>") == 3
 
 
+def test_in_one_file_a_section_of_an_experiment_is_its_own(site, tmp_path):
+    """A link leads to the first element of a name, also on the page of another experiment."""
+    sections = [("training", "Training", [("Every seed", (), None)])]
+    for name in ("one", "two"):
+        experiment = {"name": name, "label": name, "method": "one training"}
+        site.add(f"experiment-{name}.html", "experiment.html", name, experiment=experiment, sections=sections)
+    site.write_one_file(tmp_path / "all.html")
+    articles = (tmp_path / "all.html").read_text(encoding="utf-8").split("<article")[-2:]
+    ids = [re.findall('<section[^>]* id="([^"]+)"', article) for article in articles]
+    assert ids == [re.findall('<a href="#([^"]+)">Training', article) for article in articles]
+    assert ids[0] and ids[0] != ids[1]
+
+
 def test_texts_and_marks_have_contrast_in_both_themes():
     """WCAG 2: 4.5:1 for text, 3:1 for marks."""
     css = (ASSETS / "page.css").read_text()

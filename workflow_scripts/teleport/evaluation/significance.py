@@ -123,9 +123,10 @@ def paired_t_p_value(scores_Q, baseline_Q):
     single query, or if the systems differ on none."""
     from scipy.stats import ttest_rel
 
-    if len(scores_Q) < 2 or np.array_equal(scores_Q, baseline_Q):
+    differences_Q = np.subtract(scores_Q, baseline_Q)
+    if len(scores_Q) < 2 or np.abs(differences_Q).max() < TIE:  # the mean of three equal scores may differ from them
         return 1.0
-    if np.ptp(np.subtract(scores_Q, baseline_Q)) < TIE:
+    if np.ptp(differences_Q) < TIE:
         return least_p(len(scores_Q))
     return float(ttest_rel(scores_Q, baseline_Q).pvalue)
 

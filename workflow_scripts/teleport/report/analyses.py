@@ -90,7 +90,7 @@ def figures_of(row, spec, analyses):
         facts = [stage.facts for stage in row[analysis]]
         top = str(facts[0].get("top", facts[0].get("depth")))
         for column, (fact, form) in COLUMNS[analysis].items():
-            name = column.replace("AGAINST", str(spec["against"])).replace("TOP", top)
+            name = column.replace("TOP", top).replace("AGAINST", str(spec["against"]))
             values = [each[fact] for each in facts]
             figures[name] = values, ",.0f" if len(values) == 1 and isinstance(values[0], int) else form
     return figures

@@ -14,6 +14,7 @@ SEVERAL_SEEDS = "Mean ± standard deviation over seeds."
 WORDS = {"System", "Negatives", "Loss", "Index", "Group", "Figure", "Verdict", "Experiment", "Here", "Split"}
 LATEX_SIGNS = {sign: "\\" + sign for sign in "&%$#_{}"} | {"±": r"$\pm$", "†": r"$^{\dagger}$", "<": "$<$", ">": "$>$"}
 LATEX_SIGNS |= {"‡": r"$^{\ddagger}$", "§": r"$^{\S}$", "¶": r"$^{\P}$", "∗": "$^{*}$"}
+LATEX_SIGNS |= {"|": "$|$"}  # else a dash in TeX's usual encoding, as < and > are other signs there
 LATEX_SIGNS |= {"α": r"$\alpha$", "β": r"$\beta$"}
 LATEX_SIGNS |= {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
 

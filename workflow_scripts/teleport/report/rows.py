@@ -4,6 +4,7 @@ A table is a dict of plain values, in which a stage is its name ("kind/key"): ta
 """
 
 import unicodedata
+from copy import copy
 from functools import cache
 from itertools import chain
 
@@ -108,14 +109,14 @@ def ablation_rows(plan, table):
         raise Refusal(f"ablations.{table}.bm25: the configuration has `bm25: null`. Remove one of them.")
     if ablation.bm25:
         rows.append(single_row(plan, "BM25", plan.bm25_runs) | {"columns": system_columns([], ablation.columns)})
-    for name in [*ablation.also, *ablation.experiments]:
+    for name in dict.fromkeys([*ablation.also, *ablation.experiments]):
         if name not in plan.experiments:
             known = ", ".join(plan.experiments)
             raise Refusal(f"ablations.{table}.also: there is no experiment {name!r}. The experiments are {known}.")
-        columns = {"columns": system_columns(plan.trajectories[name], ablation.columns)}
         last = len(plan.experiments[name].method)
-        episodes = range(1, last + 1) if ablation.every_episode and last else [last]
-        rows += [checkpoint_row(plan, name, episode, label_of(plan, name)) | columns for episode in episodes]
+        for episode in range(1, last + 1) if ablation.every_episode and last else [last]:
+            columns = system_columns(until(plan.trajectories[name], episode), ablation.columns)
+            rows.append(checkpoint_row(plan, name, episode, label_of(plan, name)) | {"columns": columns})
     return rows
 
 
@@ -241,6 +242,14 @@ def system_columns(trajectories, wanted):
         "seconds": [cost_stages(trajectory.trains) for trajectory in trained],
     }
     return {name: columns[name] for name in wanted}
+
+
+def until(trajectories, episode):
+    """Copies of trajectories that end after an episode (number)."""
+    parts = list(map(copy, trajectories))
+    for part in parts:
+        part.episodes = part.episodes[: episode + 1]
+    return parts
 
 
 def refreshes(trajectory):

@@ -48,10 +48,11 @@ class Stages:
         return name and self.artefact(name).manifest.get("inputs", {}).get(role)
 
     def trained_seed(self, evaluation):
-        """The seed of the training behind an evaluation; None if the encoder of its queries was not trained here."""
-        checkpoint = self.input(self.input(self.input(evaluation, "run"), "queries"), "checkpoint")
-        trained = checkpoint is not None and checkpoint.startswith("train/")
-        return self.artefact(checkpoint).manifest["settings"]["seed"] if trained else None
+        """The seed of the training behind an evaluation; None if neither of its encoders was trained here."""
+        run = self.input(evaluation, "run")
+        encoders = [self.input(self.input(run, side), "checkpoint") for side in ("queries", "passages")]
+        trained = next((name for name in encoders if name and name.startswith("train/")), None)
+        return trained and self.artefact(trained).manifest["settings"]["seed"]
 
     def query_scores(self, name):
         """{measure: scores of an evaluate stage, float64 by query id (Series)}."""
@@ -160,13 +161,13 @@ def collection_text(facts, *counts):
 def trace_figures(rows, stages):
     """One line per system, episode, split and seed of a table's rows (DataFrame with SOURCES, text): `stage` is the
     evaluation, `run` and `checkpoint` the folders of its search and of the encoder of its queries (BM25: empty); `code`
-    and `git_commit` are the evaluation's; `seed` is that of the encoder's training (empty when nothing was trained)."""
+    and `git_commit` are the evaluation's; `seed` is that of the training (empty when neither side was trained)."""
     lines = []
     evaluated = [(row, split, name) for row in rows for split, names in row["runs"].items() for name in names]
     for row, split, stage in evaluated:
         run = stages.input(stage, "run")
         checkpoint = stages.input(stages.input(run, "queries"), "checkpoint")
-        seed = stages.artefact(checkpoint).manifest["settings"].get("seed") if checkpoint else None
+        seed = stages.trained_seed(stage)
         provenance = stages.artefact(stage).manifest.get("provenance", {})
         folders = [str(STAGES / name) if name else "" for name in (stage, run, checkpoint)]
         code = [provenance.get("code", ""), provenance.get("git_commit") or ""]

@@ -41,7 +41,7 @@ def system_figures(table, published):
 
 def intervals(cell, column):
     """{low, high, seed_low, seed_high} of a figure, within the bounds of its measure; None where it has no interval."""
-    ends, most = {}, np.inf if better(column) < 0 else 1.0
+    ends, most = {}, np.inf if better(column) < 0 or cell["mean"] > 1 else 1.0  # above 1: counts, such as NumRet
     for prefix, half in (("", cell["over_queries"]), ("seed_", cell["over_seeds"])):
         for end, sign in (("low", -1), ("high", 1)):
             ends[prefix + end] = None if half is None else min(most, max(0.0, cell["mean"] + sign * half))

@@ -103,9 +103,11 @@ def settings_of(contents, row):
 
 
 def differences(mine, other):
-    """[[key, value, value of the other]] in which the settings of two experiments differ (None: not set)."""
-    keys = sorted({*mine, *other}) if mine and other else ()
-    return [[key, mine.get(key), other.get(key)] for key in keys if mine.get(key) != other.get(key)]
+    """[[key, value, value of the other]] in which the settings of two experiments differ (None: not set); None if one
+    of the two has no settings."""
+    if not (mine and other):
+        return None
+    return [[key, mine.get(key), other.get(key)] for key in sorted({*mine, *other}) if mine.get(key) != other.get(key)]
 
 
 def costs_table(reader, contents, note):
