@@ -55,6 +55,10 @@ FOLDER_ERRORS = {
         {"corpus.tsv": None},
         "corpus.tsv: no such file, and no corpus.tsv.gz beside it. Put it there, or correct collection.path.",
     ),
+    "a blank first line": (
+        {"qrels.train.tsv": "\n" + FILES["qrels.train.tsv"]},
+        "qrels.train.tsv, line 1: column count 0, expected 4",
+    ),
     "missing judgments": (
         {"qrels.train.tsv": None},
         "qrels.train.tsv: no such file, and no qrels.train.tsv.gz beside it. Put it there, or correct collection.path.",

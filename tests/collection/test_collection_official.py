@@ -1,5 +1,6 @@
 """Official files in their published forms: literal miniatures, and what is said when a file is not in its form."""
 
+import csv
 import gzip
 import io
 import json
@@ -198,6 +199,14 @@ def test_dpr_passages_training_file_and_questions(stages, files, monkeypatch, pi
     ]
     assert tables["qrels.test"] == []
     assert facts["splits"]["train"]["dropped"] == 0 and facts["splits"]["test"]["queries"] == 2
+
+
+def test_a_passage_may_be_longer_than_csv_reads_by_default(stages, files):
+    csv.field_size_limit(131_072)  # another test may have raised it
+    corpus, splits = dpr(files)
+    put(files, "psgs_w100.tsv.gz", PSGS + f"4\t{'long ' * 30_000}end\tLong\n")
+    tables, _ = build(stages, files, corpus, splits, drop=["empty"])
+    assert tables["corpus"][3]["text"].endswith("long end")
 
 
 def test_questions_of_dpr_without_a_positive_are_counted_and_the_first_are_named(stages, files):

@@ -5,6 +5,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from commands.new import mean_tokens
+from commands.pairs import parquet
 from teleport.encoder import tokens
 from teleport.negatives import file
 from teleport.search import lexical_index
@@ -22,10 +24,12 @@ class Job:
         return self.path
 
 
-READERS = {  # {kind: (the reader, its module, the name there of how many texts it reads at a time)}
+READERS = {  # {kind: (the reader, its module and the name there of how many texts it reads at a time, if it has one)}
     "tokens": (lambda path: tokens.read_texts(path), tokens, "CHUNK_TEXTS"),
     "lexical_index": (lambda path: lexical_index.read_batches(path, "none"), lexical_index, "BATCH_TEXTS"),
     "negatives_file": (lambda path: [file.passages_by(Job(path), "text")], file, "CHUNK_TEXTS"),
+    "pairs": (lambda path: parquet.rows(path, None), parquet, "BATCH"),
+    "new": (lambda path: [mean_tokens(path, ["title", "text"], 4.5)],),
 }
 
 
@@ -45,14 +49,15 @@ def test_memory_does_not_grow_with_the_corpus(corpus, kind, monkeypatch):
     held, before = [], pa.total_allocated_bytes()
 
     class Watched(pq.ParquetFile):
-        def iter_batches(self, size, **options):
+        def iter_batches(self, size=ROWS, **options):
             for batch in super().iter_batches(size, **options):
                 held.append(pa.total_allocated_bytes() - before)
                 yield batch
 
-    read, module, size = READERS[kind]
+    read, *size = READERS[kind]
     monkeypatch.setattr(pq, "ParquetFile", Watched)
-    monkeypatch.setattr(module, size, ROWS)  # a group at a time
+    if size:
+        monkeypatch.setattr(*size, ROWS)  # a group at a time
     for _ in read(corpus):
         pass
     assert len(held) == GROUPS and 0 < max(held) < 10 * ROWS * CHARACTERS

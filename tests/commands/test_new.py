@@ -213,13 +213,25 @@ def test_a_collection_in_tables_of_the_hub_is_that_of_beirs_files(tmp_path, text
     assert "queries.jsonl queries," in " ".join(said) or "queries-0-of-1.parquet queries," in " ".join(said)
 
 
+def test_judgments_of_a_split_of_any_name_are_read(tmp_path, texts):
+    in_beir(tmp_path / "beir", texts)
+    parts = rows_of_beir(tmp_path / "beir")
+    for split, rows in (("train", slice(20, None)), ("heldout", slice(20))):
+        with_jsonl_judgments(tmp_path / "given", parts | {"qrels": parts["qrels"][rows]}, split)
+    raw = yaml.safe_load(new("mine", tmp_path / "given", REPOSITORY)[0].read_text())
+    assert raw["evaluation"]["splits"] == ["heldout"] and raw["counts"]["queries"]["heldout"] == 20
+
+
 @pytest.mark.parametrize(
     ("part", "change", "said"),
     [
         ("corpus", {"text": None}, "corpus-0-of-1.parquet, row 3: 'text' is empty"),
-        ("queries", {"_id": "a b"}, "queries-0-of-1.parquet, row 3: '_id' is 'a b'"),
+        ("corpus", {"_id": "d1"}, "corpus-0-of-1.parquet, row 3: .*'d1'"),
+        ("queries", {"_id": "a b"}, "queries-0-of-1.parquet, row 3: '_id' .*'a b'"),
         ("qrels", {"score": 0.5}, "test-0-of-1.parquet, row 3: 'score' is 0.5"),
-        ("qrels", {"corpus-id": "none"}, "the judged passage 'none' is not in the corpus"),
+        ("qrels", {"corpus-id": "none"}, "test-0-of-1.parquet, row 3: .*passage 'none'"),
+        ("qrels", {"query-id": "none"}, "test-0-of-1.parquet, row 3: .*query 'none'"),
+        ("qrels", {"query-id": "q1", "corpus-id": "d1", "score": 2.0}, "row 3: query 'q1' and passage 'd1'"),
     ],
 )
 def test_what_is_wrong_in_tables_of_the_hub_is_refused(tmp_path, texts, part, change, said):
@@ -498,6 +510,7 @@ def test_which_split_is_for_what_is_told(tmp_path, texts, splits, given, reporte
         (["dev", "dl19", "dl20"], {}, "--test SPLIT"),
         (["dev", "test"], {"test": ["tset"]}, "no tset. Correct --test or --dev"),
         (["dev", "test"], {"test": ["dev"], "dev": "dev"}, "--test dev --dev dev: "),
+        (["dev"], {"test": ["train"]}, "--test train: a split that"),
         (["dev", "x: y"], {}, "has a file of the split 'x: y', and the name of a split must match"),
         (["dev", "#x"], {}, "of the split '#x'"),
         (["dev", "a, b"], {}, "of the split 'a, b'"),
@@ -517,6 +530,8 @@ def test_splits_whose_roles_are_not_clear_are_refused_and_nothing_is_written(tmp
     ("file", "text", "said"),
     [
         ("qrels.train.tsv", "", "no training query has a judgment of grade 1 or more"),
+        ("qrels.test.tsv", "", "the split test has no relevant passage"),
+        ("qrels.test.tsv", "q1\td1\t0\n", "the split test has no relevant passage"),
         ("corpus.tsv", "", "no passages. Give a corpus with at least one"),
         ("corpus.tsv", "d0\tone\nd0\ttwo\n", "duplicate id 'd0'"),
         ("qrels.test.tsv", "q1\tnone\t1\n", "the judged passage 'none' is not in the corpus"),

@@ -75,16 +75,23 @@ def in_a_list(folder, pairs):
     (folder / "pairs.json").write_text(json.dumps(records_of(pairs, "anchor", "document"), indent=1))
 
 
+def in_a_list_of_windows(folder, pairs):
+    folder.mkdir()
+    (folder / "PAIRS.JSON").write_text(json.dumps(records_of(pairs)), encoding="utf-8-sig")
+
+
 def in_csv(folder, pairs):
     folder.mkdir()
-    with open(folder / "pairs.csv", "w", newline="", encoding="utf-8-sig") as file:
+    with open(folder / "PAIRS.CSV", "w", newline="", encoding="utf-8-sig") as file:
         csv.writer(file).writerows([("Query", "Answer"), *(row[:2] for row in pairs)])
 
 
 def in_csv_of_semicolons(folder, pairs):
     folder.mkdir()
     with gzip.open(folder / "pairs.csv.gz", "wt", newline="", encoding="utf-8") as file:
-        csv.writer(file, delimiter=";").writerows([("id", "question", "text"), *((1, *row[:2]) for row in pairs)])
+        file.write("\n")
+        header = ("id, as a number, of this table", "question", "text")
+        csv.writer(file, delimiter=";", quoting=csv.QUOTE_ALL).writerows([header, *((1, *row[:2]) for row in pairs)])
 
 
 def in_parquet(folder, pairs):
@@ -104,8 +111,8 @@ def in_a_dataset(folder, pairs):
     write_dataset(folder, pa.Table.from_pylist(records_of(pairs, "anchor")))
 
 
-FORMS = [in_jsonl, in_other_keys, in_keys_by_order, in_a_list, in_csv, in_csv_of_semicolons, in_parquet]
-FORMS += [in_parquet_of_the_hub, in_a_dataset]
+FORMS = [in_jsonl, in_other_keys, in_keys_by_order, in_a_list, in_a_list_of_windows, in_csv, in_csv_of_semicolons]
+FORMS += [in_parquet, in_parquet_of_the_hub, in_a_dataset]
 
 
 def collection_of(name="mine"):
@@ -309,9 +316,10 @@ def test_texts_are_cut_into_passages_and_an_answer_says_which_of_them_counts(tmp
     given.mkdir()
     for number, (_, first, second) in enumerate(pairs):
         filler = " ".join(["word"] * (texts.WORDS - 5))
-        (given / f"t{number}.txt").write_text(f"{first}\n\n{filler}\n\n{second}\n")
+        (given / f"t{number}.{'txt' if number % 2 else 'TXT'}").write_text(f"{first}\n\n{filler}\n\n{second}\n")
     rows = [
-        {"question": q, "file": f"t{i}.txt"} | ({"answer": n.upper()} if i else {}) for i, (q, _, n) in enumerate(pairs)
+        {"question": q, "file": f"t{i}.{'txt' if i % 2 else 'TXT'}"} | ({"answer": n.upper()} if i else {})
+        for i, (q, _, n) in enumerate(pairs)
     ]
     write_jsonl(given / "questions.jsonl", rows)
     with untouched(given):
@@ -345,6 +353,20 @@ def test_a_long_paragraph_is_cut_between_words_and_no_word_is_lost():
     assert texts.chunks(" \n\n ") == []
 
 
+def test_characters_count_as_words_where_these_have_no_spaces():
+    text = "\n\n".join("图书馆在北京，猫在桌子上睡觉。" * 11 + str(number) for number in range(3))
+    assert "".join(texts.chunks(text)) == text.replace("\n", "")
+    assert [len(chunk) for chunk in texts.chunks(text)] == [texts.WORDS, 16] * 3
+    halves = [texts.Passage(None, "", chunk) for chunk in texts.chunks(text)[:2]]
+    assert texts.holding(halves, halves[0].text[-20:] + halves[1].text) == halves
+
+
+def test_texts_are_looked_for_only_where_a_record_names_one(tmp_path, monkeypatch):
+    """Beside pairs whose key is `document` there may be a home folder."""
+    monkeypatch.setattr(texts, "texts_below", None)
+    assert not texts.names_text({"question": "what?", "document": "A text that is no name."}, tmp_path)
+
+
 def one(**record):
     return lambda folder, rows: write_jsonl(folder / "a.jsonl", [*rows[:4], record, *rows[4:]])
 
@@ -361,6 +383,22 @@ def typed(folder, rows):
 def null(folder, rows):
     folder.mkdir()
     pq.write_table(pa.table({"query": ["a", "b", None], "positive": ["1", "2", "3"]}), folder / "a.parquet")
+
+
+def no_utf8(write):
+    """As a program writes it that does not check its texts."""
+    queries = pa.Array.from_buffers(pa.string(), 2, pa.array([b"a", b"\xff"], pa.binary()).buffers())
+    return lambda folder, rows: write(folder, pa.table({"query": queries, "positive": ["1", "2"]}))
+
+
+def in_one_parquet(folder, table):
+    folder.mkdir()
+    pq.write_table(table, folder / "a.parquet")
+
+
+def in_test_alone(folder, rows):
+    write_jsonl(folder / "train.jsonl", [row | {"label": 1} for row in rows])
+    write_jsonl(folder / "test.jsonl", [row | {"label": 0} for row in rows])
 
 
 def torn(name):
@@ -426,11 +464,23 @@ BAD = {
     "no passage": (one(query="q", positive=[]), ["a.jsonl, line 5", "'positive'"]),
     "other keys": (one(question="q", positive="p"), ["a.jsonl, line 5", "'query' is missing", "'question'"]),
     "more keys": (one(query="q", positive="p", negative="n"), ["a.jsonl, line 5", "'negative'"]),
+    "more keys after as many that are not used": (
+        raw(
+            "a.jsonl",
+            b'{"query": "q", "positive": "p", "a": 1, "b": 2}\n{"query": "q", "positive": "p", "a": 1, "b": 2, '
+            b'"c": 3, "negative": "n"}',
+        ),
+        ["a.jsonl, line 2", "'negative'"],
+    ),
     "a number": (one(query="q", positive=3), ["a.jsonl, line 5", "'positive' is 3 (int)"]),
     "an object without text": (one(query="q", positive=[{"id": 3}]), ["line 5", "'positive' has an object", "'id'"]),
     "half of a surrogate pair": (
         raw("a.jsonl", b'{"query": "q", "positive": "\\ud800"}'),
         ["a.jsonl, line 1", "'positive'"],
+    ),
+    "half of a surrogate pair in an id": (
+        raw("a.jsonl", b'{"query": "q", "pos": [{"docid": "\\ud800", "text": "p"}]}'),
+        ["a.jsonl, line 1", "'pos'", "surrogate"],
     ),
     "no JSON": (raw("a.jsonl", b'{"query": "q", "positive": "p"}\n{"query"'), ["a.jsonl, line 2: not a JSON"]),
     "not an object": (raw("a.jsonl", b'{"query": "q", "positive": "p"}\n[1]'), ["a.jsonl, line 2: a list"]),
@@ -472,6 +522,8 @@ BAD = {
     ),
     "Parquet of numbers": (typed, ["a.parquet", "row 1", "'positive' is 1 (int)"]),
     "Parquet with a null": (null, ["a.parquet", "row 3", "'query' is null"]),
+    "Parquet that is not UTF-8": (no_utf8(in_one_parquet), ["a.parquet", "byte 0xff"]),
+    "a dataset that is not UTF-8": (no_utf8(write_dataset), ["data-00001-of-00002.arrow", "byte 0xff"]),
     "no Parquet": (raw("a.parquet", b"PAR1 not"), ["a.parquet: not a Parquet file"]),
     "a dataset without a file": (without("data-00001-of-00002.arrow"), ["data-00001-of-00002.arrow", "state.json"]),
     "a dataset without its state": (without("state.json"), ["state.json: no such file"]),
@@ -486,6 +538,7 @@ BAD = {
         raw("a.jsonl", b'{"query": "q", "passage": "p", "label": 0}'),
         ["a.jsonl: no question has a passage of a grade above 0"],
     ),
+    "no grade above 0 in a split": (in_test_alone, ["test.jsonl: no question has a passage of a grade above 0"]),
     "an answer that is nowhere": (
         questions({"question": "q", "file": "a.txt", "answer": "x y"}),
         ["q.jsonl, line 2", "'answer' is not in a.txt"],
@@ -519,6 +572,33 @@ def test_several_faults_are_told_together(tmp_path, pairs):
     assert [line.split(":")[0].strip() for line in lines] == [f"line {number}" for number in range(3, 8)]
 
 
+@pytest.mark.parametrize(
+    ("record", "given", "question", "passage"),
+    [
+        ({"text": "p", "summary": "q"}, (None, None), "summary", "text"),
+        ({"headline": "q", "story": "p"}, (None, None), "headline", "story"),
+        ({"antwort": "p", "frage": "q"}, (None, "antwort"), "frage", "antwort"),
+        ({"question": "p", "short": "q"}, (None, "question"), "short", "question"),
+        ({"text": "q", "label": "p"}, ("text", "label"), "text", "label"),
+    ],
+)
+def test_what_a_column_is_by_name_or_as_the_user_says_is_nothing_else(record, given, question, passage):
+    found = columns.columns_of("a", record, "line 1", given=given)
+    assert (found.question, found.passage, found.grade) == (question, passage, None)
+
+
+def test_a_question_is_not_its_own_passage():
+    with pytest.raises(Refusal, match="none of the keys is its passage .*'text', 'summary'"):
+        columns.columns_of("a", {"text": "q", "summary": "p"}, "line 1", given=("text", None))
+
+
+def test_a_carriage_return_is_text_of_a_tsv(tmp_path, pairs):
+    rows = "".join(f"{q}\t{n}\rmore\n" for q, _, n in pairs)
+    (tmp_path / "a.tsv").write_bytes(f"query\tpassage\n{rows}".encode())
+    new("mine", tmp_path / "a.tsv", REPOSITORY)
+    assert [each["text"] for each in collection_of()[0].values()] == [f"{n}\rmore" for *_, n in pairs]
+
+
 def test_a_file_of_another_kind_is_refused(tmp_path, pairs):
     (tmp_path / "pairs.xlsx").write_bytes(b"PK")
     with pytest.raises(Refusal, match=r"pairs.xlsx: its name ends with none of .*\.parquet"):
@@ -540,15 +620,23 @@ def test_a_passage_that_is_its_own_question_is_left_out_and_counted(tmp_path, pa
 
 
 @pytest.mark.parametrize(
-    "script, terms", [("{n}号图书馆在北京，猫在桌子上睡觉{n}", "characters"), ("a cat {n} Größe, кот", "words")]
+    "script, terms, why",
+    [
+        ("{n}号图书馆在北京，猫在桌子上睡觉{n}", "characters", "no spaces between words"),
+        ("भारत की राजधानी क्या है {n}", "characters", "vowel signs"),
+        ("a cat {n} Größe, кот", "words", None),
+    ],
 )
-def test_texts_without_spaces_are_counted_by_characters(tmp_path, monkeypatch, script, terms):
+def test_bm25_has_the_terms_of_the_script(tmp_path, monkeypatch, script, terms, why):
     monkeypatch.chdir(tmp_path)
     rows = [{"query": f"q {n}", "positive": script.format(n=n)} for n in range(PAIRS)]
     write_jsonl(tmp_path / "given/a.jsonl", rows)
     path, said = new("mine", tmp_path / "given", REPOSITORY)
-    assert Plan(*load_files([path])).config.bm25.terms == terms
-    assert ("no spaces between words" in " ".join(said)) is (terms == "characters")
+    config = Plan(*load_files([path])).config
+    assert config.bm25.terms == terms
+    assert (config.counts.passage_tokens > 18) is (why == "no spaces between words")  # a character is a token there
+    for reason in ("no spaces between words", "vowel signs"):
+        assert (reason in " ".join(said)) is (reason == why)
 
 
 def test_a_pair_with_another_negative_is_not_called_repeated(tmp_path, pairs):

@@ -48,7 +48,9 @@ FIRST_ROWS = 200  # passages, and characters of each, whose script is checked
 OWN_TEXT = 0.05  # share of a split's queries that are also passages; a larger one means a collection like ArguAna
 IGNORED = "ignore_own_text: true # the text of many queries is also a passage, which each would find first"
 IGNORED_SAID = "evaluation.ignore_own_text removes it from their results."
-BY_CHARACTERS = "bm25: {terms: characters} # words would be whole sentences"
+BY_CHARACTERS = "bm25: {terms: characters} # the script "
+UNSPACED_SCRIPT = "has no spaces between words, or is Hangul"
+SIGNS = 0.2  # vowel signs and accents for each letter, above which BM25's words would be pieces of words
 LEAST_POOL = 50  # passages among which a dev query ranks its positives
 DEPTH = Evaluation().depth
 MEASURES = ("nDCG@10", "RR@10", "R@100", "R@1000")  # one as deep as the whole collection says nothing
@@ -117,6 +119,8 @@ def new(name, folder, home, test=(), dev=None, method=None, columns=(None, None)
                 divided(part)
                 os.rename(part, own)
         counts, shared, same_text = checked_counts(source, given)
+        if empty := next((split for split in (*roles.test, roles.dev) if counts["positives"].get(split) == 0), None):
+            raise Refusal(f"{folder}: the split {empty} has no relevant passage. Judge some, or remove its files.")
         if method and not roles.dev:
             raise Refusal(f"--method {method}: nothing is trained. {roles.why}")
         template = (home / "config/own-data.yaml").read_text(encoding="utf-8")
@@ -145,13 +149,14 @@ def fitted(text, source, roles, counts, same_text):
             text = re.sub(r"^evaluation:\n", rf"\g<0>  {IGNORED}\n", text, count=1, flags=re.MULTILINE)
             notes.append(f"{same_text[split]} queries of {split} have the text of a passage. {IGNORED_SAID}")
             break
-    if unspaced := has_no_spaces(source):
-        text += f"\n{BY_CHARACTERS}\n"
-        notes.append("The texts have no spaces between words, so BM25 counts characters and pairs of neighbours.")
+    if script := script_of(source):
+        text += f"\n{BY_CHARACTERS}{script}\n"
+        terms = "counts characters and pairs of neighbours" if script == UNSPACED_SCRIPT else "keeps them in its words"
+        notes.append(f"The script of the texts {script}, so BM25 {terms}.")
     encoder = Plan(*load(yaml.safe_load(text))).encoder
     first = first_encodings(encoder, form(source.source).corpus(source))
     notes += [roles.why, f"The encoder has {sentence(encoder)}{cut_of_first(encoder, *first)}."]
-    return text, notes + ([] if unspaced else split_words(*first))
+    return text, notes + ([] if script == UNSPACED_SCRIPT else split_words(*first))
 
 
 def sizes_text(counts, roles):
@@ -189,7 +194,8 @@ def checked_counts(source, given):
     try:
         return counts_of(source)
     except Refusal:
-        counts_of(given)
+        if given is not source:
+            counts_of(given)
         raise
 
 
@@ -203,8 +209,9 @@ def counts_of(source):
         jobs = {name: job_in(folder, f"split.{name}", source, settings) for name, settings in jobs.items()}
         splits = {name: split_stage.run(job) for name, job in jobs.items()}
         shared = trained_too(jobs)
-        tokens = {"passage_tokens": mean_tokens(corpus.path("corpus.parquet"), ["title", "text"])}
-        tokens["query_tokens"] = mean_tokens(jobs[names[0]].path(f"queries.{names[0]}.parquet"), ["text"])
+        length = 1 if script_of(source) == UNSPACED_SCRIPT else TOKEN_CHARACTERS
+        tokens = {"passage_tokens": mean_tokens(corpus.path("corpus.parquet"), ["title", "text"], length)}
+        tokens["query_tokens"] = mean_tokens(jobs[names[0]].path(f"queries.{names[0]}.parquet"), ["text"], length)
     counts = {what: {name: facts[what] for name, facts in splits.items()} for what in ("queries", "positives")}
     same_text = {name: facts.get("same_text", 0) for name, facts in splits.items()}
     return {"passages": num_passages} | counts | tokens, shared, same_text
@@ -218,20 +225,30 @@ def job_in(folder, role, source, settings):
     return SimpleNamespace(settings=settings, path=path, output=path, input=partial(Path, folder), **others)
 
 
-def mean_tokens(path, columns):
-    """The approximate mean number of tokens of a text in a Parquet file, for the forecast (int, at least 1)."""
-    table = pq.read_table(path, columns=columns)
-    characters = sum(pc.sum(pc.utf8_length(table[column])).as_py() or 0 for column in columns)
-    return max(1, round(characters / max(1, table.num_rows) / TOKEN_CHARACTERS) + 2)
+def mean_tokens(path, columns, length):
+    """The approximate mean number of tokens of a text in a Parquet file, for the forecast (int, at least 1). length: of
+    a token in characters"""
+    # With pre_buffer, all that was read would stay in memory until the end of the file.
+    file, characters = pq.ParquetFile(path, pre_buffer=False), 0
+    for batch in file.iter_batches(columns=columns):
+        characters += sum(pc.sum(pc.utf8_length(column)).as_py() or 0 for column in batch.columns)
+    return max(1, round(characters / max(1, file.metadata.num_rows) / length) + 2)
 
 
-def has_no_spaces(source):
-    """Whether most of the letters of the first passages are of scripts that put no spaces between words."""
-    from teleport.search.lexical_index import UNSPACED  # here: bm25s takes a while to load
+def script_of(source):
+    """What keeps BM25 from reading words as they are in the first passages (text): their script "has …"; None: nothing
+    does."""
+    from teleport.search.lexical_index import MARKS, UNSPACED  # here: bm25s takes a while to load
 
-    rows = islice(form(source.source).corpus(source), FIRST_ROWS)
-    letters = "".join(character for row in rows for character in row[-1][:FIRST_ROWS] if character.isalpha())
-    return 2 * len(re.findall(f"[{UNSPACED}]", letters)) > len(letters)
+    text = "".join(row[-1][:FIRST_ROWS] for row in islice(form(source.source).corpus(source), FIRST_ROWS))
+    letters = "".join(filter(str.isalpha, text))
+    if 2 * len(re.findall(f"[{UNSPACED}]", letters)) > len(letters):
+        return UNSPACED_SCRIPT
+    return (
+        "has vowel signs or accents of their own"
+        if len(re.findall(f"[{MARKS}]", text)) > SIGNS * len(letters)
+        else None
+    )
 
 
 def configured(text, name, source, roles, counts, home, method=None):
@@ -417,9 +434,8 @@ def roles_of(names, folder, test, dev, training):
         why = f"{have}, and none is called train, so nothing is trained. The table reports {', '.join(reported)}"
         return Roles(reported, None, None, f"{why} for BM25 and the checkpoint as it is. To train, add {training}.")
     if dev in test or "train" in test:
-        raise Refusal(
-            f"--test {','.join(test)} --dev {dev}: a split that trains or chooses the checkpoint cannot be reported."
-        )
+        options = f"--test {','.join(test)}" + (f" --dev {dev}" if dev else "")
+        raise Refusal(f"{options}: a split that trains or chooses the checkpoint cannot be reported.")
     why = {split: "as you say" for split in (*test, dev)}
     others = [split for split in names if split != "train" and split not in test]
     if dev is None and (test or len(others) > 1):

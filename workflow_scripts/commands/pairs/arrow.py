@@ -56,5 +56,5 @@ def rows(folder, wrong):
                     for record in batch.to_pylist():
                         number += 1
                         yield f"row {number}", record
-        except (pa.ArrowException, OSError) as error:
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             raise Refusal(f"{path}: not a file of Arrow's, or a damaged one ({error}). Save it again.") from None

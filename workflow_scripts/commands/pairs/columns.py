@@ -83,13 +83,14 @@ class Example(NamedTuple):
 def columns_of(path, record, place, may_be_by_order=True, given=(None, None)):
     """The `Columns` of a table, from one record of it. given: the names of the columns of questions and passages, if
     the user gives them. Raises Refusal if it is unclear what the columns are."""
-    pick, why = partial(picked, record), SAID if any(given) else "by name"
+    why = SAID if any(given) else "by name"
     for option, name in zip(("--question", "--passage"), given, strict=True):
         if name is not None and name not in record:
             have = ", ".join(map(repr, record)) or "none"
             raise Refusal(f"{path}, {place}: {option} {name}: the columns are {have}. Name one of them.")
-    question, passage = given[0] or pick(QUESTIONS), given[1] or pick(PASSAGES)
-    negatives = [name for name in record if re.fullmatch(NEGATIVES, spelled(name))]
+    rest = [name for name in record if name not in given]
+    question, passage = given[0] or picked(rest, QUESTIONS), given[1] or picked(rest, PASSAGES)
+    negatives = [name for name in rest if re.fullmatch(NEGATIVES, spelled(name))]
     if not (question and passage):
         texts = [name for name, value in record.items() if isinstance(value, str)]
         if not may_be_by_order or question or negatives or len(texts) != 2 or len(texts) < len(record):
@@ -100,10 +101,10 @@ def columns_of(path, record, place, may_be_by_order=True, given=(None, None)):
                 f"{path}, {place}: none of the keys is {' or '.join(lacks)}; there are {have}. Say which ones are, "
                 "with --question KEY --passage KEY, or rename them."
             )
-        question, passage = texts
-        why = "by order"
+        why = why if passage else "by order"
+        question, passage = reversed(texts) if passage == texts[0] else texts
+    pick = partial(picked, [name for name in record if name not in (question, passage)])
     title = pick(TITLES) if isinstance(record[passage], str) else None
-    title = title if title not in (question, passage) else None
     scores = [pick([name]) for name in SCORES if pick([name])] if negatives else []
     grade = pick(GRADES) if not negatives else None
     used = {question, passage, title, *negatives, grade, *scores}
@@ -114,20 +115,19 @@ def columns_of(path, record, place, may_be_by_order=True, given=(None, None)):
 
 def examples(path, columns, rows, wrong):
     """Yield the `Example`s of a table's rows (place, record); mistakes in a record are reported to `wrong`."""
-    known = set(columns.used)
+    known = columns.used | set(columns.unused)
     for place, record in rows:
         try:
             if missing := [name for name in (columns.question, columns.passage) if name not in record]:
                 keys = ", ".join(map(repr, record))
                 raise Problem(f"{missing[0]!r} is missing, which the first line has; this one has {keys}. Use the same "
                               "keys in all lines")  # fmt: skip
-            if other := next((name for name in record if name not in known), None):
+            if not known.issuperset(record):
                 given = (columns.question, columns.passage) if columns.why == SAID else (None, None)
-                used = columns_of(path, record, place, given=given).used if other not in columns.unused else set()
-                if used - known:
-                    raise Problem(f"the key {other!r}, which the first line does not have. Use the same keys in all "
-                                  "lines")  # fmt: skip
-                known.add(other)
+                if other := columns_of(path, record, place, given=given).used - known:
+                    raise Problem(f"the key {min(other)!r}, which the first line does not have. Use the same keys in "
+                                  "all lines")  # fmt: skip
+                known.update(record)
             yield example(columns, place, record)
         except Problem as problem:
             wrong(place, str(problem))
@@ -138,9 +138,9 @@ def spelled(name):
     return re.sub(r"[\s-]+", "_", str(name).strip().lower())
 
 
-def picked(record, names):
-    """The name of the column of a record that is the first of `names`, however it is spelled; None without one."""
-    own = {spelled(name): name for name in record}
+def picked(columns, names):
+    """The name in `columns`, of a record, that is the first of `names`, however it is spelled; None without one."""
+    own = {spelled(name): name for name in columns}
     return next((own[name] for name in names if name in own), None)
 
 
@@ -191,10 +191,15 @@ def passage_of(value, key, title):
         raise Problem(f"{key!r} has an object without a text; its keys are {', '.join(map(repr, value))}. Name the "
                       "text 'text'")  # fmt: skip
     docid = next((value[name] for name in ID_KEYS if value.get(name) is not None), None)
-    if docid is not None and (not isinstance(docid, str | int) or str(docid).split() != [str(docid)]):
-        raise Problem(f"{key!r} has the id {docid!r}, which is empty or has white space. Rename it")
     title = text_of(value.get("title") or "", f"{key}.title", empty=True)
-    return Passage(None if docid is None else str(docid), title, text_of(value[name], f"{key}.{name}"))
+    return Passage(None if docid is None else id_of(docid, key), title, text_of(value[name], f"{key}.{name}"))
+
+
+def id_of(value, key):
+    """An id, a text or a whole number without white space, as text. Raises Problem."""
+    if not isinstance(value, str | int) or str(value).split() != [str(value)]:
+        raise Problem(f"{key!r} has the id {value!r}, which is no text or number without white space. Rename it")
+    return text_of(str(value), key)
 
 
 def text_of(value, key, empty=False):

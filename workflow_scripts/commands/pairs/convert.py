@@ -128,9 +128,9 @@ def convert(tables, own, given, folder, draw):
                 said.append(read(table, split, collection, given))
         collection.drop_unanswered()
     judged = {split: dict(questions) for split, questions in collection.judged.items()}
-    if not any(judged.values()):
-        first = next(iter(tables.values()))[0].path
-        raise Refusal(f"{first}: no question has a passage of a grade above 0. Give relevant passages, too.")
+    for split, (table, *_) in tables.items():
+        if not judged[split or "train"]:
+            raise Refusal(f"{table.path}: no question has a passage of a grade above 0. Give relevant passages, too.")
     whole = judged.pop("train", {})
     for split, ids in draw(set(whole)).items() if whole else ():
         judged[split] = {question: whole[question] for question in whole if question in ids}

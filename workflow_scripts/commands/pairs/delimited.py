@@ -2,38 +2,52 @@
 
 import csv
 
-from teleport.collection.records import MOST_LINE_BYTES, in_csv_quotes, lines, warn_of_quotes
+from teleport.collection.records import MOST_LINE_BYTES, SIMPLE, in_csv_quotes, lines, warn_of_quotes
 from teleport.refusal import Refusal
 
 NAME = "a table with a header"
 BY_ORDER = False  # of the columns: may it decide what they are?
 SUFFIXES = (".csv", ".tsv", ".tab")
-DELIMITERS = ",;|\t"
+DELIMITERS = ",;|\t"  # of a CSV
 
 
 def rows(path, wrong):
     """(place, record) of a file; a line with another number of fields is reported to `wrong`."""
+    tabs = not path.name.lower().removesuffix(".gz").endswith(".csv")
+    names, quoted = None, False
+    for number, fields in tab_fields(path) if tabs else csv_fields(path):
+        place = f"line {number}"
+        if not fields:  # a blank line
+            continue
+        if names is None:
+            names = [name.strip() for name in fields]
+            if len(set(names)) < len(names) or "" in names:
+                twice = next(name for name in names if not name or names.count(name) > 1)
+                raise Refusal(f"{path}, {place}: the header has {twice!r} twice or empty. Name every column once.")
+        elif len(fields) == len(names):
+            if tabs and not quoted and any(in_csv_quotes(field, number <= 2) for field in fields):
+                quoted = True
+                warn_of_quotes(path, place)
+            yield place, dict(zip(names, fields, strict=True))
+        else:
+            wrong(place, f"{len(fields)} fields, but the header has {len(names)}. Write one field per column")
+
+
+def tab_fields(path):
+    """(line number, fields) of a TSV."""
+    return ((number, line.split("\t") if line else []) for number, line in lines(path))
+
+
+def csv_fields(path):
+    """(number of its first line, fields) of each record of a CSV."""
     csv.field_size_limit(MOST_LINE_BYTES)
-    tabs = not path.name.removesuffix(".gz").endswith(".csv")
-    header = next((line for _, line in lines(path)), "")
-    delimiter = "\t" if tabs else max(DELIMITERS, key=header.count)
-    options = {"quoting": csv.QUOTE_NONE} if tabs else {"strict": True}
-    reader = csv.reader((f"{line}\n" for _, line in lines(path)), delimiter=delimiter, **options)
-    names, first, quoted = None, 1, False
+    header, first = next((line for _, line in lines(path) if line), ""), 1
+    delimiter = max(DELIMITERS, key=SIMPLE.sub("", header).count)
+    reader = csv.reader((f"{line}\n" for _, line in lines(path)), delimiter=delimiter, strict=True)
     try:
         for fields in reader:
-            place, first = f"line {first}", reader.line_num + 1
-            if names is None:
-                names = [name.strip() for name in fields]
-                if len(set(names)) < len(names) or "" in names:
-                    twice = next(name for name in names if not name or names.count(name) > 1)
-                    raise Refusal(f"{path}, line 1: the header has {twice!r} twice or empty. Name every column once.")
-            elif len(fields) == len(names):
-                if tabs and not quoted and any(in_csv_quotes(field, reader.line_num <= 2) for field in fields):
-                    quoted = True
-                    warn_of_quotes(path, place)
-                yield place, dict(zip(names, fields, strict=True))
-            elif fields:  # a blank line is no record
-                wrong(place, f"{len(fields)} fields, but the header has {len(names)}. Write one field per column")
+            yield first, fields
+            first = reader.line_num + 1
     except csv.Error as error:
-        raise Refusal(f"{path}, line {first}: not CSV ({error}). Double each quote inside a quoted field.") from None
+        remedy = "Double each quote inside a quoted field, and end lines with a line feed"
+        raise Refusal(f"{path}, line {first}: not CSV ({error}). {remedy}.") from None

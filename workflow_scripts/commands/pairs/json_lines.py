@@ -1,5 +1,6 @@
 """JSON: an object per line, or one list of objects. It may be compressed by gzip."""
 
+import codecs
 import json
 
 from teleport.collection.records import lines, open_bytes
@@ -12,7 +13,7 @@ SUFFIXES = (".jsonl", ".ndjson", ".json")
 
 def rows(path, wrong):
     """(place, record) of a file; a line that is not an object is reported to `wrong`."""
-    if path.name.removesuffix(".gz").endswith(".json") and begins_with_list(path):
+    if path.name.lower().removesuffix(".gz").endswith(".json") and begins_with_list(path):
         yield from of_list(path, wrong)
         return
     for number, line in lines(path):
@@ -28,7 +29,7 @@ def rows(path, wrong):
 def begins_with_list(path):
     """Whether the first character of a file is the bracket of a list."""
     with open_bytes(path) as file:
-        return file.read(4096).lstrip().startswith(b"[")
+        return file.read(4096).removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"[")
 
 
 def of_list(path, wrong):

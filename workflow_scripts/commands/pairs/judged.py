@@ -4,7 +4,7 @@ that name, and the judgments of each split in the folder qrels, default or data.
 import json
 from typing import NamedTuple
 
-from commands.pairs.columns import ID_KEYS, TEXT_KEYS, Problem, grade_of, picked, text_of
+from commands.pairs.columns import ID_KEYS, TEXT_KEYS, Problem, grade_of, id_of, picked, text_of
 from commands.pairs.convert import Faults
 from commands.pairs.find import SPLIT, Table, form_of
 from teleport.collection.forms.beir import HEADER
@@ -38,8 +38,10 @@ def judged_tables(folder):
         return None
     qrels = {}
     for table in tables_in(home):
-        if split := SPLIT.match(table.path.name):
-            qrels.setdefault(split[1].lower(), []).append(table)
+        split = SPLIT.match(table.path.name)
+        if split or home.name == "qrels":  # the other folders may have other tables, too
+            name = split[1].lower() if split else table.path.name.partition(".")[0]
+            qrels.setdefault(name, []).append(table)
     ours = all(table.path.name.removesuffix(".gz") in ("corpus.jsonl", "corpus.tsv") for table in corpus)
     if ours and any(".tsv" in table.path.name for tables in qrels.values() for table in tables):
         return None
@@ -62,12 +64,9 @@ def convert_judged(found, folder, draw):
     """Write the collection of `JudgedTables` to a new folder; returns a sentence (list of one) on it. draw: as for
     `convert.convert`. Raises Refusal for the wrong records of the first file that has some."""
     folder.mkdir()
-    write_lines(folder / "corpus.jsonl", found.corpus, passage_of)
-    write_lines(folder / "queries.jsonl", found.queries, query_of)
-    judged = {
-        split: [row for table in tables for row in records_of(table, judgment_of)]
-        for split, tables in found.qrels.items()
-    }
+    passages = write_lines(folder / "corpus.jsonl", found.corpus, passage_of)
+    queries = write_lines(folder / "queries.jsonl", found.queries, query_of)
+    judged = {split: judgments(tables, queries, passages) for split, tables in found.qrels.items()}
     whole = judged.pop("train", [])
     for split, ids in draw({row[0] for row in whole}).items() if whole else ():
         judged[split] = [row for row in whole if row[0] in ids]
@@ -79,11 +78,37 @@ def convert_judged(found, folder, draw):
 
 
 def write_lines(path, tables, record_of):
-    """Write what `record_of` makes of the records of tables as JSON lines."""
+    """Write what `record_of` makes of the records of tables as JSON lines; returns their ids (set)."""
+    ids = set()
+
+    def new(record):
+        line = record_of(record)
+        if line["_id"] in ids:
+            raise Problem(f"the id {line['_id']!r} was there earlier. Remove one of them")
+        ids.add(line["_id"])
+        return line
+
     with open(path, "w", encoding="utf-8") as file:  # the folder goes if a record is wrong
         for table in tables:
-            for record in records_of(table, record_of):
+            for record in records_of(table, new):
                 file.write(json.dumps(record, ensure_ascii=False) + "\n")
+    return ids
+
+
+def judgments(tables, queries, passages):
+    """The (query id, passage id, grade) of a split's tables. queries, passages: the ids that there are"""
+    grades = {}
+
+    def known(record):
+        query, passage, grade = judgment_of(record)
+        for name, ids, what in ((query, queries, "query"), (passage, passages, "passage")):
+            if name not in ids:
+                raise Problem(f"there is no {what} {name!r}. Remove the judgment, or add the {what}")
+        if grades.setdefault((query, passage), grade) != grade:
+            raise Problem(f"query {query!r} and passage {passage!r} had another grade earlier. Remove one of them")
+        return query, passage, grade
+
+    return [row for table in tables for row in records_of(table, known)]
 
 
 def records_of(table, record_of):
@@ -107,22 +132,20 @@ def passage_of(record):
 def query_of(record, empty=False):
     """A line of queries.jsonl; with a title added, one of corpus.jsonl."""
     key = named(record, (*TEXT_KEYS, "query", "question"), "text")
-    return {"_id": id_of(record, ID_KEYS), "text": text_of(record[key] or "", key, empty)}
+    return {"_id": id_below(record, ID_KEYS), "text": text_of(record[key] or "", key, empty)}
 
 
 def judgment_of(record):
     """(query id, passage id, grade) of a record (texts)."""
-    query, passage = id_of(record, QUERY_KEYS), id_of(record, PASSAGE_KEYS)
+    query, passage = id_below(record, QUERY_KEYS), id_below(record, PASSAGE_KEYS)
     grade = picked(record, GRADE_KEYS)
     return query, passage, str(grade_of(record[grade], grade) if grade else 1)
 
 
-def id_of(record, keys):
+def id_below(record, keys):
     """The id in a record under the first of `keys` (text)."""
-    value = record[key := named(record, keys, keys[0])]
-    if not isinstance(value, str | int) or str(value).split() != [str(value)]:
-        raise Problem(f"{key!r} is {value!r}, which is no id without white space. Correct it")
-    return str(value)
+    key = named(record, keys, keys[0])
+    return id_of(record[key], key)
 
 
 def named(record, keys, what):

@@ -14,11 +14,11 @@ BATCH = 4096
 def rows(path, wrong):
     """(place, record) of a file."""
     try:
-        file = pq.ParquetFile(path)
-        number = 0
+        # With pre_buffer, all that was read would stay in memory until the end of the file.
+        file, number = pq.ParquetFile(path, pre_buffer=False), 0
         for batch in file.iter_batches(BATCH):
             for record in batch.to_pylist():
                 number += 1
                 yield f"row {number}", record
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise Refusal(f"{path}: not a Parquet file, or a damaged one ({error}). Write it again.") from None

@@ -4,7 +4,9 @@ A line of the table has a question and the name of a file. If it has an answer t
 answer count, else all of the file's. The table is in any of the other forms.
 """
 
+import re
 from collections import defaultdict
+from itertools import pairwise
 
 from commands.pairs.columns import PASSAGES, QUESTIONS, Example, Passage, Problem, picked, text_of
 from teleport.collection.equal import normal_form
@@ -12,7 +14,9 @@ from teleport.refusal import Refusal
 
 NAME = "a folder of texts"
 SUFFIXES = (".txt", ".md")
-WORDS = 150  # of a passage at most: about 200 tokens, which the usual encoders take whole
+# Of a passage at most: about 200 tokens, which the usual encoders take whole. A character of a script without spaces
+# between words counts as a word.
+WORDS = 150
 FILES = ("file", "filename", "file_name", "path", "source", "document", "doc")
 NAMES = FILES[:4]  # those that mean nothing else
 ANSWERS = ("answer", "quote", "span", "text")
@@ -22,7 +26,7 @@ FORM = '{"question": "…", "file": "NAME.txt"}, and "answer" where only passage
 
 def texts_below(folder):
     """The files of texts below a folder, sorted, without hidden ones."""
-    files = (path for path in folder.rglob("*") if path.suffix in SUFFIXES and path.is_file())
+    files = (path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES and path.is_file())
     return sorted(path for path in files if not any(part.startswith(".") for part in path.relative_to(folder).parts))
 
 
@@ -30,14 +34,13 @@ def names_text(record, folder):
     """Whether a record of a table is about a text of the folder that the table is in: it names one, or its only passage
     is an answer in a file, whose name may be misspelt."""
     key = picked(record, FILES)
-    name, texts = record.get(key), texts_below(folder) if key else ()
-    if not isinstance(name, str) or not texts:
+    name = record.get(key)
+    # Texts are looked for last: the folder may have millions of files.
+    if not isinstance(name, str) or not name.lower().endswith(SUFFIXES) or not (texts := texts_below(folder)):
         return False
     known = {each for path in texts for each in (path.name, str(path.relative_to(folder)))}
-    if name in known:
-        return True
     others = [each for each in PASSAGES if each not in ANSWERS]
-    return key in NAMES and name.endswith(SUFFIXES) and picked(record, others) is None
+    return name in known or key in NAMES and picked(record, others) is None
 
 
 def passages_below(folder):
@@ -56,15 +59,19 @@ def passages_below(folder):
 def chunks(text):
     """The passages of a text (list of str): whole paragraphs, as many as fit into WORDS words; a longer paragraph is
     cut between words."""
+    from teleport.search.lexical_index import UNSPACED  # here: bm25s takes a while to load
+
+    word = re.compile(rf"[{UNSPACED}]|[^\s{UNSPACED}]+")
     passages, own, words = [], [], 0
     for paragraph in filter(str.strip, text.replace("\r\n", "\n").split("\n\n")):
-        length = len(paragraph.split())
+        starts = [match.start() for match in word.finditer(paragraph)]
+        length = len(starts)
         if own and words + length > WORDS:
             passages.append("\n\n".join(own))
             own, words = [], 0
         if length > WORDS:
-            cut = paragraph.split()
-            passages += [" ".join(cut[at : at + WORDS]) for at in range(0, length, WORDS)]
+            cuts = pairwise([*starts[::WORDS], len(paragraph)])
+            passages += [" ".join(paragraph[start:end].split()) for start, end in cuts]
         else:
             own.append(paragraph.strip())
             words += length
@@ -109,4 +116,4 @@ def holding(passages, answer):
     if alone := [each for each, text in zip(passages, texts, strict=True) if wanted in text]:
         return alone
     pairs = zip(passages, passages[1:], texts, texts[1:], strict=False)
-    return next(([one, other] for one, other, *both in pairs if wanted in " ".join(both)), [])
+    return next(([one, other] for one, other, *both in pairs if any(wanted in gap.join(both) for gap in (" ", ""))), [])

@@ -322,7 +322,7 @@ def judgment_rows(path, header=None, wrong=refuse):
             if fields != header:
                 remedy = f"Write the columns' names: {', '.join(header)}."
                 raise wrong_row(path, 1, f"{line!r} is not the header. {remedy}")
-        elif number == 1 and is_header(path, fields):
+        elif number == 1 and fields and is_header(path, fields):
             continue
         elif len(fields) not in (3, 4):
             expected = "4 (query id, iteration, passage id, grade) or 3 (without iteration). One judgment per line."

@@ -162,6 +162,7 @@ class Question(NamedTuple):
 
 def csv_rows(path):
     """(line number, fields) of tab-separated CSV: quotes around a field are removed, doubled ones become single."""
+    csv.field_size_limit(records.MOST_LINE_BYTES)
     reader = csv.reader((line + "\n" for _, line in lines(path)), delimiter="\t", strict=True)
     try:
         for fields in reader:
