@@ -62,10 +62,12 @@ def comma_separated(text):
     return [word for word in text.split(",") if word]
 
 
-def gpus_of_kind(text):
-    """(kind, number) of KIND:gpu=NUMBER, as argparse takes it."""
+def gpus_of_training(text):
+    """{"train": number} of train:gpu=NUMBER, as argparse takes it."""
     kind, _, number = text.partition(":gpu=")
-    return kind, at_least_one(number)
+    if kind != "train":
+        raise argparse.ArgumentTypeError(f"{text} is not train:gpu=NUMBER; a job of another kind computes on one GPU")
+    return {kind: at_least_one(number)}
 
 
 def shards(text):
@@ -186,7 +188,7 @@ def status(arguments):
     argument("--cores", type=at_least_one, help="of the machine; default: as in the hardware line"),
     argument("--gpus", type=at_least_one, help="of the machine; default: as in the hardware line"),
     argument("--memory", type=at_least_one, help="of the machine in GB; default: as in the hardware line"),
-    argument("--set-resources", nargs="+", type=gpus_of_kind, default=[], help="KIND:gpu=N, as Snakemake takes it"),
+    argument("--set-resources", type=gpus_of_training, default={}, help="train:gpu=N, as Snakemake takes it"),
     argument("--set-scatter", nargs="+", type=shards, default=[], help="encode=N or retrieve=N, as Snakemake takes it"),
 )
 def forecast(arguments):
@@ -197,17 +199,12 @@ def forecast(arguments):
     train:gpu=8` a training has eight GPUs, and with `--gpus 8 --set-scatter encode=8` an encoding.
     """
     from commands.forecast.printed import print_forecast
-    from teleport.plan.kinds import KINDS
-    from teleport.refusal import Refusal
 
     memory = arguments.memory and arguments.memory * 10**9
     given = {"cores": arguments.cores, "gpus": arguments.gpus, "memory": memory}
     machine = {name: value for name, value in given.items() if value}
-    plan, gpus = plan_of(arguments.files), dict(arguments.set_resources)
-    able = [kind for kind, row in KINDS.items() if row.gpus]
-    if other := gpus.keys() - able:
-        raise Refusal(f"--set-resources: {min(other)} takes no GPU. Name {', '.join(able)}.")
-    print_forecast(plan, arguments.hardware, gpus, dict(arguments.set_scatter), machine)
+    parts = dict(arguments.set_scatter)
+    print_forecast(plan_of(arguments.files), arguments.hardware, arguments.set_resources, parts, machine)
 
 
 @command(

@@ -26,7 +26,7 @@ from teleport.refusal import Refusal
 from teleport.running.devices import lease_devices, require_given, require_usable
 from teleport.running.files import of_the_system, read_saved
 from teleport.running.job import Job
-from teleport.running.launch import PROCESSES, RANK, end_with_parent, launch
+from teleport.running.launch import PROCESSES, RANK, launch
 from teleport.running.locks import sole_process
 from teleport.running.log import configure_logging, log
 from teleport.running.places import arrives
@@ -125,8 +125,6 @@ def main():
     os.environ["GOMP_SPINCOUNT"] = "2000"  # as in bench/rounds.py
     configure_logging()
     log.setLevel(logging.WARNING if IS_HELPER else logging.INFO)
-    if RANK in os.environ:
-        end_with_parent()
     job = None
     try:
         options = ("code", "shard", "shards", "compile", "gpus")

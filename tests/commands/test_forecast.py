@@ -1,6 +1,7 @@
 """The forecast: sizes follow from counts, done stages show what they measured, and too small machines are named."""
 
 import json
+from argparse import ArgumentTypeError
 from collections import Counter
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from commands.forecast.counts import Counts, encoder_shape
 from commands.forecast.forecast import Forecast, stage_cost, total
 from commands.forecast.hardware import LINES, Hardware, read_hardware
 from commands.forecast.printed import cost_sentence, disk_shortage, memory_shortages, print_forecast, render, shortages
+from manage import gpus_of_training
 from teleport.costs import Cost
 from teleport.encoder.costs import Shape, sharded
 from teleport.plan.kinds import KINDS, Kind
@@ -178,6 +180,23 @@ def test_wall_clock_is_the_critical_path_or_the_work_for_each_device(marco):
     assert eight.wall_seconds == pytest.approx(longest)
     two = Forecast(marco, line.model_copy(update={"gpus": 2}), shards={"encode": 8, "retrieve": 8})
     assert two.wall_seconds >= 0.99 * on_gpus / 2, "shards are not less work"
+
+
+@pytest.mark.parametrize("given", ["encode:gpu=8", "retrieve:gpu=2", "train:mem_mb=8", "train:gpu=0", "train:gpu="])
+def test_only_a_training_computes_on_several_gpus(given):
+    assert gpus_of_training("train:gpu=8") == {"train": 8}
+    with pytest.raises(ArgumentTypeError, match=given if "train:gpu" not in given else "of at least 1"):
+        gpus_of_training(given)
+
+
+def test_a_training_takes_no_more_gpus_than_there_are(marco, monkeypatch, capsys):
+    with pytest.raises(Refusal, match="4 GPUs, a100 has 1. Add --gpus 4"):
+        print_forecast(marco, "a100", {"train": 4})
+    for gpus in (1, 4):
+        print_forecast(marco, "a100", {"train": gpus}, machine={"gpus": 4})
+    one, four = (line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("train "))
+    assert float(four[4]) > float(one[4]) and float(four[5]) < float(one[5])  # memory of more processes, less of a GPU
+    print_forecast(marco, "cpu-2-cores", {"train": 4})  # processes
 
 
 def test_a_kind_without_estimate_is_listed_and_not_counted(marco, monkeypatch):

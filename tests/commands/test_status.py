@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 
@@ -60,7 +61,7 @@ def test_a_running_stage_and_its_end(process, tmp_path):
 
 def attempt_elsewhere(job, moment):
     """Another attempt of a job, on another host, begun at `moment` (seconds since 1970)."""
-    begun = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(moment))
+    begun = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(moment))
     with open(job.resume / "history.log", "a") as file:
         file.write(f"{begun} host node-7 process 77\n")
 
@@ -100,6 +101,19 @@ def test_the_last_attempt_counts_and_an_earlier_one_s_rate_does_not(stages, tmp_
     stage = only(tmp_path, now=1e9 + 210)
     assert (stage.host, stage.process, stage.attempt) == ("node-7", 77, 2)
     assert (stage.done, stage.rate, stage.age) == (30, 0.0, 10)
+
+
+def test_the_time_zone_of_the_other_machine_does_not_matter(stages, tmp_path, monkeypatch):
+    job = stages.make("encode")
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    begin_attempt(job)
+    monkeypatch.undo()
+    time.tzset()
+    report(job, moment := time.time() + 5)
+    monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(nodename="login"))
+    stage = only(tmp_path, now=moment + 700)
+    assert (stage.rate, stage.age, stage.state) == (2.0, 700, "silent")
 
 
 @pytest.mark.parametrize("text", ["", '{"done": 3', "[1]", '{"done": null}', "\0\0"])

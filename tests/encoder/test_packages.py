@@ -1,6 +1,7 @@
 """A checkpoint whose zip file is cut into parts, each in its own package: joined, verified, and what is refused."""
 
 import io
+import shutil
 import sys
 import zipfile
 
@@ -71,6 +72,20 @@ def test_parts_are_joined_and_the_checkpoint_is_that_of_the_folder(stages, site,
     assert all(weights[0][name].equal(weights[1][name]) for name in weights[0])
     texts = [(job.folder / "checkpoint/tokenizer.json").read_bytes() for job in (own, plain)]
     assert texts[0] == texts[1]
+
+
+def test_a_part_may_end_in_any_record_of_the_zip_file(site, tmp_path, monkeypatch):
+    """Also within the header of a file, its name, or the directory at the end."""
+    (tmp_path / "small").mkdir()
+    content = zipped(tmp_path / "small", {"mini/config.json": "{}", "mini/vocab.txt": "words " * 9})
+    parts = [(tmp_path / name, "") for name in ("small/1", "small/2")]
+    monkeypatch.setattr(packages, "parts_of", lambda names, key: parts)
+    for cut in range(1, len(content), 9):
+        for (part, _), own in zip(parts, (content[:cut], content[cut:]), strict=True):
+            part.write_bytes(own)
+        folder = packages.folder_in_packages(NAMES, ["*"], [], "encoder.checkpoint")
+        assert (folder / "vocab.txt").read_text() == "words " * 9, cut
+        shutil.rmtree(folder)
 
 
 def test_a_plan_unpacks_the_small_files_and_a_stage_the_others_once(site, model):

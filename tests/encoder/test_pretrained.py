@@ -15,7 +15,7 @@ from transformers import AutoModel, AutoTokenizer, BertConfig, BertForMaskedLM
 
 from encoder_world import bert_tokenizer, pretrained_settings, source_folder
 from stages import facts_of
-from teleport.encoder import load, pretrained
+from teleport.encoder import load, pretrained, ranker
 from teleport.encoder.load import load_encoders
 from teleport.encoder.model import layers_of
 from teleport.encoder.tokens import load_tokenizer
@@ -282,6 +282,17 @@ def test_padding_without_a_number_is_refused_where_it_is_computed_with(stages, t
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"pad_token_id": None}))
     assert f"config.json has pad_token_id null, which {family} cannot use." in refused(stages, folder)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "says"),
+    [({"sha256": "0" * 64}, r"\.sha256: "), ({"folder": "none"}, r"\.folder: 'none'"), ({}, ": .* has none")],
+)
+def test_a_cross_encoder_that_is_refused_has_its_own_key(stages, source, spoil, says):
+    (source / "tokenizer.json").unlink()
+    checkpoint = pretrained_settings(source)["checkpoint"] | spoil
+    with pytest.raises(Refusal, match=f"^cross_encoder.checkpoint{says}"):
+        ranker.run(stages.make("ranker", {"checkpoint": checkpoint, "seed": None}))
 
 
 def test_unsupported_model_type(stages, source):

@@ -298,6 +298,9 @@ print(json.dumps([code.digests_of_all(), code.parsed.cache_info().misses]))
     (kept,) = (tmp_path / "copy/__pycache__").glob("digests.*.json")
     kept.write_text(kept.read_text()[:100])
     assert digests() == [without, parsed] and digests() == [without, 0]
+    kept.unlink()
+    kept.symlink_to(kept)  # no more readable than the file of another person
+    assert digests() == [without, parsed] and digests() == [without, 0]
     with open(tmp_path / "copy/teleport/training/losses/nll.py", "a") as file:
         file.write("\nZ = 1\n")
     changed, parsed_again = digests()

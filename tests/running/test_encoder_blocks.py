@@ -2,8 +2,10 @@
 
 import errno
 import json
+import os
 import time
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -160,11 +162,18 @@ def test_a_missing_array_starts_anew(job):
     assert fill(job) == [0, 4, 8]
 
 
-def test_works_without_hard_links(job, tmp_path, monkeypatch):
-    def refuse(*_):
-        raise PermissionError
+@pytest.mark.parametrize("calls", [["link"], ["link", "rename", "replace"]])
+def test_works_without_hard_links_and_across_disks(job, tmp_path, monkeypatch, calls):
+    def refusing(system):
+        def call(source, to):
+            if Path(source).parent == job.resume != Path(to).parent:
+                raise OSError(errno.EXDEV, "Invalid cross-device link")
+            system(source, to)
 
-    monkeypatch.setattr("os.link", refuse)
+        return call
+
+    for name in calls:
+        monkeypatch.setattr(os, name, refusing(getattr(os, name)))
     assert fill(job) == [0, 4, 8]
     assert np.load(tmp_path / "ids.npy")[9].tolist() == [9, 9]
 

@@ -142,12 +142,17 @@ def test_a_process_that_hangs_after_sigterm_is_killed_some_time(tmp_path, monkey
     assert time.monotonic() - started < 20 and (tmp_path / "saved-0").exists()
 
 
+def test_a_process_whose_parent_died_before_it_began_does_not_run(tmp_path, monkeypatch):
+    """It would compute without the lock and the devices, which its parent held."""
+    with pytest.raises(ValueError, match="ended with status 1"), monkeypatch.context() as patch:
+        patch.setattr(os, "getpid", lambda: 0)  # of the parent: no child has this one
+        launch(2, command("import sys\nopen(f'{sys.argv[1]}/{RANK}', 'w')", tmp_path))
+    assert not list(tmp_path.iterdir())
+
+
 def test_processes_die_with_the_one_that_started_them(tmp_path):
     child = f"""
-import sys, time
-sys.path.insert(0, {LIBRARY!r})
-from teleport.running.launch import end_with_parent
-end_with_parent()
+import time
 open(f"{tmp_path}/{{RANK}}.part", "w").write(str(os.getpid()))
 os.replace(f"{tmp_path}/{{RANK}}.part", f"{tmp_path}/{{RANK}}")
 time.sleep(60)

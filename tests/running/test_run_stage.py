@@ -37,7 +37,7 @@ def indexed(stages, monkeypatch):
     def attempt(code="test", since=0.0):
         job.code, day = code, next(days)
         (job.folder / "manifest.json").unlink(missing_ok=True)  # as Snakemake does before a job
-        monkeypatch.setattr("time.time", lambda: 86400.0 * day)
+        monkeypatch.setattr("time.time", lambda: 4102444800.0 + 86400.0 * day)  # from January 2100 on
         take(job, since) or run(job)
         manifest = json.loads((job.folder / "manifest.json").read_text())
         return int(manifest["provenance"]["started"][8:10]) - 1  # the day on which it was made
@@ -82,6 +82,12 @@ def test_what_an_earlier_run_finished_is_not_taken_after_a_forced_one_that_fails
         patch.setattr(index, "run", fails)
         indexed(since=math.inf)
     assert indexed() == 2
+
+
+def test_what_was_made_while_a_clock_was_ahead_is_made_anew_too(indexed):
+    indexed()
+    os.utime(indexed.job.folder / FINISHED, (5e9, 5e9))
+    assert [indexed(), indexed(since=4e9)] == [0, 2]
 
 
 def test_what_other_code_made_is_not_taken(indexed):

@@ -236,6 +236,14 @@ def test_characters_leave_words_as_they_are(stages):
     assert split == ["in_a", "猫", "ab", "北", "京", "北京", "cd", *"ภาษา", "ภา", "าษ", "ษา"]
 
 
+@pytest.mark.parametrize(
+    "text", ["भारत की राजधानी क्या है", "বাংলাদেশের রাজধানী কোথায়", "இந்தியாவின் தலைநகரம்", "שָׁלוֹם עוֹלָם", "e\u0301le\u0300ve"]
+)
+def test_characters_keep_the_marks_of_a_word(text):
+    assert list(lexical_index.words_and_characters(text)) == text.split()
+    assert list(lexical_index.words_and_characters(f"ab{text}北")) == [*f"ab{text}".split(), "北"]
+
+
 def subword_tokens(stages, folder, of, collection):
     """A finished stage `tokens` by a WordPiece that has a few Chinese characters, all of Latin, and [UNK]."""
     letters = "abcdefghijklmnopqrstuvwxyz0123456789"

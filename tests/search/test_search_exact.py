@@ -1,14 +1,17 @@
 """Exact search against exactly rounded sums of all pairs: ties, huge and tiny vectors, on every path and device."""
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
-from teleport.search import exact, pairs, reaching
+from teleport.costs import Place
+from teleport.search import costs, exact, pairs, reaching
 from teleport.search.exact import Exact
 from teleport.search.pairs import PairScorer, inner_products, norms_of, ranked
+from teleport.settings.search import IndexSettings
 
 ON_GPU = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA")]
 EVERYTHING = 2**40  # room for all vectors
@@ -372,6 +375,29 @@ def test_a_large_search_on_a_gpu_has_the_bits_of_the_cpu():
         (ids[some], scores[some]), Exact(vectors, "cpu", 4).search(queries[some], 100), strict=True
     ):
         np.testing.assert_array_equal(ours, expected)
+
+
+def cost_of(place, passages=8_841_823, dim=768, scores="full", index="Flat"):
+    """The forecast of a search for 6,980 queries of 200 passages each."""
+    encoded = SimpleNamespace(settings=SimpleNamespace(chunks=1))
+    inputs = {"passages": encoded, "index": SimpleNamespace(settings=IndexSettings(index=index))}
+    stage = SimpleNamespace(settings=SimpleNamespace(scores=scores), inputs=inputs)
+    counts = SimpleNamespace(vectors=lambda _: (passages, dim, 4 * passages * dim), run=lambda _: (6980, 200))
+    return costs.retrieve(stage, counts, place)
+
+
+@pytest.mark.parametrize("dim", [384, 768])
+@pytest.mark.parametrize("gpus", [1, 4])
+def test_the_forecast_asks_for_the_room_in_which_vectors_stay_on_a_gpu(dim, gpus):
+    """With a byte less the search streams them from the disk; a second GPU takes no part of them."""
+    assert cost_of(Place(gpus=gpus), dim=dim).device_memory == 2 * 8_841_823 * dim + exact.workspace(dim)
+
+
+def test_the_forecast_of_a_search_by_codes_is_that_of_their_vectors():
+    """`Exact` searches what the codes decode to, on a GPU too."""
+    for place in (Place(gpus=0), Place(gpus=1)):
+        plain, coded = cost_of(place), cost_of(place, scores="compressed", index="PQ48")
+        assert (coded.work, coded.device_memory) == (plain.work, plain.device_memory) and coded.memory < plain.memory
 
 
 def test_pairs_are_scored_as_a_search_scores_them(monkeypatch):

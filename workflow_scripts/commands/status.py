@@ -6,6 +6,7 @@ may be missing or torn at any moment. A finished stage has none; a finished shar
 shards are joined.
 """
 
+import calendar
 import json
 import os
 import re
@@ -22,7 +23,7 @@ from teleport.report.units import duration
 from teleport.running.artefact import HISTORY, MANIFEST, PROGRESS, is_finished
 from teleport.running.job import RESUME, SHARDS
 
-ATTEMPT = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d) host (\S+) process (\d+)")
+ATTEMPT = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)Z? host (\S+) process (\d+)")
 SILENT_SECONDS = 600  # without a report for this long, a stage on another host counts as silent
 COLUMNS = ["stage", "what", "state", "host", "process", "attempt", "done", "rate", "left", "last report"]
 
@@ -68,7 +69,7 @@ def read_unfinished(folder, name, label, now):
     attempts = ATTEMPT.findall(read_text(folder / HISTORY))
     moment, host, process = attempts[-1] if attempts else (None, "?", "0")
     try:
-        started = time.mktime(time.strptime(moment, "%Y-%m-%dT%H:%M:%S"))
+        started = calendar.timegm(time.strptime(moment, "%Y-%m-%dT%H:%M:%S"))
     except (TypeError, ValueError, OverflowError):  # no attempt, or a damaged line
         started = 0.0
     report = read_report(folder / PROGRESS)

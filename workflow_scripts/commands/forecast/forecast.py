@@ -79,12 +79,12 @@ class Forecast:
         return row._replace(gpus=self.gpus.get(stage.kind, row.gpus))
 
     def place(self, stage):
-        """Return where a job of a stage computes (`Place`), at most on what the machine has."""
+        """Return where a job of a stage computes (`Place`), at most on the cores that the machine has."""
         row = self.needs(stage)
         if self.hardware is None:
             return Place(row.threads, row.gpus)
         room, has_gpus = self.hardware.room, self.hardware.device_memory is not None
-        return Place(min(row.threads, room["cores"]), min(row.gpus, room["gpu"]) if has_gpus else 0)
+        return Place(min(row.threads, room["cores"]), row.gpus if has_gpus else 0)
 
     def cost(self, stage, shards=1):
         """(Cost, seconds) of the job that makes a stage, or of one of `shards` jobs that each make a part of it."""

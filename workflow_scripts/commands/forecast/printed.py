@@ -165,7 +165,11 @@ def print_forecast(plan, name=None, gpus=None, shards=None, machine=None):
     gpus, shards: as `Forecast` takes them; machine: {cores, gpus, memory in bytes}, each instead of the hardware line's
     """
     name, hardware = read_hardware(name) if name else this_machine()
-    forecast = Forecast(plan, hardware and hardware.model_copy(update=machine or {}), gpus, shards)
+    hardware = hardware and hardware.model_copy(update=machine or {})
+    most = max((gpus or {}).values(), default=1)
+    if hardware and hardware.device_memory and most > hardware.gpus:
+        raise Refusal(f"--set-resources asks for {most} GPUs, {name} has {hardware.gpus}. Add --gpus {most}.")
+    forecast = Forecast(plan, hardware, gpus, shards)
     said = []
     if plan.deleted_vectors:
         gone = sum(forecast.stages[name].cost.bytes for name in plan.deleted_vectors) / GB

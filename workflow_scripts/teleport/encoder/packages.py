@@ -94,7 +94,8 @@ def folder_in_packages(names, patterns, weights, key):
     digest = hashlib.sha256(" ".join(digest for _, digest in parts).encode()).hexdigest()[:12]
     paths = [path for path, _ in parts]
     try:
-        with Joined(paths) as joined, zipfile.ZipFile(joined) as archive:
+        # Buffered: zipfile takes a read that ends early, with a part, for the end of the file.
+        with io.BufferedReader(Joined(paths)) as joined, zipfile.ZipFile(joined) as archive:
             members = members_of(archive, key)
             first = next((own for own in weights if own[0] in members), ())
             wanted = {name for name in members for pattern in (*patterns, *first) if fnmatch(name, pattern)}

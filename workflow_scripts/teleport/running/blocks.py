@@ -1,6 +1,7 @@
 """Arrays that are filled in blocks of rows; a killed stage continues after its last saved block."""
 
 import os
+import shutil
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -97,5 +98,5 @@ class RowBlocks:
             output = self.job.output(name)
             try:
                 os.link(self.job.resume / name, output)
-            except OSError:  # a file system without hard links
-                os.replace(self.job.resume / name, output)
+            except OSError:  # no hard links, or `stages` leads to another disk, onto which nothing can be renamed
+                shutil.move(self.job.resume / name, output)

@@ -131,8 +131,9 @@ def digests_of_all():
     They are cached beside Python's bytecode while no file changes: parsing all files is a fifth of a dry run.
     """
     files, kept = files_digest(), LIBRARY.parent / f"__pycache__/digests.{sys.implementation.cache_tag}.json"
-    if (digests := read_saved(kept)).get("files") == files:
-        return digests
+    with suppress(OSError):  # another person's, which this one may not read
+        if (digests := read_saved(kept)).get("files") == files:
+            return digests
     modules = {kind.module for kind in KINDS.values()} | registered_modules() | set(REPORTS)
     of_modules = {name: module_digest(name) for name in sorted(modules)}
     digests = of_modules | {"files": files}

@@ -39,7 +39,8 @@ def launch(size, command):
         try:
             with forwarded_sigterm(processes) as forwarded:
                 for rank in range(size):
-                    processes.append(subprocess.Popen(command, env=os.environ | shared | {RANK: str(rank)}))
+                    given, die = os.environ | shared | {RANK: str(rank)}, partial(end_with_parent, os.getpid())
+                    processes.append(subprocess.Popen(command, env=given, preexec_fn=die))
                     if forwarded:  # it may have come before this process was in the list
                         processes[-1].terminate()
                 return wait(processes, forwarded)
@@ -104,11 +105,14 @@ def first_failed(processes, forwarded):
     return min(failed, key=lambda rank: failed[rank] > 0, default=None)  # its death may have made the others fail
 
 
-def end_with_parent():
-    """Have the kernel kill this process when the one that started it dies, even by SIGKILL (Linux)."""
+def end_with_parent(parent=None):
+    """Have the kernel kill this process when the one that started it dies, even by SIGKILL (Linux). parent: its id; if
+    it is dead already, this process ends now"""
     set_parent_death_signal = 1  # PR_SET_PDEATHSIG of prctl(2)
     with suppress(OSError, AttributeError):  # other systems have no such call
         ctypes.CDLL("libc.so.6").prctl(set_parent_death_signal, signal.SIGKILL)
+    if parent not in (None, os.getppid()):
+        os._exit(1)
 
 
 @contextmanager
@@ -126,7 +130,7 @@ def processes_apart(processes, shared):
     from concurrent.futures.process import BrokenProcessPool, ProcessPoolExecutor  # each job loads this module
     from multiprocessing import active_children, get_context
 
-    with ProcessPoolExecutor(processes, get_context("spawn"), begin, (shared,)) as pool:
+    with ProcessPoolExecutor(processes, get_context("spawn"), begin, (os.getpid(), shared)) as pool:
         try:
             yield lambda function, tasks: pool.map(partial(of_shared, function), tasks)
             apart = max(apart, sum(peak_resident(process.pid) for process in active_children()))
@@ -147,10 +151,10 @@ def peak_resident(process="self"):
     return 0
 
 
-def begin(given):
+def begin(parent, given):
     """Initialise a process of the pool: keep what all share, and leave Ctrl-C to the parent."""
     global shared
-    end_with_parent()
+    end_with_parent(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     shared = given
 

@@ -32,7 +32,9 @@ def take(job, since=0.0):
     since: the time (seconds) before which a result does not count
     """
     finished = job.folder / FINISHED
-    if not (manifest := read_finished(job, finished)) or finished.stat().st_mtime < since:
+    if not (manifest := read_finished(job, finished)):
+        return False
+    if since and not since <= finished.stat().st_mtime <= time.time():  # later than now: made before a clock was set
         return False
     if job.shard:
         write_json(job.resume / MANIFEST, {"shard": job.shard, "stamp": job.stamp(), "facts": {}, "files": {}})
@@ -119,7 +121,8 @@ def begin_attempt(job):
     number of the attempt, from 1 on."""
     resumed, history = job.open_resume() and has_work(job.resume), job.resume / HISTORY
     with open(history, "a", encoding="utf-8") as file:
-        file.write(f"{time.strftime('%Y-%m-%dT%H:%M:%S')} host {os.uname().nodename} process {os.getpid()}\n")
+        moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())  # read on machines with other time zones
+        file.write(f"{moment} host {os.uname().nodename} process {os.getpid()}\n")
     attempt = len(history.read_bytes().splitlines())
     log.info("%s attempt %d%s", job.name, attempt, ", resume state kept" if resumed else "")
     return attempt

@@ -25,7 +25,7 @@ BLOCK_QUERIES = 1024  # searched at a time; a killed run continues after the las
 MANY_WITHOUT_TERMS = 0.05  # of the queries
 ADVICE = {
     "words": "The passages do not have their words. Set bm25.terms to characters, or to subwords, if the language has "
-    "no spaces between words, such as Chinese.",
+    "no spaces between words, such as Chinese, or vowel signs, such as Hindi.",
     "characters": "Are queries and passages in one language?",
     "subwords": "Are queries and passages in one language, and has the encoder's tokenizer their script? Else set "
     "bm25.terms to characters.",

@@ -5,16 +5,13 @@ from dataclasses import replace
 from teleport.costs import BASE, Cost, run_bytes, search_flop, vector_bytes
 
 CANDIDATES, CANDIDATE_BYTES = 2**25, 20  # held by a search at a time, at most: number, proposed and exact score
-GPU_SCORES, GPU_BLOCK = 2**28, 65536  # a block on a GPU: scores in float32, twice; passages, eight times
+GPU_ROOM, GPU_DIM_ROOM = 10_200_547_328, 7_864_320  # of `exact.workspace`: bytes, and those of a dimension
 # Queries of a thread at a time; near candidates of each, besides 8 per rank; bytes of a candidate.
 CPU_LINES, CPU_NEAR, CPU_BYTES = 512, 2560, 95
 PRODUCTS = 0.35e9  # memory of the libraries that compute products on a CPU
-CODE_FLOP = 180  # adding up a code of a PQ index takes as long as this many operations of a product
 POSTING_BYTES = 3.2  # of a token in BM25's index: 8 bytes a posting, 0.4 postings a token
-INDEXED_POSTING_BYTES, TERM_BYTES = (
-    42,
-    1.0,
-)  # while the index is built, measured at 150,000 and 600,000 passages; a token's terms
+# Bytes while the index is built, measured at 150,000 and 600,000 passages; of a token's terms.
+INDEXED_POSTING_BYTES, TERM_BYTES = 42, 1.0
 SCORED_PASSAGE_BYTES, LEAST_QUERIES = 24, 2000  # search.bm25: scores, matches and their order; queries of a process
 QUERY_TERMS_BYTES = 500  # a query as a list of numbers
 TRAIN_PER_LIST, IVF_ITERATIONS, PQ_ITERATIONS = 256, 10, 25  # of k-means, faiss's defaults
@@ -47,20 +44,17 @@ def index(stage, counts, place):
 
 
 def retrieve(stage, counts, place):
-    """Return the cost of a search. A search by codes on the CPU also reads the vectors, for the recall of a sample."""
+    """Return the cost of a search. A search by the codes of a pq index is exact search of the vectors that they decode
+    to; it also reads the vectors, for the recall of a sample."""
     passages, dim, vectors = counts.vectors(stage.inputs["passages"])
     lines, depth = counts.run(stage)
     size, kept = run_bytes(lines, depth), lines * depth * stage.inputs["passages"].settings.chunks
-    if stage.settings.scores == "compressed":
-        index = stage.inputs["index"].settings.index
-        work = {"host_flop": CODE_FLOP * lines * passages * index.numbers[0], "read": vectors}
-        codes = index_bytes(index, passages, dim)
-        return Cost(size, BASE + codes + min(CANDIDATES, kept) * CANDIDATE_BYTES, work=work)
     work = {"search_flop": search_flop(lines, passages, dim), "read": vectors}
     index = stage.inputs["index"].settings.index
     vectors = vectors if index.kind == "flat" else index_bytes(index, passages, dim)  # what is held in memory
     if place.gpus:
-        on_device = vector_bytes(passages, dim, 2) / place.gpus + 8 * GPU_SCORES + 32 * GPU_BLOCK * dim
+        # One GPU searches. With less room than this it reads the vectors from the disk in every search.
+        on_device = vector_bytes(passages, dim, 2) + GPU_ROOM + GPU_DIM_ROOM * dim
         memory = BASE + PRODUCTS + vectors + min(CANDIDATES, kept) * CANDIDATE_BYTES
         return Cost(size, memory, size, on_device, work)
     work["rows"] = kept  # sorting takes no time on a GPU

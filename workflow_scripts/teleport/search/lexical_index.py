@@ -6,6 +6,7 @@ passages and about 45 GB for Wikipedia's 21 million (measured at 150,000 and 600
 
 import json
 import re
+import unicodedata
 from array import array
 
 import bm25s
@@ -24,7 +25,9 @@ BATCH_TEXTS = 4096  # read at a time
 # have endings. Like Lucene's CJKAnalyzer, plus the scripts of South-East Asia.
 UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3041-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
 UNSPACED += "\U00020000-\U0003ffff"
-RUN = re.compile(rf"([{UNSPACED}]+)|[^\W{UNSPACED}]{{2,}}")
+# The vowel signs of Hindi, Bengali and Tamil, for example. For re they are no part of a word, so it would cut there.
+MARKS = "".join(chr(number) for number in range(0x300, 0x10000) if unicodedata.category(chr(number)) in ("Mn", "Mc"))
+RUN = re.compile(rf"([{UNSPACED}]+)|[^\W{UNSPACED}](?:[^\W{UNSPACED}]|(?![{UNSPACED}])[{MARKS}])+")
 
 
 def run(job):

@@ -129,7 +129,7 @@ class Bm25(Section):
         "words",
         exclude_if=is_words,
         description="Terms of the index. words; characters: in scripts without spaces, each character and each pair "
-        "of neighbours, otherwise words; subwords: tokens of the encoder's tokenizer.",
+        "of neighbours, otherwise words, with their vowel signs; subwords: tokens of the encoder's tokenizer.",
     )
     k1: Number = Field(0.9, ge=0, le=1000, description="Term saturation (Anserini 0.9; MS MARCO 0.82); 1000 is none.")
     b: Number = Field(0.4, ge=0, le=1, description="Length normalisation (Anserini's default 0.4; MS MARCO: 0.68).")

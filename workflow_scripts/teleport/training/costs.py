@@ -3,13 +3,14 @@
 from teleport.costs import TORCH_BASE, Cost, search_flop, vector_bytes
 from teleport.encoder import costs as encoder
 from teleport.encoder.budget import TOKEN_BUDGET
-from teleport.search.costs import CODE_FLOP, index_bytes
+from teleport.search.costs import index_bytes
 
 STEP_BYTES = 150  # a line of losses.tsv
 KERNELS = 0.5e9  # on a CPU: kernels of many sizes are prepared and kept, as the number of tokens differs by step
 ITERATIONS, PER_CENTROID = 25, 256  # of k-means: faiss's own numbers
 UPDATE_FLOP = 1500  # an update of a parameter takes as long as this much of products; their rate includes it
 DEFAULT_EPOCHS = 2  # of a cross-encoder, as in cross_train.py
+STEP_RESERVE = 8e9  # of live.py: bytes of a GPU that a live search leaves to the training
 PASS_QUERIES = 70  # reading all passages takes a GPU as long as comparing this many queries with them
 
 
@@ -70,10 +71,11 @@ def train(stage, counts, place):
     saved += vector_bytes(chunks * training.memory, shape.hidden_size)
     held = processes * (TORCH_BASE + weights * encoders) + saved + searching.memory + clustering.memory
     moments = 2 * changing if training.continues else 0  # for the next stage
+    on_device = searching.device_memory + max(computing, STEP_RESERVE if settings.live else 0.0)
     return Cost(
         (weights + encoder.TOKENIZER) * encoders + moments + steps * STEP_BYTES,
         memory=held + (0 if place.gpus else computing),
-        device_memory=computing + searching.device_memory if place.gpus else 0.0,
+        device_memory=on_device if place.gpus else 0.0,
         work={"train_flop": flop} | searching.work | clustering.work,
         model=True,
     )
@@ -116,18 +118,15 @@ def cross_train(stage, counts, place):
 
 
 def live(stage, counts, place, steps):
-    """Return the cost that searching at every step adds: every micro-batch reads all passages once. A CPU searches the
-    codes of a PQ index, a GPU the vectors decoded from them."""
+    """Return the cost that searching at every step adds: every micro-batch reads all passages once, of a PQ index the
+    vectors decoded from its codes."""
     passages, dim, vectors = counts.vectors(stage.inputs["passages"])
     training, index = stage.settings.training, stage.settings.live.index
     codes = index_bytes(index, passages, dim) if index.kind == "pq" else 0
-    if codes and not place.gpus:
-        flop = CODE_FLOP * steps * training.batch_queries * passages * index.numbers[0]
-        return Cost(memory=vectors + codes, work={"host_flop": flop, "read": vectors})
     compared = steps * max(training.batch_queries, training.accumulate * PASS_QUERIES)
     on_device, work = vector_bytes(passages, dim, 2), {"search_flop": search_flop(compared, passages, dim)}
     if not place.gpus:
-        return Cost(memory=vectors + on_device, work=work | {"read": vectors})
+        return Cost(memory=vectors + codes + on_device, work=work | {"read": vectors})
     return Cost(memory=vectors + codes, device_memory=on_device / place.gpus, work=work | {"read": vectors})
 
 
