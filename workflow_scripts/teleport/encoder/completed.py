@@ -4,7 +4,7 @@ import math
 from itertools import product
 
 from teleport.encoder.own_settings import own_settings
-from teleport.encoder.source import OWN_FILES, locate
+from teleport.encoder.source import OWN_FILES, locate, named
 from teleport.refusal import Refusal
 
 LENGTHS = {"max_query_tokens": 32, "max_passage_tokens": 128}  # defaults (ANCE-Tele, Table 5)
@@ -44,7 +44,8 @@ def completed(encoder):
     if silent or not checkpoint.hub:
         own = own_settings(locate(checkpoint, OWN_FILES))
         if encoder.query_checkpoint:
-            queries = own_settings(locate(encoder.query_checkpoint, OWN_FILES))
+            with named("encoder.query_checkpoint"):
+                queries = own_settings(locate(encoder.query_checkpoint, OWN_FILES))
             own.pop("query_prefix", None)
             own |= {name: queries[name] for name in queries if name == "query_prefix"}
         refuse_conflict(own, encoder)

@@ -13,7 +13,7 @@ from teleport.encoder.completed import refuse_conflict
 from teleport.encoder.load import linear_of, load_backbone, refusing, save_encoders
 from teleport.encoder.model import HEAD, Encoder, layers_of
 from teleport.encoder.own_settings import AFTER_PADDING, Dense, own_settings, read_form, read_sizes, require_sizes
-from teleport.encoder.source import INDEX, KEY, find_weights, read_index, verified
+from teleport.encoder.source import INDEX, KEY, find_weights, named, read_index, verified
 from teleport.encoder.tokens import around_text
 from teleport.refusal import Refusal, Remedy
 from teleport.running.files import require_free_space
@@ -117,11 +117,9 @@ def read(folder, settings):
 
 def read_query_side(settings, tokenizer, passage_encoder):
     """(folder, `Encoder`, facts that pin it) of settings.query_checkpoint, which must fit the passages' side."""
-    try:
+    with named(QUERY_KEY):
         folder, _, pinned = find(settings.query_checkpoint)
         own_tokenizer, encoder = read(folder, settings)
-    except Refusal as error:  # the functions below name the other checkpoint's key
-        raise Refusal(str(error).replace(KEY, QUERY_KEY)) from error
     if encoder.dim != passage_encoder.dim:
         raise Refusal(
             f"{QUERY_KEY}: its vectors have {encoder.dim} dimensions, those of {KEY} {passage_encoder.dim}. "

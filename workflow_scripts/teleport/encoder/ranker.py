@@ -8,7 +8,7 @@ from transformers import AutoConfig, AutoModelForSequenceClassification
 from teleport.encoder.checkpoint import copy_tokenizer
 from teleport.encoder.load import refusing
 from teleport.encoder.pretrained import load_fast_tokenizer
-from teleport.encoder.source import KEY, is_ranker, verified
+from teleport.encoder.source import is_ranker, named, verified
 from teleport.refusal import Refusal
 from teleport.running.files import require_free_space
 from teleport.running.log import log
@@ -20,11 +20,9 @@ def run(job):
     """Find the checkpoint, verify it, and write `checkpoint/`. Facts: model_type, parameters, drawn (weights of its
     head that come from the seed), and the facts that pin it."""
     seed = job.settings.seed
-    try:
+    with named("cross_encoder.checkpoint"):
         folder, weights, pinned = verified(job.settings.checkpoint)
         tokenizer = load_fast_tokenizer(folder)  # raises Refusal if it is not usable
-    except Refusal as error:  # these functions name an encoder's key
-        raise Refusal(str(error).replace(KEY, "cross_encoder.checkpoint")) from error
     if weights[0].suffix != ".safetensors":
         raise Refusal(f"{weights[0]} is a pickle, which may run code. Give the cross-encoder with model.safetensors.")
     require_free_space(job.folder, sum(file.stat().st_size for file in weights))

@@ -4,6 +4,7 @@ import hashlib
 import importlib.util
 import json
 import re
+from contextlib import contextmanager
 from pathlib import Path
 
 from teleport.encoder.checkpoint import TOKENIZER_FILES
@@ -24,6 +25,15 @@ OWN_FILES = ("config.json", "modules.json", "*_Pooling/config.json", "*_Dense/co
 OWN_FILES += ("config_sentence_transformers.json", "tokenizer_config.json")
 # The files that go with the weights of a checkpoint.
 WITH_WEIGHTS = ("config.json", *TOKENIZER_FILES, *HEAD_FILES, *OWN_FILES)
+
+
+@contextmanager
+def named(key):
+    """Let mistakes in another checkpoint than the encoder's name its own key of the configuration."""
+    try:
+        yield
+    except Refusal as error:
+        raise Refusal(str(error).replace(KEY, key)) from error
 
 
 def locate(checkpoint, files=None):
