@@ -24,8 +24,8 @@ from teleport.negatives.draw import hash_ids
 from teleport.negatives.draws.uniform import choose
 from teleport.negatives.merge import BLOCK_SLOTS, Filters, Merge, Scores
 from teleport.negatives.pool import FIELDS, Items, Pool, PoolWriter, read_pool
+from teleport.negatives.retrieved import Retrieval
 from teleport.negatives.sources.momentum import Momentum
-from teleport.negatives.sources.retrieval import Retrieval
 from teleport.plan.counts import mixture_counts
 from teleport.settings.pool import Draw
 from teleport.settings.pool import Pool as Settings
@@ -57,7 +57,8 @@ def make_merge(ids, pool, scores=None, last_pool=None):
     scores = Scores(job, queries)
     hashes_Q = hash_ids([f"q{i}" for i in range(queries)])
     uniform = dict.fromkeys(sources, (None, choose))
-    return Merge(job.settings, sources, hashes_Q, uniform, scores, Filters(job, scores, queries))
+    filters, named = Filters(job, scores, queries), "row {} with passage {}".format
+    return Merge(job.settings, sources, hashes_Q, uniform, scores, filters, named)
 
 
 def blocks_of(merge):

@@ -7,7 +7,8 @@ def planned_episodes(trajectory):
     """What the stages of a `Trajectory` do, a sentence for each episode; equal ones that follow each other are one."""
     sentences = []
     for episode in trajectory.episodes[1:]:
-        sentence = ", ".join(filter(None, [pool_text(episode, trajectory), training_text(episode)]))
+        words = [pool_text(episode, trajectory), training_text(episode), *teacher_texts(trajectory)]
+        sentence = ", ".join(filter(None, words))
         number = sentences.pop()[0] if sentences and sentences[-1][1] == sentence else 0
         sentences.append((number + 1, sentence))
     return [f"{number} × {sentence}" if number > 1 else sentence for number, sentence in sentences]
@@ -44,7 +45,7 @@ def training_text(episode):
     words += [f"up to {training.max_positives} positives"] if training.positive == "all" else []
     words += [f"memory of {training.memory}"] if training.memory else []
     words += [f"widths {', '.join(map(str, training.widths))}"] if training.widths else []
-    words += [mask.kind for mask in training.masks]
+    words += map(chosen_text, training.masks)
     words += [name for name in ("triples", "distinct_positives") if getattr(training, name)]
     words += (
         [f"batches of {training.clusters.number} clusters by {training.clusters.vectors}"] if training.clusters else []
@@ -54,6 +55,13 @@ def training_text(episode):
     words += [f"continues {training.continues}".lower()] if training.continues else []
     words += [f"from {start.experiment if isinstance(start, Start) else start}"] if start != "pretrained" else []
     return ", ".join(words)
+
+
+def teacher_texts(trajectory):
+    """Yield which checkpoint each teacher of a `Trajectory` is that is an experiment's."""
+    for name, teacher in trajectory.experiment.teachers.items():
+        if teacher.experiment:
+            yield f"{name} is {teacher.experiment}{'' if teacher.episode == 'last' else f' {teacher.episode}'}"
 
 
 def chosen_text(chosen):

@@ -11,9 +11,10 @@ from transformers import BertConfig, BertModel, BertTokenizer, Qwen3Config, Qwen
 
 import collection_world
 from stages import Parts, facts_of  # noqa: F401
-from teleport.arrays import Ragged, offsets_of, save_array
+from teleport.arrays import CHUNK_OFFSETS, Ragged, offsets_of, save_array
 from teleport.collection.reader import read_positives
 from teleport.encoder import encode
+from teleport.encoder.batches import Chunks
 from teleport.encoder.load import save_encoders
 from teleport.encoder.model import Encoder
 from teleport.negatives.scores import write_table
@@ -184,13 +185,13 @@ def with_drawn_weights(model, seed):
     return model
 
 
-def make_pretrained(stages, dropout=0.1, tied=True, model=tiny_bert, pooling="mean"):
+def make_pretrained(stages, dropout=0.1, tied=True, model=tiny_bert, pooling="mean", normalize=False):
     """A pretrained stage: one tiny model, or two different ones when untied."""
     job = stages.make("pretrained", {"checkpoint": {"hub": None, "folder": "tiny", "sha256": None}})
     tokenizer = stages.root / "tokenizer"
     BertTokenizer(vocab={word: i for i, word in enumerate(VOCABULARY)}).save_pretrained(tokenizer)
-    query = Encoder(model(0, dropout), pooling)
-    passage = query if tied else Encoder(model(1, dropout), pooling)
+    query = Encoder(model(0, dropout), pooling, normalize=normalize)
+    passage = query if tied else Encoder(model(1, dropout), pooling, normalize=normalize)
     save_encoders(query, passage, job.output("checkpoint"), tokenizer)
     facts = {"weights_sha256": "beef", "model_type": query.backbone.config.model_type, "dim": 32}
     return stages.finish(job, facts)
@@ -251,9 +252,10 @@ class World:
         inputs = {"dev": run} | options.pop("inputs", {})
         return {"training": {"evaluate_every": 3} | options.pop("training", {}), "inputs": inputs, "dev": dev} | options
 
-    def taught(self, width=32, seed=5, scores=None):
+    def taught(self, width=32, seed=5, scores=None, chunks=None):
         """The inputs of a job whose loss or masks see a teacher, "miner": {role: job}. Scores of all pairs of the pools
         and of the positives are grades from 0 to 1, unless given (function of how many → float32), vectors are random.
+        chunks: most tokens of a chunk, and most chunks, of which each has a vector; None: one for each passage
         """
         rng, inputs = np.random.default_rng(seed), self.inputs
         pool = Ragged.open(*(inputs["negatives"].folder / f"{name}.npy" for name in ("offsets", "passages")))
@@ -263,8 +265,13 @@ class World:
         table = self.stages.make("score")
         drawn = rng.random(len(rows)) if scores is None else scores(len(rows))
         write_table(table, rows, passages, drawn, NUM_QUERIES)
-        vectors = self.stages.make("encode")
-        for name, number in (("queries.train", NUM_QUERIES), ("passages", NUM_PASSAGES)):
+        vectors, rows = self.stages.make("encode"), NUM_PASSAGES
+        if chunks:
+            tokens = Ragged(offsets_of([len(ids) for ids in texts()[1]]), np.concatenate(texts()[1]))
+            offsets = Chunks(tokens, chunks[0], SPECIAL, chunks[1]).offsets
+            save_array(vectors.output(CHUNK_OFFSETS), offsets)
+            rows = offsets[-1]
+        for name, number in (("queries.train", NUM_QUERIES), ("passages", rows)):
             save_array(vectors.output(f"{name}.npy"), rng.normal(size=(number, width)).astype(np.float32))
         roles = {"scores.miner": self.stages.finish(table)} | dict.fromkeys(
             ("vectors.miner.queries", "vectors.miner.passages"), self.stages.finish(vectors)

@@ -2,17 +2,22 @@
 of each architecture; killed and resumed; and what is refused."""
 
 import json
+import re
 
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, PreTrainedTokenizerFast
 
+from encoder_world import NO_WEIGHTS
+from stages import facts_of
 from teleport.encoder import ranker
 from teleport.negatives import cross_score
 from teleport.negatives.scores import PairTable
 from teleport.refusal import Refusal
+from teleport.running.files import read_saved
 from teleport.settings.pool import Draw
 
 WORDS = [f"w{number}" for number in range(60)]
@@ -145,7 +150,9 @@ def test_a_killed_stage_goes_on_to_the_same_bits(world, pairs, tmp_path, monkeyp
     monkeypatch.setattr(cross_score, "score_pairs", dying)
     with pytest.raises(KeyboardInterrupt):
         cross_score.run(killed)
+    spent = read_saved(killed.resume / "scores.npy.json")["seconds"]
     world.stages.finish(killed, cross_score.run(killed))
+    assert facts_of(killed)["earlier_seconds"] == round(spent, 3) > 0 == facts_of(whole)["earlier_seconds"]
     blocks = -(-len(pairs[2]) // 8)
     assert len(calls) == blocks + 1 > 5, "what was done is not done again"
     assert (killed.folder / "scores.npy").read_bytes() == (whole.folder / "scores.npy").read_bytes()
@@ -178,6 +185,70 @@ def test_a_model_without_its_head_is_refused(world, tmp_path):
         ranked(world.stages, folder)
 
 
+def other_numbers(dtype):
+    def edit(weights, config):
+        weights["classifier.bias"] = weights["classifier.bias"].to(getattr(torch, dtype))
+
+    return edit
+
+
+def fewer_layers(weights, config):
+    config["num_hidden_layers"] = 1
+
+
+def other_vocabulary(weights, config):
+    config["vocab_size"] -= 2
+
+
+def two_labels(weights, config):
+    weights |= {name: weights[name].repeat_interleave(2, 0) for name in ("classifier.weight", "classifier.bias")}
+
+
+def wider_head(weights, config):
+    weights["classifier.weight"] = weights["classifier.weight"].repeat(1, 2)
+
+
+SPOILT = {dtype: (other_numbers(dtype), rf"classifier\.bias in .* are {dtype}") for dtype in NO_WEIGHTS} | {
+    "nan": (lambda weights, config: weights["classifier.bias"].fill_(torch.nan), r"classifier\.bias in .* not finite"),
+    "layers": (fewer_layers, r"weights of layer 1 .*num_hidden_layers"),
+    "vocabulary": (other_vocabulary, r"word_embeddings\.weight: \[70, 16\] instead of \[68, 16\]"),
+    "labels": (two_labels, r"classifier\.\w+: \[2.*\] instead of \[1"),
+    "head": (wider_head, r"classifier\.weight: \[1, 32\] instead of \[1, 16\]"),
+}
+
+
+@pytest.mark.parametrize("name", SPOILT)
+def test_weights_that_are_not_those_of_the_model_are_refused(world, tmp_path, name):
+    """By their names, numbers and shapes, as those of an encoder are."""
+    spoil, says = SPOILT[name]
+    folder = miniature(tmp_path / "model")
+    weights, config = load_file(folder / "model.safetensors"), json.loads((folder / "config.json").read_text())
+    spoil(weights, config)
+    save_file({name: each.contiguous() for name, each in weights.items()}, folder / "model.safetensors")
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(Refusal, match=f"^cross_encoder.checkpoint: .*{folder}") as refused:
+        ranked(world.stages, folder)
+    assert re.search(says, str(refused.value)), refused.value
+
+
+def test_a_tokenizer_of_another_model_is_refused(world, tmp_path):
+    folder = miniature(tmp_path / "model")
+    path = folder / "tokenizer.json"
+    content = json.loads(path.read_text())
+    content["model"]["vocab"]["w0"] = 70
+    path.write_text(json.dumps(content))
+    with pytest.raises(Refusal, match=f"^cross_encoder.checkpoint: .*{folder} has ids up to 70, .* only 70 embeddings"):
+        ranked(world.stages, folder)
+
+
+def test_integers_that_are_no_weights_are_left_alone(world, tmp_path):
+    """Older checkpoints have the positions among their weights."""
+    folder = miniature(tmp_path / "model")
+    weights = load_file(folder / "model.safetensors") | {"bert.embeddings.position_ids": torch.arange(80)[None]}
+    save_file(weights, folder / "model.safetensors")
+    assert ranked(world.stages, folder).folder.is_dir()
+
+
 def test_weights_that_are_a_pickle_are_refused(world, tmp_path):
     folder = miniature(tmp_path / "model")
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
@@ -188,7 +259,8 @@ def test_weights_that_are_a_pickle_are_refused(world, tmp_path):
 def test_scores_that_are_all_the_same_are_refused(world, pairs, tmp_path):
     folder = miniature(tmp_path / "model")
     model = AutoModelForSequenceClassification.from_pretrained(folder)
-    torch.nn.init.zeros_(model.classifier.weight)
+    torch.nn.init.constant_(model.classifier.weight, 1e-30)
+    torch.nn.init.ones_(model.classifier.bias)  # beside which the weights add nothing
     model.save_pretrained(folder)
     with pytest.raises(Refusal, match=r"all \d+ scores are"):
         cross_score.run(job_of(world, pairs, ranked(world.stages, folder)))
@@ -226,3 +298,6 @@ def test_an_audit_by_a_cross_encoder_has_its_scores(world, pairs, tmp_path, monk
     assert found["hardness"] == pytest.approx(np.mean(scores[:, 1:] - scores[:, :1]), abs=1e-5)
     assert 0 < found["above_positive"] == np.mean(scores[:, 1:] > scores[:, :1]) < 1, "not vacuous"
     assert found["scored"] == 1 and found["like_positive"] is None
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(Refusal, match=f"^--by: {folder} has none of model.safetensors"):
+        audit.audit(path, by=folder)

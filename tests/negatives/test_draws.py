@@ -9,6 +9,7 @@ import pytest
 from commands.audit import audit
 from teleport.negatives.draw import Candidates, draw_slots, hash_ids, slots_by_weight
 from teleport.negatives.draws import around, rank_decay, stratified, top, triangle, uniform
+from teleport.refusal import Refusal
 from teleport.settings.negatives import Negatives
 
 NAN = float("nan")
@@ -87,7 +88,7 @@ def test_tiny_weights_are_drawn_as_their_ratios_say():
 @pytest.mark.parametrize("wrong", [np.nan, np.inf])
 def test_a_weight_that_is_no_number_is_refused(wrong):
     given = candidates([[1, 1], [1, NAN]])
-    with pytest.raises(ValueError, match="negatives.draw: the weight of a candidate is not finite"):
+    with pytest.raises(ValueError, match="negatives.draw: the weight of row 0 with slot 1 is not finite"):
         slots_by_weight(given, np.array([[0, wrong], [0, 0]]), 1)
     assert slots_by_weight(given, np.array([[0, 0], [0, wrong]]), 2)[1].tolist() == [0, 2], "it is no candidate"
 
@@ -295,6 +296,51 @@ def test_each_draw_makes_a_pool(scored, draw):
     if draw == "triangle":
         pairs = [(row, p) for row, pool in enumerate(job.passages) for p in pool]
         assert len(pairs) > 20 and all(scored.anchors[row, p] > scored.scores[row, p] for row, p in pairs)
+
+
+def triangles(world, nearer):
+    """(collection, sources, miner's vectors) of three queries and seven passages: passages 3 to 6 are all candidates,
+    and nearer to the positive than to the query for the queries in `nearer` alone."""
+    queries = [[1.0, 0.0] if q in nearer else [0.0, 1.0] for q in range(3)]
+    passages = [[2.0, 0.0] if q in nearer else [0.0, 0.5] for q in range(3)] + [[n, n] for n in (1.0, 2.0, 3.0, 4.0)]
+    collection = world.collection(["a", "b", "c"], [(q, q, 1) for q in range(3)], num_passages=7)
+    ids, scores = [[6, 5, 4, 3]] * 3, [[4.0, 3.0, 2.0, 1.0]] * 3
+    return collection, {"query": world.retrieval(ids, scores=scores)}, world.vectors(queries=queries, passages=passages)
+
+
+@pytest.mark.filterwarnings("ignore:overflow")
+def test_a_draw_that_gives_every_candidate_weight_0_is_refused(world):
+    collection, lists, vectors = triangles(world, nearer=[])
+    says = r"negatives.draw triangle: .* query have weight 0 for all 3 queries, .*'a' \(row 0\).*'doc_id6' \(row 6\)"
+    with pytest.raises(Refusal, match=says):
+        world.merge(collection, {"query": 2}, lists, {"vectors": vectors}, draw="triangle")
+    far = {"kind": "around", "a": 1e300, "b": 1e9}
+    with pytest.raises(Refusal, match=r"negatives.draw around: .* query have weight 0 for all 3 queries"):
+        world.merge(collection, {"query": 2}, lists, {"vectors": vectors}, draws={"query": far})
+
+
+def test_queries_whose_candidates_all_have_weight_0_are_counted_with_the_cause(world, caplog):
+    """Query b has candidates that weigh something; query c has none at all once the filter has dropped them."""
+    collection, lists, vectors = triangles(world, nearer=[1])
+    job = world.merge(collection, {"query": 2}, lists, {"vectors": vectors}, draw="triangle")
+    assert list(map(len, job.pools)) == [0, 2, 0] and job.merge_facts["empty_queries"] == 2
+    said = "negatives.draw triangle: 2 queries get none of query, because all candidates have weight 0; the first is"
+    assert f"{said} the query 'a' (row 0) with the passage 'doc_id6' (row 6)" in caplog.messages
+    assert not [text for text in caplog.messages if "filters and known passages leave none" in text]
+    caplog.clear()
+    short = {"query": world.retrieval([[6, 5], [6, 5], [2, -1]], scores=[[4, 3]] * 3)}
+    world.merge(collection, {"query": 2}, short, {"vectors": vectors}, draw="triangle")
+    assert "1 of 3 queries have no negative: filters and known passages leave none" in caplog.messages
+    assert [text for text in caplog.messages if "negatives.draw triangle: 1 queries" in text]
+
+
+@pytest.mark.filterwarnings("ignore:overflow", "ignore:invalid value")
+def test_a_weight_that_is_not_finite_is_refused_with_its_pair(world):
+    collection, lists, vectors = triangles(world, nearer=[1])
+    given = {"kind": "around", "a": 0.0, "b": 1e200}  # 0 times infinity
+    says = r"negatives.draw: the weight of the query 'a' \(row 0\) with the passage 'doc_id6' \(row 6\) is not finite"
+    with pytest.raises(Refusal, match=says):
+        world.merge(collection, {"query": 2}, lists, {"vectors": vectors}, draws={"query": given})
 
 
 def test_ranks_count_what_is_there_what_is_left_or_what_filters_leave(world):

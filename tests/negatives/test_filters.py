@@ -1,10 +1,15 @@
 """Filters of probable false negatives, against loops over candidates."""
 
+import sys
+from types import SimpleNamespace
+
 import numpy as np
+import pandas as pd
 import pytest
+import torch
 
 from teleport.negatives import merge
-from teleport.negatives.filters import above_positive, absolute_margin, relative_margin
+from teleport.negatives.filters import above_positive, absolute_margin, nearer_to_positive, percentage, relative_margin
 from teleport.negatives.scores import positive_scores
 from teleport.search import pairs
 from teleport.settings.section import Part
@@ -85,6 +90,26 @@ def test_filters_equal_loops_over_all_sources(scored, monkeypatch, on, rule):
     assert facts["dropped_per_query"] == {name: np.percentile(dropped, point) for name, point in points.items()}
 
 
+def test_candidates_nearer_to_the_positive_than_to_the_query_are_left_out_of_all_sources(scored, monkeypatch):
+    """Of several positives the first one counts; a query without one keeps all. Beside a filter by s+."""
+    monkeypatch.setattr(merge, "BLOCK_SLOTS", 300)
+    plain, filtered = scored.merge(), scored.merge(nearer_to_positive=True, absolute_margin=3.0)
+    vectors, given, drops = scored.all_passages.astype(np.float64), scored.given, []
+    for q, pool in enumerate(plain.pools):
+        for passage, source, *_ in pool:
+            nearer = given[q] and vectors[given[q][0]] @ vectors[passage] >= scored.queries[q] @ vectors[passage]
+            drops.append((q, passage, source, bool(nearer), bool(scored.dropped(q, passage, absolute_margin=3.0))))
+    assert filtered.passages == [[p for row, p, _, *either in drops if row == q and not any(either)] for q in range(12)]
+    counted = filtered.merge_facts["filters"]["dropped"]
+    for place, name in ((3, "nearer_to_positive"), (4, "absolute_margin")):
+        assert sum(of[name] for of in counted.values()) == sum(drop[place] for drop in drops)
+    for source in ("query", "lookahead", "random"):
+        nearer = [drop[3] for drop in drops if drop[2] == source]
+        assert 10 < counted[source]["nearer_to_positive"] == sum(nearer) < len(nearer) - 10, "not vacuous"
+    alone = scored.merge(nearer_to_positive=True)
+    assert "scores.miner" in alone.inputs and alone.raw_settings["positive_score"] is None
+
+
 def test_scores_of_both_signs_are_filtered(scored):
     """Where the positive scores below 0, s+ * (1 - margin) would lie above it and keep what scores as high."""
     pairs = [(q, p) for q, given in enumerate(scored.given) for p in given]
@@ -107,6 +132,27 @@ def test_each_rule_is_a_sentence_of_arithmetic():
     ]
     assert absolute_margin.drops_scores(scores, positive, 1.5).tolist() == [True, False, True, True]
     assert above_positive.drops_scores(np.float32([1, 2]), np.float32([1, 1]), True).tolist() == [False, True]
+    anchors = np.array([9.5, 8, 6, np.nan], np.float32)
+    assert nearer_to_positive.drops_anchors(scores, anchors, True).tolist() == [True, True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("rule", "setting"),
+    [
+        (relative_margin, 0.05),
+        (relative_margin, 1.0),
+        (absolute_margin, 0.3),
+        (above_positive, True),
+        (percentage, 0.9),
+    ],
+)
+def test_a_candidate_passes_beside_the_lowest_positive_if_it_does_beside_each(rule, setting):
+    rng = np.random.default_rng(0)
+    scores_QS, positives_QN = rng.normal(size=(200, 9)), rng.normal(size=(200, 3))
+    beside = [rule.drops_scores(scores_QS, positives_QN[:, [n]], setting) for n in range(3)]
+    lowest = rule.drops_scores(scores_QS, positives_QN.min(axis=1, keepdims=True), setting)
+    np.testing.assert_array_equal(lowest, np.any(beside, axis=0))
+    assert (lowest != beside[0]).sum() > 100, "not vacuous"
 
 
 def test_the_score_of_several_positives_is_the_lowest_the_mean_or_that_of_the_first():
@@ -177,3 +223,77 @@ def test_a_part_of_the_queries_is_filtered_as_the_whole(scored, number):
     rows = range(4 * number, 4 * number + 4)
     assert part.passages == [pool if q in rows else [] for q, pool in enumerate(whole.passages)]
     assert sum(of["relative_margin"] for of in part.merge_facts["filters"]["dropped"].values()) > 10, "not vacuous"
+
+
+class Dataset(dict):
+    """What sentence-transformers asks of `datasets.Dataset`."""
+
+    from_dict = classmethod(lambda cls, columns: cls(columns))
+    column_names = property(list)
+
+    def to_pandas(self):
+        return pd.DataFrame(dict(self))
+
+    def __len__(self):
+        return len(next(iter(self.values())))
+
+
+class Encoder(torch.nn.Module):
+    """A model whose vectors are given. vectors: {text: float32 [dim]}"""
+
+    similarity_fn_name, device, prompts = "cosine", torch.device("cpu"), {}
+
+    def __init__(self, vectors):
+        super().__init__()
+        self.vectors = vectors
+
+    def encode(self, texts, **_):
+        return np.stack([self.vectors[text] for text in texts])
+
+    encode_query = encode_document = encode
+
+    def similarity(self, one, other):
+        return torch.as_tensor(one) @ torch.as_tensor(other).T
+
+    def similarity_pairwise(self, one, other):
+        return (torch.as_tensor(one) * torch.as_tensor(other)).sum(-1)
+
+
+def test_top_with_a_relative_margin_chooses_what_sentence_transformers_mines(world, monkeypatch):
+    """TopK-PercPos from the same vectors; every third query has two positives. Beside `datasets`, which need not be
+    installed."""
+    from sentence_transformers.util import hard_negatives
+
+    rng, queries, passages = np.random.default_rng(0), 40, 200
+    vectors_Q = rng.normal(size=(queries, 8))
+    vectors_P = np.vstack([vectors_Q + 0.8 * rng.normal(size=(queries, 8)), rng.normal(size=(passages - queries, 8))])
+    vectors_P[100:140:3] = vectors_Q[::3] + rng.normal(size=(14, 8))
+    vectors_Q, vectors_P = (np.float32(each / np.linalg.norm(each, axis=1)[:, None]) for each in (vectors_Q, vectors_P))
+    pairs = sorted([(q, q) for q in range(queries)] + [(q, 100 + q) for q in range(0, queries, 3)])
+
+    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(Dataset=Dataset))
+    monkeypatch.setattr(hard_negatives, "is_datasets_available", lambda: True)
+    names = [[f"{kind}{n:03d}" for n in range(number)] for kind, number in (("q", queries), ("p", passages))]
+    columns = {"query": [names[0][q] for q, _ in pairs], "passage": [names[1][p] for _, p in pairs]}
+    settings = {"relative_margin": 0.05, "sampling_strategy": "top", "num_negatives": 5, "range_max": passages - 2}
+    model = Encoder(dict(zip(sum(names, []), [*vectors_Q, *vectors_P], strict=True)))
+    mined = hard_negatives.mine_hard_negatives(
+        Dataset(columns), model, corpus=names[1], output_format="n-tuple", verbose=False, **settings
+    )
+    theirs = {}
+    for row, query in enumerate(mined["query"]):
+        theirs[query] = sorted(int(mined[f"negative_{n}"][row][1:]) for n in range(1, 6))
+    assert len(theirs) == queries
+
+    scores = vectors_Q.astype(np.float64) @ vectors_P.T
+    ids = np.argsort(-scores, axis=1, kind="stable")
+    lists = {"query": world.retrieval(ids, scores=np.take_along_axis(scores, ids, axis=1))}
+    collection = world.collection(names[0], [(*pair, 1) for pair in pairs], num_passages=passages)
+    encoded = {"vectors": world.vectors(queries=vectors_Q, passages=vectors_P)}
+    ours, unfiltered, first = (
+        world.merge(collection, {"query": 5}, lists, encoded, draw="top", filters=filters)
+        for filters in ({"relative_margin": 0.05}, {}, {"relative_margin": 0.05, "positive_score": "first"})
+    )
+    assert dict(zip(names[0], map(sorted, ours.passages), strict=True)) == theirs
+    changed = [sum(a != b for a, b in zip(ours.passages, o.passages, strict=True)) for o in (unfiltered, first)]
+    assert min(changed) > 3, "the filter drops some of the highest, and the second positives count"

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from commands.export import export
+from commands.export import export, origin_file
 from stages import roles_of
 from teleport.arrays import Run
 from teleport.negatives import file, forms
@@ -145,10 +145,27 @@ def test_the_hardest_come_first_and_no_more_than_wanted(pool, tmp_path):
     assert all("negative_3" not in row for row in two)
 
 
+def test_the_most_of_a_pool_as_drawn_are_a_random_choice_in_its_order(pool, world, tmp_path):
+    wide = world.merge(pool[0], {"random": 4, "query": 4}, {"query": world.retrieval(LISTS, scores=SCORES)})
+    named(wide, {"collection": pool[0]})
+    chosen = []
+    for most in (None, 2, 2, 8):
+        export(wide.folder, tmp_path / "out", form="tevatron", scores=True, most=most)
+        rows = (json.loads(line)["negative_passages"] for line in (tmp_path / "out").read_text().splitlines())
+        chosen.append([[(p["docid"], p["source"], p["rank"]) for p in row] for row in rows])
+    of_all, two, again, eight = chosen
+    assert two == again and eight == of_all
+    places = [[all_.index(passage) for passage in own] for all_, own in zip(of_all, two, strict=True)]
+    assert all(first < second for first, second in places) and places != [[0, 1]] * 3
+    assert {source for own in two for _, source, _ in own} > {"random"}, "not the first of the first source"
+
+
 def test_without_vectors_negatives_that_nobody_scored_have_no_score(pool, world, tmp_path):
     merged = world.merge(pool[0], {"random": 2}, {})
     named(merged, {"collection": pool[0]})
-    export(merged.folder, tmp_path / "out", form="pos-neg", scores=True)
+    said = export(merged.folder, tmp_path / "out", form="pos-neg", scores=True)
+    assert said.startswith("3 queries, 3 of them with passages that no checkpoint scored in ")
+    assert "scored" not in export(merged.folder, tmp_path / "plain", form="pos-neg")
     rows = [json.loads(line) for line in (tmp_path / "out").read_text().splitlines()]
     assert {score for row in rows for score in row["neg_scores"] + row["pos_scores"]} == {None}
     export(merged.folder, tmp_path / "tuples", form="n-tuple", scores=True)
@@ -164,9 +181,78 @@ def test_queries_with_fewer_negatives_have_no_row_of_equal_width(pool, world, tm
     merged = world.merge(pool[0], {"query": 2}, {"query": short})
     named(merged, {"collection": pool[0]})
     said = export(merged.folder, tmp_path / "out", form="n-tuple")
-    assert said == f"2 queries, without 1 that have fewer than 2 negatives in {tmp_path / 'out'}"
+    without = "without 1 that have fewer than 2 negatives and 1 positives that are not the first of their query"
+    assert said == f"2 queries, {without} in {tmp_path / 'out'}"
     rows = [json.loads(line) for line in (tmp_path / "out").read_text().splitlines()]
     assert [row["query"] for row in rows] == ["who?", 'why\t"so"?']
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_positives_that_a_form_has_no_room_for_are_counted(pool, tmp_path, form):
+    said = export(pool[1].folder, tmp_path / "out", form=form)
+    left_out = ", without 1 positives that are not the first of their query"
+    assert said == f"3 queries{left_out if form in ('n-tuple', 'triplet', 'triples') else ''} in {tmp_path / 'out'}"
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_line_of_the_origin_has_the_passages_of_its_row(pool, tmp_path, form):
+    path = tmp_path / "out.jsonl"
+    rows, origins = written(pool, path, form=form, origin=True, hardest=True), origin_file(path).read_text()
+    assert origin_file(path) == tmp_path / "out.origin.jsonl"
+    texts = dict(zip(CORPUS["doc_id"], map(" ".join, zip(TITLES, CORPUS["text"], strict=True)), strict=True))
+    export(pool[1].folder, tmp_path / "whole", scores=True)
+    known = {row["query_id"]: row for row in map(json.loads, (tmp_path / "whole").read_text().splitlines())}
+    for row, origin in zip(rows, map(json.loads, origins.splitlines()), strict=True):
+        said = []
+        for side in ("positive", "negative"):
+            passages = known[origin["query_id"]][f"{side}_passages"]
+            plain = [{key: value for key, value in p.items() if key not in ("title", "text")} for p in passages]
+            assert all(passage in plain and "score" in passage for passage in origin[f"{side}s"])
+            ids = [passage["docid"] for passage in origin[f"{side}s"]]
+            said += ids if form in ("tevatron", "triples") else [texts[each].strip() for each in ids]
+        if form == "triples":
+            assert row.split("\t") == [origin["query_id"], *said]
+        elif form == "tevatron":
+            assert [
+                p["docid"] for p in json.loads(row)["positive_passages"] + json.loads(row)["negative_passages"]
+            ] == said
+        else:
+            assert texts_of(json.loads(row))[1:] == said
+    assert not any(tmp_path.glob("whole*.origin.jsonl")), "only where it is wanted"
+
+
+def texts_of(row):
+    """The texts in a row: of its query, then of its passages."""
+    listed = [each for value in row.values() for each in (value if isinstance(value, list) else [value])]
+    listed = [each["text"] if isinstance(each, dict) else each for each in listed]
+    return [each for each in listed if isinstance(each, str)][("question_id" in row) :]
+
+
+def test_sentence_transformers_collates_the_rows_of_its_forms(pool, tmp_path):
+    """labeled-list is for its CrossEncoderTrainer."""
+    pytest.importorskip("sentence_transformers")
+    from sentence_transformers.cross_encoder.data_collator import CrossEncoderDataCollator
+    from sentence_transformers.sentence_transformer.data_collator import SentenceTransformerDataCollator
+
+    def collated(form, collator, **wanted):
+        return collator([json.loads(row) for row in written(pool, tmp_path / form, form=form, **wanted)])
+
+    def texts(texts, **options):
+        assert all(isinstance(text, str) for text in texts)
+        return {"texts": texts}
+
+    encoder, width = SentenceTransformerDataCollator(texts), [f"negative_{n}_texts" for n in range(1, 5)]
+    expected = {"triplet": [], "labeled-pair": ["label"], "n-tuple": ["label"]}
+    columns = {"triplet": ["positive_texts", "negative_texts"], "labeled-pair": ["passage_texts"]}
+    columns |= {"n-tuple": ["positive_texts", *width]}
+    for form, label in expected.items():
+        batch = collated(form, encoder, scores=form == "n-tuple")  # as `teleport mine` asks
+        assert list(batch) == [*label, "query_texts", *columns[form]]
+    assert len(collated("n-tuple", encoder, scores=True)["label"][0]) == 5
+    batch = collated("labeled-list", CrossEncoderDataCollator(texts))
+    assert [len(each) for each in batch["label"]] == [len(each) for each in batch["passages"]] == [6, 5, 5]
+    with pytest.raises((AssertionError, ValueError)):
+        collated("labeled-list", encoder)
 
 
 def test_options_of_negatives_are_refused_for_another_stage(pool, tmp_path):

@@ -170,8 +170,8 @@ def test_a_literal_example(world, caplog):
         "overlap": 0.2,
     }
     assert [record.getMessage() for record in caplog.records] == [
-        "lookahead gives 0.7 negatives per query in the mean, not 2: its lists are short, or filters and known "
-        "passages leave little",
+        "lookahead gives 0.7 negatives per query in the mean, not 2: its lists are short, or filters, known "
+        "passages or its draw leave little",
         "1 of 3 queries have no negative: filters and known passages leave none",
     ]
     lists, counts = lists | {"momentum": first}, counts | {"momentum": 4}

@@ -1,5 +1,7 @@
 """Copies of known positives under other ids, and a query's own text, are no negatives where a setting says so."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -12,16 +14,23 @@ TEXTS = ["a cat", "two dogs", "A  CAT", "an emu", "who runs", "two dogs", "a fox
 QUERIES = ["what sleeps", "who runs", "what barks"]
 POSITIVES = [[0], [3], [1, 6]]  # whose copies are 2; none, but 4 and 7 are the query itself; 5
 KNOWN = [{0, 2}, {3, 4, 7}, {1, 5, 6}]
+ANSWERS = ["emu", "hen", "cow"]
 
 
 @pytest.fixture
 def collection(stages, tmp_path):
-    folder = tmp_path / "given"
+    return given(stages, tmp_path / "given", POSITIVES)
+
+
+def given(stages, folder, positives):
+    """The collection of TEXTS and QUERIES with some positives of each query."""
     folder.mkdir()
     (folder / "corpus.tsv").write_text("".join(f"d{n}\t{text}\n" for n, text in enumerate(TEXTS)))
     (folder / "queries.train.tsv").write_text("".join(f"q{n}\t{text}\n" for n, text in enumerate(QUERIES)))
-    judged = [(query, passage) for query, own in enumerate(POSITIVES) for passage in own]
+    judged = [(query, passage) for query, own in enumerate(positives) for passage in own]
     (folder / "qrels.train.tsv").write_text("".join(f"q{query} 0 d{passage} 1\n" for query, passage in judged))
+    answers = [json.dumps({"id": f"q{n}", "answers": [answer]}) for n, answer in enumerate(ANSWERS)]
+    (folder / "answers.train.jsonl").write_text("\n".join(answers) + "\n")
     return stages.collection({"source": "folder", "path": str(folder)})
 
 
@@ -38,6 +47,31 @@ def test_a_pool_has_no_copy_of_a_positive(world, collection, same_text):
     job = world.merge(collection, {"random": 200}, {}, keep_duplicates=False, same_text=same_text)
     known = KNOWN if same_text else map(set, POSITIVES)
     assert [set(pool) for pool in job.passages] == [set(range(len(TEXTS))) - own for own in known]
+
+
+@pytest.mark.parametrize("same_text", [False, True])
+def test_where_answers_alone_are_removed_a_query_draws_its_own_text_only_without_the_setting(
+    world, collection, same_text
+):
+    """Judged passages and their copies can be negatives there."""
+    settings = {"keep_duplicates": False, "same_text": same_text, "remove": "answers"}
+    job = world.merge(collection, {"random": 200}, {}, **settings)
+    removed = [{n for n, text in enumerate(TEXTS) if answer in text} for answer in ANSWERS]
+    own = [set(), {4, 7}, set()] if same_text else [set()] * 3
+    assert [set(pool) for pool in job.passages] == [
+        set(range(len(TEXTS))) - has - text for has, text in zip(removed, own, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("same_text", [False, True])
+def test_no_query_of_a_batch_brings_a_copy_of_the_positive_of_another(stages, tmp_path, same_text):
+    """With `distinct_positives` alone, without a mask; passage 2 is a copy of 0."""
+    collection = given(stages, tmp_path / "copies", [[0], [3], [2]])
+    training = {"distinct_positives": True, "negatives_per_query": 0, "batch_queries": 2}
+    job = stages.make("train", train_settings(training, same_text=same_text), {"collection": collection})
+    data = read_training_set(job, seed=1)
+    batches = {frozenset(data.batch(step).queries_Q.tolist()) for step in range(20)}
+    assert batches == {frozenset((0, 1)), frozenset((1, 2))} | (set() if same_text else {frozenset((0, 2))})
 
 
 @pytest.mark.parametrize("same_text", [False, True])

@@ -5,6 +5,7 @@ import pytest
 
 from teleport.arrays import Run
 from teleport.negatives.scores import PairTable
+from teleport.refusal import Refusal
 from teleport.running.artefact import Artefact
 from teleport.search.pairs import PairScorer
 from teleport.settings.pool import Draw, Pool
@@ -80,6 +81,22 @@ def test_of_positives_the_first_one_is_in_the_place_of_the_query(scored):
     expected = [np.float32(PASSAGES[first[q]].astype(float) @ PASSAGES[p]) if q in first else np.nan for q, p in pairs]
     np.testing.assert_array_equal(found, np.array(expected, np.float32))
     assert np.isnan(found).any() and not np.isnan(found).all()
+
+
+def test_candidates_that_all_score_the_same_are_refused_with_their_number(scored):
+    """Of positives alone it is no fault: they may all be copies of their queries. Scores with the first positive in
+    place of the query are NaN where there is none."""
+    world, pool, inputs, candidates, positives = scored
+    same = world.vectors(queries=np.ones((7, 5)), passages=np.ones((50, 5)))
+    inputs |= {"queries": same, "passages": same}
+    for of, number in (("queries", len(candidates | positives)), ("positives", sum(q != 3 for q, _ in candidates))):
+        with pytest.raises(Refusal, match=rf"^score/\w+, by .*encode/\w+/passages.npy: all {number} scores are 5, "):
+            world.score(pool, inputs, of=of)
+    alone = world.score(pool, inputs, sources=[])
+    assert Artefact(alone.folder).facts["pairs"] == len(positives) > 1
+    merged = world.merge(inputs["collection"], {"lookahead": 3}, {"lookahead": inputs["lookahead"]})
+    with pytest.raises(Refusal, match=r"all \d+ scores are 5"):
+        world.score(pool, inputs | {"negatives": merged}, sources=[])
 
 
 def test_the_pairs_of_a_pool_are_scored_where_the_stage_reads_one(scored):

@@ -1,6 +1,8 @@
 """Every file of config/methods plans what its paper says, all of them in one dry run."""
 
 import resource
+import subprocess
+import sys
 
 import pytest
 
@@ -115,35 +117,39 @@ CLAIMS = {
     "stratified": ["query 20 stratified (strata 10), mined by checkpoint 0, softmax, 15 own"],
     "tas-balanced": [
         "query 20 stratified (scores first, strata 10, by_range True), mined by checkpoint 0, kl (scores first, "
-        "teacher_scale 20.0, temperature 1.0, softmax 1.0), 1 own, batches of 20 clusters by first"
+        "teacher_scale 20.0, temperature 1.0, softmax 1.0), 1 own, batches of 20 clusters by first, first is bge"
     ],
     "xbm": ["softmax, memory of 1024, known_positives"],
     "trisampler": ["query 15 triangle (among 100), s+ lowest, mined by checkpoint 0, softmax, 15 own"],
-    "adr-mse": ["query 15, mined by checkpoint 0, adr-mse (scores first, alpha 1.0), 15 own"],
+    "adr-mse": ["query 15, mined by checkpoint 0, adr-mse (scores first, alpha 1.0), 15 own, first is bge"],
     "bixse": ["query 15, mined by checkpoint 0, bixse (bias -10.0, clip True), 1 own"],
-    "cde": ["softmax, guide, batches of 20 clusters by first"],
+    "cde": ["softmax, guide (scores first, margin -1e-05), batches of 20 clusters by first, first is bge"],
     "cl-drd": [
-        "query 29 stratified (scores first, strata 29), mined by checkpoint 0, cl-drd (scores first, ranked 5), 29 own",
+        "query 29 stratified (scores first, strata 29), mined by checkpoint 0, cl-drd (scores first, ranked 5), "
+        "29 own, first is bge",
         "query 29 stratified (scores first, strata 29), mined by checkpoint 0, cl-drd (scores first, ranked 10), "
-        "29 own, from previous",
-        "query 29 top (scores first), mined by checkpoint 0, cl-drd (scores first, ranked 30), 29 own, from previous",
+        "29 own, from previous, first is bge",
+        "query 29 top (scores first), mined by checkpoint 0, cl-drd (scores first, ranked 30), 29 own, from previous, "
+        "first is bge",
     ],
-    "embed-distill": ["query 15, mined by checkpoint 0, distill (scores first, softmax 1.0), 7 own"],
+    "embed-distill": ["query 15, mined by checkpoint 0, distill (scores first, softmax 1.0), 7 own, first is bge"],
     "embedding-gemma": ["query 15, mined by checkpoint 0, hardness (alpha 5.0, of own), 7 own"],
     "flagembedding-kl": [
         "query 15 of ranks 3-200, ranks after nothing, mined by checkpoint 0, kl (scores first, teacher_scale 20.0, "
-        "temperature 1.0, softmax 1.0), 7 own"
+        "temperature 1.0, softmax 1.0), 7 own, first is bge"
     ],
     "flagembedding-m3": [
         "query 15 of ranks 3-200, ranks after nothing, mined by checkpoint 0, m3-kd (scores first, teacher_scale "
-        "20.0), 7 own"
+        "20.0), 7 own, first is bge"
     ],
-    "gist-embed": ["query 15, mined by checkpoint 0, softmax, 7 own, guide"],
+    "gist-embed": ["query 15, mined by checkpoint 0, softmax, 7 own, guide (scores first), first is bge"],
     "gte": ["query 15, mined by checkpoint 0, joint, 1 own"],
     "jina-v2": ["bidirectional"],
     "kalm": ["query 15, mined by checkpoint 0, focal (gamma 0.5), 7 own"],
     "llave": ["hardness (alpha 9.0, of batch)"],
-    "margin-mse": ["query 15, mined by checkpoint 0, margin-mse (scores first, teacher_scale 20.0), 7 own"],
+    "margin-mse": [
+        "query 15, mined by checkpoint 0, margin-mse (scores first, teacher_scale 20.0), 7 own, first is bge"
+    ],
     "qwen3-embedding": ["query 15, mined by checkpoint 0, qwen3 (margin 0.1), 7 own, known_positives"],
 }
 
@@ -179,6 +185,17 @@ def test_a_method_is_planned_as_it_claims(plan, name):
 def test_all_are_planned_in_eight_seconds(planned):
     plan, seconds = planned
     assert len(plan.stages) > 300 and seconds < 8
+
+
+@pytest.mark.slow
+def test_one_dry_run_of_all_takes_at_most_eight_seconds():
+    """Of the processor: Snakemake, the plan and its forecast."""
+    files = [REPOSITORY / "config/config.yaml", *methods_list.method_files()]
+    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+    command = [sys.executable, "-m", "snakemake", "-n", "--configfile", *map(str, files)]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    assert "forecast: about" in done.stdout + done.stderr
+    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before < 8
 
 
 # A schedule in epochs and other masks; a choice by dev, as `teleport new` writes it; negatives by counts; answers.

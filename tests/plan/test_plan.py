@@ -277,7 +277,10 @@ def test_scores_are_a_stage_where_something_compares_what_no_retrieval_knows():
     assert roles(draw="rank-decay", draws={"momentum": "uniform"}) == {}
     assert list(roles(**one, draw="around")["scores.miner"].settings.sources) == []  # the positives alone
     assert list(roles(draws={"lookahead": "top"})["scores.miner"].settings.sources) == ["lookahead"]
+    near = roles(**one, filters={"nearer_to_positive": True})
+    assert list(near) == ["anchors.miner"] and list(near["anchors.miner"].settings.sources) == ["query"]
     both = roles(**one, draw="triangle")
+    assert both["anchors.miner"].name == near["anchors.miner"].name
     assert sorted(both) == ["anchors.miner", "scores.miner"]
     assert both["anchors.miner"].settings.of == "positives" and list(both["anchors.miner"].settings.sources) == [
         "query"
@@ -761,6 +764,9 @@ def test_tables_have_bm25_zero_shot_and_every_episode():
         ("zero", 0),
         *(("tele", n) for n in (1, 2, 3)),
     ]
+    main = measured_tables(plan(evaluation={"every_episode": False}, ablations=ablations))["main"]
+    assert [(row["system"], row["episode"]) for row in main["rows"]] == [("BM25", 0), ("Zero-shot", 0), ("tele", 3)]
+    assert main["title"] == "Every system"
 
 
 def test_a_baseline_that_is_no_row_is_refused():

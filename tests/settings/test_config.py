@@ -129,6 +129,8 @@ def test_numbers_that_yaml_reads_as_text_become_numbers(tmp_path):
             "tele: {training: {memory: 8, masks: [known_positives], loss: joint}}",
             "compares a query with all passages of the batch, and joint compares texts of one side",
         ),
+        ("tele: {}", "tele: {training: {mixed_negatives: 8, loss: joint}}", "such as softmax, and joint is none: set"),
+        ("tele: {}", "tele: {training: {mixed_negatives: 8, loss: ranknet}}", "such as softmax, and ranknet is none"),
         ("tele: {}", "tele: {encoder: {layers: 0, lora: {}}}", "lora adapts linear layers, and layers: 0 has none"),
         ("tele: {}", "tele: {training: {star_alpha: 0.1}}", "experiments.tele.training.star_alpha: unknown key"),
         ("tele: {}", "tele: {training: {loss: lambda}}", "training.loss.metric_cut: this key is required; add it."),

@@ -1,11 +1,13 @@
 """A cross-encoder that is trained: on miniatures of each architecture, what it learns, its bits after a kill, and that
 sentence-transformers says the same of a pair."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
+from safetensors import safe_open
 from tokenizers import Tokenizer
 from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
@@ -20,7 +22,7 @@ from teleport.evaluation.significance import paired_p_value
 from teleport.negatives import cross_score
 from teleport.refusal import Refusal
 from teleport.settings.encoder import TokensSettings
-from teleport.training import cross_train
+from teleport.training import cross_train, resume
 from teleport.training.step import Steps
 
 QUERIES, DEV, PASSAGES = 24, 30, 60
@@ -207,7 +209,11 @@ def test_a_killed_training_goes_on_to_the_same_bits(world, monkeypatch, loss):
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(Steps, "step", dying)
         cross_train.run(killed)
+    with safe_open(killed.resume / resume.FILE, framework="pt") as file:
+        state = json.loads(file.metadata()["state"])
     world.finished(killed)
+    assert facts_of(killed)["earlier_seconds"] == state["seconds"] + state["dev_seconds"] > state["seconds"] > 0
+    assert facts_of(whole)["earlier_seconds"] == 0
     assert 0 < facts_of(killed)["resumed_from"] <= 5 and facts_of(killed)["attempts"] == 2
     assert bits_of(killed) == bits_of(whole)
     assert (killed.folder / "dev.tsv").read_bytes() == (whole.folder / "dev.tsv").read_bytes()

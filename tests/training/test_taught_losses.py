@@ -27,7 +27,8 @@ from teleport.training.losses import (
     softmax,
 )
 from teleport.training.masks import above_positive, guide
-from teleport.training.seen import Encoded, names_seen
+from teleport.training.objective import Teacher
+from teleport.training.seen import Encoded, Step, look, names_seen
 
 Q, N, D, SCALE = 5, 3, 6, 4.0
 P = Q * (1 + N)
@@ -429,6 +430,22 @@ def test_a_mask_by_a_guide_is_a_loop_and_spares_the_positive(margin):
     expected = [[j != POSITIVES[i] and products[i, j] > products[i, POSITIVES[i]] + margin for j in range(P)]
                 for i in range(Q)]  # fmt: skip
     assert masked.tolist() == expected and 0 < masked.sum() < masked.size
+
+
+@pytest.mark.parametrize("counts", [None, [3, 1, 2, 1, 4, 2]])
+def test_a_guide_scores_a_passage_by_its_best_chunk(counts):
+    """Passages of a batch, one of them twice; counts: chunks of each passage, None: it has one vector."""
+    rng, passages = np.random.default_rng(3), np.array([4, 0, 2, 4, 1])
+    offsets = np.arange(7) if counts is None else np.cumsum([0, *counts])
+    vectors, queries = (rng.normal(size=(n, D)).astype(np.float32) for n in (offsets[-1], 3))
+    batch = SimpleNamespace(queries_Q=np.array([2, 0]), passages_P=passages)
+    teacher = Teacher(None, queries, vectors, None if counts is None else offsets)
+    step = Step(batch, None, None, SCALE, torch.from_numpy)
+    of_passages = [vectors[offsets[p] : offsets[p + 1]] for p in passages]
+    expected = [[max(float(queries[q] @ chunk) for chunk in of) for of in of_passages] for q in batch.queries_Q]
+    found = look(["guide_QP", "teacher_vectors"], teacher, step)
+    np.testing.assert_allclose(found["guide_QP"].numpy(), expected, rtol=1e-5)
+    assert np.array_equal(found["teacher_vectors"][1].numpy(), np.concatenate(of_passages)), "a row for each chunk"
 
 
 def test_the_guide_s_mask_is_that_of_gist_embed():

@@ -13,18 +13,23 @@ from training_process import gradients_of
 
 from teleport.refusal import Refusal
 from teleport.running.launch import launch
-from teleport.settings.registry import LOSSES, MASKS, own_settings, seeing_function
+from teleport.settings.registry import LOSSES, MASKS, own_settings
 from teleport.training import train
 from teleport.training.data import read_training_set
 from teleport.training.parallel import ALONE
-from teleport.training.seen import names_seen
 from training_world import World, backward, on_cpu  # noqa: F401
 
 CHUNKED = {"max_passage_tokens": 8, "chunks": 3}
 BATCH = [name for name, entry in LOSSES.items() if entry.takes != "lists"]
-ONE_VECTOR = {name for name in BATCH if "vectors" in names_seen(seeing_function(LOSSES[name]))}
-NAMES = [*BATCH, *(f"mask {name}" for name in MASKS), "widths"]
-CASES = [(name, chunks) for name in NAMES for chunks in (1, 3) if chunks == 1 or name not in ONE_VECTOR]
+BY_JUDGMENTS = ["bixse", "listmle"]
+NAMES = [
+    *BATCH,
+    *(f"mask {name}" for name in MASKS),
+    *(f"{name} by judgments" for name in BY_JUDGMENTS),
+    "widths",
+    "mixed",
+]
+CASES = [(name, chunks) for name in NAMES for chunks in (1, 3) if chunks == 1 or name != "mixed"]
 
 
 def chosen(table, name, **changes):
@@ -35,6 +40,10 @@ def training_of(name):
     """The settings of a training with a loss, or with the softmax and a mask, or with it over several widths."""
     if name == "widths":
         return {"widths": [8, 20, 32]}
+    if name == "mixed":
+        return {"mixed_negatives": 4, "widths": [16, 32]}
+    if name.endswith(" by judgments"):
+        return {"loss": chosen(LOSSES, name.removesuffix(" by judgments"), scores="judgments")}
     table, name = (MASKS, name.removeprefix("mask ")) if name.startswith("mask ") else (LOSSES, name)
     return {"masks": [chosen(table, name)]} if table is MASKS else {"loss": chosen(table, name)}
 
@@ -43,10 +52,15 @@ def world_of(stages):
     return World(stages, dropout=0.0, first_negative=0)  # pools have positives of others
 
 
+def taught_of(world, **teacher):
+    """{most chunks of a passage: inputs of a teacher whose passages have as many chunks as the model's}."""
+    return {1: world.taught(**teacher), 3: world.taught(chunks=tuple(CHUNKED.values()), **teacher)}
+
+
 def job_of(world, taught, name, chunks=1, **training):
     sizes = CHUNKED if chunks > 1 else {}
     training = {"batch_queries": 8, "max_grad_norm": 1e9} | training_of(name) | training
-    return world.job(training, inputs=taught, scale=5.0, **sizes)
+    return world.job(training, inputs=taught[chunks], scale=5.0, **sizes)
 
 
 def gradients(job):
@@ -75,7 +89,7 @@ def made(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(train, "pick_device", lambda: torch.device("cpu"))
         world = world_of(Stages(tmp_path_factory.mktemp("taught")))
-        taught = world.taught()
+        taught = taught_of(world)
         jobs = {case: job_of(world, taught, *case) for case in CASES}
         return world, taught, {case: (job, gradients(job)) for case, job in jobs.items()}
 
@@ -95,7 +109,7 @@ def test_cached_equals_direct(made, case):
 @pytest.mark.parametrize("name", [name for name in NAMES if "guide" in name or name in {"kl", "margin-mse", "distill"}])
 def test_guard_the_teacher_matters(made, name):
     world, _, plain = made
-    other = gradients(job_of(world, world.taught(seed=6), name))
+    other = gradients(job_of(world, taught_of(world, seed=6), name))
     with pytest.raises(AssertionError):
         require_same(other, plain[name, 1][1], tolerance=1e-3)
 
@@ -153,6 +167,20 @@ def test_what_teaches_nothing_is_refused(stages, name, taught, says):
 def test_a_guide_may_have_vectors_of_another_width(stages):
     world = World(stages)
     assert train.run(world.job({"steps": 1} | training_of("mask guide"), inputs=world.taught(width=16)))["steps"] == 1
+
+
+@pytest.mark.parametrize(("model", "teacher"), [(CHUNKED, None), ({}, (8, 3)), (CHUNKED, (9, 3))])
+def test_vectors_of_other_chunks_are_not_compared(stages, model, teacher):
+    world = World(stages)
+    with pytest.raises(Refusal, match="teacher miner cuts passages into other chunks"):
+        train.run(world.job(training_of("distill"), inputs=world.taught(chunks=teacher), **model))
+
+
+@pytest.mark.parametrize("model", [{}, CHUNKED])
+def test_a_guide_may_have_chunks_of_its_own(stages, model):
+    world = World(stages)
+    job = world.job({"steps": 1} | training_of("mask guide"), inputs=world.taught(width=16, chunks=(9, 4)), **model)
+    assert train.run(job)["steps"] == 1
 
 
 def test_a_pair_without_a_score_is_refused_with_its_ids(stages):

@@ -6,13 +6,11 @@ import sys
 
 import pytest
 
-from paths import REPOSITORY
 from teleport.running.launch import PROCESSES, RANK, RENDEZVOUS
 
 # NCCL's destroy waits for the other processes, and its threads may hold up the end of the interpreter.
 PROCESS = """
 import atexit, sys, time
-sys.path.insert(0, sys.argv[1])
 from teleport.training import parallel
 
 class Hanging:
@@ -39,9 +37,8 @@ with parallel.joined() as processes:
     ],
 )
 def test_an_exception_is_printed_and_ends_the_process(error, status, message):
-    code, library = PROCESS.replace("RAISE", error), str(REPOSITORY / "workflow_scripts")
     ranks = {PROCESSES: "2", RANK: "0", RENDEZVOUS: "nowhere", "CUDA_VISIBLE_DEVICES": ""}
-    command = [sys.executable, "-c", code, library]
+    command = [sys.executable, "-c", PROCESS.replace("RAISE", error)]
     result = subprocess.run(command, env=os.environ | ranks, capture_output=True, text=True, timeout=60)
     assert (result.returncode, result.stdout) == (status, "in the block\n")
     assert message in result.stderr and bool(result.stderr) == bool(message)

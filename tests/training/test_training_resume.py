@@ -15,6 +15,7 @@ from teleport.report import figures
 from teleport.running.files import NO_ROOM, of_the_system, sha256_file
 from teleport.training import resume, train
 from teleport.training.dual_encoder import Trainer
+from teleport.training.selection import Selection
 from teleport.training.step_metrics import COLUMNS, StepMetrics
 from training_world import World, facts_of, losses_of, on_cpu  # noqa: F401
 
@@ -190,12 +191,27 @@ def test_sigterm_saves_and_exits_with_143(world, monkeypatch):
 
 
 def test_state_is_saved_every_so_many_seconds(world, monkeypatch):
-    saves = []
+    """A step and a ranking of dev queries take a second each here. Both count for the saving, steps alone for the
+    facts."""
+    saves, now = [], [0]
+
+    def in_a_second(function):
+        def slower(*arguments):
+            now[0] += 1
+            return function(*arguments)
+
+        return slower
+
     monkeypatch.setattr(train, "save_state", lambda folder, state, *_: saves.append(state.step))
-    clock = iter(range(1000))
-    monkeypatch.setattr(train, "time", type("Clock", (), {"monotonic": staticmethod(lambda: next(clock))}))
+    monkeypatch.setattr(train, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(Trainer, "step", in_a_second(Trainer.step))
     train.run(world.job(save_every=3))
     assert saves[:3] == [3, 6, 9]
+    saves.clear()
+    monkeypatch.setattr(Selection, "evaluate", in_a_second(Selection.evaluate))
+    facts = train.run(world.job(save_every=3, **world.watched()))
+    assert facts["train_seconds"] == facts["steps"] < now[0] and facts["dev"]["evaluations"] > 1
+    assert saves[0] < 3
 
 
 def test_what_is_saved_is_a_copy_that_a_later_step_does_not_change(tmp_path):

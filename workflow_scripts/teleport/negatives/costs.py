@@ -6,6 +6,7 @@ from pathlib import Path
 from teleport.collection.costs import looking_for_answers
 from teleport.costs import BASE, ID_BYTES, NEIGHBOUR_BYTES, PAIR_BYTES, TORCH_BASE, Cost, run_bytes, vector_bytes
 from teleport.encoder.costs import Shape, forward_flop
+from teleport.settings.registry import roles_of
 
 POOL_BYTES = 15  # a negative: passage 4, sources 2, first episode 1, rank 4, score 4
 SCORE_BYTES = 8  # a scored pair: passage 4, score 4
@@ -42,9 +43,9 @@ def offered(stage, counts):
     of the last pool)."""
     settings, inputs = stage.settings, stage.inputs
     queries = counts.in_part(counts.queries["train"], settings.part)
-    read = [inputs[name] for name in settings.sources if name in inputs and name != "momentum"]
-    lists = [run_bytes(*counts.run(run)) for run in read]
-    others = sum(2 * draw.count for name, draw in settings.sources.items() if name not in inputs)  # random ones
+    read = {name: roles_of(name, inputs) for name in settings.sources}
+    lists = [run_bytes(*counts.run(inputs[role])) for name in read if name != "momentum" for role in read[name]]
+    others = sum(2 * draw.count for name, draw in settings.sources.items() if not read[name])  # random ones
     last = pool_size(inputs["momentum"]) if "momentum" in inputs and "momentum" in settings.sources else 0
     return [*(size / NEIGHBOUR_BYTES for size in lists), queries * others], sum(lists), queries * last
 

@@ -19,7 +19,7 @@ from teleport.encoder.budget import TOKEN_BUDGET
 from teleport.encoder.model import positions
 from teleport.encoder.own_settings import most_tokens
 from teleport.encoder.precision import autocast, pick_device, resolve_precision, to_device
-from teleport.encoder.pretrained import load_fast_tokenizer
+from teleport.encoder.pretrained import load_fast_tokenizer, refuse_unfit_tokenizer
 from teleport.encoder.ranker import load_ranker
 from teleport.negatives.score import pairs_of_job
 from teleport.negatives.scores import require_informative, write_table
@@ -34,7 +34,8 @@ BLOCK_PAIRS = 4096  # what a kill costs at most; batches are made inside a block
 
 @out_of_memory(LARGER["encode"])
 def run(job):
-    """Write a `scores.PairTable`. Facts: pairs, queries (that have some), device, dtype."""
+    """Write a `scores.PairTable`. Facts: pairs, queries (that have some), device, dtype,
+    earlier_seconds (before this process)."""
     torch.set_num_threads(job.threads)
     settings, device = job.settings, pick_device()
     dtype = resolve_precision(settings.precision, device)
@@ -50,9 +51,10 @@ def run(job):
             f"max_tokens of the cross-encoder is {settings.max_tokens}, and its model reads {most}. Lower it."
         )
     made = {"device": device.type, "dtype": "float32" if dtype is None else "bfloat16"}
-    scores = np.zeros(0, np.float32)
+    scores, earlier = np.zeros(0, np.float32), 0.0
     if len(keys):
         blocks = RowBlocks(job, {"scores.npy": (np.float32, (len(keys),))}, BLOCK_PAIRS, made)
+        earlier = round(blocks.earlier, 3)
         with torch.inference_mode(), autocast(device, dtype) if dtype else nullcontext():
             for start, stop in blocks:
                 own = order[start:stop]
@@ -66,7 +68,7 @@ def run(job):
         raise Refusal(f"{folder}: the score of {pair} is not finite. Set precision to fp32, or give another model.")
     require_informative(scores, folder)
     write_table(job, rows, passages, scores, len(queries))
-    return {"pairs": len(keys), "queries": len(np.unique(rows))} | made
+    return {"pairs": len(keys), "queries": len(np.unique(rows)), "earlier_seconds": earlier} | made
 
 
 def texts_of(job, queries, rows, passages):
@@ -112,6 +114,7 @@ def published_cross_encoder(folder):
     of a configuration that names none. Pairs longer than its model reads are cut."""
     device, tokenizer = pick_device(), load_fast_tokenizer(folder)
     model = load_ranker(folder).to(device)
+    refuse_unfit_tokenizer(folder, tokenizer, model.config.vocab_size)
     settings = Reads(max_tokens=min(Reads().max_tokens, most_pair_tokens(model.config)))
 
     @torch.inference_mode()

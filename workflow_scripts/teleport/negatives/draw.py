@@ -1,6 +1,7 @@
 """Draws candidates without replacement, the same on every machine; a module in `draws` decides how."""
 
 import hashlib
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -42,6 +43,7 @@ class Candidates(NamedTuple):
     scores_QS, positive_scores_Q: float32, of the candidates and of the query's positive, by the scorer of the draw;
     anchor_scores_QS: of the candidates with the query's first positive in place of the query. Each is None if the
     draw's line in settings/registry.py does not need it, and NaN in a slot that is not available.
+    named: function of a row and a slot, the query and the passage there, for messages
     """
 
     available_QS: np.ndarray
@@ -51,6 +53,7 @@ class Candidates(NamedTuple):
     scores_QS: np.ndarray | None = None
     positive_scores_Q: np.ndarray | None = None
     anchor_scores_QS: np.ndarray | None = None
+    named: Callable = "row {} with slot {}".format
 
     def random_QS(self):
         """uint64 [Q, S]: slot s of query q has number s of a SplitMix64 stream that starts from (hash of q, seed)."""
@@ -96,8 +99,8 @@ def slots_by_weight(candidates, log_weights_QS, count):
     wrong = candidates.available_QS & (np.isnan(log_weights_QS) | (log_weights_QS == np.inf))
     if wrong.any():
         raise Refusal(
-            "negatives.draw: the weight of a candidate is not finite, because a score is not. Look at the "
-            "scores, or take another draw."
+            f"negatives.draw: the weight of {candidates.named(*np.argwhere(wrong)[0])} is not finite. Look at their "
+            "score and at the settings of the draw, or take another draw."
         )
     uniform_QS = ((candidates.random_QS() >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53  # in (0, 1)
     with np.errstate(invalid="ignore"):  # of slots that are not available

@@ -2,6 +2,7 @@
 
 import json
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 from typing import NamedTuple
 
@@ -10,26 +11,31 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from teleport.collection.reader import positives_of
-from teleport.negatives.forms import FORMS, Mined
+from teleport.negatives.forms import FORMS, Mined, with_origin
 from teleport.negatives.pool import read_pool
 from teleport.negatives.scores import PairTable
 from teleport.refusal import Refusal
 from teleport.running.artefact import Artefact
 from teleport.running.job import Job
 from teleport.search.pairs import PairScorer
+from teleport.seed import derive_seed
 
 BLOCK_QUERIES = 1000
 CHUNK_PASSAGES = 4096
+MINERS = ("query", "lookahead", "neighbours.miner")  # roles of a pool: retrievals whose vectors score its negatives
 
 
 class Wanted(NamedTuple):
-    """The options of an export. hardest: the highest scores first, else as drawn; most: the most negatives of a query;
-    scores: also scores, and ranks, sources and episodes if the form has room for them"""
+    """The options of an export. hardest: the highest scores first, else in the order of the pool; most: the most
+    negatives of a query, the hardest or a random choice; scores: also scores, and ranks, sources and episodes if the
+    form has room for them; origin: also the file `origin`, a line of JSON for each row: query_id; docid and score of
+    its positives; docid, score, rank, source and episode of its negatives"""
 
     form: str = "tevatron"
     hardest: bool = False
     most: int | None = None
     scores: bool = False
+    origin: bool = False
 
 
 def export_pool(negatives, corpus, train, folder, wanted=Wanted()):  # noqa: B008 (immutable)
@@ -37,32 +43,51 @@ def export_pool(negatives, corpus, train, folder, wanted=Wanted()):  # noqa: B00
 
     Negatives keep the order and the duplicates of the pool, unless `wanted` changes it. A query without negatives or
     positives is left out, because nobody can train on it. negatives, corpus, train: `running.artefact.Artefact`s;
-    folder: a temporary one, for the file `lines` and the unpacked corpus.
+    folder: a temporary one, for the files `lines` and `origin` and the unpacked corpus.
     """
     form, pool = FORMS[wanted.form], Pools(negatives, corpus, train, folder)
-    width, short, number = pool.most(wanted.most) if form.one_row else 0, 0, 0
+    width = pool.most(wanted.most) if form.one_row else 0
+    short = number = further = unscored = 0
     if wanted.hardest and not pool.scored:
         raise Refusal(
             f"{negatives.folder}: these negatives have no scores, so none is the hardest. Leave --order out, or "
             "export a pool that a checkpoint has mined, whose vectors are still there (keep_vectors)."
         )
-    with open(f"{folder}/lines", "w", encoding="utf-8", newline="") as file:
+    paths = [Path(folder, "lines"), Path(folder, "origin")]
+    lines, origins = (path.open("w", encoding="utf-8", newline="") for path in paths)
+    with lines, origins:
         for mined in pool.mined(wanted.hardest, wanted.most):
             if form.one_row and len(mined.negatives) < width:
                 short += 1
                 continue
-            for row in form.write(
-                mined if form.all_positives else mined._replace(positives=mined.positives[:1]), wanted.scores
-            ):
+            if not form.all_positives:
+                further += len(mined.positives) - 1
+                mined = mined._replace(positives=mined.positives[:1])
+            for part in form.rows_of(mined):
+                (row,) = form.write(part, wanted.scores)
                 line = "\t".join(row) if isinstance(row, tuple) else json.dumps(row, ensure_ascii=False)
-                file.write(f"{line}\n")
+                lines.write(f"{line}\n")
+                if wanted.origin:
+                    origins.write(f"{json.dumps(origin_of(part), ensure_ascii=False)}\n")
             number += 1
+            unscored += any("score" not in passage for passage in mined.positives + mined.negatives)
     if not number:
         raise Refusal(
             f"{negatives.folder}: no query has both a positive and a negative, so there is nothing to export."
         )
-    fewer = f", without {short} that have fewer than {width} negatives" if short else ""
-    return f"{number} queries{fewer}"
+    left_out = [f"{short} that have fewer than {width} negatives"] * bool(short)
+    left_out += [f"{further} positives that are not the first of their query"] * bool(further)
+    without = f", without {' and '.join(left_out)}" if left_out else ""
+    of_them = f", {unscored} of them with passages that no checkpoint scored" if wanted.scores and unscored else ""
+    return f"{number} queries{without}{of_them}"
+
+
+def origin_of(mined):
+    """A line (dict) of the file `origin`."""
+    sides = {"positives": mined.positives, "negatives": mined.negatives}
+    return {"query_id": mined.query_id} | {
+        side: [with_origin(passage, ["docid"], True) for passage in passages] for side, passages in sides.items()
+    }
 
 
 class Pools:
@@ -76,6 +101,7 @@ class Pools:
         self.positives = positives_of(train, own, "train")
         self.pool, self.scorer = read_pool(negatives.path), scorer_of(negatives, len(self.queries))
         self.corpus = Corpus(corpus.path("corpus.parquet"), f"{folder}/corpus")
+        self.seed = negatives.manifest["settings"].get("seed", 0)
         self.scored = self.scorer is not None or bool(np.isfinite(self.pool.items.scores).any())
 
     def most(self, bound):
@@ -105,7 +131,13 @@ class Pools:
         unknown = np.isnan(scores)
         if unknown.any() and self.scorer:
             scores = np.where(unknown, self.scorer.score(np.full(len(passages), query), passages), scores)
-        order = np.argsort(-scores, kind="stable") if hardest else np.arange(len(passages))  # NaN comes last
+        if hardest:
+            order = np.argsort(-scores, kind="stable")  # NaN comes last
+        elif most and most < len(passages):  # the first would be the nearest, and all of one source
+            seed = derive_seed(self.seed, "export", self.queries[query]["query_id"])
+            order = np.sort(np.random.default_rng(seed).choice(len(passages), most, replace=False))
+        else:
+            order = np.arange(len(passages))
         return [
             {"row": int(passages[n])}
             | known("score", scores[n])
@@ -143,7 +175,7 @@ def scorer_of(negatives, num_queries):
     if "scores.miner" in job.inputs:
         table = PairTable.open(job, "scores.miner", num_queries)
         return SimpleNamespace(score=partial(table.score, partial=True))  # it has the pairs that the draw compared
-    retrievals = [job.inputs[role] for role in ("query", "lookahead") if role in job.inputs]
+    retrievals = [job.inputs[role] for role in MINERS if role in job.inputs]
     for retrieval in retrievals:
         mined = Job(retrieval.manifest | {"code": ""}, root=root)
         if {"queries", "passages"} <= mined.inputs.keys() and not any(a.deleted for a in mined.inputs.values()):

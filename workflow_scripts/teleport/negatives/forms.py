@@ -33,6 +33,7 @@ class Form(NamedTuple):
     read: function of a path -> `Mined` in its order
     all_positives: whether a row has room for several positives; else only the first one is written
     one_row: whether every row has equally many negatives, so that a query with fewer has no row
+    row_each: whether each negative has its own row; with `all_positives`, each positive, too
     scores: whether what reads the form takes scores in it
     """
 
@@ -40,7 +41,16 @@ class Form(NamedTuple):
     read: Callable
     all_positives: bool = True
     one_row: bool = False
+    row_each: bool = False
     scores: bool = True
+
+    def rows_of(self, mined):
+        """[`Mined`] of the passages of each row that `write` makes of `mined`."""
+        if not self.row_each:
+            return [mined]
+        positives = [mined._replace(positives=[p], negatives=[]) for p in mined.positives if self.all_positives]
+        of_all = [] if self.all_positives else mined.positives
+        return positives + [mined._replace(positives=of_all, negatives=[n]) for n in mined.negatives]
 
 
 def whole(passage):
@@ -264,9 +274,9 @@ FORMS = {
     "pos-neg": Form(write_pos_neg, read_pos_neg),
     "nemo": Form(write_nemo, read_nemo),
     "n-tuple": Form(write_n_tuple, read_n_tuple, all_positives=False, one_row=True),
-    "triplet": Form(write_triplet, read_triplet, all_positives=False, scores=False),
-    "labeled-pair": Form(write_labeled_pair, read_labeled_pair, scores=False),
+    "triplet": Form(write_triplet, read_triplet, all_positives=False, row_each=True, scores=False),
+    "labeled-pair": Form(write_labeled_pair, read_labeled_pair, row_each=True, scores=False),
     "labeled-list": Form(write_labeled_list, read_labeled_list, scores=False),
-    "triples": Form(write_triples, read_triples, all_positives=False, scores=False),
+    "triples": Form(write_triples, read_triples, all_positives=False, row_each=True, scores=False),
     "dpr": Form(None, read_dpr),
 }

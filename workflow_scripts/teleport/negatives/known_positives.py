@@ -10,15 +10,16 @@ from teleport.running.log import Progress
 
 def known_passages(job):
     """Return the passages that a merge removes from every source (`Ragged`: passages of each training query, ascending,
-    each once): those judged at least `relevant_grade`, and the training positives; with `same_text` their copies too,
-    and the query's own text. It is empty with `remove: answers`: then sources remove passages by `have_answers`, and a
-    judged passage without an answer can be a negative."""
+    each once): those judged at least `relevant_grade`, and the training positives, but none of them with `remove:
+    answers`: then sources remove passages by `have_answers`, and a judged passage without an answer can be a negative.
+    With `same_text` their copies too, and the query's own text."""
     trained_on = positives_of_job(job, "train")
     if job.settings.remove == "answers":
-        return Ragged(np.zeros_like(trained_on.offsets), np.zeros(0, np.int32))
-    judged = read_positives(job.inputs["split.train"], "train", job.settings.relevant_grade)
-    keys = np.unique(np.concatenate([pair_keys(part.rows, part.values) for part in (judged, trained_on)]))
-    known = Ragged.grouped(*rows_and_values(keys), len(judged))
+        known = Ragged(np.zeros_like(trained_on.offsets), np.zeros(0, np.int32))
+    else:
+        judged = read_positives(job.inputs["split.train"], "train", job.settings.relevant_grade)
+        keys = np.unique(np.concatenate([pair_keys(part.rows, part.values) for part in (judged, trained_on)]))
+        known = Ragged.grouped(*rows_and_values(keys), len(judged))
     if job.settings.same_text:
         return with_same_text(job.inputs["corpus"], job.inputs["split.train"], "train", known)
     return known

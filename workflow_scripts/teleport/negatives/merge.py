@@ -16,6 +16,7 @@ from functools import cache, partial
 from itertools import chain
 
 import numpy as np
+import pyarrow.parquet as pq
 
 from teleport.collection.reader import positives_of_job
 from teleport.negatives.candidates import blocks, open_sources
@@ -43,7 +44,8 @@ def run(job):
     known, part = known_passages(job), job.settings.part
     scores = Scores(job, len(known))
     filters = Filters(job, scores, len(known))
-    merge = Merge(job.settings, open_sources(job, known), hashes_of_job(job), draws_of(job), scores, filters)
+    sources, named = open_sources(job, known), partial(named_pair, job)
+    merge = Merge(job.settings, sources, hashes_of_job(job), draws_of(job), scores, filters, named)
     begin, end = part.rows(len(known)) if part else (0, len(known))
     writer = PoolWriter(job.output, merge.names)
     writer.append(np.zeros(begin, np.int64))
@@ -52,13 +54,24 @@ def run(job):
         job.progress(last, end, "queries")
     writer.append(np.zeros(len(known) - end, np.int64))
     lengths = np.diff(writer.close())
+    merge.require_weights()
     for name, wanted in merge.wanted.items():
         if merge.drawn[name] < (end - begin) * wanted / 2:
             gives = f"gives {merge.drawn[name] / max(1, end - begin):.1f} negatives per query in the mean, not {wanted}"
-            log.warning("%s %s: its lists are short, or filters and known passages leave little", name, gives)
-    if empty := int(np.count_nonzero(lengths[begin:end] == 0)):
-        log.warning("%d of %d queries have no negative: filters and known passages leave none", empty, end - begin)
+            log.warning("%s %s: its lists are short, or filters, known passages or its draw leave little", name, gives)
+    weightless = {row for pairs in merge.weightless.values() for row, _ in pairs if not lengths[row]}
+    empty = int(np.count_nonzero(lengths[begin:end] == 0))
+    if left := empty - len(weightless):
+        log.warning("%d of %d queries have no negative: filters and known passages leave none", left, end - begin)
     return merge.facts() | {"queries": end - begin, "negatives": int(lengths.sum()), "empty_queries": empty}
+
+
+def named_pair(job, row, passage):
+    """A query and a passage by their ids and rows, for messages."""
+    columns = ("split.train", "queries.train.parquet", "query_id"), ("corpus", "corpus.parquet", "doc_id")
+    ids = [pq.read_table(job.input(role, file), columns=[column])[column] for role, file, column in columns]
+    query, doc = (of[int(place)].as_py() for of, place in zip(ids, (row, passage), strict=True))
+    return f"the query {query!r} (row {row}) with the passage {doc!r} (row {passage})"
 
 
 def draws_of(job):
@@ -75,14 +88,15 @@ class Merge:
     """Draws and joins the negatives of a block of queries, and counts the draws.
 
     sources: {name: object described in negatives/sources}; hashes_Q: uint64, of the queries' ids; draws: see
-    `draws_of`; scores: `Scores`; filters: `Filters`
+    `draws_of`; scores: `Scores`; filters: `Filters`; named: function of (query row, passage row), for messages
     """
 
-    def __init__(self, settings, sources, hashes_Q, draws, scores, filters):
+    def __init__(self, settings, sources, hashes_Q, draws, scores, filters, named):
         self.settings, self.sources, self.hashes_Q = settings, sources, hashes_Q
-        self.draws, self.scores, self.filters = draws, scores, filters
+        self.draws, self.scores, self.filters, self.named = draws, scores, filters, named
         self.wanted = {name: settings.sources[name].count for name in sources}
         self.drawn, self.short = dict.fromkeys(sources, 0), dict.fromkeys(sources, 0)
+        self.weightless = {name: [] for name in sources}  # (row, a candidate) of queries whose candidates all weigh 0
         self.duplicates, self.first_episodes = 0, np.zeros(settings.episode + 1, np.int64)
         earlier = (source.pool.names for source in sources.values() if hasattr(source, "pool"))
         self.names = list(dict.fromkeys([*sources, *chain.from_iterable(earlier)]))
@@ -99,11 +113,29 @@ class Merge:
         available_QS, ranks_QS = self.filters.kept(name, settings, first, found, scores)
         given = self.scores.given_to(whose, first, last, scores) if whose else {}
         seed = derive_seed(self.settings.seed, "merge", SEED_NAMES.get(name, name), self.settings.episode)
+        given["named"] = lambda row, slot: self.named(first + row, found.passages_QS[row, slot])
         candidates = Candidates(available_QS, self.hashes_Q[first:last], seed, ranks_QS, **given)
         slots_QN, filled_QN = draw_slots(choose, candidates, count)
-        self.drawn[name] += int(np.count_nonzero(filled_QN))
-        self.short[name] += int(np.count_nonzero(np.count_nonzero(available_QS, axis=1) < count))
+        available_Q, drawn_Q = (np.count_nonzero(each, axis=1) for each in (available_QS, filled_QN))
+        self.drawn[name] += int(drawn_Q.sum())
+        self.short[name] += int(np.count_nonzero(available_Q < count))
+        rows = np.flatnonzero((drawn_Q == 0) & (np.minimum(available_Q, count) > 0))
+        if len(rows):
+            passages = found.passages_QS[rows, np.argmax(available_QS[rows], axis=1)]
+            self.weightless[name] += zip((first + rows).tolist(), passages.tolist(), strict=True)
         return self.items(name, found, slots_QN, first, filled_QN), filled_QN
+
+    def require_weights(self):
+        """Raise Refusal if a draw gives all candidates of a source weight 0 for every query; warn if for some."""
+        for name in filter(self.weightless.get, self.sources):
+            pairs, draw = self.weightless[name], f"negatives.draw {self.settings.sources[name].draw.kind}"
+            if not self.drawn[name]:
+                raise Refusal(
+                    f"{draw}: the candidates of {name} have weight 0 for all {len(pairs):,} queries, the first is "
+                    f"{self.named(*pairs[0])}. Change the settings of the draw, or take another one."
+                )
+            none = f"{len(pairs):,} queries get none of {name}, because all candidates have weight 0"
+            log.warning("%s: %s; the first is %s", draw, none, self.named(*pairs[0]))
 
     def items(self, name, found, slots_QN, first, filled_QN):
         """The `Items` [Q, N] in the drawn slots of a source."""
@@ -203,8 +235,10 @@ class Filters:
 
     def __init__(self, job, scores, num_queries):
         self.settings, self.scores = job.settings, scores
-        self.by_rank, self.by_score = (chosen_filters(job, of) for of in ("drops_ranks", "drops_scores"))
-        self.dropped = {name: dict.fromkeys(self.by_score, 0) for name in job.settings.sources}
+        functions = ("drops_ranks", "drops_scores", "drops_anchors")
+        self.by_rank, self.by_score, self.by_anchor = (chosen_filters(job, of) for of in functions)
+        by_scores = [*self.by_score, *self.by_anchor]
+        self.dropped = {name: dict.fromkeys(by_scores, 0) for name in job.settings.sources}
         self.left_short = dict.fromkeys(job.settings.sources, 0)
         self.dropped_Q = np.zeros(num_queries, np.int64)
 
@@ -229,16 +263,19 @@ class Filters:
 
     def kept_by_score(self, name, count, first, candidates_QS, scores):
         """bool [Q, S]: candidates of source `name` that no filter drops; count: how many of them are wanted"""
-        if not self.by_score:
+        if not (self.by_score or self.by_anchor):
             return candidates_QS
         last, whose = first + len(candidates_QS), self.settings.filter_scores
         scores_QS = np.where(candidates_QS, scores(whose), np.float32(np.nan))
         positives_Q = self.scores.of_positives(whose, first, last)
+        compared = [(self.by_score, None if positives_Q is None else positives_Q[:, None])]
+        compared += [(self.by_anchor, scores(whose, role="anchors"))] if self.by_anchor else []
         kept_QS = candidates_QS.copy()
-        for rule, (drops, setting) in self.by_score.items():
-            dropped_QS = drops(scores_QS, None if positives_Q is None else positives_Q[:, None], setting)
-            self.dropped[name][rule] += int(np.count_nonzero(dropped_QS))
-            kept_QS &= ~dropped_QS
+        for filters, others in compared:
+            for rule, (drops, setting) in filters.items():
+                dropped_QS = drops(scores_QS, others, setting)
+                self.dropped[name][rule] += int(np.count_nonzero(dropped_QS))
+                kept_QS &= ~dropped_QS
         before_Q, after_Q = (np.count_nonzero(each_QS, axis=1) for each_QS in (candidates_QS, kept_QS))
         self.dropped_Q[first:last] += before_Q - after_Q
         self.left_short[name] += int(np.count_nonzero((before_Q >= count) & (after_Q < count)))
@@ -248,7 +285,7 @@ class Filters:
         """filters, if one compares scores: dropped {source: {filter: candidates}}; dropped_per_query: percentiles of
         the number of candidates of a query that any filter dropped; left_short {source: queries that had enough
         candidates before and no longer have}."""
-        if not self.by_score:
+        if not (self.by_score or self.by_anchor):
             return {}
         percentiles = {name: float(np.percentile(self.dropped_Q, p)) for name, p in PERCENTILES.items()}
         facts = {"dropped": self.dropped, "dropped_per_query": percentiles, "left_short": self.left_short}

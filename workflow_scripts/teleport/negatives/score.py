@@ -12,6 +12,7 @@ from teleport.collection.reader import positives_of_job
 from teleport.negatives.candidates import blocks, open_sources
 from teleport.negatives.known_positives import known_passages
 from teleport.negatives.pool import read_pool
+from teleport.negatives.scores import require_informative
 from teleport.refusal import Refusal
 from teleport.search.pairs import PairScorer
 from teleport.settings.pool import ScoreSettings as Settings  # noqa: F401
@@ -21,11 +22,12 @@ BLOCK_SLOTS = 2**18  # candidates at once, as in `merge`
 
 def run(job):
     """Write offsets.npy int64 [Q + 1], passages.npy int32 and scores.npy float32 (`scores.PairTable`). Facts: pairs,
-    queries (that have some)."""
+    queries (that have some). Raises Refusal for a score that is not finite, and if all candidates score the same."""
     positives, scorer = positives_of_job(job, "train"), PairScorer.of_job(job, "train")
     score = scorer.score if job.settings.of == "queries" else of_positives(scorer, positives)
     begin, end = job.settings.part.rows(len(positives)) if job.settings.part else (0, len(positives))
-    passages, scores = (GrowingArray(job.output(f"{n}.npy"), t) for n, t in (("passages", "i4"), ("scores", "f4")))
+    scores_path = job.output("scores.npy")
+    passages, scores = GrowingArray(job.output("passages.npy"), "i4"), GrowingArray(scores_path, "f4")
     lengths = [np.zeros(begin, np.int64)]
     for first, last, pairs in pairs_of_job(job, positives):
         rows, found = rows_and_values(pairs)
@@ -43,6 +45,10 @@ def run(job):
         job.progress(last, end, "queries")
     passages.close()
     scores.close()
+    if job.settings.sources or "negatives" in job.inputs:  # positives alone may all be copies of their queries
+        read = np.load(scores_path, mmap_mode="r")
+        read = read if job.settings.of == "queries" else read[~np.isnan(read)]  # of queries without a positive
+        require_informative(read, f"{job.name}, by {job.input('passages', 'passages.npy')}")
     lengths = np.concatenate([*lengths, np.zeros(len(positives) - end, np.int64)])
     save_array(job.output("offsets.npy"), offsets_of(lengths))
     return {"pairs": int(lengths.sum()), "queries": int(np.count_nonzero(lengths))}

@@ -93,9 +93,10 @@ def most_candidates(name, draw, mining):
     """How many negatives a source has for a query at most; None if the plan cannot know."""
     if name == "lookahead" and mining.anchor == "all":  # a list for each positive
         return None
+    lists = len(draw.by) if name == "neighbours" else 1
     if draw.ranks:
-        return sum(last - first + 1 for first, last in draw.ranks)
-    return None if SOURCES[name].needs in (None, "last_pool", "file") else mining.depth
+        return lists * sum(last - first + 1 for first, last in draw.ranks)
+    return None if SOURCES[name].needs in (None, "last_pool", "file") else lists * mining.depth
 
 
 def pool_warnings(draws, episode, place):

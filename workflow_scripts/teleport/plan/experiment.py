@@ -10,14 +10,14 @@ from typing import NamedTuple
 
 from teleport.evaluation.check import needed_splits
 from teleport.plan.analyses import analyse, rerank, reranked
-from teleport.plan.encodings import encode_stage, tokens_stage
+from teleport.plan.encodings import Checkpoint, Reading, Vectors, encode_stage, tokens_stage, vectors_of_encoder
 from teleport.plan.identity import pretrained_settings
 from teleport.plan.mining import SIDES, Mining
 from teleport.plan.stage import Stage, out_of_domain
 from teleport.refusal import Refusal
 from teleport.settings.experiment import Start
 from teleport.settings.registry import looks_for_answers
-from teleport.settings.scoring import CheckSettings
+from teleport.settings.scoring import MINER, CheckSettings
 from teleport.settings.search import IndexSettings, RetrieveSettings
 from teleport.settings.section import Section, value_if_set
 
@@ -31,49 +31,6 @@ class Row(NamedTuple):
     episode: int
     link: str
     of: str = ""
-
-
-class Checkpoint(NamedTuple):
-    """A dual encoder. stage: whose folder has it; query, passage: the stages, perhaps earlier, that made each side"""
-
-    stage: Stage
-    query: Stage
-    passage: Stage
-
-
-class Vectors:
-    """The encode stages of passages and queries under a checkpoint, and the exact index. The queries of a split are
-    planned when needed.
-
-    number: of the episode in whose folder they are linked, with a suffix; encoded: {texts: encode stage}
-    """
-
-    def __init__(self, trajectory, checkpoint, number, suffix=""):
-        self.trajectory, self.checkpoint, self.number, self.suffix = trajectory, checkpoint, number, suffix
-        self.encoded = {}
-        self.passages = self.encoding("passages", checkpoint.passage)
-        self.index = trajectory.link(
-            Stage("index", IndexSettings(), {"passages": self.passages}), number, f"index{suffix}"
-        )
-
-    def queries(self, split):
-        """The encode stage of the queries of a split."""
-        return self.encoding(f"queries.{split}", self.checkpoint.query)
-
-    def encoding(self, texts, made):
-        """The encode stage of "passages" or "queries.SPLIT" under the checkpoint of the stage `made`."""
-        if texts not in self.encoded:
-            stage = self.trajectory.encoding_of(made, texts)
-            self.encoded[texts] = self.trajectory.link(stage, self.number, f"encode-{texts}{self.suffix}")
-        return self.encoded[texts]
-
-    def of_split(self, split):
-        """{role: encode stage} that a search of a split's queries reads."""
-        return {"queries": self.queries(split), "passages": self.passages}
-
-    @property
-    def stages(self):
-        return [*self.encoded.values(), self.index]
 
 
 @dataclass
@@ -188,15 +145,19 @@ class Trajectory:
             raise Refusal(
                 f"{place} names a checkpoint, but lag counts back from the last one. Set lag to 0, or this to previous."
             )
-        if isinstance(named, Start) and named.experiment == self.name:
+        checkpoint, reading = Checkpoint(self.pretrained, self.pretrained, self.pretrained), None
+        if named != "pretrained" and named.encoder:
+            vectors = vectors_of_encoder(self, named.encoder, number, MINER, "mining.checkpoint.encoder")
+            return Episode(None, vectors.checkpoint, vectors)
+        if named != "pretrained" and named.experiment == self.name:
             wanted = number - 1 if named.episode == "last" else named.episode
             if not 0 <= wanted < number:
                 raise Refusal(f"{place}: episode {wanted} has no checkpoint yet. Name an earlier one.")
             return self.episodes[wanted]
-        pretrained = Checkpoint(self.pretrained, self.pretrained, self.pretrained)
-        checkpoint = pretrained if named == "pretrained" else self.plan.checkpoint_of(named, self, "mining.checkpoint")
-        same = [each for each in self.episodes if each.checkpoint == checkpoint]
-        return same[0] if same else Episode(None, checkpoint, Vectors(self, checkpoint, number, "-miner"))
+        if named != "pretrained":
+            checkpoint, reading = self.plan.miner_of(named, self)
+        same = [each for each in self.episodes if each.checkpoint == checkpoint and reading is None]
+        return same[0] if same else Episode(None, checkpoint, Vectors(self, checkpoint, number, f"-{MINER}", reading))
 
     def tokens(self, *texts):
         """{role: tokens stage} of "passages" or "queries.SPLIT", each linked once."""
@@ -208,18 +169,24 @@ class Trajectory:
             self.tokenised[texts] = self.link(stage, 0, f"tokens-{texts}")
         return self.tokenised[texts]
 
-    def encoding_of(self, stage, texts):
-        """The encode stage of "passages" or "queries.SPLIT" under a checkpoint's stage."""
+    @property
+    def reading(self):
+        """The `Reading` of its encoder."""
         encoder, training = self.experiment.encoder, self.experiment.training
         precision = encoder.precision or (training.precision if training else "auto")
+        return Reading(encoder, precision, self.tokenizer)
+
+    def encoding_of(self, stage, texts):
+        """The encode stage of "passages" or "queries.SPLIT" under a checkpoint's stage."""
+        encoder, precision, _ = self.reading
         return encode_stage(encoder, texts, precision, self.tokens_of(texts), stage)
 
     def evaluate(self, episode):
         """Append an episode whose checkpoint is encoded: search and evaluate every split, and analyse the episode."""
         self.episodes.append(episode)
-        if self.method:
-            episode.vectors.queries("train")  # the report compares them for what is learned and forgotten
         number, vectors, index, scores = episode.number, episode.vectors, episode.vectors.index, "full"
+        if self.method:
+            vectors.queries("train")  # the report compares them for what is learned and forgotten
         if self.experiment.search_index.kind != "flat":
             settings, scores = IndexSettings(index=self.experiment.search_index), "compressed"
             index = self.link(Stage("index", settings, {"passages": vectors.passages}), number, "index-search")
@@ -283,8 +250,9 @@ class Also(Elsewhere):
         if main.settings.has_pool and "file" in main.settings.negatives.drawn:
             raise Refusal(f"{place}: negatives.file belongs to one collection. Leave the source `file` out.")
         number, miner = main.miner.number, main.miner.checkpoint
-        other = None if number is not None else Episode(None, miner, Vectors(self, miner, main.number, "-miner"))
-        self.mined = Mining(self, main.number, main.settings, other or self.episodes[number])
+        own = Vectors(self, miner, main.number, f"-{MINER}", main.vectors.reading)
+        miner = Episode(None, miner, own) if number is None else self.episodes[number]
+        self.mined = Mining(self, main.number, main.settings, miner)
         self.mined.start = main.start
         return self.mined
 

@@ -1,7 +1,9 @@
 """The plan of an episode up to its training: the miner, the inputs of every source, `merge` and `train`."""
 
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
+from itertools import chain
 
+from teleport.plan.comparable import require_comparable
 from teleport.plan.counts import keys_read, pool_warnings, resolve_draws
 from teleport.plan.identity import identify_file
 from teleport.plan.stage import Stage
@@ -15,8 +17,10 @@ from teleport.settings.registry import (
     RELABELLINGS,
     SOURCES,
     compared,
+    comparing,
     judges,
     merge_loads,
+    roles_of,
     score_loads,
     train_loads,
     train_needs,
@@ -25,10 +29,10 @@ from teleport.settings.scoring import MINER
 from teleport.settings.search import IndexSettings, RetrieveSettings
 from teleport.settings.section import NoSettings, Part
 from teleport.settings.training import ALSO, Training, TrainSettings
-from teleport.training.seen import SCORES, VECTORS
+from teleport.training.seen import JUDGMENTS, SCORES, VECTORS
 
 DRAWING = {"count", "draw", "ranks", "scored"}  # settings of a source that choose among its candidates
-LISTS = {"queries", "lookahead", "bm25", "file"}  # needs of sources whose candidates depend on no draw
+LISTS = {"queries", "lookahead", "neighbours", "bm25", "file"}  # needs of sources whose candidates depend on no draw
 SIDES = {"query": "queries", "passage": "passages"}  # side → the role of its vectors, read if it is frozen
 OF_SIDE = {"query": "queries.train", "passage": "passages"}  # side → its texts in training
 
@@ -45,6 +49,7 @@ class Mining:
         self.number, self.settings, self.miner, self.vectors = number, settings, miner, miner.vectors
         self.place = f"experiment {trajectory.name}, episode {number}"
         self.score_of_pool = cache(self.score_pool)  # for a relabelling, a loss or a mask
+        self.vectors_of_teacher = cache(partial(vectors_of_teacher, self))
 
     @property
     def last_pool(self):
@@ -60,14 +65,17 @@ class Mining:
 
     @cached_property
     def index(self):
-        """The index that mining searches: the exact one, or another kind, whose recall at the mining depth is
-        measured."""
+        return self.index_of(self.vectors)
+
+    def index_of(self, vectors, suffix=""):
+        """The index that mining with some `Vectors` searches: the exact one, or another kind, whose recall at the
+        mining depth is measured."""
         mining = self.settings.mining
         if mining.index.kind == "flat":
-            return self.vectors.index
+            return vectors.index
         settings = IndexSettings(index=mining.index, depth=mining.depth)
-        inputs = {"passages": self.vectors.passages, "queries": self.vectors.queries("train")}
-        return self.trajectory.link(Stage("index", settings, inputs), self.number, "index-mining")
+        inputs = {"passages": vectors.passages, "queries": vectors.queries("train")}
+        return self.trajectory.link(Stage("index", settings, inputs), self.number, f"index-mining{suffix}")
 
     @cached_property
     def queries(self):
@@ -79,11 +87,25 @@ class Mining:
         inputs = {"split.train": self.trajectory.plan.split("train")} | self.positives
         return self.retrieve("positives", "retrieve-positives", inputs, anchor=self.settings.mining.anchor)
 
-    def retrieve(self, of, link, inputs=None, **anchor):
+    @cached_property
+    def neighbours(self):
+        """{role: the retrieval of the queries} by each of several miners, which the source names (`by`)."""
+        by = self.settings.negatives.settings_of("neighbours")["by"]
+        return {f"neighbours.{whose}": self.neighbours_by(whose) for whose in by}
+
+    def neighbours_by(self, whose):
+        if whose == MINER:
+            return self.queries
+        vectors = self.vectors_of(whose)
+        searched = vectors, self.index_of(vectors, f"-{whose}")
+        return self.retrieve("queries", f"retrieve-queries-{whose}", searched=searched)
+
+    def retrieve(self, of, link, inputs=None, searched=None, **anchor):
         """The retrieve stage of neighbours of queries or positives (`of`), linked as `link`; inputs: see
-        Trajectory.retrieve"""
+        Trajectory.retrieve; searched: (`Vectors`, index) of another checkpoint than the one that mines"""
         settings = RetrieveSettings(of=of, split="train", depth=self.settings.mining.depth, part=self.part, **anchor)
-        return self.trajectory.retrieve(self.vectors, self.index, settings, self.number, link, inputs)
+        vectors, index = searched or (self.vectors, self.index)
+        return self.trajectory.retrieve(vectors, index, settings, self.number, link, inputs)
 
     @cached_property
     def dev(self):
@@ -139,7 +161,8 @@ class Mining:
         inputs = self.trajectory.plan.parts("train") | self.positives
         for name in draws:
             if needs := SOURCES[name].needs:
-                inputs[name] = getattr(self, needs)
+                made = getattr(self, needs)
+                inputs |= made if isinstance(made, dict) else {name: made}
         inputs |= self.scores_of_candidates(settings, inputs)
         return self.trajectory.link(Stage("merge", settings, inputs, merge_loads(settings)), self.number)
 
@@ -170,10 +193,13 @@ class Mining:
             if ANCHORS in pairs:
                 stage = self.score(whose, settings, inputs, list(sources), of="positives")
                 if (chunks := stage.inputs["passages"].settings.chunks) > 1:
+                    asked = (
+                        key for key, by, method, _ in comparing(settings) if by == whose and ANCHORS in method.scores
+                    )
                     several = f"compares vectors of passages, and those of {whose} are {chunks} per passage"
                     raise Refusal(
-                        f"{self.place}: negatives.draw triangle {several}. Set encoder.chunks to 1 there, or take "
-                        "another draw."
+                        f"{self.place}: {next(asked)} {several}. Set encoder.chunks to 1 there, or take another draw "
+                        "or filter."
                     )
                 stages[f"anchors.{whose}"] = stage
         return stages
@@ -186,11 +212,12 @@ class Mining:
             return scores_of_file(self, whose)
         # Settings that do not decide the candidates are dropped: they would only score the same pairs again.
         sources = {
-            name: Draw(**draw.model_dump(exclude=DRAWING) | {"count": 0 if name in inputs else draw.count})
+            name: Draw(**draw.model_dump(exclude=DRAWING) | {"count": 0 if roles_of(name, inputs) else draw.count})
             for name, draw in settings.sources.items()
             if name in names
         }
-        read = {name: inputs[name] for name in ("negatives", "positives", *names) if name in inputs}
+        roles = chain.from_iterable(roles_of(name, inputs) for name in ("negatives", "positives", *names))
+        read = {role: inputs[role] for role in roles}
         read |= self.trajectory.plan.parts("train")
         random = "negatives" in inputs or any(SOURCES[name].needs not in LISTS for name in sources)
         drawn = {} if random else {"seed": 0, "episode": 1}  # one stage for all seeds and episodes
@@ -199,20 +226,12 @@ class Mining:
         link += "" if whose == MINER else f"-{whose}"
         if of == "queries" and whose != MINER and self.experiment.teachers[whose].cross_encoder:
             return scores_of_cross_encoder(self, whose, settings, read, link)
-        read |= dict(zip(("queries", "passages"), self.vectors_of(whose), strict=True))
+        read |= self.vectors_of(whose).of_split("train")
         return self.trajectory.link(Stage("score", settings, read, score_loads(settings)), self.number, link)
 
     def vectors_of(self, whose):
-        """(encode stage of the queries, of the passages) under the checkpoint that a name in `scores` refers to."""
-        if whose == MINER:
-            return self.vectors.queries("train"), self.vectors.passages
-        return vectors_of_teacher(self, whose)
-
-    def queries_of(self, whose):
-        """The first of `vectors_of` only."""
-        return (
-            self.vectors.queries("train") if whose == MINER else vectors_of_teacher(self, whose, ["queries.train"])[0]
-        )
+        """The `Vectors` of the checkpoint that a name in `scores` refers to."""
+        return self.vectors if whose == MINER else self.vectors_of_teacher(whose)
 
     @cached_property
     def start(self):
@@ -240,7 +259,9 @@ class Mining:
             inputs |= {f"split.{dev.split}": trajectory.plan.split(dev.split)}
             inputs |= trajectory.tokens(f"queries.{dev.split}")
         if pool and is_mined(pool):  # the stages trained since: the gap counts their steps
-            if self.miner.number is None:  # a miner of another trajectory, whose steps do not count here
+            if others := mined_by_others(pool):
+                inputs["miner"] = others[0].inputs["queries"].inputs["checkpoint"]
+            elif self.miner.number is None:  # a miner of another trajectory, whose steps do not count here
                 inputs["miner"] = self.miner.checkpoint.stage
             else:
                 since = trajectory.episodes[self.miner.number + 1 :]
@@ -275,7 +296,7 @@ class Mining:
             inputs |= {"negatives": relabelled, "positives": relabelled}
         inputs |= self.teaching(training, self.pool)
         if training.clusters:
-            inputs["clusters"] = self.queries_of(training.clusters.vectors)
+            inputs["clusters"] = self.vectors_of(training.clusters.vectors).queries("train")
         return inputs | {SIDES[side]: self.frozen(side, OF_SIDE[side]) for side in set(SIDES) - set(training.trains)}
 
     def frozen(self, side, texts):
@@ -286,7 +307,13 @@ class Mining:
     def teaching(self, training, pool):
         """{role: stage} of the scores and vectors that an episode's loss and masks read. pool: its merge stage, or
         None"""
-        inputs, (needs, takes_vectors) = {}, train_needs(training)
+        inputs, (needs, compared) = {}, train_needs(training)
+        if needs.pop(JUDGMENTS, None) and (self.positives or self.relabelled):
+            unjudged = "negatives.relabel" if self.relabelled else "collection.positives: answers"
+            raise Refusal(
+                f"{self.place}: training.loss learns from the grades of judgments, and {unjudged} makes positives of "
+                "passages without a judgment. Leave it out, or name a teacher in the loss's `scores`."
+            )
         for whose, needed in sorted(needs.items()):
             if SCORES in needed and not pool:
                 several = "training compares scores of a pool's pairs, but negatives_per_query is 0"
@@ -295,23 +322,23 @@ class Mining:
                 inputs[f"scores.{whose}"] = self.score_of_pool(whose)
             if VECTORS in needed:
                 roles = f"vectors.{whose}.queries", f"vectors.{whose}.passages"
-                inputs |= dict(zip(roles, self.vectors_of(whose), strict=True))
-        vectors = [(role, stage.settings.chunks) for role, stage in inputs.items() if role.startswith("vectors.")]
-        own = [("the model", self.experiment.encoder.chunks)] if takes_vectors else []
-        if several := [name for name, chunks in vectors + own if chunks > 1]:
-            raise Refusal(
-                f"{self.place}: training.loss or a mask compares vectors of passages, but {several[0]} has several "
-                "per passage. Set `chunks: 1` in its encoder, or take another loss or mask."
-            )
+                vectors = self.vectors_of(whose)
+                inputs |= dict(zip(roles, vectors.of_split("train").values(), strict=True))
+            if whose in compared:
+                other = vectors.reading.encoder if vectors.reading else vectors.trajectory.experiment.encoder
+                require_comparable(self.place, whose, self.experiment.encoder, other)
         return inputs
 
     def train_settings(self):
-        """The settings of the train stage. Raises Refusal for live search with several chunks, and for averaging
-        adapters."""
+        """The settings of the train stage. Raises Refusal for live search or mixed negatives with several chunks, and
+        for averaging adapters."""
         negatives, training, encoder = self.settings.negatives, self.settings.training, self.experiment.encoder
         if negatives.live and encoder.chunks > 1:
             several = f"negatives.live searches one vector per passage, but encoder.chunks is {encoder.chunks}"
             raise Refusal(f"{self.place}: {several}. Set it to 1.")
+        if training.mixed_negatives and encoder.chunks > 1:
+            several = f"training.mixed_negatives mixes one vector per passage, but encoder.chunks is {encoder.chunks}"
+            raise Refusal(f"{self.place}: {several}. Set it to 1, or the other to 0.")
         if encoder.lora and training.average_with_start:
             why = "training.average_with_start averages whole weights, but encoder.lora trains adapters"
             raise Refusal(f"{self.place}: {why}. Set it to 0, or encoder.lora to null.")
@@ -357,3 +384,11 @@ class Mining:
 def is_mined(pool):
     """Whether a merge stage draws from a checkpoint's retrieval."""
     return any(stage.kind == "retrieve" for stage in pool.inputs.values())
+
+
+def mined_by_others(pool):
+    """The retrievals (list) by teachers that a merge stage draws from; none if the checkpoint that mines has one,
+    too."""
+    roles = [role for role, stage in pool.inputs.items() if stage.kind == "retrieve"]
+    others = [role for role in roles if role.startswith("neighbours.") and role != f"neighbours.{MINER}"]
+    return [pool.inputs[role] for role in others] if others == roles else []

@@ -32,6 +32,11 @@ MAY_CHANGE = {"max_query_tokens", "max_passage_tokens", "max_characters", "chunk
 MAY_CHANGE |= {"query_prefix", "passage_prefix"}
 
 
+def alike(one, two):
+    """Whether two encoders (settings.Encoder) differ at most in MAY_CHANGE."""
+    return one.model_dump(exclude=MAY_CHANGE) == two.model_dump(exclude=MAY_CHANGE)
+
+
 def require_splits(config, experiments):
     """Raise Refusal if the collection has no split of a name that is evaluated, watched, or trained on, or if a
     reported split chooses checkpoints."""
@@ -220,34 +225,53 @@ class Plan:
         return readers
 
     def trajectory(self, name, seed):
-        """The `Trajectory` of an experiment under a seed, planned once. Raises Refusal for circular starts."""
+        """The `Trajectory` of an experiment under a seed, planned once; of an entry of `external` under its only seed.
+        Raises Refusal for circular starts, miners and teachers."""
+        seed = self.experiments[name].seeds[0] if name in self.config.external else seed
         if (name, seed) not in self.planned:
             self.planned[name, seed] = None  # until it is planned
             self.planned[name, seed] = Trajectory(self, name, seed)
         if self.planned[name, seed] is None:
-            names = ", ".join(other for (other, _), trajectory in self.planned.items() if trajectory is None)
+            names = [other for (other, _), trajectory in self.planned.items() if trajectory is None]
+            circle = " → ".join([*names[names.index(name) :], name])
             raise Refusal(
-                f"experiments.{name}: start_from, mining.checkpoint or teachers are circular ({names}). Let one of "
+                f"experiments.{name}: start_from, mining.checkpoint or teachers are circular ({circle}). Let one of "
                 "them use another checkpoint."
             )
         return self.planned[name, seed]
 
-    def checkpoint_of(self, start, trajectory, key="training.start_from"):
-        """The `Checkpoint` that a `settings.Start` under a key names. Raises Refusal for a missing experiment or
-        episode, or other encoder settings."""
-        where = f"experiments.{trajectory.name}: {key}"
-        if start.experiment not in self.experiments:
-            raise Refusal(f"{where}: no experiment is called {start.experiment!r}. Add it, or name another one.")
-        encoders = self.experiments[start.experiment].encoder, trajectory.experiment.encoder
-        one, two = (encoder.model_dump(exclude=MAY_CHANGE) for encoder in encoders)
-        if one != two:
+    def checkpoint_of(self, start, trajectory):
+        """The `Checkpoint` that a `settings.Start` under training.start_from names. Raises Refusal for a missing
+        experiment or episode, or other encoder settings."""
+        where = f"experiments.{trajectory.name}: training.start_from"
+        other, episode = self.episode_of(start, trajectory, where)
+        if not alike(other.experiment.encoder, trajectory.experiment.encoder):
             remedy = "Make them equal; only lengths, prefixes, chunks and vectors may differ."
             raise Refusal(f"{where}: {start.experiment} has other `encoder` settings. {remedy}")
-        episodes = self.trajectory(start.experiment, trajectory.seed).episodes
-        number = episodes[-1].number if start.episode == "last" else start.episode
-        if not 0 <= number < len(episodes):
-            raise Refusal(f"{where}: {start.experiment} has {len(episodes) - 1} episodes, not {number}.")
-        return episodes[number].checkpoint
+        return episode.checkpoint
+
+    def miner_of(self, named, trajectory):
+        """(`Checkpoint`, `Reading` or None) of what a `settings.MinedBy` names in another experiment or in `external`.
+        The reading is None if texts are read as the trajectory's own encoder reads them: a checkpoint like its own
+        mines with the lengths and prefixes that are trained."""
+        where = f"experiments.{trajectory.name}: mining.checkpoint"
+        if named.external and not (named.external in self.config.external and named.external in self.experiments):
+            raise Refusal(f"{where}: external has no encoder called {named.external!r}. Add it, or name another one.")
+        other, episode = self.episode_of(named, trajectory, where)
+        own = not named.external and alike(other.experiment.encoder, trajectory.experiment.encoder)
+        return episode.checkpoint, None if own else other.reading
+
+    def episode_of(self, named, trajectory, where):
+        """(`Trajectory`, its `Episode`) that a `settings.Start` or `settings.MinedBy` names, under the seed of a
+        trajectory. where: begins a refusal"""
+        name = getattr(named, "external", None) or named.experiment
+        if name not in self.experiments:
+            raise Refusal(f"{where}: no experiment is called {name!r}. Add it, or name another one.")
+        other = self.trajectory(name, trajectory.seed)
+        number = other.episodes[-1].number if named.episode == "last" else named.episode
+        if not 0 <= number < len(other.episodes):
+            raise Refusal(f"{where}: {name} has {len(other.episodes) - 1} episodes, not {number}.")
+        return other, other.episodes[number]
 
     def add(self, stage, user, label):
         """Add a stage, its user and its label; also its inputs, if no row has them."""

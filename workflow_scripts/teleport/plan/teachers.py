@@ -1,10 +1,9 @@
 """The stages of a teacher: the vectors of a dual encoder, or the scores of a file or a cross-encoder, which may first
 be trained on a pool."""
 
-from teleport.encoder.completed import completed
 from teleport.encoder.source import OWN_FILES, locate, require_ranker
-from teleport.plan.encodings import encode_stage, tokens_stage
-from teleport.plan.identity import identify_checkpoint, identify_file, pretrained_settings
+from teleport.plan.encodings import tokens_stage, vectors_of_encoder
+from teleport.plan.identity import identify_checkpoint, identify_file
 from teleport.plan.stage import Stage
 from teleport.refusal import Refusal
 from teleport.settings.encoder import TextSettings
@@ -20,29 +19,18 @@ from teleport.settings.teachers import (
 )
 
 
-def vectors_of_teacher(mining, name, sides=("queries.train", "passages")):
-    """The encode stages of the queries and the passages, or of one of them, by a teacher with vectors (tuple). mining:
-    of the episode that it teaches. Raises Refusal for a teacher without vectors, and for an episode that is not planned
-    yet."""
-    trajectory, teacher = mining.trajectory, mining.experiment.teachers[name]
+def vectors_of_teacher(mining, name):
+    """The `Vectors` of a teacher. mining: of the episode that it teaches. Raises Refusal for a teacher without vectors,
+    and for an episode that is not planned yet."""
+    teacher, key = mining.experiment.teachers[name], f"teachers.{name}"
     if teacher.experiment:
-        vectors = episode_of(mining, f"teachers.{name}", teacher).vectors
-        return tuple(vectors.passages if texts == "passages" else vectors.queries("train") for texts in sides)
+        return episode_of(mining, key, teacher).vectors
     if not teacher.encoder:
         raise Refusal(
             f"{mining.place}: the teacher {name} has no vectors, only scores of pairs of a query and a passage, but "
             "vectors are compared here. Name a teacher with an encoder."
         )
-    encoder = completed(teacher.encoder)
-    source = Stage("pretrained", pretrained_settings(encoder, 0, f"teachers.{name}.encoder"), {})
-    trajectory.link(source, mining.number, f"pretrained-{name}")
-    encoded = []
-    for texts in sides:
-        tokens = tokens_stage(trajectory.plan, encoder, texts, source)
-        encode = encode_stage(encoder, texts, encoder.precision or "auto", tokens, source)
-        trajectory.link(tokens, mining.number, f"tokens-{texts}-{name}")
-        encoded.append(trajectory.link(encode, mining.number, f"encode-{texts}-{name}"))
-    return tuple(encoded)
+    return vectors_of_encoder(mining.trajectory, teacher.encoder, mining.number, name, f"{key}.encoder")
 
 
 def trajectory_of(mining, key, name):

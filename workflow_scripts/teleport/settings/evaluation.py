@@ -135,6 +135,9 @@ class Evaluation(Collapse):
     analyses: Analyses | None = Field(
         None, description="What the table `analyses` shows; null: there is no such table."
     )
+    every_episode: bool = Field(
+        True, description="The main table has a row for every episode of an experiment; false: for the last only."
+    )
     out_of_domain: Unique[ConfigurationFile] = Field(
         [],
         description="Configuration files of other collections: the start and the last checkpoint of every experiment, "

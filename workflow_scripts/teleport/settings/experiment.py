@@ -23,11 +23,12 @@ from teleport.settings.search import FrozenIndex, Index
 from teleport.settings.section import NAME, ConfigurationFile, Integer, Line, Natural, Number, Section, Unique, entries
 from teleport.settings.teachers import Teacher
 from teleport.settings.training import Dev, Training
-from teleport.training.seen import names_seen
+from teleport.training.seen import JUDGMENTS, VECTORS, names_seen, needed
 
 ChosenLoss, ChosenMask = chosen(LOSSES, "loss", "losses"), chosen(MASKS, "mask", "masks")
 # What a loss can read that compares texts of one side, or their vectors.
 AMONG_TEXTS = {"query_query_QQ", "passage_passage_QP", "vectors"}
+MINED = ("queries", "lookahead", "neighbours")  # what sources need that draw from a checkpoint's retrieval
 MOST_EPISODES = 255  # a pool stores first episodes as uint8
 
 
@@ -41,7 +42,8 @@ class EpisodeTraining(Training):
         "negative (ANCE); ranknet: pairs with all passages of the batch (STAR); hardest: the "
         "highest-scored passage of the batch (NCE). With negatives.live: lambda, pairs weighed by ranks "
         "(ADORE), or ranknet-list, all weights 1. With a teacher: kl, m3-kd, margin-mse, listmle, "
-        "adr-mse, cl-drd, bixse, distill. Variants of softmax: hardness, focal, bidirectional, joint, "
+        "adr-mse, cl-drd, bixse, distill (`scores: judgments`: the grades of the training queries, divided by "
+        "the highest one; not with distill). Variants of softmax: hardness, focal, bidirectional, joint, "
         "qwen3.",
     )
     masks: Unique[ChosenMask] = Field(
@@ -118,19 +120,28 @@ class Episode(Section):
     @property
     def mines(self):
         """Whether it draws from a checkpoint's retrieval."""
-        return self.has_pool and any(SOURCES[name].needs in ("queries", "lookahead") for name in self.negatives.drawn)
+        return self.has_pool and any(SOURCES[name].needs in MINED for name in self.negatives.drawn)
 
     @property
     def judges(self):
-        """[(key in the episode, judge named there)] of filters, draws, a relabelling, clusters, masks and the loss."""
+        """[(key in the episode, judge named there)] of filters, draws, a relabelling, clusters, masks, the loss and the
+        source `neighbours`, without a loss that learns from judgments."""
         training, negatives = self.training, self.negatives
-        chosen = {("negatives", "draw"): negatives.draw, ("training", "loss"): training.loss}
+        chosen = {("negatives", "draw"): negatives.draw}
+        chosen |= {} if self.learns_grades else {("training", "loss"): training.loss}
         chosen |= {("negatives", "draws", name): draw for name, draw in negatives.draws.items()}
         chosen |= {("training", "masks", number): mask for number, mask in enumerate(training.masks)}
         named = [((*key, "scores"), each.own["scores"]) for key, each in chosen.items() if "scores" in each.own]
         named += [(("training", "clusters", "vectors"), training.clusters.vectors)] if training.clusters else []
         named += [(("negatives", "relabel", name), whose) for name, whose in judges(negatives.relabel).items()]
+        named += [(("negatives", "counts", "neighbours", "by"), whose) for whose in negatives.miners]
         return [*named, (("negatives", "filters", "scores"), negatives.filters.scores)]
+
+    @property
+    def learns_grades(self):
+        """Whether the loss learns from the grades of judgments in the place of a teacher's scores."""
+        loss = self.training.loss
+        return loss.own.get("scores") == JUDGMENTS and VECTORS not in needed(seeing_function(LOSSES[loss.kind]))
 
     @property
     def watched_by(self):
@@ -184,6 +195,11 @@ class Episode(Section):
             raise Refusal(
                 "training.memory needs a loss that only compares a query with all passages of the batch, and "
                 f"{loss.kind} {why}: set it to 0, or take another loss"
+            )
+        if training.mixed_negatives and (among or live or own_alone or has_function(LOSSES[loss.kind], "num_pairs")):
+            raise Refusal(
+                "training.mixed_negatives needs a loss that is a mean over queries and only compares each with all "
+                f"passages of the batch, such as softmax, and {loss.kind} is none: set it to 0, or take another loss"
             )
         return self
 

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 from pydantic import ConfigDict, Field, ValidationError, WithJsonSchema, field_validator, model_validator
 
 from teleport.refusal import Refusal
+from teleport.settings.encoder import Encoder
 from teleport.settings.pool import FileForm, Pool, RanksAfter, Removal
 from teleport.settings.registry import (
     DRAWS,
@@ -21,7 +22,17 @@ from teleport.settings.registry import (
     settings_of_source,
 )
 from teleport.settings.search import Index
-from teleport.settings.section import Depth, Integer, LocalPath, Natural, Number, PerQuery, Section, mistakes_of
+from teleport.settings.section import (
+    Depth,
+    Integer,
+    LocalPath,
+    Natural,
+    Number,
+    PerQuery,
+    Section,
+    exactly_one,
+    mistakes_of,
+)
 from teleport.settings.training import Live
 
 MIXED = ("query", "lookahead", "momentum")  # the sources of the modes mixture and released_code
@@ -39,12 +50,32 @@ class Start(Section):
     )
 
 
+class MinedBy(Section):
+    """A checkpoint that mines: exactly one of experiment, external, encoder."""
+
+    experiment: str | None = Field(None, description="An experiment of the configuration, under the same seed.")
+    episode: Integer | Literal["last"] = Field(
+        "last", description="Its checkpoint after this episode; 0: before the first."
+    )
+    external: str | None = Field(None, description="An entry of `external` with an encoder.")
+    encoder: Encoder | None = Field(None, description="Another dual encoder, with the keys of `encoder`.")
+
+    one_kind = exactly_one("experiment", "external", "encoder")
+
+    @model_validator(mode="after")
+    def episodes_are_of_experiments(self):
+        if "episode" in self.model_fields_set and self.experiment is None:
+            raise Refusal("episode goes with experiment: a checkpoint from elsewhere has none. Leave it out")
+        return self
+
+
 class Mining(Section):
     """Retrieval of negative candidates."""
 
-    checkpoint: Literal["previous", "pretrained"] | Start = Field(
+    checkpoint: Literal["previous", "pretrained"] | MinedBy = Field(
         "previous",
-        description="Which checkpoint mines: the previous episode's, the pretrained one, or an experiment's.",
+        description="Which checkpoint mines: the previous episode's, the pretrained one, or another one: an "
+        "experiment's, an `external` one, or an encoder's of its own, of any width and tokenizer.",
     )
     depth: Depth = Field(
         200,
@@ -103,7 +134,8 @@ class Negatives(Removal):
     counts: dict[SourceName, Integer | OfSource] | None = Field(
         None,
         description="Source → negatives per query, instead of a mode; {}: only those of the batch. With a source's "
-        "own settings: {count: 10, ...}.",
+        "own settings: {count: 10, ...}, as in neighbours: {count: 20, by: [miner, NAME]}, the lists of the miner and "
+        "of the named `teachers`.",
     )
     ranks: dict[SourceName, list[tuple[Integer, Integer]]] = Field(
         {}, description="Source → ranks to draw from, such as [[1, 20], [181, 200]], counted as ranks_after says."
@@ -156,7 +188,8 @@ class Negatives(Removal):
             except ValidationError as error:
                 mistake = mistakes_of(error)[0]
                 key, unknown = ".".join(map(str, mistake["loc"])), mistake["type"] == "extra_forbidden"
-                problem = f" has no setting {key!r}" if unknown else f".{key}: {mistake['msg']}"
+                said = mistake["msg"].removeprefix("Value error, ")
+                problem = f" has no setting {key!r}" if unknown else f".{key}: {said}"
                 raise Refusal(f"{name}{problem}") from None
             counts = counts | ({name: OfSource.model_construct(count=count, **own)} if own else {})
         return counts
@@ -204,6 +237,11 @@ class Negatives(Removal):
         """The source's own settings (dict), with their defaults."""
         given = (self.counts or {}).get(name)
         return given.model_extra if isinstance(given, OfSource) else {}
+
+    @property
+    def miners(self):
+        """The names (list) of those whose lists the source `neighbours` unites."""
+        return self.settings_of("neighbours").get("by", []) if self.count_of("neighbours") else []
 
     def draw_of(self, name):
         """How the negatives of a source are drawn (settings.section.Chosen)."""

@@ -16,6 +16,7 @@ from teleport.settings.scoring import MINER
 from teleport.settings.section import merged
 from teleport.settings.validated import validated
 from teleport.settings.yaml_mapping import Locations, read_mapping
+from teleport.training.seen import JUDGMENTS
 
 OF_MODES = {"mode", "alpha", "beta", "pool", "per_source", "sources"}  # settings that `counts` replaces
 
@@ -108,9 +109,10 @@ def refuse_unknown_teachers(episode, teachers, places, locations):
             where = locations.of_first(*((*place, *key) for place in places))
             known = ", ".join([MINER, *teachers])
             raise Refusal(f"{where}: there is no teacher {name!r}. Add it under `teachers`, or take one of {known}.")
-    if MINER in teachers:
-        where = locations.of_first(*((*place, "teachers", MINER) for place in places[1:]))
-        raise Refusal(f"{where}: {MINER} is the checkpoint that mines. Give the teacher another name.")
+    for name, what in ((MINER, "is the checkpoint that mines"), (JUDGMENTS, "are the grades of the collection")):
+        if name in teachers:
+            where = locations.of_first(*((*place, "teachers", name) for place in places[1:]))
+            raise Refusal(f"{where}: {name} {what}. Give the teacher another name.")
 
 
 def refuse_unread(written, episodes, place, locations):

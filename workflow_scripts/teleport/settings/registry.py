@@ -20,7 +20,7 @@ from teleport.training.seen import names_seen, needed
 
 
 class Source(NamedTuple):
-    """The module that reads a source, and the attribute of `plan.mining.Mining` that it needs.
+    """The module that reads a source, and the attribute of `plan.mining.Mining` that it needs: stage or {role: stage}.
 
     has_settings: whether the module declares `Settings`; the others are not loaded for the plan
     scored: whether its input has the scores of the checkpoint that mines
@@ -37,6 +37,7 @@ SOURCES = {
     "query": Source("teleport.negatives.sources.retrieval", "queries", scored=True),
     "lookahead": Source("teleport.negatives.sources.retrieval", "lookahead"),
     "momentum": Source("teleport.negatives.sources.momentum", "last_pool"),
+    "neighbours": Source("teleport.negatives.sources.neighbours", "neighbours", has_settings=True),
     "bm25": Source("teleport.negatives.sources.retrieval", "bm25"),
     "random": Source("teleport.negatives.sources.random"),
     "file": Source("teleport.negatives.sources.retrieval", "file"),
@@ -76,6 +77,7 @@ FILTERS = {
     "percentage": Method("teleport.negatives.filters.percentage", (CANDIDATES, POSITIVES)),
     "max_score": Method("teleport.negatives.filters.max_score", (CANDIDATES,)),
     "min_score": Method("teleport.negatives.filters.min_score", (CANDIDATES,)),
+    "nearer_to_positive": Method("teleport.negatives.filters.nearer_to_positive", (CANDIDATES, ANCHORS)),
 }
 
 # Each with its settings that name a judge of the pool's pairs; one may be null.
@@ -169,7 +171,9 @@ class FiltersOn(Section):
     )
 
     positive_score: PositiveScore = Field(
-        "lowest", description="s+ of a query with several positives; first: the one that `positive: first` trains on."
+        "lowest",
+        description="s+ of a query with several positives. lowest: a candidate must pass beside each of them; first: "
+        "the one that `positive: first` trains on.",
     )
 
     @property
@@ -182,6 +186,11 @@ def filters():
     """The pydantic model of all filters, with their own settings."""
     own = {name: (own_settings(entry.module), None) for name, entry in FILTERS.items()}
     return create_model("Filters", __base__=FiltersOn, __doc__=FiltersOn.__doc__, **own)
+
+
+def roles_of(name, inputs):
+    """The roles (list) of `inputs` in which a source is read: its name, or NAME.MINER of several miners."""
+    return [role for role in inputs if role == name or role.startswith(f"{name}.")]
 
 
 def settings_of_source(name, given):
@@ -214,13 +223,20 @@ def score_loads(settings):
     return {name: SOURCES[name].module for name in settings.sources}
 
 
+def comparing(settings):
+    """[(its key, whose scores, its `Method`, names of sources)] of the draws and filters of a settings.Pool. A draw
+    compares scores of its source, a filter those of all sources."""
+    draws = {name: draw.draw for name, draw in settings.sources.items()}
+    asked = [(f"negatives.draw {d.kind}", d.own.get("scores"), DRAWS[d.kind], {name}) for name, d in draws.items()]
+    every, whose = set(settings.sources), settings.filter_scores
+    return asked + [(f"negatives.filters.{name}", whose, FILTERS[name], every) for name in settings.filters]
+
+
 def compared(settings):
     """{whose: {CANDIDATES, POSITIVES or ANCHORS: names of sources}} of the scores that the draws and filters of a
-    settings.Pool compare. A draw compares scores of its source, a filter those of all sources."""
-    asked = [(draw.draw.own.get("scores"), DRAWS[draw.draw.kind], {name}) for name, draw in settings.sources.items()]
-    asked += [(settings.filter_scores, FILTERS[name], set(settings.sources)) for name in settings.filters]
+    settings.Pool compare."""
     pairs = {}
-    for whose, method, names in asked:
+    for _, whose, method, names in comparing(settings):
         for each in method.scores:
             pairs.setdefault(whose, {}).setdefault(each, set()).update(names)
     return pairs
@@ -236,14 +252,15 @@ def train_loads(settings):
 
 def train_needs(training):
     """({whose: what the loss and the masks of a settings.Training read of a teacher: `seen.SCORES` of pairs,
-    `seen.VECTORS` or both (set)}; whether one reads the model's vectors, which must be one per text (bool))."""
-    needs, takes_vectors = {}, False
+    `seen.VECTORS` or both (set)}; those whose vectors are compared with the model's own (set))."""
+    needs, compared = {}, set()
     for chosen, table in [(training.loss, LOSSES), *((mask, MASKS) for mask in training.masks)]:
         function = seeing_function(table[chosen.kind])
-        takes_vectors |= "vectors" in names_seen(function)
         if needed(function):
-            needs.setdefault(chosen.own["scores"], set()).update(needed(function))
-    return needs, takes_vectors
+            whose = chosen.own["scores"]
+            needs.setdefault(whose, set()).update(needed(function))
+            compared |= {whose} if "vectors" in names_seen(function) else set()
+    return needs, compared
 
 
 def seeing_function(entry):

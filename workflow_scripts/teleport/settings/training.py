@@ -137,6 +137,14 @@ class Training(Section):
         description="This many passages of the last batches are further negatives, with their vectors of then and "
         "without gradient (cross-batch memory); 0: none.",
     )
+    mixed_negatives: Integer = Field(
+        0,
+        ge=0,
+        le=100_000,
+        exclude_if=is_zero,
+        description="This many further negatives per query, each a random point between the vectors of two of its own "
+        "(MoCHi, arXiv 2010.01028; KaLM-Embedding-V2); 0: none.",
+    )
     widths: Unique[Natural] = Field(
         [],
         exclude_if=is_empty,
@@ -200,6 +208,15 @@ class Training(Section):
             raise Refusal("memory can have a query's own positives from earlier steps: add known_positives to masks")
         if self.memory and self.continues:
             raise Refusal("memory ends with its stage, but continues goes on in the next stage: leave one of them out")
+        return self
+
+    @model_validator(mode="after")
+    def negatives_can_be_mixed(self):
+        if self.mixed_negatives and (self.negatives_per_query < 2 or self.triples):
+            raise Refusal(
+                "mixed_negatives mixes two own negatives of a row: set negatives_per_query to 2 or more, without "
+                "triples, or mixed_negatives to 0"
+            )
         return self
 
     @model_validator(mode="after")

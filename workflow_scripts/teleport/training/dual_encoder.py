@@ -12,6 +12,7 @@ from teleport.encoder.side import Frozen, Side
 from teleport.maxp import chunk_mask, pad_chunks
 from teleport.training.data import other_positives
 from teleport.training.memory import Memory
+from teleport.training.mixing import draw_mixtures, mixed_scores
 from teleport.training.parallel import ALONE
 from teleport.training.seen import Encoded, Step
 from teleport.training.several import Part, turns
@@ -91,8 +92,19 @@ class Trainer(Steps):
         for mask, sees in self.objective.score_masks:
             masked_QP = mask(scores_QP.detach(), *columns, **sees(seen))
             scores_QP = scores_QP.masked_fill(masked_QP, float("-inf"))
-        loss = self.objective.loss(scores_QP, *columns, **self.objective.sees(seen))
-        return loss, mean_scores(scores_QP, *columns)
+        means = mean_scores(scores_QP, *columns)
+        if self.training.mixed_negatives:
+            scores_QP = torch.cat([scores_QP, self.mixed(batch, encoded, scores_QP)], dim=1)
+        return self.objective.loss(scores_QP, *columns, **self.objective.sees(seen)), means
+
+    def mixed(self, batch, encoded, scores_QP):
+        """The scaled scores of each query's mixed negatives (`mixing`): [Q, M]. scores_QP: with what masks left out"""
+        numbers_QM2, shares_QM = draw_mixtures(batch, self.training.mixed_negatives, self.seed)
+        rows_Q11 = np.arange(len(numbers_QM2))[:, None, None]
+        columns_QM2 = self.on_device(batch.own_columns_QN[rows_Q11, numbers_QM2])
+        queries_QD, normalize = self.scale * encoded.queries_QD, self.queries.encoder.normalize
+        mixtures = columns_QM2, self.on_device(shares_QM)
+        return mixed_scores(queries_QD, encoded.passages_CD, scores_QP, *mixtures, normalize)
 
     def live_loss(self, batch):
         """Return the same as `forward`, for queries against the passages that a live search ranks for them."""

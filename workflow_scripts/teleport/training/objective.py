@@ -5,20 +5,23 @@ from functools import partial
 from typing import NamedTuple
 
 import numpy as np
+import pyarrow.parquet as pq
 
-from teleport.arrays import CHUNK_OFFSETS
+from teleport.arrays import CHUNK_OFFSETS, offsets_of
 from teleport.negatives.scores import PairTable, require_informative
 from teleport.refusal import Refusal
-from teleport.training.seen import SCORES, VECTORS, look, names_seen, needed
+from teleport.training.seen import JUDGMENTS, SCORES, VECTORS, look, names_seen, needed
 
 
 class Teacher(NamedTuple):
     """A teacher's scores and vectors, for a loss or a mask. score: function (query rows, passage rows) → float32;
-    queries, passages: vectors of the training queries and of all passages (numpy); each None if nothing needs it"""
+    queries, passages: vectors of the training queries and of all passages (numpy); each None if nothing needs it;
+    offsets: int64 [passages + 1], where the vectors of each passage begin, None if it has one"""
 
     score: Callable | None = None
     queries: np.ndarray | None = None
     passages: np.ndarray | None = None
+    offsets: np.ndarray | None = None
 
 
 class Objective(NamedTuple):
@@ -40,50 +43,77 @@ class Objective(NamedTuple):
     sees: Callable = lambda step: {}
 
 
-def open_objective(job, data, dim):
-    """The `Objective` of a train job. data: its `data.TrainingSet`; dim: of the trained vectors"""
+def open_objective(job, data, side):
+    """The `Objective` of a train job. data: its `data.TrainingSet`; side: of the passages"""
     training, module, masks, score_masks = job.settings.training, job.load("loss"), [], []
     for mask in training.masks:
         of_mask, own = job.load(f"masks.{mask.kind}"), mask.own
         if hasattr(of_mask, "mask_scores"):
-            sees = open_sees(job, data, of_mask.mask_scores, own, dim)
+            sees = open_sees(job, data, of_mask.mask_scores, own, side)
             score_masks.append((partial(of_mask.mask_scores, **own), sees))
         else:
-            seen = open_sees(job, data, of_mask.mask, own, dim)(None)
+            seen = open_sees(job, data, of_mask.mask, own, side)(None)
             masks.append(partial(of_mask.mask, data=data, **seen, **own))
     own = training.loss.own
-    sees = open_sees(job, data, module.loss, own, dim, getattr(module, "require_scores", None))
+    sees = open_sees(job, data, module.loss, own, side, getattr(module, "require_scores", None))
     return Objective(partial(module.loss, **own), getattr(module, "num_pairs", None), masks, score_masks, sees)
 
 
-def open_sees(job, data, function, own, dim, require_scores=None):
+def open_sees(job, data, function, own, side, require_scores=None):
     """Return what a loss or a mask reads, as a function of a `seen.Step`. own: its settings, from which `scores` is
     removed; require_scores: of a loss that takes only some scores, function (name, float32 array, the other
     settings)"""
     whose, names, needs, given = own.pop("scores", None), names_seen(function), needed(function), {}
     if SCORES in needs:
-        table = PairTable.open(job, f"scores.{whose}", len(data.query_ids))
+        grades, number = whose == JUDGMENTS, len(data.query_ids)
+        table = read_grades(job, number) if grades else PairTable.open(job, f"scores.{whose}", number)
         require_informative(table.scores, table.name)
         if require_scores:
             require_scores(table.name, table.scores, **own)
-        given["score"] = table.score
+        given["score"] = partial(grades_of, table) if grades else table.score
     if VECTORS in needs:
-        given |= open_vectors(job, whose, dim if "vectors" in names else None)
+        given |= open_vectors(job, whose, side if "vectors" in names else None)
     return partial(look, names, Teacher(**given))
 
 
-def open_vectors(job, whose, dim):
-    """{"queries", "passages": numpy} of a teacher's vectors. Raises Refusal if they are not `dim` wide (None: any
-    width)."""
+def read_grades(job, num_queries):
+    """The `PairTable` of the judged pairs of the training queries: their grades divided by the highest one; a grade
+    below 0 is 0. Raises Refusal if all grades are the same."""
+    columns = ["query", "passage", "grade"]
+    qrels = pq.read_table(job.input("split.train", "qrels.train.parquet"), columns=columns)
+    rows, passages, grades = (qrels[name].to_numpy() for name in columns)
+    grades = np.maximum(grades, 0)
+    if len(np.unique(grades)) < 2:
+        raise Refusal(
+            f"training.loss learns from the grades of judgments (`scores: {JUDGMENTS}`), and all {len(grades):,} "
+            "judgments of the training queries have the same one. Give graded judgments, or name a teacher."
+        )
+    order = np.lexsort((passages, rows))
+    offsets = offsets_of(np.bincount(rows, minlength=num_queries))
+    return PairTable(JUDGMENTS, offsets, passages[order], (grades[order] / grades.max()).astype(np.float32))
+
+
+def grades_of(table, rows, passages):
+    """float32 [n]: the grades of pairs (int arrays [n]) in the `PairTable` of `read_grades`; 0 if not judged."""
+    return np.nan_to_num(table.score(rows, passages, partial=True))
+
+
+def open_vectors(job, whose, side=None):
+    """{"queries", "passages", "offsets": numpy} of a teacher's vectors. side: of the model's passages, with whose
+    vectors they are compared, or None. Raises Refusal if widths or chunks differ from those."""
     roles = f"vectors.{whose}.queries", f"vectors.{whose}.passages"
     paths = job.input(roles[0], "queries.train.npy"), job.input(roles[1], "passages.npy")
     queries, passages = (np.load(path, mmap_mode="r") for path in paths)
-    if CHUNK_OFFSETS in job.inputs[roles[1]].manifest["files"]:
-        raise Refusal(f"the teacher {whose} has several vectors of a passage. Set `chunks: 1` in its encoder.")
-    if dim is not None and dim != passages.shape[1]:
-        width = passages.shape[1]
+    chunked = CHUNK_OFFSETS in job.inputs[roles[1]].manifest["files"]
+    offsets = np.load(job.input(roles[1], CHUNK_OFFSETS)) if chunked else None
+    if side and (dim := side.encoder.dim) != (width := passages.shape[1]):
         raise Refusal(
             f"the vectors of the teacher {whose} are {width} wide and those of the model {dim}, so they cannot be "
             f"compared. Set encoder.projection to {width}, or take another teacher."
         )
-    return {"queries": queries, "passages": passages}
+    if side and not np.array_equal(offsets, side.offsets):
+        raise Refusal(
+            f"the teacher {whose} cuts passages into other chunks than the model, so their vectors cannot be compared. "
+            "Set `chunks: 1` in both encoders, or take a teacher with the same tokenizer."
+        )
+    return {"queries": queries, "passages": passages, "offsets": offsets}

@@ -1,12 +1,13 @@
 """The inputs that a loss or a mask may read besides the scores of a step. It gets those that its arguments name:
 
 scale: `encoder.scale`, the factor on the scores
-judged_QN: float32 [Q, 1 + N], scores of each positive and its own negatives by the judge (miner or teacher) in `scores`
+judged_QN: float32 [Q, 1 + N], scores of each positive and its own negatives by the judge in `scores`: the miner, a
+    teacher, or JUDGMENTS, whose scores are grades divided by the highest one, 0 for a pair that is not judged
 query_query_QQ, passage_passage_QP: scaled scores of each query with all queries, and of each query's positive with all
     passages of the batch; two passages of several chunks score by their best pair of chunks
-vectors: the vectors of the batch's queries [Q, D] and of its passages [P, D]
+vectors: the vectors of the batch's queries [Q, D] and of its passages [P, D]; with chunks [C, D], a row per chunk
 teacher_vectors: the vectors of the same texts by the judge in `scores`, float32
-guide_QP: float32 [Q, P], the inner products of the `teacher_vectors`
+guide_QP: float32 [Q, P], the inner products of the `teacher_vectors`, of a passage's best chunk
 score: for a mask that is a function of the batch: function (query rows, passage rows) → float32, by the same judge
 
 All but `score` and `scale` are tensors on the device; tensors of the model have their graph. The settings ask this
@@ -18,6 +19,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 SCORES, VECTORS = "scores", "vectors"  # what a training reads from a teacher
+JUDGMENTS = "judgments"  # in the place of a teacher that gives scores: the grades of the training queries
 
 
 class Encoded(NamedTuple):
@@ -44,6 +46,10 @@ class Encoded(NamedTuple):
         rows_C = (columns_Q.unsqueeze(1) * self.most + columns_Q.new_tensor(range(self.most))).flatten()
         scores_CP = self.products(self.passages_CD[rows_C]).masked_fill(~self.mask_C[rows_C, None], float("-inf"))
         return scores_CP.unflatten(0, (-1, self.most)).max(dim=1).values
+
+    def of_texts(self):
+        """(vectors of the queries, of the passages), the latter with a row for each chunk that a passage has."""
+        return self.queries_QD, self.passages_CD if self.mask_C is None else self.passages_CD[self.mask_C]
 
     def narrowed(self, width, normalize):
         """The first `width` numbers of every vector, scaled to length 1 if `normalize`."""
@@ -76,17 +82,27 @@ def judged(step, teacher):
     return step.on_device(scores.reshape(columns_QN.shape))
 
 
-def teacher_vectors(step, teacher):
-    """(float32 [Q, D], [P, D]) of the batch's queries and passages."""
+def encoded_by(teacher, step):
+    """The `Encoded` of the batch by a teacher, float32 without a graph."""
     import numpy as np
 
-    rows = (teacher.queries, step.batch.queries_Q), (teacher.passages, step.batch.passages_P)
-    return tuple(step.on_device(np.asarray(vectors[own], np.float32)) for vectors, own in rows)
+    from teleport.arrays import places_of
+    from teleport.maxp import chunk_mask
+
+    queries, passages_P = teacher.queries[step.batch.queries_Q], step.batch.passages_P
+    queries_QD = step.on_device(np.asarray(queries, np.float32))
+    if teacher.offsets is None:
+        return Encoded(queries_QD, step.on_device(np.asarray(teacher.passages[passages_P], np.float32)))
+    counts_P = teacher.offsets[passages_P + 1] - teacher.offsets[passages_P]
+    mask_C = chunk_mask(counts_P, most := int(counts_P.max()))
+    passages_CD = np.zeros((len(mask_C), queries.shape[1]), np.float32)
+    passages_CD[mask_C] = teacher.passages[places_of(teacher.offsets, passages_P)]
+    return Encoded(queries_QD, step.on_device(passages_CD), step.on_device(mask_C), most)
 
 
 def guide(step, teacher):
-    queries_QD, passages_PD = teacher_vectors(step, teacher)
-    return queries_QD @ passages_PD.T
+    encoded = encoded_by(teacher, step)
+    return encoded.products(encoded.queries_QD)
 
 
 # {argument: (what it needs from a teacher, function (Step, Teacher) → its value)}
@@ -95,8 +111,8 @@ SEEN = {
     "judged_QN": (SCORES, judged),
     "query_query_QQ": (None, lambda step, _: step.scale * step.encoded.queries_QD @ step.encoded.queries_QD.T),
     "passage_passage_QP": (None, lambda step, _: step.scale * step.encoded.products_of(step.columns[0])),
-    "vectors": (None, lambda step, _: (step.encoded.queries_QD, step.encoded.passages_CD)),
-    "teacher_vectors": (VECTORS, teacher_vectors),
+    "vectors": (None, lambda step, _: step.encoded.of_texts()),
+    "teacher_vectors": (VECTORS, lambda step, teacher: encoded_by(teacher, step).of_texts()),
     "guide_QP": (VECTORS, guide),
     "score": (SCORES, lambda _, teacher: teacher.score),
 }

@@ -37,7 +37,7 @@ class Selection:
         return self.dev is not None and (step == stop or step % self.training.evaluate_every == 0)
 
     def evaluate(self, state):
-        """Rank the dev queries and note the score in the `resume.TrainingState`; returns the seconds that it took."""
+        """Rank the dev queries, and note the score and the seconds that it took in the `resume.TrainingState`."""
         started, name = time.monotonic(), self.dev.settings.name
         trained = self.average()
         self.encoders.eval()
@@ -49,9 +49,7 @@ class Selection:
         if trained:
             set_weights(self.encoders, trained)
         log.info("step %d: %s %.4f, the best %.4f at step %d", state.step, name, state.dev[-1][1], score, step)
-        seconds = time.monotonic() - started
-        state.dev_seconds += seconds
-        return seconds
+        state.dev_seconds += time.monotonic() - started
 
     def average(self):
         """Average the weights with the starting weights, if the settings say so; returns the weights from before, or

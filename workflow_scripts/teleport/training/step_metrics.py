@@ -55,7 +55,7 @@ class GradientNorms:
 
 def group_matrices(names):
     """(0 or 1 [layers, tensors]: which of the tensors `names` are in each layer; [4, layers]: its share of each
-    group)."""
+    group). As two products of matrices, all norms cost a step few kernels, however many layers there are."""
     layers = [layer_of(name) for name in names]
     known = sorted({layer for layer in layers if layer}, key=str)
     if not known:

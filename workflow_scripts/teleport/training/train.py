@@ -4,6 +4,7 @@ import copy
 import shutil
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
@@ -112,7 +113,7 @@ def make_trainer(job, data, total, seed, processes=ALONE):
         queries, passages = pairs[0]
     require_widths(settings.training.widths, passages.encoder.dim)
     live = job.load("live").open_search(job, data, passages, processes) if settings.live else None
-    objective = open_objective(job, data, passages.encoder.dim)
+    objective = open_objective(job, data, passages)
     parts = [
         open_part(of, *pair, derive_seed(seed, "collection", number))
         for number, (of, pair) in enumerate(zip(others, pairs[1:], strict=True), 1)
@@ -127,7 +128,7 @@ def open_part(job, queries, passages, seed):
         schedule_steps(job.settings.training, data)  # refuses too few queries
     except Refusal as error:
         raise Refusal(f"`also`, collection {job.number}: {error}") from None
-    return Part(queries, passages, data, open_objective(job, data, passages.encoder.dim))
+    return Part(queries, passages, data, open_objective(job, data, passages))
 
 
 def adapt(job, encoders):
@@ -203,39 +204,68 @@ def require_room(job, trainer):
     job.require_room(sum(p.nbytes for p in weights + copies * trained) + remembered)
 
 
+class Clock:
+    """The seconds that steps take, which go on from those of earlier attempts."""
+
+    def __init__(self, seconds):
+        self.started = time.monotonic() - seconds
+
+    def seconds(self):
+        return time.monotonic() - self.started
+
+    @contextmanager
+    def paused(self):
+        """The seconds of the block do not count."""
+        seconds = self.seconds()
+        yield
+        self.started = time.monotonic() - seconds
+
+
+class Unread:
+    """Steps that the device may still compute: reading the values of one waits for it."""
+
+    def __init__(self, trainer, state):
+        self.trainer, self.state, self.steps = trainer, state, []
+
+    def read(self, keep):
+        """Note the values of all steps but the last `keep` in the state, so that a step can follow another at once."""
+        while len(self.steps) > keep:
+            metrics = self.steps.pop(0)
+            self.state.curves.append(self.trainer.finish(metrics))
+            if metrics.search:
+                means, seconds = metrics.search
+                self.state.search_means.append(means)
+                self.state.search_seconds += seconds
+
+
 def train(job, trainer, state, stop, selection):
     """Do the steps from `state.step` to `stop`; save the state every `job.save_every` seconds and on SIGTERM. The loss
     of a step is read after the next step was sent to the device, or when the state is saved or evaluated."""
-    started = saved = time.monotonic()
-    processes, logged, seconds_before, unread, written = trainer.processes, None, state.seconds, [], None
+    processes, clock, unread = trainer.processes, Clock(state.seconds), Unread(trainer, state)
+    saved, logged, written = time.monotonic(), None, None
     with sigterm() as received, tracked(job, trainer, state) as track, ThreadPoolExecutor(1) as thread:
         if selection.dev and not state.dev:
-            started += selection.evaluate(state)
+            with clock.paused():
+                selection.evaluate(state)
         if processes.rank == 0:  # the rate is measured from here on
             job.progress(state.step - state.first_step, stop - state.first_step, "steps")
         for step in range(state.step, stop):
             if is_exhausted(state.dev, trainer.training.patience):
                 break
-            unread.append(trainer.step(step))
+            unread.steps.append(trainer.step(step))
             # SIGTERM reaches the processes at different times: all stop after the step in which the first one has it.
             (stopping,) = processes.totals(bool(received))
-            state.real_tokens += trainer.real_tokens(unread[-1].batch)
-            now = time.monotonic()
-            state.seconds = seconds_before + now - started
+            state.real_tokens += trainer.real_tokens(unread.steps[-1].batch)
+            state.seconds, now = clock.seconds(), time.monotonic()
             saving, ending = stopping or now - saved >= job.save_every, step + 1 == stop
             evaluating = selection.is_due(step + 1 - state.first_step, stop - state.first_step)
-            while len(unread) > (0 if saving or ending or evaluating else 1):
-                metrics = unread.pop(0)
-                state.curves.append(trainer.finish(metrics))
-                if metrics.search:
-                    means, seconds = metrics.search
-                    state.search_means.append(means)
-                    state.search_seconds += seconds
+            unread.read(keep=0 if saving or ending or evaluating else 1)
             if state.curves and (logged is None or now - logged >= PROGRESS_SECONDS or ending):
                 logged, loss, rate = now, state.curves[-1][0], trainer.rate(state.step - 1)
                 log.info("step %d: loss %.4f, learning rate %.3g", state.step, loss, rate)
             if evaluating:
-                started += selection.evaluate(state)
+                with clock.paused():
+                    selection.evaluate(state)
             track()
             if processes.rank == 0:
                 job.progress(step + 1 - state.first_step, stop - state.first_step, "steps")

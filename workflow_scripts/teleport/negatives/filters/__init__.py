@@ -5,6 +5,8 @@ returns bool of the shape of the first argument, True for a candidate to leave o
     drops_ranks(ranks_QS, setting)                        ranks in a retrieved list, counted by negatives.ranks_after
     drops_scores(scores_QS, positive_scores_Q1, setting)  scores by the scorer in negatives.filters.scores; NaN without
                                                           a candidate, and for a query without a positive
+    drops_anchors(scores_QS, anchor_scores_QS, setting)   these scores, and those of the candidates with the query's
+                                                          first positive in place of the query; NaN as above
 """
 
 
