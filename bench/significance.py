@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from rounds import parser
-from teleport.evaluation.significance import Scores, compare
+from teleport.evaluation.significance import Scores, compare, crossed_p_value, variances
 from teleport.seed import derive_seed
 
 LEVEL, EFFECT, LEAST = 0.05, 0.03, 0.03  # shares below LEAST are listed in words
@@ -81,13 +81,34 @@ def share(trials, way, num_seeds, deviation, num_queries, effect=0.0, same_shift
     return found / trials
 
 
-def smallest(trials, num_seeds, deviation, num_queries, power=0.8):
-    """The smallest difference (float, to .0005) that `power` of the trials find between systems with the same seeds."""
+def components(differences_QR):
+    """The variances of the differences of two systems under the same seeds: over queries, over seeds, and the rest."""
+    num_queries, num_seeds = differences_QR.shape
+    over_seeds, interaction = variances(differences_QR)
+    rest = interaction * num_queries * num_seeds
+    queries = differences_QR.mean(axis=1).var(ddof=1) - rest / num_seeds
+    return max(0.0, queries), max(0.0, (over_seeds - interaction) * num_seeds), rest
+
+
+def share_found(trials, differences_QR, effect):
+    """The share of trials with p < LEVEL (float) if the true difference is `effect`, and queries and seeds vary as in
+    the measured differences of two systems. What the two share, such as a warm-up, is in neither."""
+    num_queries, num_seeds = differences_QR.shape
+    queries, seeds, rest = np.sqrt(components(differences_QR))
+    rng, found, names = np.random.default_rng(derive_seed(0, "contrast", effect)), 0, tuple(range(num_seeds))
+    nothing = Scores(np.zeros_like(differences_QR), names)
+    for _ in range(trials):
+        drawn = rng.normal(effect, queries, (num_queries, 1)) + rng.normal(0, seeds, num_seeds)
+        found += crossed_p_value(Scores(drawn + rng.normal(0, rest, differences_QR.shape), names), nothing) < LEVEL
+    return found / trials
+
+
+def smallest(differences_QR, trials=400, power=0.8):
+    """The smallest true difference (float, to .0005) that `power` of the trials of `share_found` find."""
     low, high = 0, 200  # of .0005
     while high - low > 1:
         middle = (low + high) // 2
-        found = share(trials, "same seeds", num_seeds, deviation, num_queries, middle / 2000)
-        low, high = (low, middle) if found >= power else (middle, high)
+        low, high = (low, middle) if share_found(trials, differences_QR, middle / 2000) >= power else (middle, high)
     return high / 2000
 
 
