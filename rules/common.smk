@@ -1,7 +1,6 @@
 # The configuration, its plan, and the functions that the rules call. workflow_scripts/teleport/plan/ decides the inputs
 # and settings of a stage.
 
-import argparse
 import inspect
 import json
 import os
@@ -175,15 +174,15 @@ scattergather:
     retrieve=1,
 
 
-# Snakemake makes the names of all shards before any rule sees their number, so too large a number on the command line
-# is refused here. A profile's number is not known here.
+# Snakemake makes the names of all shards before any rule sees their number, so too large a number, of the command line
+# or a profile, is refused here.
 MOST_SHARDS = 1000
-scattered = argparse.ArgumentParser(add_help=False)
-scattered.add_argument("--set-scatter", nargs="*", action="extend", default=[])
-for text in scattered.parse_known_args()[0].set_scatter:
-    name, _, number = text.partition("=")
-    if len(number) > len(str(MOST_SHARDS)) or int(number if number.isdecimal() else 0) > MOST_SHARDS:
-        sys.exit(f"error: --set-scatter {text[:60]}: at most {MOST_SHARDS} shards. Give as many as there are devices.")
+for scattered, number in workflow.resource_settings.overwrite_scatter.items():
+    if number > MOST_SHARDS:
+        sys.exit(
+            f"error: set-scatter {f'{scattered}={number}'[:60]}: at most {MOST_SHARDS} shards. "
+            "Give as many as there are devices."
+        )
 
 
 def manifest(stage):

@@ -44,6 +44,7 @@ from teleport.encoder.load import load_backbone
 from teleport.encoder.model import Encoder
 
 SIZE = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+NO_WEIGHTS = ["int32", "int8", "bool", "complex64", "float8_e4m3fn"]  # numbers that no checkpoint is trained in
 LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
 PASSAGES = [
     ("Teutberga", "Teutberga (died 11 November 875) was a queen of Lotharingia by marriage to Lothair II."),

@@ -17,6 +17,7 @@ from teleport.search import index, retrieve
 ENCODE = {"max_query_tokens": 16, "max_passage_tokens": 12, "chunks": 1}
 ENCODE |= {"vectors": "fp32", "precision": "fp32"}
 COLUMNS = ["seed", "episode", "stage", "kind", "key", "folder"]
+SCORED = 1 / 64  # the score of a negative, times its row
 
 
 class ExperimentWorld:
@@ -77,7 +78,7 @@ class ExperimentWorld:
         negatives = np.array([[10 + q, 20 + q] for q in range(4)], np.int32)
         sources = np.broadcast_to(np.array([1, 3], np.uint16), negatives.shape)
         ranks = np.broadcast_to(np.array([1, 7], np.int32), negatives.shape)
-        scores = negatives.astype(np.float32) / 64
+        scores = negatives.astype(np.float32) * np.float32(SCORED)
         items = Items(negatives, sources, np.ones_like(negatives, np.uint8), ranks, scores)
         writer.append(np.array([2, 2, 2, 2, 0]), Items(*(each.ravel() for each in items)))
         writer.close()

@@ -1,5 +1,7 @@
 """Stages run in a temporary results folder."""
 
+import json
+
 from teleport.collection import corpus, split
 from teleport.running.artefact import MANIFEST, SPEC, Artefact
 from teleport.running.files import write_json
@@ -19,6 +21,14 @@ def spec_file(root, spec):
 def facts_of(job):
     """The facts of a finished job."""
     return Artefact(job.folder).facts
+
+
+def warn(job, text):
+    """Add a warning to the manifest of a finished job, as if its stage had logged it."""
+    path = job.folder / MANIFEST
+    manifest = json.loads(path.read_text())
+    manifest.setdefault("provenance", {})["warnings"] = [text]
+    write_json(path, manifest)
 
 
 class Parts(dict):

@@ -8,6 +8,7 @@ for the libraries of another.
 
 import argparse
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -27,6 +28,18 @@ def interrupt(number, _frame):
 FILES = "the files of one configuration, as after --configfile"
 # As in teleport/negatives/forms.py, which takes long to load.
 NEGATIVES_FORMS = ("tevatron", "pos-neg", "nemo", "n-tuple", "triplet", "labeled-pair", "labeled-list", "triples")
+ORDER = "of negatives; default: drawn, which lists them by source and rank"
+MOST = "at most so many negatives of a query: a random choice, or with --order hardest the hardest"
+
+
+def form_of_negatives(text):
+    """A form of NEGATIVES_FORMS, also in the plural or spelled labelled, as argparse takes it."""
+    text = text.replace("labelled", "labeled")
+    return text if text in NEGATIVES_FORMS else text.removesuffix("s")
+
+
+FAULTS = ("empty", "repeated", "dangling")  # as in teleport/collection/records.py
+DROP = f"leave out and count such records instead of refusing them: {', '.join(FAULTS)} (collection.drop)"
 COMMANDS = []  # (function, its arguments), in the order in which the help lists them
 
 
@@ -60,6 +73,14 @@ def at_least_one(text):
 def comma_separated(text):
     """The words of WORD,WORD (list), as argparse takes them."""
     return [word for word in text.split(",") if word]
+
+
+def kinds_of_faults(text):
+    """The kinds of faults in KIND,KIND (list), as argparse takes them."""
+    kinds = dict.fromkeys(comma_separated(text))
+    if unknown := [kind for kind in kinds if kind not in FAULTS]:
+        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is none of {', '.join(FAULTS)}")
+    return list(kinds)
 
 
 def gpus_of_training(text):
@@ -140,6 +161,7 @@ def plan_of(files):
     argument("--method", help="a method of docs/methods.md instead of the recipe, such as ance-tele"),
     argument("--question", metavar="COLUMN", help="the column of questions in a table of pairs; default: by its name"),
     argument("--passage", metavar="COLUMN", help="the column of their passages; default: by its name"),
+    argument("--drop", type=kinds_of_faults, default=[], metavar="KIND,KIND", help=DROP),
 )
 def new(arguments):
     """Write config/NAME.yaml for a collection, or for questions with their passages, and print the next commands.
@@ -154,7 +176,7 @@ def new(arguments):
     from commands.new import new
 
     given = arguments.name, arguments.folder
-    options = arguments.test, arguments.dev, arguments.method, (arguments.question, arguments.passage)
+    options = arguments.test, arguments.dev, arguments.method, (arguments.question, arguments.passage), arguments.drop
     path, sentences = new(*given, Path(__file__).parents[1], *options)
     plan = plan_of([path])  # a wrong checkpoint is refused now
     print(
@@ -244,11 +266,17 @@ def verify(arguments):
 
 @command(
     argument("name", metavar="NAME", help="of config/NAME.yaml, which `teleport new` has written"),
-    argument("--output", type=file, help="the file to write; default: NAME-negatives.jsonl"),
+    argument("--output", type=file, help="the file to write or replace; default: NAME-negatives.jsonl, triples: .tsv"),
     argument("--method", default="config/variants/mined.yaml", help="a file, or a name in config/methods"),
-    argument("--form", choices=NEGATIVES_FORMS, default="tevatron", help="as `export` has them; default: tevatron"),
-    argument("--order", choices=("drawn", "hardest"), default="drawn", help="of negatives; default: drawn"),
-    argument("--most", type=at_least_one, help="at most so many negatives of a query"),
+    argument(
+        "--form",
+        type=form_of_negatives,
+        choices=NEGATIVES_FORMS,
+        default="tevatron",
+        help="as `export` has them; default: tevatron",
+    ),
+    argument("--order", choices=("drawn", "hardest"), default="drawn", help=ORDER),
+    argument("--most", type=at_least_one, help=MOST),
     argument("--scores", action="store_true", help="also in the forms that trainers take without scores"),
     argument("--cores", default="all", help="as Snakemake takes it; default: all"),
 )
@@ -257,17 +285,23 @@ def mine(arguments):
 
     They are written for a training elsewhere, with scores, and with ranks and sources if the form has them.
     sentence-transformers takes every other column for a text, so that its forms but n-tuple have scores only with
-    --scores. Nothing is trained.
+    --scores; labeled-list is for its CrossEncoderTrainer alone. Line n of NAME-negatives.origin.jsonl has the ids,
+    scores, ranks and sources of the passages in row n. Nothing is trained.
     """
-    from commands.export import export
-    from commands.mine import ORDERS, mined, summary
+    from commands.export import export, origin_file
+    from commands.mine import ORDERS, mined, require_scores, summary
     from teleport.negatives.forms import FORMS
     from teleport.running.artefact import STAGES, Artefact, is_finished
     from teleport.running.files import require_output
 
-    output = arguments.output or Path(f"{arguments.name}-negatives.jsonl")
+    ending, hardest = "tsv" if arguments.form == "triples" else "jsonl", arguments.order == "hardest"
+    output = arguments.output or Path(f"{arguments.name}-negatives.{ending}")
+    origin, earlier = origin_file(output), ", which replaces an earlier one" * output.exists()
     require_output(output)
+    require_output(origin)
     files, link, pool = mined(arguments.name, arguments.method, Path(__file__).parents[1])
+    wants_scores = ["--order hardest"] * hardest + ["--scores"] * arguments.scores
+    require_scores(pool, arguments.method, arguments.form, wants_scores)
     if not is_finished(pool.name):
         given = [str(link), "--cores", arguments.cores, "--configfile", *map(str, files)]
         workflow = subprocess.Popen([sys.executable, "-m", "snakemake", *given])
@@ -278,21 +312,23 @@ def mine(arguments):
         if status:
             return status
     stage = STAGES / pool.name  # the link may lead to what other settings have mined
-    wanted = {"form": arguments.form, "most": arguments.most, "hardest": arguments.order == "hardest"}
+    wanted = {"form": arguments.form, "most": arguments.most, "hardest": hardest, "origin": True}
     said = export(stage, output, scores=arguments.scores or FORMS[arguments.form].scores, **wanted)
-    print(f"{said}, {arguments.form}, {ORDERS[arguments.order]}.", *summary(Artefact(stage)), sep="\n")
+    print(f"{said}{earlier}, {arguments.form}, {ORDERS[arguments.order]}; the origin of each row: {origin}.")
+    print(*summary(Artefact(stage), origin), sep="\n")
 
 
 @command(
     argument("stage_folder", type=Path, metavar="STAGE", help="a finished stage, or the link to it"),
     argument("output", type=Path, metavar="OUTPUT", help="the file (negatives, vectors) or folder to write"),
-    argument("--form", choices=NEGATIVES_FORMS, help="of negatives; default: tevatron"),
-    argument("--order", choices=("drawn", "hardest"), help="of negatives; default: drawn, as they lie in the pool"),
-    argument("--most", type=at_least_one, help="at most so many negatives of a query"),
+    argument("--form", type=form_of_negatives, choices=NEGATIVES_FORMS, help="of negatives; default: tevatron"),
+    argument("--order", choices=("drawn", "hardest"), help=ORDER),
+    argument("--most", type=at_least_one, help=MOST),
     argument("--scores", action="store_true", help="with scores, and ranks, sources, episodes where the form has room"),
     argument("--examples", action="store_true", help="quote a query and passages of the collection in a model's card"),
     argument("--license", metavar="ID", help="for the head of the card of a checkpoint: an id of the hub, such as mit"),
     argument("--language", metavar="CODE", help="for the head of the card, such as en"),
+    argument("--dataset", metavar="OWNER/NAME", help="for the head of the card: the collection's id on the hub"),
 )
 def export(arguments):
     """Write a stage for others: negatives as training data, a run with its judgments, a checkpoint, or vectors.
@@ -307,7 +343,7 @@ def export(arguments):
 
     wanted = {"form": arguments.form, "most": arguments.most, "scores": arguments.scores}
     wanted["hardest"] = arguments.order == "hardest"
-    wanted |= {name: getattr(arguments, name) for name in ("examples", "license", "language")}
+    wanted |= {name: getattr(arguments, name) for name in ("examples", "license", "language", "dataset")}
     print(export(arguments.stage_folder, arguments.output, **wanted))
 
 
@@ -390,14 +426,15 @@ def audit(arguments):
     argument("folder", type=Path, metavar="FOLDER", help="a checkpoint that `export` wrote"),
     argument("repository", metavar="OWNER/NAME", help="on the hub"),
     argument("--send", action="store_true", help="upload, under the account of `hf auth login`"),
+    argument("--public", action="store_true", help="a new repository is for everybody, not private"),
 )
 def push(arguments):
     """List the files of an exported checkpoint; with --send, upload them to the hub.
 
-    A new repository is private."""
+    A new repository is private unless --public is given; one that exists stays as it is."""
     from commands.export import push
 
-    print(push(arguments.folder, arguments.repository, arguments.send))
+    print(push(arguments.folder, arguments.repository, arguments.send, arguments.public))
 
 
 @command(
@@ -578,6 +615,7 @@ def main():
     from teleport.refusal import Refusal
     from teleport.running.files import of_the_system
 
+    logging.lastResort.setFormatter(logging.Formatter("warning: %(message)s"))  # of commands that keep no log
     parser = argparse.ArgumentParser(
         prog="teleport", description="Commands before, during and after a run of the workflow."
     )

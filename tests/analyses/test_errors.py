@@ -7,6 +7,7 @@ from collection_world import make_collection
 from teleport.analyses import errors
 from teleport.arrays import save_array
 from teleport.running.artefact import Artefact
+from teleport.running.files import read_saved
 
 QUERIES, PASSAGES = 12, 90
 
@@ -122,7 +123,10 @@ def test_a_killed_count_goes_on_at_its_block(stages, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         errors.run(job)
     monkeypatch.setattr(errors, "count_all", lambda *arguments: counted.append(arguments) or plain(*arguments))
-    stages.finish(job, errors.run(job))
+    spent = read_saved(job.resume / "above.npy.json")["seconds"]
+    facts = errors.run(job)
+    assert facts["earlier_seconds"] == round(spent, 3) > 0
+    stages.finish(job, facts)
     assert len(counted) == -(-len(whole) // 4)  # the third block was never counted twice
     assert np.load(job.folder / "errors.npy").tolist() == [e for e, _ in whole.values()]
 

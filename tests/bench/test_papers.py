@@ -55,6 +55,14 @@ def test_a_cited_table_has_no_figure_of_ours_and_a_generated_one_has(bench, data
             assert bench.filled(entry["table"]).startswith("0/") == (bench.state(entry) == "cited"), entry
 
 
+def test_only_what_lacks_nothing_is_generated_and_what_lacks_something_says_why(bench, data):
+    for entry in entries(data):
+        if "table" in entry and bench.state(entry) == "generated":
+            ours, printed = bench.filled(entry["table"]).split("/")
+            assert ours == printed, entry
+        assert (bench.state(entry) == "partial") == ("lacks" in entry), entry
+
+
 def test_sections_of_the_report_page_are_there(data):
     assert {entry["page"] for entry in entries(data) if "page" in entry} <= set(NAVIGATION.values())
 
@@ -77,4 +85,4 @@ def test_figures_are_those_of_the_configurations(data):
 
 def test_enough_of_the_papers_is_generated(bench, data):
     states = [bench.state(entry) for entry in entries(data)]
-    assert states.count("generated") >= 40
+    assert states.count("generated") >= 34 and states.count("cited") <= 7

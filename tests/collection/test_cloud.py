@@ -5,7 +5,9 @@ import json
 
 import pyarrow.parquet as pq
 import pytest
+import yaml
 
+from paths import REPOSITORY
 from teleport.collection.documented import split_of
 from teleport.collection.forms import cloud
 from teleport.plan.identity import identify_corpus
@@ -157,3 +159,12 @@ def test_a_package_without_data_files_is_refused(packages):
         record.write_text("")
     with pytest.raises(Refusal, match="botocore has no data files"):
         cloud.harvest(VERSIONS, 20)
+
+
+def test_the_card_has_the_pinned_versions_and_the_counts_of_the_comparison():
+    card = (REPOSITORY / "config/README.md").read_text().partition("**`cloud`**")[2].partition("\n\n")[0]
+    card, counts = " ".join(card.split()), yaml.safe_load((REPOSITORY / "config/arms.yaml").read_text())["counts"]
+    pinned = [line for line in (REPOSITORY / cloud.REQUIREMENTS).read_text().splitlines() if line[:1] != "#"]
+    assert len(pinned) == 2 and all(line.replace("==", " ") in card for line in pinned)
+    assert f"{counts['passages']:,} passages, {sum(counts['queries'].values()):,} queries" in card
+    assert "Apache-2.0" in card and "No user asked" in card

@@ -4,7 +4,6 @@ import gzip
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
@@ -31,18 +30,17 @@ DPR = {"docs.tsv.gz": gzip.compress(PSGS.encode()), "nq-train.json.gz": gzip.com
 SCRIPT = """
 import json, sys
 from pathlib import Path
-sys.path.insert(0, sys.argv[1])
 from stages import Stages
 from teleport.running.log import configure_logging
 configure_logging()
-made = Stages(Path()).collection(json.loads(sys.argv[2]))
+made = Stages(Path()).collection(json.loads(sys.argv[1]))
 print(json.dumps({name: str(path) for name, path in made.files.items()}))
 """
 
 
 def run_stage(folder, source):
     """Run the stages of a collection in a process of its own: ir_datasets reads its home only once."""
-    command = [sys.executable, "-c", SCRIPT, str(Path(__file__).parents[1]), json.dumps(source)]
+    command = [sys.executable, "-c", SCRIPT, json.dumps(source)]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     files = {name: folder / path for name, path in json.loads(done.stdout).items() if name.endswith(".parquet")}

@@ -34,9 +34,9 @@ def linked(stages, monkeypatch):
     return world
 
 
-def write(world, episode=None):
-    """The workflow's table of the world's systems."""
-    rows = [("BM25", 0, [], world.bm25), ("Zero-shot", 0, [], world.start["evaluate"])]
+def write(world, episode=None, start="Zero-shot"):
+    """The workflow's table of the world's systems. start: the label of the one that is not trained"""
+    rows = [("BM25", 0, [], world.bm25), (start, 0, [], world.start["evaluate"])]
     rows.append(("Tuned", 1, [42], episode or world.trained["evaluate"]))
     rows = [
         {"system": system, "episode": episode, "seeds": seeds, "runs": {"test": [f"evaluate/{job.key}"]}, "columns": {}}
@@ -84,6 +84,12 @@ def test_an_experiment_of_several_seeds_has_its_table_too(linked):
     (linked.root / "results").rename(linked.root / "disk/run")
     (linked.root / "results").symlink_to("disk/run")
     assert card.scores_text(Path(os.path.relpath(seed)) / "episode-1") == text
+
+
+def test_a_label_takes_no_effect_in_a_card(linked):
+    """It is any line of the user's, and the hub renders the HTML of a card."""
+    write(linked, start="<img src=x> *1*")
+    assert r"beside \<img src=x\> \*1\* (p " in card.scores_text(linked.home / "episode-1")
 
 
 def test_a_table_of_other_stages_says_nothing(linked):

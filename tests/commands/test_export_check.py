@@ -6,6 +6,7 @@ import shutil
 import numpy as np
 import pytest
 from safetensors.torch import load_file, save_file
+from sentence_transformers import SentenceTransformer
 
 import collection_world
 from commands import export_check
@@ -31,6 +32,7 @@ def trained(
     chunks=1,
     length=12,
     layers=False,
+    normalize=False,
     **of,
 ):
     """A `train` stage of two steps from a miniature, on texts of 4 to 20 words, some of which are cut; of: prefixes"""
@@ -40,7 +42,7 @@ def trained(
     judged = {"train": [(i, i, 1) for i in range(6)]}
     told = {"settings": {"source": {"source": "tsv"}}, "corpus_digest": "c0"}
     collection = collection_world.make_collection(stages, passages, {"train": queries}, judged, **told)
-    form = {"pooling": pooling, "tied": tied}
+    form = {"pooling": pooling, "tied": tied, "normalize": normalize}
     folder = (
         saved_with_layers(stages.root, normalize=False) if layers else source_folder(stages.root / "source", family)
     )
@@ -67,6 +69,20 @@ def test_both_libraries_give_the_vectors_of_the_stage(stages, tmp_path, options)
     assert int(found[1]) > 6, "passages are compared too"
     written = "".join(path.read_text() for path in (tmp_path / "model").rglob("*.md"))
     assert "How it was made" in written and "word" not in written, "the card quotes a text of the collection"
+
+
+@pytest.mark.parametrize(("normalize", "named"), [(True, "cosine"), (False, "dot")])
+def test_an_export_names_the_similarity_of_its_vectors_and_has_what_transformers_asks_for(
+    stages, tmp_path, normalize, named
+):
+    """The checkpoint of a stage has neither: its bits stay."""
+    job = trained(stages, normalize=normalize)
+    export(job.folder, tmp_path / "model")
+    loaded = SentenceTransformer(str(tmp_path / "model"), device="cpu", local_files_only=True)
+    assert loaded.similarity_fn_name == named
+    pooler = {"pooler.dense.weight", "pooler.dense.bias"}
+    assert pooler <= set(load_file(tmp_path / "model/model.safetensors"))
+    assert not pooler & set(load_file(job.folder / "checkpoint/model.safetensors"))
 
 
 def test_linear_layers_are_trained_and_exported(stages, tmp_path):

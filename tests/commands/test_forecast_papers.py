@@ -44,11 +44,11 @@ def test_all_searches_of_marco_take_at_most_twelve_minutes():
 
 def test_adore_on_a_gpu_leaves_the_room_that_its_search_demands():
     """The stage refuses to begin if its vectors and `STEP_RESERVE` do not fit."""
-    from teleport.training import costs, live
+    from teleport.training import live
 
     found = forecast("h200", "marco", "variants/marco-ance", "variants/marco-star-adore")
     adore = [each for each in found.plan.stages.values() if each.kind == "train" and each.settings.live]
     vectors = 2 * 8_841_823 * 768
-    assert costs.STEP_RESERVE == live.STEP_RESERVE and len(adore) > 5
+    assert len(adore) > 5
     for stage in adore:
         assert found.estimate(stage).device_memory >= vectors + live.STEP_RESERVE

@@ -1,34 +1,24 @@
 """`teleport mine`: negatives alone, what they are like, and nothing that trains."""
 
+import json
 import re
 import shutil
+import sys
 from pathlib import Path
 from types import SimpleNamespace
-from typing import NamedTuple
 
 import numpy as np
 import pytest
 import yaml
 
+from commands.export import export, origin_file
 from commands.mine import mined, summary
 from experiment_world import ExperimentWorld
-from manage import mine
+from manage import main, mine
 from paths import REPOSITORY
 from teleport.api import open_results
 from teleport.refusal import Refusal
 from teleport.running.artefact import Artefact
-
-
-class Stage(NamedTuple):
-    """As the plan names one."""
-
-    kind: str
-    key: str
-
-    @property
-    def name(self):
-        return f"{self.kind}/{self.key}"
-
 
 TEMPLATE = yaml.safe_load((REPOSITORY / "config/own-data.yaml").read_text())
 
@@ -99,25 +89,65 @@ def test_a_configuration_that_is_not_there_is_refused(here):
 def test_a_collection_without_training_queries_is_refused_by_its_name(here):
     """As `teleport new` writes it for a test set alone: nothing in it is about training."""
     Path("given/qrels").mkdir(parents=True)
-    Path("given/qrels/test.tsv").write_text("query-id\tcorpus-id\tscore\n")
+    Path("given/qrels/test.tsv").write_text("query-id\tcorpus-id\tscore\nq\td\t1\n")
+    Path("given/corpus.jsonl").write_text('{"_id": "d", "text": "one"}\n')
+    Path("given/queries.jsonl").write_text('{"_id": "q", "text": "one?"}\n')
     raw = {key: value for key, value in TEMPLATE.items() if key not in ("training", "experiments", "episodes")}
     raw |= {"collection": {"source": "beir", "path": "given"}, "external": {"start": {"label": "Start", "encoder": {}}}}
     Path("config/mine.yaml").write_text(yaml.safe_dump(raw | {"name": "mine"}))
-    with pytest.raises(Refusal, match="config/mine.yaml: the collection has no split train"):
+    with pytest.raises(Refusal, match="config/mine.yaml: the collection has no split train.*copies of test's mine for"):
         mined("mine", "config/variants/mined.yaml")
+    shutil.copy("given/qrels/test.tsv", "given/qrels/train.tsv")
+    assert mined("mine", "config/variants/mined.yaml")[2].kind == "merge"
+
+
+@pytest.mark.parametrize("written", [(), ("bm25",), ("training",)])
+def test_no_key_of_training_is_needed(here, written):
+    """And none of a configuration changes what is mined."""
+    _, _, expected = mined("mine", "config/variants/mined.yaml")
+    raw = yaml.safe_load(Path("config/mine.yaml").read_text())
+    raw = {key: raw[key] for key in ("name", "collection", "encoder", "negatives")}
+    training = {"epochs": 3, "warmup_ratio": None, "warmup_steps": 30}
+    Path("config/mine.yaml").write_text(
+        yaml.safe_dump(raw | {key: training if key == "training" else {} for key in written})
+    )
+    assert mined("mine", "config/variants/mined.yaml")[2].name == expected.name
+
+
+WANTED = {"output": None, "method": "config/variants/mined.yaml", "form": "tevatron", "order": "drawn", "most": None}
+WANTED |= {"name": "mine", "scores": False, "cores": "1"}
+
+
+@pytest.mark.parametrize("option", [{"order": "hardest"}, {"scores": True}, {"scores": True, "form": "n-tuple"}])
+def test_scores_that_nobody_makes_are_refused_before_anything_runs(here, monkeypatch, option):
+    monkeypatch.setattr("subprocess.Popen", None)
+    with pytest.raises(Refusal, match="^--(order hardest|scores): .* --method dpr come from bm25, and no checkpoint"):
+        mine(SimpleNamespace(**WANTED | {"method": "dpr"} | option))
+    for method in ("config/variants/mined.yaml", "ance-tele"):
+        with pytest.raises(TypeError, match="not callable"):  # the workflow starts
+            mine(SimpleNamespace(**WANTED | {"method": method} | option))
+    assert not Path("results").exists()
+
+
+def test_scores_in_a_form_without_room_are_refused_before_anything_runs(here, monkeypatch):
+    monkeypatch.setattr("subprocess.Popen", None)
+    with pytest.raises(Refusal, match="--scores: the form triples has only ids"):
+        mine(SimpleNamespace(**WANTED | {"form": "triples", "scores": True}))
 
 
 @pytest.mark.parametrize("chunks", [1, 2])
 def test_the_summary_is_that_of_the_vectors(stages, monkeypatch, chunks):
     monkeypatch.chdir(stages.root)
+    monkeypatch.setattr("experiment_world.SCORED", np.nan)  # the pool has no scores: the vectors give them
     world = ExperimentWorld(stages, chunks=chunks)
-    said = summary(Artefact(world.pool.folder))
+    export(world.pool.folder, Path("out.jsonl"), origin=True)
+    said = summary(Artefact(world.pool.folder), origin_file(Path("out.jsonl")))
     experiment = open_results()["mine/tuned"]
     passages, queries = experiment.vectors(episode=0), experiment.vectors("train", episode=0)
     products = np.array(queries.array) @ np.array(passages.array).T
     starts = np.arange(len(passages.ids)) if chunks == 1 else passages.offsets[:-1]
     scores_QP = np.maximum.reduceat(products, starts, axis=1)
-    positives = scores_QP[np.arange(5), np.arange(5)]
+    positives = scores_QP[np.arange(4), np.arange(4)]  # the last query has no negative
     pool = experiment.pool()
     rows = [(int(query[5:]), int(doc[1:])) for query, doc in zip(pool["query_id"], pool["doc_id"], strict=True)]
     negatives = np.array([scores_QP[row] for row in rows])
@@ -126,23 +156,76 @@ def test_the_summary_is_that_of_the_vectors(stages, monkeypatch, chunks):
     expected = [positives.mean(), np.median(positives), negatives.mean(), np.median(negatives)]
     np.testing.assert_allclose(told, expected, atol=6e-4)
     assert len(set(told)) > 2 and f"{share:.1%} of the negatives" in said[1]
-    assert said[0].startswith("8 negatives (8 from query) of 4 training queries, 2.0 a query")
+    assert said[0].startswith("8 negatives (4 from query, 4 from query+bm25) of 4 training queries, 2.0 a query")
     assert said[2:] == [
         "Left out by max_score: 4 candidates of query (8.0% of what was found).",
         "Left out: 1 queries (20.0%) that no negative is left for.",
     ]
 
 
-def test_what_is_written_is_the_pool_that_is_described(stages, monkeypatch, capsys):
-    """Although the link leads to what other settings have mined since."""
+@pytest.fixture
+def finished(stages, monkeypatch):
+    """The world of a pool that `teleport mine mine` finds finished."""
     monkeypatch.chdir(stages.root)
     world = ExperimentWorld(stages)
     link = Path("results/experiments/mine/tuned/episode-1/merge")
     link.parent.mkdir()
-    link.symlink_to(stages.root / "results/stages/merge/pruned")
-    monkeypatch.setattr("commands.mine.mined", lambda *given: ([], link, Stage("merge", world.pool.key)))
+    link.symlink_to(stages.root / "results/stages/merge/pruned")  # what other settings have mined since
+    settings = SimpleNamespace(sources={})
+    planned = SimpleNamespace(name=f"merge/{world.pool.key}", inputs={"query": None}, settings=settings)
+    monkeypatch.setattr("commands.mine.mined", lambda *given: ([], link, planned))
+    return world
+
+
+def test_what_is_written_is_the_pool_that_is_described(finished, capsys):
     for form in ("tevatron", "labeled-pair"):
-        arguments = {"name": "mine", "output": Path(form), "method": None, "form": form, "most": None}
-        mine(SimpleNamespace(**arguments, order="drawn", scores=False, cores="1"))
-        assert f"4 queries in {form}, {form}, in the order" in capsys.readouterr().out
+        mine(SimpleNamespace(**WANTED | {"output": Path(form), "form": form}))
+        assert f"4 queries in {form}, {form}, as drawn, by source and rank" in capsys.readouterr().out
     assert "score" in Path("tevatron").read_text() and "score" not in Path("labeled-pair").read_text()
+
+
+@pytest.mark.parametrize("form", ["tevatron", "triplet", "labeled-pair", "triples"])
+def test_the_summary_is_that_of_the_file(finished, capsys, form):
+    def said(**wanted):
+        mine(SimpleNamespace(**WANTED | {"form": form} | wanted))
+        return capsys.readouterr().out.splitlines()
+
+    (_, number, scores, *_), (_, fewer, others, *_) = said(), said(order="hardest", most=1)
+    assert number.startswith("8 negatives (4 from query, 4 from query+bm25) of 4 training queries, 2.0 a query.")
+    assert fewer.startswith("4 negatives (4 from query+bm25) of 4 training queries, 1.0 a query.")
+    positives, negatives = (re.search(f"{side} mean (-?[0-9.]+)", others)[1] for side in ("positives", "negatives"))
+    assert f"positives mean {positives}," in scores and f"negatives mean {negatives}," not in scores
+    assert float(negatives) == pytest.approx(np.mean([20, 21, 22, 23]) / 64, abs=6e-4)
+
+
+def test_a_file_of_triples_ends_in_tsv_and_an_earlier_file_is_said_to_be_replaced(finished, capsys):
+    for form, name in {"triples": "mine-negatives.tsv", "pos-neg": "mine-negatives.jsonl"}.items():
+        mine(SimpleNamespace(**WANTED | {"form": form}))
+        assert f"4 queries in {name}, {form}," in capsys.readouterr().out
+    mine(SimpleNamespace(**WANTED))
+    assert "4 queries in mine-negatives.jsonl, which replaces an earlier one, tevatron," in capsys.readouterr().out
+    assert "\t" in Path("mine-negatives.tsv").read_text()
+    assert "positive_passages" in json.loads(Path("mine-negatives.jsonl").read_text().splitlines()[0])
+    assert set(Path().glob("mine-*")) == {
+        Path(f"mine-negatives.{ending}") for ending in ("tsv", "tsv.origin.jsonl", "jsonl", "origin.jsonl")
+    }
+
+
+SPELLED = {"n-tuples": "n-tuple", "triplets": "triplet", "tevatron": "tevatron", "labelled-list": "labeled-list"}
+SPELLED |= {"triples": "triples", "labelled-pairs": "labeled-pair"}
+
+
+@pytest.mark.parametrize("spelled", SPELLED)
+def test_forms_have_several_spellings(finished, monkeypatch, capsys, spelled):
+    monkeypatch.setattr("manage.signal.signal", lambda *given: None)
+    mine(SimpleNamespace(**WANTED | {"form": SPELLED[spelled], "output": Path("expected")}))
+    for given in (["mine", "mine", "--output", "out"], ["export", str(finished.pool.folder), "exported"]):
+        monkeypatch.setattr(sys, "argv", ["teleport", *given, "--form", spelled])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        assert ended.value.code is None and "4 queries" in capsys.readouterr().out
+    assert Path("out").read_bytes() == Path("expected").read_bytes()
+    with pytest.raises(SystemExit):
+        monkeypatch.setattr(sys, "argv", ["teleport", "mine", "mine", "--form", "pairs"])
+        main()
+    assert "invalid choice: 'pair" in capsys.readouterr().err

@@ -1,6 +1,7 @@
 """`manage.py new`: a configuration that runs as it is, from a folder in any of the forms."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -10,11 +11,13 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
+import manage
 from collection_world import random_passages
 from commands.forecast.printed import print_forecast
 from commands.methods import cost_said
 from commands.new import new
 from paths import REPOSITORY
+from teleport.collection import records
 from teleport.plan.plan import Plan
 from teleport.refusal import Refusal
 from teleport.settings.read import load_files
@@ -225,7 +228,7 @@ def test_judgments_of_a_split_of_any_name_are_read(tmp_path, texts):
 @pytest.mark.parametrize(
     ("part", "change", "said"),
     [
-        ("corpus", {"text": None}, "corpus-0-of-1.parquet, row 3: 'text' is empty"),
+        ("corpus", {"text": None}, "corpus-0-of-1.parquet, row 3: the text of 'd2' is empty"),
         ("corpus", {"_id": "d1"}, "corpus-0-of-1.parquet, row 3: .*'d1'"),
         ("queries", {"_id": "a b"}, "queries-0-of-1.parquet, row 3: '_id' .*'a b'"),
         ("qrels", {"score": 0.5}, "test-0-of-1.parquet, row 3: 'score' is 0.5"),
@@ -242,6 +245,70 @@ def test_what_is_wrong_in_tables_of_the_hub_is_refused(tmp_path, texts, part, ch
     with untouched(tmp_path / "given"), pytest.raises(Refusal, match=said):
         new("mine", tmp_path / "given", REPOSITORY)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["beir", "given"]
+
+
+def in_tables_of_beir(given, parts, split):
+    """Our own tables, with records as BEIR has them."""
+    given.mkdir()
+    for name, keys in (("corpus", ("_id", "text")), ("queries", ("_id", "text"))):
+        (given / f"{name}.tsv").write_text(lines(*([row[key] for key in keys] for row in parts[name])))
+    rows = ([row["query-id"], row["corpus-id"], int(row["score"])] for row in parts["qrels"])
+    (given / f"qrels.{split}.tsv").write_text(lines(*rows))
+
+
+def in_files_of_beir(given, parts, split):
+    with_jsonl_judgments(given, {name: parts[name] for name in ("corpus", "queries")}, split)
+    rows = ([row["query-id"], row["corpus-id"], int(row["score"])] for row in parts["qrels"])
+    (given / "qrels").mkdir()
+    (given / f"qrels/{split}.tsv").write_text(lines(("query-id", "corpus-id", "score"), *rows))
+
+
+def with_faults(parts):
+    """The records of a collection with every fault that published ones have."""
+    corpus, queries, judged = (list(parts[name]) for name in ("corpus", "queries", "qrels"))
+    corpus[2] = corpus[2] | {"text": " "}
+    corpus += [corpus[4] | {"text": "another"}, corpus[5] | {"text": ""}]
+    queries += [queries[1], {"_id": "blank", "text": ""}]
+    unknown = (("q3", "none"), ("none", "d3"), ("blank", "d4"))
+    judged += [{"query-id": query, "corpus-id": passage, "score": 1.0} for query, passage in unknown]
+    judged += [judged[6], judged[7] | {"score": 3.0}, {"query-id": "q3", "corpus-id": "none", "score": 2.0}]
+    return {"corpus": corpus, "queries": queries, "qrels": judged}
+
+
+@pytest.mark.parametrize("split", ["test", "train"])
+@pytest.mark.parametrize("form", [in_tables_of_beir, in_files_of_beir, with_jsonl_judgments, with_parquet])
+def test_the_remedy_of_a_published_collection_leaves_its_faults_out(tmp_path, texts, form, split, monkeypatch, caplog):
+    """Whatever form it has: followed as printed, file by file, until it is taken; nothing else is left out."""
+    in_beir(tmp_path / "beir", texts)
+    form(tmp_path / "given", with_faults(rows_of_beir(tmp_path / "beir")), split)
+    words, refusals = [], []
+    while len(refusals) < 4:
+        monkeypatch.setattr("sys.argv", ["teleport", "new", "mine", "given", *words])
+        with untouched(tmp_path / "given"), pytest.raises(SystemExit) as ended:
+            manage.main()
+        if ended.value.code in (None, 0):
+            break
+        refusals.append(ended.value.code)
+        words = re.search(r"`teleport new (--drop [a-z,]+)`", ended.value.code)[1].split()
+        assert "collection.drop: [" in ended.value.code and not Path("config").exists() and not Path("data").exists()
+    assert "given/corpus" in refusals[0] and "(1 without text, 2 repeated)" in refusals[0]
+    raw = yaml.safe_load(Path("config/mine.yaml").read_text())
+    assert raw["collection"]["drop"] == ["empty", "repeated", "dangling"]
+    counts = raw["counts"]
+    assert counts["passages"] == PASSAGES - 1 and sum(counts["positives"].values()) == QUERIES - 1
+    # A query whose only positive has no text stays where nothing is trained on it.
+    assert sum(counts["queries"].values()) in {QUERIES, QUERIES - (split == "train")}
+    assert {"without text", "repeated", "of a query or passage that is not there"} == set(
+        re.findall(r"lines are left out: (.*)", caplog.text)
+    )
+
+
+def test_the_kinds_of_faults_of_the_command_are_those_of_the_library(monkeypatch, capsys):
+    assert tuple(records.LEFT_OUT) == manage.FAULTS
+    monkeypatch.setattr("sys.argv", ["teleport", "new", "mine", "given", "--drop", "empty,doubled"])
+    with pytest.raises(SystemExit):
+        manage.main()
+    assert "--drop: 'doubled' is none of empty, repeated, dangling" in capsys.readouterr().err
 
 
 def test_training_judgments_beside_shared_queries_are_divided(tmp_path, texts):
@@ -579,19 +646,23 @@ def test_a_split_that_is_not_there_is_refused_also_where_queries_are_not_divided
 
 
 def test_where_many_queries_are_passages_too_their_own_text_is_ignored(tmp_path, monkeypatch):
-    """ArguAna's form: each query is a passage under another id, and its answer is another passage."""
+    """ArguAna's form: each query is a passage under another id, and its answer is another passage. What is said of the
+    queries agrees with the setting."""
     monkeypatch.chdir(tmp_path)
     folder = tmp_path / "given"
     (folder / "qrels").mkdir(parents=True)
     texts = [f"argument {n} of many" for n in range(40)]
     lines = [{"_id": f"d{n}", "text": text} for n, text in enumerate(texts)]
     (folder / "corpus.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    for number, ignored in ((20, True), (0, None)):
+    for number, ignored in ((20, True), (1, None), (0, None)):
         lines = [{"_id": f"q{n}", "text": text if n < number else f"what {n}"} for n, text in enumerate(texts)]
         (folder / "queries.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
         judged = "".join(f"q{n}\td{(n + 1) % 40}\t1\n" for n in range(40))
         (folder / "qrels/test.tsv").write_text(f"query-id\tcorpus-id\tscore\n{judged}")
         path, said = new(f"mine{number}", folder, REPOSITORY)
         assert yaml.safe_load(path.read_text())["evaluation"].get("ignore_own_text") is ignored
-        assert ("20 queries of test have the text of a passage" in " ".join(said)) is bool(ignored)
+        own = [line for line in said if "have the text of a passage" in line]
+        assert [("They find it first" in line, f"{number} queries of test" in line) for line in own] == (
+            [(not ignored, True)] if number else []
+        )
         assert Plan(*load_files([path])).config.evaluation.ignore_own_text is bool(ignored)

@@ -4,6 +4,7 @@ for what is wrong in it."""
 import csv
 import gzip
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,7 @@ from paths import REPOSITORY
 from teleport.collection.equal import digest_of
 from teleport.plan.plan import Plan
 from teleport.refusal import Refusal
-from teleport.settings.read import load_files
+from teleport.settings.read import load, load_files
 from untouched import contents, untouched
 
 PAIRS = 60
@@ -188,6 +189,33 @@ def test_splits_that_are_given_stay(tmp_path, pairs):
         assert (raw["evaluation"]["splits"], raw["training"]["dev"]["split"]) == (["test"], "validation")
 
 
+def test_a_file_that_is_called_a_test_set_is_not_divided(tmp_path, pairs):
+    """As in a folder of it alone: nothing is trained. A file of `train` is divided."""
+    for split in ("test", "train"):
+        write_jsonl(tmp_path / f"given/{split}.jsonl", records_of(pairs))
+        path, _ = new(split, tmp_path / f"given/{split}.jsonl", REPOSITORY)
+        splits = collection_of(split)[2]
+        assert sum(map(len, splits.values())) == PAIRS
+        assert list(splits) == ["test"] if split == "test" else sorted(splits) == ["dev", "test", "train"]
+        assert ("training" in yaml.safe_load(path.read_text())) == (split == "train")
+
+
+def test_a_table_without_training_takes_one_line(tmp_path, pairs):
+    """The one that docs/own-data.md names. The file says of every form of collection what it is."""
+    write_jsonl(tmp_path / "given/train.jsonl", records_of(pairs))
+    path, _ = new("mine", tmp_path / "given", REPOSITORY)
+    text = path.read_text()
+    assert sorted(collection_of()[2]) == ["dev", "test", "train"], "of a folder with train alone"
+    assert "# `source` is `folder`, `beir`, or `tsv`" in text and "source: beir" in text
+    path.write_text(re.sub(r"^episodes:\n(  .*\n)+", "episodes: []\n", text, flags=re.MULTILINE))
+    before, after = ({stage.kind for stage in plan.stages.values()} for plan in map(planned, (text, path.read_text())))
+    assert before - after >= {"train", "merge"} and {"bm25", "evaluate"} <= after
+
+
+def planned(text):
+    return Plan(*load(yaml.safe_load(text)))
+
+
 def triplets(pairs):
     return [{"anchor": q, "positive": p, "negative": n} for q, p, n in pairs], (None, None)
 
@@ -343,7 +371,7 @@ def test_a_name_that_two_texts_have_is_refused_without_its_folder(tmp_path):
     (example,) = texts.examples(tmp_path / "q.jsonl", rows, passages, lambda *fault: faults.append(fault))
     assert example.passages[0].title == "plums"
     ((place, said),) = faults
-    assert place == "line 1" and "apples/index.md and plums/index.md have this name" in said
+    assert place == "line 1" and "apples/index.md and plums/index.md have this name" in str(said)
 
 
 def test_a_long_paragraph_is_cut_between_words_and_no_word_is_lost():
@@ -570,6 +598,34 @@ def test_several_faults_are_told_together(tmp_path, pairs):
     first, *lines = str(caught.value).split("\n")
     assert "a.jsonl: 10 records are wrong" in first
     assert [line.split(":")[0].strip() for line in lines] == [f"line {number}" for number in range(3, 8)]
+
+
+@pytest.mark.parametrize("write", [write_jsonl, lambda path, rows: pq.write_table(pa.Table.from_pylist(rows), path)])
+def test_what_has_no_text_is_left_out_where_the_user_says_so(tmp_path, pairs, caplog, write):
+    rows = [*records_of(pairs), {"query": "", "positive": "p"}, {"query": "q", "positive": ""}]
+    rows += [{"query": None, "positive": "p"}, {"query": "q", "positive": None}]
+    (tmp_path / "given").mkdir()
+    write(tmp_path / f"given/a.{'jsonl' if write is write_jsonl else 'parquet'}", rows)
+    with pytest.raises(Refusal, match=r"4 records are wrong \(4 without text\)\. Or .*`teleport new --drop empty`"):
+        new("mine", tmp_path / "given", REPOSITORY)
+    with untouched(tmp_path / "given"):
+        new("mine", tmp_path / "given", REPOSITORY, drop=["empty"])
+    corpus, _, splits = collection_of()
+    assert sum(map(len, splits.values())) == PAIRS and "p" not in [each["text"] for each in corpus.values()]
+    assert "4 records are left out: without text" in caplog.text
+
+
+def test_a_question_about_a_text_that_is_not_there_is_left_out_where_the_user_says_so(tmp_path, pairs):
+    for name, text in (("a.txt", "one text"), ("empty.txt", " ")):
+        (tmp_path / "given").mkdir(exist_ok=True)
+        (tmp_path / "given" / name).write_text(text)
+    rows = [{"question": q, "file": "a.txt"} for q, *_ in pairs]
+    rows += [{"question": "q", "file": "b.txt"}, {"question": "q", "file": "empty.txt"}]
+    write_jsonl(tmp_path / "given/q.jsonl", rows)
+    with pytest.raises(Refusal, match="--drop empty,dangling"):
+        new("mine", tmp_path / "given", REPOSITORY)
+    new("mine", tmp_path / "given", REPOSITORY, drop=["empty", "dangling"])
+    assert sum(map(len, collection_of()[2].values())) == PAIRS
 
 
 @pytest.mark.parametrize(

@@ -19,12 +19,11 @@ from teleport.running.run import begin_attempt
 
 STAGE = """
 import sys
-sys.path[:0] = sys.argv[2:4]
 from pathlib import Path
 from teleport.running.job import Job
 from teleport.running.run import begin_attempt
 spec = {"kind": "train", "key": sys.argv[1], "code": "c", "settings": {}, "inputs": {}}
-job = Job(spec, root=Path(sys.argv[4]))
+job = Job(spec, root=Path(sys.argv[2]))
 begin_attempt(job)
 job.progress(10, 40, "steps")
 print("ready", flush=True)
@@ -35,8 +34,7 @@ sys.stdin.read()
 @pytest.fixture
 def process(tmp_path):
     """A process that runs the machinery of a stage called train/aaaaaaaaaaaa below `tmp_path`, and then waits."""
-    paths = [str(REPOSITORY / "workflow_scripts"), str(REPOSITORY / "tests"), str(tmp_path)]
-    command = [sys.executable, "-c", STAGE, "a" * 12, *paths]
+    command = [sys.executable, "-c", STAGE, "a" * 12, str(tmp_path)]
     started = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert started.stdout.readline() == "ready\n"
     yield started
@@ -171,7 +169,6 @@ def test_the_command_answers_fast_for_the_embedded_default_and_loads_no_torch(tm
     code = f"""
 import runpy, sys
 sys.argv = ["manage.py", "status", {str(config)!r}]
-sys.path.insert(0, {str(script.parent)!r})
 try:
     runpy.run_path({str(script)!r}, run_name="__main__")
 except SystemExit as end:

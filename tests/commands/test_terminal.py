@@ -3,13 +3,17 @@
 import io
 import json
 import logging
+import os
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import snakemake
+from snakemake.exceptions import LockException
 from snakemake.logging import DefaultFormatter, LogEvent
 from snakemake_interface_logger_plugins.registry import LoggerPluginRegistry
 
@@ -338,10 +342,25 @@ def test_sigterm_is_told_of_and_handed_to_snakemake_in_a_thread(handled):
     end(handled, 5)
     handled.handler.close()
     assert lines(handled)[2:] == [
-        "asked to end: running jobs finish first",
+        f"asked to end: running jobs finish first; Ctrl-C, or kill -INT {os.getpid()}, ends them at once",
         "train: done in 0.0 s, 1 of 2 jobs",
         f"interrupted after 1 of 2 jobs: {AGAIN}",
     ]
+
+
+@pytest.mark.parametrize("level", [logging.ERROR, logging.INFO])
+def test_a_lock_that_a_kill_left_is_told_from_one_in_use(logger, tmp_path, level):
+    """Snakemake's own text says neither; a dry run only notes the lock."""
+    said = f"LockException:\n{LockException()}"
+    of_snakemake(logger, said, level)
+    (tmp_path / "snakemake").write_text("import time; print(1, flush=True); time.sleep(60)")
+    with subprocess.Popen([sys.executable, "snakemake"], cwd=tmp_path, stdout=subprocess.PIPE) as other:
+        other.stdout.readline()
+        of_snakemake(logger, said, level)
+        other.kill()
+    left, used = lines(logger)
+    assert "left by a run that was killed: run `.venv/bin/snakemake --unlock`, then the same command." in left
+    assert used == f"error: Snakemake's process {other.pid} works in {tmp_path}: wait for its end."
 
 
 def test_a_dry_run_lists_jobs_without_hashes_and_ends_with_what_it_would_cost(start, monkeypatch):

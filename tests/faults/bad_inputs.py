@@ -18,6 +18,7 @@ import pytest
 from campaign import CASES, SLICE
 
 from teleport.refusal import Refusal
+from untouched import content_of
 
 PATIENCE_SECONDS = 120  # of a case, whose reading takes less than one on an idle machine
 LARGER = 20  # one case of so many has files of thousands of lines, where a reader has any
@@ -67,12 +68,13 @@ class Case:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes((change or self.damaged)(content) if name == broken else content)
 
-    def read(self, function, misread):
-        """Call it; an error must be a Refusal with a remedy in its message.
+    def read(self, function, misread, writes=False):
+        """Call it; an error must be a Refusal with a remedy in its message, and all files and links stay as they were.
 
-        misread: of what it returns, what is wrong with it (falsy: nothing) by another reading of the same bytes
+        misread: of what it returns, what is wrong with it (falsy: nothing) by another reading of the same bytes;
+        writes: whether it may write over files below the folder
         """
-        started = time.monotonic()
+        before, started = {} if writes else self.files(), time.monotonic()
         try:
             found = within_patience(function)
         except Refusal as error:
@@ -88,6 +90,14 @@ class Case:
             self.taken, fault = True, "a bad input that can be read, read as by another reader"
             fault = "a sound input, read as by another reader" if self.sound else fault
             self.campaign.note(fault, self.reader, misread(found), self.number)
+        after = {} if writes else self.files()
+        wrong = [path for path, content in before.items() if after.get(path) != content]
+        self.campaign.note("what was there is as it was", self.reader, wrong, self.number, bool(before))
+
+    def files(self):
+        """{path: content} of all regular files and links below the folder."""
+        paths = [path for path in self.folder.rglob("*") if path.is_symlink() or path.is_file()]
+        return {str(path): content_of(path) for path in paths}
 
 
 def each_case(campaign, folder, reader, one, few=CASES, share=1):

@@ -35,10 +35,9 @@ import time
 import traceback
 from pathlib import Path
 
-REPOSITORY = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(REPOSITORY / "workflow_scripts"), str(Path(__file__).parent)]
+import calls
 
-import calls  # noqa: E402
+from paths import REPOSITORY
 
 
 def load():

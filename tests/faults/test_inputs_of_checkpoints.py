@@ -8,12 +8,14 @@ import numpy as np
 import pytest
 import torch
 from bad_inputs import ODD, each_case, slow_but
+from fault_world import make_ranker
 from safetensors.torch import load_file, save_file
 
 from encoder_world import pretrained_settings, source_folder
-from teleport.encoder import pretrained
+from teleport.encoder import pretrained, ranker
 from teleport.encoder.completed import completed
 from teleport.encoder.tokens import load_tokenizer
+from teleport.negatives.cross_score import published_cross_encoder
 from teleport.settings.encoder import Encoder
 
 pytestmark = pytest.mark.faults
@@ -217,3 +219,48 @@ def test_what_stands_in_the_place_of_a_checkpoint(stages, sound, tmp_path, campa
         case.read(read, lambda job: not (job.folder / "checkpoint" / WEIGHTS).is_file())
 
     each_case(campaign, tmp_path, f"checkpoint, {name}", one, few=2)
+
+
+@pytest.mark.parametrize("start", slow_but([True], [True, False]))
+@pytest.mark.parametrize(
+    "what", slow_but(["several files", "config.json"], ["one file", "several files", "tokenizer", "config.json"])
+)
+def test_cross_encoders(stages, sound, tmp_path, campaign, what, start):
+    """As they are, or as the `start` of a training; one that is taken scores odd pairs with the weights that it has."""
+    given = tmp_path / "ranker"
+    make_ranker(sound["bert"], given)
+
+    def one(case):
+        folder = shutil.copytree(given, case.folder / "model")
+        if what.endswith(("file", "files")):
+            write_weights(case, folder, what, dict(odd_weights(case, load_file(folder / WEIGHTS))))
+        elif what == "tokenizer" and not case.sound:
+            odd_tokenizer(case, folder)
+        elif not case.sound:
+            config = json.loads((folder / what).read_text())
+            for _ in case.damages():
+                config[case.draw.choice(sorted(config))] = case.draw.choice(ODD)
+            (folder / what).write_text(json.dumps(config))
+
+        def read():
+            settings = {"checkpoint": {"folder": str(folder)}, "seed": 1 if start else None}
+            job = stages.run(ranker.run, "ranker", settings)
+            return job, published_cross_encoder(job.folder / "checkpoint")(
+                [(one, other) for one in TEXT for other in TEXT]
+            )
+
+        def misread(found):
+            job, scores = found
+            made, theirs = load_file(job.folder / "checkpoint" / WEIGHTS), weights_in(folder)
+            names = {key: (key, key.removeprefix("bert."), f"bert.{key}") for key in made}
+            same = {key: next((theirs[name] for name in of if name in theirs), None) for key, of in names.items()}
+            drawn = json.loads((job.folder / "manifest.json").read_text())["facts"].get("drawn", [])
+            wrong = [key for key, own in same.items() if key not in drawn and (own is None or own.dtype not in TAKEN)]
+            wrong += [
+                key for key, own in same.items() if key not in {*drawn, *wrong} and not made[key].equal(own.float())
+            ]
+            return wrong or not np.isfinite(scores).all()
+
+        case.read(read, misread)
+
+    each_case(campaign, tmp_path, f"cross-encoder, {what}, {'start' if start else 'as it is'}", one, few=1)

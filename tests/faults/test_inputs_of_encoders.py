@@ -101,7 +101,7 @@ def test_what_a_download_finds(stages, server, tmp_path, monkeypatch, campaign):
             wrong = wrong or told["sha256"] != sha256_file(path) and "another digest"
             return wrong or (bytes_ not in (None, len(holds)) and "another size")
 
-        case.read(lambda: download.run(job), misread)
+        case.read(lambda: download.run(job), misread, writes=True)
         monkeypatch.chdir(tmp_path)
 
     each_case(campaign, tmp_path, "download", one)

@@ -204,7 +204,7 @@ def each_place(desk, words, name, fixtures):
         def misread(_):
             return changed(before, look(case.folder), written)
 
-        case.read(lambda: call([word.replace(OUT, str(place)) for word in words], monkeypatch, capsys), misread)
+        case.read(lambda: call([word.replace(OUT, str(place)) for word in words], monkeypatch, capsys), misread, True)
         after = look(case.folder)
         left = [path for path in after if ".part" in path and path not in before]
         wrong = left or changed(before, after, written)

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+from stages import warn
 from teleport.arrays import save_array
 from teleport.evaluation.significance import holm, paired_p_value
 from teleport.report.analyses import write_analyses
@@ -94,6 +95,15 @@ def test_a_table_of_analyses_literally(stages, collection):
         ["BM25", "0", "contrast"], *[["ANCE", "1", name] for name in ("errors", "errors", "contrast", "negatives")]
     ]  # fmt: skip
     assert all(Artefact(stages.root / STAGES / line[3]).facts for line in sources)
+
+
+def test_a_table_of_analyses_says_what_its_stages_warned_of(stages, collection):
+    start = stages.finish(stages.make("retrieve"))
+    warn(start, "all vectors are equal")
+    facts = {"overlap": 0.5, "wins": 1, "losses": 2, "ties": 3, "depth": 100, "num_queries": 6, "measure": "RR@10"}
+    job = stages.finish(stages.make("contrast", inputs={"run": start}), facts)
+    rows = [{"system": "A", "episode": 0, "analyses": {"contrast": [f"contrast/{job.key}"]}}]
+    assert f"\nWarning of retrieve/{start.key}: all vectors are equal\n" in write(stages, collection, rows)["md"]
 
 
 def forgetting(stages, forgotten):

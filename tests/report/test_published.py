@@ -279,6 +279,15 @@ def test_a_line_with_some_of_its_seeds_says_so(tmp_path):
     assert "| 39.1 (1 of 2 seeds) | +0.0 | exact | tele, last episode |" in world.write()["md"]
 
 
+def test_the_footer_says_what_the_stages_warned_of(tmp_path):
+    world = World(tmp_path)
+    run_all(world)
+    searched = world.plan.bm25_runs["dev"].inputs["run"]
+    world.finish(searched, warnings=["12 queries have no term in the index"])
+    said = world.write()["md"]
+    assert said.count(f"\nWarning of {searched.name}: 12 queries have no term in the index\n") == 1
+
+
 def test_other_configurations_fill_nothing(tmp_path):
     """The same stages under another name are not MS MARCO: their figures stay out."""
     world = World(tmp_path, name="toy")

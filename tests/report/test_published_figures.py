@@ -95,6 +95,8 @@ def starts():
 OURS = {
     "ance-tele-table-1": {
         ("sparse", "BM25"): BM25,
+        ("dense", "DPR"): ("dpr", "last", None, None),
+        ("dense", "ANCE"): ("ance", "last", None, None),
         ("dense", "coCondenser (Ours)"): ("cocondenser", "last", None, None),
         ("dense", "ANCE-Tele"): TELE,
     },
@@ -121,6 +123,11 @@ OURS = {
     },
     "openqa": {
         ("sparse", "BM25"): BM25,
+        **{
+            (group, name.upper()): (name, "last", None, None)
+            for group in ("dense", "ANCE paper")
+            for name in ("dpr", "ance")
+        },
         ("dense", "coCondenser (Ours)"): ("cocondenser", "last", None, None),
         ("dense", "ANCE-Tele"): TELE,
     },

@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from scipy.stats import ttest_rel
 
+from stages import warn
 from teleport.arrays import save_array
 from teleport.collection.equal import digests_of
 from teleport.evaluation.significance import Scores, crossed_p_value, holm, paired_p_value
@@ -118,7 +119,7 @@ System & Co,1,0.5,0.95,0.00390625,1
 MARKDOWN = """\
 Every system
 
-* System & Co .500: not above BM25 (+.050, p .22); +.050 over Zero-shot (p .0039).
+* System & Co .500: not significantly above BM25 (+.050, p .22); +.050 over Zero-shot (p .0039).
 
 By RR@10, at 0.05, two-sided, Holm-corrected over all of these comparisons; this compares these checkpoints: \
 another seed may differ. Only 10 queries: other queries may well give another result (25 are the usual minimum).
@@ -260,7 +261,7 @@ def test_a_verdict_ends_with_what_its_system_cost(small):
         for stage, seconds in zip(stages, of_seed, strict=True):
             manifest = json.loads((stage.folder / MANIFEST).read_text())
             write_json(stage.folder / MANIFEST, manifest | {"provenance": {"wall_seconds": seconds}})
-        cost.append({"mining": [], "training": [f"train/{stage.key}" for stage in stages]})
+        cost.append({"mining": [], "teaching": [], "training": [f"train/{stage.key}" for stage in stages]})
     spec["rows"][2]["cost"] = cost
     verdict = next(line for line in small.write(spec)["md"].splitlines() if line.startswith("* "))
     assert verdict.endswith("+.050 over Zero-shot (p .0039); 93 s of mining and training.")
@@ -468,8 +469,44 @@ def test_the_footer_tells_queries_that_are_trained_on_too(world):
     assert "training queries" not in world.write(spec)["md"]
     world.row("A", 1, **{split: [world.evaluation(scores, split, seed=1)] for split in runs})
     said = world.write(spec)["md"]
-    assert "\nOf the test queries 2 are training queries, too.\n" in said and said.count("training queries") == 1
+    sentence = "Of the test queries 2 are training queries, too."
+    assert f"\n{sentence}\n" in said and said.count("training queries") == 1
+    assert page_table(Stages(world.stages.root), {"experiments": []}, spec)["printed"].notes.count(sentence) == 1
     assert "training queries" not in world.write(spec | {"collection": world.spec()["collection"]})["md"]
+
+
+def test_table_and_page_say_what_their_stages_warned_of(world):
+    """A warning of any stage behind a row, once, whatever rows share it; none of other stages."""
+    shared, other = (world.stage("tokens", {}, {}) for _ in range(2))
+    warn(shared, "half of the tokens are unknown")
+    warn(other, "nobody shows this")
+    for system in ("A", "B"):
+        run = world.stage("retrieve", {}, {"corpus": world.collection, "tokens": shared})
+        frame = {"query_id": QUERIES, "measure": ["RR@10"] * 10, "value": np.zeros(10)}
+        job = world.stage("evaluate", {"split": "test"}, {"run": run}, {"num_queries": 10}, frame)
+        world.row(system, 0, test=[job])
+    spec = world.spec(measures=["RR@10"]) | {"significance": None}
+    sentence = f"Warning of tokens/{shared.key}: half of the tokens are unknown"
+    said = world.write(spec)["md"]
+    assert said.count("Warning of ") == 1 and f"\n{sentence}\n" in said
+    notes = page_table(Stages(world.stages.root), {"experiments": []}, spec)["printed"].notes
+    assert [note for note in notes if "Warning" in note] == [sentence]
+
+
+@pytest.mark.parametrize("ignored", [True, False])
+def test_table_and_page_say_which_queries_find_their_own_text_unless_it_is_ignored(world, ignored):
+    split = world.stage("split", {"split": "test"}, {"corpus": world.collection}, {"same_text": 14})
+    frame = {"query_id": QUERIES, "measure": ["RR@10"] * 10, "value": np.zeros(10)}
+    for system in ("A", "B"):
+        run = world.stage("retrieve", {}, {"corpus": world.collection})
+        settings = {"split": "test"} | ({"ignore_own_text": True} if ignored else {})
+        inputs = {"run": run, "split.test": split}
+        world.row(system, 0, test=[world.stage("evaluate", settings, inputs, {"num_queries": 10}, frame)])
+    spec = world.spec(measures=["RR@10"]) | {"significance": None}
+    sentence = "14 queries of test have the text of a passage. They find it first; "
+    assert world.write(spec)["md"].count(sentence) == (not ignored)
+    notes = page_table(Stages(world.stages.root), {"experiments": []}, spec)["printed"].notes
+    assert len([note for note in notes if sentence in note]) == (not ignored)
 
 
 def test_the_footer_says_what_was_relabelled(world):
@@ -595,7 +632,8 @@ def test_a_table_of_systems_literally(world):
     """Seconds: the mean of 1,000 + 200 + 80 (of killed runs) and of 1,300 over two seeds."""
     shared = spent(world, "encode", 1000.0, "A", earlier_seconds=80.0)
     trained = [spent(world, "train", 200.0, "B")], [spent(world, "train", 1300.0, "A")]
-    seeds = [{"mining": mined, "training": names} for mined, names in zip(([shared], []), trained, strict=True)]
+    works = zip(([shared], []), trained, strict=True)
+    seeds = [{"mining": mined, "teaching": [], "training": names} for mined, names in works]
     said = {"negatives": "query 15, lookahead 15, momentum 30", "loss": "softmax", "episodes": 3, "seconds": seeds}
     nothing = {"negatives": None, "loss": None, "episodes": 0, "seconds": []}
     scores = {value: {"RR@10": np.full(10, value)} for value in (0.25, 0.5, 0.75)}

@@ -61,8 +61,8 @@ def test_sentences_say_what_holds_and_what_does_not():
         [["RR@10", a, b, gain, p, "permutation", True, 9, 1] for a, b, gain, p in lines], columns=PAIRS
     )
     assert verdicts(ROWS, [0.549, 0.524, 0.587, 0.589], pairs, 0.05) == [
-        (3, "Tele .589: not above BM25 (+.040, p .08); +.065 over Zero-shot (p .0006); "
-            "episode 2 is not above episode 1 (+.002, p .8)")
+        (3, "Tele .589: not significantly above BM25 (+.040, p .08); +.065 over Zero-shot (p .0006); "
+            "episode 2 is not significantly above episode 1 (+.002, p .8)")
     ]  # fmt: skip
     other = ROWS[3] | {"system": "Lower", "seeds": [1]}
     assert [at for at, _ in verdicts([*ROWS[1:2], other, ROWS[2]], [0.5, 0.51, 0.6], three_pairs(), 0.05)] == [2, 1]
@@ -106,10 +106,10 @@ def test_a_row_without_a_figure_has_no_sentence():
     [
         (0.0651, 0.0006, 1, "+.065 over Zero-shot (p .0006)"),
         (-0.2, 0.012, 1, "-.200 under Zero-shot (p .012)"),
-        (0.04, 0.08, 0, "not above BM25 (+.040, p .08)"),
-        (-0.04, 1.0, 0, "not below BM25 (-.040, p 1)"),
-        (-0.0001, 1.0, 0, "not below BM25 (+.000, p 1)"),
-        (0.002, 0.82, 2, "episode 2 is not above episode 1 (+.002, p .82)"),
+        (0.04, 0.08, 0, "not significantly above BM25 (+.040, p .08)"),
+        (-0.04, 1.0, 0, "not significantly below BM25 (-.040, p 1)"),
+        (-0.0001, 1.0, 0, "not significantly below BM25 (+.000, p 1)"),
+        (0.002, 0.82, 2, "episode 2 is not significantly above episode 1 (+.002, p .82)"),
         (0.1, 2e-5, 2, "episode 2 is +.100 over episode 1 (p 2e-05)"),
     ],
 )
@@ -144,7 +144,7 @@ def test_the_note_says_how_few_the_queries_are(queries, said):
     means = {"RR@10": [0.0, 0.75]}
     spec |= {"measures": {"test": ["RR@10"]}}
     sentences, note = verdicts_with_costs(spec, Table(None, means, None, {}, [], pairs, measured), None)
-    assert ("not above" in sentences[0]) == (queries < 6), "the p of the test itself"
+    assert ("not significantly above" in sentences[0]) == (queries < 6), "the p of the test itself"
     assert (f"Only {queries} queries" in note) == (said is not False)
     assert said in note if said else "no p of" not in note
 

@@ -3,6 +3,7 @@
 import ast
 import inspect
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -282,15 +283,16 @@ def test_the_digest_of_the_files_changes_with_every_byte(library, file):
 def test_digests_that_were_kept_hold_until_a_file_changes(tmp_path):
     """In a copy of the library; a kept file that is torn is made anew."""
     shutil.copytree(LIBRARY.parent, tmp_path / "copy", ignore=shutil.ignore_patterns("__pycache__"))
-    told = f"""
-import json, sys
-sys.path.insert(0, {str(tmp_path / "copy")!r})
+    told = """
+import json
 from teleport.running import code
 print(json.dumps([code.digests_of_all(), code.parsed.cache_info().misses]))
 """
+    environment = os.environ | {"PYTHONPATH": str(tmp_path / "copy")}
 
     def digests(*options):
-        done = subprocess.run([sys.executable, *options, "-c", told], capture_output=True, text=True, check=True)
+        command = [sys.executable, *options, "-c", told]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
         return json.loads(done.stdout)
 
     without, parsed = digests("-B")  # without bytecode nothing is kept

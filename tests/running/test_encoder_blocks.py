@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import time
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -49,6 +50,19 @@ def test_a_killed_run_goes_on_behind_its_last_saved_block(job):
     with pytest.raises(KeyboardInterrupt):
         fill(job, stop_at=8)
     assert fill(job) == [8]
+
+
+def test_the_seconds_of_saved_blocks_are_kept(job, monkeypatch):
+    """Of all processes; those of blocks that are computed again are not."""
+    clock = iter(range(0, 10_000, 10))  # ten seconds between any two looks at it
+    monkeypatch.setattr(blocks, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    saved = []
+    for stop_at in (4, 8, None):
+        with suppress(KeyboardInterrupt):
+            fill(job, stop_at)
+        saved.append(read_saved(job.resume / "ids.npy.json")["seconds"])
+        assert RowBlocks(job, ARRAYS, block_rows=4).earlier == saved[-1]
+    assert 0 < saved[0] < saved[1] < saved[2]
 
 
 def test_blocks_not_saved_yet_are_computed_again(job):

@@ -157,8 +157,7 @@ open(f"{tmp_path}/{{RANK}}.part", "w").write(str(os.getpid()))
 os.replace(f"{tmp_path}/{{RANK}}.part", f"{tmp_path}/{{RANK}}")
 time.sleep(60)
 """
-    library = f"import sys\nsys.path.insert(0, {LIBRARY!r})\nfrom teleport.running.launch import launch\n"
-    parent = f"{library}launch(2, {command(child)!r})"
+    parent = f"from teleport.running.launch import launch\nlaunch(2, {command(child)!r})"
     process = subprocess.Popen([sys.executable, "-c", parent])
     wait_for(tmp_path / "0", tmp_path / "1")
     children = [int((tmp_path / str(rank)).read_text()) for rank in range(2)]

@@ -73,7 +73,7 @@ def test_the_commands_of_every_job_load_no_library_of_others(arguments, tmp_path
     """Every job of the workflow waits for what these load."""
     script = LIBRARY.parent / (arguments[0] if arguments else "manage.py")
     code = (
-        f"import runpy, sys\nsys.argv = {[str(script), *arguments[1:]]}\nsys.path.insert(0, {str(script.parent)!r})\n"
+        f"import runpy, sys\nsys.argv = {[str(script), *arguments[1:]]}\n"
         f"try:\n    runpy.run_path({str(script)!r}, run_name='__main__')\nexcept SystemExit:\n    pass\n"
         f"print({HEAVY | {'numpy', 'pandas', 'pyarrow', 'yaml'}} & set(sys.modules))"
     )

@@ -28,6 +28,7 @@ from teleport.arrays import Ragged
 from teleport.collection.forms import apidocs
 from teleport.collection.forms.apidocs import package_version
 from teleport.encoder import tokens
+from teleport.running.files import read_saved
 from teleport.search import bm25, lexical_index
 
 INDEX = {"k1": 0.9, "b": 0.4, "stemmer": "english", "stopwords": "english", "title": "sep"}
@@ -119,19 +120,17 @@ def test_the_order_of_sets_does_not_matter(tmp_path):
     code = """
 import sys
 from pathlib import Path
-sys.path[:0] = [sys.argv[1], sys.argv[2], sys.argv[3]]
 from stages import Stages
 from test_bm25 import run
-run(Stages(Path(sys.argv[4])), depth=7)
+run(Stages(Path(sys.argv[1])), depth=7)
 """
-    here = Path(__file__).resolve()
-    folders = [str(here.parent), str(here.parents[1]), str(Path(bm25.__file__).parents[2])]
+    found = os.pathsep.join([os.environ["PYTHONPATH"], str(Path(__file__).parent)])
     written = []
     for seed in ("1", "2"):
         root = tmp_path / seed
         root.mkdir()
-        environment = os.environ | {"PYTHONHASHSEED": seed}
-        subprocess.run([sys.executable, "-c", code, *folders, str(root)], env=environment, check=True)
+        environment = os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": found}
+        subprocess.run([sys.executable, "-c", code, str(root)], env=environment, check=True)
         written.append({path.name: path.read_bytes() for path in root.glob("results/stages/bm25/*/*.npy")})
     assert set(written[0]) == {"ids.npy", "scores.npy", "rows.npy"} and written[0] == written[1]
 
@@ -197,6 +196,26 @@ def test_processes_that_share_the_queries_leave_no_trace(stages, small_steps, mo
     alone, shared = (loaded(run(stages, {"test": queries}, 9, threads, passages)) for threads in (1, 3))
     assert asked == [1, 2] and all((one == two).all() for one, two in zip(alone, shared, strict=True))
     assert (alone[0] >= 0).any()
+
+
+def test_the_cost_of_a_killed_search_has_the_earlier_attempts(stages, small_steps, monkeypatch):
+    """The table adds these seconds to those of the last process."""
+    job = run(stages, queries={"test": QUERIES["test"] * 5})
+    assert facts_of(job)["earlier_seconds"] == 0
+    killed, saved = type(job)(job.spec | {"key": "f" * 12}, root=stages.root, save_every=0.0), []
+
+    def dying(stop, *_):
+        saved.append(read_saved(killed.resume / "ids.npy.json").get("seconds", 0.0))
+        if len(saved) == 3:
+            raise KeyboardInterrupt
+
+    killed.open_resume()
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(killed, "progress", dying)
+        bm25.run(killed)
+    facts = bm25.run(killed)
+    assert saved[2] > saved[1] > saved[0] == 0 and facts["earlier_seconds"] == round(saved[2], 3)
+    assert all(map(np.array_equal, loaded(job), loaded(stages.finish(killed, facts))))
 
 
 def test_queries_without_a_term_are_a_fact_and_a_warning_where_they_are_many(stages, caplog):

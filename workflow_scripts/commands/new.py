@@ -30,6 +30,7 @@ from teleport.collection.forms.tsv import Tsv
 from teleport.collection.overlap import trained_too
 from teleport.plan.plan import Plan
 from teleport.refusal import Refusal
+from teleport.report.stages import FOUND_FIRST
 from teleport.running.files import part_of, remove, require_output, write_text
 from teleport.seed import derive_seed
 from teleport.settings.collection import CorpusSettings, SplitSettings
@@ -85,12 +86,12 @@ class Roles(NamedTuple):
     why: str
 
 
-def new(name, folder, home, test=(), dev=None, method=None, columns=(None, None)):
+def new(name, folder, home, test=(), dev=None, method=None, columns=(None, None), drop=()):
     """Write config/NAME.yaml for the collection in `folder` (Path); returns (its path, sentences on the collection).
 
     home: the folder of the repository; test, dev: the splits that the table reports, and the one that chooses the
     checkpoint, if their names do not say so; method: a file of config/methods, instead of the template's recipe;
-    columns: of questions and of passages in a table of pairs, if their names do not say so.
+    columns: of questions and of passages in a table of pairs, if their names do not say so; drop: collection.drop.
 
     If the folder does not divide its queries for training, dev and test, the judgments are divided in files below
     data/NAME-divided, a folder that must not exist yet: nothing is written to `folder`. The tables of
@@ -111,7 +112,9 @@ def new(name, folder, home, test=(), dev=None, method=None, columns=(None, None)
         if str(folder).startswith("hub:"):
             folder, origin, said = fetch_dataset(str(folder), hub := Path("data", f"{name}-hub"))
             made, fetched = [hub], [said]
-        source, given, roles, notes, divided = reader_of(folder, own, columns)(own, folder, test, dev)
+        source, given, roles, notes, divided = reader_of(folder, own, columns, drop)(own, folder, test, dev)
+        if drop:
+            source, given = (each.model_copy(update={"drop": list(drop)}) for each in (source, given))
         if divided:
             require_output(own, folder=True)
             made.append(own)
@@ -149,6 +152,9 @@ def fitted(text, source, roles, counts, same_text):
             text = re.sub(r"^evaluation:\n", rf"\g<0>  {IGNORED}\n", text, count=1, flags=re.MULTILINE)
             notes.append(f"{same_text[split]} queries of {split} have the text of a passage. {IGNORED_SAID}")
             break
+    else:
+        own = [(split, same_text[split]) for split in roles.test if same_text[split]]
+        notes += [f"{count} queries of {split} have the text of a passage. {FOUND_FIRST}" for split, count in own]
     if script := script_of(source):
         text += f"\n{BY_CHARACTERS}{script}\n"
         terms = "counts characters and pairs of neighbours" if script == UNSPACED_SCRIPT else "keeps them in its words"
@@ -173,15 +179,15 @@ def warnings(counts, shared):
     return [f"warning: {each}" for each in said]
 
 
-def reader_of(folder, own, columns):
+def reader_of(folder, own, columns, drop):
     """Which of `beir`, `tables` and `written` reads FROM; the arguments are those of `new`."""
     reader = beir if records.found(folder / "corpus.jsonl") else tables
     if found := judged_tables(folder):
-        reader = partial(written, found.qrels, partial(convert_judged, found), found.of_train)
+        reader = partial(written, found.qrels, partial(convert_judged, found, drop), found.of_train)
     elif reader is tables and not records.found(folder / "corpus.tsv") and (found := tables_of(folder)):
         dataset = any(table.form is arrow for files in found.values() for table in files)
         training = "the split train" if dataset else "train.jsonl"
-        return partial(written, found, partial(convert, found, own, columns), training)
+        return partial(written, found, partial(convert, found, own, columns, drop), training)
     if any(columns):
         raise Refusal(f"{folder} is no table of pairs, so --question and --passage have no use. Leave them out.")
     return reader
@@ -194,7 +200,7 @@ def checked_counts(source, given):
     try:
         return counts_of(source)
     except Refusal:
-        if given is not source:
+        if given != source:
             counts_of(given)
         raise
 

@@ -7,6 +7,7 @@ module, and all else that is not named here look as Snakemake shows them. Its ow
 """
 
 import gc
+import os
 import signal
 import sys
 import threading
@@ -16,6 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import psutil
 import snakemake
 from snakemake_interface_logger_plugins.base import LogHandlerBase
 from snakemake_interface_logger_plugins.common import LogEvent
@@ -32,6 +34,7 @@ LOOK_SECONDS = 1.0  # between two looks at the reports of jobs
 MOST_JOBS = 200  # that a dry run lists
 SNAKEMAKE = str(Path(snakemake.__file__).parent)
 SILENT = (LogEvent.JOB_STARTED, LogEvent.PROGRESS, LogEvent.RESOURCES_INFO)
+LOCKED = "Directory cannot be locked"  # a run that finds a lock says this, and a dry run
 OF_A_FAILED_JOB = ("RuleException", "CalledProcessError")  # they have the shell command and no cause
 RED, YELLOW = 31, 33
 
@@ -121,6 +124,8 @@ class LogHandler(LogHandlerBase):
             self.count(record)
         elif event == LogEvent.RESOURCES_INFO and hasattr(record, "nodes"):
             self.on_cluster = True
+        elif LOCKED in str(record.msg):
+            self.write(f"error: {locked_text()}", RED)
         elif event is None and record.levelname == "INFO" and record.pathname.startswith(SNAKEMAKE):
             self.held += [self.format(record)]
         elif event not in SILENT and not self.is_told(record, event):
@@ -230,8 +235,11 @@ class LogHandler(LogHandlerBase):
         once."""
         self.ending |= by_sigterm
         self.interrupted |= not by_sigterm
-        finished_first = "asked to end: running jobs finish first"
-        self.write(finished_first if by_sigterm else "interrupted: stages save their work and end")
+        if by_sigterm:
+            at_once = f"Ctrl-C, or kill -INT {os.getpid()}, ends them at once"
+            self.write(f"asked to end: running jobs finish first; {at_once}")
+        else:
+            self.write("interrupted: stages save their work and end")
 
     def close(self):
         if self.over.is_set():
@@ -277,9 +285,24 @@ def is_target(record):
     return not record.shellcmd and not record.output
 
 
+def locked_text():
+    """Who has locked this folder: another Snakemake that works here, or one that was killed, with the remedy (text)."""
+    own, here = {os.getpid(), *(process.pid for process in psutil.Process().parents())}, os.getcwd()
+    for process in psutil.process_iter(["cmdline", "cwd"]):
+        program = [Path(argument).name for argument in (process.info["cmdline"] or [])[:3]]
+        if "snakemake" in program and process.info["cwd"] == here and process.pid not in own:
+            return f"Snakemake's process {process.pid} works in {here}: wait for its end."
+    return (
+        f"{here} is locked, and no Snakemake of this machine works there. If none of another machine does, the lock is "
+        "left by a run that was killed: run `.venv/bin/snakemake --unlock`, then the same command."
+    )
+
+
 def end_as_asked():
-    """For `onstart`: print that SIGTERM or Ctrl-C ends the run. Snakemake's handler of SIGTERM takes a lock which the
-    interrupted thread may hold, and would wait for ever; in a thread of its own it gets that lock."""
+    """For `onstart`: print that SIGTERM or SIGINT ends the run. SIGINT is sent on to the jobs: Ctrl-C reaches them by
+    itself, and a second one changes nothing, but `kill -INT` reaches Snakemake alone, which would wait for them.
+    Snakemake's handler of SIGTERM takes a lock which the interrupted thread may hold, and would wait for ever; in a
+    thread of its own it gets that lock."""
     finish = signal.getsignal(signal.SIGTERM)
 
     def end(*given):
@@ -290,6 +313,9 @@ def end_as_asked():
     def interrupt(*given):
         if handler is not None:
             handler.asked_to_end(by_sigterm=False)
+        for job in psutil.Process().children(recursive=True):
+            with suppress(psutil.Error):  # it has ended
+                job.send_signal(signal.SIGINT)
         signal.default_int_handler(*given)
 
     if callable(finish):

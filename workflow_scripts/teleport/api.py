@@ -137,7 +137,7 @@ class Experiment:
         return pd.DataFrame(columns | {"score": np.asarray(pool.items.scores)})
 
     def checkpoint(self, episode: int | None = None, seed: int | None = None) -> Path:
-        """The folder of a checkpoint, which sentence-transformers loads."""
+        """The folder of a checkpoint. It has no pooler, which transformers warns of; `teleport export` adds one."""
         stage = self.stage("pretrained", "train", episode=episode, seed=seed)
         if stage.manifest["kind"] == "pretrained":  # episode 0, which may be a checkpoint of another experiment
             stage = start_of(self, seed) or stage

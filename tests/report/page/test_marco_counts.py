@@ -14,7 +14,7 @@ from browser import Browser, require_chromium
 from page_numbers import data_of
 
 from collection_world import WORDS
-from teleport.arrays import Run
+from teleport.arrays import Run, save_array
 from teleport.negatives.pool import Items, PoolWriter
 from teleport.report.page.write import write_page
 
@@ -57,6 +57,7 @@ def queries_of(stages, rng, split):
     passages = rng.integers(0, PASSAGES, number)
     qrels = {"query": np.arange(number), "passage": passages, "grade": np.ones(number, int)}
     pq.write_table(pa.table(qrels), job.output(f"qrels.{split}.parquet"))
+    save_array(job.output("digests.npy"), rng.integers(0, 2**63, number, np.uint64))
     return name_of(stages.finish(job, {"queries": number, "positive_grade": 1}))
 
 

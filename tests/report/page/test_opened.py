@@ -1,6 +1,5 @@
 """A page with five queries in full, in Chromium without a network: others have no link; both themes."""
 
-import sys
 from pathlib import Path
 
 import pytest
@@ -8,15 +7,12 @@ import yaml
 from browser import Browser, require_chromium
 from page_colours import GROUNDS
 from page_numbers import data_of
+from toy import finished  # noqa: F401
 
 from teleport.plan.plan import Plan
 from teleport.report.page.contents import page_contents
 from teleport.report.page.write import write_page
 from teleport.settings.read import load_files
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "workflow"))
-
-from toy import finished  # noqa: E402, F401
 
 TEXT = "document.querySelector('%s').textContent"
 

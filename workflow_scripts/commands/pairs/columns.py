@@ -130,7 +130,7 @@ def examples(path, columns, rows, wrong):
                 known.update(record)
             yield example(columns, place, record)
         except Problem as problem:
-            wrong(place, str(problem))
+            wrong(place, problem)
 
 
 def spelled(name):
@@ -145,7 +145,11 @@ def picked(columns, names):
 
 
 class Problem(Exception):
-    """The fault of a record, with the remedy."""
+    """The fault of a record, with the remedy. kind: as `records.Faults.note` takes it"""
+
+    def __init__(self, said, kind=None):
+        super().__init__(said)
+        self.kind = kind
 
 
 def example(columns, place, record):
@@ -154,7 +158,7 @@ def example(columns, place, record):
     title = text_of(record.get(columns.title) or "", columns.title, empty=True) if columns.title else ""
     passages = passages_of(record[columns.passage], columns.passage, title)
     if not passages:
-        raise Problem(f"{columns.passage!r} is empty. Give the question a passage, or remove the line")
+        raise Problem(f"{columns.passage!r} is empty. Give the question a passage, or remove the line", "empty")
     negatives = [each for key in columns.negatives for each in passages_of(record.get(key), key)]
     if len(negatives) > MOST_NEGATIVES:
         raise Problem(f"{columns.negatives[0]!r} has {len(negatives)} negatives, more than {MOST_NEGATIVES}: that is a "
@@ -205,9 +209,10 @@ def id_of(value, key):
 def text_of(value, key, empty=False):
     """A value that must be a text with more than white space, or may be empty. Raises Problem."""
     if not isinstance(value, str):
-        raise Problem(f"{key!r} is {shown(value)} ({type(value).__name__}) and no text. Write a text")
+        kind = "empty" if value is None else None
+        raise Problem(f"{key!r} is {shown(value)} ({type(value).__name__}) and no text. Write a text", kind)
     if not empty and not value.strip():
-        raise Problem(f"{key!r} is empty. Give it a text, or remove the line")
+        raise Problem(f"{key!r} is empty. Give it a text, or remove the line", "empty")
     try:
         value.encode()
     except UnicodeEncodeError:

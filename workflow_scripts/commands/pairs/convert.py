@@ -13,7 +13,7 @@ from commands.pairs import texts
 from commands.pairs.columns import columns_of, examples
 from teleport.collection.equal import digest_of
 from teleport.collection.forms.beir import HEADER
-from teleport.collection.records import FIRST_FAULTS
+from teleport.collection.records import Faults
 from teleport.refusal import Refusal
 from teleport.running.files import write_text
 
@@ -92,40 +92,25 @@ class Collection:
                 self.counts["unanswered"] += 1
 
 
-class Faults:
-    """The faults of one file: the first ones are kept, all are counted."""
-
-    def __init__(self, path):
-        self.path, self.first, self.total = path, [], 0
-
-    def note(self, place, problem):
-        self.total += 1
-        if len(self.first) < FIRST_FAULTS:
-            self.first.append(f"{place}: {problem}.")
-
-    def refuse(self):
-        """Raise Refusal if there were faults."""
-        if self.total == 1:
-            raise Refusal(f"{self.path}, {self.first[0]}")
-        if self.total:
-            shown = "".join(f"\n  {each}" for each in self.first)
-            raise Refusal(f"{self.path}: {self.total:,} records are wrong. The first {len(self.first)}:{shown}")
+def note(faults, place, problem):
+    """Note a fault of a record in `Faults`. problem: a `Problem`, or a text for what is never left out"""
+    faults.note(getattr(problem, "kind", None), place, f"{problem}.")
 
 
-def convert(tables, own, given, folder, draw):
+def convert(tables, own, given, drop, folder, draw):
     """Write the collection of `tables` ({split: `Table`s}) to a new folder; returns a paragraph (list of one str) on
     what was read and how.
 
     own: the later name of the folder; draw: takes the ids of the questions of `train` and returns {split: set of ids}
-    of those that they are divided into; given: as `columns_of` takes it. Raises Refusal for the wrong records of the
-    first file that has some.
+    of those that they are divided into; given: as `columns_of` takes it; drop: what is left out, as in
+    `collection.drop`. Raises Refusal for the other wrong records of the first file that has some.
     """
     said = []
     folder.mkdir()
     with Collection(folder) as collection:
         for split, files in tables.items():
             for table in files:
-                said.append(read(table, split, collection, given))
+                said.append(read(table, split, collection, given, drop))
         collection.drop_unanswered()
     judged = {split: dict(questions) for split, questions in collection.judged.items()}
     for split, (table, *_) in tables.items():
@@ -140,10 +125,12 @@ def convert(tables, own, given, folder, draw):
     return [" ".join(said + sentences(collection, write_negatives(folder, collection, judged), own))]
 
 
-def read(table, split, collection, given):
-    """Add the examples of one `Table` to a `Collection`; returns a sentence on it. given: as `columns_of` takes it"""
-    faults = Faults(table.path)
-    rows = table.form.rows(table.path, faults.note)
+def read(table, split, collection, given, drop):
+    """Add the examples of one `Table` to a `Collection`; returns a sentence on it. given, drop: as `convert` takes
+    them"""
+    faults = Faults(table.path, drop, "record")
+    wrong = partial(note, faults)
+    rows = table.form.rows(table.path, wrong)
     first = next(rows, None)
     if first is None:
         faults.refuse()
@@ -152,14 +139,14 @@ def read(table, split, collection, given):
     if not any(given) and texts.names_text(record, table.path.parent):
         if not collection.texts:
             collection.add_texts(table.path.parent)
-        found = texts.examples(table.path, chain([first], rows), collection.texts, faults.note)
+        found = texts.examples(table.path, chain([first], rows), collection.texts, wrong)
         said = "questions about the files beside it"
     else:
         columns = columns_of(table.path, record, place, table.form.BY_ORDER, given)
-        found, said = examples(table.path, columns, chain([first], rows), faults.note), str(columns)
+        found, said = examples(table.path, columns, chain([first], rows), wrong), str(columns)
     number = 0
     for example in found:
-        collection.add(split, example, partial(faults.note, example.place))
+        collection.add(split, example, partial(wrong, example.place))
         number += 1
     faults.refuse()
     return f"{table.path} is {table.form.NAME} of {number:,} records: {said}."

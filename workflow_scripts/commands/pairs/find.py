@@ -24,13 +24,19 @@ def form_of(path):
     return next((form for form in TABLES if name.endswith(form.SUFFIXES)), None)
 
 
+def split_of(path):
+    """The split with which the name of a file begins; "" without one."""
+    split = SPLIT.match(path.name)
+    return split[1].lower() if split else ""
+
+
 def tables_of(given):
     """{split: `Table`s} of FROM, a file or a folder; {} if it has no pairs. The split is "" if no name has one. Raises
     Refusal if some names have one and others do not."""
     if given.is_file():
         if not (form := form_of(given)):
             raise Refusal(f"{given}: its name ends with none of {SUFFIXES}. Rename it, or convert it to one of them.")
-        return {"": [Table(given, form)]}
+        return {split_of(given): [Table(given, form)]}
     if not given.is_dir():
         return {}
     if arrow.is_dataset(given):
@@ -39,8 +45,7 @@ def tables_of(given):
     splits = {}
     for path in files:
         if form := form_of(path):
-            split = SPLIT.match(path.name)
-            splits.setdefault(split[1].lower() if split else "", []).append(Table(path, form))
+            splits.setdefault(split_of(path), []).append(Table(path, form))
     if "" in splits and len(splits) > 1:
         named, other = (splits[split][0].path.name for split in (max(splits), ""))
         raise Refusal(

@@ -2,12 +2,14 @@
 that name, and the judgments of each split in the folder qrels, default or data. It is written in BEIR's own form."""
 
 import json
+from functools import partial
 from typing import NamedTuple
 
 from commands.pairs.columns import ID_KEYS, TEXT_KEYS, Problem, grade_of, id_of, picked, text_of
-from commands.pairs.convert import Faults
+from commands.pairs.convert import note
 from commands.pairs.find import SPLIT, Table, form_of
 from teleport.collection.forms.beir import HEADER
+from teleport.collection.records import Faults
 from teleport.running.files import write_text
 
 QRELS = ("qrels", "default", "data")
@@ -60,13 +62,14 @@ def tables_in(folder):
     return [Table(path, form) for path in files if (form := form_of(path))]
 
 
-def convert_judged(found, folder, draw):
-    """Write the collection of `JudgedTables` to a new folder; returns a sentence (list of one) on it. draw: as for
-    `convert.convert`. Raises Refusal for the wrong records of the first file that has some."""
+def convert_judged(found, drop, folder, draw):
+    """Write the collection of `JudgedTables` to a new folder; returns a sentence (list of one) on it. drop, draw: as
+    for `convert.convert`; what `drop` names is written, too, as the collection is read with it. Raises Refusal for the
+    wrong records of the first file that has some."""
     folder.mkdir()
-    passages = write_lines(folder / "corpus.jsonl", found.corpus, passage_of)
-    queries = write_lines(folder / "queries.jsonl", found.queries, query_of)
-    judged = {split: judgments(tables, queries, passages) for split, tables in found.qrels.items()}
+    passages = write_lines(folder / "corpus.jsonl", found.corpus, passage_of, drop)
+    queries = write_lines(folder / "queries.jsonl", found.queries, query_of, drop)
+    judged = {split: judgments(tables, queries, passages, drop) for split, tables in found.qrels.items()}
     whole = judged.pop("train", [])
     for split, ids in draw({row[0] for row in whole}).items() if whole else ():
         judged[split] = [row for row in whole if row[0] in ids]
@@ -77,62 +80,63 @@ def convert_judged(found, folder, draw):
     return [f"{found.corpus[0].path} has passages, {found.queries[0].path} queries, {first} judgments by ids."]
 
 
-def write_lines(path, tables, record_of):
-    """Write what `record_of` makes of the records of tables as JSON lines; returns their ids (set)."""
+def write_lines(path, tables, line_of, drop):
+    """Write what `line_of` makes of the records of tables as JSON lines; returns the ids of the sound ones (set)."""
     ids = set()
-
-    def new(record):
-        line = record_of(record)
-        if line["_id"] in ids:
-            raise Problem(f"the id {line['_id']!r} was there earlier. Remove one of them")
-        ids.add(line["_id"])
-        return line
-
     with open(path, "w", encoding="utf-8") as file:  # the folder goes if a record is wrong
         for table in tables:
-            for record in records_of(table, new):
-                file.write(json.dumps(record, ensure_ascii=False) + "\n")
+            for line, wrong in records_of(table, line_of, drop):
+                if line["_id"] in ids:
+                    wrong(f"the id {line['_id']!r} was there earlier. Remove one of them", "repeated")
+                elif not (line["text"].strip() or line.get("title", "").strip()):
+                    wrong(f"the text of {line['_id']!r} is empty. Give it a text, or remove the line", "empty")
+                else:
+                    ids.add(line["_id"])
+                file.write(json.dumps(line, ensure_ascii=False) + "\n")
     return ids
 
 
-def judgments(tables, queries, passages):
+def judgments(tables, queries, passages, drop):
     """The (query id, passage id, grade) of a split's tables. queries, passages: the ids that there are"""
-    grades = {}
+    rows, grades = [], {}
+    for table in tables:
+        for row, wrong in records_of(table, judgment_of, drop):
+            query, passage, grade = row
+            if query not in queries:
+                wrong(f"there is no query {query!r}. Remove the judgment, or add the query", "dangling")
+            elif grades.setdefault((query, passage), grade) != grade:
+                problem = f"query {query!r} and passage {passage!r} had another grade earlier. Remove one of them"
+                wrong(problem, "repeated")
+            elif passage not in passages:
+                wrong(f"there is no passage {passage!r}. Remove the judgment, or add the passage", "dangling")
+            rows.append(row)
+    return rows
 
-    def known(record):
-        query, passage, grade = judgment_of(record)
-        for name, ids, what in ((query, queries, "query"), (passage, passages, "passage")):
-            if name not in ids:
-                raise Problem(f"there is no {what} {name!r}. Remove the judgment, or add the {what}")
-        if grades.setdefault((query, passage), grade) != grade:
-            raise Problem(f"query {query!r} and passage {passage!r} had another grade earlier. Remove one of them")
-        return query, passage, grade
 
-    return [row for table in tables for row in records_of(table, known)]
-
-
-def records_of(table, record_of):
-    """Yield what `record_of` makes of each record of a `Table`. Raises Refusal at the end if some are wrong."""
-    faults = Faults(table.path)
-    for place, record in table.form.rows(table.path, faults.note):
+def records_of(table, made_of, drop):
+    """Yield (what `made_of` makes of a record, a function that takes a fault of it, and its kind) for each record of a
+    `Table`. Raises Refusal at the end if some have faults whose kinds are not in `drop`."""
+    faults = Faults(table.path, drop, "record")
+    for place, record in table.form.rows(table.path, partial(note, faults)):
         try:
-            yield record_of(record)
+            made = made_of(record)
         except Problem as problem:
-            faults.note(place, str(problem))
+            note(faults, place, problem)
+        else:
+            yield made, lambda said, kind, place=place: note(faults, place, Problem(said, kind))
     faults.refuse()
 
 
 def passage_of(record):
     """A line of corpus.jsonl."""
     title = picked(record, ("title",))
-    title = text_of(record[title] or "", title, empty=True) if title else ""
-    return query_of(record, empty=bool(title)) | {"title": title}
+    return query_of(record) | {"title": text_of(record[title] or "", title, empty=True) if title else ""}
 
 
-def query_of(record, empty=False):
+def query_of(record):
     """A line of queries.jsonl; with a title added, one of corpus.jsonl."""
     key = named(record, (*TEXT_KEYS, "query", "question"), "text")
-    return {"_id": id_below(record, ID_KEYS), "text": text_of(record[key] or "", key, empty)}
+    return {"_id": id_below(record, ID_KEYS), "text": text_of(record[key] or "", key, empty=True)}
 
 
 def judgment_of(record):

@@ -92,7 +92,8 @@ def examples(path, rows, passages, wrong):
                 raise Problem(f"the keys {keys} have no question and file. Write lines such as {FORM}")
             found = named.get(text_of(record[file], file), ())
             if not found:
-                raise Problem(f"{file!r} is {record[file]!r}, and no such file is below {path.parent}. Correct it")
+                problem = f"{file!r} is {record[file]!r}, and no such file is below {path.parent}. Correct it"
+                raise Problem(problem, "dangling")
             if len(found) > 1:
                 raise Problem(
                     f"{file!r} is {record[file]!r}, and {found[0]} and {found[1]} have this name. Give the path"
@@ -101,12 +102,13 @@ def examples(path, rows, passages, wrong):
             held = passages[name]
             if answer and record[answer]:
                 held = holding(held, text_of(record[answer], answer))
+            if not passages[name]:
+                raise Problem(f"{name} has no text. Remove the line", "empty")
             if not held:
-                raise Problem(f"{answer!r} is not in {name}. Write the answer as the file has it" if passages[name] else
-                              f"{name} has no text. Remove the line")  # fmt: skip
+                raise Problem(f"{answer!r} is not in {name}. Write the answer as the file has it")
             yield Example(place, text_of(record[question], question), [each._replace(grade=1) for each in held], [])
         except Problem as problem:
-            wrong(place, str(problem))
+            wrong(place, problem)
 
 
 def holding(passages, answer):

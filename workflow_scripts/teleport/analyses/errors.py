@@ -27,7 +27,7 @@ def run(job):
 
     Facts: num_queries (those with a positive), num_positives; errors (sum over the positives of a query, mean over
     queries), errors_per_positive, ties_per_positive; top_errors (like errors, at most settings.top per positive), top;
-    histogram (`decades`).
+    histogram (`decades`); earlier_seconds (before this process).
     """
     split = job.settings.split
     scorer = PairScorer.of_job(job, split)
@@ -56,6 +56,7 @@ def run(job):
         "top_errors": float(np.bincount(query_J, np.minimum(errors_J, job.settings.top)).mean()),
         "top": job.settings.top,
         "histogram": decades(errors_Q),
+        "earlier_seconds": round(blocks.earlier, 3),
     }
 
 

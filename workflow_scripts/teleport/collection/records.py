@@ -65,7 +65,7 @@ FIRST_FAULTS = 5
 class Faults:
     """The faults in the rows of one file. Rows with faults in `drop` (names of LEFT_OUT) are left out and counted; all
     other faults are kept until the end of the file and refused together. unit: what is numbered, such as line; said:
-    names in messages, like LEFT_OUT"""
+    names in messages, like LEFT_OUT. A `line` is its number, or a text such as "row 3" """
 
     def __init__(self, place, drop=(), unit="line", said=LEFT_OUT):
         self.place, self.drop, self.unit, self.said = place, drop, unit, said
@@ -83,20 +83,23 @@ class Faults:
             return
         self.counts[kind] += 1
         if len(self.first) < FIRST_FAULTS:
-            self.first.append((line, problem() if callable(problem) else problem))
+            place = line if isinstance(line, str) else f"{self.unit} {line}"
+            self.first.append((place, problem() if callable(problem) else problem))
 
     def refuse(self):
         """Raise Refusal with all faults; log what was left out. Returns its counts ({name: rows})."""
         if self.first:
             kinds = [kind for kind in self.said if self.counts[kind]]
-            remedy = f" Or leave such {self.unit}s out: collection.drop: [{', '.join(kinds)}]." if kinds else ""
+            drop = [kind for kind in self.said if kind in kinds or kind in self.drop]
+            settings = Remedy(f"collection.drop: [{', '.join(drop)}], or `teleport new --drop {','.join(drop)}`")
+            remedy = Remedy(f" Or leave such {self.unit}s out: {settings}.") if kinds else ""
             total = self.counts.total()
             if total == 1:
-                line, problem = self.first[0]
-                raise Refusal(f"{self.place}, {self.unit} {line}: {problem}{remedy}")
+                place, problem = self.first[0]
+                raise Refusal(f"{self.place}, {place}: {problem}{remedy}")
             named = [f"{self.counts[kind]:,} {self.said[kind]}" for kind in kinds]
             named += [f"{self.counts[None]:,} not of this form"] if self.counts[None] else []
-            shown = "".join(f"\n  {self.unit} {line}: {problem}" for line, problem in self.first)
+            shown = "".join(f"\n  {place}: {problem}" for place, problem in self.first)
             first = "" if total == len(self.first) else f" The first {len(self.first)}:"
             raise Refusal(f"{self.place}: {total:,} {self.unit}s are wrong ({', '.join(named)}).{remedy}{first}{shown}")
         for kind, count in self.left_out.items():

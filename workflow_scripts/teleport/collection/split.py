@@ -56,9 +56,6 @@ def run(job):
     )
     if settings.has_texts:
         facts["same_text"] = len(np.unique(pairs[0]))
-        if count := facts["same_text"]:
-            otherwise = "they find it first, unless evaluation.ignore_own_text is true"
-            log.warning("%d queries of %s have the text of a passage: %s", count, name, otherwise)
     return facts
 
 

@@ -51,6 +51,13 @@ def load_backbone(folder, weights=None, config=None):
         backbone, report = model.from_pretrained(None, **options)
     if missing := sorted(report["missing_keys"]):
         raise Refusal(f"{folder} lacks {len(missing)} weights of its model_type, for example {missing[0]}.")
+    refuse_other_model(folder, report)
+    return backbone.eval()
+
+
+def refuse_other_model(folder, report):
+    """Raise Refusal for weights of another shape than config.json says, and for those of layers that it leaves out.
+    report: what transformers says of loading them"""
     if other := sorted(report["mismatched_keys"]):
         name, has, needs = other[0]
         raise Refusal(
@@ -63,7 +70,6 @@ def load_backbone(folder, weights=None, config=None):
             f"{folder} has weights of layer {layers[0]} and {len(layers) - 1} others that its config.json leaves out "
             "(num_hidden_layers): another model. Correct it there."
         )
-    return backbone.eval()
 
 
 def load_encoder(folder):

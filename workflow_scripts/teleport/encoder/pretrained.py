@@ -193,10 +193,14 @@ def backbone_weights(weights):
     if len(starts) != 1:
         raise Refusal(f"the file has {len(starts)} weights called {FIRST[0]}; a checkpoint of one encoder has one.")
     (start,) = starts
-    own = {name.removeprefix(start): tensor for name, tensor in weights.items() if name.startswith(start)}
+    return renamed({name.removeprefix(start): tensor for name, tensor in weights.items() if name.startswith(start)})
+
+
+def renamed(weights):
+    """The weights with today's names of LayerNorms."""
     for old, new in OLD_NAMES.items():
-        own = {name.replace(old, new): tensor for name, tensor in own.items()}
-    return own
+        weights = {name.replace(old, new): tensor for name, tensor in weights.items()}
+    return weights
 
 
 def head_weights(folder, weights):
@@ -336,7 +340,7 @@ def refuse_no_weights(folder, backbone):
             raise Refusal(f"{KEY}: the weights {name} in {folder} are {wrong}. Get the checkpoint again.")
 
 
-def refuse_unfit_tokenizer(folder, tokenizer, vocab_size, pooling):
+def refuse_unfit_tokenizer(folder, tokenizer, vocab_size, pooling=None):
     """Raise Refusal unless every id has an embedding, there are words, and for `pooling: cls` a token comes before the
     text. From a damaged file the library may load only special tokens, or none."""
     if set(tokenizer.get_vocab()) <= set(tokenizer.all_special_tokens):

@@ -6,9 +6,16 @@ import torch
 from transformers import AutoConfig, AutoModelForSequenceClassification
 
 from teleport.encoder.checkpoint import copy_tokenizer
-from teleport.encoder.load import refusing
-from teleport.encoder.pretrained import load_fast_tokenizer
-from teleport.encoder.source import is_ranker, named, verified
+from teleport.encoder.load import refuse_other_model, refusing
+from teleport.encoder.pretrained import (
+    load_fast_tokenizer,
+    of_numbers,
+    read_weights,
+    refuse_no_weights,
+    refuse_unfit_tokenizer,
+    renamed,
+)
+from teleport.encoder.source import find_weights, is_ranker, named, verified
 from teleport.refusal import Refusal
 from teleport.running.files import require_free_space
 from teleport.running.log import log
@@ -23,10 +30,9 @@ def run(job):
     with named("cross_encoder.checkpoint"):
         folder, weights, pinned = verified(job.settings.checkpoint)
         tokenizer = load_fast_tokenizer(folder)  # raises Refusal if it is not usable
-    if weights[0].suffix != ".safetensors":
-        raise Refusal(f"{weights[0]} is a pickle, which may run code. Give the cross-encoder with model.safetensors.")
-    require_free_space(job.folder, sum(file.stat().st_size for file in weights))
-    model, drawn = (load_ranker(folder), []) if seed is None else with_head(folder, seed)
+        require_free_space(job.folder, sum(file.stat().st_size for file in weights))
+        model, drawn = (load_ranker(folder), []) if seed is None else with_head(folder, seed)
+        refuse_unfit_tokenizer(folder, tokenizer, model.config.vocab_size)
     output = job.output("checkpoint")
     model.save_pretrained(output)
     copy_tokenizer(folder, output)
@@ -64,16 +70,33 @@ def with_head(folder, seed):
 
 
 def load(folder, **changes):
-    """(model in evaluation mode, names of the weights that the folder does not have). changes: to its config.json"""
+    """(model in evaluation mode, names of the weights that the folder does not have). changes: to its config.json.
+    Raises Refusal for weights that are no numbers of its model."""
+    if (file := find_weights(folder)[0]).suffix != ".safetensors":
+        raise Refusal(f"{file} is a pickle, which may run code. Give the cross-encoder with model.safetensors.")
+    weights = renamed(read_weights(folder))
     with refusing(f"cannot read the cross-encoder in {folder}"):
         options = {"local_files_only": True, "trust_remote_code": False}
         config = AutoConfig.from_pretrained(folder, **options, **changes)
         model, report = AutoModelForSequenceClassification.from_pretrained(
-            folder, **options, config=config, use_safetensors=True, dtype=torch.float32, output_loading_info=True
+            folder,
+            **options,
+            config=config,
+            use_safetensors=True,
+            dtype=torch.float32,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,  # they are refused below, by name
         )
     if (labels := model.config.num_labels) != 1:
         raise Refusal(
             f"{folder / 'config.json'}: the cross-encoder has {labels} labels, and the score of a pair is one number. "
             "Give one with a single label."
         )
+    refuse_other_model(folder, report)
+    start = f"{model.base_model_prefix}."  # an encoder's own weights do not have it
+    parameters = {name.rpartition(start)[2] for name, _ in model.named_parameters()}
+    for name, tensor in weights.items():
+        if name.rpartition(start)[2] in parameters:
+            of_numbers(folder, tensor, name)
+    refuse_no_weights(folder, model)
     return model.eval(), sorted(report["missing_keys"])

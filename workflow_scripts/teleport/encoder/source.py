@@ -33,7 +33,8 @@ def named(key):
     try:
         yield
     except Refusal as error:
-        raise Refusal(str(error).replace(KEY, key)) from error
+        said = str(error).replace(KEY, key)
+        raise Refusal(said if key in said else f"{key}: {said}") from error
 
 
 def locate(checkpoint, files=None):

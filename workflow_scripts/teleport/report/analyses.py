@@ -12,11 +12,13 @@ A row has only the analyses that apply to it: an episode without a pool has no `
 table.py, is set where forgetting is tested.
 """
 
+from itertools import chain
+
 import numpy as np
 import pandas as pd
 
 from teleport.report.render import SEVERAL_SEEDS, Printed, cell, write_forms
-from teleport.report.stages import Stages, collection_text
+from teleport.report.stages import Stages, collection_text, warnings_of
 from teleport.report.table import Table, by_mark, csv_frame, marks_of, over_seeds, row_cells
 from teleport.report.verdicts import significance_text, test_column
 
@@ -125,4 +127,5 @@ def footer(spec, table, rows, stages):
                 shares = "; ".join(DECADE.format_map(decade) for decade in decades)
                 notes.append(f"Errors of {of['system']}, episode {of['episode']}, by decades: {shares}.")
     test = spec.get("significance")
-    return notes + (significance_text(test, [TESTED_SPLIT], table.comparisons) if test else [])
+    notes += significance_text(test, [TESTED_SPLIT], table.comparisons) if test else []
+    return notes + warnings_of(stages, chain.from_iterable(chain(*row["analyses"].values()) for row in spec["rows"]))

@@ -12,7 +12,8 @@ import altair as alt
 # Ten colours that the colour-blind tell apart, each with a contrast of 3:1 or more on white and on the dark page.
 TEN = ["#0072b2", "#c46a00", "#00875f", "#c4488c", "#7a6fd6", "#9a7400", "#d1495b", "#3a86a8", "#5c8a2c", "#7d8490"]
 BLUE, ORANGE, GREEN, PINK, *_, GREY = TEN
-SOURCE_COLOURS = {"query": BLUE, "lookahead": ORANGE, "momentum": GREEN, "bm25": PINK, "random": GREY, "file": TEN[4]}
+SOURCE_COLOURS = {"query": BLUE, "lookahead": ORANGE, "momentum": GREEN, "neighbours": TEN[7]}
+SOURCE_COLOURS |= {"bm25": PINK, "random": GREY, "file": TEN[4]}
 STATE_COLOURS = {"kept": BLUE, "learned": GREEN, "swung back": ORANGE, "forgotten": TEN[6], "missed": GREY}
 PART_COLOURS = SOURCE_COLOURS | {"positive": TEN[6], "query itself": TEN[5], "another episode's": GREY}
 COUNTS = alt.Axis(labelExpr="datum.value ? format(datum.value, '~s') : '0'", tickCount=5)

@@ -18,7 +18,7 @@ from teleport.refusal import Refusal
 from teleport.report.figures import figures
 from teleport.report.published import read_published
 from teleport.report.render import NONE, SEVERAL_SEEDS, Printed, cell, write_forms
-from teleport.report.stages import Stages, collection_text, machines
+from teleport.report.stages import Stages, collection_text, machines, warnings_of
 
 HERE = "Here"  # the column of NAME.tex that says what repeats a system, or that it is only cited
 LEGEND = "Cells: published / ours; published only, if nothing here repeats the system."
@@ -204,7 +204,8 @@ def footer(table, spec, lines, stages):
     names = [name for name in spec["collections"] if name in set(ran["configuration"])]
     notes += [on_collection(name, spec, lines, stages) for name in names]
     timed = any(cell.kind in ("hours", "costs") for cell in table.cells.values())
-    return notes + table.notes + (spent_on(lines, stages) if timed else [])
+    notes += table.notes + (spent_on(lines, stages) if timed else [])
+    return notes + warnings_of(stages, lines["stages"].sum())
 
 
 def on_collection(name, spec, lines, stages):

@@ -8,13 +8,13 @@ from copy import copy
 from functools import cache
 from itertools import chain
 
-from teleport.plan.mining import is_mined
+from teleport.plan.mining import is_mined, mined_by_others
 from teleport.plan.stage import Stage, out_of_domain
 from teleport.refusal import Refusal
 from teleport.report.verdicts import baselines
+from teleport.settings.scoring import MINER
 from teleport.settings.section import ANALYSES_TABLE, MAIN_TABLE
 
-MAIN_TITLE = "Every system and episode"
 # kinds of stages whose results become negatives
 MINING = ("encode", "index", "retrieve", "lexical_index", "bm25", "negatives_file", "positives", "scores_file", "score")
 MINING += ("cross_train", "cross_score", "merge", "relabel")
@@ -78,9 +78,9 @@ def checkpoint_row(plan, name, episode, system):
 
 
 def main_rows(plan):
-    """BM25, zero-shot, every experiment of the configuration after every episode, and systems from elsewhere. Zero-shot
-    is one row per distinct pretrained encoder, searched with the configuration's index. With another index it would be
-    the same system again."""
+    """BM25, zero-shot, every experiment of the configuration after every episode or the last one, and systems from
+    elsewhere. Zero-shot is one row per distinct pretrained encoder, searched with the configuration's index. With
+    another index it would be the same system again."""
     rows, zero_shot = [single_row(plan, "BM25", plan.bm25_runs)] if plan.bm25_runs else [], {}
     names = list(plan.config.experiments) or [name for name in plan.experiments if name not in plan.config.external]
     for name in names:
@@ -93,7 +93,8 @@ def main_rows(plan):
         next(iter(zero_shot.values()))["system"] = "Zero-shot"
     rows += zero_shot.values()
     for name in names:
-        episodes = range(1, len(plan.experiments[name].method) + 1)
+        last = len(plan.experiments[name].method)
+        episodes = range(1 if plan.config.evaluation.every_episode else max(last, 1), last + 1)
         rows += [checkpoint_row(plan, name, episode, label_of(plan, name)) for episode in episodes]
     for name, external in plan.config.external.items():
         runs, label = plan.external_runs.get(name), external.label or name
@@ -128,7 +129,8 @@ def tables_of(plan):
     significance, rows = plan.config.evaluation.significance, main_rows(plan)
     asked = "baseline" in significance.model_fields_set  # else: without such a row there is no test
     tested = asked or any(row["system"] == significance.baseline for row in rows)
-    tables = [(MAIN_TABLE, MAIN_TITLE, rows, significance.model_dump() if tested else None, ())]
+    title = "Every system and episode" if plan.config.evaluation.every_episode else "Every system"
+    tables = [(MAIN_TABLE, title, rows, significance.model_dump() if tested else None, ())]
     for name, ablation in plan.config.ablations.items():
         by_episode = {"by_episode": True} if ablation.every_episode else {}
         own = ablation.model_dump(include={"baseline", "test", "level"}, exclude_none=True)
@@ -233,7 +235,7 @@ def system_columns(trajectories, wanted):
     mined = [episode.train for episode in last.episodes if episode.pool and is_mined(episode.pool)] if last else []
     run = next(iter(trajectories[0].episodes[-1].runs.values())).inputs["run"] if trajectories else None
     columns = {
-        "negatives": negatives_text(last.trains[-1]) if last else None,
+        "negatives": negatives_text(last.trains[-1]) + miner_text(last.episodes[-1]) if last else None,
         "loss": last.trains[-1].settings.training.loss.kind if last else None,
         "episodes": len(last.trains) if last else 0,
         "refreshes": refreshes(last) if last else 0,
@@ -250,6 +252,12 @@ def until(trajectories, episode):
     for part in parts:
         part.episodes = part.episodes[: episode + 1]
     return parts
+
+
+def is_taught(role):
+    """Whether a stage reads a teacher's scores or vectors in a role, not those of the checkpoint that mines."""
+    of, _, whose = role.partition(".")
+    return of in ("scores", "anchors", "vectors") and whose.partition(".")[0] != MINER
 
 
 def refreshes(trajectory):
@@ -273,11 +281,21 @@ def negatives_text(train):
     for name, draw in pool.settings.sources.items():
         ranks = ", ".join(f"{first}-{last}" for first, last in draw.ranks or ())
         how = "" if draw.draw.kind == "uniform" else f" {draw.draw.kind}"
-        sources.append(f"{name} {draw.count}{how}{f' of {ranks}' if ranks else ''}")
+        miners = f" by {', '.join(draw.by)}" if name == "neighbours" else ""
+        sources.append(f"{name} {draw.count}{miners}{how}{f' of {ranks}' if ranks else ''}")
     rule = pool.settings.positive_score
     changed = pool.settings.filters | ({"positive_score": rule} if rule not in (None, "lowest") else {})
     filters = [name.replace("_", " ") + ("" if value is True else f" {value}") for name, value in changed.items()]
     return "; ".join([", ".join(sources), *filters, *relabelled])
+
+
+def miner_text(episode):
+    """Who mined for an `Episode`: "; mined by NAME" if the configuration names a checkpoint from elsewhere, else ""."""
+    named, pool = episode.settings.mining.checkpoint, episode.pool
+    if isinstance(named, str) or not pool or not is_mined(pool) or mined_by_others(pool):
+        return ""
+    of = "" if named.episode == "last" else f", episode {named.episode}"
+    return f"; mined by {named.encoder.checkpoint.place if named.encoder else named.external or named.experiment}{of}"
 
 
 def index_text(index):
@@ -287,21 +305,41 @@ def index_text(index):
 
 def cost_stages(trains):
     """The stages whose seconds are the cost of a system, each once: {"mining": those that mined for its trainings,
-    "training": these, and what retrieved the passages that their dev queries are ranked among}."""
-    mining, dev = mining_stages(trains), [train.inputs["dev"] for train in trains if "dev" in train.inputs]
-    retrieved = {stage.name: stage for stage in (*mining_stages(dev), *dev)}
-    others = [stage for name, stage in retrieved.items() if name not in {each.name for each in mining}]
-    return {"mining": mining, "training": others + trains}
+    "teaching": its teachers' vectors and scores, and what trained a teacher, "training": its trainings, and what
+    retrieved the passages that their dev queries are ranked among}."""
+    dev = [train.inputs["dev"] for train in trains if "dev" in train.inputs]
+    mined, all_mined = (by_name(mining_stages(trains, teachers)) for teachers in (False, True))
+    training = {name: stage for name, stage in by_name([*mining_stages(dev), *dev]).items() if name not in mined}
+    training |= by_name(trains)
+    taught = {name: stage for name, stage in all_mined.items() if name not in mined}
+    for stage in list(taught.values()):
+        if behind := trainings_behind(stage):
+            taught |= by_name(chain.from_iterable(cost_stages(behind).values()))
+    teaching = [stage for name, stage in taught.items() if name not in mined.keys() | training.keys()]
+    return {"mining": list(mined.values()), "teaching": teaching, "training": list(training.values())}
 
 
-def mining_stages(stages):
+def by_name(stages):
+    """{name: Stage}"""
+    return {stage.name: stage for stage in stages}
+
+
+def trainings_behind(stage):
+    """The train stages (list) of the checkpoint that a stage reads, the last one first."""
+    found = []
+    while (stage := stage.inputs.get("continued") or stage.inputs.get("checkpoint")) and stage.kind == "train":
+        found.append(stage)
+    return found
+
+
+def mining_stages(stages, teachers=True):
     """The stages whose results become the negatives of `stages`, each once: merges, retrievals, vectors, indexes. Pools
     of earlier episodes and checkpoints are left out, because another refresh or training made them. So are the passages
-    that dev queries are ranked among."""
-    mining, unread = {}, list(stages)
+    that dev queries are ranked among, and without `teachers` what only these need."""
+    mining, unread, left_out = {}, list(stages), ("momentum", "dev")
     while unread:
-        inputs = unread.pop().inputs.items()
-        read = [stage for role, stage in inputs if stage.kind in MINING and role not in ("momentum", "dev")]
+        inputs = [(role, stage) for role, stage in unread.pop().inputs.items() if role not in left_out]
+        read = [stage for role, stage in inputs if stage.kind in MINING and (teachers or not is_taught(role))]
         unread += [stage for stage in read if stage.name not in mining]
         mining |= {stage.name: stage for stage in read}
     return list(mining.values())

@@ -16,6 +16,7 @@ from teleport.refusal import Refusal
 from teleport.running.artefact import STAGES, Artefact, is_finished, remake
 from teleport.search.pairs import PairScorer
 
+FOUND_FIRST = "They find it first; `evaluation: {ignore_own_text: true}` leaves it out of their results."
 SOURCES = ["system", "episode", "split", "seed", "stage", "folder", "run", "checkpoint", "code", "git_commit"]
 
 
@@ -179,16 +180,21 @@ def trace_figures(rows, stages):
 
 def warnings_of(stages, names):
     """Return the warnings of some finished stages and of all stages that they were made from: sentences with the stage,
-    each once."""
-    unread, seen, warnings = list(names), set(), []
+    each once; after those on queries that find their own text in an evaluation."""
+    unread, seen, own, warnings = list(names), set(), {}, []
     while unread:
         if (name := unread.pop()) not in seen and stages.finished(name):
             seen.add(name)
             unread += stages.artefact(name).manifest.get("inputs", {}).values()
     for name in sorted(seen):
-        said = stages.artefact(name).manifest.get("provenance", {}).get("warnings", ())
-        warnings += [f"Warning of {name}: {text}" for text in said]
-    return warnings
+        manifest = stages.artefact(name).manifest
+        warnings += [f"Warning of {name}: {text}" for text in manifest.get("provenance", {}).get("warnings", ())]
+        settings = manifest.get("settings", {})
+        if name.startswith("evaluate/") and not settings.get("ignore_own_text"):
+            split = stages.input(name, f"split.{settings.get('split')}")
+            if count := stages.facts(split).get("same_text") if stages.finished(split) else 0:
+                own[f"{count} queries of {settings['split']} have the text of a passage. {FOUND_FIRST}"] = None
+    return [*own, *warnings]
 
 
 def relabelled_text(facts):

@@ -6,7 +6,7 @@ A table, as the plan describes it (rows.py):
      "splits": ["test"], "measures": {"test": ["RR@10"]}, "columns": ["negatives", "episodes", "seconds"],
      "significance": {"baseline": "Zero-shot", "test": "permutation", "resamples": 9999, "level": 0.05},
      "rows": [{"system": "ANCE-Tele", "episode": 3, "runs": {"test": ["evaluate/KEY", one per seed]}, "seeds": [1, 2],
-               "cost": [{"mining": ["merge/KEY", ...], "training": ["train/KEY", ...]}, one per seed],
+               "cost": [{"mining": ["merge/KEY", ...], "teaching": [], "training": ["train/KEY", ...]}, one per seed],
                "columns": {"negatives": "query 60", "episodes": 3}}]}
 
 Optional: `reranked`, measures of re-ranked candidates by split; a row has them as "SPLIT (re-ranked)" in `runs`.
@@ -45,6 +45,7 @@ from teleport.settings.section import RERANKED
 
 MOST_VERDICTS = 5  # above a table; the report page has all
 FEW_QUERIES = 25  # the fewest that comparisons of two systems should rest on (Buckley and Voorhees, SIGIR 2000)
+WORK = ("mining", "teaching", "training")  # of `rows.cost_stages`
 NORMAL_95 = 1.96  # half the width of a 95 % interval, in standard errors
 
 
@@ -101,7 +102,7 @@ def verdicts_with_costs(spec, table, stages):
     references = [*chain.from_iterable(baselines(spec["significance"]).values())]
     for i, sentence in verdicts(rows, means, pairs[pairs["column"] == column], level, references):
         cost = cost_of(rows[i], stages)
-        sentences.append(f"{sentence}{f'; {seconds_text(sum(cost))} of mining and training' if cost else ''}.")
+        sentences.append(f"{sentence}{f'; {cost_text(cost)}' if cost else ''}.")
     few = any(0 < len(row["seeds"]) < LEAST_SEEDS for row in rows)
     note = f"By {column}, at {level:g}, two-sided, Holm-corrected over all of these comparisons"
     note += "; this compares these checkpoints: another seed may differ." if few else "."
@@ -133,17 +134,24 @@ def cost_of(row, stages):
 
 
 def mean_cost(by_seed, stages):
-    """(seconds of mining, of training) by the stages of each seed, means over seeds, as if one ran after another."""
+    """(seconds of mining, of teaching, of training) by the stages of each seed, means over seeds, as if one ran after
+    another."""
 
     def spent(names):
         return sum(seconds(stages.artefact(name)) for name in names)
 
-    return tuple(np.mean([[spent(of_seed["mining"]), spent(of_seed["training"])] for of_seed in by_seed], 0).tolist())
+    return tuple(np.mean([[spent(of_seed[work]) for work in WORK] for of_seed in by_seed], 0).tolist())
 
 
 def cost_names(by_seed):
     """The names of all stages of a cost (set)."""
     return {name for of_seed in by_seed for names in of_seed.values() for name in names}
+
+
+def cost_text(cost):
+    """What a `mean_cost` is in a verdict."""
+    work = "mining, teaching and training" if cost[WORK.index("teaching")] else "mining and training"
+    return f"{seconds_text(sum(cost))} of {work}"
 
 
 def seconds_text(number):

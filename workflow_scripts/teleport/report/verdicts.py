@@ -157,14 +157,14 @@ def verdicts(rows, means, pairs, level, references=()):
 
 
 def comparison_text(rows, i, j, gain, p, level):
-    """Return the result of a test of row i against row j: "+.065 over Zero-shot (p .0006)", "not above BM25 (+.040, p
-    .08)"."""
+    """Return the result of a test of row i against row j: "+.065 over Zero-shot (p .0006)", "not significantly above
+    BM25 (+.040, p .08)"."""
     same = rows[i]["system"] == rows[j]["system"]
     other, chance = f"episode {rows[j]['episode']}" if same else rows[j]["system"], f"p {p_text(p)}"
     subject = f"episode {rows[i]['episode']} is " if same else ""
     if p < level:
         return f"{subject}{figure(gain, '+')} {'over' if gain > 0 else 'under'} {other} ({chance})"
-    return f"{subject}not {'above' if gain >= 0 else 'below'} {other} ({figure(gain, '+')}, {chance})"
+    return f"{subject}not significantly {'above' if gain >= 0 else 'below'} {other} ({figure(gain, '+')}, {chance})"
 
 
 def figure(value, sign=""):

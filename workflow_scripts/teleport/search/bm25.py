@@ -40,7 +40,7 @@ def run(job):
     -1 and score 0.
 
     Facts: num_queries, depth, mean_retrieved (passages per query), without_terms (the share of queries without a term
-    in the index), queries_per_second of this run.
+    in the index), earlier_seconds (before this process), queries_per_second of this run.
     """
     settings = job.settings
     path = job.input(f"split.{settings.split}", f"queries.{settings.split}.parquet")
@@ -70,6 +70,7 @@ def run(job):
         "depth": settings.depth,
         "without_terms": without_terms,
         "mean_retrieved": blocks.totals["retrieved"] / max(len(queries), 1),
+        "earlier_seconds": round(blocks.earlier, 3),
         "queries_per_second": round(todo / (time.monotonic() - started), 1),
     }
 

@@ -21,6 +21,7 @@ from itertools import pairwise
 from teleport.report.published import episode_of, published_path, published_tables, read_published
 from teleport.report.rows import in_folder, label_of, measured_tables, named, system_columns
 from teleport.settings.configuration import Report
+from teleport.settings.scoring import MINER
 from teleport.settings.section import in_one_spelling
 
 
@@ -129,7 +130,7 @@ def episode_content(before, episode):
     checkpoint before; positives: the stage that matched answers; relabelled: the pool after its negatives were
     judged."""
     mined = episode.pool.inputs if episode.pool else {}
-    searched = mined.get("query") or mined.get("lookahead")
+    searched = mined.get("query") or mined.get("lookahead") or mined.get(f"neighbours.{MINER}")
     vectors = searched.inputs if searched and "passages" in searched.inputs else before.vectors.of_split("train")
     roles = {role: mined.get(role) for role in ("query", "lookahead", "positives")}
     roles["lookahead"] = roles["lookahead"] or episode.lookahead

@@ -46,7 +46,7 @@ def page_table(reader, contents, table):
         content["rows"].append(named | {"cells": cells, "differs": differences(settings, above)})
         above = settings or above
     cells = pd.concat([tables.row_cells(made.rows), tables.measure_cells(table, made)], axis=1)
-    notes = tables.out_of_domain_notes(table, reader)
+    notes = tables.overlaps(table, reader) + tables.out_of_domain_notes(table, reader)
     notes += significance_text(test, tables.tested_splits(table), made.comparisons) if test else []
     warnings = warnings_of(reader, chain.from_iterable(chain(*row["runs"].values()) for row in done))
     content["printed"] = Printed(
@@ -115,7 +115,9 @@ def costs_table(reader, contents, note):
     last = {(table["name"], row["system"]): row for table in contents["tables"] for row in table["rows"]}
     found = [(system, cost) for (_, system), row in last.items() if (cost := tables.cost_of(row, reader))]
     lines = [(system, *map(tables.seconds_text, (*cost, sum(cost)))) for system, cost in dict.fromkeys(found)]
-    frame = pd.DataFrame(lines, columns=["System", "Mining", "Training", "Together"])
+    frame = pd.DataFrame(lines, columns=["System", *(work.capitalize() for work in tables.WORK), "Together"])
+    if not any(cost[tables.WORK.index("teaching")] for _, cost in found):
+        frame = frame.drop(columns="Teaching")
     return Printed("costs", "What it cost", frame, [note])
 
 
