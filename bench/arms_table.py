@@ -282,7 +282,7 @@ def smallest_text(found):
     """Return a text on the `smallest_differences` of a part."""
     if not found:
         return ""
-    said = "; ".join(f"{name} {difference:g}" for name, difference in found.items())
+    said = "; ".join(f"{name} {difference:g}" for name, difference in sorted(found.items()))
     return ("Smallest true difference that four of five simulated trials mark, before Holm's correction, if queries "
             f"and seeds vary as in these scores (arms of a seed share its warm-up): {said}.\n\n")  # fmt: skip
 

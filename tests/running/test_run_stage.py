@@ -99,7 +99,12 @@ def test_inputs_of_equal_content_are_the_same_inputs(indexed):
     indexed()
     encode = indexed.job.inputs["passages"]
     encode.manifest["provenance"] = {"wall_seconds": 9.0}
+    encode.manifest["facts"]["texts_per_second"] = 7.0
     assert indexed() == 0
+    encode.manifest["facts"]["num_passages"] = 12345
+    assert not take(indexed.job), "a fact that stages read"
+    del encode.manifest["facts"]["num_passages"]
+    assert take(indexed.job)
     encode.manifest["files"]["passages.npy"]["sha256"] = "0" * 64
     assert not take(indexed.job)
 
