@@ -33,16 +33,17 @@ def load(raw, files=()):
     config, experiments = validated(Config, raw, (), locations), {}
     if found := [f"{locations.of(place)}: {sentence}" for place, sentence in mistakes(config)]:
         raise Refusal("\n".join(dict.fromkeys(found)))
+    shared = config.model_dump(include=set(WrittenExperiment.model_fields), exclude_unset=True)
     for place, name, overrides in named_experiments(config):
-        experiment = experiment_of(config, raw, overrides, place, locations)
+        experiment = experiment_of(config, shared, overrides, place, locations)
         if experiments.setdefault(name, experiment) != experiment:
             raise Refusal(f"{locations.of(place)}: another experiment has this name and other settings. Rename one.")
     every = [episode for experiment in experiments.values() for episode in experiment.method]
-    refuse_undrawn(raw, every, (), locations)
+    refuse_undrawn(shared, every, (), locations)
     for name, external in config.external.items():
         if external.encoder is not None:
             own = {"label": external.label, "encoder": external.encoder, "episodes": [], "seeds": config.seeds[:1]}
-            experiments[name] = experiment_of(config, raw, own, ("external", name), locations)
+            experiments[name] = experiment_of(config, shared, own, ("external", name), locations)
     if not experiments and not config.external and not (config.bm25 and "bm25" in config.model_fields_set):
         raise Refusal(
             "the configuration has no experiments: add at least one entry under `experiments` or `external`, or state "
@@ -51,16 +52,16 @@ def load(raw, files=()):
     return config, experiments
 
 
-def experiment_of(config, raw, overrides, place, locations):
+def experiment_of(config, written, overrides, place, locations):
     """The `Experiment` at a `place` of the configuration. Settings that it does not override are taken as they are.
 
-    raw: the mapping that `config` was read from; overrides: the experiment as written
+    written: the settings of `config` that its files set; overrides: the experiment as written
     """
     shared = {name: value for name, value in config if name in WrittenExperiment.model_fields and value is not None}
-    plain = merged({name: raw[name] for name in shared if name in raw}, overrides)
+    plain = merged({name: written[name] for name in shared if name in written}, overrides)
     taken_over = {name: value for name, value in shared.items() if name not in overrides}
     experiment, method = validated(WrittenExperiment, plain | taken_over, place, locations), []
-    refuse_foreign_queries(overrides.get("encoder") or {}, raw.get("encoder") or {}, place, locations)
+    refuse_foreign_queries(overrides.get("encoder") or {}, written.get("encoder") or {}, place, locations)
     for number, override in enumerate(experiment.episodes):
         settings = {"lag": override.lag, "entry": len(method) + 1}
         for section in ("mining", "negatives", "training"):
