@@ -14,6 +14,7 @@ from collections import Counter
 import numpy as np
 import pandas as pd
 
+from teleport.evaluation.significance import LEAST_SEEDS
 from teleport.refusal import Refusal
 from teleport.report.figures import figures
 from teleport.report.published import read_published
@@ -21,6 +22,10 @@ from teleport.report.render import NONE, SEVERAL_SEEDS, Printed, cell, write_for
 from teleport.report.stages import Stages, collection_text, machines, warnings_of
 
 HERE = "Here"  # the column of NAME.tex that says what repeats a system, or that it is only cited
+EQUIVALENT = (
+    "Equivalent: by two one-sided tests at 5 % each, ours and the published system differ by less than the tolerance. "
+    "The published figure counts as one run, and its seeds as varying like ours."
+)
 LEGEND = "Cells: published / ours; published only, if nothing here repeats the system."
 
 
@@ -88,6 +93,7 @@ def make_line(table, figure, planned, stages):
     decimals = max(table.decimals if column.decimals is None else column.decimals, own_decimals(published))
     by_seed, theirs = (figures(figure, each, stages) for each in (runs, released))
     ours = float(np.mean(by_seed)) if by_seed else None
+    reach = reach_of_a_run(by_seed)
     experiment = source.experiment if source else "cited"
     tolerance = table.tolerance.of(queries_of(column, runs, stages), figure.scale) if by_seed else None
     if source and experiment != "BM25" and not row.figure:
@@ -106,7 +112,8 @@ def make_line(table, figure, planned, stages):
         "seeds": len(by_seed),
         "difference": difference(published, ours, decimals),
         "tolerance": tolerance,
-        "verdict": verdict(published, ours, decimals, tolerance) if source else "cited",
+        "reach": reach,
+        "verdict": verdict(published, ours, decimals, tolerance, reach) if source else "cited",
         "experiment": experiment,
         "stages": [name for run in runs + released for names in run.values() for name in names],
         "decimals": decimals,
@@ -133,8 +140,20 @@ def difference(published, ours, decimals):
     return None if None in (published, ours) else round(round(ours, decimals) - published, decimals)
 
 
-def verdict(published, ours, decimals, tolerance):
-    """Return the verdict of a line: "exact" when ours, rounded as printed, is the published figure; "within tolerance",
+def reach_of_a_run(by_seed):
+    """Half of the 90 % interval of one more run's difference from the mean of ours, whose figures these are (list of
+    float): t · sd · √(1 + 1/S). None for fewer than LEAST_SEEDS seeds."""
+    from scipy.special import stdtrit  # here: planning loads this module, too
+
+    seeds = len(by_seed)
+    if seeds < LEAST_SEEDS:
+        return None
+    return float(stdtrit(seeds - 1, 0.95) * np.std(by_seed, ddof=1) * np.sqrt(1 + 1 / seeds))
+
+
+def verdict(published, ours, decimals, tolerance, reach=None):
+    """Return the verdict of a line: "equivalent" when the whole interval of a run, by its `reach`, is within the
+    tolerance (Schuirmann 1987); "exact" when ours, rounded as printed, is the published figure; "within tolerance",
     "off (above)" or "off (below)", by the difference of the rounded figures; "not run" without a figure of ours, "no
     published figure" when there is nothing to compare ours with. A figure that is too good is off, too.
     """
@@ -143,6 +162,8 @@ def verdict(published, ours, decimals, tolerance):
     if published is None:
         return "no published figure"
     above = difference(published, ours, decimals)
+    if reach is not None and abs(ours - published) + reach <= tolerance:
+        return "equivalent"
     if abs(above) <= tolerance:
         return "within tolerance" if above else "exact"
     return "off (above)" if above > 0 else "off (below)"
@@ -196,6 +217,8 @@ def footer(table, spec, lines, stages):
     elif others:
         notes.append(f"Figures of {' and '.join(others)}: {', '.join(f'results/published/{name}' for name in others)}.")
     notes.append(str(table.tolerance))
+    if lines["reach"].notna().any():
+        notes.append(EQUIVALENT)
     if lines["ours sd"].notna().any():
         notes.append(SEVERAL_SEEDS)
     if any(row.released for row in table.rows):
