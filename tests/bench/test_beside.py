@@ -61,7 +61,7 @@ def test_the_command_writes_what_it_has_measured(world, tmp_path, monkeypatch):
     beside.main(["x.yaml", "--steps", "2", "--seeds", "3", "--queries", "4", "--json", str(tmp_path / "beside.json")])
     figures = json.loads((tmp_path / "beside.json").read_text())["figures"]
     assert figures["method"] == "crossed" and figures["evaluators_apart"] < 1e-4 and figures["first_loss_apart"] < 1e-4
-    assert len(figures["seconds_per_step"]) == 2 and 0 <= figures["p"] <= 1
+    assert len(figures["cpu_seconds_per_step"]) == 2 and 0 <= figures["p"] <= 1
 
 
 MODULE = '''
