@@ -9,8 +9,8 @@ import snakemake
 from packaging.version import Version
 from snakemake.exceptions import WorkflowError
 
-# The versions that these rules were tried on. Four names are used that Snakemake's documentation does not promise:
-# `workflow.configfiles`, `dag_settings`, `dryrun` and `resource_settings`, in rules/common.smk.
+# The versions that these rules were tried on. Five names are used that Snakemake's documentation does not promise:
+# `workflow.configfiles`, `config_settings`, `dag_settings`, `dryrun` and `resource_settings`, in rules/common.smk.
 # tests/workflow/test_snakemake_names.py tries them.
 if not Version("9.27") <= Version(snakemake.__version__) < Version("10"):
     raise WorkflowError(f"Snakemake is {snakemake.__version__}, this workflow needs 9.27 or later, below 10.")

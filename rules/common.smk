@@ -73,7 +73,8 @@ if not workflow.configfiles:
 # From a cluster's profile: the hardware of the nodes and the limits of their partition; empty on one machine.
 CLUSTER = config.pop("cluster", {})
 try:
-    GIVEN = with_extended(config, workflow.configfiles)
+    of_command_line = {key: value for key, value in workflow.config_settings.config.items() if key != "cluster"}
+    GIVEN = with_extended(config, workflow.configfiles, of_command_line)
     CONFIG, EXPERIMENTS = load(GIVEN, workflow.configfiles)
     PLAN = Plan(CONFIG, EXPERIMENTS)
     REQUESTS = Requests(PLAN, CLUSTER, lambda name: is_finished(name) and not outdated(name))

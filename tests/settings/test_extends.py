@@ -62,13 +62,26 @@ def test_snakemake_s_configuration_becomes_that_of_the_library(folder, files):
     """What --config sets stands over all files, also over those that are extended."""
     (folder / "first.yaml").write_text("training: {steps: 99, batch_queries: 2}\nexperiments: {other: {}}\n")
     files = [folder / name for name in files]
-    assert with_extended(ConfigSettings(configfiles=files).overwrite_config, files) == merged_files(files)
+    assert with_extended(ConfigSettings(configfiles=files).overwrite_config, files, {}) == merged_files(files)
     given = {"training": {"steps": 7}, "report": None}
     of_snakemake = ConfigSettings(configfiles=files, config=given).overwrite_config
     expected = merged_files(files)
     assert expected["training"]["steps"] != 7
     expected["training"]["steps"], expected["report"] = 7, None
-    assert with_extended(of_snakemake, files) == expected
+    assert with_extended(of_snakemake, files, given) == expected
+
+
+def test_what_is_given_may_be_what_an_earlier_file_says(folder):
+    """The file after it extends one that says something else, over which --config stands, too."""
+    (folder / "first.yaml").write_text("training: {steps: 99}\n")
+    files, given = [folder / "first.yaml", folder / "sub/over.yaml"], {"training": {"steps": 99}}
+    config = ConfigSettings(configfiles=files, config=given).overwrite_config
+    assert with_extended(config, files, given)["training"]["steps"] == 99 != merged_files(files)["training"]["steps"]
+
+
+def test_the_configuration_of_a_module_is_its_own(folder):
+    """Its host's files are no files of it."""
+    assert with_extended({"training": {"steps": 3}}, [folder / "sub/over.yaml"], {}) == {"training": {"steps": 3}}
 
 
 def test_a_mistake_in_a_base_is_named_there(folder):
@@ -96,4 +109,5 @@ def test_circles_and_missing_files_are_refused_with_their_line(folder, name, tex
     with pytest.raises(Refusal, match=message):
         load_files([folder / "sub/over.yaml"])
     with pytest.raises(Refusal, match=message):
-        with_extended({}, [folder / "sub/over.yaml"])
+        files = [folder / "sub/over.yaml"]
+        with_extended(ConfigSettings(configfiles=files).overwrite_config, files, {})

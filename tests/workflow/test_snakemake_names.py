@@ -17,6 +17,7 @@ from paths import REPOSITORY
 
 NAMES = {
     "workflow.configfiles": "the files that a configuration comes from, for line numbers in messages",
+    "workflow.config_settings": "what --config sets, which stands over files that a file extends",
     "workflow.dag_settings": "what --forcerun and --force name, and --forceall: what is made although unchanged",
     "workflow.resource_settings": "the numbers of shards by the command line and every profile, before they are made",
     "workflow.dryrun": "a rehearsal writes no settings of stages",
@@ -28,6 +29,7 @@ from snakemake.exceptions import WorkflowError
 from snakemake.logging import logger
 
 logger.info(f"FILES {[path.name for path in map(__import__('pathlib').Path, workflow.configfiles)]}")
+logger.info(f"GIVEN {dict(workflow.config_settings.config)}")
 if config.get("refuse"):
     raise WorkflowError("a sentence")
 
@@ -86,7 +88,8 @@ def test_no_other_name_of_snakemake_is_used():
 
 
 def test_the_files_of_a_configuration_are_known_in_their_order(call):
-    assert "FILES ['one.yaml', 'two.yaml']" in call("-n", "--configfile", "one.yaml", "two.yaml")[1]
+    text = call("-n", "--configfile", "one.yaml", "two.yaml", "--config", "what=1", "more={'a': 'b'}")[1]
+    assert "FILES ['one.yaml', 'two.yaml']" in text and "GIVEN {'what': 1, 'more': {'a': 'b'}}" in text
 
 
 @pytest.mark.slow

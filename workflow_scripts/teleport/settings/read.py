@@ -187,26 +187,14 @@ def with_bases_of(file, above):
     return [*pairs, (file, content)]
 
 
-def with_extended(config, files):
+def with_extended(config, files, given):
     """Snakemake's `config` (dict) with `extends` applied, which Snakemake does not know: the merged `files` with their
-    bases, and over them the changes from the command line."""
+    bases, and over them what --config and profiles have `given` (dict). The `config` that another workflow gives its
+    module comes from no file of the module, and is returned as it is."""
     contents = [read_mapping(file) for file in files]
-    if not any("extends" in content for content in contents):
+    if not any("extends" in content for content in contents) or merged_as_snakemake([*contents, given]) != config:
         return config
-    changes = changed(merged_as_snakemake(contents), config)
-    return merged_as_snakemake([merged_files(files), changes])
-
-
-def changed(before, after):
-    """Return the items (dict) of `after` that `before` does not have, or has with another value."""
-    changes = {}
-    for key, value in after.items():
-        if isinstance(value, dict) and isinstance(before.get(key), dict):
-            value = changed(before[key], value)
-            changes |= {key: value} if value else {}
-        elif key not in before or before[key] != value:
-            changes[key] = value
-    return changes
+    return merged_as_snakemake([merged_files(files), given])
 
 
 class WithExponents(GenerateJsonSchema):
