@@ -247,6 +247,37 @@ def test_what_is_wrong_in_tables_of_the_hub_is_refused(tmp_path, texts, part, ch
     assert sorted(path.name for path in tmp_path.iterdir()) == ["beir", "given"]
 
 
+@pytest.mark.parametrize(
+    ("part", "change", "said"),
+    [
+        ("corpus", {"title": 0}, "corpus.jsonl, line 3: 'title' is 0"),
+        ("corpus", {"text": []}, "corpus.jsonl, line 3: 'text' is "),
+        ("qrels", {"score": "x"}, "test.jsonl, line 3: 'score' is \"x\""),
+        ("qrels", {"score": None}, "test.jsonl, line 3: 'score' is null"),
+        ("qrels", {}, "test.jsonl, line 3: the judgment has no grade"),
+    ],
+)
+def test_a_value_that_is_no_text_or_grade_in_lines_of_the_hub_is_refused(tmp_path, texts, part, change, said):
+    in_beir(tmp_path / "beir", texts)
+    parts = rows_of_beir(tmp_path / "beir")
+    if not change:
+        del parts["qrels"][2]["score"]
+    parts[part][2] |= change
+    with_jsonl_judgments(tmp_path / "given", parts, "test")
+    with untouched(tmp_path / "given"), pytest.raises(Refusal, match=re.escape(said)):
+        new("mine", tmp_path / "given", REPOSITORY)
+
+
+def test_a_grade_below_zero_is_no_positive_in_tables_of_the_hub(tmp_path, texts):
+    in_beir(tmp_path / "beir", texts)
+    parts = rows_of_beir(tmp_path / "beir")
+    parts["qrels"].append({"query-id": "q1", "corpus-id": "d2", "score": -2})
+    with_jsonl_judgments(tmp_path / "given", parts, "test")
+    raw = yaml.safe_load(new("mine", tmp_path / "given", REPOSITORY)[0].read_text())
+    assert raw["counts"]["positives"] == {"test": QUERIES}
+    assert Path("data/mine-divided/qrels/test.tsv").read_text().endswith("q1\td2\t-2\n")
+
+
 def in_tables_of_beir(given, parts, split):
     """Our own tables, with records as BEIR has them."""
     given.mkdir()

@@ -137,12 +137,13 @@ def within_patience(function):
 
 def damaged(draw, content):
     """`content` (bytes) with one damage: bytes flipped, cut or repeated, lines dropped, doubled or in another order,
-    a field replaced, another encoding."""
+    a field replaced, also by another one of the file, other ends of lines, another encoding."""
     at, to = sorted(draw.choices(range(len(content) + 1), k=2))
     fields = [match.span() for match in re.finditer(rb"[^\s,:{}\[\]\"]+", content)] or [(at, to)]
     lines = content.splitlines(keepends=True) or [b""]
     one = draw.randrange(len(lines))
     start, end = draw.choice(fields)
+    other = slice(*draw.choice(fields))
     return draw.choice(
         [
             content[:at],
@@ -150,6 +151,9 @@ def damaged(draw, content):
             content[:at] + draw.choice(WORDS) + content[at:],
             content[:start] + draw.choice(WORDS) + content[end:],
             content[:start] + draw.choice(WORDS) + content[end:],
+            content[:start] + content[other] + content[end:],
+            content[:start] + content[other] + content[end:],
+            content.replace(b"\n", b"\r\n"),
             content[:at] + bytes([draw.randrange(256)]) + content[at + 1 :],
             b"".join(lines[:one] + lines[one + 1 :]),
             b"".join(lines[:one] + [lines[one]] * 2 + lines[one + 1 :]),

@@ -6,14 +6,19 @@ import csv
 import gzip
 import io
 import json
+import re
 import tarfile
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from bad_inputs import each_case, put_shape, slow_but
 
+from commands.pairs.judged import convert_judged, judged_tables
 from teleport.collection.forms import ir_datasets
 from teleport.plan.identity import identify_corpus, identify_split
 from teleport.running.artefact import file_entry
@@ -160,9 +165,23 @@ def counted(rows):
     return ids, faults
 
 
-def expected(made, beir):
-    """[Counter of the faults of the corpus, of both splits, of judgments that repeat another one word for word], and
-    whether a training query is left with a positive. beir: whether queries that nobody judges are unread"""
+def integer(grade):
+    """The number of a grade of judgments in lines; None for what is none."""
+    with suppress(ValueError):
+        return int(grade) if grade.isascii() and -(2**31) <= int(grade) < 2**31 else None
+
+
+def whole_number(grade):
+    """The same of one in a table, whose numbers may be written as 1e3 or 1.0."""
+    with suppress(ValueError):
+        number = float(grade) if grade.isascii() else 0.5
+        return int(number) if number == int(number) and -(2**31) <= number < 2**31 else None
+
+
+def expected(made, form):
+    """[Counter of the faults of the corpus, of both splits, of judgments that repeat another one], and whether a
+    training query is left with a positive."""
+    beir, read = form in ("beir", *HUB), whole_number if form in HUB else integer  # beir: unjudged queries are unread
     passages, of_corpus = counted(made.passages)
     faults, trains = {"corpus": of_corpus}, False
     for split in SPLITS:
@@ -170,22 +189,19 @@ def expected(made, beir):
         queries, faults[split] = counted([row for row in made.queries[split] if not beir or row[0] in named])
         first = {}
         for query, passage, grade in made.qrels[split]:
+            number, said = read(grade), grade if form not in HUB else read(grade) or grade
             if query not in queries:
                 faults[split]["dangling"] += 1
             elif (query, passage) in first:
-                faults[split]["same" if first[query, passage] == grade else "repeated"] += 1
+                faults[split]["same" if first[query, passage] == said else "repeated"] += 1
             else:
-                first[query, passage] = grade
-                try:
-                    sound = grade.isascii() and -(2**31) <= int(grade) < 2**31
-                except ValueError:
-                    sound = False
-                if not sound:
+                first[query, passage] = said
+                if number is None:
                     faults[split][None] += 1
                 elif passage not in passages:
                     faults[split]["dangling"] += 1
                 else:
-                    trains = trains or (split == "train" and int(grade) >= 1)
+                    trains = trains or (split == "train" and number >= 1)
     return faults, trains
 
 
@@ -258,8 +274,46 @@ def in_dpr_passages(made):
     return source | {"corpus": {"file": "corpus.tsv", "form": "dpr"}}, files
 
 
+def as_number(grade):
+    """A grade as a hub's tables have it: a number, where its text is that of one."""
+    return int(grade) if re.fullmatch("[+-]?[0-9]{1,9}", grade) else grade
+
+
+def in_hub_tables(made, name_of, bytes_of):
+    """As MTEB and CoIR have collections: a table of passages, one of queries, and one of judgments for each split."""
+    files = {name_of("corpus"): [dict(zip(("_id", "title", "text"), row, strict=True)) for row in made.passages]}
+    queries = [row for split in SPLITS for row in made.queries[split]]
+    files[name_of("queries")] = [{"_id": name, "text": text} for name, text in queries]
+    for split, rows in made.qrels.items():
+        files[name_of(split)] = [{"query-id": q, "corpus-id": d, "score": as_number(g)} for q, d, g in rows]
+    return {"source": "beir", "path": "made"}, {name: bytes_of(rows) for name, rows in files.items()}
+
+
+def in_hub_lines(made):
+    places = {split: f"qrels/{split}.jsonl" for split in SPLITS}
+    return in_hub_tables(
+        made,
+        lambda name: places.get(name, f"{name}.jsonl"),
+        lambda rows: "".join(json.dumps(row) + "\n" for row in rows).encode(),
+    )
+
+
+def in_hub_parquet(made):
+    def parquet(rows):
+        if "score" in rows[0] and any(isinstance(row["score"], str) for row in rows):  # a column has one type
+            rows = [row | {"score": str(row["score"])} for row in rows]
+        sink = io.BytesIO()
+        pq.write_table(pa.Table.from_pylist(rows), sink)
+        return sink.getvalue()
+
+    places = {split: f"data/{split}-00000-of-00001.parquet" for split in SPLITS}
+    return in_hub_tables(made, lambda name: places.get(name, f"{name}/{name}-00000-of-00001.parquet"), parquet)
+
+
+HUB = {"a hub's JSON lines": in_hub_lines, "a hub's Parquet": in_hub_parquet}
 FORMS = {"folder": in_folder, "tsv": in_tsv, "beir": in_beir, "downloads": in_downloads, "archive": in_an_archive}
 FORMS |= {"documents": in_documents, "DPR's passages": in_dpr_passages, "ir_datasets": None}
+FORMS |= HUB
 
 
 def record_set(made, split=None):
@@ -274,7 +328,9 @@ def record_set(made, split=None):
 
 
 def collection(stages, source, drop, files):
-    """The stages of a collection, of whose files the plan has read the content."""
+    """The stages of a collection, of whose files the plan has read the content, or `teleport new` has converted them."""
+    if source.get("path") == "made":
+        convert_judged(judged_tables(Path("given")), drop or (), Path("made"), lambda ids: {"train": ids})
     source = source | ({"drop": drop} if drop else {})
     if source["source"] == "downloads":
         paths = {name: {"path": f"given/{name}"} | file_entry(Path("given", name)) for name in files}
@@ -295,7 +351,7 @@ def left_out(made):
     }
 
 
-@pytest.mark.parametrize("form", slow_but(["folder", "beir", "archive", "ir_datasets"], FORMS))
+@pytest.mark.parametrize("form", slow_but(["folder", "beir", "archive", "ir_datasets", *HUB], FORMS))
 def test_a_whole_collection_with_faults(stages, tmp_path, monkeypatch, campaign, form):
     def one(case):
         monkeypatch.chdir(case.folder)
@@ -312,7 +368,7 @@ def test_a_whole_collection_with_faults(stages, tmp_path, monkeypatch, campaign,
             path = Path("given", name)
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
-        faults, trains = expected(made, form == "beir")
+        faults, trains = expected(made, form)
         kinds = {kind for each in faults.values() for kind, number in each.items() if number} - {"same"}
         drop = case.draw.choice([None, DROP, case.draw.sample(DROP, 2)])
         refused = bool(kinds - set(drop or ())) or not trains

@@ -1,5 +1,5 @@
-"""Pairs, triplets and lists in every form that `teleport new` reads, damaged: refused by a sentence, or all of their
-questions and positives are in the collection. What a person gave is as it was, byte for byte."""
+"""Pairs, triplets, lists and a hub's tables in every form that `teleport new` reads, damaged: refused by a sentence, or
+all of their questions and positives are in the collection. What a person gave is as it was, byte for byte."""
 
 import csv
 import gzip
@@ -56,6 +56,10 @@ PLAIN = [{"query": q, "positive": p} for q, p, _ in TRIPLES]
 NEGATIVE = [{"anchor": q, "positive": p, "negative": n} for q, p, n in TRIPLES]
 SAVED = {"data.arrow": stream(PLAIN), "dataset_info.json": b"{}"}
 SAVED["state.json"] = b'{"_data_files": [{"filename": "data.arrow"}]}'
+CORPUS = [{"_id": f"d{i}", "title": f"Title {i}" if i % 2 else "", "text": p} for i, p in enumerate(PASSAGES)]
+QUERIES = [{"_id": f"q{i}", "text": q} for i, q in enumerate(QUESTIONS)]
+JUDGED = [{"query-id": f"q{i}", "corpus-id": f"d{i}", "score": 1} for i in range(PAIRS)]
+JUDGED += [{"query-id": f"q{i}", "corpus-id": f"d{i + 1}", "score": 0} for i in range(4)]
 # {form: ({file: bytes}, key of the question, key of the passages)}
 FORMS = {
     "pairs": ({"pairs.jsonl": lines(PLAIN)}, "query", "positive"),
@@ -125,6 +129,20 @@ FORMS = {
         "question",
         None,
     ),
+    "a hub's JSON lines": (
+        {"corpus.jsonl": lines(CORPUS), "queries.jsonl": lines(QUERIES), "qrels/train.jsonl": lines(JUDGED)},
+        None,
+        None,
+    ),
+    "a hub's Parquet": (
+        {
+            "corpus/corpus-0-of-1.parquet": parquet(CORPUS),
+            "queries/queries-0-of-1.parquet": parquet(QUERIES),
+            "data/train-0-of-1.parquet": parquet(JUDGED),
+        },
+        None,
+        None,
+    ),
 }
 COLUMNS = [*ODD, *(word.decode("utf-8", "replace") for word in WORDS), "  ", "\ud83d", QUESTIONS[0], PASSAGES[0]]
 
@@ -160,7 +178,8 @@ def changed(case, files):
     elif kind == "json":
         files[name] = json.dumps(with_odd_values(case, json.loads(content))).encode()
     elif kind in ("parquet", "arrow"):
-        files[name] = as_table(with_odd_values(case, PLAIN))[kind == "arrow"]
+        records = pq.read_table(io.BytesIO(content)).to_pylist() if kind == "parquet" else PLAIN
+        files[name] = as_table(with_odd_values(case, records))[kind == "arrow"]
     else:
         delimiter = "," if kind == "csv" else "\t"
         rows = list(csv.DictReader(io.StringIO(content.decode()), delimiter=delimiter))
@@ -170,23 +189,10 @@ def changed(case, files):
 
 
 def held(folder, files, question, passage):
-    """{normal form of a question: normal forms of its positives} of plain files that were taken; None where this plain
-    reading cannot tell."""
-    records = []
-    for name in files:
-        path = folder / name
-        if name.endswith(".jsonl"):
-            records += [json.loads(line) for line in path.read_bytes().decode("utf-8-sig").split("\n") if line.strip()]
-        elif name == "a.json" or name == "pairs.json":
-            records += json.loads(path.read_bytes().decode("utf-8-sig"))
-        elif name.endswith(".parquet"):
-            records += pq.read_table(path).to_pylist()
-        elif name.endswith(".arrow"):
-            records += pa.ipc.open_stream(path.read_bytes()).read_all().to_pylist()
-        elif name.endswith((".csv", ".tsv")):
-            text, tabs = path.read_bytes().decode("utf-8-sig"), name.endswith(".tsv")
-            options = {"delimiter": "\t", "quoting": csv.QUOTE_NONE} if tabs else {}
-            records += list(csv.DictReader(io.StringIO(text, newline=""), **options))
+    """{normal form of a question: normal forms of its positives} of plain files that were taken."""
+    if question is None:
+        return held_by_ids(folder, files)
+    records = [record for name in files for record in records_in(folder / name)]
     found = {}
     for record in records:
         texts = record[passage] if passage else []
@@ -196,6 +202,36 @@ def held(folder, files, question, passage):
         own = found.setdefault(normal_form(record[question]), set())
         own |= {normal_form(text) for text, grade in zip(texts, grades, strict=True) if int(float(grade)) > 0}
     return found
+
+
+def held_by_ids(folder, files):
+    """The same of a hub's tables of passages, queries and judgments."""
+    parts = {}
+    for name in files:
+        parts["qrels" if "/train" in name else name[:6]] = records_in(folder / name)
+    texts = {str(row["_id"]): normal_form(f"{row.get('title') or ''} {row['text']}") for row in parts["corpus"]}
+    queries, found = {str(row["_id"]): normal_form(row["text"]) for row in parts["querie"]}, {}
+    for row in parts["qrels"]:
+        if float(row["score"]) > 0:
+            found.setdefault(queries[str(row["query-id"])], set()).add(texts[str(row["corpus-id"])])
+    return found
+
+
+def records_in(path):
+    """The records of a file, plainly read; none of one that has another meaning."""
+    if path.name.endswith(".jsonl"):
+        return [json.loads(line) for line in path.read_bytes().decode("utf-8-sig").split("\n") if line.strip()]
+    if path.name in ("a.json", "pairs.json"):
+        return json.loads(path.read_bytes().decode("utf-8-sig"))
+    if path.name.endswith(".parquet"):
+        return pq.read_table(path).to_pylist()
+    if path.name.endswith(".arrow"):
+        return pa.ipc.open_stream(path.read_bytes()).read_all().to_pylist()
+    if path.name.endswith((".csv", ".tsv")):
+        text, tabs = path.read_bytes().decode("utf-8-sig"), path.name.endswith(".tsv")
+        options = {"delimiter": "\t", "quoting": csv.QUOTE_NONE} if tabs else {}
+        return list(csv.DictReader(io.StringIO(text, newline=""), **options))
+    return []
 
 
 def made_pairs(folder):
@@ -209,11 +245,11 @@ def made_pairs(folder):
     for path in (folder / "qrels").glob("*.tsv"):
         for line in path.read_text().splitlines()[1:]:
             query, docid, grade = line.split("\t")
-            found.setdefault(queries[query], set()).update({texts[docid]} if int(grade) else ())
-    return found, set(texts.values())
+            found.setdefault(queries[query], set()).update({texts[docid]} if int(grade) > 0 else ())
+    return {query: positives for query, positives in found.items() if positives}, set(texts.values())
 
 
-@pytest.mark.parametrize("form", slow_but(["csv", "dataset", "labeled lists", "texts"], FORMS))
+@pytest.mark.parametrize("form", slow_but(["csv", "dataset", "labeled lists", "texts", "a hub's Parquet"], FORMS))
 def test_pairs_in_every_form(tmp_path, monkeypatch, campaign, form):
     files, question, passage = FORMS[form]
 
@@ -222,7 +258,7 @@ def test_pairs_in_every_form(tmp_path, monkeypatch, campaign, form):
         given = case.folder / "given"
         written = changed(case, files)
         for name, content in written.items():
-            given.mkdir(exist_ok=True)
+            (given / name).parent.mkdir(parents=True, exist_ok=True)
             (given / name).write_bytes(content)
         before = contents(given)
 
@@ -232,8 +268,8 @@ def test_pairs_in_every_form(tmp_path, monkeypatch, campaign, form):
                 plain = held(given, sorted(written), question, passage)
             except (KeyError, ValueError, TypeError, AttributeError, csv.Error):  # other keys, another encoding
                 return len(texts) == 0 and "no passage"
-            plain = {one: positives for one, positives in plain.items() if positives or passage is None}
-            if passage is None:
+            plain = {one: positives for one, positives in plain.items() if positives or form == "texts"}
+            if form == "texts":
                 plain = {one: found.get(one) for one in plain}
             return (
                 plain != found
@@ -257,7 +293,10 @@ def test_pairs_in_every_form(tmp_path, monkeypatch, campaign, form):
 SHAPES = ["a folder", "a pipe", "a dangling link", "a device", "nothing", "compressed", "a link to it"]
 
 
-@pytest.mark.parametrize("form", slow_but(["dataset"], ["pairs", "csv", "parquet", "dataset", "texts"]))
+@pytest.mark.parametrize(
+    "form",
+    slow_but(["dataset"], ["pairs", "csv", "parquet", "dataset", "texts", "a hub's JSON lines", "a hub's Parquet"]),
+)
 def test_what_stands_in_the_place_of_pairs(tmp_path, monkeypatch, campaign, form):
     """FROM, or a file in it, is something else than a regular file."""
     files, *_ = FORMS[form]
@@ -265,8 +304,8 @@ def test_what_stands_in_the_place_of_pairs(tmp_path, monkeypatch, campaign, form
     def one(case):
         monkeypatch.chdir(case.folder)
         given = case.folder / "given"
-        given.mkdir()
         for name, content in files.items():
+            (given / name).parent.mkdir(parents=True, exist_ok=True)
             (given / name).write_bytes(content)
         if not case.sound:
             shape, path = case.draw.choice(SHAPES), given / case.draw.choice(sorted(files))

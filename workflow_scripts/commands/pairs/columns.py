@@ -155,7 +155,7 @@ class Problem(Exception):
 def example(columns, place, record):
     """The `Example` of a record. Raises Problem."""
     question = text_of(record[columns.question], columns.question)
-    title = text_of(record.get(columns.title) or "", columns.title, empty=True) if columns.title else ""
+    title = title_of(record.get(columns.title), columns.title) if columns.title else ""
     passages = passages_of(record[columns.passage], columns.passage, title)
     if not passages:
         raise Problem(f"{columns.passage!r} is empty. Give the question a passage, or remove the line", "empty")
@@ -195,7 +195,7 @@ def passage_of(value, key, title):
         raise Problem(f"{key!r} has an object without a text; its keys are {', '.join(map(repr, value))}. Name the "
                       "text 'text'")  # fmt: skip
     docid = next((value[name] for name in ID_KEYS if value.get(name) is not None), None)
-    title = text_of(value.get("title") or "", f"{key}.title", empty=True)
+    title = title_of(value.get("title"), f"{key}.title")
     return Passage(None if docid is None else id_of(docid, key), title, text_of(value[name], f"{key}.{name}"))
 
 
@@ -218,6 +218,11 @@ def text_of(value, key, empty=False):
     except UnicodeEncodeError:
         raise Problem(f"{key!r} has half a surrogate pair, which UTF-8 cannot hold. Correct the text") from None
     return value
+
+
+def title_of(value, key):
+    """A value that must be a text, which may be empty, or None for an empty one. Raises Problem."""
+    return "" if value is None else text_of(value, key, empty=True)
 
 
 def number_of(value, key):

@@ -5,11 +5,11 @@ import json
 from functools import partial
 from typing import NamedTuple
 
-from commands.pairs.columns import ID_KEYS, TEXT_KEYS, Problem, grade_of, id_of, picked, text_of
+from commands.pairs.columns import ID_KEYS, TEXT_KEYS, Problem, id_of, picked, shown, title_of
 from commands.pairs.convert import note
 from commands.pairs.find import SPLIT, Table, form_of
 from teleport.collection.forms.beir import HEADER
-from teleport.collection.records import Faults
+from teleport.collection.records import Faults, float_of
 from teleport.running.files import write_text
 
 QRELS = ("qrels", "default", "data")
@@ -100,16 +100,22 @@ def judgments(tables, queries, passages, drop):
     """The (query id, passage id, grade) of a split's tables. queries, passages: the ids that there are"""
     rows, grades = [], {}
     for table in tables:
-        for row, wrong in records_of(table, judgment_of, drop):
-            query, passage, grade = row
+        graded = None  # whether the first record has a grade
+        for (query, passage, grade), wrong in records_of(table, judgment_of, drop):
+            graded = grade is not None if graded is None else graded
             if query not in queries:
                 wrong(f"there is no query {query!r}. Remove the judgment, or add the query", "dangling")
+            elif (grade is not None) != graded:
+                said = "has no grade, as the first one has" if graded else "has a grade, and the first one has none"
+                wrong(f"the judgment {said}. Give every judgment one, or none", None)
             elif grades.setdefault((query, passage), grade) != grade:
                 problem = f"query {query!r} and passage {passage!r} had another grade earlier. Remove one of them"
                 wrong(problem, "repeated")
+            elif isinstance(grade, str):
+                wrong(f"{grade} and no whole number of 32 bits. Write one, such as 1", None)
             elif passage not in passages:
                 wrong(f"there is no passage {passage!r}. Remove the judgment, or add the passage", "dangling")
-            rows.append(row)
+            rows.append((query, passage, str(1 if grade is None or isinstance(grade, str) else grade)))
     return rows
 
 
@@ -130,20 +136,25 @@ def records_of(table, made_of, drop):
 def passage_of(record):
     """A line of corpus.jsonl."""
     title = picked(record, ("title",))
-    return query_of(record) | {"title": text_of(record[title] or "", title, empty=True) if title else ""}
+    return query_of(record) | {"title": title_of(record[title], title) if title else ""}
 
 
 def query_of(record):
     """A line of queries.jsonl; with a title added, one of corpus.jsonl."""
     key = named(record, (*TEXT_KEYS, "query", "question"), "text")
-    return {"_id": id_below(record, ID_KEYS), "text": text_of(record[key] or "", key, empty=True)}
+    return {"_id": id_below(record, ID_KEYS), "text": title_of(record[key], key)}
 
 
 def judgment_of(record):
-    """(query id, passage id, grade) of a record (texts)."""
+    """(query id, passage id, grade) of a record; the grade is a number, what it is instead (text), or None
+    without one."""
     query, passage = id_below(record, QUERY_KEYS), id_below(record, PASSAGE_KEYS)
-    grade = picked(record, GRADE_KEYS)
-    return query, passage, str(grade_of(record[grade], grade) if grade else 1)
+    key = picked(record, GRADE_KEYS)
+    if key is None:
+        return query, passage, None
+    number = float_of(record[key])
+    sound = -(2**31) <= number < 2**31 and number == int(number)  # published judgments may be below 0
+    return query, passage, int(number) if sound else f"{key!r} is {shown(record[key])}"
 
 
 def id_below(record, keys):
