@@ -328,7 +328,7 @@ def record_set(made, split=None):
 
 
 def collection(stages, source, drop, files):
-    """The stages of a collection, of whose files the plan has read the content, or `teleport new` has converted them."""
+    """The stages of a collection, of whose files the plan has read the content; `teleport new` converts a hub's."""
     if source.get("path") == "made":
         convert_judged(judged_tables(Path("given")), drop or (), Path("made"), lambda ids: {"train": ids})
     source = source | ({"drop": drop} if drop else {})

@@ -290,13 +290,11 @@ def test_pairs_in_every_form(tmp_path, monkeypatch, campaign, form):
     each_case(campaign, tmp_path, f"pairs, {form}", one, few=1)
 
 
+STOOD_FOR = ["pairs", "csv", "parquet", "dataset", "texts", "a hub's JSON lines", "a hub's Parquet"]
 SHAPES = ["a folder", "a pipe", "a dangling link", "a device", "nothing", "compressed", "a link to it"]
 
 
-@pytest.mark.parametrize(
-    "form",
-    slow_but(["dataset"], ["pairs", "csv", "parquet", "dataset", "texts", "a hub's JSON lines", "a hub's Parquet"]),
-)
+@pytest.mark.parametrize("form", slow_but(["dataset"], STOOD_FOR))
 def test_what_stands_in_the_place_of_pairs(tmp_path, monkeypatch, campaign, form):
     """FROM, or a file in it, is something else than a regular file."""
     files, *_ = FORMS[form]
