@@ -15,6 +15,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+LONGEST_ERROR = 500  # characters of an error of the system: it names the file, and a name may have thousands
 INTERRUPTED = "interrupted: no half-written file is left; run the same command again."
 INTERRUPTS = []  # signals of Ctrl-C: a library may turn SystemExit into its own error, as pydantic does
 
@@ -642,7 +643,7 @@ def main():
         if isinstance(error, Refusal):
             sys.exit(f"error: {error}")
         if known := isinstance(error, OSError) and of_the_system(error):
-            sys.exit(f"error: {known[0]} ({error}); {known[1]}.")
+            sys.exit(f"error: {known[0]} ({str(error)[:LONGEST_ERROR]}); {known[1]}.")
         raise
 
 

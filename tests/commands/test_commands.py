@@ -157,6 +157,7 @@ def test_ctrl_c_that_a_library_turns_into_an_error_of_its_own_is_ctrl_c(monkeypa
         (["status", "repo2/a/manifest.json"], "error: repo2/a/manifest.json is not there, or is no configuration."),
         (["status", "a.json", "b.yaml"], "error: a.json is a whole configuration, so b.yaml has no effect."),
         (["export", "x" * 300, "out"], "error: a name is too long for the file system ([Errno 36]"),
+        (["new", "mine", "x" * 5000], "xxxx); give a shorter one."),
         (["report", "toy.yaml", "--output", "file/page"], "argument --output: file is not a folder"),
         (["figures", "toy.yaml", "--output", "/proc/figures"], "argument --output: /proc/figures/"),
     ],
@@ -167,7 +168,7 @@ def test_a_wrong_path_is_one_sentence(tmp_path, arguments, sentence):
     (tmp_path / "repo2/a/manifest.json").write_text("{}")  # of something else
     done = manage(tmp_path, *arguments)
     assert done.returncode in (1, 2) and sentence in done.stderr and "Traceback" not in done.stderr
-    assert "--forcerun" not in done.stderr
+    assert "--forcerun" not in done.stderr and len(done.stderr) < 1500
 
 
 NOWHERE = ["--configfile", "nowhere.yaml"], "nowhere.yaml: the file is not there. Give the path of a YAML file."

@@ -140,7 +140,7 @@ def test_another_index_of_evaluation_is_no_second_zero_shot():
             changed("negatives", counts={"bm25": 5}),
             "negatives.counts has negatives but training.negatives_per_query is 0",
         ),
-        (ADORE | {"search_index": "IVF1024,Flat"}, "search_index"),
+        (ADORE | {"search_index": "IVF1024,Flat"}, "search_index: IVF1024,Flat cannot replace"),
     ],
 )
 def test_what_does_not_go_together_is_one_sentence(row, message):

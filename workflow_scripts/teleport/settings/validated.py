@@ -34,7 +34,9 @@ def describe(model, mistake, data, place, locations):
     bounded = mistake["type"].startswith(("less_than", "greater_than", "finite"))
     fields = [owner.model_fields.get(key) for owner in owners] if bounded else []
     why = next((f" ({field.description.rstrip('.')})" for field in fields if field), "")
-    return f"{where}: {message[0].lower()}{message[1:]}{given}{why}."
+    if message[1:2].islower():  # not the name of an index
+        message = f"{message[0].lower()}{message[1:]}"
+    return f"{where}: {message}{given}{why}."
 
 
 def walked(model, location, data):
