@@ -16,6 +16,7 @@ from desk import EPISODE, HOME, make_desk
 
 from commands import card
 from commands.audit import audit, form_of, printed
+from commands.export import input_of, stage_at
 from commands.search import search
 from teleport.negatives.forms import FORMS, Mined
 
@@ -26,14 +27,18 @@ COMMANDS = {
     "search": lambda: list(search("mine/tuned", ["word1 word2"], None, 5, as_json=True)),
     "audit of a pool": lambda: printed(audit(EPISODE / "merge")),
     "card": lambda: card.with_head(
-        Path(README).read_text() + card.scores_text(EPISODE) + card.example_text(EPISODE), EPISODE, "mit", "en"
+        Path(README).read_text() + card.scores_text(EPISODE) + card.example_text(EPISODE),
+        input_of(stage_at(EPISODE / "train"), "pretrained"),
+        EPISODE,
+        "mit",
+        "en",
     ),
 }
 OF_CARD = [f"{TABLES}/main{ending}" for ending in (".csv", ".sources.csv", ".pairs.csv")]
 READS = {  # kinds of stages, and files that have no digest
     "search": (["corpus", "tokens", "pretrained", "encode", "train"], [f"{HOME}/plan.tsv"]),
     "audit of a pool": (["corpus", "split", "encode", "retrieve", "merge"], []),
-    "card": (["corpus", "split", "evaluate"], OF_CARD),
+    "card": (["corpus", "split", "evaluate", "pretrained"], OF_CARD),
 }
 
 
