@@ -1,21 +1,28 @@
 """What a person brought, and what is finished, is as it was after every command, whatever it writes elsewhere."""
 
+import gzip
+import hashlib
 import json
+import shutil
 import sys
 from pathlib import Path
 
 import pytest
 import yaml
+from desk import CONFIGURATION, HOME, METHOD, SHARED, make_desk
+from desk import EPISODE as EPISODE_OF_DESK
 
 import manage
 from collection_world import write_folder
 from experiment_world import ExperimentWorld
+from paths import REPOSITORY
 from stages import Stages
 from teleport.running.artefact import MANIFEST, signed
 from teleport.running.files import write_json
-from untouched import untouched
+from untouched import contents, untouched
 
 CONFIG, EPISODE = "settings/mine.yaml", "results/experiments/mine/tuned/episode-1"
+PASSAGES = EPISODE_OF_DESK / "encode-passages"
 MINE = {
     "name": "mine",
     "collection": {"source": "folder", "path": "given/toy"},
@@ -43,9 +50,20 @@ WRITING = {
     "share": ["mine/tuned", "--to", "{new}/shared"],
     "link": [CONFIG],
 }
-# Stages have to run for the first five: faults/test_outputs_of_commands.py looks at what they leave. `schema` writes
-# the pages of this repository; the others have tests of their own.
-ELSEWHERE = {"mine", "fetch", "report", "figures", "tables", "schema", "reproductions", "joint", "delete_vectors"}
+JOINT = "marco", "ablations/bm25", "nq", "triviaqa"
+# On an experiment of whole stages, as the workflow leaves them.
+FINISHED = {
+    "mine": ["mine", "--method", METHOD, "--output", "{new}/mined.jsonl", "--cores", "1"],
+    "fetch": [SHARED],
+    "report": [CONFIGURATION, "--output", "{new}/page"],
+    "report in one file": [CONFIGURATION, "--share", "{new}/page.html"],
+    "figures": [CONFIGURATION, "--output", "{new}/figures"],
+    "tables": [CONFIGURATION],
+    "joint": ["ance-tele-table-1", *(str(REPOSITORY / f"config/{name}.yaml") for name in JOINT)],
+    "reproductions": ["config/theirs.yaml"],
+    "delete_vectors": ["--output", "{vectors}"],
+}
+ELSEWHERE = {"schema"}  # which takes neither a path nor a name, and writes the pages of this repository
 GIVEN = "given", "settings", "start", "results/stages"
 
 
@@ -86,5 +104,38 @@ def test_a_command_leaves_what_a_person_brought(desk, tmp_path, monkeypatch, cap
     assert said or name == "link"
 
 
-def test_every_command_is_looked_at_here_or_elsewhere():
-    assert {name.split()[0] for name in [*READING, *WRITING]} | ELSEWHERE == {f.__name__ for f, _ in manage.COMMANDS}
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A folder with a finished experiment whose stages are whole (faults/desk.py)."""
+    folder = tmp_path_factory.mktemp("whole")
+    make_desk(folder)
+    shutil.copytree(REPOSITORY / "config/published", folder / "config/published")  # read beside a folder `config`
+    with gzip.open(folder / EPISODE_OF_DESK / "evaluate-test/test.run.gz") as run:
+        digest = hashlib.sha256(run.read()).hexdigest()
+    theirs = {"by": "Ann", "configuration": [CONFIGURATION], "place": SHARED}
+    runs = {str((EPISODE_OF_DESK / "evaluate-test").relative_to(HOME.parent)): digest}
+    (folder / "config/theirs.yaml").write_text(yaml.safe_dump(theirs | {"runs": runs}))
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FINISHED)
+def test_a_command_on_finished_stages_leaves_what_is_there(whole, tmp_path, monkeypatch, capsys, name):
+    folder = tmp_path / "here"
+    shutil.copytree(whole, folder, symlinks=True)
+    monkeypatch.chdir(folder)
+    vectors = PASSAGES.resolve().relative_to(folder)
+    gone = {str(path) for path in vectors.glob("*.npy")} if name == "delete_vectors" else set()
+    before = contents(folder)
+    words = [word.format(new=tmp_path, vectors=vectors) for word in FINISHED[name]]
+    said = called([name.split()[0], *words], monkeypatch, capsys)
+    after = contents(folder)
+    assert said or name in ("tables", "delete_vectors")
+    ours = ("results/tables", "results/published", "results/experiments/mine/mined")
+    other = {path for path in before if after.get(path) != before[path] and not path.startswith(ours)}
+    assert other == gone
+
+
+def test_every_command_is_looked_at():
+    looked_at = {name.split()[0] for name in [*READING, *WRITING, *FINISHED]}
+    assert looked_at | ELSEWHERE == {function.__name__ for function, _ in manage.COMMANDS}
