@@ -1,7 +1,6 @@
 """Packed texts give the vectors of padded ones in every architecture that packs: vectors, gradients, dropout."""
 
 import copy
-import inspect
 import shutil
 
 import numpy as np
@@ -12,7 +11,7 @@ import transformers
 from encoder_world import FAMILIES, in_bfloat16, make_encoder
 from reference_encoder import reference_of
 from teleport.encoder import attention
-from teleport.encoder.attention import EFFICIENT, FLASH, Packing, takes
+from teleport.encoder.attention import Packing
 from teleport.encoder.load import load_backbone
 from teleport.encoder.model import TAKE_PACKED, Encoder, compile_layers, layers_of, prepare
 
@@ -143,29 +142,6 @@ def test_texts_do_not_see_each_other(tmp_path):
     for vector, start, end in zip(together, ends - LENGTHS, ends, strict=True):
         alone = encoder(ids_T[start:end], np.array([end - start]))
         torch.testing.assert_close(alone[0], vector, rtol=1e-5, atol=1e-5)
-
-
-def test_the_private_operators_are_called_by_the_names_that_this_torch_has():
-    """Where one is missing or another, the attention goes the way without it."""
-    for name, arguments in (FLASH, EFFICIENT):
-        assert takes((name, arguments)), getattr(torch.ops.aten, name).default._schema
-        assert not takes((name, f"{arguments} and_more")) and not takes((f"{name}_of_another_torch", arguments))
-    source = inspect.getsource(attention)
-    assert all(f"torch.ops.aten.{name}(" in source for name, _ in (FLASH, EFFICIENT))
-
-
-def test_the_public_kernel_takes_the_arguments_that_it_is_given(monkeypatch):
-    """`varlen_attn`, where the private operator is another; without numbers, as it runs on CUDA alone."""
-    from torch.nn.attention import varlen
-
-    known = inspect.signature(varlen.varlen_attn).parameters
-    given = {}
-    monkeypatch.setattr(attention, "takes", lambda operator: False)
-    monkeypatch.setattr(varlen, "varlen_attn", lambda q, *more, **options: given.update(options) or q)
-    q = torch.zeros(30, 4, 16, dtype=torch.bfloat16)
-    attention.varlen(q, q[:, :2], q[:, :2], Packing.of(LENGTHS, CPU), 0.0, True, 6, 0.25)
-    assert given == {"scale": 0.25, "window_size": (5, 0), "enable_gqa": True} and given.keys() <= known.keys()
-    assert attention.has_kernel(torch.bfloat16, 0.0, None) and not attention.has_kernel(torch.bfloat16, 0.1, None)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

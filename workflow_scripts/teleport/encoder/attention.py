@@ -124,17 +124,20 @@ def varlen(q, k, v, packing, dropout, causal, window, scaling):
         return made[0][..., :width]
     from torch.nn.attention.varlen import varlen_attn
 
-    grouped = q.shape[1] != k.shape[1]
-    made = varlen_attn(q, k, v, *lengths, scale=scaling, window_size=(before, after), enable_gqa=grouped)
+    made = varlen_attn(q, *repeated(q, k, v), *lengths, scale=scaling, window_size=(before, after))
     return made[..., :width]
+
+
+def repeated(q, k, v):
+    """(k, v) [T, heads, width] with as many heads as q: those that queries share are repeated."""
+    shared = q.shape[1] // k.shape[1]
+    return tuple(x.repeat_interleave(shared, 1) if shared > 1 else x for x in (k, v))
 
 
 @torch.compiler.disable  # its backward pass cannot be compiled: torch 2.11 gives its shape function `scale` twice
 def efficient(q, k, v, lengths, dropout, causal, scaling):
     """The memory-efficient kernel, for float32: [T, heads, width], where width is a multiple of HEAD_WIDTHS."""
-    shared = q.shape[1] // k.shape[1]
-    k, v = (x.repeat_interleave(shared, 1) if shared > 1 else x for x in (k, v))
-    q, k, v = (x.unsqueeze(0) for x in (q, k, v))  # a batch of one; the offsets separate the texts
+    q, k, v = (x.unsqueeze(0) for x in (q, *repeated(q, k, v)))  # a batch of one; the offsets separate the texts
     saved, mask = torch.is_grad_enabled(), CAUSAL if causal else 0
     made = torch.ops.aten._efficient_attention_forward(q, k, v, None, *lengths, dropout, mask, saved, scale=scaling)
     return made[0].squeeze(0)
