@@ -50,6 +50,15 @@ def test_layers_are_compiled_on_cuda_where_it_is_asked_for(monkeypatch, asked, d
     assert precision.compiles(asked, torch.device(device)) is expected
 
 
+@pytest.mark.parametrize("compiler", [True, False])
+@pytest.mark.parametrize("device", ["cuda", "cpu"])
+def test_layers_are_compiled_by_themselves_from_two_hundred_million_tokens_on(monkeypatch, device, compiler):
+    """On CUDA, if there is a compiler. Compiling is not worth its time for fewer."""
+    monkeypatch.setattr("teleport.running.devices.shutil.which", lambda name: f"/usr/bin/{name}" if compiler else None)
+    few, enough = (precision.compiles(False, torch.device(device), tokens) for tokens in (199_999_999, 200_000_000))
+    assert few is False and enough is (device == "cuda" and compiler)
+
+
 def test_compiling_without_a_compiler_is_refused_with_the_remedy(monkeypatch):
     monkeypatch.setattr("teleport.running.devices.shutil.which", lambda name: None)
     with pytest.raises(ValueError, match="no C compiler.*Debian: gcc"):
