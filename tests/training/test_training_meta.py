@@ -11,12 +11,10 @@ import torch
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
-from transformers import BertConfig, BertModel
 
 from encoder_world import in_bfloat16
 from teleport.encoder import encode
 from teleport.encoder.budget import TOKEN_BUDGET
-from teleport.encoder.model import Encoder, prepare
 from teleport.training import optimizers, step, train
 from teleport.training.data import read_training_set
 from training_world import World
@@ -114,61 +112,3 @@ def test_encoding_waits_for_nothing_and_keeps_within_its_budgets(stages, monkeyp
     (one, operators, made), (several, more, _) = found
     assert one == 1 < several
     assert operators <= 87 and more <= several * operators and 1_575_000 < made <= 3_150_000, found
-
-
-BASE = {"vocab_size": 30522, "hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12}
-PRODUCTS = {"mm", "addmm", "bmm", "linear"}
-
-
-class Traffic(TorchDispatchMode):
-    """Counts what is launched, views aside, and the bytes that are read and written besides products and attention."""
-
-    def __init__(self):
-        super().__init__()
-        self.launches, self.bytes, self.casts = Counter(), 0, 0
-
-    def __torch_dispatch__(self, operator, types, args=(), kwargs=None):
-        made, name = operator(*args, **(kwargs or {})), operator.overloadpacket.__name__
-        given, out = ([t for t in tree_leaves(x) if isinstance(t, torch.Tensor)] for x in ((args, kwargs), made))
-        of_device = [t for t in given + out if t.device.type == "meta"]
-        if of_device and out and storage_of(out[0]) not in {storage_of(t) for t in given} or name.endswith("_"):
-            self.launches[name] += 1
-            if name not in PRODUCTS and "attention" not in name and not name.startswith(("empty", "new_empty")):
-                self.bytes += sum(t.numel() * t.element_size() for t in of_device)
-            self.casts += name == "_to_copy" and given[0].ndim == 2 and min(given[0].shape) >= 768
-        return made
-
-
-def lengths_of(count, mean, most, seed):
-    """Lognormal, as those of MS MARCO's passages and queries."""
-    normal = np.random.default_rng(seed).normal(np.log(mean) - 0.125, 0.5, count)
-    return np.minimum(np.maximum(2, np.exp(normal).astype(np.int64)) + 2, most)
-
-
-def bert_base():
-    with torch.device("meta"):
-        return Encoder(BertModel(BertConfig(**BASE), add_pooling_layer=False), "cls")
-
-
-def test_a_bucket_of_bert_base_keeps_within_its_budget_of_bytes():
-    """65,536 tokens, not compiled: bytes besides products and attention, launches, and no cast of weights."""
-    encoder = prepare(bert_base().eval(), torch.bfloat16)
-    lengths = lengths_of(2000, 76, 128, 1)
-    lengths = np.sort(lengths[: np.searchsorted(np.cumsum(lengths), 65_536)])
-    with torch.inference_mode(), Traffic() as traffic:
-        encoder(np.ones(lengths.sum(), np.int64), lengths)
-    assert 60_000 < lengths.sum() <= 65_536
-    assert 10e9 < traffic.bytes <= 23.4e9 and traffic.casts == 0
-    assert sum(traffic.launches.values()) <= 200, traffic.launches
-
-
-def test_a_step_of_bert_base_keeps_within_its_budget_of_bytes():
-    """8 x (1 + 31), forward and backward, both sides together. The weights are in bfloat16: the casts of autocast,
-    which does nothing without numbers, are not counted."""
-    encoder = in_bfloat16(bert_base().train())
-    lengths = np.concatenate([lengths_of(8, 8, 32, 3), lengths_of(256, 76, 128, 1)])
-    with Traffic() as traffic:
-        encoder(np.ones(lengths.sum(), np.int64), lengths).sum().backward()
-    assert 15_000 < lengths.sum() < 21_504
-    assert traffic.casts == 0, "of vectors of all tokens: what is pooled is converted alone"
-    assert 10e9 < traffic.bytes <= 31e9 and sum(traffic.launches.values()) <= 680, traffic.launches
