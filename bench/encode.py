@@ -3,15 +3,15 @@
     python bench/encode.py [--passages 256] [--checkpoint FOLDER | --bert-base] [--corpus corpus.tsv.gz]
     taskset -c 0 python bench/encode.py --threads 1    # on one core
 
-Peers, in fp32 and in bf16, all with texts sorted by length: plain torch (transformers' model, which the tests compare
-with, on padded batches from the token map), sentence-transformers, and OpenVINO if it is installed (`pip install
-openvino`). The last two tokenise as they go; the stage reads the token map, which `tokens` made once for all episodes.
+Peers, in fp32 and in bf16 (on CUDA in bf16 alone), all with texts sorted by length: plain torch (transformers' model
+with sdpa, on padded batches of as many tokens as the stage's, from the token map; on CUDA also compiled),
+sentence-transformers, and OpenVINO if it is installed (`pip install openvino`). The last two tokenise as they go; the
+stage reads the token map, which `tokens` made once for all episodes.
 The machine's matrix products bound the gain of bfloat16, so their rates are measured too, and the share of them that
 each variant reaches on real tokens. With --corpus the agreement of the vectors is measured on its first passages
 instead of random words.
 """
 
-import copy
 import importlib.util
 import itertools
 from pathlib import Path
@@ -20,9 +20,9 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import torch
 
+import peers
 import texts
 from commands.doctor import lack_of_compiler
-from padding import padded
 from products import product_rates, shape_of, shares
 from rounds import interleaved, report
 from teleport.collection.records import lines
@@ -39,31 +39,19 @@ BATCH = 32
 COMPARED = 1000  # passages whose nearest neighbours are compared
 
 
-def plain_encode(world, device, dtype=torch.float32):
-    """transformers' model, uncompiled: batches of 32 of the token map, sorted by length, padded to the longest."""
-    model = world.reference if dtype == torch.float32 else copy.deepcopy(world.reference).to(dtype)
-
-    def run():
-        lengths = Chunks(world.passage_map, texts.MAX_PASSAGE_TOKENS, world.special).lengths
-        order, vectors = np.argsort(-lengths, kind="stable"), []
-        with torch.inference_mode():
-            for start in range(0, len(order), BATCH):
-                rows = order[start : start + BATCH]
-                batch = padded(world.passage_map, rows, texts.MAX_PASSAGE_TOKENS, world.special)
-                vectors.append(model(*(tensor.to(device) for tensor in batch)).float().cpu().numpy())
-        return np.concatenate(vectors)[np.argsort(order)]
-
-    return run
-
-
 def sentence_transformers_encode(world, device, dtype=torch.float32):
-    """`SentenceTransformer.encode`: batches of 32, which it sorts by length and pads to the longest."""
+    """`SentenceTransformer.encode`, which sorts texts by length: padded batches of 32 on a CPU, its default; on CUDA
+    batches of the stage's tokens, without padding where FlashAttention-2 is installed."""
     from sentence_transformers import SentenceTransformer
 
-    options = {"model_kwargs": {"torch_dtype": dtype}, "local_files_only": True}
-    model = SentenceTransformer(str(world.checkpoint), device=str(device), **options)
+    options, batch = {"torch_dtype": dtype}, BATCH
+    if device.type == "cuda":
+        batch = TOKEN_BUDGET["encode"]["cuda"] // texts.MAX_PASSAGE_TOKENS
+        if dtype != torch.float32 and importlib.util.find_spec("flash_attn"):
+            options["attn_implementation"] = "flash_attention_2"
+    model = SentenceTransformer(str(world.checkpoint), device=str(device), model_kwargs=options, local_files_only=True)
     model.max_seq_length = texts.MAX_PASSAGE_TOKENS
-    return lambda: model.encode(world.passages, batch_size=BATCH, show_progress_bar=False)
+    return lambda: model.encode(world.passages, batch_size=batch, show_progress_bar=False)
 
 
 def openvino_encode(world, threads, precision):
@@ -134,7 +122,7 @@ def agreement(world, folder, device, corpus, count, variants):
         world.passages = [text.split("\t")[2] for _, text in itertools.islice(lines(corpus), count)]
         tokenizer, special = load_tokenizer(world.checkpoint, None)
         world.passage_map = texts.write_map(folder, "corpus", tokenizer, special, world.passages)
-        variants = {PLAIN: plain_encode(world, device)}
+        variants = {PLAIN: peers.encode(world, device)}
         variants |= {f"stage, {p}": stage_encode(world, device, p) for p in ("fp32", "bf16")}
     reference = variants[PLAIN]()
     figures = {}
@@ -151,8 +139,11 @@ def peers_of(world, device, arguments):
     if arguments.alone:
         return {}
     with_bf16, found = resolve_precision("auto", device) is not None, {}
-    for suffix, dtype, precision in [("", torch.float32, "f32"), (", bf16", torch.bfloat16, "bf16")][: 1 + with_bf16]:
-        found[PLAIN + suffix] = plain_encode(world, device, dtype)
+    formats = [("", torch.float32, "f32"), (", bf16", torch.bfloat16, "bf16")][: 1 + with_bf16]
+    for suffix, dtype, precision in formats[-1:] if device.type == "cuda" else formats:
+        found[PLAIN + suffix] = peers.encode(world, device, dtype)
+        if device.type == "cuda" and not lack_of_compiler(device):
+            found[f"{PLAIN}{suffix}, compiled"] = peers.encode(world, device, dtype, True)
         if importlib.util.find_spec("sentence_transformers"):
             found[SENTENCE_TRANSFORMERS + suffix] = sentence_transformers_encode(world, device, dtype)
         if device.type == "cpu" and importlib.util.find_spec("openvino"):
@@ -172,7 +163,7 @@ def main(arguments=None):
         world.encoder.to(device)
         world.reference.to(device)
         variants = peers_of(world, device, arguments)
-        peers = list(variants)
+        compared = list(variants)
         variants["stage, fp32"] = stage_encode(world, device, "fp32")
         if device.type == "cpu" and arguments.threads > 1:
             variants["stage, fp32, threads share a batch"] = stage_encode(world, device, "fp32", shared=True)
@@ -187,9 +178,9 @@ def main(arguments=None):
         figures = {"products, bf16 over fp32": rates["bf16"] / rates["fp32"]}
         lengths = Chunks(world.passage_map, texts.MAX_PASSAGE_TOKENS, world.special).lengths
         figures |= shares(world.encoder, lengths, 1, seconds, rates)
-        variants.setdefault(PLAIN, plain_encode(world, device))
+        variants.setdefault(PLAIN, peers.encode(world, device))
         figures |= agreement(world, folder, device, arguments.corpus, arguments.passages, variants)
-        report("encode", seconds, peers, arguments.passages, "passages", arguments, **figures)
+        report("encode", seconds, compared, arguments.passages, "passages", arguments, **figures)
 
 
 if __name__ == "__main__":

@@ -1,62 +1,78 @@
 """For a GPU machine that is lent for minutes: ours and every peer in one process, each figure at once a line of JSON.
 
-    python bench/gpu.py OUT [--small] [SECTION ...]      # tests ceilings search step-8 encode step-1 cached live
+    python bench/gpu.py OUT [--small] [SECTION ...]
 
-OUT: the folder for lines.jsonl and tests.txt. It needs torch, transformers and what docs/gpu.md installs, but no
-network and no Snakemake. Weights are random, so no figure is one of accuracy. A section that fails writes its error as
-a line, and the next one follows. Predictions of bench/gpu_predictions.yaml are in the same lines. --small: sizes that
-run on a processor in two minutes, to see that it works. Another script compares negatives on such a machine: python
-bench/arms.py --start whole --here.
+OUT: the folder of what it writes: lines.jsonl and, of the section `tests`, tests.txt. It needs torch, transformers and
+what docs/gpu.md installs, but no network, checkpoint or Snakemake; `tests` needs pytest too, and `compare` the whole
+environment. Weights are random, so only `compare` has figures of accuracy. A section that fails writes its error as a
+line, one that exceeds its limit (SECTIONS) ends there, and the next one follows. Predictions of
+bench/gpu_predictions.yaml are in the same lines. --small: sizes that run on a processor in two minutes.
 """
 
 import argparse
-import copy
 import gc
 import json
 import os
+import shutil
+import signal
 import subprocess
 import sys
 import time
 import traceback
+from contextlib import chdir, contextmanager
+from importlib.util import find_spec
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, gettempdir
 from types import SimpleNamespace
 
 import numpy as np
 import torch
 import yaml
+from transformers import BertConfig
 
 import encode as bench_encode
 import live as bench_live
+import peers
+import search as bench_search
 import texts
 import train as bench_train
-from padding import padded
+from peers import product_and_topk
 from rounds import REPOSITORY, median_seconds, wait_for_device
-from teleport.encoder.batches import Chunks, in_order, length_buckets
 from teleport.encoder.budget import TOKEN_BUDGET
 from teleport.encoder.side import Side
+from teleport.running.artefact import STAGES, Artefact
 from teleport.search.exact import Exact
 from teleport.settings.training import Live
 from teleport.training.live import SharedExact
 from teleport.training.parallel import ALONE
-from vectors import make_vectors
+from vectors import LENGTHS, make_vectors
 
 CUDA = torch.cuda.is_available()
 DEVICE = torch.device("cuda" if CUDA else "cpu")
 BF16 = torch.bfloat16
-SECTIONS = ("tests", "ceilings", "search", "step-8", "encode", "step-1", "cached", "live")
+SMALL = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 128}
+TINY = {  # of `compare`: one package, and three steps of each training
+    "collection": {"packages": ["networkx"]},
+    "counts": None,
+    "mining": {"depth": 10},
+    "training": {"steps": 3, "evaluate_every": 3, "dev": {"passages": 100, "random": 20, "queries": 20}},
+    "experiments": {"warm-up": {"training": {"steps": 3, "evaluate_every": 3}}},
+    "evaluation": {"depth": 10, "measures": ["RR@10"]},
+    "negatives": {"counts": {"query": 5}},
+}
 MARCO = {"passages": 8_841_823, "dim": 768, "searched": 2 * 502_939}  # training queries, and the first positive of each
 DEPTH = 200
-TEST_SECONDS = 80
+SHARED_MEMORY = Path("/dev/shm")
 STARTED = time.time()
 
 
 class Lines:
     """Writes what was measured, line by line, beside what was predicted."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, small):
         self.file = folder / "lines.jsonl"
-        self.predictions = yaml.safe_load((REPOSITORY / "bench/gpu_predictions.yaml").read_text())
+        predictions = yaml.safe_load((REPOSITORY / "bench/gpu_predictions.yaml").read_text())
+        self.predictions = {} if small else predictions
 
     def say(self, name, **figures):
         predicted = {f"predicted_{key}": value for key, value in self.predictions.get(name, {}).items()}
@@ -72,23 +88,48 @@ class Lines:
         except Exception as error:  # whatever it is, the next section is worth its time
             traceback.print_exc()
             self.say(name, error=f"{type(error).__name__}: {str(error)[:300]}")
-        gc.collect()
-        if CUDA:
-            torch.cuda.empty_cache()
+        free_memory()
+
+
+def free_memory():
+    gc.collect()
+    if CUDA:
+        torch.cuda.empty_cache()
+
+
+class TooLong(BaseException):
+    """A section has reached its limit; no `attempt` inside it takes this for an error of its own."""
+
+
+@contextmanager
+def at_most(seconds):
+    """Within this context TooLong is raised after so many seconds."""
+
+    def stop(number, frame):
+        raise TooLong
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def tests(lines, small, folder, out):
-    """Run the tests that need a CUDA device in six processes, for at most TEST_SECONDS in all."""
-    os.chdir(REPOSITORY)
+    """Run the tests that need a CUDA device, in six processes; those of two files if `small`."""
     command = [sys.executable, "-m", "pytest", "-m", "gpu", "-p", "xdist.plugin", "-n", "6", "--dist", "loadfile"]
     command += ["-p", "no:cacheprovider", "--tb=short", "-v", "-rfE", "--continue-on-collection-errors"]
-    command += sorted({str(path) for path in Path("tests").rglob("test_*.py") if "mark.gpu" in path.read_text()})
+    command += sorted(
+        {str(path) for path in (REPOSITORY / "tests").rglob("test_*.py") if "mark.gpu" in path.read_text()}
+    )
     environment = os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     with open(out / "tests.txt", "w") as file:
-        done = subprocess.run(command, env=environment, stdout=file, stderr=subprocess.STDOUT,
-                              timeout=TEST_SECONDS)  # fmt: skip
-    failed = [line for line in (out / "tests.txt").read_text().splitlines() if line.startswith(("FAILED", "ERROR"))]
-    lines.say("tests", status=done.returncode, failed=failed[:10])
+        done = subprocess.run(command, cwd=REPOSITORY, env=environment, stdout=file, stderr=subprocess.STDOUT)
+    written = (out / "tests.txt").read_text().splitlines() or [""]
+    failed = [line for line in written if line.startswith(("FAILED", "ERROR"))]
+    lines.say("tests", status=done.returncode, said=written[-1][:200], failed=failed[:10])
 
 
 def ceilings(lines, small, folder, out):
@@ -100,107 +141,46 @@ def ceilings(lines, small, folder, out):
         lines.say(f"product {m} x {n} x {k}", tflops=round(2 * m * n * k / taken / 1e12, 1))
     given = torch.randn(2 ** (16 if small else 29), device=DEVICE)
     made = torch.empty_like(given)
-    lines.say("copy", tb_per_s=round(2 * given.nbytes / median_seconds(lambda: made.copy_(given), 10) / 1e12, 3))
-
-
-def world_of(folder, small, passages):
-    """`Texts` with a random BERT-base, or with the embedded checkpoint if `small`."""
-    asked = SimpleNamespace(
-        checkpoint=str(texts.folder_in_package(texts.PACKAGE)), bert_base=not small, pooling="cls", layers=12
+    lines.say(
+        "copy",
+        gb=round(given.nbytes / 1e9, 3),
+        tb_per_s=round(2 * given.nbytes / median_seconds(lambda: made.copy_(given), 10) / 1e12, 3),
     )
-    world = texts.Texts(texts.checkpoint(asked, folder), folder, passages, 64)
+
+
+def world_of(small, passages):
+    """`RandomTexts` for BERT-base on the device, or for a miniature if `small`."""
+    world = texts.RandomTexts(BertConfig(vocab_size=30_522, **(SMALL if small else {})), passages, 64)
     for model in (world.encoder, world.reference):
         model.to(DEVICE)
     return world
 
 
-def to_device(batch):
-    return (tensor.pin_memory().to(DEVICE, non_blocking=True) if CUDA else tensor for tensor in batch)
-
-
-def by_tokens(world, model):
-    """A tuned peer: transformers' model on padded batches of as many tokens as ours, texts sorted by length."""
-    lengths = Chunks(world.passage_map, texts.MAX_PASSAGE_TOKENS, world.special).lengths
-    batches = length_buckets(lengths, TOKEN_BUDGET["encode"]["cuda"], padded=True)
-
-    def run():
-        with torch.inference_mode():
-            found = [
-                model(*to_device(padded(world.passage_map, rows, texts.MAX_PASSAGE_TOKENS, world.special)))
-                for rows in batches
-            ]
-            return in_order(found, batches).float().cpu().numpy()
-
-    return run
-
-
 def encode(lines, small, folder, out):
     """Passages per second of the stage and of transformers with sdpa, both in bfloat16, plain and compiled."""
-    world = world_of(folder, small, 64 if small else 32_768)
-    half, precision = (world.reference, "fp32") if small else (copy.deepcopy(world.reference).to(BF16), "bf16")
+    world = world_of(small, 64 if small else 32_768)
+    dtype, precision = (torch.float32, "fp32") if small else (BF16, "bf16")
+    sizes = {"passages": len(world.passage_map), "tokens": int(world.passage_map.lengths.sum())}
     exact = bench_encode.stage_encode(world, DEVICE, "fp32")()
     kinds = {
         "stage, bf16": lambda: bench_encode.stage_encode(world, DEVICE, precision),
-        "peer, transformers sdpa, bf16, padded, sorted": lambda: by_tokens(world, half),
+        "peer, transformers sdpa, bf16, padded, sorted": lambda: peers.encode(world, DEVICE, dtype),
     }
     if CUDA:
         kinds["stage, bf16, compiled"] = lambda: bench_encode.stage_encode(world, DEVICE, "bf16", True)
-        kinds["peer, transformers sdpa, bf16, padded, sorted, compiled"] = lambda: by_tokens(
-            world, torch.compile(copy.deepcopy(half), dynamic=True)
+        kinds["peer, transformers sdpa, bf16, padded, sorted, compiled"] = lambda: peers.encode(
+            world, DEVICE, dtype, True
         )
     for name, make in kinds.items():
 
         def measure(name=name, make=make):
             run, started = make(), time.perf_counter()
             cosine, first = bench_encode.smallest_cosine(run(), exact), time.perf_counter() - started
-            rate = len(world.passages) / median_seconds(run)
-            lines.say(
-                f"encode, {name}", passages_per_s=round(rate, 1), first_s=round(first, 1), cosine=round(cosine, 6)
-            )
+            rate = sizes["passages"] / median_seconds(run)
+            measured = {"passages_per_s": round(rate, 1), "first_s": round(first, 1), "cosine": round(cosine, 6)}
+            lines.say(f"encode, {name}", **sizes, **measured)
 
         lines.attempt(f"encode, {name}", measure)
-
-
-def peer_step(world, data, autocast, chunk=None):
-    """A step as a user writes it: padded to the longest, autocast, sdpa, clipping, fused AdamW. chunk: with gradient
-    caching, this many texts at a time, as sentence-transformers' cached losses do; dropout is drawn again, not
-    repeated, which is no slower"""
-    model = copy.deepcopy(world.reference).train()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=bench_train.RATE, fused=True)
-
-    def vectors(tokens, rows, limit):
-        with torch.autocast(DEVICE.type, dtype=BF16, enabled=autocast):
-            return model(*to_device(padded(tokens, rows, limit, world.special))).float()
-
-    def step(number):
-        batch = data.batch(number)
-        sides = [
-            (world.query_map, batch.queries_Q, texts.MAX_QUERY_TOKENS),
-            (world.passage_map, batch.passages_P, texts.MAX_PASSAGE_TOKENS),
-        ]
-        columns_Q = torch.from_numpy(batch.positive_columns_Q).to(DEVICE)
-        chunks = [
-            [
-                (tokens, rows[first : first + (chunk or len(rows))], limit)
-                for first in range(0, len(rows), chunk or len(rows))
-            ]
-            for tokens, rows, limit in sides
-        ]
-        with torch.set_grad_enabled(chunk is None):
-            found = [torch.cat([vectors(*each) for each in of]) for of in chunks]
-        if chunk:
-            found = [each.requires_grad_() for each in found]
-        queries_QD, passages_PD = found
-        torch.nn.functional.cross_entropy(bench_train.SCALE * queries_QD @ passages_PD.T, columns_Q).backward()
-        if chunk:
-            for of, made in zip(chunks, found, strict=True):
-                for each, gradient in zip(of, made.grad.split(chunk), strict=True):
-                    vectors(*each).backward(gradient)
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad()
-
-    return step
 
 
 def step_of(queries, count=40, chunk=None, **changes):
@@ -208,9 +188,10 @@ def step_of(queries, count=40, chunk=None, **changes):
     the peer's gradient caching; changes: to the settings of the training"""
 
     def section(lines, small, folder, out):
-        world = world_of(folder, small, 64 if small else 4096)
+        world = world_of(small, 64 if small else 4096)
         sizes = SimpleNamespace(queries=2 if small else queries, negatives=1 if small else 31)
-        sizes.passages, steps = len(world.passages), 2 if small else count
+        said = {"queries": sizes.queries, "passages": sizes.queries * (1 + sizes.negatives)}
+        sizes.passages, steps = len(world.passage_map), 2 if small else count
         data, what = bench_train.training_set(sizes), f"step {queries} x (1 + 31)" + (", cached" if chunk else "")
         kinds = {"stage, bf16": ("bf16",), "stage, bf16, compiled": ("bf16", True)} if CUDA else {"stage": ("fp32",)}
         for name, options in kinds.items():
@@ -228,18 +209,18 @@ def step_of(queries, count=40, chunk=None, **changes):
                 bench_train.back_to_back(trainer, steps)
                 cpu = 1e3 * (time.process_time() - cpu) / steps
                 graphs = sum(len(each.captured) for each in trainer.graphs.values())
-                lines.say(f"{what}, {name}", ms=round(ms, 2), cpu_ms=round(cpu, 2), first_s=round(first, 1),
-                          graphs=graphs, peak_gb=peak_gb())  # fmt: skip
+                measured = {"ms": round(ms, 2), "cpu_ms": round(cpu, 2), "first_s": round(first, 1)}
+                lines.say(f"{what}, {name}", **said, steps=steps, **measured, graphs=graphs, peak_gb=peak_gb())
 
             lines.attempt(f"{what}, {name}", measure)
-        peer = peer_step(world, data, CUDA, chunk and (2 if small else chunk))
+        peer = peers.step(world, data, DEVICE, BF16 if CUDA else None, chunk and (2 if small else chunk))
         for number in range(2):
             peer(number)
         if CUDA:
             torch.cuda.reset_peak_memory_stats()
         taken = median_seconds(lambda: [peer(number) for number in range(steps // 2)], 1)
         name = f"{what}, peer, transformers sdpa padded, autocast"
-        lines.say(name, ms=round(2e3 * taken / steps, 2), peak_gb=peak_gb())
+        lines.say(name, **said, steps=steps // 2, ms=round(2e3 * taken / steps, 2), peak_gb=peak_gb())
 
     return section
 
@@ -255,8 +236,8 @@ def peak_gb():
 def live(lines, small, folder, out):
     """The time of a live step's search of MS MARCO's passages for 32 queries, beside that of encoding them and of the
     peer's search, which is not exact."""
-    passages, queries, threads = 3000 if small else MARCO["passages"], 32, threads_of(small)
-    world = world_of(folder, small, 1)
+    world, queries, threads = world_of(small, 1), 32, threads_of(small)
+    passages = 3000 if small else that_fit(folder, world.encoder.dim)
     encoder = world.encoder.train()
     side = Side(encoder, world.query_map, texts.MAX_QUERY_TOKENS, world.special, None if small else BF16)
     vectors_QD = side.vectors(np.arange(queries), TOKEN_BUDGET["train"][DEVICE.type]).detach()
@@ -275,56 +256,95 @@ def live(lines, small, folder, out):
 
         def measure(name=name, run=run):
             ms = 1e3 * median_seconds(run) / bench_live.REPEATED
-            lines.say(f"live 32, {name}", passages=passages, ms=round(ms, 2))
+            lines.say(f"live 32, {name}", passages=passages, queries=queries, ms=round(ms, 2))
 
         lines.attempt(f"live 32, {name}", measure)
 
 
-def product_and_topk(kept_PD, queries_QD, depth, block):
-    """The peer of a search: a product and torch.topk, block by block, with the lists merged."""
-    best = None
-    for first in range(0, len(kept_PD), block):
-        scores, ids = (queries_QD @ kept_PD[first : first + block].T).topk(depth, 1)
-        ids = ids + first
-        if best is not None:
-            scores, ids = torch.cat([best[0], scores], 1), torch.cat([best[1], ids], 1)
-            scores, order = scores.topk(depth, 1)
-            ids = ids.gather(1, order)
-        best = scores, ids
-    return best
+def that_fit(folder, dim):
+    """The number of MS MARCO's passages, or how many vectors in float32 fit into nine tenths of the room of `folder`,
+    which a search then has in its lines."""
+    return min(MARCO["passages"], int(0.9 * shutil.disk_usage(folder).free) // (4 * dim))
 
 
 def search(lines, small, folder, out):
-    """MS MARCO's searches: opening the vectors, exact lists, and the peer's, which are not exact."""
-    passages, dim = (3000, 64) if small else (MARCO["passages"], MARCO["dim"])
-    queries, threads = 50 if small else 32_768, threads_of(small)
-    started = time.perf_counter()
-    vectors = make_vectors(Path(folder, "passages.npy"), passages, dim, 0, threads)
+    """MS MARCO's searches: opening the vectors, exact lists, also of vectors of lognormal lengths, and the peers'."""
+    dim, queries, threads = (64, 50, 1) if small else (MARCO["dim"], 32_768, threads_of(small))
+    passages = 3000 if small else that_fit(folder, dim)
     asked = np.array(make_vectors(Path(folder, "queries.npy"), queries, dim, 1, threads))
-    lines.say("search, vectors made", passages=passages, seconds=round(time.perf_counter() - started, 1))
-    started = time.perf_counter()
-    index = Exact(vectors, DEVICE, threads)
-    wait_for_device()
-    opened = time.perf_counter() - started
-    lines.say("search, opened", seconds=round(opened, 2), gb=round(vectors.nbytes / 1e9, 1), kept=bool(index.kept))
-    index.search(asked[:64], min(DEPTH, passages))
-    for count in sorted({min(6980, queries), queries}):
 
-        def measure(count=count):
-            started = time.perf_counter()
-            index.search(asked[:count], DEPTH)
-            taken = time.perf_counter() - started
-            both = taken * MARCO["searched"] / count
-            lines.say("search, stage", queries=count, seconds=round(taken, 3), both_marco_searches_s=round(both, 1))
+    def opened(lengths):
+        free_memory()  # the index looks how much is free
+        started = time.perf_counter()
+        vectors = make_vectors(Path(folder, "passages.npy"), passages, dim, 0, threads, LENGTHS[lengths])
+        made, started = time.perf_counter() - started, time.perf_counter()
+        index = Exact(vectors, DEVICE, threads)
+        wait_for_device()
+        taken = time.perf_counter() - started
+        lines.say("search, opened", passages=passages, of=MARCO["passages"], lengths=lengths, made_s=round(made, 1),
+                  seconds=round(taken, 2), gb=round(vectors.nbytes / 1e9, 1), kept=bool(index.kept))  # fmt: skip
+        index.search(asked[:64], min(DEPTH, passages))
+        return vectors, index
 
-        lines.attempt("search, stage", measure)
+    def say(what, count, run):
+        started = time.perf_counter()
+        run()
+        taken = time.perf_counter() - started
+        both = taken * MARCO["searched"] / count * MARCO["passages"] / passages
+        lines.say(what, passages=passages, queries=count, seconds=round(taken, 3),
+                  both_marco_searches_s=round(both, 1))  # fmt: skip
+
+    def of_stage(index, what, counts):
+        for count in counts:
+            lines.attempt(what, lambda count=count: say(what, count, lambda: index.search(asked[:count], DEPTH)))
+
+    vectors, index = opened("unit")
+    of_stage(index, "search, stage", sorted({min(6980, queries), queries}))
     if CUDA:
         kept_PD = index.reduced if index.reduced is not None else torch.from_numpy(vectors).to(DEVICE, torch.float16)
         queries_QD = torch.from_numpy(asked[:4096]).to(DEVICE, torch.float16)
         taken = median_seconds(lambda: product_and_topk(kept_PD, queries_QD, DEPTH, 65_536), 1)
-        both = taken * MARCO["searched"] / len(queries_QD)
-        lines.say("search, peer, product of float16 and topk", queries=len(queries_QD), seconds=round(taken, 3),
-                  both_marco_searches_s=round(both, 1))  # fmt: skip
+        both = taken * MARCO["searched"] / len(queries_QD) * MARCO["passages"] / passages
+        lines.say("search, peer, product of float16 and topk", passages=passages, queries=len(queries_QD),
+                  seconds=round(taken, 3), both_marco_searches_s=round(both, 1))  # fmt: skip
+        del kept_PD
+        if find_spec("faiss") and bench_search.faiss_has_gpu():
+            what = f"search, peer, {bench_search.FAISS_GPU}"
+            run = bench_search.faiss_search(vectors, asked[:4096], DEPTH, threads)
+            lines.attempt(what, lambda: say(what, 4096, run))
+            del run
+    del index, vectors
+    of_stage(opened("lognormal")[1], "search, stage, lognormal lengths", [min(6980, queries)])
+
+
+def compare(lines, small, folder, out):
+    """Two arms of bench/arms.py as small as its pilot, of which nothing can be concluded: that the whole comparison, by
+    `python bench/arms.py --start whole --here`, would run on this machine."""
+    import arms
+
+    start = "layers-2" if small else "whole"
+    with chdir(folder):
+        base = arms.part("compare-pilot", arms.files("pilot", start), arms.PILOT)
+        base = arms.part("compare-small", base, TINY) if small else base
+        arms.run("compare", base, arms.FIRST_RATES[start][-1:], arms.here(1), [arms.BASELINE, "mined"])
+        plan = arms.plan_of(json.loads((arms.PARTS / "compare.json").read_text())["files"])
+        for arm, (trajectory, *_) in plan.trajectories.items():
+            (stage,) = trajectory.episodes[-1].runs.values()
+            facts = Artefact(STAGES / stage.name).facts
+            lines.say(f"compare, {arm}", queries=facts["num_queries"], **facts["means"])
+
+
+SECTIONS = {  # {name: (function, seconds that it may take)}, all in the ten minutes of one command
+    "tests": (tests, 110),
+    "ceilings": (ceilings, 20),
+    "search": (search, 90),
+    "step-8": (step_of(8), 60),
+    "encode": (encode, 80),
+    "step-1": (step_of(1), 50),
+    "cached": (step_of(128, count=4, chunk=512, gradient_caching=True), 50),
+    "live": (live, 50),
+    "compare": (compare, 80),
+}
 
 
 def main(arguments=None):
@@ -338,17 +358,24 @@ def main(arguments=None):
     asked.out = asked.out.absolute()
     asked.out.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(threads_of(asked.small))
-    lines = Lines(asked.out)
-    cached = step_of(128, count=4, chunk=512, gradient_caching=True)
-    functions = (tests, ceilings, search, step_of(8), encode, step_of(1), cached, live)
-    functions = dict(zip(SECTIONS, functions, strict=True))
+    lines = Lines(asked.out, asked.small)
     name = torch.cuda.get_device_name(0) if CUDA else "no GPU"
     lines.say("machine", device=name, torch=torch.__version__, cores=os.cpu_count())
     for section in [each for each in SECTIONS if each in (asked.sections or SECTIONS)]:
-        shared = Path("/dev/shm")  # vectors of 27 GB stay in memory
-        with TemporaryDirectory(dir=shared if CUDA and shared.is_dir() else None) as folder:
-            lines.attempt(section, lambda folder=folder, section=section: functions[section](
-                lines, asked.small, folder, asked.out))  # fmt: skip
+        run_section(lines, section, asked.small, asked.out)
+
+
+def run_section(lines, section, small, out):
+    """Run a section for as long as it may take, in a temporary folder: in memory, if that has room for the vectors."""
+    function, seconds = SECTIONS[section]
+    needed = 0 if small else 1.1 * 4 * MARCO["passages"] * MARCO["dim"]
+    fits = SHARED_MEMORY.is_dir() and shutil.disk_usage(SHARED_MEMORY).free > needed
+    with TemporaryDirectory(dir=SHARED_MEMORY if fits else gettempdir()) as folder:
+        try:
+            with at_most(seconds):
+                lines.attempt(section, lambda: function(lines, small, folder, out))
+        except TooLong:
+            lines.say(section, error=f"ended at its limit of {seconds} s")
 
 
 if __name__ == "__main__":

@@ -15,7 +15,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import torch
-from threadpoolctl import threadpool_limits
 
 import texts
 from rounds import interleaved, report
@@ -78,6 +77,8 @@ def indexes(passages, arguments, device):
 
 
 def main(arguments=None):
+    from threadpoolctl import threadpool_limits  # here: bench/gpu.py may have none
+
     sizes = {"passages": 5067, "queries": 16, "depth": 200, "parts": 24}
     parser = texts.parser("A live search against the encoding of its queries.", **sizes)
     parser.add_argument("--folder", type=Path, help="where the made vectors lie meanwhile")

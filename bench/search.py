@@ -1,6 +1,7 @@
 """Exact search: the stage `retrieve` against faiss's flat index, and against a product with torch.topk.
 
     python bench/search.py [--passages 400000] [--queries 400] [--dim 768] [--depth 200] [--threads 1]
+    python bench/search.py --lengths lognormal    # as those of an encoder that does not normalise
     python bench/search.py --vectors results/stages/retrieve/KEY   # what it searched, instead of made vectors
     python bench/search.py --alone --passages 8841823 --queries 65536     # without peers
 
@@ -18,37 +19,50 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 import torch
-from threadpoolctl import threadpool_limits
 
+from peers import product_and_topk
 from rounds import interleaved, parser, report
 from teleport.search.exact import Exact
-from vectors import make_vectors, nearest, read_vectors
+from vectors import LENGTHS, make_vectors, nearest, read_vectors
 
-FAISS, TOPK = "faiss IndexFlatIP", "a product with torch.topk"
+FAISS, FAISS_GPU, TOPK = "faiss IndexFlatIP", "faiss GpuIndexFlatIP, float16", "a product with torch.topk"
 SAMPLE = 8  # queries that are sorted in full if there are no peers
-PRODUCTS = {"cpu": 2**26, "cuda": 2**31}  # of one call of torch.topk
+PRODUCTS = {"cpu": 2**26, "cuda": 2**30}  # of one call of torch.topk
 
 
 def faiss_search(passages, queries, depth, threads):
-    """A function that returns the ids by faiss's flat index, int64 [Q, depth]."""
+    """A function that returns the ids by faiss's flat index, int64 [Q, depth]: on a GPU, with vectors in float16, where
+    faiss-gpu is installed."""
     import faiss
 
     faiss.omp_set_num_threads(threads)
     index = faiss.IndexFlatIP(passages.shape[1])
-    index.add(passages)
+    if faiss_has_gpu():
+        options = faiss.GpuIndexFlatConfig()
+        options.useFloat16 = True
+        resources = faiss.StandardGpuResources()
+        index = faiss.GpuIndexFlatIP(resources, passages.shape[1], options)
+    index.add(np.asarray(passages))
     return lambda: index.search(queries, depth)[1]
+
+
+def faiss_has_gpu():
+    """Whether faiss is installed for GPUs, and sees one."""
+    import faiss
+
+    return getattr(faiss, "get_num_gpus", lambda: 0)() > 0
 
 
 def topk_search(passages, queries, depth, index):
     """Return the same as `faiss_search`, by products with all passages on the device and in the format of `index`
     (`Exact`)."""
     passages_PD = torch.from_numpy(np.asarray(passages)).to(index.on, index.dtype)
-    size = max(1, PRODUCTS[index.device] // len(passages))
+    block = max(depth, PRODUCTS[index.device] // len(queries))
 
     def search():
         with torch.inference_mode():
-            parts = torch.from_numpy(queries).to(index.on, index.dtype).split(size)
-            return torch.cat([(part_QD @ passages_PD.T).topk(depth).indices for part_QD in parts]).cpu().numpy()
+            queries_QD = torch.from_numpy(queries).to(index.on, index.dtype)
+            return product_and_topk(passages_PD, queries_QD, depth, block)[1].cpu().numpy()
 
     return search
 
@@ -70,7 +84,7 @@ def compare(passages, queries, arguments):
     index = Exact(passages, threads=threads)
     figures, variants = {"seconds to open": round(time.perf_counter() - started, 3)}, {}
     if not arguments.alone and find_spec("faiss"):
-        variants[FAISS] = faiss_search(passages, queries, depth, threads)
+        variants[FAISS_GPU if faiss_has_gpu() else FAISS] = faiss_search(passages, queries, depth, threads)
     if not arguments.alone:
         variants[TOPK] = topk_search(passages, queries, depth, index)
     stage = f"stage, {index.device}"
@@ -88,10 +102,13 @@ def compare(passages, queries, arguments):
 
 
 def main(arguments=None):
+    from threadpoolctl import threadpool_limits  # here: bench/gpu.py may have none
+
     made = parser("Exact search against its peers.", passages=400_000, queries=400, dim=768, depth=200)
     made.add_argument(
         "--vectors", type=Path, help="folder of a finished stage `retrieve`: what it searched, instead of made vectors"
     )
+    made.add_argument("--lengths", choices=LENGTHS, default="unit", help="of the made vectors")
     made.add_argument("--folder", type=Path, help="where the made vectors lie meanwhile; default: the temporary folder")
     made.add_argument("--alone", action="store_true", help="no peers")
     arguments = made.parse_args(arguments)
@@ -100,9 +117,9 @@ def main(arguments=None):
         if arguments.vectors:
             passages, queries = read_vectors(arguments.vectors, arguments.queries)
         else:
-            sizes = {"passages": arguments.passages, "queries": arguments.queries}
+            sizes, spread = {"passages": arguments.passages, "queries": arguments.queries}, LENGTHS[arguments.lengths]
             passages, queries = (
-                make_vectors(Path(folder, f"{name}.npy"), count, arguments.dim, seed, arguments.threads)
+                make_vectors(Path(folder, f"{name}.npy"), count, arguments.dim, seed, arguments.threads, spread)
                 for seed, (name, count) in enumerate(sizes.items())
             )
         seconds, figures = compare(passages, np.array(queries), arguments)

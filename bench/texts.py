@@ -1,5 +1,6 @@
 """Texts of a known number of tokens, and the embedded checkpoint that reads them."""
 
+import copy
 from pathlib import Path
 
 import numpy as np
@@ -7,7 +8,7 @@ import torch
 from transformers import BertConfig, BertModel
 
 import rounds
-from teleport.arrays import Ragged
+from teleport.arrays import Ragged, offsets_of
 from teleport.encoder.load import load_backbone, load_encoder, save_encoder
 from teleport.encoder.model import Encoder
 from teleport.encoder.source import folder_in_package
@@ -101,6 +102,26 @@ class Texts:
         self.queries = make_texts(words, lengths(queries, 3, mean=8), 4)
         self.passage_map = write_map(folder, "passages", tokenizer, self.special, self.passages)
         self.query_map = write_map(folder, "queries", tokenizer, self.special, self.queries)
+
+
+class RandomTexts:
+    """The parts of `Texts` that need no file and no tokenizer: texts of random token ids, and a BERT of transformers'
+    `config` with random weights."""
+
+    def __init__(self, config, passages, queries=0):
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            self.encoder = Encoder(BertModel(config, add_pooling_layer=False), "cls").eval()
+        self.reference = Padded(copy.deepcopy(self.encoder))
+        self.special = {"before": [1], "after": [2], "pad": config.pad_token_id}
+        self.passage_map = random_map(lengths(passages, 1), config.vocab_size, 2)
+        self.query_map = random_map(lengths(queries, 3, mean=8), config.vocab_size, 4)
+
+
+def random_map(sizes, vocab_size, seed):
+    """Texts of `sizes` (int64) random token ids (`Ragged`)."""
+    ids = np.random.default_rng(seed).integers(3, vocab_size, sizes.sum()).astype(np.uint16)
+    return Ragged(offsets_of(sizes), ids)
 
 
 def write_map(folder, name, tokenizer, special, texts):

@@ -1,4 +1,5 @@
-"""Training steps per second: the step of the stage `train` against one batch padded to 32 and 128 tokens in fp32.
+"""Training steps per second: the step of the stage `train` against one batch of queries and one of passages, each
+padded to its longest text, by transformers' model with sdpa; in fp32, or by autocast in bf16 where the stage is.
 
 Also prints how long a step takes, alone and as one of --steps back to back, and which share of the rate of matrix
 products it reaches on real tokens.
@@ -16,9 +17,9 @@ from types import SimpleNamespace
 import numpy as np
 import torch
 
+import peers
 import texts
 from commands.doctor import lack_of_compiler
-from padding import padded
 from products import product_rates, shape_of, shares
 from rounds import interleaved, report, wait_for_device
 from teleport.arrays import Ragged
@@ -31,11 +32,10 @@ from teleport.training.data import TrainingSet
 from teleport.training.dual_encoder import Trainer
 from teleport.training.losses import softmax
 from teleport.training.objective import Objective
-from teleport.training.optimizers import make_optimizer
 from teleport.training.parallel import ALONE
 
-PEER = "padded to 128, fp32"
-SCALE, RATE, QUERIES, STEPS = 20.0, 1e-5, 64, 10**6
+PEER = "padded to the longest"  # and in bf16, with that at the end
+QUERIES, STEPS = 64, 10**6
 
 
 def training_set(arguments):
@@ -45,8 +45,8 @@ def training_set(arguments):
     pools = Ragged(np.arange(QUERIES + 1) * pool, rng.integers(passages, size=QUERIES * pool).astype(np.int32))
     positives = Ragged(np.arange(QUERIES + 1), np.arange(QUERIES, dtype=np.int32))
     training = Training(
-        batch_queries=arguments.queries, negatives_per_query=arguments.negatives, learning_rate=RATE, warmup_ratio=0,
-        positive="first", steps=STEPS, loss={"kind": "softmax"},
+        batch_queries=arguments.queries, negatives_per_query=arguments.negatives, learning_rate=peers.RATE,
+        warmup_ratio=0, positive="first", steps=STEPS, loss={"kind": "softmax"},
     )  # fmt: skip
     return TrainingSet([f"q{i}" for i in range(QUERIES)], positives, pools, training, 0)
 
@@ -60,7 +60,7 @@ def make_trainer(world, data, device, precision, compiled=False, processes=ALONE
     ]
     if compiled:
         compile_layers(encoder)
-    settings = SimpleNamespace(training=data.training.model_copy(update=changes), scale=SCALE)
+    settings = SimpleNamespace(training=data.training.model_copy(update=changes), scale=peers.SCALE)
     return Trainer(*sides, data, Objective(softmax.loss), settings, STEPS, 0, device, processes)
 
 
@@ -79,34 +79,6 @@ def back_to_back(trainer, number):
         trainer.finish(before)
     trainer.finish(unread)
     return 1e3 * (time.perf_counter() - started) / number
-
-
-def padded_step(world, data, device):
-    """One batch of queries padded to 32 tokens and one of passages padded to 128: loss, clipping, AdamW (fused).
-
-    Nothing in it reads a number from the device; `interleaved` waits for it.
-    """
-    encoder = copy.deepcopy(world.reference).to(device).train()
-    optimizer = make_optimizer("adamw", encoder, 0.0)
-    optimizer.param_groups[0]["lr"] = optimizer.param_groups[1]["lr"] = RATE
-
-    def vectors(tokens, rows, limit):
-        arrays = [array.to(device) for array in padded(tokens, rows, limit, world.special)]
-        widths = (0, limit - arrays[0].shape[1])
-        ids, mask = (torch.nn.functional.pad(array, widths) for array in arrays)
-        return encoder(ids, mask)
-
-    def step(number):
-        batch = data.batch(number)
-        queries_QD = vectors(world.query_map, batch.queries_Q, texts.MAX_QUERY_TOKENS)
-        passages_PD = vectors(world.passage_map, batch.passages_P, texts.MAX_PASSAGE_TOKENS)
-        columns_Q = torch.from_numpy(batch.positive_columns_Q).to(device)
-        torch.nn.functional.cross_entropy(SCALE * queries_QD @ passages_PD.T, columns_Q).backward()
-        torch.nn.utils.clip_grad_norm_(encoder.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad()
-
-    return step
 
 
 def that_fit(steps, device):
@@ -142,14 +114,17 @@ def main(arguments=None):
     with TemporaryDirectory() as folder:
         world = texts.Texts(texts.checkpoint(arguments, folder), folder, max(QUERIES, arguments.passages), QUERIES)
         data = training_set(arguments)
-        steps = {PEER: padded_step(world, data, device)}
-        trainers = {"stage, fp32": make_trainer(world, data, device, "fp32")}
-        if resolve_precision("auto", device) is not None:
+        steps, trainers = {}, {"stage, fp32": make_trainer(world, data, device, "fp32")}
+        if device.type == "cpu" or resolve_precision("auto", device) is None:
+            steps[PEER] = peers.step(world, data, device)
+        if (dtype := resolve_precision("auto", device)) is not None:
+            steps[f"{PEER}, bf16"] = peers.step(world, data, device, dtype)
             trainers["stage, bf16"] = make_trainer(world, data, device, "bf16")
             if device.type == "cuda" and (lack := lack_of_compiler(device)):
                 print(f"stage, bf16, compiled: left out. {lack}")
             elif device.type == "cuda":
                 trainers["stage, bf16, compiled"] = make_trainer(world, data, device, "bf16", True)
+        compared = list(steps)
         steps |= {name: stage_step(trainer) for name, trainer in trainers.items()}
         seconds = interleaved(that_fit(steps, device), arguments.rounds)
         figures = step_figures(world, data, device, seconds, arguments.rounds)
@@ -157,7 +132,9 @@ def main(arguments=None):
             taken = round(back_to_back(trainers[name], arguments.steps), 2)
             figures[f"milliseconds a step, {arguments.steps} back to back, {name}"] = taken
         passages = arguments.queries * (1 + arguments.negatives)
-        report("train", seconds, {PEER} & seconds.keys(), passages, "passages", arguments, **figures)
+        report(
+            "train", seconds, [name for name in compared if name in seconds], passages, "passages", arguments, **figures
+        )
 
 
 if __name__ == "__main__":

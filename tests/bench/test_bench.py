@@ -9,7 +9,7 @@ from bench_world import SIZES, bench_on_path, run  # noqa: F401
 
 PEERS = {
     "encode": ["plain torch, sorted by length", "sentence-transformers, sorted by length"],
-    "train": ["padded to 128, fp32"],
+    "train": ["padded to the longest"],
     "step": ["stage, plain"],
     "live": ["encoding the queries"],
     "search": ["faiss IndexFlatIP", "a product with torch.topk"],
@@ -28,7 +28,7 @@ def test_a_benchmark_prints_and_writes_ratios_against_its_peers(name, tmp_path, 
     peers = PEERS[name]
     if "OpenVINO, sorted by length" in written["seconds"]:  # on a CPU, where it is installed
         peers = [*peers, "OpenVINO, sorted by length"]
-    if "stage, bf16" in written["seconds"] and name == "encode":  # beside peers of the same format
+    if "stage, bf16" in written["seconds"] and name in ("encode", "train"):  # beside peers of the same format
         peers = [*peers, *(f"{peer}, bf16" for peer in peers)]
     assert sorted(written["ratios"]) == sorted(peers)
     assert any(variant.startswith("stage") for variant in written["seconds"])
@@ -72,6 +72,44 @@ def test_the_variants_of_a_benchmark_compute_the_same(tmp_path, capsys):
     assert negatives == {"negatives, loops over text ids": 200, "negatives, stage": 200, "whole, negatives": 250}
     assert figures["measures"]["largest_difference"] < 1e-9
     assert figures["answers"]["pairs_that_differ"] == 0 and figures["answers"]["pairs_with_an_answer"] == 0.25
+
+
+def test_the_peer_of_a_search_merges_the_lists_of_its_blocks():
+    torch = importlib.import_module("torch")
+    passages_PD, queries_QD = torch.randn(103, 8), torch.randn(5, 8)
+    scores, ids = importlib.import_module("peers").product_and_topk(passages_PD, queries_QD, 20, 25)
+    expected = (queries_QD @ passages_PD.T).topk(20)
+    assert torch.equal(ids, expected.indices)
+    torch.testing.assert_close(scores, expected.values)
+
+
+@pytest.mark.slow
+def test_the_tuned_peers_compute_what_the_stage_does(tmp_path):
+    """Encoding in batches of a budget, and a step whose gradient caching changes nothing but rounding."""
+    peers, texts, torch = (importlib.import_module(name) for name in ("peers", "texts", "torch"))
+    encode, train, transformers = (importlib.import_module(name) for name in ("encode", "train", "transformers"))
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+    dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    world = texts.RandomTexts(transformers.BertConfig(vocab_size=500, **sizes, **dropout), 70, 64)
+    device, limit = torch.device("cpu"), encode.smallest_cosine
+    assert limit(peers.encode(world, device)(), encode.stage_encode(world, device, "fp32")()) > 0.99999
+    given = importlib.import_module("types").SimpleNamespace(queries=4, negatives=3, passages=70)
+    data, made = train.training_set(given), []
+    adamw = torch.optim.AdamW
+    for chunk in (None, 3):
+        kept = []
+        torch.optim.AdamW = lambda weights, kept=kept, **options: kept.append(adamw(weights, **options)) or kept[0]
+        try:
+            step = peers.step(world, data, device, chunk=chunk)
+        finally:
+            torch.optim.AdamW = adamw
+        step(0)
+        made.append([weight.detach().clone() for group in kept[0].param_groups for weight in group["params"]])
+    before = list(world.reference.parameters())
+    for whole, chunked, start in zip(*made, before, strict=True):
+        torch.testing.assert_close(whole, chunked, rtol=1e-3, atol=1e-6)
+        assert whole.shape == start.shape
+    assert any(not torch.equal(whole, start) for whole, start in zip(made[0], before, strict=True))
 
 
 def test_rounds_are_interleaved_and_every_other_one_goes_backwards():
@@ -149,9 +187,9 @@ def test_a_training_step_is_told_in_milliseconds_and_shares(tmp_path, capsys, mo
     def too_large(number):
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr(train, "padded_step", lambda *arguments: too_large)
+    monkeypatch.setattr(train.peers, "step", lambda *arguments: too_large)
     written = run("train", tmp_path, capsys)[1]
-    assert written["ratios"] == {} and "padded to 128, fp32" not in written["seconds"]
+    assert written["ratios"] == {} and not [name for name in written["seconds"] if name.startswith(train.PEER)]
     figures, medians = written["figures"], written["medians"]
     for variant, seconds in medians.items():
         assert figures[f"milliseconds a step, {variant}"] == pytest.approx(1e3 * seconds, abs=0.01)

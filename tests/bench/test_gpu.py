@@ -1,6 +1,8 @@
 """bench/gpu.py runs at a small size on a processor: each section writes its lines, and none is an error."""
 
 import json
+import time
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -8,7 +10,7 @@ from bench_world import bench_on_path  # noqa: F401
 
 LINES = {  # of each section on a processor; `tests` needs a GPU
     "ceilings": ["product 64 x 64 x 64", "copy"],
-    "search": ["search, vectors made", "search, opened", "search, stage"],
+    "search": ["search, opened", "search, stage", "search, opened", "search, stage, lognormal lengths"],
     "step-8": ["step 8 x (1 + 31), stage", "step 8 x (1 + 31), peer, transformers sdpa padded, autocast"],
     "encode": ["encode, stage, bf16", "encode, peer, transformers sdpa, bf16, padded, sorted"],
     "step-1": ["step 1 x (1 + 31), stage", "step 1 x (1 + 31), peer, transformers sdpa padded, autocast"],
@@ -17,12 +19,16 @@ LINES = {  # of each section on a processor; `tests` needs a GPU
         "step 128 x (1 + 31), cached, peer, transformers sdpa padded, autocast",
     ],
     "live": ["live 32, encoding", "live 32, stage, lists"],
+    "compare": ["compare, warm-up", "compare, same-passages", "compare, mined"],
 }
 
 
 @pytest.mark.parametrize(
     "sections",
-    [("ceilings", "search", "cached"), pytest.param(("step-8", "encode", "step-1", "live"), marks=pytest.mark.slow)],
+    [
+        ("ceilings", "search", "cached"),
+        pytest.param(("step-8", "encode", "step-1", "live", "compare"), marks=pytest.mark.slow),
+    ],
     ids=" ".join,
 )
 def test_its_sections_write_their_lines(tmp_path, capsys, monkeypatch, sections):
@@ -39,3 +45,53 @@ def test_its_sections_write_their_lines(tmp_path, capsys, monkeypatch, sections)
     assert [line["what"] for line in lines] == ["machine", *(what for section in sections for what in LINES[section])]
     assert not [line for line in lines if "error" in line]
     assert all(line["ms"] > 0 for line in lines if "ms" in line)
+    for line in lines[1:]:
+        assert line.keys() & {"passages", "queries", "gb"} or line["what"].startswith("product 64 x"), line
+    assert len(list(tmp_path.iterdir())) <= 8
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    import gpu
+
+    monkeypatch.setattr(gpu, "CUDA", False)
+    return gpu
+
+
+def test_a_section_that_exceeds_its_limit_ends_there_and_the_next_one_follows(tmp_path, capsys, gpu, monkeypatch):
+    """Also inside a figure, whose errors are lines of their own."""
+
+    def endless(lines, small, folder, out):
+        lines.attempt("a figure", lambda: time.sleep(60))
+        lines.say("after it")
+
+    def short(lines, small, folder, out):
+        lines.say("short", seconds=1)
+
+    def wrong(lines, small, folder, out):
+        raise ValueError("no such kernel")
+
+    sections = {"endless": (endless, 0.2), "wrong": (wrong, 5), "short": (short, 5)}
+    monkeypatch.setattr(gpu, "SECTIONS", sections)
+    started = time.monotonic()
+    gpu.main([str(tmp_path), "--small"])
+    assert time.monotonic() - started < 30
+    lines = [json.loads(line) for line in (tmp_path / "lines.jsonl").read_text().splitlines()]
+    assert [line["what"] for line in lines] == ["machine", "endless", "wrong", "short"]
+    assert [line.get("error") for line in lines[1:]] == [
+        "ended at its limit of 0.2 s", "ValueError: no such kernel", None
+    ]  # fmt: skip
+
+
+def test_a_search_without_room_for_all_passages_takes_fewer(gpu, monkeypatch, tmp_path):
+    def room(gb):
+        monkeypatch.setattr(gpu.shutil, "disk_usage", lambda folder: SimpleNamespace(free=gb * 10**9))
+
+    room(100)
+    assert gpu.that_fit(tmp_path, 768) == 8_841_823
+    room(10)
+    assert gpu.that_fit(tmp_path, 768) == 9 * 10**9 // (4 * 768)
+
+
+def test_all_sections_together_keep_within_the_ten_minutes_of_a_command(gpu):
+    assert list(gpu.SECTIONS)[0] == "tests" and sum(seconds for _, seconds in gpu.SECTIONS.values()) <= 600
