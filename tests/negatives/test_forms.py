@@ -54,7 +54,7 @@ def written(pool, path, **wanted):
 def read_back(world, pool, form, path):
     settings = {"path": str(path), "form": form, "sha256": sha256_file(path)}
     job = world.stages.run(file.run, "negatives_file", settings, {"collection": pool[0]})
-    return Run.read(world.stages.make("merge", inputs={"file": job}), "file"), Artefact(job.folder).facts
+    return Run.read(world.stages.make("merge", inputs={"file": job}), "file"), Artefact(job.folder).facts, job
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -62,21 +62,55 @@ def test_what_is_exported_is_read_back_without_loss(world, pool, tmp_path, form)
     """Passages in their order, repeated ones too, and scores to the last bit where the form has them."""
     has_scores = form != "triples"
     written(pool, tmp_path / "out", form=form, scores=has_scores)
-    run, facts = read_back(world, pool, form, tmp_path / "out")
+    run, facts, job = read_back(world, pool, form, tmp_path / "out")
     pools = [[(item[0], item[4]) for item in each] for each in pool[1].pools]
     assert len({len(each) for each in pools}) == 1 and any(len({p for p, _ in each}) < 4 for each in pools)
     assert run.rows.tolist() == [0, 1, 2] and run.ids.tolist() == [[p for p, _ in each] for each in pools]
     expected = np.array([[score if has_scores else 0 for _, score in each] for each in pools], np.float32)
     assert np.array_equal(run.scores, expected)
     assert facts["unmatched"] == 0 and facts["scored"] == (12 if has_scores else 0)
-    merged = world.merge(pool[0], {"file": 4}, {"file": world.stages.finish(written_run(world, run))})
-    assert merged.passages == pool[1].passages
+    assert world.merge(pool[0], {"file": 4}, {"file": job}).passages == pool[1].passages
 
 
-def written_run(world, run):
-    job = world.stages.make("negatives_file")
-    run.write(job)
-    return job
+COLUMNS = "passage", "source", "episode", "rank", "score"
+CARRIED = dict.fromkeys(("tevatron", "nemo", "labeled-pair", "labeled-list"), {"source", "episode", "rank", "score"})
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_pool_read_back_has_the_origins_and_scores_of_the_file(world, pool, tmp_path, form):
+    """Of a second episode with several sources. What a form has no room for is that of the new pool."""
+    lists = {"query": world.retrieval(LISTS, scores=SCORES), "bm25": world.retrieval([[5, 6], [3, 0], [1, 2]])}
+    lists |= {"momentum": pool[1]}
+    mined = world.merge(pool[0], {"query": 2, "momentum": 2, "bm25": 1, "random": 1}, lists, episode=2)
+    named(mined, {"collection": pool[0]})
+    export(mined.folder, tmp_path / "out", form=form, scores=form != "triples")
+    job = read_back(world, pool, form, tmp_path / "out")[2]
+    again = world.merge(pool[0], {"file": 6, "bm25": 1}, {"file": job, "bm25": lists["bm25"]}, episode=3)
+    carried = CARRIED.get(form, {"score"} if form in ("pos-neg", "triplet") else set())
+    seen = set()
+    for before, after in zip(mined.pools, again.pools, strict=True):
+        *read, (*_, source, episode, _, _) = after
+        assert (source, episode) == ("bm25", 3)
+        for place, (old, new) in enumerate(zip(before, read, strict=True), 1):
+            old, new = (dict(zip(COLUMNS, item, strict=True)) for item in (old, new))
+            old |= {key: {"source": "file", "episode": 3, "rank": place}.get(key) for key in CARRIED["nemo"] - carried}
+            old["score"] = np.nan if old["score"] is None else old["score"]
+            assert set(new["source"].split("+")) == set(old["source"].split("+"))
+            assert np.array_equal(new.pop("score"), old.pop("score"), equal_nan=True)
+            assert {**new, "source": 0} == {**old, "source": 0}
+            seen.add((old["source"], old["episode"], old["rank"] == place))
+    sources = {source for source, _, _ in seen}
+    assert sources == ({"query", "query+momentum", "bm25", "random"} if "source" in carried else {"file"})
+    assert {episode for _, episode, _ in seen} == ({1, 2} if "episode" in carried else {3})
+    assert again.merge_facts["first_episodes"].get("1", 0) == (6 if "episode" in carried else 0)
+
+
+def test_scores_of_a_file_are_no_scores_of_a_checkpoint_that_mines_beside_it(world, pool, tmp_path):
+    written(pool, tmp_path / "out", scores=True)
+    job = read_back(world, pool, "tevatron", tmp_path / "out")[2]
+    lists = {"query": world.retrieval(LISTS, scores=SCORES), "file": job}
+    both = world.merge(pool[0], {"query": 1, "file": 1}, lists)
+    assert [[np.isnan(score) for *_, score in own] for own in both.pools] == [[False, True]] * 3
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -280,12 +314,29 @@ WRONG = [
     ("triplet", '{"query": "who?", "positive": "x"}', "line 1: columns are query, positive,"),
     ("labeled-pair", '{"query": "who?", "passage": "x", "label": 3}', "line 1: columns are"),
     ("labeled-list", '{"query": "who?", "passages": ["x"], "labels": [1, 0]}', "line 1: the first columns"),
+    ("labeled-list", '{"query": "?", "passages": ["x"], "labels": [1], "ranks": 3}', "line 1: 1 passages.*ranks"),
+    ("labeled-list", '{"query": "?", "passages": ["x"], "labels": [1], "sources": []}', "line 1: 1 passages.*sources"),
     ("nemo", '{"question_id": "a", "question": "?", "pos_doc": [], "neg_doc": [{}]}', "line 1: a passage has neither"),
     ("triples", "a\td1\n", "line 1: column count 2"),
     ("triples", "a\td1\td99\n", "line 1: passage 'd99' is not in the corpus"),
     ("triplet", '{"query": "nobody asks", "positive": "x", "negative": "y"}', "none of its 1 queries"),
     ("triplet", '{"query": "who?", "positive": "x", "negative": "y"}', "none of its negatives"),
 ]  # fmt: skip
+
+
+SOURCES = "+".join("ABCDEFGHIJKLMNOP")
+WRONG_ORIGINS = [
+    ({"rank": -1}, "line 1: the rank -1 .*remove"),
+    ({"rank": 2**31}, "line 1: the rank 2147483648 .*remove"),
+    ({"episode": 256}, "line 1: the episode 256 .*remove"),
+    ({"episode": True}, "line 1: the episode True .*remove"),
+    ({"source": 5}, "line 1: the source 5 .*remove"),
+    ({"source": SOURCES}, "line 1: 'P' is source number 16 .*Remove the key `source`"),
+]
+WRONG += [
+    ("tevatron", json.dumps({"query_id": "a", "negative_passages": [{"docid": "d4"} | origin]}), message)
+    for origin, message in WRONG_ORIGINS
+]
 
 
 @pytest.mark.parametrize(("form", "text", "message"), WRONG)
@@ -301,5 +352,5 @@ def test_rows_of_one_query_are_one_list_and_several_positives_make_several(world
     rows = [("who?", "text 0", "text 6"), ("who?", "text 0", "T4 text 4"), ("who?", "Ü text 1", "text 6")]
     lines = [json.dumps(dict(zip(("anchor", "answer", "negative"), row, strict=True))) for row in rows]
     (tmp_path / "in").write_text("\n".join(lines) + "\n")
-    run, facts = read_back(world, pool, "triplet", tmp_path / "in")
+    run, facts, _ = read_back(world, pool, "triplet", tmp_path / "in")
     assert run.rows.tolist() == [0, 0] and run.ids.tolist() == [[6, 4], [6, -1]] and facts["lines"] == 2

@@ -15,7 +15,8 @@ class Found(NamedTuple):
     there_QS: bool, the slot holds a passage that may be a negative; the others hold any number
     depth: the slots of a query are lists of this length laid end to end, best first; None: they are no ranked lists
     scores_QS: float32, under the checkpoint that mines, if the source has them; None: not scored yet
-    first_episodes_QS, sources_QS, ranks_QS: of candidates that come from an earlier pool, as in its `pool.Items`
+    first_episodes_QS, sources_QS, ranks_QS: the origin of candidates that come from an earlier pool, as in its
+    `pool.Items`, with the bits of the source's `names`; given_QS: float32, the scores that it gave them, NaN if none
     """
 
     passages_QS: np.ndarray
@@ -25,6 +26,7 @@ class Found(NamedTuple):
     first_episodes_QS: np.ndarray | None = None
     sources_QS: np.ndarray | None = None
     ranks_QS: np.ndarray | None = None
+    given_QS: np.ndarray | None = None
 
     def positions(self, slots):
         """int32: the position of slots in their list, from 1 on; 0 without a list."""

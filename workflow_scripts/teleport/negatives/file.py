@@ -16,16 +16,21 @@ from itertools import pairwise
 import numpy as np
 import pyarrow.parquet as pq
 
-from teleport.arrays import Run, in_slots
+from teleport.arrays import Run, in_slots, save_array
 from teleport.collection.records import json_rows
 from teleport.encoder.tokens import open_tokens
 from teleport.negatives.draw import hash_bytes, hash_ids
 from teleport.negatives.forms import FORMS, whole
+from teleport.negatives.pool import FIELDS, NAMES
 from teleport.negatives.scores_file import LARGEST
 from teleport.refusal import Refusal, Remedy
-from teleport.running.files import require_planned
+from teleport.running.files import require_planned, write_json
 from teleport.settings.pool import NegativesFileSettings as Settings  # noqa: F401
 
+ORIGIN = ("sources", "first_episodes", "ranks")
+UNKNOWN = np.array([[0], [0], [-1]])  # of each of ORIGIN
+MOST_EPISODES, MOST_RANK = (int(np.iinfo(FIELDS[field]).max) for field in ORIGIN[1:])
+MOST_SOURCES = 15  # a pool has room for one more, the file itself
 CHUNK_TEXTS = 65536  # in memory at a time: about 25 MB of MS MARCO
 WITH_IDS = ("tevatron", "nemo", "triples")  # forms whose queries have ids
 GIVE_IDS = Remedy("Give a file with the `query_id`s of the training split.")
@@ -39,7 +44,9 @@ SAME_TOKENIZER = Remedy(
 
 def run(job):
     """Write a `Run` of the training queries in the file: negatives in its order, with its scores. A missing score is
-    NaN; without any score in the file all are 0. A query on several lines of the file has as many lines here.
+    NaN; without any score in the file all are 0. A query on several lines of the file has as many lines here. If the
+    file has scores or origins, also sources.json and the arrays of ORIGIN, as in `pool.Items` and of the Run's shape;
+    UNKNOWN if missing.
 
     Facts: lines (or records) of the file, queries (training queries with a line), other_queries (lines of others, left
     out), negatives, unmatched (negatives whose text or token ids no passage has, left out), scored (negatives).
@@ -47,13 +54,16 @@ def run(job):
     path, form = job.settings.path, job.settings.form
     require_planned({path: job.settings.sha256})
     (records, queries, find), counts, rows, lists, scores = READERS.get(form, named)(job), Counter(), [], [], []
+    origins, names = [], []
     for place, query, negatives in records:
         meant = queries.get(query, [])
         passages = find(place, negatives) if meant else np.zeros(0, np.int32)
         counts.update(lines=1, other_queries=int(not meant), unmatched=int(np.count_nonzero(passages < 0)))
-        rows += meant
-        lists += [passages[passages >= 0]] * len(meant)
-        scores += [scores_of(place, negatives)[passages >= 0]] * len(meant) if meant else []
+        if meant:
+            rows += meant
+            lists += [passages[passages >= 0]] * len(meant)
+            scores += [scores_of(place, negatives)[passages >= 0]] * len(meant)
+            origins += [origins_of(place, negatives, names)[:, passages >= 0]] * len(meant)
     if not rows:
         remedy = GIVE_QUERIES.get(form, GIVE_IDS if form in WITH_IDS else GIVE_TEXTS)
         raise Refusal(f"{path}: none of its {counts['lines']} queries is a training query. {remedy}")
@@ -69,6 +79,11 @@ def run(job):
     scored = int(np.count_nonzero(~np.isnan(scores)))
     scores_LK = in_slots(lengths, scores, empty=np.nan) if scored else np.zeros(ids.shape, np.float32)
     Run(ids, scores_LK, np.array(rows)).write(job)
+    origins = np.concatenate(origins, axis=1)
+    if scored or (origins != UNKNOWN).any():
+        write_json(job.output(NAMES), names)
+        for field, values in zip(ORIGIN, origins, strict=True):
+            save_array(job.output(f"{field}.npy"), in_slots(lengths, values.astype(FIELDS[field])))
     return dict(counts) | {"queries": len(set(rows)), "negatives": sum(map(len, lists)), "scored": scored}
 
 
@@ -79,6 +94,34 @@ def scores_of(place, negatives):
     if wrong := [score for score in numbers if type(score) not in (int, float) or not abs(score) <= LARGEST]:
         raise Refusal(f"{place}: the score {repr(wrong[0])[:40]} is not a finite number. Correct it, or leave it out.")
     return np.array([np.nan if score is None else score for score in given], np.float32)
+
+
+def origins_of(place, negatives, names):
+    """int32 [3, n]: ORIGIN of negatives of a file, UNKNOWN if missing. names: of the sources that the file has named so
+    far; new ones are added"""
+    known = [each if isinstance(each, dict) else {} for each in negatives]
+    sources, episodes, ranks = ([each.get(key) for each in known] for key in ("source", "episode", "rank"))
+    for key, values, highest in (("episode", episodes, MOST_EPISODES), ("rank", ranks, MOST_RANK)):
+        numbers = [value for value in values if value is not None]
+        if wrong := [value for value in numbers if type(value) is not int or not 0 <= value <= highest]:
+            given = repr(wrong[0])[:40]
+            raise Refusal(f"{place}: the {key} {given} is no whole number from 0 to {highest}. Correct or remove it.")
+    bits = [0 if source is None else bits_of(place, source, names) for source in sources]
+    return np.array([bits, [n or 0 for n in episodes], [-1 if n is None else n for n in ranks]], np.int32)
+
+
+def bits_of(place, source, names):
+    """The bits (int) of sources as `negatives.export` writes them, such as "query+momentum"; names: see `origins_of`"""
+    if not isinstance(source, str) or not source:
+        raise Refusal(f"{place}: the source {repr(source)[:40]} is no text. Correct or remove it.")
+    own = source.split("+")
+    names += [name for name in dict.fromkeys(own) if name not in names]
+    if len(names) > MOST_SOURCES:
+        raise Refusal(
+            f"{place}: {names[-1][:40]!r} is source number {len(names)} of the negatives, and a pool has room for "
+            f"{MOST_SOURCES} from a file. Remove the key `source`, or name fewer."
+        )
+    return sum(1 << names.index(name) for name in set(own))
 
 
 class Lookup:

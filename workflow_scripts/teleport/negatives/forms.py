@@ -221,8 +221,9 @@ def read_labeled_list(path):
             raise Refusal(f"{place}: the first columns are not a query and one passage per label. Correct it.")
         passages = scored(place, values[1], record.get("scores"))
         for key in ORIGIN[1:]:
-            for passage, value in zip(passages, record.get(f"{key}s") or (), strict=False):
-                passage[key] = value
+            if (known := record.get(f"{key}s")) is not None:
+                require_one_each(place, f"{key}s", known, passages)
+                passages = [passage | {key: value} for passage, value in zip(passages, known, strict=True)]
         labelled = list(zip(record["labels"], passages, strict=True))
         yield Mined(
             None, values[0], *([p for label, p in labelled if bool(label) == side] for side in (True, False)), place
@@ -260,9 +261,14 @@ def scored(place, texts, scores):
         raise Refusal(f"{place}: a passage is not a text. Correct the line.")
     if scores is None:
         return [{"whole": text} for text in texts]
-    if not isinstance(scores, list) or len(scores) != len(texts):
-        raise Refusal(f"{place}: {len(texts)} passages, but another number of scores. Give one score per passage.")
+    require_one_each(place, "scores", scores, texts)
     return [{"whole": text} | known_score(score) for text, score in zip(texts, scores, strict=True)]
+
+
+def require_one_each(place, name, values, passages):
+    """Raise Refusal if `values` are no list of one value per passage."""
+    if not isinstance(values, list) or len(values) != len(passages):
+        raise Refusal(f"{place}: {len(passages)} passages, but another number of {name}. Give one of each per passage.")
 
 
 def known_score(score):

@@ -35,6 +35,7 @@ BLOCK_SLOTS = 2**18  # candidates handled at once: 2 MB of draws and of each ste
 SEED_NAMES = {"lookahead": "positive"}
 PERCENTILES = {"min": 0, "p25": 25, "median": 50, "p75": 75, "p90": 90, "max": 100}
 MINER = "miner"
+NUM_EPISODES = np.iinfo(FIELDS["first_episodes"]).max + 1
 
 
 def run(job):
@@ -97,8 +98,9 @@ class Merge:
         self.wanted = {name: settings.sources[name].count for name in sources}
         self.drawn, self.short = dict.fromkeys(sources, 0), dict.fromkeys(sources, 0)
         self.weightless = {name: [] for name in sources}  # (row, a candidate) of queries whose candidates all weigh 0
-        self.duplicates, self.first_episodes = 0, np.zeros(settings.episode + 1, np.int64)
-        earlier = (source.pool.names for source in sources.values() if hasattr(source, "pool"))
+        self.duplicates, self.first_episodes = 0, np.zeros(NUM_EPISODES, np.int64)
+        self.mined = f"scores.{MINER}" in scores.tables or any(source.scored for source in settings.sources.values())
+        earlier = (source.names for source in sources.values() if hasattr(source, "names"))
         self.names = list(dict.fromkeys([*sources, *chain.from_iterable(earlier)]))
         if len(self.names) > 8 * FIELDS["sources"]().itemsize:
             raise Refusal(
@@ -139,16 +141,17 @@ class Merge:
 
     def items(self, name, found, slots_QN, first, filled_QN):
         """The `Items` [Q, N] in the drawn slots of a source."""
-        ranks_QN, sources_QN, first_episodes_QN = found.positions(slots_QN), 0, self.settings.episode
-        if found.sources_QS is not None:  # from an earlier pool: keeps its sources and its rank
-            own = (np.take_along_axis(of, slots_QN, axis=1) for of in (found.sources_QS, found.first_episodes_QS))
-            sources_QN, first_episodes_QN = own
-            sources_QN = renamed(sources_QN, self.sources[name].pool.names, self.names)
-            ranks_QN = np.take_along_axis(found.ranks_QS, slots_QN, axis=1)
+        ranks_QN, sources_QN = found.positions(slots_QN), 1 << self.names.index(name)
+        first_episodes_QN = self.settings.episode
+        if found.sources_QS is not None:  # from an earlier pool: keeps its origin
+            origin = found.sources_QS, found.first_episodes_QS, found.ranks_QS
+            sources_QN, first_episodes_QN, ranks_QN = (np.take_along_axis(of, slots_QN, axis=1) for of in origin)
+            sources_QN = renamed(sources_QN, self.sources[name].names, self.names)
         passages_QN = np.take_along_axis(found.passages_QS, slots_QN, axis=1)
-        sources_QN = sources_QN | (1 << self.names.index(name))
         asked = MINER in (self.draws[name][0], self.settings.filter_scores)
         scores_QN = self.scores.drawn(first, found, slots_QN, passages_QN, filled_QN & asked)
+        if found.given_QS is not None and not self.mined:
+            scores_QN = np.take_along_axis(found.given_QS, slots_QN, axis=1)
         fields = np.broadcast_arrays(passages_QN, sources_QN, first_episodes_QN, ranks_QN, scores_QN)
         return Items(*(field.astype(dtype) for field, dtype in zip(fields, FIELDS.values(), strict=True)))
 
@@ -168,7 +171,8 @@ class Merge:
         """Return the facts of all blocks for the manifest (dict)."""
         facts = {"wanted": self.wanted, "drawn": self.drawn, "short_queries": self.short}
         facts["overlap"] = self.duplicates / max(1, sum(self.drawn.values()))
-        facts["first_episodes"] = {str(n): int(count) for n, count in enumerate(self.first_episodes) if n}
+        counts = enumerate(self.first_episodes.tolist())
+        facts["first_episodes"] = {str(n): count for n, count in counts if 1 <= n <= self.settings.episode or count}
         return facts | self.filters.facts()
 
 

@@ -18,8 +18,9 @@ class Items(namedtuple("Items", FIELDS)):
     """Negatives with their origin: arrays of one shape, [Q, N] with padding or flat. passages: row numbers; sources: a
     bit for each source that gave the negative, by its place in the pool's list of names; a negative through momentum
     keeps the bits of its earlier sources; first_episodes: 1, 2, ...; ranks: 1-based, in the list that the passage first
-    came from, 0 without one; scores: q·d under the checkpoint that mined for this pool, NaN if nothing needed it. Other
-    scores of a list (d+·d, BM25) are in its own stage, at that rank."""
+    came from, 0 without one; scores: q·d under the checkpoint that mined for this pool, NaN if nothing needed it; if
+    none mined, as the file of negatives gives it. Other scores of a list (d+·d, BM25) are in its own stage, at that
+    rank."""
 
 
 class Pool(NamedTuple):

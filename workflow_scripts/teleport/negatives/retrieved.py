@@ -26,8 +26,12 @@ class Retrieval:
         self.starts = np.searchsorted(self.rows[self.lines], np.arange(len(known) + 1))
         self.widths_Q = self.ids.shape[1] * np.diff(self.starts)
 
+    def lines_of(self, first, last):
+        """The lines of the query rows `first` to `last` - 1, query by query."""
+        return self.lines[self.starts[first] : self.starts[last]]
+
     def found(self, first, last):
-        lines_L = self.lines[self.starts[first] : self.starts[last]]
+        lines_L = self.lines_of(first, last)
         ids_LK = self.ids[lines_L]
         there_LK = (ids_LK >= 0) & ~are_known(ids_LK, self.rows[lines_L], self.known)
         widths_Q, scores_QS = self.widths_Q[first:last], None

@@ -40,7 +40,7 @@ SOURCES = {
     "neighbours": Source("teleport.negatives.sources.neighbours", "neighbours", has_settings=True),
     "bm25": Source("teleport.negatives.sources.retrieval", "bm25"),
     "random": Source("teleport.negatives.sources.random"),
-    "file": Source("teleport.negatives.sources.retrieval", "file"),
+    "file": Source("teleport.negatives.sources.file", "file"),
 }
 # Sources without a ranked list have no ranks to draw from.
 WITHOUT_RANKS = (None, "last_pool")

@@ -5,6 +5,7 @@ gives.
 
     widths_Q              int64 [all queries]: the number of slots of each query
     found(first, last)    `candidates.Found`: the slots of query rows `first` to `last` - 1
+    names                 only if its candidates come from an earlier pool: the sources whose bits they have
 
 `name` is the source's key in `job.settings.sources` and, if it reads a stage, that stage's role; `known` (Ragged)
 has the passages that are never negatives of a query.

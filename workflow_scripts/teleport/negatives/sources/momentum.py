@@ -10,15 +10,17 @@ from teleport.negatives.pool import read_pool
 
 def open_source(job, name, known):
     """The `Momentum` in the role `name`: the last pool; known: positives of every query (Ragged)"""
-    return Momentum(read_pool(lambda file: job.input(name, file)), known)
+    return Momentum(read_pool(lambda file: job.input(name, file)), known, name)
 
 
 class Momentum:
-    """The last `Pool`; its negatives keep their origin. known: Ragged of this episode; the last episode may have known
-    less (`positives: answers`)"""
+    """The last `Pool`; its negatives keep their origin, and this source, `name`, is added to it. known: Ragged of this
+    episode; the last episode may have known less (`positives: answers`)"""
 
-    def __init__(self, pool, known):
+    def __init__(self, pool, known, name):
         self.pool, self.known = pool, known
+        self.names = list(dict.fromkeys([*pool.names, name]))
+        self.own_bit = 1 << self.names.index(name)
         self.widths_Q = np.diff(pool.offsets)
 
     def found(self, first, last):
@@ -29,6 +31,5 @@ class Momentum:
         )
         there_QS = slots_within(widths_Q) & ~are_known(passages_QS, np.arange(first, last), self.known)
         # The old scores belong to another checkpoint, so they are left out.
-        return Found(
-            passages_QS, there_QS, first_episodes_QS=first_episodes_QS, sources_QS=sources_QS, ranks_QS=positions_QS
-        )
+        origin = {"first_episodes_QS": first_episodes_QS, "ranks_QS": positions_QS}
+        return Found(passages_QS, there_QS, sources_QS=sources_QS | np.uint16(self.own_bit), **origin)
