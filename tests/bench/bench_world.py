@@ -10,6 +10,7 @@ from paths import REPOSITORY
 
 SIZES = {
     "encode": ["--passages", "4"],
+    "cross": ["--pairs", "6"],
     "train": ["--queries", "2", "--negatives", "1", "--steps", "2"],
     "step": ["--queries", "2", "--negatives", "1"],
     "live": ["--passages", "300", "--queries", "2", "--depth", "20"],

@@ -9,6 +9,7 @@ from bench_world import SIZES, bench_on_path, run  # noqa: F401
 
 PEERS = {
     "encode": ["plain torch, sorted by length", "sentence-transformers, sorted by length"],
+    "cross": ["CrossEncoder.predict, BERT", "CrossEncoder.predict, ModernBERT"],
     "train": ["padded to the longest"],
     "step": ["stage, plain"],
     "live": ["encoding the queries"],
@@ -18,7 +19,7 @@ PEERS = {
     "measures": ["ir-measures from dictionaries"],
     "answers": ["plain implementation, sample"],
 }
-HEAVY = ("encode", "train", "step", "live", "bm25")  # they load the embedded checkpoint, or compile searches
+HEAVY = ("encode", "cross", "train", "step", "live", "bm25")  # they load the embedded checkpoint, or compile searches
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in HEAVY else n for n in SIZES])
@@ -45,6 +46,13 @@ def test_every_variant_of_encode_gives_the_same_vectors(tmp_path, capsys):
     figures = run("encode", tmp_path, capsys)[1]["figures"]
     cosines = [value for name, value in figures.items() if "cosine" in name]
     assert len(cosines) >= 3 and min(cosines) > 0.999
+
+
+@pytest.mark.slow
+def test_every_variant_of_cross_gives_the_same_scores(tmp_path, capsys):
+    figures = run("cross", tmp_path, capsys)[1]["figures"]
+    for name in ("BERT", "ModernBERT"):
+        assert figures[f"largest difference, {name}"] < 1e-5 < figures[f"standard deviation, {name}"]
 
 
 @pytest.mark.slow
