@@ -43,7 +43,8 @@ def training_text(episode):
     words = [chosen_text(training.loss)]
     words += [f"{training.negatives_per_query} own"] if training.negatives_per_query else []
     words += [f"up to {training.max_positives} positives"] if training.positive == "all" else []
-    words += [f"memory of {training.memory}"] if training.memory else []
+    with_queries = " with queries" * training.memory_queries
+    words += [f"memory of {training.memory}{with_queries}"] if training.memory else []
     words += [f"widths {', '.join(map(str, training.widths))}"] if training.widths else []
     words += map(chosen_text, training.masks)
     words += [name for name in ("triples", "distinct_positives") if getattr(training, name)]

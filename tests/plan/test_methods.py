@@ -119,6 +119,7 @@ CLAIMS = {
         "query 20 stratified (scores first, strata 10, by_range True), mined by checkpoint 0, kl (scores first, "
         "teacher_scale 20.0, temperature 1.0, softmax 1.0), 1 own, batches of 20 clusters by first, first is bge"
     ],
+    "contaccum": ["bm25 30 of ranks 1-30, softmax, 1 own, memory of 2048 with queries, known_positives"],
     "xbm": ["softmax, memory of 1024, known_positives"],
     "trisampler": ["query 15 triangle (among 100), s+ lowest, mined by checkpoint 0, softmax, 15 own"],
     "adr-mse": ["query 15, mined by checkpoint 0, adr-mse (scores first, alpha 1.0), 15 own, first is bge"],

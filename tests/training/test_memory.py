@@ -61,20 +61,19 @@ def vectors_of(made, batch):
     return queries, [rows[own] for rows, own in zip(passages, real, strict=True)]
 
 
-def plain_loss(made, batch, queries, candidates):
-    """The softmax of each query over candidates [(passage, its chunks' vectors)], the first of which are the batch's:
-    none of its known positives but its own column."""
+def plain_loss(made, rows, candidates):
+    """The softmax of each row (query, its vector, column of its positive) over candidates [(passage, its chunks'
+    vectors)]: none of the query's known positives but its own column."""
     total = 0.0
-    for i, row in enumerate(batch.queries_Q):
-        known, own = set(made.data.known_positives(row).tolist()), batch.positive_columns_Q[i]
+    for query, vector, own in rows:
+        known = set(made.data.known_positives(query).tolist())
         scores = [
-            SCALE * float((chunks @ queries[i]).max())
+            SCALE * float((chunks @ vector).max())
             for column, (passage, chunks) in enumerate(candidates)
             if column == own or passage not in known
         ]
-        positive = SCALE * float((candidates[own][1] @ queries[i]).max())
-        total += np.log(np.sum(np.exp(scores))) - positive
-    return total / len(queries)
+        total += np.log(np.sum(np.exp(scores))) - SCALE * float((candidates[own][1] @ vector).max())
+    return total / len(rows)
 
 
 @pytest.mark.parametrize("chunks", [1, 3])
@@ -86,13 +85,48 @@ def test_a_step_compares_with_the_last_passages_as_they_were_encoded(stages, siz
         batch = made.data.batch(step)
         queries, passages = vectors_of(made, batch)
         own = list(zip(batch.passages_P.tolist(), passages, strict=True))
-        expected = plain_loss(made, batch, queries, own + seen[-size:])
+        rows = list(zip(batch.queries_Q, queries, batch.positive_columns_Q, strict=True))
+        expected = plain_loss(made, rows, own + seen[-size:])
         metrics = made.step(step)
         assert metrics.read()[0] == pytest.approx(expected, rel=1e-6)
         seen += own
         assert made.memory.passages_M.tolist() == [passage for passage, _ in seen[-size:]]
     repeated = {passage for passage, _ in seen[-16:]} & {passage for passage, _ in seen[:-16]}
     assert repeated, "guard: the memory has passages of the batch"
+
+
+@pytest.mark.parametrize("chunks", [1, 3])
+@pytest.mark.parametrize("size", [3, 20, 40])
+def test_queries_whose_positive_is_remembered_are_rows_of_the_softmax(stages, size, chunks):
+    """As in ContAccum's released code (LossCalculator): each row counts alike, and has the columns of all others."""
+    made, seen, remembered = trainer_of(job_of(stages, size, chunks, memory_queries=True)), [], []
+    counts = []
+    for step in range(4):
+        batch = made.data.batch(step)
+        queries, passages = vectors_of(made, batch)
+        own = list(zip(batch.passages_P.tolist(), passages, strict=True))
+        forgotten = max(0, len(seen) - size)
+        rows = list(zip(batch.queries_Q, queries, batch.positive_columns_Q, strict=True))
+        later = [(q, v, len(own) + place - forgotten) for q, v, place in remembered if place >= forgotten]
+        expected = plain_loss(made, rows + later, own + seen[forgotten:])
+        assert made.step(step).read()[0] == pytest.approx(expected, rel=1e-6)
+        remembered += [(q, v, len(seen) + column) for q, v, column in rows]
+        seen += own
+        counts.append(len(later))
+    assert counts == [0, *{3: [0, 0, 0], 20: [4, 5, 5], 40: [4, 8, 10]}[size]]
+
+
+@pytest.mark.parametrize("lengths", [{}, CHUNKED])
+def test_remembered_queries_move_the_passages_of_the_batch(stages, lengths):
+    """Also with gradient caching. The vectors of then have no gradient, the batch's passages do."""
+    world, settings = world_of(stages), {"memory": 40, "memory_queries": True} | MASKS
+    direct, cached, without = (
+        gradients(trainer_of(world.job(settings | changes, scale=SCALE, **lengths)))
+        for changes in ({}, {"gradient_caching": True}, {"memory_queries": False})
+    )
+    require_same(cached, direct)
+    with pytest.raises(AssertionError):
+        require_same(direct, without)
 
 
 def test_guard_known_positives_are_in_the_memory_and_left_out(stages):
@@ -125,16 +159,17 @@ def require_same(found, expected):
         assert (found[1][name] - gradient).abs().max() <= 1e-7 * largest, name
 
 
-@pytest.mark.parametrize("loss", ["softmax", "ranknet"])
-def test_cached_equals_direct(stages, loss):
+@pytest.mark.parametrize(("loss", "lengths"), [("softmax", {}), ("softmax", CHUNKED), ("ranknet", {})])
+def test_cached_equals_direct(stages, loss, lengths):
     world = world_of(stages)
-    direct, cached, without = (
-        gradients(trainer_of(world.job({"memory": size, "gradient_caching": caches, "loss": loss} | MASKS)))
-        if size else (backward(made := trainer_of(world.job({"loss": loss} | MASKS)), made.data.batch(2)), {})
-        for size, caches in ((40, False), (40, True), (0, False))
-    )  # fmt: skip
+    settings = {"memory": 40, "loss": loss} | MASKS
+    direct, cached = (
+        gradients(trainer_of(world.job(settings | {"gradient_caching": caches}, **lengths))) for caches in (False, True)
+    )
+    without = trainer_of(world.job(settings | {"memory": 0}, **lengths))
     require_same(cached, direct)
-    assert direct[0] != pytest.approx(without[0], rel=1e-3), "guard: the memory matters"
+    alone = backward(without, without.data.batch(2))
+    assert direct[0] != pytest.approx(alone, rel=1e-3), "guard: the memory matters"
 
 
 @pytest.mark.parametrize("loss", ["softmax", "ranknet"])
@@ -152,9 +187,10 @@ def test_micro_batches_have_the_memory_of_the_steps_before_alone(stages, loss):
     )
 
 
-def test_a_killed_training_remembers_to_the_last_bit(stages, monkeypatch):
+@pytest.mark.parametrize("queries", [False, True])
+def test_a_killed_training_remembers_to_the_last_bit(stages, monkeypatch, queries):
     world = World(stages)
-    settings = {"memory": 30} | MASKS
+    settings = {"memory": 30, "memory_queries": queries} | MASKS
     killed, forgetful = world.job(settings, save_every=0), world.job(settings, save_every=0)
     for job in (killed, forgetful):
         die_at(job, 7, monkeypatch)
@@ -185,8 +221,10 @@ def test_several_widths_are_of_what_is_remembered_too(stages):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("without_gpu")
-def test_two_processes_equal_one(stages, tmp_path):
-    job = job_of(stages, batch_queries=8, max_grad_norm=1e9, gradient_caching=True)
+@pytest.mark.parametrize(("chunks", "queries"), [(1, False), (3, True)])
+def test_two_processes_equal_one(stages, tmp_path, chunks, queries):
+    own = {"batch_queries": 8, "max_grad_norm": 1e9, "memory_queries": queries}
+    job = job_of(stages, chunks=chunks, gradient_caching=True, **own)
     script = str(Path(__file__).with_name("training_process.py"))
     pairs = json.dumps([[str(job.resume.parents[3]), spec_of(job)]])
     assert launch(2, [sys.executable, script, pairs, str(tmp_path / "found")]) == 0
@@ -213,7 +251,14 @@ def test_a_training_with_memory_learns(stages):
 
 @pytest.mark.parametrize(
     ("training", "says"),
-    [({"masks": []}, "known_positives"), ({"continues": True}, "continues"), ({"memory": -1}, "memory\n")],
+    [
+        ({"masks": []}, "known_positives"),
+        ({"continues": True}, "continues"),
+        ({"memory": -1}, "memory\n"),
+        ({"memory": 0, "memory_queries": True}, "memory_queries"),
+        ({"memory_queries": True, "loss": {"kind": "ranknet"}}, "memory_queries"),
+        ({"memory_queries": True, "mixed_negatives": 1, "negatives_per_query": 3}, "memory_queries"),
+    ],
 )
 def test_what_does_not_go_with_it_is_refused(training, says):
     own = {"loss": {"kind": "softmax"}, "masks": [{"kind": "known_positives"}], "memory": 9}

@@ -137,6 +137,12 @@ class Training(Section):
         description="This many passages of the last batches are further negatives, with their vectors of then and "
         "without gradient (cross-batch memory); 0: none.",
     )
+    memory_queries: bool = Field(
+        False,
+        exclude_if=is_false,
+        description="The queries whose positive is in `memory` are further rows of the softmax, with their vectors of "
+        "then (ContAccum).",
+    )
     mixed_negatives: Integer = Field(
         0,
         ge=0,
@@ -208,6 +214,11 @@ class Training(Section):
             raise Refusal("memory can have a query's own positives from earlier steps: add known_positives to masks")
         if self.memory and self.continues:
             raise Refusal("memory ends with its stage, but continues goes on in the next stage: leave one of them out")
+        if self.memory_queries and (not self.memory or self.loss.kind != "softmax" or self.mixed_negatives):
+            raise Refusal(
+                "memory_queries remembers the queries of passages in memory, as rows of loss softmax without "
+                "mixed_negatives: set memory, take that loss, or leave memory_queries out"
+            )
         return self
 
     @model_validator(mode="after")

@@ -41,7 +41,8 @@ class Trainer(Steps):
         self.replays = self.training.accumulate == 1 and not self.training.gradient_checkpointing
         self.replays = self.replays and all(map(graphs_fit, self.trained))
         self.graphs = {}
-        self.memory = Memory(self.training.memory) if self.training.memory else None
+        remembers = self.training.memory, self.training.memory_queries
+        self.memory = Memory(*remembers) if self.training.memory else None
         self.take(0)
 
     def take(self, number):
@@ -72,12 +73,12 @@ class Trainer(Steps):
         return self.live_loss(batch) if self.live else self.batch_loss(batch, masked)
 
     def batch_loss(self, batch, masked):
-        """Return the same as `forward`, for queries against the passages of the batch and of the `Memory`. With
+        """Return the same as `forward`, for the queries and passages of the batch and of the `Memory`. With
         `training.widths`: the sum of the losses of that many first numbers of all vectors (Matryoshka), and the scores
         of the widest."""
         encoded, normalize = self.encoded(batch), self.queries.encoder.normalize
         if self.memory:
-            encoded, batch = self.memory.beside(batch.passages_P, encoded), self.memory.batch(batch)
+            encoded, batch = self.memory.beside(batch, encoded), self.memory.batch(batch)
         narrowed = [encoded.narrowed(width, normalize) for width in self.training.widths] or [encoded]
         losses, means = zip(*(self.loss_of(batch, masked, each) for each in narrowed), strict=True)
         return sum(losses[1:], losses[0]), means[-1]  # from the first: 0 + loss is a kernel
@@ -92,7 +93,8 @@ class Trainer(Steps):
         for mask, sees in self.objective.score_masks:
             masked_QP = mask(scores_QP.detach(), *columns, **sees(seen))
             scores_QP = scores_QP.masked_fill(masked_QP, float("-inf"))
-        means = mean_scores(scores_QP, *columns)
+        rows = len(batch.own_columns_QN)  # without those of the memory
+        means = mean_scores(scores_QP[:rows], columns[0][:rows], columns[1])
         if self.training.mixed_negatives:
             scores_QP = torch.cat([scores_QP, self.mixed(batch, encoded, scores_QP)], dim=1)
         return self.objective.loss(scores_QP, *columns, **self.objective.sees(seen)), means

@@ -1,58 +1,93 @@
 """Cross-batch memory: passages of the last batches, with their vectors from then, are further negatives of every query
-(XBM, Wang et al., CVPR 2020, arXiv 1912.06798; for retrieval ContAccum, arXiv 2406.12356, which remembers queries too).
-They get no gradient and are not encoded again, so a large batch's negatives cost only a matrix product."""
+(XBM, Wang et al., CVPR 2020, arXiv 1912.06798). They get no gradient and are not encoded again, so a large batch's
+negatives cost only a matrix product. With the queries of these batches, each with its positive, they are further rows
+of the softmax, which have gradients for the passages of the batch (ContAccum, NeurIPS 2024, arXiv 2406.12356)."""
 
 from dataclasses import replace
 
 import numpy as np
 import torch
 
+NO_ROWS = np.empty(0, np.int64)
+
 
 class Memory:
-    """The last `size` passages that a training has encoded, the oldest first. It is part of the training's state:
-    `tensors` saves it, `restore` reads it back.
+    """The last `size` passages that a training has encoded, the oldest first, and, if `with_queries`, the rows of the
+    batches whose positive is one of them. It is part of the training's state: `tensors` saves it, `restore` reads it
+    back.
 
     passages_M: int64 [M], their rows; vectors_CD: as in `seen.Encoded`, a tensor on the device; mask_C: for passages in
-    chunks
+    chunks; queries_R, positives_R: int64 [R], the query of each remembered row, and the place of its positive among the
+    passages; query_vectors_RD: a tensor on the device
     """
 
-    def __init__(self, size):
-        self.size, self.passages_M, self.vectors_CD, self.mask_C = size, np.empty(0, np.int64), None, None
+    def __init__(self, size, with_queries=False):
+        self.size, self.with_queries = size, with_queries
+        self.passages_M, self.vectors_CD, self.mask_C = NO_ROWS, None, None
+        self.queries_R, self.positives_R, self.query_vectors_RD = NO_ROWS, NO_ROWS, None
         self.noted = []  # by the micro-batches of the current step
 
     def batch(self, batch):
-        """A `data.Batch` with the remembered passages after its own, for the masks."""
-        return replace(batch, passages_P=np.concatenate([batch.passages_P, self.passages_M]))
+        """A `data.Batch` with the remembered passages and rows after its own, for the loss and the masks. Remembered
+        rows have no own negatives."""
+        return replace(
+            batch,
+            passages_P=np.concatenate([batch.passages_P, self.passages_M]),
+            queries_Q=np.concatenate([batch.queries_Q, self.queries_R]),
+            positive_columns_Q=np.concatenate([batch.positive_columns_Q, len(batch.passages_P) + self.positives_R]),
+        )
 
-    def beside(self, passages_P, encoded):
-        """Return the `seen.Encoded` of a (micro-)batch with the remembered passages after its own, and note its own."""
-        vectors_CD, mask_C = encoded.passages_CD.detach(), encoded.mask_C
-        self.noted.append((passages_P, vectors_CD, mask_C))
+    def beside(self, batch, encoded):
+        """Return the `seen.Encoded` of a (micro-)batch with what is remembered after its own, and note its own."""
+        queries_QD, vectors_CD, mask_C = encoded.queries_QD.detach(), encoded.passages_CD.detach(), encoded.mask_C
+        self.noted.append((batch, queries_QD, vectors_CD, mask_C))
         if self.vectors_CD is None:
             return encoded
         mask_C = None if mask_C is None else torch.cat([mask_C, self.mask_C])
-        return encoded._replace(passages_CD=torch.cat([encoded.passages_CD, self.vectors_CD]), mask_C=mask_C)
+        encoded = encoded._replace(passages_CD=torch.cat([encoded.passages_CD, self.vectors_CD]), mask_C=mask_C)
+        if not self.with_queries:
+            return encoded
+        return encoded._replace(queries_QD=torch.cat([encoded.queries_QD, self.query_vectors_RD]))
 
     def end_step(self, most):
-        """Remember the passages noted in a step instead of the oldest. most: rows that a passage takes"""
-        passages, vectors, masks = zip(*self.noted, strict=True)
-        self.passages_M = np.concatenate([self.passages_M, *passages])[-self.size :]
+        """Remember what was noted in a step instead of the oldest. most: rows that a passage takes"""
+        batches, queries, vectors, masks = zip(*self.noted, strict=True)
+        passages = [self.passages_M, *(batch.passages_P for batch in batches)]
+        if self.with_queries:
+            self.remember_rows(batches, queries, np.cumsum([len(each) for each in passages]))
+        self.passages_M = np.concatenate(passages)[-self.size :]
         self.vectors_CD = latest(self.vectors_CD, vectors, self.size * most)
         self.mask_C = None if masks[0] is None else latest(self.mask_C, masks, self.size * most)
         self.noted = []
 
+    def remember_rows(self, batches, queries, ends):
+        """Remember the rows of batches whose positive stays in the memory. queries: the vectors of each batch; ends:
+        int64, how many passages are remembered before each batch, and after the last"""
+        places = [start + batch.positive_columns_Q for start, batch in zip(ends, batches, strict=False)]
+        positives_R = np.concatenate([self.positives_R, *places]) - max(0, ends[-1] - self.size)
+        stays_R = positives_R >= 0
+        vectors = torch.cat([*([] if self.query_vectors_RD is None else [self.query_vectors_RD]), *queries])
+        self.query_vectors_RD = vectors[torch.from_numpy(stays_R).to(vectors.device)]
+        self.queries_R = np.concatenate([self.queries_R, *(batch.queries_Q for batch in batches)])[stays_R]
+        self.positives_R = positives_R[stays_R]
+
     def tensors(self):
         """{name: tensor} of the memory, copied to the CPU."""
-        kept = {"vectors": self.vectors_CD, "mask": self.mask_C}
+        kept = {"vectors": self.vectors_CD, "mask": self.mask_C, "query_vectors": self.query_vectors_RD}
         kept = {name: tensor.to("cpu", copy=True) for name, tensor in kept.items() if tensor is not None}
-        return kept | {"passages": torch.from_numpy(self.passages_M.copy())}
+        numbers = {"passages": self.passages_M}
+        numbers |= {"queries": self.queries_R, "positives": self.positives_R} if self.with_queries else {}
+        return kept | {name: torch.from_numpy(array.copy()) for name, array in numbers.items()}
 
     def restore(self, tensors, device):
         """Restore the memory that an earlier attempt saved ({}: nothing)."""
         if tensors:
             self.passages_M = tensors["passages"].numpy()
-            named = {name: tensors[name].to(device) if name in tensors else None for name in ("vectors", "mask")}
-            self.vectors_CD, self.mask_C = named["vectors"], named["mask"]
+            names = "vectors", "mask", "query_vectors"
+            named = (tensors[name].to(device) if name in tensors else None for name in names)
+            self.vectors_CD, self.mask_C, self.query_vectors_RD = named
+        if tensors and self.with_queries:
+            self.queries_R, self.positives_R = tensors["queries"].numpy(), tensors["positives"].numpy()
 
 
 def latest(before, more, rows):

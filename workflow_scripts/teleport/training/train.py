@@ -200,7 +200,8 @@ def require_room(job, trainer):
     copies = 8 if trainer.training.continues or trainer.training.select == "dev" else 6  # two moments per weight
     weights = [p for encoder in [trainer.encoders, *frozen] for p in encoder.parameters()]
     trained = [p for p in trainer.encoders.parameters() if p.requires_grad]
-    remembered = 2 * 4 * trainer.training.memory * trainer.most_chunks * trainer.passages.encoder.dim
+    remembered = trainer.training.memory * (trainer.most_chunks + trainer.training.memory_queries)
+    remembered *= 2 * 4 * trainer.passages.encoder.dim
     job.require_room(sum(p.nbytes for p in weights + copies * trained) + remembered)
 
 
