@@ -15,6 +15,7 @@ import pytest
 
 from commands.share import fetch, share, stages_at
 from hub import Hub
+from teleport.plan.plan import Plan
 from teleport.refusal import Refusal
 from teleport.report.links import link_experiment
 from teleport.running import places
@@ -24,6 +25,7 @@ from teleport.running.files import write_bytes, write_json
 from teleport.running.job import Job
 from teleport.running.places import arrives, place_at
 from teleport.running.run import publish_manifest
+from teleport.settings import read as config
 
 ENCODE, INDEX, TRAIN, EVALUATE, BM25 = (
     f"{kind}/{number:012x}" for number, kind in enumerate(["encode", "index", "train", "evaluate", "bm25"], 1)
@@ -122,6 +124,39 @@ def test_without_vectors_all_else_is_finished(elsewhere, monkeypatch):
     with pytest.raises(Refusal, match="passages.npy was .*--forcerun"):
         Artefact(STAGES / ENCODE).path("passages.npy")
     assert fetch("../shared.tar")[0].endswith("; 5 were here already.")
+
+
+@pytest.mark.parametrize("to", ["../whole", "../whole.tar"])
+def test_vectors_that_were_left_out_come_from_a_place_that_has_them(elsewhere, monkeypatch, to):
+    share(stages_at("tele"), "../without", vectors=False)
+    share(stages_at("tele"), to, vectors=True)
+    here = Path.cwd()
+    monkeypatch.chdir(elsewhere)
+    fetch("../without")
+    times = [(STAGES / name / MANIFEST).stat().st_mtime_ns for name in FILES]
+    (said,) = fetch(to)
+    assert said == f"1 stages have arrived from {to}, 700 bytes; 4 were here already."
+    assert contents(elsewhere) == contents(here) and Artefact(STAGES / ENCODE).path("passages.npy")
+    assert times == [(STAGES / name / MANIFEST).stat().st_mtime_ns for name in FILES], "nothing that follows reruns"
+    assert fetch(to)[0].endswith("; 5 were here already.") and not list(Path().rglob("*.part"))
+    (STAGES / ENCODE / "passages.npy").unlink()
+    path = Path("../torn/stages", ENCODE, "passages.npy")
+    shutil.copytree(here / STAGES / ENCODE, path.parent)
+    path.write_bytes(b"Vectors" * 100)
+    with pytest.raises(Refusal, match=f"stages/{ENCODE}/passages.npy does not match"):
+        fetch("../torn")
+    assert not (STAGES / ENCODE / "passages.npy").exists() and not list(Path().rglob("*.part"))
+
+
+def test_vectors_of_other_bits_do_not_replace_those_that_were_left_out(elsewhere, monkeypatch):
+    share(stages_at("tele"), "../without", vectors=False)
+    monkeypatch.setitem(FILES, ENCODE, {"passages.npy": b"other bits of another processor"})
+    finish(ENCODE)
+    share({ENCODE}, "../other", vectors=True)
+    monkeypatch.chdir(elsewhere)
+    fetch("../without")
+    assert fetch("../other")[0].endswith("; 1 were here already.")
+    assert not (STAGES / ENCODE / "passages.npy").exists()
 
 
 def test_an_archive_is_the_same_for_the_same_stages(elsewhere):
@@ -394,6 +429,9 @@ def test_a_repository_of_the_hub_is_a_place_at_one_commit(elsewhere, monkeypatch
     monkeypatch.chdir(elsewhere)
     assert fetch(where)[0].startswith(f"5 stages have arrived from {where}")
     assert contents(elsewhere) == contents(here) and not list(elsewhere.rglob("*.part"))
+    sent = len(hub.asked)
+    assert fetch(where, SimpleNamespace(stages={BM25: SimpleNamespace(loads={})}))[0].endswith("; 1 were here already.")
+    assert not [path for path in hub.asked[sent:] if TRAIN in path], "only stages of the configuration are asked for"
     for wrong in ("hub:me/runs", "hub:me/runs@main", "hub:runs"):
         with pytest.raises(Refusal, match="give hub:OWNER/NAME@COMMIT"):
             fetch(wrong)
@@ -401,3 +439,30 @@ def test_a_repository_of_the_hub_is_a_place_at_one_commit(elsewhere, monkeypatch
         fetch(f"hub:me/other@{'0' * 40}")
     with pytest.raises(Refusal, match="give hub:OWNER/NAME"):
         share({TRAIN}, "hub:me/runs@main", vectors=True)
+
+
+def test_jobs_ask_a_repository_of_the_hub(elsewhere, monkeypatch, hub, caplog):
+    """A configuration names it at a commit; the plan itself needs no network."""
+    caplog.set_level("INFO")
+    where = share(stages_at("tele"), "hub:me/runs", vectors=False).split()[-1]
+    monkeypatch.chdir(elsewhere)
+    asked = len(hub.asked)
+    given = {"collection": {"source": "apidocs", "packages": ["numpy"]}, "bm25": {}, "artefacts": [where]}
+    assert Plan(*config.load(given)).config.artefacts == [where] and len(hub.asked) == asked
+    assert not arrives(job_of("train/00000000000f", inputs={}), [where])
+    assert all(arrives(job_of(name), [where]) for name in (ENCODE, INDEX, TRAIN)) and is_finished(TRAIN)
+    assert f"{TRAIN} was copied from {where}" in caplog.messages
+    assert Artefact(STAGES / TRAIN).verify() is None and not list(Path("results").glob("fetched*"))
+    assert not (elsewhere.parent / "cache").exists(), "the hub's cache keeps no second copy"
+    with pytest.raises(Refusal, match="^artefacts: hub:me/runs: give hub:OWNER/NAME@COMMIT"):
+        places.require_place("hub:me/runs", "artefacts: ")
+
+
+def test_a_flipped_byte_on_the_hub_is_refused_by_name(elsewhere, monkeypatch, hub):
+    where = share({TRAIN}, "hub:me/runs", vectors=True).split()[-1]
+    monkeypatch.chdir(elsewhere)
+    hub.commits["me/runs"] = hub.commit("me/runs")
+    hub.repositories["me/runs"][f"stages/{TRAIN}/losses.tsv"] = b"Step\tloss\n"
+    with pytest.raises(Refusal, match=f"^{where}: stages/{TRAIN}/losses.tsv does not match"):
+        fetch(where)
+    assert not is_finished(TRAIN) and not list(Path().rglob("*.part"))

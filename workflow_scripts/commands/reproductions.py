@@ -9,9 +9,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from commands.share import opened
 from teleport.refusal import Refusal
-from teleport.running.places import Folder
+from teleport.running.places import Folder, place_at
 from teleport.settings.section import Line, Section
 from teleport.settings.validated import validated
 from teleport.settings.yaml_mapping import Locations, read_mapping
@@ -35,18 +34,18 @@ def check(path, plan_of):
     """(lines on the runs of a file of FOLDER, how many differ from it). plan_of: function of YAML files → `Plan`"""
     made = validated(Reproduction, read_mapping(path), (), Locations([path]))
     stages, lines, wrong = evaluations(plan_of(made.configuration)), [f"{path}, by {made.by}:"], 0
-    with opened(made.place) as place:
-        for link, expected in made.runs.items():
-            if link not in stages:
-                raise Refusal(
-                    f"{path}: runs: the configuration has no {link}. It has, for example, {next(iter(stages), 'none')}."
-                )
-            file = f"{stages[link].name}/{stages[link].settings.split}.run.gz"
-            there = digest_of(place.open(file), f"{made.place}: {file}")
-            here = digest_of(Folder(Path("results")).open(file), f"results: {file}")
-            known = {None: "not there", expected: "equal"}
-            lines.append(f"  {link}: {made.place} {known.get(there, 'differs')}, here {known.get(here, 'differs')}")
-            wrong += there != expected or here not in (None, expected)
+    place = place_at(made.place)
+    for link, expected in made.runs.items():
+        if link not in stages:
+            raise Refusal(
+                f"{path}: runs: the configuration has no {link}. It has, for example, {next(iter(stages), 'none')}."
+            )
+        file = f"{stages[link].name}/{stages[link].settings.split}.run.gz"
+        there = digest_of(place.open(file), f"{made.place}: {file}")
+        here = digest_of(Folder(Path("results")).open(file), f"results: {file}")
+        known = {None: "not there", expected: "equal"}
+        lines.append(f"  {link}: {made.place} {known.get(there, 'differs')}, here {known.get(here, 'differs')}")
+        wrong += there != expected or here not in (None, expected)
     return lines, wrong
 
 

@@ -7,7 +7,6 @@ import re
 import shutil
 import tarfile
 from collections import defaultdict
-from contextlib import contextmanager
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -32,11 +31,11 @@ from teleport.running.code import digests_of_all, stage_code
 from teleport.running.files import gigabytes, part_of, read_saved, require_output, write_json
 from teleport.running.job import Job
 from teleport.running.locks import read_finished, sole_process
-from teleport.running.places import FOLDER, REMEDY, place_at, receive, signed_at
+from teleport.running.places import FOLDER, REMEDY, place_at, receive, restore, signed_at
 from teleport.running.run import publish_manifest
 
 OF_SPEC = ("kind", "key", "settings", "inputs", "loads")  # without `origins`, where files are fetched from
-HUB = re.compile(r"hub:([^/@]+/[^/@]+)(@.*)?")
+HUB = re.compile(r"hub:([^/@]+/[^/@]+)")
 
 
 def share(names, to, vectors):
@@ -46,7 +45,7 @@ def share(names, to, vectors):
     queries go along, and the indexes over them. Every file is compared with its manifest first.
     """
     hub, archive = HUB.fullmatch(to), to.endswith(".tar")
-    if to.startswith("hub:") and not (hub and hub[2] is None):
+    if to.startswith("hub:") and not hub:
         raise Refusal(f"--to {to}: give hub:OWNER/NAME.")
     if to.endswith((".gz", ".tgz", ".zst", ".zip")):
         raise Refusal(f"--to {to}: archives are not compressed. Give a path that ends with .tar.")
@@ -136,45 +135,23 @@ def stages_at(what):
     return found
 
 
-@contextmanager
-def opened(where):
-    """Yield the place at a path, or a temporary download of hub:OWNER/NAME@COMMIT."""
-    if not where.startswith("hub:"):
-        yield place_at(where)
-        return
-    hub = HUB.fullmatch(where)
-    if not (hub and re.fullmatch("@[0-9a-f]{40}", hub[2] or "")):
-        raise Refusal(f"{where}: give hub:OWNER/NAME@COMMIT, with the 40 digits that `teleport share` has printed.")
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HFValidationError, HTTPError
-
-    with part_of(Path("results/fetched")) as folder:
-        folder.mkdir()
-        try:
-            snapshot_download(hub[1], revision=hub[2][1:], local_dir=folder, allow_patterns=f"{FOLDER}/*")
-        except (OSError, HFValidationError, HTTPError) as error:
-            raise Refusal(f"cannot get {where} ({type(error).__name__}: {error}). Check its name and commit.") from None
-        yield place_at(folder)
-
-
 def fetch(where, plan=None):
     """Take the finished stages of a place, only those of a plan (None: all); returns sentences (list of str).
 
     A stage is taken if the code here would make it from the inputs here; else the workflow makes it. It is compared
     with its manifest while it is copied, and the first that differs is refused.
     """
-    digests, came, size = digests_of_all(), defaultdict(list), 0
-    with opened(where) as place:
-        names = place.names()
-        wanted = [name for name in names if plan is None or name in plan.stages]
-        if not wanted:
-            what = f"{len(names)} stages, none of which this configuration has" if names else "no stages"
-            raise Refusal(f"{where} has {what}. Give another place, or another configuration.")
-        manifests = {name: signed_at(place, name) for name in wanted}
-        for name in in_order(manifests, where):
-            manifest = manifests[name]
-            came[outcome := arrive(place, manifest, loads_of(place, name, plan), digests)].append(name)
-            size += Artefact(STAGES / name).bytes if outcome == "arrived" else 0
+    digests, came, size, place = digests_of_all(), defaultdict(list), 0, place_at(where)
+    names = place.names()
+    wanted = [name for name in names if plan is None or name in plan.stages]
+    if not wanted:
+        what = f"{len(names)} stages, none of which this configuration has" if names else "no stages"
+        raise Refusal(f"{where} has {what}. Give another place, or another configuration.")
+    manifests = {name: signed_at(place, name) for name in wanted}
+    for name in in_order(manifests, where):
+        manifest = manifests[name]
+        came[outcome := arrive(place, manifest, loads_of(place, name, plan), digests)].append(name)
+        size += Artefact(STAGES / name).bytes if outcome == "arrived" else 0
     said = [f"{len(came['arrived'])} stages have arrived from {where}, {gigabytes(size)}; "
             f"{len(came['here'])} were here already."]  # fmt: skip
     if other := came["code"]:
@@ -218,8 +195,9 @@ def arrive(place, manifest, loads, digests):
     spec = {key: manifest[key] for key in ("kind", "key", "settings", "inputs")} | {"loads": loads, "origins": {}}
     job = Job(spec | {"code": code})
     with sole_process(job):
-        if read_finished(job, job.folder / MANIFEST):
-            return "here"
+        if here := read_finished(job, job.folder / MANIFEST):
+            goes_on = here["files"] == manifest["files"]  # else those of another machine, in other bits
+            return "arrived" if goes_on and restore(place, job, here["files"]) else "here"
         if manifest["stamp"] != job.stamp():
             return why
         receive(place, job, manifest)

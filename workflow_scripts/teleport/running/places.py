@@ -1,5 +1,5 @@
-"""Places to take finished stages from: a folder with `stages` in it, such as another results folder, or a tar archive
-of one.
+"""Places to take finished stages from: a folder with `stages` in it, such as another results folder, a tar archive of
+one, or a repository of the hub that has it.
 
 A stage is read once: it is copied and compared with its own manifest at the same time, under a temporary name beside
 its folder. Only files that the manifest lists are copied, and no other name in an archive becomes a path here. The copy
@@ -10,6 +10,7 @@ a place decides no result and no key.
 import hashlib
 import json
 import os
+import re
 import tarfile
 from contextlib import nullcontext, suppress
 from pathlib import Path, PurePosixPath
@@ -25,19 +26,27 @@ from teleport.running.run import FINISHED, take
 FOLDER = "stages"  # in a place; laid out like results/stages
 REMEDY = "Run `teleport share` again, or leave it out."
 BLOCK = 2**20  # bytes in memory at a time
+HUB = re.compile(r"hub:([^/@]+/[^/@]+)@([0-9a-f]{40})")
 OURS = (MANIFEST, FINISHED, SPEC, DELETED)  # names in a stage's folder that are not results
 
 
 def require_place(path, key=""):
-    """Raise Refusal for a path that is not a place. key: "artefacts: " if a configuration names it"""
-    if not (os.path.isdir(f"{path}/{FOLDER}") or os.path.isfile(path)):
+    """Raise Refusal for a path that is not a place. key: "artefacts: " if a configuration names it. A repository is not
+    asked for: a plan needs no network."""
+    if path.startswith("hub:"):
+        if not HUB.fullmatch(path):
+            given = "hub:OWNER/NAME@COMMIT, with the 40 digits that `teleport share` has printed"
+            raise Refusal(f"{key}{path}: give {given}.")
+    elif not (os.path.isdir(f"{path}/{FOLDER}") or os.path.isfile(path)):
         there = f"has no folder `{FOLDER}`" if os.path.isdir(path) else "does not exist, or is not a regular file"
         raise Refusal(f"{key}{path} {there}. Give an archive or folder of `teleport share`, or a folder `results`.")
 
 
 def place_at(path):
-    """The `Folder` or `Archive` at a path."""
+    """The `Folder`, `Archive` or `Repository` at a path."""
     require_place(path)
+    if path.startswith("hub:"):
+        return Repository(path)
     return Archive(Path(path)) if os.path.isfile(path) else Folder(Path(path))
 
 
@@ -62,6 +71,10 @@ class Folder:
             return open(path, "rb")
         except (FileNotFoundError, NotADirectoryError):
             return None
+
+    def has(self, file):
+        """Whether there is a file, as `open` names it."""
+        return os.path.lexists(self.path / FOLDER / file)
 
 
 class Archive:
@@ -103,10 +116,53 @@ class Archive:
         found = (file.removesuffix(f"/{MANIFEST}") for file in self.members if file.endswith(f"/{MANIFEST}"))
         return sorted(name for name in found if STAGE.fullmatch(name))
 
+    def has(self, file):
+        """Whether there is a file, as `Folder.open` names it."""
+        return file in self.members
+
     def open(self, file):
         """Return the same as `Folder.open`."""
         member = self.members.get(file)
         return member and self.tar.extractfile(member)
+
+
+class Repository:
+    """A repository of the hub at one commit, laid out like the folder of a `Folder`. Nothing of it is kept in the hub's
+    cache: a file is downloaded when it is opened, and its name is removed at once."""
+
+    def __init__(self, path):
+        self.path = path
+        self.repository, self.commit = HUB.fullmatch(path).groups()
+        self.files = set(self.ask("list_repo_files", revision=self.commit))
+
+    def ask(self, method, **options):
+        """What a method of the hub's client returns."""
+        from huggingface_hub import HfApi
+        from huggingface_hub.errors import HFValidationError, HTTPError
+
+        try:
+            return getattr(HfApi(), method)(self.repository, **options)
+        except (OSError, HFValidationError, HTTPError) as error:
+            said = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+            raise Refusal(f"cannot get {self.path} ({said}). Check its name, its commit and the network.") from None
+
+    def names(self):
+        """Return the same as `Folder.names`."""
+        parts = (file.split("/") for file in sorted(self.files))
+        found = ["/".join(part[1:3]) for part in parts if part[:1] == [FOLDER] and part[3:] == [MANIFEST]]
+        return [name for name in found if STAGE.fullmatch(name)]
+
+    def has(self, file):
+        """Whether there is a file, as `Folder.open` names it."""
+        return f"{FOLDER}/{file}" in self.files
+
+    def open(self, file):
+        """Return the same as `Folder.open`."""
+        if not self.has(file):
+            return None
+        with part_of(Path("results/fetched")) as folder:
+            options = {"filename": f"{FOLDER}/{file}", "revision": self.commit, "local_dir": folder}
+            return open(self.ask("hf_hub_download", **options), "rb")
 
 
 def signed_at(place, name, file=MANIFEST):
@@ -133,14 +189,6 @@ def vectors_left_out(place, name, manifest):
     return False
 
 
-def has(place, file):
-    """Whether a place has a file."""
-    if (opened := place.open(file)) is None:
-        return False
-    opened.close()
-    return True
-
-
 def receive(place, job, manifest):
     """Copy a stage's result from a place into its folder, so that `take` may publish it. Raises Refusal for the first
     file that does not match the manifest; nothing of the copy is left then."""
@@ -150,7 +198,7 @@ def receive(place, job, manifest):
         if path.is_absolute() or ".." in path.parts or not path.parts or path.parts[0] in OURS:
             raise Refusal(f"{place.path}: the manifest of {name} lists {file!r}, outside its stage. {REMEDY}")
     deleted = vectors_left_out(place, name, manifest)
-    sent = {file: entry for file, entry in files.items() if has(place, f"{name}/{file}")}
+    sent = {file: entry for file, entry in files.items() if place.has(f"{name}/{file}")}
     if not deleted and (missing := files.keys() - sent.keys()):
         where = f"{place.path}: {FOLDER}/{name}/{min(missing)}"
         raise Refusal(f"{where} is missing, but its manifest lists it. {REMEDY}")
@@ -168,6 +216,22 @@ def receive(place, job, manifest):
         for path in sorted(part.iterdir(), key=lambda path: path.name == FINISHED):  # FINISHED comes last
             remove(job.folder / path.name)
             os.replace(path, job.folder / path.name)
+
+
+def restore(place, job, files):
+    """Copy the files of a finished stage that are not here, such as vectors that were left out before, and that a place
+    has; returns whether there were any. files: {name: manifest entry} of the stage here"""
+    name = f"{job.kind}/{job.key}"
+    gone = [file for file in files if not (job.folder / file).exists() and place.has(f"{name}/{file}")]
+    require_free_space(job.folder, sum(files[file]["bytes"] for file in gone))
+    with part_of(job.folder) as part:
+        for file in gone:
+            where = f"{place.path}: {FOLDER}/{name}/{file}"
+            copy_checked(place.open(f"{name}/{file}"), part / file, files[file], where)
+        for file in gone:
+            (job.folder / file).parent.mkdir(parents=True, exist_ok=True)
+            os.replace(part / file, job.folder / file)
+    return bool(gone)
 
 
 def copy_checked(source, target, expected, where):

@@ -76,8 +76,8 @@ class Config(Defaults):
     )
     artefacts: Unique[LocalPath] = Field(
         [],
-        description="Folders and archives of `teleport share`, or other folders `results`. A stage that one of them "
-        "has is copied from there, not computed. They decide no result.",
+        description="Folders and archives of `teleport share`, hub:OWNER/NAME@COMMIT, or other folders `results`. A "
+        "stage that one of them has is copied from there, not computed. They decide no result.",
     )
     report: Report | None = Field(Report(), description="The report page; null: made only on request.")
 
