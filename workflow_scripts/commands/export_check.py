@@ -12,6 +12,7 @@ from teleport.encoder.load import WEIGHTS, load_encoder
 from teleport.encoder.new_queries import encode_texts
 from teleport.encoder.tokens import load_tokenizer, read_texts, separator_of
 from teleport.refusal import Refusal
+from teleport.settings.encoder import with_title
 
 FEW, TOLERANCE = 8, 1e-5  # texts of each side; between components of two vectors of a text
 
@@ -76,9 +77,9 @@ def few_texts(stage, side):
     blocks = read_texts(path, separator, "", how.get("max_characters"))
     texts = sorted((text.strip() for text in next(blocks, ()) if text.strip()), key=len)
     if passages and settings.get("chunks", 1) > 1:  # no library makes its vectors
-        texts = [text for text in texts if len(tokenizer.encode(how["prefix"] + text).ids) <= length]
+        texts = [text for text in texts if len(tokenizer.encode(with_title(how["prefix"]) + text).ids) <= length]
     places = np.unique(np.linspace(0, max(0, len(texts) - 1), FEW).astype(int)) if texts else ()
-    return [texts[place] for place in places], how["prefix"], length, (tokenizer, special)
+    return [texts[place] for place in places], with_title(how["prefix"]), length, (tokenizer, special)
 
 
 def by_transformers(folder, side, texts, prefix, length):

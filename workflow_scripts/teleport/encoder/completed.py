@@ -6,6 +6,7 @@ from itertools import product
 from teleport.encoder.own_settings import own_settings
 from teleport.encoder.source import OWN_FILES, locate, named
 from teleport.refusal import Refusal
+from teleport.settings.encoder import with_title
 
 LENGTHS = {"max_query_tokens": 32, "max_passage_tokens": 128}  # defaults (ANCE-Tele, Table 5)
 
@@ -15,7 +16,7 @@ def refuse_conflict(own, settings, names=("pooling", "normalize", "query_prefix"
     cut = {"pooling"} if getattr(settings, "layers", None) is not None else set()  # the files describe the last layer
     for name in set(names) & set(own) - cut:
         said, (value, file) = getattr(settings, name), own[name]
-        if said is not None and said != value:
+        if said is not None and value not in (said, with_title(said) if name == "passage_prefix" else said):
             raise Refusal(
                 f"encoder.{name} is {said!r}, but {file} says {value!r}. Set it to {value!r}, or to null, which takes "
                 "the checkpoint's value."

@@ -13,7 +13,7 @@ from teleport.encoder.checkpoint import sides
 from teleport.encoder.load import load_encoder
 from teleport.encoder.model import prepare
 from teleport.encoder.overlap import QUERIES, Overlap
-from teleport.encoder.precision import compiles, computed_in, pick_device, resolve_precision
+from teleport.encoder.precision import compiles, computed_in, pick_device, resolve_precision, to_encode
 from teleport.encoder.side import batches_at_once, open_side
 from teleport.refusal import Refusal
 from teleport.running.blocks import RowBlocks
@@ -94,7 +94,7 @@ def open_texts(job):
     settings, device = job.settings, pick_device()
     dtype = resolve_precision(settings.precision, device)
     query, passage = sides(job.input("checkpoint", "checkpoint"))
-    encoder = load_encoder(passage if settings.of == "passages" else query).to(device)
+    encoder = to_encode(load_encoder(passage if settings.of == "passages" else query), device, dtype)
     encoder.truncate(settings.truncate_dim)
     side = open_side(job, settings.of, encoder, dtype)
     compiled = compiles(job.compile, device, int(side.lengths.sum()))

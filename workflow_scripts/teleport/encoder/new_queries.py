@@ -10,7 +10,7 @@ from teleport.encoder.checkpoint import sides
 from teleport.encoder.completed import completed
 from teleport.encoder.load import load_encoder
 from teleport.encoder.model import prepare
-from teleport.encoder.precision import pick_device, resolve_precision
+from teleport.encoder.precision import pick_device, resolve_precision, to_encode
 from teleport.encoder.pretrained import read
 from teleport.encoder.side import Side
 from teleport.encoder.tokens import around_text, in_case, load_tokenizer
@@ -26,7 +26,7 @@ def encode_queries(texts, encode, checkpoint, tokens, pretrained):
     device = pick_device()
     dtype = resolve_precision(settings["precision"], device)
     read = load_tokenizer(sides(pretrained.path("checkpoint"))[1], how["lower_case"])
-    encoder = load_encoder(sides(checkpoint.path("checkpoint"))[0]).to(device)
+    encoder = to_encode(load_encoder(sides(checkpoint.path("checkpoint"))[0]), device, dtype)
     encoder.truncate(settings.get("truncate_dim"))
     return encode_texts(
         encoder, [f"{how['prefix']}{text}" for text in texts], *read, settings["max_query_tokens"], dtype
@@ -38,7 +38,7 @@ def published_encoder(folder):
     prompts and maximum lengths come from its files, as if a configuration sets none of them."""
     settings = completed(Encoder(checkpoint=CheckpointSource(folder=str(folder))))
     published, encoder = read(folder, settings)
-    encoder, tokenizer = encoder.to(pick_device()), in_case(published.backend_tokenizer, settings.lower_case)
+    encoder, tokenizer = to_encode(encoder, pick_device()), in_case(published.backend_tokenizer, settings.lower_case)
     tokenizer.no_truncation()
     tokenizer.no_padding()
     before, after = around_text(tokenizer)

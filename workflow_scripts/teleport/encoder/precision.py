@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 
 from teleport.refusal import Refusal
-from teleport.running.devices import has_c_compiler
+from teleport.running.devices import LARGER, has_c_compiler
 from teleport.running.log import log
 
 CPU_INFO = Path("/proc/cpuinfo")
@@ -17,6 +17,30 @@ WORTH_COMPILING = 2 * 10**8
 def pick_device():
     """The first CUDA device that this process sees, else the CPU."""
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def require_memory(doing, models, device, more, remedy):
+    """Raise Refusal if a CUDA device cannot hold the weights of some models and what the work keeps beside them. doing:
+    the work, in words; more: (bytes, what they are); remedy: a sentence"""
+    if device.type != "cuda":
+        return
+    weights = [p for model in models for p in model.parameters()]
+    room, needed = torch.cuda.get_device_properties(device).total_memory, sum(p.nbytes for p in weights) + more[0]
+    if needed > room:
+        number = sum(p.numel() for p in weights) / 1e9
+        beside = f", {more[0] / 1e9:.1f} GB of them {more[1]}," if more[0] else ""
+        raise Refusal(
+            f"{doing} {number:.2f} billion weights takes {needed / 1e9:.1f} GB before it reads a text{beside} and the "
+            f"GPU has {room / 1e9:.1f} GB. {remedy}"
+        )
+
+
+def to_encode(model, device, dtype=None):
+    """A model on the device on which it encodes in `dtype` (None: float32), if there is room for its weights, which
+    have 32 bits, and for the copy that `model.prepare` makes."""
+    copied = 0 if dtype is None else sum(dtype.itemsize * p.numel() for p in model.parameters())
+    require_memory("encoding with", [model], device, (copied, "their copy in 16 bits"), LARGER["encode"])
+    return model.to(device)
 
 
 def to_device(tensor, device):

@@ -18,6 +18,7 @@ from teleport.encoder.checkpoint import sides
 from teleport.refusal import Refusal
 from teleport.running.files import write_json
 from teleport.running.log import log
+from teleport.settings.encoder import TITLE, with_title
 from teleport.settings.encoder import TokensSettings as Settings  # noqa: F401
 
 # Texts in memory at a time: enough for the tokenizer's threads; 0.5 GB with its objects if all have 10,000 characters.
@@ -90,18 +91,20 @@ def separator_of(title, tokenizer, special):
 
 
 def read_texts(path, separator=None, prefix="", max_characters=None):
-    """Yield lists of texts of a Parquet file, in order, each cut to `max_characters`, with `prefix` before it.
-    separator: joins title and text, and the fields of a title (URL, tab, title: the form msmarco-docs), as in ANCE's
-    released code; None leaves the title out. A passage with an empty title is its text alone (ANCE-Tele's released code
-    puts [SEP] before it)."""
-    columns = ["text"] if separator is None else ["title", "text"]
+    """Yield lists of texts of a Parquet file, in order, each cut to `max_characters`, with `prefix` (`with_title`)
+    before it. separator: joins title and text, and the fields of a title (URL, tab, title: the form msmarco-docs), as
+    in ANCE's released code; None leaves the title out. A passage with an empty title is its text alone (ANCE-Tele's
+    released code puts [SEP] before it)."""
+    columns = ["title", "text"] if separator is not None or TITLE in prefix else ["text"]
     # With pre_buffer, all that was read would stay in memory until the end of the file.
     for batch in pq.ParquetFile(path, pre_buffer=False).iter_batches(CHUNK_TEXTS, columns=columns):
         texts = batch.column("text").to_pylist()
         if separator is not None:
             fields = zip(batch.column("title").to_pylist(), texts, strict=True)
             texts = [f"{t.replace(FIELD_END, separator)}{separator}{text}" if t else text for t, text in fields]
-        yield [prefix + text[:max_characters] for text in texts]
+        titles = batch.column("title").to_pylist() if TITLE in prefix else [""] * len(texts)
+        prefixes = (with_title(prefix, title.replace(FIELD_END, " ")) for title in titles)
+        yield [before + text[:max_characters] for before, text in zip(prefixes, texts, strict=True)]
 
 
 def load_tokenizer(folder, lower_case):

@@ -18,7 +18,7 @@ from teleport.encoder.attention import PACKED, Packing
 from teleport.encoder.budget import TOKEN_BUDGET
 from teleport.encoder.model import positions
 from teleport.encoder.own_settings import most_tokens
-from teleport.encoder.precision import autocast, pick_device, resolve_precision, to_device
+from teleport.encoder.precision import autocast, pick_device, resolve_precision, to_device, to_encode
 from teleport.encoder.pretrained import load_fast_tokenizer, refuse_unfit_tokenizer
 from teleport.encoder.ranker import load_ranker
 from teleport.negatives.score import pairs_of_job
@@ -45,7 +45,8 @@ def run(job):
     rows, passages = rows_and_values(keys)
     order = np.lexsort((rows, passages))
     folder = job.input("ranker", "checkpoint")
-    tokenizer, model = AutoTokenizer.from_pretrained(folder, local_files_only=True), load_ranker(folder).to(device)
+    tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    model = to_encode(load_ranker(folder), device)
     if settings.max_tokens > (most := most_pair_tokens(model.config)):
         raise Refusal(
             f"max_tokens of the cross-encoder is {settings.max_tokens}, and its model reads {most}. Lower it."
@@ -113,7 +114,7 @@ def published_cross_encoder(folder):
     """Function ([(query, passage)]) -> float32 [pairs] of the cross-encoder in a folder, in float32, with the settings
     of a configuration that names none. Pairs longer than its model reads are cut."""
     device, tokenizer = pick_device(), load_fast_tokenizer(folder)
-    model = load_ranker(folder).to(device)
+    model = to_encode(load_ranker(folder), device)
     refuse_unfit_tokenizer(folder, tokenizer, model.config.vocab_size)
     settings = Reads(max_tokens=min(Reads().max_tokens, most_pair_tokens(model.config)))
 

@@ -57,6 +57,14 @@ class CheckpointSource(Section):
         return self.hub or self.folder or self.package or self.packages[0]
 
 
+TITLE = "{title}"  # in a passage_prefix
+
+
+def with_title(prefix, title=""):
+    """A prefix with the title of a passage in the place of TITLE; "none", as EmbeddingGemma has it, without a title."""
+    return prefix.replace(TITLE, title or "none")
+
+
 class Pooling(Section):
     """How token vectors become the vector of a text."""
 
@@ -125,11 +133,21 @@ class TextSettings(Section):
         description="Text before a query (E5: `query: `), counted in max_query_tokens; null: the checkpoint's prompt.",
     )
     passage_prefix: str | None = Field(
-        None, description="Text before every passage and its title (E5: `passage: `); null: the checkpoint's prompt."
+        None,
+        description="Text before every passage and its title (E5: `passage: `); null: the checkpoint's prompt. The "
+        "title may stand in it, with title: none (EmbeddingGemma: `title: {title} | text: `).",
     )
     max_characters: Natural | None = Field(
         None, description="Passages are cut to this many characters before tokenising (ANCE, documents: 10,000)."
     )
+
+    @model_validator(mode="after")
+    def a_title_stands_once(self):
+        if TITLE in (self.passage_prefix or "") and self.title != "none":
+            raise Refusal(f"passage_prefix has {TITLE}, so title: {self.title} would repeat it: set title to none")
+        if TITLE in (self.query_prefix or ""):
+            raise Refusal(f"query_prefix has {TITLE}, but queries have no title: leave it out")
+        return self
 
 
 class Cut(Section):

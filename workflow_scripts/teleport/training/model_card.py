@@ -7,7 +7,7 @@ from pathlib import Path
 from jinja2 import Environment, StrictUndefined
 
 from teleport.encoder.checkpoint import PASSAGE, QUERY, read_modules
-from teleport.settings.encoder import TokensSettings
+from teleport.settings.encoder import TokensSettings, with_title
 from teleport.settings.training import ALSO
 
 ENCODES = {QUERY: "queries", PASSAGE: "passages"}
@@ -56,7 +56,7 @@ def model_card(job, encodes, made=None, widths=()):
         lengths=" and ".join(f"{side} {limit} tokens" for side, limit in limits.items() if side in encodes),
         text=texts["passages"],
         prefixes={side: prefix for side, prefix in prefixes.items() if side in encodes},
-        prefix=prefixes[example_side],
+        prefix=with_title(prefixes[example_side]),
         method=ENCODE[example_side] if any(prefixes.values()) else "encode",
         example="a query" if example_side == "queries" else "a passage",
         max_tokens=limits[example_side],

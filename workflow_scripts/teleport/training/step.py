@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from teleport.encoder.budget import TOKEN_BUDGET
-from teleport.encoder.precision import to_device
+from teleport.encoder.precision import require_memory, to_device
 from teleport.refusal import Refusal
 from teleport.seed import derive_seed
 from teleport.training.optimizers import make_optimizer
@@ -30,6 +30,7 @@ class Steps:
         self.device, self.processes = device, processes
         processes.require_divisible(training.batch_queries, training.accumulate)
         self.encoders = torch.nn.ModuleList(models)
+        require_room_to_train(models, device)
         self.encoders.to(device).train()
         self.optimizer = make_optimizer(training.optimizer, self.encoders, training.weight_decay)
         self.gradient_norms, self.token_budget = GradientNorms(self.encoders), TOKEN_BUDGET["train"][device.type]
@@ -124,3 +125,11 @@ def learning_rate(step, total, training):
     if position < warmup:
         return base + height * position / warmup
     return base + height * (length - position) / (length - warmup)
+
+
+def require_room_to_train(models, device):
+    """Raise Refusal if a device cannot hold what training some models keeps: their weights, and a gradient and two
+    moments for each trained weight."""
+    trained = sum(3 * p.nbytes for model in models for p in model.parameters() if p.requires_grad)
+    remedy = "Set encoder.lora, which trains fewer, or take a smaller checkpoint or a larger GPU."
+    require_memory("training", models, device, (trained, "gradients and moments"), remedy)

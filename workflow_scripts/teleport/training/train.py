@@ -23,7 +23,7 @@ from teleport.running.artefact import STAGES, Artefact
 from teleport.running.devices import LARGER, out_of_memory
 from teleport.running.log import PROGRESS_SECONDS, log
 from teleport.seed import derive_seed
-from teleport.settings.encoder import TokensSettings
+from teleport.settings.encoder import TokensSettings, with_title
 from teleport.settings.training import TrainSettings as Settings  # noqa: F401
 from teleport.training.clusters import cluster_facts
 from teleport.training.data import read_training_set
@@ -104,8 +104,6 @@ def make_trainer(job, data, total, seed, processes=ALONE):
     if settings.training.gradient_checkpointing:
         for encoder in trained:
             keep_less(encoder.backbone)
-    if device.type == "cuda":
-        require_memory(trained, torch.cuda.get_device_properties(device).total_memory)
     if compiles(job.compile, device, tokens_of(queries, passages, data, total)):
         for encoder in trained:
             compile_layers(encoder)
@@ -155,20 +153,6 @@ def keep_less(backbone):
             "training.gradient_caching saves memory too."
         )
     backbone.activation_checkpointing_enable({"use_reentrant": False})
-
-
-def require_memory(encoders, room):
-    """Raise Refusal if a device with `room` bytes (int) cannot hold what training some encoders keeps: their weights,
-    and a gradient and two moments for each trained weight."""
-    weights = [p for encoder in encoders for p in encoder.parameters()]
-    trained = sum(3 * p.nbytes for p in weights if p.requires_grad)
-    if (needed := sum(p.nbytes for p in weights) + trained) > room:
-        number = sum(p.numel() for p in weights) / 1e9
-        raise Refusal(
-            f"training {number:.2f} billion weights takes {needed / 1e9:.1f} GB before it reads a text, "
-            f"{trained / 1e9:.1f} GB of them gradients and moments, and the GPU has {room / 1e9:.1f} GB. Set "
-            "encoder.lora, which trains fewer, or take a smaller checkpoint or a larger GPU."
-        )
 
 
 def require_widths(widths, dim):
@@ -296,7 +280,7 @@ def write_checkpoint(job, trainer, made):
     if passages.lower_case is not None:
         save_lower_case(folder, passages.lower_case)
     if queries.prefix or passages.prefix:
-        write_prompts(folder, queries.prefix, passages.prefix)
+        write_prompts(folder, queries.prefix, with_title(passages.prefix))
     write_model_cards(job, folder, made)
 
 
