@@ -7,7 +7,17 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from transformers import BertConfig, BertModel, BertTokenizer, Qwen3Config, Qwen3Model
+from transformers import (
+    BertConfig,
+    BertModel,
+    BertTokenizer,
+    Gemma3TextConfig,
+    Gemma3TextModel,
+    LlamaConfig,
+    LlamaModel,
+    Qwen3Config,
+    Qwen3Model,
+)
 
 import collection_world
 from stages import Parts, facts_of  # noqa: F401
@@ -158,7 +168,23 @@ def tiny_bert(seed=0, dropout=0.1):
 
 def tiny_qwen3(seed=0, dropout=0.0):
     """A Qwen3 of the same size, whose two heads of queries share one of keys. dropout: of attention, it has no other"""
-    config = Qwen3Config(
+    return with_drawn_weights(Qwen3Model(Qwen3Config(**decoder(dropout))), seed)
+
+
+def tiny_llama(seed=0, dropout=0.0):
+    """A Llama of the same size."""
+    return with_drawn_weights(LlamaModel(LlamaConfig(**decoder(dropout))), seed)
+
+
+def tiny_gemma3(seed=0, dropout=0.0):
+    """A Gemma 3 of the same size, whose first layer looks back 8 tokens."""
+    windows = {"sliding_window": 8, "layer_types": ["sliding_attention", "full_attention"], "query_pre_attn_scalar": 16}
+    return with_drawn_weights(Gemma3TextModel(Gemma3TextConfig(**decoder(dropout), **windows)), seed)
+
+
+def decoder(dropout):
+    """The sizes of a small decoder (dict)."""
+    return dict(
         vocab_size=len(VOCABULARY),
         hidden_size=32,
         num_hidden_layers=2,
@@ -170,7 +196,6 @@ def tiny_qwen3(seed=0, dropout=0.0):
         pad_token_id=0,
         attention_dropout=dropout,
     )
-    return with_drawn_weights(Qwen3Model(config), seed)
 
 
 def with_drawn_weights(model, seed):

@@ -21,10 +21,27 @@ from teleport.refusal import Refusal
 from teleport.running.files import sha256_file
 from teleport.settings.encoder import Lora
 from teleport.training import resume
-from training_world import World, die_at, facts_of, losses_of, on_cpu, tiny_bert, tiny_qwen3, weights  # noqa: F401
+from training_world import (  # noqa: F401
+    World,
+    die_at,
+    facts_of,
+    losses_of,
+    on_cpu,
+    tiny_bert,
+    tiny_gemma3,
+    tiny_llama,
+    tiny_qwen3,
+    weights,
+)
 
 LORA = {"rank": 4, "alpha": 8, "targets": None}
 CONTINUED = {"continues": True, "steps": 12, "learning_rate": 1e-2}
+
+
+# One architecture stays in the fast tests.
+DECODERS = pytest.mark.parametrize(
+    "model", [tiny_qwen3, *(pytest.param(each, marks=pytest.mark.slow) for each in (tiny_gemma3, tiny_llama))]
+)
 
 
 @pytest.fixture
@@ -69,9 +86,10 @@ def test_the_state_of_an_unfinished_training_has_the_adapters_alone(world, monke
     assert (job.resume / resume.FILE).stat().st_size < 3 * whole
 
 
+@DECODERS
 @pytest.mark.parametrize("tied", [True, False])
-def test_killed_and_resumed_ends_in_the_same_bits(stages, monkeypatch, tied):
-    world = World(stages, tied=tied, model=tiny_qwen3, pooling="last", dropout=0.1)
+def test_killed_and_resumed_ends_in_the_same_bits(stages, monkeypatch, model, tied):
+    world = World(stages, tied=tied, model=model, pooling="last", dropout=0.1)
     whole = world.finished(world.job(lora=LORA))
     job = world.job(lora=LORA, save_every=0)
     for death in (2, 7):
@@ -148,27 +166,28 @@ def test_packed_gradients_are_those_of_padded_texts(make):
         assert largest > 1e-3 and (packed[name] - gradient).abs().max() <= 6e-6 * largest, name
 
 
-def test_what_is_exported_has_the_vectors_of_its_adapters_elsewhere(world, tmp_path):
+@DECODERS
+def test_what_is_exported_has_the_vectors_of_its_adapters_elsewhere(stages, tmp_path, model):
     """sentence-transformers reads the merged weights; peft's own class puts the adapters on the start's weights."""
+    world = World(stages, model=model, pooling="last", dropout=0.1)
     job = world.finished(world.job({"learning_rate": 1e-2}, lora=LORA))
     exported, ids = tmp_path / "exported", torch.tensor([[5, 6, 7, 8, 9]])
     export(job.folder, exported)
     start = world.inputs["checkpoint"].folder / "checkpoint"
     adapted = PeftModel.from_pretrained(AutoModel.from_pretrained(start), str(exported / lora.FOLDER)).eval()
-    model = SentenceTransformer(str(exported), device="cpu", local_files_only=True)
+    theirs = SentenceTransformer(str(exported), device="cpu", local_files_only=True)
     ours = load_encoders(exported)[1]
     with torch.inference_mode():
         own = ours(ids[0].numpy(), np.array([5]))[0]
         hidden = adapted(input_ids=ids).last_hidden_state[0, -1]
         before = load_encoders(start)[1](ids[0].numpy(), np.array([5]))[0]
-        theirs = model[1](
-            {
-                "token_embeddings": model[0].model(input_ids=ids).last_hidden_state,
-                "attention_mask": torch.ones_like(ids),
-            }
-        )
+        tokens = {
+            "token_embeddings": theirs[0].model(input_ids=ids).last_hidden_state,
+            "attention_mask": torch.ones_like(ids),
+        }
+        pooled = theirs[1](tokens)["sentence_embedding"][0]
     np.testing.assert_allclose(hidden, own, rtol=0, atol=1e-5)
-    np.testing.assert_allclose(theirs["sentence_embedding"][0], own, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(pooled, own, rtol=0, atol=1e-5)
     assert (own - before).abs().max() > 1e-2, "nothing was learnt: this test would show nothing"
 
 
