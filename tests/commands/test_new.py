@@ -676,6 +676,28 @@ def test_a_split_that_is_not_there_is_refused_also_where_queries_are_not_divided
     assert new("mine", tmp_path / "given", REPOSITORY, dev="dev")
 
 
+@pytest.mark.parametrize(
+    ("passages", "queries", "depth", "report"),
+    [(1101, 300, 1001, 300), (1000, 200, None, None), (1001, 201, 1001, 201), (1101, 1001, 1001, None)],
+)
+def test_a_search_is_one_deeper_for_an_own_text_and_the_page_shows_a_whole_test_set(
+    tmp_path, monkeypatch, passages, queries, depth, report
+):
+    """R@1000 counts 1,000 passages besides the query's own text, as BEIR's evaluation does."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "given").mkdir()
+    texts = [f"argument {n} of many" for n in range(passages)]
+    (tmp_path / "given/corpus.tsv").write_text("".join(f"d{n}\t{text}\n" for n, text in enumerate(texts)))
+    lines = [f"q{n}\t{texts[n % passages]}\n" for n in range(queries)]
+    (tmp_path / "given/queries.test.tsv").write_text("".join(lines))
+    judged = "".join(f"q{n}\td{(n + 1) % passages}\t1\n" for n in range(queries))
+    (tmp_path / "given/qrels.test.tsv").write_text(judged)
+    written = yaml.safe_load(new("mine", tmp_path / "given", REPOSITORY)[0].read_text())
+    assert written["evaluation"]["ignore_own_text"] is True and written["evaluation"].get("depth") == depth
+    assert written.get("report") == (report and {"queries": report})
+    assert Plan(*load_files([Path("config/mine.yaml")])).config.evaluation.depth == (depth or 1000)
+
+
 def test_where_many_queries_are_passages_too_their_own_text_is_ignored(tmp_path, monkeypatch):
     """ArguAna's form: each query is a passage under another id, and its answer is another passage. What is said of the
     queries agrees with the setting."""

@@ -34,6 +34,7 @@ from teleport.report.stages import FOUND_FIRST
 from teleport.running.files import part_of, remove, require_output, write_text
 from teleport.seed import derive_seed
 from teleport.settings.collection import CorpusSettings, SplitSettings
+from teleport.settings.configuration import Report
 from teleport.settings.evaluation import Evaluation
 from teleport.settings.forms import form
 from teleport.settings.measures import measure_cutoffs
@@ -48,12 +49,14 @@ MOST_STEPS, MOST_EPOCHS = 500, 10  # of an episode, in which each training query
 FIRST_ROWS = 200  # passages, and characters of each, whose script is checked
 OWN_TEXT = 0.05  # share of a split's queries that are also passages; a larger one means a collection like ArguAna
 IGNORED = "ignore_own_text: true # the text of many queries is also a passage, which each would find first"
+DEEPER = "depth: {} # for {} without it"
 IGNORED_SAID = "evaluation.ignore_own_text removes it from their results."
 BY_CHARACTERS = "bm25: {terms: characters} # the script "
 UNSPACED_SCRIPT = "has no spaces between words, or is Hangul"
 SIGNS = 0.2  # vowel signs and accents for each letter, above which BM25's words would be pieces of words
 LEAST_POOL = 50  # passages among which a dev query ranks its positives
 DEPTH = Evaluation().depth
+SHOWN, MOST_SHOWN = Report().queries, 1000  # test queries that the page shows in full by default, and if they are few
 MEASURES = ("nDCG@10", "RR@10", "R@100", "R@1000")  # one as deep as the whole collection says nothing
 # How the files of queries and of judgments may be called. Splits may share queries.tsv, and have BEIR's folder qrels.
 LAYOUTS = {"queries": ("queries.tsv", "queries.*.tsv"), "qrels": ("qrels.tsv", "qrels.*.tsv", "qrels/*.tsv")}
@@ -149,12 +152,15 @@ def fitted(text, source, roles, counts, same_text):
     notes = []
     for split in roles.test:
         if same_text[split] > OWN_TEXT * counts["queries"][split]:
-            text = re.sub(r"^evaluation:\n", rf"\g<0>  {IGNORED}\n", text, count=1, flags=re.MULTILINE)
+            deeper = f"  {DEEPER.format(DEPTH + 1, DEPTH)}\n" if counts["passages"] > DEPTH else ""
+            text = re.sub(r"^evaluation:\n", rf"\g<0>  {IGNORED}\n{deeper}", text, count=1, flags=re.MULTILINE)
             notes.append(f"{same_text[split]} queries of {split} have the text of a passage. {IGNORED_SAID}")
             break
     else:
         own = [(split, same_text[split]) for split in roles.test if same_text[split]]
         notes += [f"{count} queries of {split} have the text of a passage. {FOUND_FIRST}" for split, count in own]
+    if SHOWN < (most := max(counts["queries"][split] for split in roles.test)) <= MOST_SHOWN:
+        text += f"\nreport: {{queries: {most}}} # the page shows every query of the test in full\n"
     if script := script_of(source):
         text += f"\n{BY_CHARACTERS}{script}\n"
         terms = "counts characters and pairs of neighbours" if script == UNSPACED_SCRIPT else "keeps them in its words"
