@@ -3,11 +3,13 @@
 import ast
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
 import tomllib
 from importlib.metadata import packages_distributions
+from pathlib import Path
 
 import pytest
 import yaml
@@ -274,6 +276,42 @@ def test_commands_of_pages_are_there(page):
         if words and words[0] == ".venv/bin/teleport":
             missing += [word for word in words[2:] if word.startswith("--") and word not in options[words[1]]]
     assert missing == []
+
+
+CONTRIBUTING = [
+    command for line in commands_of(REPOSITORY / "CONTRIBUTING.md") for command in line.split(" && ") if command
+]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [each if each.split()[0] == "make" else pytest.param(each, marks=pytest.mark.slow) for each in CONTRIBUTING],
+)
+def test_a_command_of_contributing_runs(tmp_path, command):
+    """Those that take minutes are planned: make says what it would run, pytest which tests."""
+    for folder in ("workflow_scripts", "config", "docs"):  # `teleport schema` writes here
+        shutil.copytree(REPOSITORY / folder, tmp_path / folder)
+    words = shlex.split(command)
+    planned = {"make": "-n", ".venv/bin/python": "--collect-only"}
+    if words[0] in planned and words != ["make", "help"]:
+        words.append(planned[words[0]])
+    program = words[0].removeprefix(".venv/bin/")
+    words[0] = str(Path(sys.executable).with_name(program)) if program != words[0] else program
+    if program == "teleport":
+        words[:1] = [sys.executable, tmp_path / "workflow_scripts/manage.py"]
+    done = subprocess.run(words, cwd=REPOSITORY, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    pages = [path for path in tmp_path.rglob("*") if path.suffix in (".json", ".md")]
+    written = {path: path.read_text() for path in pages}
+    assert len(pages) > 20
+    assert written == {path: (REPOSITORY / path.relative_to(tmp_path)).read_text() for path in pages}, "as generated"
+
+
+def test_contributing_has_commands_of_each_kind():
+    assert {each.split()[0] for each in CONTRIBUTING} == {
+        "make",
+        *(f".venv/bin/{program}" for program in ("python", "ruff", "snakefmt", "teleport")),
+    }
 
 
 def test_pages_have_commands():

@@ -63,6 +63,20 @@ def test_each_run_is_compared_there_and_here(tmp_path, monkeypatch, there, here,
     assert lines[1] == f"  {LINK}: {said}" and number == wrong
 
 
+def test_without_a_place_runs_here_are_compared_and_bm25s_has_a_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    bm25 = PLAN.bm25_runs["test"].name
+    runs = {LINK: hashlib.sha256(TEXT).hexdigest(), "BM25/evaluate-test": hashlib.sha256(b"other").hexdigest()}
+    lines = [f"  {link}: here not there" for link in sorted(runs)]
+    assert checked(place=None, runs=runs) == (["ann.yaml, by Ann:", *lines], 0)
+    for name in (STAGE, bm25):
+        path = Path("results/stages", name, "test.run.gz")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(gzip.compress(TEXT))
+    lines, wrong = checked(place=None, runs=runs)
+    assert lines[1:] == ["  BM25/evaluate-test: here differs", f"  {LINK}: here equal"] and wrong == 1
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [

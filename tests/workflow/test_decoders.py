@@ -28,7 +28,8 @@ def test_a_decoder_is_evaluated_mined_with_trained_and_exported(tmp_path, family
     assert re.findall(r"^\| ([\w-]+) \| (\d) \|", table, re.M) == [
         *(("BM25", "0"), ("Zero-shot", "0"), ("ANCE-Tele", "1"), ("ANCE-Tele", "2"))
     ]
-    command = [sys.executable, "workflow_scripts/manage.py", "export", "results/experiments/tele/episode-2/train", "out"]
+    stage = "results/experiments/tele/episode-2/train"
+    command = [sys.executable, "workflow_scripts/manage.py", "export", stage, "out"]
     said = subprocess.run(command, cwd=world.folder, capture_output=True, text=True)
     assert said.returncode == 0, said.stderr
     checked = r"Checked: transformers and sentence-transformers give \d+ texts the vectors of the stage"

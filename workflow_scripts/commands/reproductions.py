@@ -24,7 +24,9 @@ class Reproduction(Section):
 
     by: Line = Field(description="Who, when and on what machine.")
     configuration: list[str] = Field(min_length=1, description="The files after --configfile.")
-    place: str = Field(description="A folder or archive of `teleport share`, or hub:OWNER/NAME@COMMIT.")
+    place: str | None = Field(
+        None, description="A folder or archive of `teleport share`, or hub:OWNER/NAME@COMMIT; null: there is none."
+    )
     runs: dict[str, Annotated[str, Field(pattern="^[0-9a-f]{64}$")]] = Field(
         min_length=1, description="EXPERIMENT/episode-1/evaluate-SPLIT → `zcat SPLIT.run.gz | sha256sum`."
     )
@@ -34,25 +36,31 @@ def check(path, plan_of):
     """(lines on the runs of a file of FOLDER, how many differ from it). plan_of: function of YAML files → `Plan`"""
     made = validated(Reproduction, read_mapping(path), (), Locations([path]))
     stages, lines, wrong = evaluations(plan_of(made.configuration)), [f"{path}, by {made.by}:"], 0
-    place = place_at(made.place)
+    place = made.place and place_at(made.place)
     for link, expected in made.runs.items():
         if link not in stages:
             raise Refusal(
                 f"{path}: runs: the configuration has no {link}. It has, for example, {next(iter(stages), 'none')}."
             )
         file = f"{stages[link].name}/{stages[link].settings.split}.run.gz"
-        there = digest_of(place.open(file), f"{made.place}: {file}")
         here = digest_of(Folder(Path("results")).open(file), f"results: {file}")
         known = {None: "not there", expected: "equal"}
-        lines.append(f"  {link}: {made.place} {known.get(there, 'differs')}, here {known.get(here, 'differs')}")
-        wrong += there != expected or here not in (None, expected)
+        said = f"here {known.get(here, 'differs')}"
+        if place:
+            there = digest_of(place.open(file), f"{made.place}: {file}")
+            said = f"{made.place} {known.get(there, 'differs')}, {said}"
+            wrong += there != expected
+        lines.append(f"  {link}: {said}")
+        wrong += here not in (None, expected)
     return lines, wrong
 
 
 def evaluations(plan):
-    """{link of an evaluation below the experiments of a configuration: stage}."""
+    """{link of an evaluation below the experiments of a configuration: stage}; BM25/evaluate-SPLIT for those of BM25,
+    which belong to no experiment."""
     rows = ((name, row) for name, of in plan.trajectories.items() for trajectory in of for row in trajectory.rows)
-    return {f"{name}/{row.link}": row.stage for name, row in rows if row.stage.kind == "evaluate"}
+    found = {f"{name}/{row.link}": row.stage for name, row in rows if row.stage.kind == "evaluate"}
+    return found | {f"BM25/evaluate-{split}": stage for split, stage in plan.bm25_runs.items()}
 
 
 def digest_of(file, where):
