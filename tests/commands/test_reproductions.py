@@ -8,6 +8,8 @@ import pytest
 import yaml
 
 from commands.reproductions import check
+from manage import plan_of
+from paths import REPOSITORY
 from teleport.plan.plan import Plan
 from teleport.refusal import Refusal
 from teleport.settings import read as config
@@ -75,6 +77,14 @@ def test_without_a_place_runs_here_are_compared_and_bm25s_has_a_name(tmp_path, m
         path.write_bytes(gzip.compress(TEXT))
     lines, wrong = checked(place=None, runs=runs)
     assert lines[1:] == ["  BM25/evaluate-test: here differs", f"  {LINK}: here equal"] and wrong == 1
+
+
+@pytest.mark.parametrize("path", sorted((REPOSITORY / "reproductions").glob("*.yaml")), ids=lambda path: path.name)
+def test_the_files_of_the_repository_name_runs_of_their_configuration(tmp_path, monkeypatch, path):
+    monkeypatch.chdir(tmp_path)
+    Path("config").symlink_to(REPOSITORY / "config")
+    lines, wrong = check(path, plan_of)
+    assert wrong == 0 and lines[1:] and all(line.endswith(": here not there") for line in lines[1:])
 
 
 @pytest.mark.parametrize(
