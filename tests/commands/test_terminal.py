@@ -309,13 +309,14 @@ def test_an_error_of_snakemake_s_own_is_not_left_out_after_a_failure(logger, tmp
     assert lines(logger)[-2] == "OSError: [Errno 28] full" and lines(logger)[-1].startswith("error: ")
 
 
-@pytest.fixture
-def handled(logger):
-    """The logger, whose process takes signals as a run does: {signal: what it does}; Snakemake's own are noted."""
+@pytest.fixture(params=[signal.default_int_handler, signal.SIG_IGN])
+def handled(logger, request):
+    """The logger, whose process takes signals as a run does, also one in the background of a script, whose shell has
+    SIGINT ignored. Snakemake's own handlers are noted."""
     own = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     logger.finished = []
     signal.signal(signal.SIGTERM, lambda *given: logger.finished.append(given[0]))
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGINT, request.param)
     terminal.end_as_asked()
     yield logger
     for number, handler in own.items():

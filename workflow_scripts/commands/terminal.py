@@ -320,5 +320,6 @@ def end_as_asked():
 
     if callable(finish):
         signal.signal(signal.SIGTERM, end)
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    # The shell of a script starts what it puts in the background with SIGINT ignored.
+    if signal.getsignal(signal.SIGINT) in (signal.default_int_handler, signal.SIG_IGN):
         signal.signal(signal.SIGINT, interrupt)
