@@ -324,14 +324,12 @@ WRONG = [
 ]  # fmt: skip
 
 
-SOURCES = "+".join("ABCDEFGHIJKLMNOP")
 WRONG_ORIGINS = [
     ({"rank": -1}, "line 1: the rank -1 .*remove"),
     ({"rank": 2**31}, "line 1: the rank 2147483648 .*remove"),
     ({"episode": 256}, "line 1: the episode 256 .*remove"),
     ({"episode": True}, "line 1: the episode True .*remove"),
     ({"source": 5}, "line 1: the source 5 .*remove"),
-    ({"source": SOURCES}, "line 1: 'P' is source number 16 .*Remove the key `source`"),
 ]
 WRONG += [
     ("tevatron", json.dumps({"query_id": "a", "negative_passages": [{"docid": "d4"} | origin]}), message)
@@ -345,6 +343,14 @@ def test_a_wrong_line_is_named(world, pool, tmp_path, form, text, message):
     with pytest.raises(Refusal, match=message) as caught:
         read_back(world, pool, form, tmp_path / "in.jsonl")
     assert "in.jsonl" in str(caught.value)
+
+
+def test_more_sources_than_a_pool_has_are_none_of_it(world, pool, tmp_path, caplog):
+    """Such as an address for each passage, which another tool has written under this key."""
+    lines = [{"query_id": "a", "negative_passages": [{"docid": "d4", "source": "+".join("ABCDEFGHIJKLMNOP")}]}] * 2
+    (tmp_path / "in.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    read_back(world, pool, "tevatron", tmp_path / "in.jsonl")
+    assert "names more than 15 sources" in caplog.text
 
 
 def test_rows_of_one_query_are_one_list_and_several_positives_make_several(world, pool, tmp_path):

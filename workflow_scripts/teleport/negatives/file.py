@@ -25,6 +25,7 @@ from teleport.negatives.pool import FIELDS, NAMES
 from teleport.negatives.scores_file import LARGEST
 from teleport.refusal import Refusal, Remedy
 from teleport.running.files import require_planned, write_json
+from teleport.running.log import log
 from teleport.settings.pool import NegativesFileSettings as Settings  # noqa: F401
 
 ORIGIN = ("sources", "first_episodes", "ranks")
@@ -80,6 +81,10 @@ def run(job):
     scores_LK = in_slots(lengths, scores, empty=np.nan) if scored else np.zeros(ids.shape, np.float32)
     Run(ids, scores_LK, np.array(rows)).write(job)
     origins = np.concatenate(origins, axis=1)
+    if len(names) > MOST_SOURCES:
+        few = f"more than {MOST_SOURCES} sources, so they are none of a pool"
+        log.warning("%s names %s: all its negatives are of the source `file`", path, few)
+        names, origins[0] = [], UNKNOWN[0]
     if scored or (origins != UNKNOWN).any():
         write_json(job.output(NAMES), names)
         for field, values in zip(ORIGIN, origins, strict=True):
@@ -111,17 +116,14 @@ def origins_of(place, negatives, names):
 
 
 def bits_of(place, source, names):
-    """The bits (int) of sources as `negatives.export` writes them, such as "query+momentum"; names: see `origins_of`"""
+    """The bits (int) of sources as `negatives.export` writes them, such as "query+momentum"; 0 once there are more than
+    MOST_SOURCES. names: see `origins_of`"""
     if not isinstance(source, str) or not source:
         raise Refusal(f"{place}: the source {repr(source)[:40]} is no text. Correct or remove it.")
-    own = source.split("+")
-    names += [name for name in dict.fromkeys(own) if name not in names]
-    if len(names) > MOST_SOURCES:
-        raise Refusal(
-            f"{place}: {names[-1][:40]!r} is source number {len(names)} of the negatives, and a pool has room for "
-            f"{MOST_SOURCES} from a file. Remove the key `source`, or name fewer."
-        )
-    return sum(1 << names.index(name) for name in set(own))
+    own = dict.fromkeys(source.split("+"))
+    if len(names) <= MOST_SOURCES:
+        names += [name for name in own if name not in names]
+    return 0 if len(names) > MOST_SOURCES else sum(1 << names.index(name) for name in own)
 
 
 class Lookup:
