@@ -298,8 +298,8 @@ def mine(arguments):
     ending, hardest = "tsv" if arguments.form == "triples" else "jsonl", arguments.order == "hardest"
     output = arguments.output or Path(f"{arguments.name}-negatives.{ending}")
     origin, earlier = origin_file(output), ", which replaces an earlier one" * output.exists()
-    require_output(output)
-    require_output(origin)
+    require_output(output, begins=FORMS[arguments.form].begins)
+    require_output(origin, begins=b"{")
     files, link, pool = mined(arguments.name, arguments.method, Path(__file__).parents[1])
     wants_scores = ["--order hardest"] * hardest + ["--scores"] * arguments.scores
     require_scores(pool, arguments.method, arguments.form, wants_scores)

@@ -136,6 +136,23 @@ def test_a_command_on_finished_stages_leaves_what_is_there(whole, tmp_path, monk
     assert other == gone
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "line",
+    [
+        ["report", CONFIGURATION, "--share", CONFIGURATION],
+        ["mine", "mine", "--method", METHOD, "--output", CONFIGURATION],
+        ["export", f"{EPISODE_OF_DESK}/merge", CONFIGURATION],
+    ],
+)
+def test_a_slip_replaces_no_configuration(whole, tmp_path, monkeypatch, line):
+    shutil.copytree(whole, tmp_path / "here", symlinks=True)
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.setattr(sys, "argv", ["teleport", *line])
+    with untouched(Path(".")), pytest.raises(SystemExit, match=f"error: {CONFIGURATION} is a file of another kind"):
+        manage.main()
+
+
 def test_every_command_is_looked_at():
     looked_at = {name.split()[0] for name in [*READING, *WRITING, *FINISHED]}
     assert looked_at | ELSEWHERE == {function.__name__ for function, _ in manage.COMMANDS}

@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import signal
+from contextlib import nullcontext
 from pathlib import Path
 from unittest.mock import patch
 
@@ -73,6 +74,15 @@ def test_an_output_is_a_file_or_an_empty_folder_of_ours_or_refused(tmp_path, wha
         if sound == "there":
             made.mkdir() if folder else made.write_text("")
         require_output(made, folder)
+
+
+@pytest.mark.parametrize(("content", "taken"), [("", True), ("{}", True), ("name: x", False), ("\n{", False)])
+def test_a_file_is_replaced_by_one_that_begins_alike(tmp_path, content, taken):
+    path = tmp_path / "out.jsonl"
+    path.write_text(content)
+    with nullcontext() if taken else pytest.raises(Refusal, match=f"{path} is a file of another kind"):
+        require_output(path, begins=b"{")
+    assert path.read_text() == content
 
 
 @pytest.mark.parametrize("make", [lambda path: path.write_text("mine"), lambda path: path.symlink_to("nowhere")])

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 
 from commands.hub_data import uploaded
 from teleport.collection.reader import lines_of_ids
+from teleport.negatives.forms import FORMS
 from teleport.refusal import Refusal
 from teleport.running.artefact import MANIFEST, STAGES, Artefact
 from teleport.running.files import files_below, part_of, require_output, write_json, write_text
@@ -46,7 +47,10 @@ def export(link, output, examples=False, license=None, language=None, dataset=No
     of_card = {"examples": examples, "license": license, "language": language, "dataset": dataset}
     if kind != "train" and (given := [f"--{name}" for name, value in of_card.items() if value]):
         raise Refusal(f"{link} is a stage of kind {kind}, but {given[0]} belongs to a checkpoint's card: leave it out.")
-    require_output(output, folder=kind in ("evaluate", "train"))
+    begins = b"PAR1" if output.suffix == ".parquet" else b""
+    if exporters[kind] is export_negatives:
+        begins = FORMS[wanted.get("form") or "tevatron"].begins
+    require_output(output, folder=kind in ("evaluate", "train"), begins=begins)
     asked = {key: value for key, value in (wanted | of_card).items() if value}
     try:
         with part_of(output.parent / "export") as folder:

@@ -102,11 +102,12 @@ def remove(path):
         path.unlink(missing_ok=True)
 
 
-def require_output(path, folder=False):
+def require_output(path, folder=False, begins=b""):
     """Raise Refusal unless `path`, which a person names, may become a file of ours (folder: a folder).
 
     An existing `path` must be a regular file, which is replaced (folder: an empty folder): a rename would replace
-    anything, even /dev/null, and the target of a link may belong to a person. The folder above must be writable.
+    anything, even /dev/null, and the target of a link may belong to a person. begins: what the file begins with unless
+    it is empty, so that a slip replaces no configuration. The folder above must be writable.
     """
     path = Path(path)
     try:
@@ -115,6 +116,10 @@ def require_output(path, folder=False):
             raise Refusal(f"{path} is {kind_of(mode)}, which is never overwritten. Give another path.")
         if folder and mode is not None and next(path.iterdir(), None):
             raise Refusal(f"{path} exists already. Remove it, or give another path.")
+        if begins and mode is not None:
+            with open(path, "rb") as file:
+                if (first := file.read(len(begins))) and first != begins:
+                    raise Refusal(f"{path} is a file of another kind, which is never overwritten. Give another path.")
         above = next(each for each in path.absolute().parents if os.path.lexists(each))
         if not above.is_dir():
             raise Refusal(

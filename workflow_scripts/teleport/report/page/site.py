@@ -74,7 +74,7 @@ class Site:
 
     def write_one_file(self, path):
         """Write all pages as one file that needs no other; returns the number of its bytes."""
-        require_output(path)
+        require_output(path, begins=b"<!doctype html>")
         articles = [
             f'<article id="{name}"{" hidden" * bool(at)}>{body}</article>'
             for at, (name, (_, body)) in enumerate(self.pages.items())
