@@ -118,12 +118,11 @@ def at_most(seconds):
 
 
 def tests(lines, small, folder, out):
-    """Run the tests that need a CUDA device, in six processes; those of two files if `small`."""
-    command = [sys.executable, "-m", "pytest", "-m", "gpu", "-p", "xdist.plugin", "-n", "6", "--dist", "loadfile"]
+    """Run the tests that need a CUDA device, in six processes, or in one if `small`."""
+    workers, files = "1" if small else "6", (REPOSITORY / "tests").rglob("test_*.py")
+    command = [sys.executable, "-m", "pytest", "-m", "gpu", "-p", "xdist.plugin", "-n", workers, "--dist", "loadfile"]
     command += ["-p", "no:cacheprovider", "--tb=short", "-v", "-rfE", "--continue-on-collection-errors"]
-    command += sorted(
-        {str(path) for path in (REPOSITORY / "tests").rglob("test_*.py") if "mark.gpu" in path.read_text()}
-    )
+    command += sorted(str(path) for path in files if "mark.gpu" in path.read_text())
     environment = os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     with open(out / "tests.txt", "w") as file:
         done = subprocess.run(command, cwd=REPOSITORY, env=environment, stdout=file, stderr=subprocess.STDOUT)
