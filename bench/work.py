@@ -1,6 +1,6 @@
 """What a GPU has to do, counted on a processor: bytes and launches of BERT-base, and what a search compares.
 
-    python bench/work.py [encode step search] [--passages 8841823] [--queries 16]
+    python bench/work.py [encode step search] [--passages 8841823] [--dim 768] [--queries 16]
 
 encode: a bucket of 65,536 tokens; step: 8 x (1 + 31), forward and backward. Each first operator by operator, as torch
 launches them, then with each layer compiled, by the kernels that Inductor makes of it (its scheduler for a CPU, which
@@ -8,7 +8,7 @@ fuses as that for CUDA does, but reads a weight's gradient in other parts). Byte
 besides matrix products and attention. search: the vectors of bench/vectors.py, in both kinds of lengths, made block by
 block and searched as on a GPU: the share of tiles (1,024 products of a query) that reaching.py skips because none
 reaches the last rank so far, and the bytes of selection, if every tile were compared and as it is. A quarter of an hour
-at MS MARCO's 8,841,823 x 768; --passages takes fewer.
+at MS MARCO's 8,841,823 x 768; --dim 32, which skips as many, takes seconds.
 """
 
 import argparse
@@ -259,6 +259,7 @@ def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("parts", nargs="*", help="of encode, step, search; default: all")
     parser.add_argument("--passages", type=int, default=MARCO)
+    parser.add_argument("--dim", type=int, default=DIM)
     parser.add_argument("--queries", type=int, default=16)
     asked = parser.parse_args(arguments)
     kinds = {
@@ -272,11 +273,11 @@ def main(arguments=None):
                   f"launches; compiled {after[0] / 1e9:.1f} GB in {after[1]} kernels besides products")  # fmt: skip
     if not asked.parts or "search" in asked.parts:
         for name, spread in LENGTHS.items():
-            found = search(asked.passages, asked.queries, spread)
+            found = search(asked.passages, asked.queries, spread, asked.dim)
             tiles, skipped = found.tiles // asked.queries, 1 - found.compared / found.tiles
             by_arithmetic = 1 - expected_compared(asked.passages) / tiles
             before, after = (found.bytes(compared) / asked.queries / 1e6 for compared in (found.tiles, found.compared))
-            print(f"search, {asked.passages} x {DIM}, {name} lengths: {skipped:.1%} of {tiles} tiles skipped (by "
+            print(f"search, {asked.passages} x {asked.dim}, {name} lengths: {skipped:.1%} of {tiles} tiles skipped (by "
                   f"arithmetic {by_arithmetic:.1%}), {found.reaching / asked.queries:.0f} passages kept; selection "
                   f"{before:.1f} MB a query if all were compared, {after:.1f} as it is")  # fmt: skip
 

@@ -90,6 +90,14 @@ def test_of_ms_marcos_passages_seven_of_eight_tiles_are_skipped_by_arithmetic(wo
     assert work.expected_compared(65_536) == 64
 
 
+@pytest.mark.slow
+def test_of_ms_marcos_passages_seven_of_eight_tiles_are_skipped_by_count(work):
+    """All of them, with 8 of their 768 dimensions."""
+    found = work.search(work.MARCO, 4, 0.5, dim=8)
+    assert found.tiles == 4 * 8635 and found.compared < 0.16 * found.tiles
+    assert found.bytes(found.compared) < found.bytes(found.tiles) / 3
+
+
 def test_vectors_that_exist_while_they_are_read_are_those_of_a_file(work, tmp_path):
     import vectors
 
