@@ -89,10 +89,11 @@ class ClusterWorld:
 
 
 def run_until(rule, before, folder):
-    """A copy of the world `before` in a folder, after a local run up to a rule."""
+    """A copy of the world `before` in a folder, after a local run up to a rule. All splits are built: a job requests
+    what its forecast says once the size of the collection is known."""
     world = before.copy(folder / "world")
     world.config = before.config
-    world.snakemake("--until", rule)
+    world.snakemake("--until", rule, "split")
     return world
 
 
