@@ -2,8 +2,12 @@
 
 import numpy as np
 import pytest
+import torch
 
+from encoder_world import make_encoder
 from teleport.encoder.batches import length_buckets
+from teleport.encoder.costs import Shape
+from teleport.encoder.model import layers_of
 
 
 def test_texts_of_similar_length_share_a_batch():
@@ -40,3 +44,12 @@ def test_batches_of_an_encoder_that_pads_count_its_padding():
     following = [(len(batch) + 1) * lengths[after].min() for batch, after in zip(batches, batches[1:], strict=False)]
     assert all(size > 500 for size in following)
     assert [batch.tolist() for batch in length_buckets([50, 4, 60, 4], 10, padded=True)] == [[1, 3], [0], [2]]
+
+
+def test_the_shape_of_every_family_is_that_of_its_layers(tmp_path):
+    """Its weights are those of the linear layers, but for decoders, which have other heads and a third matrix."""
+    for family in ("bert", "roberta", "electra", "mpnet", "distilbert"):
+        encoder = make_encoder(tmp_path / family, family)
+        layers = layers_of(encoder.backbone)[1] if family != "distilbert" else encoder.backbone.transformer.layer
+        weights = sum(each.weight.numel() for each in layers.modules() if isinstance(each, torch.nn.Linear))
+        assert Shape.of(encoder).layer_weights == weights > 0

@@ -8,10 +8,13 @@ from test_training_gradcache import peak_saved_bytes
 from transformers import MPNetConfig, MPNetModel
 
 from teleport.encoder import encode
+from teleport.encoder.budget import tokens_within
+from teleport.encoder.costs import Shape, forward_bytes
 from teleport.encoder.model import Encoder
-from teleport.encoder.precision import to_encode
+from teleport.encoder.precision import room_to_encode, to_encode
 from teleport.refusal import Refusal
 from teleport.training import dev, train
+from teleport.training.costs import kept_bytes
 from teleport.training.data import read_training_set
 from teleport.training.step import require_room_to_train
 from training_world import World, facts_of, losses_of, on_cpu, tiny_bert, tiny_qwen3  # noqa: F401
@@ -90,6 +93,34 @@ def test_memory_to_encode_is_said_with_its_size(gpu_of):
         to_encode(encoder, gpu_of(40), torch.bfloat16)
     gpu_of(1)
     assert to_encode(tiny_qwen3(), torch.device("cpu"), torch.bfloat16).device.type == "cpu"
+
+
+def test_a_device_encodes_as_many_tokens_at_once_as_it_has_room_for(gpu_of):
+    """Weights of 7 billion take 43 GB with their copy; a token takes (8 x 4096 + 3 x 14336) x 2 bytes in a layer."""
+    with torch.device("meta"):
+        encoder = Encoder(tiny_meta(), "last")
+    per_token = forward_bytes(Shape.of(encoder), half=True)
+    assert per_token == 151_552
+
+    def budget(device):
+        return tokens_within(65536, room_to_encode(encoder, device, torch.bfloat16), per_token)
+
+    room = 46 * 10**9 - sum(6 * p.numel() for p in encoder.parameters())
+    assert budget(gpu_of(46)) == int(0.8 * room / 151_552) < 20_000
+    assert budget(gpu_of(80)) == budget(torch.device("cpu")) == 65536
+    assert tokens_within(65536, 10, per_token) == 1024
+
+
+def test_a_step_trains_on_as_many_tokens_at_once_as_its_device_has_room_for(stages, gpu_of, monkeypatch):
+    usual, per_token = trainer(World(stages)), 0.0
+    assert usual.token_budget == 8192
+    per_token = kept_bytes(Shape.of(usual.encoders[0]), 1, usual.training)
+    weights = sum(4 * p.nbytes for p in usual.encoders.parameters())
+    said = SimpleNamespace(total_memory=weights + 2000 * per_token / 0.8)
+    gpu_of(0)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: said)
+    room = require_room_to_train(list(usual.encoders), torch.device("cuda"))
+    assert tokens_within(21504, room, per_token) == 2000
 
 
 @pytest.mark.parametrize("stage", ["encode", "train"])

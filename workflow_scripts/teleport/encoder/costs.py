@@ -25,6 +25,13 @@ class Shape:
     max_position_embeddings: int = 512
     type_vocab_size: int = 2
 
+    @classmethod
+    def of(cls, model):
+        """The shape of an encoder, or of a model of transformers. DistilBERT's feed-forward part has another name."""
+        config = getattr(model, "backbone", model).config
+        inner = config.hidden_dim if config.model_type == "distilbert" else config.intermediate_size
+        return cls(config.num_hidden_layers, config.hidden_size, inner, config.num_attention_heads)
+
     @property
     def layer_weights(self):
         """Weights of the matrices of all layers: four of attention, two of the feed-forward part."""
@@ -43,6 +50,12 @@ def forward_flop(shape, tokens):
     """One text of `tokens` tokens through the backbone: 2 x weights x tokens, and the two products of attention."""
     attention = shape.num_hidden_layers * 4 * tokens**2 * shape.hidden_size
     return 2 * shape.layer_weights * tokens + attention
+
+
+def forward_bytes(shape, half):
+    """Bytes of a token in a layer without gradients, in 16 bits with `half`: the stream, its norm, queries, keys,
+    values, the output of attention and two sums, each as wide as the stream; three values of the feed-forward part."""
+    return (8 * shape.hidden_size + 3 * shape.intermediate_size) * (2 if half else 4)
 
 
 def trained_parameters(shape, lora):

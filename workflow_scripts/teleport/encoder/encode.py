@@ -8,12 +8,13 @@ import numpy as np
 import torch
 
 from teleport.arrays import CHUNK_OFFSETS, save_array
-from teleport.encoder.budget import TOKEN_BUDGET
+from teleport.encoder.budget import TOKEN_BUDGET, tokens_within
 from teleport.encoder.checkpoint import sides
+from teleport.encoder.costs import Shape, forward_bytes
 from teleport.encoder.load import load_encoder
 from teleport.encoder.model import prepare
 from teleport.encoder.overlap import QUERIES, Overlap
-from teleport.encoder.precision import compiles, computed_in, pick_device, resolve_precision, to_encode
+from teleport.encoder.precision import compiles, computed_in, pick_device, resolve_precision, room_to_encode, to_encode
 from teleport.encoder.side import batches_at_once, open_side
 from teleport.refusal import Refusal
 from teleport.running.blocks import RowBlocks
@@ -131,13 +132,20 @@ def open_overlap(job, side):
     if job.settings.vectors == "fp32" or job.settings.of != "passages" or not len(side.lengths):
         return None
     rows = np.arange(min(QUERIES, len(side.lengths)))
-    return Overlap(side.vectors(rows, TOKEN_BUDGET["encode"][side.device.type]).cpu().numpy())
+    return Overlap(side.vectors(rows, tokens_at_once(side)).cpu().numpy())
+
+
+def tokens_at_once(side):
+    """How many tokens of a `Side` are encoded at once."""
+    room = room_to_encode(side.encoder, side.device, side.dtype)
+    per_token = forward_bytes(Shape.of(side.encoder), side.dtype is not None)
+    return tokens_within(TOKEN_BUDGET["encode"][side.device.type], room, per_token)
 
 
 def encode_texts(blocks, name, side, parallel_map, progress, first=0, overlap=None):
     """Encode the texts of one side, from row `first` on, that `blocks` does not have yet; `blocks.totals` sums the
     work. parallel_map: as for `Side.vectors`; progress: called with the number of finished texts"""
-    stored, budget = blocks[f"{name}.npy"], TOKEN_BUDGET["encode"][side.device.type]
+    stored, budget = blocks[f"{name}.npy"], tokens_at_once(side)
     if overlap and "overlap" in blocks.notes:
         overlap.restore(blocks.notes["overlap"])
     progress(blocks.done)  # from here on a rate is measured

@@ -20,10 +20,11 @@ def pick_device():
 
 
 def require_memory(doing, models, device, more, remedy):
-    """Raise Refusal if a CUDA device cannot hold the weights of some models and what the work keeps beside them. doing:
-    the work, in words; more: (bytes, what they are); remedy: a sentence"""
+    """The bytes that a CUDA device has beside the weights of some models and what the work keeps with them; None on a
+    CPU. Raises Refusal if it cannot hold these. doing: the work, in words; more: (bytes, what they are); remedy: a
+    sentence"""
     if device.type != "cuda":
-        return
+        return None
     weights = [p for model in models for p in model.parameters()]
     room, needed = torch.cuda.get_device_properties(device).total_memory, sum(p.nbytes for p in weights) + more[0]
     if needed > room:
@@ -33,14 +34,20 @@ def require_memory(doing, models, device, more, remedy):
             f"{doing} {number:.2f} billion weights takes {needed / 1e9:.1f} GB before it reads a text{beside} and the "
             f"GPU has {room / 1e9:.1f} GB. {remedy}"
         )
+    return room - needed
 
 
 def to_encode(model, device, dtype=None):
-    """A model on the device on which it encodes in `dtype` (None: float32), if there is room for its weights, which
-    have 32 bits, and for the copy that `model.prepare` makes."""
-    copied = 0 if dtype is None else sum(dtype.itemsize * p.numel() for p in model.parameters())
-    require_memory("encoding with", [model], device, (copied, "their copy in 16 bits"), LARGER["encode"])
+    """A model on the device on which it encodes in `dtype` (None: float32), if there is room (`room_to_encode`)."""
+    room_to_encode(model, device, dtype)
     return model.to(device)
+
+
+def room_to_encode(model, device, dtype=None):
+    """Return what `require_memory` returns of a model's weights, which have 32 bits, and of the copy that
+    `model.prepare` makes."""
+    copied = 0 if dtype is None else sum(dtype.itemsize * p.numel() for p in model.parameters())
+    return require_memory("encoding with", [model], device, (copied, "their copy in 16 bits"), LARGER["encode"])
 
 
 def to_device(tensor, device):

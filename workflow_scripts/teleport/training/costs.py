@@ -57,10 +57,7 @@ def train(stage, counts, place):
     parameters = encoder.trained_parameters(shape, settings.lora) * trained
     flop, changing = max(flop, steps * UPDATE_FLOP * parameters), 4 * parameters  # most of it with few layers
     # Weights, a 16-bit copy, gradients and the two moments of AdamW; and the activations for the backward pass.
-    kept = activation_bytes(shape, at_once, training.precision != "fp32")
-    if training.gradient_checkpointing:  # all activations of one layer, and the input of each layer
-        kept = kept / max(shape.num_hidden_layers, 1) + 4 * shape.num_hidden_layers * shape.hidden_size * at_once
-    computing = 1.5 * weights * trained + 3 * changing + kept
+    computing = 1.5 * weights * trained + 3 * changing + kept_bytes(shape, at_once, training)
     if not place.gpus:  # attention keeps its weights, and each thread has the gradients of its part
         length = passage_tokens if passages else query_tokens
         computing += shape.num_hidden_layers * at_once * 8 * shape.num_attention_heads * length
@@ -128,6 +125,14 @@ def live(stage, counts, place, steps):
     if not place.gpus:
         return Cost(memory=vectors + codes + on_device, work=work | {"read": vectors})
     return Cost(memory=vectors + codes, device_memory=on_device / place.gpus, work=work | {"read": vectors})
+
+
+def kept_bytes(shape, tokens, training):
+    """Return the bytes that a step keeps of `tokens` tokens for its backward pass, by its settings."""
+    kept = activation_bytes(shape, tokens, training.precision != "fp32")
+    if training.gradient_checkpointing:  # all activations of one layer, and the input of each layer
+        kept = kept / max(shape.num_hidden_layers, 1) + 4 * shape.num_hidden_layers * shape.hidden_size * tokens
+    return kept
 
 
 def activation_bytes(shape, tokens, half=True):

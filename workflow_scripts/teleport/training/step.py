@@ -5,10 +5,12 @@ import math
 import numpy as np
 import torch
 
-from teleport.encoder.budget import TOKEN_BUDGET
+from teleport.encoder.budget import TOKEN_BUDGET, tokens_within
+from teleport.encoder.costs import Shape
 from teleport.encoder.precision import require_memory, to_device
 from teleport.refusal import Refusal
 from teleport.seed import derive_seed
+from teleport.training.costs import kept_bytes
 from teleport.training.optimizers import make_optimizer
 from teleport.training.parallel import ALONE
 from teleport.training.step_metrics import GradientNorms, StepMetrics
@@ -30,10 +32,12 @@ class Steps:
         self.device, self.processes = device, processes
         processes.require_divisible(training.batch_queries, training.accumulate)
         self.encoders = torch.nn.ModuleList(models)
-        require_room_to_train(models, device)
+        room = require_room_to_train(models, device)
         self.encoders.to(device).train()
         self.optimizer = make_optimizer(training.optimizer, self.encoders, training.weight_decay)
-        self.gradient_norms, self.token_budget = GradientNorms(self.encoders), TOKEN_BUDGET["train"][device.type]
+        self.gradient_norms = GradientNorms(self.encoders)
+        per_token = max(kept_bytes(Shape.of(model), 1, training) for model in models)
+        self.token_budget = tokens_within(TOKEN_BUDGET["train"][device.type], room, per_token)
 
     def step(self, step):
         """Do step 0, 1, ...; returns its `StepMetrics`, which `finish` must read before the weights are saved. Dropout
@@ -128,8 +132,8 @@ def learning_rate(step, total, training):
 
 
 def require_room_to_train(models, device):
-    """Raise Refusal if a device cannot hold what training some models keeps: their weights, and a gradient and two
-    moments for each trained weight."""
+    """The bytes that a device has beside what training some models keeps: their weights, and a gradient and two moments
+    for each trained weight; None on a CPU. Raises Refusal if it cannot hold these."""
     trained = sum(3 * p.nbytes for model in models for p in model.parameters() if p.requires_grad)
     remedy = "Set encoder.lora, which trains fewer, or take a smaller checkpoint or a larger GPU."
-    require_memory("training", models, device, (trained, "gradients and moments"), remedy)
+    return require_memory("training", models, device, (trained, "gradients and moments"), remedy)
