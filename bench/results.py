@@ -37,9 +37,10 @@ def made_by(names, **budget):
     minutes = sum(map(seconds, artefacts)) / 60
     threads = sorted({origin["threads"] for origin in origins})
     each = " or ".join(map(str, threads)) + (" core" if threads == [1] else " cores")
+    types = sorted({artefact.facts["dtype"] for artefact in artefacts if artefact.manifest["kind"] == "encode"})
     return budget | {
         "commits": sorted({str(origin["git_commit"]) for origin in origins}),
-        "machine": f"{' or '.join(map(str, cores))} cores of {machines(artefacts)}",
+        "machine": f"{' or '.join(map(str, cores))} cores of {', '.join([machines(artefacts), *types])}",
         "time": f"{len(origins):,} stages, {minutes:,.0f} minutes of {each}",
     }
 

@@ -86,7 +86,7 @@ def test_a_pool_read_back_has_the_origins_and_scores_of_the_file(world, pool, tm
     export(mined.folder, tmp_path / "out", form=form, scores=form != "triples")
     job = read_back(world, pool, form, tmp_path / "out")[2]
     again = world.merge(pool[0], {"file": 6, "bm25": 1}, {"file": job, "bm25": lists["bm25"]}, episode=3)
-    carried = CARRIED.get(form, {"score"} if form in ("pos-neg", "triplet") else set())
+    carried = CARRIED.get(form, {"score"} if form == "pos-neg" else set())
     seen = set()
     for before, after in zip(mined.pools, again.pools, strict=True):
         *read, (*_, source, episode, _, _) = after
@@ -276,13 +276,13 @@ def test_sentence_transformers_collates_the_rows_of_its_forms(pool, tmp_path):
         return {"texts": texts}
 
     encoder, width = SentenceTransformerDataCollator(texts), [f"negative_{n}_texts" for n in range(1, 5)]
-    expected = {"triplet": [], "labeled-pair": ["label"], "n-tuple": ["label"]}
+    expected = {"triplet": ["label"], "labeled-pair": ["label"], "n-tuple": ["label"]}
     columns = {"triplet": ["positive_texts", "negative_texts"], "labeled-pair": ["passage_texts"]}
     columns |= {"n-tuple": ["positive_texts", *width]}
     for form, label in expected.items():
-        batch = collated(form, encoder, scores=form == "n-tuple")  # as `teleport mine` asks
+        batch = collated(form, encoder, scores=form != "labeled-pair")  # as `teleport mine` asks
         assert list(batch) == [*label, "query_texts", *columns[form]]
-    assert len(collated("n-tuple", encoder, scores=True)["label"][0]) == 5
+    assert [len(collated(form, encoder, scores=True)["label"][0]) for form in ("n-tuple", "triplet")] == [5, 2]
     batch = collated("labeled-list", CrossEncoderDataCollator(texts))
     assert [len(each) for each in batch["label"]] == [len(each) for each in batch["passages"]] == [6, 5, 5]
     with pytest.raises((AssertionError, ValueError)):

@@ -14,6 +14,7 @@ from teleport.collection.records import json_objects, tab_rows
 from teleport.refusal import Refusal
 
 ORIGIN = ("score", "rank", "source", "episode")  # of a negative, beside its texts
+LABELS = ("score", "scores")  # names of the column with the scores of a row's passages
 
 
 class Mined(NamedTuple):
@@ -97,16 +98,14 @@ def write_nemo(mined, scores):
 def write_n_tuple(mined, scores):
     row = {"query": mined.query, "positive": whole(mined.positives[0])}
     row |= {f"negative_{number}": whole(p) for number, p in enumerate(mined.negatives, 1)}
-    known = scores_of([mined.positives[0], *mined.negatives]) if scores else [None]
-    yield row | ({"score": known} if None not in known else {})  # of a row, a loss takes all scores or none
+    yield row | (labels_of([mined.positives[0], *mined.negatives]) if scores else {})
 
 
 def write_triplet(mined, scores):
     positive = mined.positives[0]
     for negative in mined.negatives:
         row = {"query": mined.query, "positive": whole(positive), "negative": whole(negative)}
-        both = {"positive_score": positive.get("score"), "negative_score": negative.get("score")}
-        yield row | (both if scores else {})
+        yield row | (labels_of([positive, negative]) if scores else {})
 
 
 def write_labeled_pair(mined, scores):
@@ -130,6 +129,12 @@ def write_triples(mined, scores):
 
 def scores_of(passages):
     return [passage.get("score") for passage in passages]
+
+
+def labels_of(passages):
+    """{"score": the scores of a row's passages}, which sentence-transformers gives to a loss; it takes all or none."""
+    known = scores_of(passages)
+    return {} if None in known else {"score": known}
 
 
 # ---- Reading
@@ -171,28 +176,21 @@ def nemo_passage(place, doc):
 
 def read_n_tuple(path):
     for place, record in placed(path):
-        columns = [key for key in record if key != "score" and not key.startswith("negative")]
+        columns = [key for key in record if key not in LABELS and not key.startswith("negative")]
         negatives = [record[key] for key in record if key.startswith("negative")]
         if len(columns) != 2 or not negatives or not all(isinstance(record[column], str) for column in columns):
             raise Refusal(f"{place}: columns are {', '.join(record)}, not query, positive, negative_1, … Correct it.")
-        passages = scored(place, [record[columns[1]], *negatives], record.get("score"))
+        passages = scored(place, [record[columns[1]], *negatives], label_of(record))
         yield Mined(None, record[columns[0]], passages[:1], passages[1:], place)
 
 
 def read_triplet(path):
     def pairs():
         for place, record in placed(path):
-            texts = [value for key, value in record.items() if key not in ("positive_score", "negative_score")]
+            texts = [value for key, value in record.items() if key not in LABELS]
             if len(texts) != 3 or not all(isinstance(text, str) for text in texts):
                 raise Refusal(f"{place}: columns are {', '.join(record)}, not query, positive, negative. Correct it.")
-            query, positive, negative = texts
-            positive = {"whole": positive} | known_score(record.get("positive_score"))
-            yield (
-                (query, positive["whole"]),
-                place,
-                positive,
-                {"whole": negative} | known_score(record.get("negative_score")),
-            )
+            yield (texts[0], texts[1]), place, *scored(place, texts[1:], label_of(record))
 
     for (query, _), rows in groupby(pairs(), key=lambda row: row[0]):
         rows = list(rows)
@@ -267,6 +265,11 @@ def scored(place, texts, scores):
     return [{"whole": text} | known_score(score) for text, score in zip(texts, scores, strict=True)]
 
 
+def label_of(record):
+    """The value of the column with a row's scores; None without one."""
+    return next((record[name] for name in LABELS if name in record), None)
+
+
 def require_one_each(place, name, values, passages):
     """Raise Refusal if `values` are no list of one value per passage."""
     if not isinstance(values, list) or len(values) != len(passages):
@@ -282,7 +285,7 @@ FORMS = {
     "pos-neg": Form(write_pos_neg, read_pos_neg),
     "nemo": Form(write_nemo, read_nemo),
     "n-tuple": Form(write_n_tuple, read_n_tuple, all_positives=False, one_row=True),
-    "triplet": Form(write_triplet, read_triplet, all_positives=False, row_each=True, scores=False),
+    "triplet": Form(write_triplet, read_triplet, all_positives=False, row_each=True),
     "labeled-pair": Form(write_labeled_pair, read_labeled_pair, row_each=True, scores=False),
     "labeled-list": Form(write_labeled_list, read_labeled_list, scores=False),
     "triples": Form(write_triples, read_triples, all_positives=False, row_each=True, scores=False, begins=b""),
