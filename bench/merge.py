@@ -52,7 +52,7 @@ def make_merge(ids, pool, scores=None, last_pool=None):
         name: Retrieval(Run(lists, scores, np.arange(queries)), positives, scored=name == "query")
         for name, lists in zip(names, ids, strict=False)
     }
-    sources |= {"momentum": Momentum(last_pool, positives)} if last_pool else {}
+    sources |= {"momentum": Momentum(last_pool, positives, "momentum")} if last_pool else {}
     job = SimpleNamespace(settings=Settings(episode=episode, seed=0, sources=draws), inputs={})
     scores = Scores(job, queries)
     hashes_Q = hash_ids([f"q{i}" for i in range(queries)])

@@ -93,8 +93,7 @@ class Trainer(Steps):
         for mask, sees in self.objective.score_masks:
             masked_QP = mask(scores_QP.detach(), *columns, **sees(seen))
             scores_QP = scores_QP.masked_fill(masked_QP, float("-inf"))
-        rows = len(batch.own_columns_QN)  # without those of the memory
-        means = mean_scores(scores_QP[:rows], columns[0][:rows], columns[1])
+        means = mean_scores(scores_QP, *columns)
         if self.training.mixed_negatives:
             scores_QP = torch.cat([scores_QP, self.mixed(batch, encoded, scores_QP)], dim=1)
         return self.objective.loss(scores_QP, *columns, **self.objective.sees(seen)), means
