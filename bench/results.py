@@ -37,7 +37,7 @@ def made_by(names, **budget):
     minutes = sum(map(seconds, artefacts)) / 60
     threads = sorted({origin["threads"] for origin in origins})
     each = " or ".join(map(str, threads)) + (" core" if threads == [1] else " cores")
-    types = sorted({artefact.facts["dtype"] for artefact in artefacts if artefact.manifest["kind"] == "encode"})
+    types = sorted({artefact.facts["dtype"] for artefact in artefacts if "dtype" in artefact.facts})  # of encodings
     return budget | {
         "commits": sorted({str(origin["git_commit"]) for origin in origins}),
         "machine": f"{' or '.join(map(str, cores))} cores of {', '.join([machines(artefacts), *types])}",
