@@ -93,7 +93,8 @@ def run_until(rule, before, folder):
     what its forecast says once the size of the collection is known."""
     world = before.copy(folder / "world")
     world.config = before.config
-    world.snakemake("--until", rule, "split")
+    world.snakemake("--until", "split")
+    world.snakemake("--until", rule)
     return world
 
 
