@@ -69,7 +69,9 @@ def main(arguments=None):
     made.add_argument("--most", type=int, default=1000, help="pairs; default: 1000")
     arguments = made.parse_args(arguments)
     read, usual = SOURCES[arguments.source]
-    pairs = chosen(read(arguments.place or usual), arguments.most)
+    if not (place := arguments.place or usual).exists():
+        made.error(f"{place} does not exist: give another --from, or for foldoc install Debian's package dict-foldoc")
+    pairs = chosen(read(place), arguments.most)
     with open(arguments.output, "x", encoding="utf-8") as file:
         for query, passage in pairs:
             file.write(json.dumps({"query": query, "passage": passage}, ensure_ascii=False) + "\n")
