@@ -53,3 +53,4 @@ def test_the_shape_of_every_family_is_that_of_its_layers(tmp_path):
         layers = layers_of(encoder.backbone)[1] if family != "distilbert" else encoder.backbone.transformer.layer
         weights = sum(each.weight.numel() for each in layers.modules() if isinstance(each, torch.nn.Linear))
         assert Shape.of(encoder).layer_weights == weights > 0
+    assert Shape.of_config({"hidden_size": 64}) == Shape(hidden_size=64), "a size without a name of ours is no error"

@@ -6,7 +6,6 @@ import json
 from collections import Counter
 from contextlib import suppress
 from copy import copy
-from dataclasses import fields
 from pathlib import Path
 
 from teleport.costs import vector_bytes
@@ -177,11 +176,9 @@ def encoder_shape(pretrained):
         path = folder / "config.json"
         config = with_common_names(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else {}
         if "hidden_size" in config:  # sentence-transformers' modules have files of that name too
-            sizes = {f.name: config[f.name] for f in fields(Shape) if f.name in config}
             layers = getattr(pretrained.settings, "layers", None)  # a cross-encoder has all of them
-            if layers is not None:
-                sizes["num_hidden_layers"] = layers
-            return Shape(**sizes), f"{folder.name}/config.json"
+            config |= {} if layers is None else {"num_hidden_layers": layers}
+            return Shape.of_config(config), f"{folder.name}/config.json"
     return Shape(), "BERT-base, because the checkpoint is not local"
 
 

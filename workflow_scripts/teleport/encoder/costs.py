@@ -3,10 +3,11 @@
 Only matrix products count: embeddings, LayerNorm, softmax and GELU are left out, about 1 % at BERT-base's size.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 from teleport.costs import BASE, TORCH_BASE, Cost, vector_bytes
 from teleport.encoder.budget import TOKEN_BUDGET
+from teleport.encoder.own_settings import with_common_names
 
 TOKENIZER = 0.95e6  # bytes in each checkpoint: tokenizer.json and vocab.txt of BERT
 TOKEN_BYTES = 64  # of a batch on a CPU, per width of the residual stream and thread
@@ -26,11 +27,15 @@ class Shape:
     type_vocab_size: int = 2
 
     @classmethod
+    def of_config(cls, config):
+        """The shape in the content of a config.json (dict); what it does not name is BERT-base's."""
+        config = with_common_names(config)
+        return cls(**{field.name: config[field.name] for field in fields(cls) if field.name in config})
+
+    @classmethod
     def of(cls, model):
-        """The shape of an encoder, or of a model of transformers. DistilBERT's feed-forward part has another name."""
-        config = getattr(model, "backbone", model).config
-        inner = config.hidden_dim if config.model_type == "distilbert" else config.intermediate_size
-        return cls(config.num_hidden_layers, config.hidden_size, inner, config.num_attention_heads)
+        """The shape of an encoder, or of a model of transformers."""
+        return cls.of_config(getattr(model, "backbone", model).config.to_dict())
 
     @property
     def layer_weights(self):

@@ -174,7 +174,8 @@ def with_common_names(config):
     common = {OWN_NAMES[name]: value for name, value in config.items() if name in OWN_NAMES}
     if common:
         common["type_vocab_size"] = 0  # DistilBERT has no embeddings of token types
-    return common | config
+    # DistilBERT reads its own names alone; another model type may mean something else by them.
+    return config | common if config.get("model_type") == "distilbert" else common | config
 
 
 def require_modules(file, modules):

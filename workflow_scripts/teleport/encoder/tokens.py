@@ -102,8 +102,10 @@ def read_texts(path, separator=None, prefix="", max_characters=None):
         if separator is not None:
             fields = zip(batch.column("title").to_pylist(), texts, strict=True)
             texts = [f"{t.replace(FIELD_END, separator)}{separator}{text}" if t else text for t, text in fields]
-        titles = batch.column("title").to_pylist() if TITLE in prefix else [""] * len(texts)
-        prefixes = (with_title(prefix, title.replace(FIELD_END, " ")) for title in titles)
+        prefixes = [prefix] * len(texts)
+        if TITLE in prefix:
+            titles = batch.column("title").to_pylist()
+            prefixes = [with_title(prefix, title.replace(FIELD_END, " ")) for title in titles]
         yield [before + text[:max_characters] for before, text in zip(prefixes, texts, strict=True)]
 
 
