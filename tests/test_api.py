@@ -175,12 +175,12 @@ def test_what_is_not_there_is_refused_by_name(world, ask, said):  # noqa: F811
 def test_vectors_that_were_deleted_and_stages_that_are_not_finished_are_told(own_world):
     experiment = open_results()["mine/tuned"]
     Artefact(own_world.trained["encode"].folder).delete_files()
-    with pytest.raises(Refusal, match=r"passages.npy was deleted after it was read \(keep_vectors\).*--forcerun"):
+    with pytest.raises(Refusal, match=r"passages.npy .*\(keep_vectors\).*--forcerun"):
         experiment.search(["a"])
     assert experiment.search(["a"], episode=0)[0]
     (own_world.trained["evaluate"].folder / "manifest.json").unlink()
     assert open_results()["mine/tuned"].scores("test").equals(experiment.scores("test", 0))
-    with pytest.raises(Refusal, match="evaluate-test of episode 1 is not finished: run the workflow"):
+    with pytest.raises(Refusal, match="evaluate-test of episode 1 .*run"):
         open_results()["mine/tuned"].scores("test", 1)
 
 
@@ -200,7 +200,7 @@ def test_an_index_that_is_torn_is_named(own_world, old, new):
 
 def test_a_folder_that_has_no_results_is_refused(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(Refusal, match="results has no experiments"):
+    with pytest.raises(Refusal, match="no experiments"):
         open_results()
     Path("results/experiments").mkdir(parents=True)
     assert open_results() == {}

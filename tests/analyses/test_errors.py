@@ -146,5 +146,5 @@ def test_a_split_without_positives_is_refused(stages):
     rng = np.random.default_rng(1)
     vectors = random_vectors(rng, QUERIES, False), random_vectors(rng, PASSAGES, False)
     inputs = make_world(stages, *vectors, [(0, 1, 0)])
-    with pytest.raises(ValueError, match="no query of the split 'test' has a positive. Name another split."):
+    with pytest.raises(ValueError, match="'test'.*positive"):
         run(stages, inputs)

@@ -167,14 +167,14 @@ def test_markup_and_white_space_are_cleaned(package):
 def test_pins(package):
     with pytest.raises(ValueError, match=r"wool 1.2 is installed, but 1.3 is pinned.* Install the pinned version"):
         apidocs.harvest({"wool": "1.3"}, 15)
-    with pytest.raises(ValueError, match="'flax' of the configuration is not installed"):
+    with pytest.raises(ValueError, match="'flax'.* not installed"):
         apidocs.harvest({"flax": "1.0"}, 15)
 
 
 def test_package_without_docstrings(package):
     for path in package.rglob("*.py"):
         path.write_text("x = 1\n")
-    with pytest.raises(ValueError, match="wool has no docstrings in its .py files"):
+    with pytest.raises(ValueError, match="wool.*docstrings"):
         apidocs.harvest({"wool": "1.2"}, 15)
 
 

@@ -285,7 +285,7 @@ def change(name, text):
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (change("psgs_w100.tsv.gz", "1\tx\ty\n"), "line 1: .* is not the header"),
+        (change("psgs_w100.tsv.gz", "1\tx\ty\n"), "line 1: .* header"),
         (change("psgs_w100.tsv.gz", "id\ttext\ttitle\n1\tx\n"), "line 2: 2 columns"),
         (change("psgs_w100.tsv.gz", 'id\ttext\ttitle\n1\t"x"y\tz\n'), "line 2: wrong quoting"),
         (change("nq-test.qa.csv", "who\t__import__('os')\n"), "line 1: not a question, a tab and a list"),
@@ -296,7 +296,7 @@ def change(name, text):
         (change("biencoder-nq-train.json.gz", '[{"question": "q"}]'), "record 1: DPR's records have"),
         (
             change("biencoder-nq-train.json.gz", '[{"question": "é"}]'.encode("latin1")),
-            r"train.json.gz: torn or wrong JSON \(.* byte 0xe9 in .*\)\. Fetch the file again; if data/down",
+            r"train.json.gz: .*\(.* byte 0xe9 in .*\)\. .*data/down",
         ),
     ],
 )
@@ -311,9 +311,9 @@ def test_a_title_file_of_other_passages_and_a_missing_member_are_refused(stages,
     put(files, "c.tar.gz", tar_bytes({"collection.tsv": "0\ttext\n"}))
     put(files, "titles.txt", "7\tTitle\n")
     corpus = {"file": "c.tar.gz!collection.tsv", "titles": "titles.txt"}
-    with pytest.raises(ValueError, match="titles.txt: no line gives a passage a title"):
+    with pytest.raises(ValueError, match="titles.txt: .*title"):
         build(stages, files, corpus, {})
-    with pytest.raises(ValueError, match="c.tar.gz has no member 'corpus.tsv'"):
+    with pytest.raises(ValueError, match="c.tar.gz .*'corpus.tsv'"):
         build(stages, files, {"file": "c.tar.gz!corpus.tsv"}, {})
 
 
@@ -347,7 +347,7 @@ def test_folders_and_members_may_have_an_exclamation_mark(stages, tmp_path):
 
 def test_a_file_that_changed_since_it_was_verified_is_refused(files):
     path = put(files, "c.tsv", "0\ttext\n")
-    with pytest.raises(ValueError, match="c.tsv is missing or does not have the 99 bytes"):
+    with pytest.raises(ValueError, match="c.tsv .* 99 bytes"):
         records.located("c.tsv", {"c.tsv": {"path": str(path), "bytes": 99}})
 
 

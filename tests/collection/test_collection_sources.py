@@ -219,7 +219,7 @@ def test_training_questions_with_answers_stay_where_positives_are_found_by_them(
         "queries": 3, "answers": 2, "judgments": 4, "positives": 3, "dropped": 0
     }  # fmt: skip
     (tmp_path / "data/answers.train.jsonl").unlink()
-    with pytest.raises(ValueError, match=r"collection.positives is 'answers', but no training query has answers"):
+    with pytest.raises(ValueError, match=r"collection.positives is 'answers'.* answers"):
         build(stages, settings | {"positives": "answers"})
 
 
@@ -300,5 +300,5 @@ def test_a_file_that_has_changed_since_it_was_planned_is_refused(stages, tmp_pat
     files = {str(path): sha256_file(path) for path in tmp_path.glob("q*.tsv")}
     stages.collection(source, files=files)
     write(tmp_path / "queries.test.tsv", ["q4\tanother text"])
-    with pytest.raises(ValueError, match="queries.test.tsv has changed since it was planned"):
+    with pytest.raises(ValueError, match="queries.test.tsv has changed"):
         stages.collection(source, files=files)

@@ -91,7 +91,7 @@ def test_planted_copies_of_positives_are_counted(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{"query": "a"}\n', "in, line 1: .*its columns are query"),
+        ('{"query": "a"}\n', "in, line 1: .*query"),
         ("a b\n", "in, line 1: .*neither JSON"),
         ("", "in, line 1: .*neither JSON"),
         ('{"query_id": "a", "negative_passages": []}\n', "no negatives"),

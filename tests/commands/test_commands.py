@@ -154,9 +154,9 @@ def test_ctrl_c_that_a_library_turns_into_an_error_of_its_own_is_ctrl_c(monkeypa
         (["audit", "nowhere.jsonl"], "argument FILE|STAGE: nowhere.jsonl is not there"),
         (["search", "mine", "--file", "nowhere.txt"], "argument --file: nowhere.txt is not there"),
         (["status", "nowhere.json"], "error: nowhere.json is not there, or is no configuration. Give YAML files, or "),
-        (["status", "repo2/a/manifest.json"], "error: repo2/a/manifest.json is not there, or is no configuration."),
+        (["status", "repo2/a/manifest.json"], "error: repo2/a/manifest.json is not there"),
         (["status", "a.json", "b.yaml"], "error: a.json is a whole configuration, so b.yaml has no effect."),
-        (["export", "x" * 300, "out"], "error: a name is too long for the file system ([Errno 36]"),
+        (["export", "x" * 300, "out"], "error: a name is too long"),
         (["new", "mine", "x" * 5000], "xxxx); give a shorter one."),
         (["report", "toy.yaml", "--output", "file/page"], "argument --output: file is not a folder"),
         (["figures", "toy.yaml", "--output", "/proc/figures"], "argument --output: /proc/figures/"),
@@ -171,7 +171,7 @@ def test_a_wrong_path_is_one_sentence(tmp_path, arguments, sentence):
     assert "--forcerun" not in done.stderr and len(done.stderr) < 1500
 
 
-NOWHERE = ["--configfile", "nowhere.yaml"], "nowhere.yaml: the file is not there. Give the path of a YAML file."
+NOWHERE = ["--configfile", "nowhere.yaml"], "nowhere.yaml: the file is not there"
 
 
 @pytest.mark.ci(1)
@@ -180,7 +180,7 @@ NOWHERE = ["--configfile", "nowhere.yaml"], "nowhere.yaml: the file is not there
     [
         ("default", *NOWHERE),
         ("slurm", *NOWHERE),
-        ("default", ["--configfile", "config/config.yaml", "config"], "config: the file is no regular file. Give "),
+        ("default", ["--configfile", "config/config.yaml", "config"], "config: the file is no regular file"),
         (
             "default",
             ["--configfile=FOLDER/torn.yaml"],
@@ -238,7 +238,7 @@ def test_a_damaged_weight_file_is_refused_and_nothing_is_left(checkpoint, tmp_pa
     path = checkpoint / "checkpoint/model.safetensors"
     content = path.read_bytes()
     path.write_bytes(content[:-8] if damage == "truncated" else content[:-1] + bytes([content[-1] ^ 1]))
-    with pytest.raises(Refusal, match="model.safetensors (has .* bytes|does not match the SHA-256)"):
+    with pytest.raises(Refusal, match=r"model.safetensors (has .* bytes|.*SHA-256)"):
         export(checkpoint, tmp_path / "out/model")
     assert list((tmp_path / "out").iterdir()) == []
 
@@ -301,11 +301,11 @@ def test_two_evaluations_side_by_side(stages):
         "p: two-sided, over queries, permutation test with 9,999 resamples",
         "+0.500  0.500 -> 1.000  q0  one",
     ]
-    with pytest.raises(Refusal, match="there is no measure 'R@5' there, but RR@10"):
+    with pytest.raises(Refusal, match="measure 'R@5' .*RR@10"):
         compare(one, two, "R@5", None, 10)
-    with pytest.raises(Refusal, match="the split has no query 'q9'"):
+    with pytest.raises(Refusal, match="no query 'q9'"):
         compare(one, two, None, "q9", 10)
-    with pytest.raises(Refusal, match="two collections or splits"):
+    with pytest.raises(Refusal, match="two collections"):
         compare(one, evaluation(stages, collections[1], [0.0, 0.0]), None, None, 10)
 
 
@@ -336,7 +336,7 @@ def test_documents_are_compared_with_documents(stages):
     first = evaluation(stages, collection, [0.25, 0.5], collapse="firstp", separator="#")
     assert compare(of_documents, first, None, None, 0).startswith("RR@10 of 2 queries")
     passages = evaluation(stages, collection, [0.25, 1.0], found="q1 Q0 D7#0 1 0.5 x\n")
-    with pytest.raises(Refusal, match="score documents and passages, or"):
+    with pytest.raises(Refusal, match="score documents"):
         compare(of_documents, passages, None, None, 10)
     said = compare(of_documents, others, None, "q0", 10).splitlines()
     assert [line.split() for line in said if "D7" in line] == [["1", "3", "D7"]] * 2  # its highest grade
@@ -347,7 +347,7 @@ def test_documents_are_compared_with_documents(stages):
 
 def test_what_the_hub_refuses_is_one_sentence(checkpoint, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    with pytest.raises(Refusal, match="not/a/name cannot be sent to the hub"):
+    with pytest.raises(Refusal, match="not/a/name .*hub"):
         push(checkpoint / "checkpoint", "not/a/name", send=True)
 
 
@@ -373,7 +373,7 @@ def test_results_that_are_no_folder_are_refused_by_every_command(tmp_path, monke
     make(tmp_path / "results")
     for arguments in (["verify"], ["link", "some.yaml"], ["prune", "some.yaml"]):
         monkeypatch.setattr(script.sys, "argv", ["teleport", *arguments])
-        with pytest.raises(SystemExit, match="error: results is not a folder"):
+        with pytest.raises(SystemExit, match="results is not"):
             script.main()
 
 

@@ -121,7 +121,7 @@ def test_a_card_quotes_texts_of_the_collection_only_where_it_is_asked_to(train, 
     export.export(train, tmp_path / "quoting", examples=True)
     cards = [(tmp_path / name / "README.md").read_text() for name in ("model", "quoting")]
     assert ["secret" in card for card in cards] == [False, True]
-    with pytest.raises(Refusal, match="is a stage of kind evaluate, but --examples belongs to"):
+    with pytest.raises(Refusal, match="evaluate.*--examples"):
         export.export(train.parent / "evaluate-test", tmp_path / "run", examples=True)
 
 
@@ -148,7 +148,7 @@ def test_the_head_of_a_card_is_what_the_hub_reads(train, tmp_path):
     export.export(train, tmp_path / "plain")
     data = huggingface_hub.ModelCard.load(tmp_path / "plain/README.md").data
     assert data.license is None and data.language is None
-    with pytest.raises(Refusal, match="is a stage of kind evaluate, but --license belongs to"):
+    with pytest.raises(Refusal, match="evaluate.*--license"):
         export.export(train.parent / "evaluate-test", tmp_path / "run", license="mit")
 
 
@@ -189,7 +189,7 @@ def test_a_pushed_checkpoint_becomes_a_private_repository_unless_public(tmp_path
             manage.main()
         assert not ended.value.code and "nothing was sent" in capsys.readouterr().out and asked == []
         sys.argv.append("--send")
-        with pytest.raises(SystemExit, match="me/model cannot be sent to the hub"):
+        with pytest.raises(SystemExit, match="me/model .*hub"):
             manage.main()
     finally:
         http.shutdown()

@@ -121,7 +121,7 @@ def test_a_changed_weight_in_the_export_shows(stages, tmp_path, monkeypatch):
         save_file(weights, path, metadata={"format": "pt"})
 
     monkeypatch.setattr("commands.export.add_pooler", damaged)
-    with pytest.raises(Refusal, match="differ from the stage's"):
+    with pytest.raises(Refusal, match="differ"):
         export(job.folder, tmp_path / "model")
 
 
@@ -146,7 +146,7 @@ def test_a_frozen_side_may_have_the_weights_of_the_start(stages):
     stage = Artefact(job.folder)
     shutil.copyfile(start / "query/model.safetensors", job.folder / "checkpoint/query/model.safetensors")
     stage.manifest["files"]["checkpoint/query/model.safetensors"] = file_entry(start / "query/model.safetensors")
-    with pytest.raises(Refusal, match="checkpoint/query has the weights"):
+    with pytest.raises(Refusal, match="checkpoint/query.*weights"):
         export_check.require_trained(stage)
     stage.manifest["settings"]["training"]["trains"] = ["passage"]
     assert export_check.require_trained(stage) == ""

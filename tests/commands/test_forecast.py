@@ -131,7 +131,7 @@ def test_work_of_marco_is_that_of_the_papers_table(marco):
 
 
 def test_a_collection_of_unknown_size_is_an_error_with_its_remedy(marco):
-    with pytest.raises(ValueError, match=r"size of the collection is unknown: corpus/\w+ is not built .* Add `counts"):
+    with pytest.raises(ValueError, match=r"corpus/\w+ is not built.*`counts"):
         Counts(make_plan(counts=None))
 
 
@@ -185,7 +185,7 @@ def test_wall_clock_is_the_critical_path_or_the_work_for_each_device(marco):
 @pytest.mark.parametrize("given", ["encode:gpu=8", "retrieve:gpu=2", "train:mem_mb=8", "train:gpu=0", "train:gpu="])
 def test_only_a_training_computes_on_several_gpus(given):
     assert gpus_of_training("train:gpu=8") == {"train": 8}
-    with pytest.raises(ArgumentTypeError, match=given if "train:gpu" not in given else "of at least 1"):
+    with pytest.raises(ArgumentTypeError, match=given if "train:gpu" not in given else "at least 1"):
         gpus_of_training(given)
 
 

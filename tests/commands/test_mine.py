@@ -49,7 +49,7 @@ def test_what_is_mined_is_planned_by_the_start_alone(here):
 def test_a_published_method_is_named(here):
     files, _, pool = mined("mine", "bge", REPOSITORY)
     assert files[1] == REPOSITORY / "config/methods/bge.yaml" and pool.settings.sources["query"].ranks == [(3, 200)]
-    with pytest.raises(Refusal, match="--method bgee: config/methods has no bgee.yaml. Did you mean bge?"):
+    with pytest.raises(Refusal, match="--method bgee: .*bgee.yaml.*bge\\?"):
         mined("mine", "bgee", REPOSITORY)
 
 
@@ -68,7 +68,7 @@ BAD = {
                 }
             }
         },
-        "method.yaml: experiments.a mines with a checkpoint that is trained first",
+        "method.yaml: experiments.a mines",
     ),
 }
 
@@ -82,7 +82,7 @@ def test_a_file_that_mines_nothing_or_trains_first_is_refused(here, case):
 
 
 def test_a_configuration_that_is_not_there_is_refused(here):
-    with pytest.raises(Refusal, match="config/other.yaml: no such file. `teleport new other FROM` writes it"):
+    with pytest.raises(Refusal, match="config/other.yaml.*`teleport new other FROM`"):
         mined("other", "config/variants/mined.yaml")
 
 
@@ -95,7 +95,7 @@ def test_a_collection_without_training_queries_is_refused_by_its_name(here):
     raw = {key: value for key, value in TEMPLATE.items() if key not in ("training", "experiments", "episodes")}
     raw |= {"collection": {"source": "beir", "path": "given"}, "external": {"start": {"label": "Start", "encoder": {}}}}
     Path("config/mine.yaml").write_text(yaml.safe_dump(raw | {"name": "mine"}))
-    with pytest.raises(Refusal, match="config/mine.yaml: the collection has no split train.*copies of test's mine for"):
+    with pytest.raises(Refusal, match="config/mine.yaml.* train.*test"):
         mined("mine", "config/variants/mined.yaml")
     shutil.copy("given/qrels/test.tsv", "given/qrels/train.tsv")
     assert mined("mine", "config/variants/mined.yaml")[2].kind == "merge"
@@ -121,7 +121,7 @@ WANTED |= {"name": "mine", "scores": False, "cores": "1"}
 @pytest.mark.parametrize("option", [{"order": "hardest"}, {"scores": True}, {"scores": True, "form": "n-tuple"}])
 def test_scores_that_nobody_makes_are_refused_before_anything_runs(here, monkeypatch, option):
     monkeypatch.setattr("subprocess.Popen", None)
-    with pytest.raises(Refusal, match="^--(order hardest|scores): .* --method dpr come from bm25, and no checkpoint"):
+    with pytest.raises(Refusal, match="^--(order hardest|scores): .* --method dpr.*bm25"):
         mine(SimpleNamespace(**WANTED | {"method": "dpr"} | option))
     for method in ("config/variants/mined.yaml", "ance-tele"):
         with pytest.raises(TypeError, match="not callable"):  # the workflow starts
@@ -131,7 +131,7 @@ def test_scores_that_nobody_makes_are_refused_before_anything_runs(here, monkeyp
 
 def test_scores_in_a_form_without_room_are_refused_before_anything_runs(here, monkeypatch):
     monkeypatch.setattr("subprocess.Popen", None)
-    with pytest.raises(Refusal, match="--scores: the form triples has only ids"):
+    with pytest.raises(Refusal, match="--scores: .* triples"):
         mine(SimpleNamespace(**WANTED | {"form": "triples", "scores": True}))
 
 

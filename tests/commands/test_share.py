@@ -143,7 +143,7 @@ def test_vectors_that_were_left_out_come_from_a_place_that_has_them(elsewhere, m
     path = Path("../torn/stages", ENCODE, "passages.npy")
     shutil.copytree(here / STAGES / ENCODE, path.parent)
     path.write_bytes(b"Vectors" * 100)
-    with pytest.raises(Refusal, match=f"stages/{ENCODE}/passages.npy does not match"):
+    with pytest.raises(Refusal, match=f"stages/{ENCODE}/passages.npy "):
         fetch("../torn")
     assert not (STAGES / ENCODE / "passages.npy").exists() and not list(Path().rglob("*.part"))
 
@@ -219,7 +219,7 @@ def archive(path, *members):
 @pytest.mark.parametrize(
     ("name", "kind", "said"),
     [
-        ("/etc/passwd", tarfile.REGTYPE, "is not below stages/KIND/KEY"),
+        ("/etc/passwd", tarfile.REGTYPE, "is not below"),
         ("../stages/train/000000000003/x", tarfile.REGTYPE, "is not below"),
         ("stages/train/000000000003/../../../x", tarfile.REGTYPE, "is not below"),
         ("stages/train/x", tarfile.REGTYPE, "is not below"),
@@ -270,10 +270,10 @@ def test_an_archive_that_is_cut_or_has_a_torn_header_is_refused(elsewhere):
 @pytest.mark.parametrize("make", [os.mkdir, os.mkfifo, lambda path: None, lambda path: os.symlink("/dev/zero", path)])
 def test_a_place_that_is_none_is_refused(elsewhere, make):
     make("place")
-    with pytest.raises(Refusal, match="^place (has no folder `stages`|does not exist, or is not a regular file)"):
+    with pytest.raises(Refusal, match="^place .*(`stages`|not exist)"):
         fetch("place")
     Path("empty/stages").mkdir(parents=True)
-    with pytest.raises(Refusal, match="^empty has no stages"):
+    with pytest.raises(Refusal, match="^empty .*stages"):
         fetch("empty")
 
 
@@ -290,7 +290,7 @@ def test_links_and_pipes_in_a_folder_are_refused(elsewhere, monkeypatch):
 
 def test_what_is_not_finished_or_not_sound_is_not_shared(elsewhere):
     (STAGES / BM25 / MANIFEST).unlink()
-    with pytest.raises(Refusal, match=f"^1 of 5 stages are not finished, such as {BM25}: run"):
+    with pytest.raises(Refusal, match=f"^1 of 5 stages .*{BM25}: run"):
         share(stages_at("tele"), "../shared", vectors=True)
     finish(BM25)
     (STAGES / TRAIN / "losses.tsv").write_text("x")
@@ -298,7 +298,7 @@ def test_what_is_not_finished_or_not_sound_is_not_shared(elsewhere):
         with pytest.raises(Refusal, match=f"{TRAIN}/losses.tsv has 1 bytes"):
             share(stages_at("tele"), to, vectors=True)
     assert below(elsewhere.parent / "two") == [] and not list(elsewhere.parent.glob("shared*"))
-    with pytest.raises(Refusal, match="^other is not a stage, experiment or configuration file"):
+    with pytest.raises(Refusal, match="^other is not"):
         stages_at("other")
 
 
@@ -309,7 +309,7 @@ def test_nothing_is_written_over(elsewhere):
     for to in ("mine.tar", "mine"):
         with pytest.raises(Refusal, match=f"^{to} exists already"):
             share({TRAIN}, to, vectors=True)
-    with pytest.raises(Refusal, match=r"^--to mine\.tar\.gz: archives are not compressed"):
+    with pytest.raises(Refusal, match=r"^--to mine\.tar\.gz: "):
         share({TRAIN}, "mine.tar.gz", vectors=True)
     assert Path("mine.tar").read_text() == "mine" and below(Path("mine")) == ["file"]
 
@@ -343,7 +343,7 @@ def test_of_a_configuration_only_its_stages_are_taken(elsewhere, monkeypatch):
     assert said[0].startswith("2 stages have arrived") and said[-1] == (
         "2 of 3 stages of the configuration are finished."
     )
-    with pytest.raises(Refusal, match="has 5 stages, none of which this configuration has"):
+    with pytest.raises(Refusal, match="has 5 stages"):
         fetch("../shared", SimpleNamespace(stages={}))
 
 
@@ -435,7 +435,7 @@ def test_a_repository_of_the_hub_is_a_place_at_one_commit(elsewhere, monkeypatch
     for wrong in ("hub:me/runs", "hub:me/runs@main", "hub:runs"):
         with pytest.raises(Refusal, match="give hub:OWNER/NAME@COMMIT"):
             fetch(wrong)
-    with pytest.raises(Refusal, match="^cannot get hub:me/other@"):
+    with pytest.raises(Refusal, match="hub:me/other@"):
         fetch(f"hub:me/other@{'0' * 40}")
     with pytest.raises(Refusal, match="give hub:OWNER/NAME"):
         share({TRAIN}, "hub:me/runs@main", vectors=True)
@@ -463,6 +463,6 @@ def test_a_flipped_byte_on_the_hub_is_refused_by_name(elsewhere, monkeypatch, hu
     monkeypatch.chdir(elsewhere)
     hub.commits["me/runs"] = hub.commit("me/runs")
     hub.repositories["me/runs"][f"stages/{TRAIN}/losses.tsv"] = b"Step\tloss\n"
-    with pytest.raises(Refusal, match=f"^{where}: stages/{TRAIN}/losses.tsv does not match"):
+    with pytest.raises(Refusal, match=f"^{where}: stages/{TRAIN}/losses.tsv"):
         fetch(where)
     assert not is_finished(TRAIN) and not list(Path().rglob("*.part"))

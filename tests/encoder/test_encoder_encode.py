@@ -282,7 +282,7 @@ def test_a_value_that_overflows_float16_is_an_error():
 def test_more_tokens_than_positions_is_an_error(stages, world, key):
     of = "passages" if key == "max_passage_tokens" else "queries.test"
     job = stages.make("encode", SETTINGS | {key: 65, "of": of}, world)
-    with pytest.raises(ValueError, match=f"encoder.{key} is 65, but the checkpoint has 64 positions"):
+    with pytest.raises(ValueError, match=f"encoder.{key} is 65, .* 64 positions"):
         encode.run(job)
 
 

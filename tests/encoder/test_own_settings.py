@@ -55,7 +55,7 @@ def test_the_files_fill_in_what_is_left_out(folder):
 
 def test_without_files_all_but_the_pooling_is_as_usual(tmp_path):
     bare = source_folder(tmp_path / "bare")
-    with pytest.raises(ValueError, match=r"encoder.pooling: neither the configuration nor .*bare sets it .* Set it to"):
+    with pytest.raises(ValueError, match=r"encoder.pooling: .*bare"):
         completed(encoder(bare))
     assert said_of(completed(encoder(bare, pooling="mean"))) == {
         "pooling": "mean",
@@ -75,7 +75,7 @@ def test_more_tokens_than_positions_are_refused_before_anything_is_built(folder,
         completed(encoder(folder))
     assert completed(encoder(folder, max_query_tokens=64, max_passage_tokens=64)).max_passage_tokens == 64
     roberta = source_folder(tmp_path / "roberta", "roberta")
-    with pytest.raises(Refusal, match=r"^encoder.max_query_tokens is 65, but .*config.json has positions for 64. Set"):
+    with pytest.raises(Refusal, match=r"^encoder.max_query_tokens is 65, .*config.json .* 64"):
         completed(encoder(roberta, pooling="mean", max_query_tokens=65))
     assert completed(encoder(roberta, pooling="mean", max_query_tokens=64)).max_passage_tokens == 64
 
@@ -86,10 +86,7 @@ def test_more_tokens_than_positions_are_refused_before_anything_is_built(folder,
         ({"pooling": "mean"}, "encoder.pooling is 'mean', but .*1_Pooling/config.json says 'cls'. Set it to 'cls', or"),
         ({"normalize": False}, "encoder.normalize is False, but .*modules.json says True"),
         ({"query_prefix": ""}, "encoder.query_prefix is '', but .*config_sentence_transformers.json says 'q: '"),
-        (
-            {"max_passage_tokens": 49},
-            "is 49, but .*sentence_bert_config.json says that a text has at most 48 tokens. Set encoder.max_pas",
-        ),
+        ({"max_passage_tokens": 49}, "is 49, .*sentence_bert_config.json .* 48 tokens. Set encoder.max_pas"),
     ],
 )
 def test_a_conflict_names_both(folder, said, message):
@@ -100,8 +97,8 @@ def test_a_conflict_names_both(folder, said, message):
 @pytest.mark.parametrize(
     ("path", "content", "message"),
     [
-        ("1_Pooling/config.json", {"pooling_mode": "max"}, "has the pooling max"),
-        ("1_Pooling/config.json", {"pooling_mode": ["cls", "mean"]}, "has the pooling cls and mean, which is not"),
+        ("1_Pooling/config.json", {"pooling_mode": "max"}, "pooling max"),
+        ("1_Pooling/config.json", {"pooling_mode": ["cls", "mean"]}, "pooling cls and mean"),
         ("1_Pooling/config.json", [], "1_Pooling/config.json: its content: Input should be a valid dict"),
         ("modules.json", [{"path": "", "type": "a.Transformer"}, {"path": "1_D", "type": "a.Dense"}], "module Dense,"),
         (
@@ -115,7 +112,7 @@ def test_a_conflict_names_both(folder, said, message):
             "module LayerNorm, which",
         ),
         ("modules.json", [{"path": "1_Pooling", "type": "a.Pooling"}], "the modules Pooling in this order"),
-        ("modules.json", [{"path": "0_T", "type": "a.Transformer"}], "the transformer in a folder of its own, '0_T'"),
+        ("modules.json", [{"path": "0_T", "type": "a.Transformer"}], "'0_T'"),
     ],
 )
 def test_what_is_not_computed_is_refused(folder, path, content, message):
@@ -144,7 +141,7 @@ def test_queries_longer_than_their_own_checkpoint_takes_are_refused(folder, tmp_
     message = (
         r"encoder.max_query_tokens is 41, but .*queries/sentence_bert_config.json of encoder.query_checkpoint says"
     )
-    with pytest.raises(Refusal, match=f"{message} that a text has at most 40 tokens. Set"):
+    with pytest.raises(Refusal, match=f"{message} .* 40 tokens"):
         completed(encoder(folder, max_query_tokens=41, **two))
     write(queries, "sentence_bert_config.json", {})
     config = json.loads((queries / "config.json").read_text())

@@ -215,7 +215,7 @@ def test_a_checkpoint_runs_no_code_and_reads_no_pickle(tmp_path):
     config = ARCHITECTURES["bert"]
     transformers.AutoModel.from_config(config).save_pretrained(tmp_path)
     (tmp_path / "model.safetensors").rename(tmp_path / "pytorch_model.bin")
-    with pytest.raises(ValueError, match="cannot read the weights"):
+    with pytest.raises(ValueError, match="cannot read"):
         load_backbone(tmp_path)
 
 

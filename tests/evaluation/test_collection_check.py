@@ -41,13 +41,9 @@ def test_reports_what_it_compared(stages):
 
 
 def test_depths(stages):
-    with pytest.raises(
-        ValueError, match=r"has 400 passages, fewer than evaluation.depth: 1000. Set evaluation.depth to at most 400"
-    ):
+    with pytest.raises(ValueError, match=r"400 passages.*evaluation.depth: 1000.*evaluation.depth to at most 400"):
         check(stages, {"evaluation_depth": 1000})
-    with pytest.raises(
-        ValueError, match=r"has 400 passages, fewer than mining.depth: 401. Set mining.depth to at most 400"
-    ):
+    with pytest.raises(ValueError, match=r"400 passages.*mining.depth: 401.*mining.depth to at most 400"):
         check(stages, {"mining_depth": 401})
 
 
@@ -62,10 +58,10 @@ def test_a_batch_of_training_queries_must_be_there(stages):
 
 
 def test_a_split_that_trainings_are_watched_by_has_positives(stages):
-    with pytest.raises(ValueError, match=r"training.dev.split names 'dev', but the collection has no judged queries"):
+    with pytest.raises(ValueError, match=r"training.dev.split .*'dev'.*judged queries"):
         check(stages, {"dev_splits": ["dev"]})
     splits = FACTS["splits"] | {"dev": {"queries": 9, "answers": 9, "judgments": 0}}
-    with pytest.raises(ValueError, match="training.dev.split names 'dev', which has no judged positive. Add its judgm"):
+    with pytest.raises(ValueError, match="training.dev.split .*'dev'.*judged positive"):
         check(stages, {"dev_splits": ["dev"]}, FACTS | {"splits": splits})
     splits["dev"] |= {"judgments": 12, "positives": 10}
     check(stages, {"dev_splits": ["dev"]}, FACTS | {"splits": splits})
@@ -74,9 +70,7 @@ def test_a_split_that_trainings_are_watched_by_has_positives(stages):
 def test_without_training_nothing_is_mined(stages):
     facts = FACTS | {"splits": {"test": {"queries": 20}}}
     check(stages, {"mining_depth": 1000, "trains": False}, facts)
-    with pytest.raises(
-        ValueError, match=r"training needs the split 'train', but .* no such split; it has: test \(20 queries\)"
-    ):
+    with pytest.raises(ValueError, match=r"'train', .* test \(20 queries\)"):
         check(stages, {}, facts)
 
 
@@ -90,13 +84,13 @@ def test_evaluated_split_is_missing(stages):
 
 
 def test_evaluated_split_is_empty(stages):
-    with pytest.raises(ValueError, match="names 'dev', but the collection has no judged queries there"):
+    with pytest.raises(ValueError, match="'dev'.*judged queries"):
         check(stages, {"splits": ["dev"]})
 
 
 def test_judgments_without_a_positive_would_be_a_table_of_zeros(stages):
     facts = FACTS | {"positive_grade": 1, "splits": {"test": {"queries": 20, "judgments": 30, "positives": 0}}}
-    with pytest.raises(ValueError, match="none of the 30 judgments of the split 'test' has a grade of 1 or more, so"):
+    with pytest.raises(ValueError, match="30 judgments.*'test'"):
         check(stages, {"trains": False}, facts)
     check(stages, {"trains": False}, facts | {"positive_grade": 2})  # passages of grade 1 may count in a measure
 
@@ -115,7 +109,7 @@ def test_coverage_needs_answers_and_judged_measures_judgments(stages):
     for answers in (None, 0):
         with pytest.raises(ValueError, match=r"has 'Cov@20', but the split 'test' has no answers. Add answers.test.js"):
             check(stages, {"measures": ["RR@10", "Cov@20"]}, splits(answers))
-    with pytest.raises(ValueError, match=r"measures of judgments, but the split 'test' has none, only answers"):
+    with pytest.raises(ValueError, match=r"'test'.*only answers"):
         check(stages, {"measures": ["RR@10", "Cov@20"]}, splits(answers=20, judgments=0))
 
 
@@ -131,5 +125,5 @@ def test_splits_may_have_measures_of_their_own(stages):
 def test_removing_by_answers_needs_answers_of_all_training_queries(stages):
     check(stages, {"remove": "answers"}, splits(train_answers=60))
     for answers, missing in ((None, 60), (58, 2)):
-        with pytest.raises(ValueError, match=f"'answers', but {missing} of 60 training queries have no answers"):
+        with pytest.raises(ValueError, match=f"'answers'.*{missing} of 60"):
             check(stages, {"remove": "answers"}, splits(train_answers=answers))

@@ -97,7 +97,7 @@ def test_tied_scores_leave_the_ranking_as_it_is(stages):
 
 
 def test_bad_input_is_refused(stages):
-    with pytest.raises(ValueError, match="there is no measure 'Foo@3'"):
+    with pytest.raises(ValueError, match="measure 'Foo@3'"):
         evaluate_run(stages, make_inputs(stages, IDS, SCORES, range(4)), ["Foo@3"])
 
 

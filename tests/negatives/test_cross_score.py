@@ -181,7 +181,7 @@ def test_a_model_without_its_head_is_refused(world, tmp_path):
     BertModel.from_pretrained(folder).save_pretrained(folder)
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | SIZES | {"id2label": {"0": "x"}, "label2id": {"x": 0}}))
-    with pytest.raises(Refusal, match="lacks 2 weights of a cross-encoder, for example classifier.bias"):
+    with pytest.raises(Refusal, match="2 weights.*classifier.bias"):
         ranked(world.stages, folder)
 
 
@@ -237,7 +237,7 @@ def test_a_tokenizer_of_another_model_is_refused(world, tmp_path):
     content = json.loads(path.read_text())
     content["model"]["vocab"]["w0"] = 70
     path.write_text(json.dumps(content))
-    with pytest.raises(Refusal, match=f"^cross_encoder.checkpoint: .*{folder} has ids up to 70, .* only 70 embeddings"):
+    with pytest.raises(Refusal, match=f"^cross_encoder.checkpoint: .*{folder} .*70, .* 70 embeddings"):
         ranked(world.stages, folder)
 
 
@@ -299,5 +299,5 @@ def test_an_audit_by_a_cross_encoder_has_its_scores(world, pairs, tmp_path, monk
     assert 0 < found["above_positive"] == np.mean(scores[:, 1:] > scores[:, :1]) < 1, "not vacuous"
     assert found["scored"] == 1 and found["like_positive"] is None
     (folder / "model.safetensors").unlink()
-    with pytest.raises(Refusal, match=f"^--by: {folder} has none of model.safetensors"):
+    with pytest.raises(Refusal, match=f"^--by: {folder} .*model.safetensors"):
         audit.audit(path, by=folder)

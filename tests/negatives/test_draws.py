@@ -88,7 +88,7 @@ def test_tiny_weights_are_drawn_as_their_ratios_say():
 @pytest.mark.parametrize("wrong", [np.nan, np.inf])
 def test_a_weight_that_is_no_number_is_refused(wrong):
     given = candidates([[1, 1], [1, NAN]])
-    with pytest.raises(ValueError, match="negatives.draw: the weight of row 0 with slot 1 is not finite"):
+    with pytest.raises(ValueError, match="negatives.draw: .*row 0 .*slot 1 "):
         slots_by_weight(given, np.array([[0, wrong], [0, 0]]), 1)
     assert slots_by_weight(given, np.array([[0, 0], [0, wrong]]), 2)[1].tolist() == [0, 2], "it is no candidate"
 

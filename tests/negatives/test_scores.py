@@ -67,7 +67,7 @@ def test_a_pair_without_a_score_is_refused_by_name(scored):
     there = next(p for q, p in sorted(positives) if q == 2)
     with pytest.raises(ValueError, match=rf"^miner \(score/\w+\) has no .* row 2 with .* row {missing}\b"):
         read.score(np.array([2, 2]), np.array([there, missing]))
-    with pytest.raises(ValueError, match="row 5 with the passage in row 49"):
+    with pytest.raises(ValueError, match="row 5 .*row 49"):
         read.score(np.array([5]), np.array([49]))  # a query without any pair, behind which others follow
 
 

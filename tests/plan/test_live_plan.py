@@ -123,23 +123,14 @@ def test_another_index_of_evaluation_is_no_second_zero_shot():
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        (changed(trains=["query", "passage"]), "passages that no step changes: set training.trains to \\[query\\]"),
+        (changed(trains=["query", "passage"]), "training.trains to \\[query\\]"),
         (changed(negatives_per_query=3), "place of a pool: set training.negatives_per_query to 0"),
-        (
-            changed(loss="softmax"),
-            "loss softmax does not go .*: with negatives.live take one of lambda, ranknet-list; wi",
-        ),
-        (
-            changed("negatives", live=None),
-            "loss lambda does not go .* without it one of softmax, nll, ranknet, hardest",
-        ),
-        (changed(loss="lambda"), "training.loss.metric_cut: this key is required"),
-        (changed("negatives", live={"scores": "compressed"}), "scores: compressed needs an index such as PQ"),
+        (changed(loss="softmax"), "loss softmax .*negatives.live .*lambda, ranknet-list"),
+        (changed("negatives", live=None), "loss lambda .*softmax, nll, ranknet, hardest"),
+        (changed(loss="lambda"), "training.loss.metric_cut: .*required"),
+        (changed("negatives", live={"scores": "compressed"}), "scores: compressed .*PQ"),
         (changed("negatives", live={"index": "HNSW32"}), "negatives.live.index"),
-        (
-            changed("negatives", counts={"bm25": 5}),
-            "negatives.counts has negatives but training.negatives_per_query is 0",
-        ),
+        (changed("negatives", counts={"bm25": 5}), "negatives.counts .*training.negatives_per_query is 0"),
         (ADORE | {"search_index": "IVF1024,Flat"}, "search_index: IVF1024,Flat cannot replace"),
     ],
 )
@@ -163,6 +154,6 @@ def test_masks_by_score_are_refused_and_those_by_judgments_are_not():
 def test_a_micro_batch_of_one_query_has_its_own_list():
     assert only(plan(adore=changed(batch_queries=8, accumulate=8)), "adore").trains
     alone = {"training": {"batch_queries": 8, "accumulate": 8, "negatives_per_query": 0, "loss": "softmax"}}
-    with pytest.raises(Refusal, match="a micro-batch of one query has no negative"):
+    with pytest.raises(Refusal, match="micro-batch of one"):
         plan(alone=alone)
     plan(alone=config.merged(alone, {"training": {"accumulate": 4}}))

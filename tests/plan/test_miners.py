@@ -178,23 +178,23 @@ def test_candidates_of_several_miners_are_scored_by_whoever_is_asked():
     ("experiment", "says"),
     [
         ({"mining": {"checkpoint": {"external": "nobody"}}}, "wrong: mining.checkpoint: external .*'nobody'"),
-        ({"mining": {"checkpoint": {"external": "own"}}}, "wrong: mining.checkpoint: external has no encoder .*'own'"),
+        ({"mining": {"checkpoint": {"external": "own"}}}, "wrong: mining.checkpoint: .*external .*'own'"),
         ({"mining": {"checkpoint": {"external": "theirs", "episode": 1}}}, r"c.yaml, line \d+: .*episode goes with"),
         ({"mining": {"checkpoint": {"external": "theirs", "experiment": "own"}}}, r"c.yaml, line \d+: .*exactly one"),
         ({"mining": {"checkpoint": {"externa": "theirs"}}}, r"c.yaml, line \d+: .*checkpoint.*Did you mean external"),
         (
             {"mining": {"checkpoint": {"encoder": {"checkpoint": {"package": "no_such"}}}}},
-            "mining.checkpoint.encoder.checkpoint.package: 'no_such' is not an installed",
+            "mining.checkpoint.encoder.checkpoint.package: 'no_such' ",
         ),
         ({"mining": THEIRS["mining"], "episodes": [{"repeat": 2, "lag": 1}]}, "mining.checkpoint names a"),
         (
             {"negatives": {"counts": {"neighbours": {"count": 6, "by": ["miner", "x"]}}}},
-            r"c.yaml, line \d+: .*negatives.counts.neighbours.by: there is no teacher 'x'",
+            r"c.yaml, line \d+: .*negatives.counts.neighbours.by: .*'x'",
         ),
         ({"negatives": {"counts": {"neighbours": 6}}}, r"c.yaml, line \d+: .*negatives.counts: .*neighbours.by: "),
         (
             {"negatives": {"counts": {"neighbours": {"count": 6, "by": ["miner", "miner"]}}}},
-            r"c.yaml, line \d+: .*neighbours.by: values must differ",
+            r"c.yaml, line \d+: .*neighbours.by: .*differ",
         ),
         (
             {"teachers": {"f": {"file": __file__}}, "negatives": {"counts": {"neighbours": {"count": 1, "by": ["f"]}}}},

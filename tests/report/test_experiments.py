@@ -91,7 +91,7 @@ def test_experiments_in_folders_below_keep_their_links():
 def test_a_real_file_or_folder_in_the_way_is_never_replaced(make):
     FOLDER.mkdir(parents=True)
     make(FOLDER / "collection")
-    with pytest.raises(ValueError, match="tele/collection is not a link.* Move it away and run again."):
+    with pytest.raises(ValueError, match="tele/collection is not a link"):
         link_experiment(ROWS, FOLDER)
     assert (FOLDER / "collection").exists() and not (FOLDER / "collection").is_symlink()
     assert links() == {}

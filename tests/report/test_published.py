@@ -203,9 +203,9 @@ def test_one_table_of_several_configurations(tmp_path):
 
 def test_configurations_that_make_no_joint_table(tmp_path):
     world, path = World(tmp_path), tmp_path / "table.yaml"
-    with pytest.raises(ValueError, match="two configurations are called 'marco'"):
+    with pytest.raises(ValueError, match="two .* 'marco'"):
         joint_table(str(path), [world.plan, world.plan])
-    with pytest.raises(ValueError, match="the configuration 'toy' fills no cell of the table .*; marco and nq can"):
+    with pytest.raises(ValueError, match="'toy'.*; marco and nq"):
         joint_table(str(path), [world.plan, plan(path, name="toy")])
 
 
@@ -400,7 +400,7 @@ def test_a_table_without_a_figure_is_refused(tmp_path):
     rows = "rows: [{system: A, values: [null, null, null]}, {system: B, values: [null, null, 3.0]}]"
     world = World(tmp_path, TABLE.partition("rows:")[0] + rows)
     world.finish_collection()
-    with pytest.raises(Refusal, match="has no figure for marco: take table out of `published`"):
+    with pytest.raises(Refusal, match="marco: .*`published`"):
         world.write()
 
 
@@ -433,9 +433,9 @@ def figures_of(csv):
         ("values: [0.09, null, 3.0]", "values: [0.09]", "row 'Cited' has 1 values for 3 columns"),
         ("decimals: 1", "decimal: 1", "line 4: decimal: unknown key. Did you mean decimals?"),
         ("split: dev, measure: RR@10", "measure: RR@10", "column 'dev MRR@10' needs a split and a measure"),
-        ("title: A & B\n", "", "title: this key is required; add it."),
-        ("dev R@5", "dev MRR@10", "two columns are called 'dev MRR@10'"),
-        ("experiment: tele}", "experiment: tele, episode: -1}", "greater than or equal to 0"),
+        ("title: A & B\n", "", "title: "),
+        ("dev R@5", "dev MRR@10", "'dev MRR@10'"),
+        ("experiment: tele}", "experiment: tele, episode: -1}", "equal to 0"),
     ],
 )
 def test_mistakes_in_a_table_are_told_with_the_file(tmp_path, old, new, message):
@@ -446,9 +446,7 @@ def test_mistakes_in_a_table_are_told_with_the_file(tmp_path, old, new, message)
         read_published(path)
 
 
-@pytest.mark.parametrize(
-    ("text", "message"), [("", "file is empty, not a mapping"), ("a: [", "not YAML in UTF-8 (expected the node")]
-)
+@pytest.mark.parametrize(("text", "message"), [("", "empty"), ("a: [", "not YAML in UTF-8 (expected the node")])
 def test_a_table_that_is_no_yaml_mapping_is_named(tmp_path, text, message):
     (tmp_path / "table.yaml").write_text(text)
     with pytest.raises(ValueError, match=re.escape(message)) as caught:
@@ -458,7 +456,7 @@ def test_a_table_that_is_no_yaml_mapping_is_named(tmp_path, text, message):
 
 def test_an_unknown_table_names_those_there_are(monkeypatch):
     monkeypatch.chdir(REPOSITORY)
-    with pytest.raises(ValueError, match="there is no file config/published/table-3.yaml. Tables in its folder: ance-"):
+    with pytest.raises(ValueError, match="config/published/table-3.yaml.*: ance-"):
         published_tables(plan("table-3"))
 
 

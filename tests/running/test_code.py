@@ -267,7 +267,7 @@ def test_digests_that_are_known_are_combined_to_the_same_code(with_losses):
 
 
 def test_a_module_that_is_not_there_is_named(library):
-    with pytest.raises(ValueError, match=r"no library module teleport\.a\.gone: add a file in"):
+    with pytest.raises(ValueError, match=r"teleport\.a\.gone: "):
         digest({"loss": "teleport.a.gone"})
 
 

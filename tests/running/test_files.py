@@ -80,7 +80,7 @@ def test_an_output_is_a_file_or_an_empty_folder_of_ours_or_refused(tmp_path, wha
 def test_a_file_is_replaced_by_one_that_begins_alike(tmp_path, content, taken):
     path = tmp_path / "out.jsonl"
     path.write_text(content)
-    with nullcontext() if taken else pytest.raises(Refusal, match=f"{path} is a file of another kind"):
+    with nullcontext() if taken else pytest.raises(Refusal, match=f"{path} .*another kind"):
         require_output(path, begins=b"{")
     assert path.read_text() == content
 

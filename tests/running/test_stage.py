@@ -57,12 +57,9 @@ def test_an_artefact_is_read_through_its_manifest(stages, made):
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (
-            lambda p: p.write_text("hell"),
-            "a.txt has 4 bytes, but 5 in its manifest: torn or edited. Run the workflow again",
-        ),
-        (lambda p: p.write_text("hallo"), "a.txt does not match the SHA-256 in its manifest"),
-        (lambda p: p.unlink(), "a.txt is missing, but its manifest lists it."),
+        (lambda p: p.write_text("hell"), "a.txt has 4 bytes, but 5 "),
+        (lambda p: p.write_text("hallo"), "a.txt does not match"),
+        (lambda p: p.unlink(), "a.txt is missing"),
     ],
 )
 def test_a_torn_or_edited_artefact_is_named(stages, made, damage, message):
@@ -86,10 +83,10 @@ def test_a_large_edited_file_is_found_on_request(made, monkeypatch):
     [
         ("{", "not valid JSON"),
         ('{"kind": "merge", "key": "0"}', "describes merge/0, another stage"),
-        ('{"facts": {"lines": 7}, "sha256": "0f"}', "does not match its own SHA-256: torn or edited. Run"),
-        ("[]", "does not match its own SHA-256"),
+        ('{"facts": {"lines": 7}, "sha256": "0f"}', "own SHA-256: .*torn"),
+        ("[]", "own SHA-256"),
         ("[" * 9999, "not valid JSON"),
-        (None, "is missing: not finished, or deleted. Run the workflow again with --forcerun"),
+        (None, "is missing: .*--forcerun"),
     ],
 )
 def test_a_bad_manifest_is_named(made, text, message):
@@ -170,14 +167,14 @@ def test_files_that_stay_where_they_are_count_as_content(stages):
 
 
 def test_too_little_disk_is_said_before_the_work(tmp_path):
-    with pytest.raises(ValueError, match=r"needs 1000000000000.00 GB, but its disk has .* GB free: free some space"):
+    with pytest.raises(ValueError, match=r"1000000000000.00 GB, .* GB free"):
         require_free_space(tmp_path / "not" / "there", 10**21)
     require_free_space(tmp_path, 1)
 
 
 def test_a_small_lack_is_told_in_bytes(tmp_path, monkeypatch):
     monkeypatch.setattr("shutil.disk_usage", lambda folder: SimpleNamespace(free=4096))
-    with pytest.raises(ValueError, match="needs 81,920 bytes, but its disk has 4,096 bytes free: free some space"):
+    with pytest.raises(ValueError, match="81,920 bytes, .* 4,096 bytes free"):
         require_free_space(tmp_path, 81_920)
 
 
@@ -202,7 +199,7 @@ def test_the_manifest_says_where_the_artefact_comes_from(monkeypatch, tmp_path):
     assert command(monkeypatch, tmp_path, write("hello")) is None
     artefact = Artefact(tmp_path / "results/stages/merge" / ("b" * 12))
     (artefact.folder / "manifest.json").write_text(json.dumps(artefact.manifest).replace('"length": 5', '"length": 6'))
-    with pytest.raises(ValueError, match="does not match its own SHA-256"):
+    with pytest.raises(ValueError, match="its own SHA-256"):
         Artefact(artefact.folder)
     provenance = artefact.manifest["provenance"]
     assert provenance["versions"]["numpy"] and provenance["hardware"]["cores"] >= 1 and provenance["code"] == CODE

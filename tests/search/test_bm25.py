@@ -108,9 +108,7 @@ def test_facts(stages):
 
 
 def test_unknown_stemmer(stages):
-    with pytest.raises(
-        ValueError, match="bm25.stemmer is 'klingon'; Snowball has .*german.* Choose one of them, or null"
-    ):
+    with pytest.raises(ValueError, match="bm25.stemmer is 'klingon'.*german"):
         run(stages, stemmer="klingon")
 
 

@@ -71,7 +71,7 @@ def test_index_refuses_vectors_that_are_not_finite(stages, monkeypatch, value):
     encoded = stages.make("encode")
     save_array(encoded.output("passages.npy"), vectors)
     job = stages.make("index", {}, {"passages": stages.finish(encoded)})
-    with pytest.raises(ValueError, match="passages.npy: the vector of passage row 6 is not finite"):
+    with pytest.raises(ValueError, match="passages.npy: .*passage row 6 "):
         index.run(job)
 
 
@@ -168,7 +168,7 @@ def test_query_vectors_must_be_finite(stages, world):
     vectors[7, 2] = np.nan
     encoded = stages.make("encode")
     save_array(encoded.output("queries.train.npy"), vectors)
-    with pytest.raises(ValueError, match="queries.train.npy: the vector of query row 7 is not finite"):
+    with pytest.raises(ValueError, match="queries.train.npy: .*query row 7 "):
         run(stages, world | {"queries": stages.finish(encoded)}, depth=3)
 
 
@@ -279,5 +279,5 @@ def test_a_shard_of_a_search_that_is_damaged_is_refused(stages, world):
     data = bytearray((job.resume / "scores.npy").read_bytes())
     data[-1] ^= 1
     (job.resume / "scores.npy").write_bytes(data)
-    with pytest.raises(ValueError, match=r"2-of-2/scores.npy does not match the SHA-256.*Delete the"):
+    with pytest.raises(ValueError, match=r"2-of-2/scores.npy .*SHA-256.*Delete"):
         finish(Job(made.spec | {"shards": 2}, root=stages.root))

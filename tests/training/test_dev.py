@@ -76,14 +76,14 @@ def test_a_pool_without_a_place_for_each_query_is_refused():
     dev = Dev(split="dev", passages=6, random=2)
     pool = draw_pool([own.tolist() for own in positives], [[]] * 8, 100, 6, 2, np.random.default_rng(1))
     assert not {4, 5, 6, 7, 54, 55, 56, 57} & set(pool.tolist()), "the draw would show nothing"
-    with pytest.raises(Refusal, match="of 8 queries of dev 4 have no positive among the 6 passages"):
+    with pytest.raises(Refusal, match="8 queries of dev 4 .* 6 passages"):
         refuse_unanswerable(positives, pool, dev)
     room = draw_pool([own.tolist() for own in positives], [[]] * 8, 100, 10, 2, np.random.default_rng(1))
     refuse_unanswerable(positives, room, dev)
 
 
 def test_a_training_on_such_a_pool_does_not_begin(world):
-    with pytest.raises(Refusal, match=r"training.dev: of \d+ queries of dev \d+ have no positive among the 3 passages"):
+    with pytest.raises(Refusal, match=r"training.dev: .*\d+ queries of dev \d+ .* 3 passages"):
         opened(world, dev={"passages": 3, "random": 2})
 
 

@@ -55,7 +55,7 @@ def test_a_model_without_it_is_refused():
     sizes = {"vocab_size": 20, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1}
     model = MPNetModel(MPNetConfig(**sizes), add_pooling_layer=False)
     model.supports_gradient_checkpointing = False
-    with pytest.raises(Refusal, match="training.gradient_checkpointing: transformers has none for mpnet"):
+    with pytest.raises(Refusal, match="training.gradient_checkpointing: .*mpnet"):
         train.keep_less(model)
 
 
@@ -89,7 +89,7 @@ def test_memory_to_encode_is_said_with_its_size(gpu_of):
         encoder = Encoder(tiny_meta(), "last")
     with pytest.raises(Refusal, match=r"encoding with 7\.\d+ billion weights takes 28\.\d GB .* the GPU has 24\.0 GB"):
         to_encode(encoder, gpu_of(24))
-    with pytest.raises(Refusal, match=r"takes 42\.\d GB .*, 14\.\d GB of them their copy in 16 bits, .* 40\.0 GB"):
+    with pytest.raises(Refusal, match=r"42\.\d GB .*, 14\.\d GB .*16 bits, .* 40\.0 GB"):
         to_encode(encoder, gpu_of(40), torch.bfloat16)
     gpu_of(1)
     assert to_encode(tiny_qwen3(), torch.device("cpu"), torch.bfloat16).device.type == "cpu"

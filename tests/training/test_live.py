@@ -180,7 +180,7 @@ def test_a_live_training_ranks_its_positives_higher(stages, loss, search):
 
 @pytest.mark.parametrize("search", [{}, {"index": PQ}])
 def test_lists_of_more_passages_than_there_are_are_refused_by_their_setting(stages, search):
-    with pytest.raises(ValueError, match=r"negatives\.live\.depth is 10000, but the collection has \d+ passages\. Set"):
+    with pytest.raises(ValueError, match=r"negatives\.live\.depth is 10000, .*\d+ passages"):
         opened(World(stages), **World(stages).live(search | {"depth": 10_000}))
 
 
@@ -243,7 +243,7 @@ def test_gradient_caching_and_micro_batches_have_the_gradients_of_one_batch(stag
 def test_vectors_that_are_not_finite_end_the_training_with_a_sentence(stages):
     world = World(stages)
     job = world.job(**world.live(training={"learning_rate": 1e30}))
-    with pytest.raises(ValueError, match=r"training stopped at step \d: loss nan.*query-\d\d"):
+    with pytest.raises(ValueError, match=r"step \d: loss nan.*query-\d\d"):
         train.run(job)
 
 

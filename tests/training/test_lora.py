@@ -224,9 +224,9 @@ def going_on(world, trained, **changes):
 
 def test_adapters_of_another_form_or_base_are_refused(world):
     trained = world.finished(world.job(lora=LORA))
-    with pytest.raises(Refusal, match=r"encoder.lora.rank is 8, but the adapters in .*checkpoint/adapter.* 4"):
+    with pytest.raises(Refusal, match=r"encoder.lora.rank is 8, .*checkpoint/adapter.* 4"):
         world.finished(going_on(world, trained, rank=8))
-    with pytest.raises(Refusal, match=r"encoder.lora.targets is \['q_proj'\], but the adapters in"):
+    with pytest.raises(Refusal, match=r"encoder.lora.targets is \['q_proj'\]"):
         world.finished(going_on(world, trained, targets=["q_proj"]))
     pretrained = world.inputs["pretrained"].folder
     path, manifest = pretrained / "checkpoint/model.safetensors", json.loads((pretrained / "manifest.json").read_text())

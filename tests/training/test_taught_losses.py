@@ -500,7 +500,7 @@ def test_settings_that_teach_nothing_are_refused(loss, setting, value):
 
 
 def test_scores_that_are_no_grades_are_refused():
-    with pytest.raises(Refusal, match="bixse takes grades from 0 to 1.*ranker.*-1 to 1"):
+    with pytest.raises(Refusal, match="bixse .*0 to 1.*ranker.*-1 to 1"):
         bixse.require_scores("ranker", np.float32([-1, 0.5, 1]))
     bixse.require_scores("judge", np.float32([0, 1]))
     bixse.require_scores("ranker", np.float32([-1, 0.5, 1]), clip=True)

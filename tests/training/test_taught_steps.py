@@ -153,7 +153,7 @@ def test_a_training_learns_from_each_teacher(stages):
 @pytest.mark.parametrize(
     ("name", "taught", "says"),
     [
-        ("distill", {"width": 16}, "teacher miner are 16 wide and those of the model 32.*encoder.projection to 16"),
+        ("distill", {"width": 16}, "teacher miner .*16 wide .*32.*encoder.projection to 16"),
         ("kl", {"scores": lambda n: np.ones(n)}, r"miner \(score/\w+\): all \d+ scores are 1"),
         ("bixse", {"scores": lambda n: np.linspace(-1, 1, n)}, r"bixse takes grades.*miner .*from -1 to 1"),
     ],
@@ -172,7 +172,7 @@ def test_a_guide_may_have_vectors_of_another_width(stages):
 @pytest.mark.parametrize(("model", "teacher"), [(CHUNKED, None), ({}, (8, 3)), (CHUNKED, (9, 3))])
 def test_vectors_of_other_chunks_are_not_compared(stages, model, teacher):
     world = World(stages)
-    with pytest.raises(Refusal, match="teacher miner cuts passages into other chunks"):
+    with pytest.raises(Refusal, match="teacher miner .*chunks"):
         train.run(world.job(training_of("distill"), inputs=world.taught(chunks=teacher), **model))
 
 
@@ -187,5 +187,5 @@ def test_a_pair_without_a_score_is_refused_with_its_ids(stages):
     world = World(stages)
     taught = world.taught()
     world.inputs["negatives"] = World(stages, first_negative=0).inputs["negatives"]  # another pool than was scored
-    with pytest.raises(Refusal, match=r"miner .*no score of the query 'query-\d\d' \(row \d+\) with the passage '"):
+    with pytest.raises(Refusal, match=r"miner .*'query-\d\d' \(row \d+\) .*passage '"):
         train.run(world.job(training_of("kl"), inputs=taught))

@@ -137,7 +137,7 @@ def test_queries_without_negatives_are_left_out_and_counted(stages, caplog):
 
 def test_no_negatives_at_all_is_an_error(stages):
     world = World(stages, sizes=np.zeros(NUM_QUERIES, int))
-    with pytest.raises(ValueError, match=r"only 0 training queries can be trained on \(20 are without negatives, 0 "):
+    with pytest.raises(ValueError, match=r" 0 training queries .*\(20 .*, 0 "):
         train.run(world.job())
 
 

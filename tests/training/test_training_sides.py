@@ -106,5 +106,5 @@ def test_a_killed_training_of_one_side_continues_with_the_same_bits(stages, monk
 def test_more_tokens_than_positions_is_a_sentence_here_too(stages):
     """An episode on negatives that nobody mined trains before anything is encoded."""
     job = World(stages).job(max_passage_tokens=65)
-    with pytest.raises(ValueError, match="encoder.max_passage_tokens is 65, but the checkpoint has 64 positions"):
+    with pytest.raises(ValueError, match="encoder.max_passage_tokens is 65, .* 64 positions"):
         train.run(job)

@@ -265,14 +265,14 @@ def test_of_errors_the_fewer_are_won():
 @pytest.mark.parametrize(
     "figure, said",
     [
-        ({"kind": "histogram", "systems": ["nobody"]}, "there is no experiment 'nobody'"),
+        ({"kind": "histogram", "systems": ["nobody"]}, "'nobody'"),
         ({"kind": "map", "split": "dev", "vectors": ["tele"], "systems": ["tele"]}, "'dev' is not evaluated"),
         ({"kind": "scores", "split": "test", "queries": ["q1"], "systems": ["tele"]}, "has no query 'q1'"),
         ({"kind": "cases", "systems": ["tele"], "queries": ["q1"]}, "'q1' is not a judged query"),
-        ({"kind": "bars", "table": "no.yaml"}, "there is no file no.yaml"),
+        ({"kind": "bars", "table": "no.yaml"}, "no.yaml"),
         ({"kind": "curves", "systems": ["tele"], "split": "test", "measure": "MRR@10"}, "'MRR@10' is not evaluated"),
         ({"kind": "curves", "systems": ["tele"]}, "give a column, a measure or both"),
-        ({"kind": "curves", "systems": ["tele"], "column": "lost"}, "wrong.column: these trainings wrote no 'lost'"),
+        ({"kind": "curves", "systems": ["tele"], "column": "lost"}, "wrong.column: .*'lost'"),
     ],
 )
 def test_what_is_not_there_is_refused(drawn, tmp_path, monkeypatch, figure, said):
@@ -287,7 +287,7 @@ def test_no_figure_takes_the_files_of_another(drawn, tmp_path, monkeypatch):
     monkeypatch.chdir(drawn.folder)
     (tmp_path / "toy.yaml").write_text(yaml.safe_dump(drawn.config | {"figures": {"episodes": FIGURES["errors"]}}))
     plan = Plan(*load_files([tmp_path / "toy.yaml"]))
-    with pytest.raises(Refusal, match="figures.episodes: another figure is called episodes already"):
+    with pytest.raises(Refusal, match="figures.episodes: .*figure"):
         write_figures(plan, [], drawn.folder, tmp_path)
 
 

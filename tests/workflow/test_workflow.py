@@ -208,16 +208,13 @@ def test_a_collection_that_does_not_suit_is_refused_before_encoding(world, targe
     ("change", "message"),
     [
         (lambda c: c["negatives"].update(alpa=0.5), "toy.yaml, line"),
-        (lambda c: c["negatives"].update(alpha=1.5), "negatives.alpha: input should be less than or equal to 1"),
-        (
-            lambda c: c["evaluation"].update(splits=["tset"]),
-            "evaluation.splits names 'tset', but the collection has no such split; it has dev, test, train.",
-        ),
+        (lambda c: c["negatives"].update(alpha=1.5), "negatives.alpha:"),
+        (lambda c: c["evaluation"].update(splits=["tset"]), "evaluation.splits names 'tset'"),
         *(
             pytest.param(*of_more, marks=pytest.mark.slow)
             for of_more in [
-                (lambda c: c["collection"].update(path="data/none"), "collection.path: there is no folder data/none."),
-                (lambda c: c["encoder"]["checkpoint"].update(folder="data/none"), "there is no folder data/none"),
+                (lambda c: c["collection"].update(path="data/none"), "collection.path: "),
+                (lambda c: c["encoder"]["checkpoint"].update(folder="data/none"), "data/none"),
                 (lambda c: c["evaluation"]["significance"].update(baseline="BM52"), "'BM52' is not a row of table"),
                 (lambda c: c["evaluation"].update(measures=["RRR@10"]), "there is no measure 'RRR@10'"),
                 (
