@@ -10,6 +10,7 @@ import yaml
 from teleport.collection.forms.folder import Folder
 from teleport.plan.plan import Plan
 from teleport.plan.stage import Stage
+from teleport.refusal import Refusal
 from teleport.report.links import experiment_folders
 from teleport.report.rows import measured_tables
 from teleport.settings import read as config
@@ -437,6 +438,16 @@ def test_more_centroids_than_passages_are_refused_before_anything_runs(index):
             with pytest.raises(ValueError, match=rf"^{key}.* 120 passages of `counts`"):
                 plan(**counts, **settings)
     assert plan(**counts, mining={"index": "IVF120,Flat"}).stages and plan(mining={"index": index}).stages
+
+
+def test_more_clusters_than_training_queries_are_refused_before_anything_runs():
+    def clustered(number, **counts):
+        return plan(training={"clusters": {"number": number}}, **counts)
+
+    counts = {"counts": {"passages": 120, "queries": {"train": 9}}}
+    with pytest.raises(Refusal, match=r"^training.clusters.number: 10 .* 9 training queries of `counts`"):
+        clustered(10, **counts)
+    assert clustered(9, **counts).stages and clustered(10).stages, "without counts the stage refuses"
 
 
 def test_shares_that_no_pool_reads_are_said():

@@ -60,15 +60,21 @@ def require_splits(config, experiments):
                 )
 
 
-def require_passages(counts, stages):
-    """Raise Refusal for an index whose k-means needs more centroids than `counts` of the configuration has passages.
-    Without `counts` (None) the stage itself refuses."""
-    for stage in stages:
-        if counts and stage.kind == "index" and (centroids := stage.settings.index.centroids) > counts.passages:
+def require_centroids(counts, stages):
+    """Raise Refusal for k-means with more centroids than `counts` of the configuration has vectors: passages of an
+    index, or training queries. Without `counts` (None) the stage itself refuses."""
+    for stage in stages if counts else ():
+        if stage.kind == "index" and (centroids := stage.settings.index.centroids) > counts.passages:
             key = "search_index or negatives.live.index" if stage.settings.depth is None else "mining.index"
             raise Refusal(
                 f"{key} {stage.settings.index}: {centroids} centroids are more than the {counts.passages} passages of "
                 "`counts`. Name another index, such as Flat, or correct counts."
+            )
+        clusters = stage.settings.training.clusters if stage.kind == "train" else None
+        if clusters and clusters.number > (queries := counts.queries.get("train", clusters.number)):
+            raise Refusal(
+                f"training.clusters.number: {clusters.number} clusters are more than the {queries} training queries of "
+                "`counts`. Lower it, or correct counts."
             )
 
 
@@ -152,7 +158,8 @@ class Plan:
             if external.runs:
                 runs = {split: self.external(name, split) for split in external.runs}
                 self.external_runs[name] = self.add_runs(runs, name)
-        require_passages(config.counts, self.stages.values())
+        own = [stage for name, stage in self.stages.items() if name not in self.elsewhere]
+        require_centroids(config.counts, own)
 
     def other(self, path, key):
         """(name, `Plan` of its collection with BM25 alone) of another configuration file, by its path. key: of the
