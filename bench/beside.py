@@ -23,7 +23,6 @@ import torch
 
 from rounds import parser, write_json
 from teleport.arrays import Ragged, offsets_of
-from teleport.collection.reader import read_positives
 from teleport.encoder.checkpoint import sides
 from teleport.encoder.load import load_encoder
 from teleport.encoder.model import prepare
@@ -32,6 +31,7 @@ from teleport.encoder.tokens import load_tokenizer, read_texts, separator_of
 from teleport.evaluation.measures import Judgments, score_run
 from teleport.evaluation.significance import Scores, compare
 from teleport.plan.plan import Plan
+from teleport.reader import read_positives
 from teleport.refusal import Refusal
 from teleport.running.artefact import STAGES, Artefact, is_finished
 from teleport.seed import derive_seed

@@ -22,12 +22,12 @@ from transformers import (
 import collection_world
 from stages import Parts, facts_of  # noqa: F401
 from teleport.arrays import CHUNK_OFFSETS, Ragged, offsets_of, save_array
-from teleport.collection.reader import read_positives
 from teleport.encoder import encode
 from teleport.encoder.batches import Chunks
 from teleport.encoder.load import save_encoders
 from teleport.encoder.model import Encoder
 from teleport.negatives.scores import write_table
+from teleport.reader import read_positives
 from teleport.running.artefact import Artefact
 from teleport.search import index
 from teleport.settings import registry

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from teleport.collection.reader import read_positives
+from teleport.reader import read_positives
 from teleport.running.files import sha256_file
 
 # Quotes, a lone quote, a line separator and spaces at the ends are text and must survive.

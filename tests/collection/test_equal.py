@@ -4,7 +4,7 @@ import numpy as np
 
 from collection_world import WORDS
 from teleport.collection.equal import SameText, digest_of, digests_of, equal_pairs
-from teleport.collection.overlap import trained_too
+from teleport.reader import trained_too
 
 
 def test_the_normal_form_has_no_case_no_width_and_single_spaces():

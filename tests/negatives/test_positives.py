@@ -7,9 +7,9 @@ import pytest
 
 from plain_answers import plain_holds, plain_tokens
 from teleport.arrays import Ragged
-from teleport.collection.reader import positives_of_job, read_answers
 from teleport.negatives import positives
 from teleport.negatives.export import export_pool
+from teleport.reader import positives_of_job, read_answers
 from teleport.running.artefact import MANIFEST, Artefact
 from teleport.running.files import write_json
 from teleport.search.retrieve import lookahead_anchors

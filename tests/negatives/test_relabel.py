@@ -9,9 +9,9 @@ import pytest
 from commands.audit import audit
 from commands.export import export
 from teleport.arrays import Ragged
-from teleport.collection.reader import positives_of
 from teleport.negatives import relabel, scores_file
 from teleport.negatives.pool import FIELDS, read_pool
+from teleport.reader import positives_of
 from teleport.refusal import Refusal
 from teleport.running.artefact import Artefact
 from teleport.running.files import sha256_file

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from teleport.collection.reader import read_positives, with_same_text
+from teleport.reader import read_positives, with_same_text
 from teleport.running.artefact import Artefact
 from teleport.training.data import read_training_set
 from training_world import settings as train_settings

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from teleport.collection.reader import read_positives
 from teleport.encoder.load import load_encoders
+from teleport.reader import read_positives
 from teleport.search.index import Decoded
 from teleport.training import live, train
 from teleport.training.data import read_training_set

@@ -10,6 +10,8 @@ import pytest
 import yaml
 from toy import World
 
+from teleport.running.code import LIBRARY
+
 # What follows a new checkpoint of one episode, when another episode comes after it.
 LATER = {"encode": 3, "index": 1, "retrieve": 3, "evaluate": 1}
 LAST = {"encode": 3, "index": 1, "retrieve": 1, "evaluate": 1}
@@ -179,12 +181,14 @@ def outcomes(world):
     return {name: "unchanged" if "is unchanged" in text else "made" for name, text in texts.items() if name in made}
 
 
-def test_an_inert_edit_of_all_that_reads_a_collection_makes_corpus_and_splits_alone(world):
+def test_an_inert_edit_of_every_file_of_collection_makes_corpus_and_splits_alone(world):
     """What follows is planned, and taken: its code and the content of what it reads are the same."""
     shutil.rmtree(world.folder / "results/logs")
     before = world.digests()
-    for name in ("corpus", "split", "equal", "records", "forms/folder"):
-        add_code(world, f"collection/{name}.py")
+    files = sorted((LIBRARY / "collection").rglob("*.py"))
+    assert len(files) > 10
+    for path in files:
+        add_code(world, path.relative_to(LIBRARY))
     world.snakemake("results/experiments/tele/episode-1/merge/manifest.json")
     seen = outcomes(world)
     assert {name.partition("/")[0] for name in seen} > {"tokens", "encode", "retrieve", "merge"}

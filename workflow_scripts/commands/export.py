@@ -10,8 +10,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from commands.hub_data import uploaded
-from teleport.collection.reader import lines_of_ids
 from teleport.negatives.forms import FORMS
+from teleport.reader import lines_of_ids
 from teleport.refusal import Refusal
 from teleport.running.artefact import MANIFEST, STAGES, Artefact
 from teleport.running.files import files_below, part_of, require_output, write_json, write_text

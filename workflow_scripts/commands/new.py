@@ -27,8 +27,8 @@ from teleport.collection import records
 from teleport.collection import split as split_stage
 from teleport.collection.forms.beir import HEADER, Beir
 from teleport.collection.forms.tsv import Tsv
-from teleport.collection.overlap import trained_too
 from teleport.plan.plan import Plan
+from teleport.reader import trained_too
 from teleport.refusal import Refusal
 from teleport.report.stages import FOUND_FIRST
 from teleport.running.files import part_of, remove, require_output, write_text

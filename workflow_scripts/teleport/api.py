@@ -15,10 +15,10 @@ import pandas as pd
 import pyarrow.parquet as pq
 
 from teleport.arrays import CHUNK_OFFSETS
-from teleport.collection.reader import read_passages
 from teleport.evaluation import significance
 from teleport.evaluation.significance import Comparison, Scores
 from teleport.negatives.pool import read_pool
+from teleport.reader import read_passages
 from teleport.refusal import Refusal
 from teleport.report.links import INDEX
 from teleport.report.rows import in_folder

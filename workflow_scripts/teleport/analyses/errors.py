@@ -8,8 +8,8 @@ alone: float32 products decide the passages far from the positive's score, and t
 import numpy as np
 
 from teleport.arrays import save_array
-from teleport.collection.reader import read_positives
 from teleport.maxp import max_over_chunks
+from teleport.reader import read_positives
 from teleport.refusal import Refusal
 from teleport.running.blocks import RowBlocks
 from teleport.search.pairs import PairScorer, norms_of, product_errors

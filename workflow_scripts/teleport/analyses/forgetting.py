@@ -3,8 +3,8 @@
 import numpy as np
 
 from teleport.arrays import Run, save_array
-from teleport.collection.reader import positives_of_job
 from teleport.evaluation.measures import first_hit_reciprocals
+from teleport.reader import positives_of_job
 from teleport.settings.section import NoSettings as Settings  # noqa: F401
 
 DEPTH = 100  # of the reciprocal rank: MRR@100 in the paper

@@ -5,8 +5,8 @@ released)."""
 import numpy as np
 
 from teleport.arrays import Run
-from teleport.collection.reader import positives_of_job
 from teleport.negatives.pool import read_pool
+from teleport.reader import positives_of_job
 from teleport.refusal import Refusal
 from teleport.settings.scoring import NegativesOverlapSettings as Settings  # noqa: F401
 

@@ -9,7 +9,7 @@ from teleport.settings.scoring import CheckSettings as Settings  # noqa: F401
 def run(job):
     """Compare the counts of the corpus (`corpus`) and of the splits (`split.NAME`) with the configuration, and warn of
     queries that are also training queries. Returns the counts compared."""
-    from teleport.collection.overlap import trained_too  # imports numpy, which planning does not need
+    from teleport.reader import trained_too  # imports numpy, which planning does not need
 
     settings, num_passages = job.settings, job.facts("corpus")["num_passages"]
     inputs = {role.partition(".")[2]: artefact for role, artefact in job.inputs.items() if role != "corpus"}

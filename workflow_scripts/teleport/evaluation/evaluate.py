@@ -7,11 +7,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from teleport.answers import find_answers
 from teleport.arrays import Run, pair_keys
-from teleport.collection.answers import find_answers
-from teleport.collection.reader import read_answers
 from teleport.evaluation.measures import Judgments, score_run
 from teleport.evaluation.names import Documents, read_column, read_doc_ids, read_query_ids
+from teleport.reader import read_answers
 from teleport.settings.measures import coverage_cutoffs
 from teleport.settings.scoring import EvaluateSettings as Settings  # noqa: F401
 

@@ -13,7 +13,6 @@ import torch
 from transformers import AutoTokenizer
 
 from teleport.arrays import rows_and_values
-from teleport.collection.reader import positives_of_job, read_passages
 from teleport.encoder.attention import PACKED, Packing
 from teleport.encoder.budget import TOKEN_BUDGET
 from teleport.encoder.model import positions
@@ -23,6 +22,7 @@ from teleport.encoder.pretrained import load_fast_tokenizer, refuse_unfit_tokeni
 from teleport.encoder.ranker import load_ranker
 from teleport.negatives.score import pairs_of_job
 from teleport.negatives.scores import require_informative, write_table
+from teleport.reader import positives_of_job, read_passages
 from teleport.refusal import Refusal
 from teleport.running.blocks import RowBlocks
 from teleport.running.devices import LARGER, out_of_memory

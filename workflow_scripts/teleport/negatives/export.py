@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from teleport.collection.reader import positives_of
 from teleport.negatives.forms import FORMS, Mined, with_origin
 from teleport.negatives.pool import read_pool
 from teleport.negatives.scores import PairTable
+from teleport.reader import positives_of
 from teleport.refusal import Refusal
 from teleport.running.artefact import Artefact
 from teleport.running.job import Job

@@ -2,9 +2,9 @@
 
 import numpy as np
 
+from teleport.answers import find_answers
 from teleport.arrays import Ragged, pair_keys, rows_and_values
-from teleport.collection.answers import find_answers
-from teleport.collection.reader import positives_of_job, read_answers, read_positives, with_same_text
+from teleport.reader import positives_of_job, read_answers, read_positives, with_same_text
 from teleport.running.log import Progress
 
 

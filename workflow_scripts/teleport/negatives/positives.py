@@ -5,8 +5,8 @@ that this episode retrieved. So it can change with the checkpoint."""
 import numpy as np
 
 from teleport.arrays import Ragged, Run, save_array
-from teleport.collection.reader import read_positives
 from teleport.negatives.known_positives import have_answers
+from teleport.reader import read_positives
 from teleport.settings.section import NoSettings as Settings  # noqa: F401
 
 

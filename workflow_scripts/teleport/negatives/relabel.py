@@ -14,13 +14,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from teleport.arrays import Ragged, offsets_of, pair_keys, rows_and_values, save_array
-from teleport.collection.reader import OWN_POSITIVES, positives_of_job
 from teleport.evaluation.names import read_column, read_query_ids
 from teleport.negatives import known_positives
 from teleport.negatives.candidates import blocks
 from teleport.negatives.pool import Items, PoolWriter, read_pool
 from teleport.negatives.relabelling import KEPT, NAMES, POSITIVE, WITHOUT_QUERY
 from teleport.negatives.scores import PairTable, positive_scores
+from teleport.reader import OWN_POSITIVES, positives_of_job
 from teleport.refusal import Refusal
 from teleport.running.log import log
 from teleport.settings.pool import RelabelSettings as Settings  # noqa: F401

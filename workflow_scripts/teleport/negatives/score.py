@@ -8,11 +8,11 @@ the query's first positive in its place.
 import numpy as np
 
 from teleport.arrays import GrowingArray, Ragged, offsets_of, pair_keys, rows_and_values, save_array
-from teleport.collection.reader import positives_of_job
 from teleport.negatives.candidates import blocks, open_sources
 from teleport.negatives.known_positives import known_passages
 from teleport.negatives.pool import read_pool
 from teleport.negatives.scores import require_informative
+from teleport.reader import positives_of_job
 from teleport.refusal import Refusal
 from teleport.search.pairs import PairScorer
 from teleport.settings.pool import ScoreSettings as Settings  # noqa: F401

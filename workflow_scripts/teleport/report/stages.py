@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from teleport.arrays import Run
-from teleport.collection.reader import positives_of, read_passages
 from teleport.evaluation.names import OWN_PASSAGES
 from teleport.negatives.pool import read_pool
+from teleport.reader import positives_of, read_passages
 from teleport.refusal import Refusal
 from teleport.running.artefact import STAGES, Artefact, is_finished, remake
 from teleport.search.pairs import PairScorer

@@ -25,8 +25,8 @@ import numpy as np
 import pandas as pd
 from scipy.stats import t
 
-from teleport.collection.overlap import trained_too
 from teleport.evaluation.significance import LEAST_SEEDS, least_p
+from teleport.reader import trained_too
 from teleport.report.figures import seconds
 from teleport.report.render import NONE, SEVERAL_SEEDS, Printed, cell, write_forms
 from teleport.report.stages import Stages, collection_text, machines, relabelled_text, trace_figures, warnings_of

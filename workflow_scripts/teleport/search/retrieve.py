@@ -7,8 +7,8 @@ from functools import cached_property
 import numpy as np
 
 from teleport.arrays import open_passages, places_of, save_array
-from teleport.collection.reader import positives_of_job
 from teleport.maxp import first_of_passages
+from teleport.reader import positives_of_job
 from teleport.running.blocks import RowBlocks
 from teleport.running.devices import LARGER, out_of_memory
 from teleport.running.log import log

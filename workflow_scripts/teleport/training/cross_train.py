@@ -13,7 +13,6 @@ from torch.nn import functional
 from transformers import AutoTokenizer
 
 from teleport.arrays import Ragged, Run, in_slots, offsets_of
-from teleport.collection.reader import positives_of_job, read_positives
 from teleport.encoder.budget import TOKEN_BUDGET
 from teleport.encoder.checkpoint import copy_tokenizer
 from teleport.encoder.own_settings import most_tokens
@@ -23,6 +22,7 @@ from teleport.encoder.ranker import load_ranker
 from teleport.encoder.tokens import open_tokens
 from teleport.evaluation.evaluate import own_pairs, read_judgments
 from teleport.evaluation.measures import Judgments, score_run
+from teleport.reader import positives_of_job, read_positives
 from teleport.refusal import Refusal
 from teleport.running.devices import out_of_memory
 from teleport.running.files import read_saved, write_json

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from teleport.arrays import Ragged, offsets_of
-from teleport.collection.reader import positives_of_job, read_positives, with_same_text
+from teleport.reader import positives_of_job, read_positives, with_same_text
 from teleport.refusal import Refusal
 from teleport.running.log import log
 from teleport.seed import derive_seed

@@ -7,7 +7,6 @@ import numpy as np
 import torch
 
 from teleport.arrays import Ragged, Run, offsets_of, places_of
-from teleport.collection.reader import read_positives
 from teleport.encoder.budget import TOKEN_BUDGET
 from teleport.encoder.model import prepare
 from teleport.encoder.side import Frozen, Side, batches_at_once
@@ -15,6 +14,7 @@ from teleport.encoder.tokens import open_tokens
 from teleport.evaluation.evaluate import own_pairs, read_judgments
 from teleport.evaluation.measures import Judgments, score_run
 from teleport.maxp import max_over_chunks
+from teleport.reader import read_positives
 from teleport.refusal import Refusal
 from teleport.seed import derive_seed
 from teleport.settings.training import Dev

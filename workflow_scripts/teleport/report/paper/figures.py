@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from teleport.collection.reader import lines_of_ids
+from teleport.reader import lines_of_ids
 from teleport.refusal import Refusal
 from teleport.report.charts import Figure
 from teleport.report.page.curves import NAMED, column_points, training_curves

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import regex
 
-from teleport.collection.reader import read_passages, row_group_bounds
+from teleport.reader import read_passages, row_group_bounds
 from teleport.running.launch import processes_apart
 
 PASSAGES = 50_000  # for each process at least: starting one takes as long as searching most of these

@@ -2,7 +2,7 @@
 answers.
 
 Stages that read a split give its stage the role `split.NAME`, and the passages' stage the role `corpus`. This module is
-separate from these two stages, so that an edit to the validation of files reruns only them, not the stages after them.
+not in the package `collection`, whose edits rerun only the stages that make a corpus or a split.
 """
 
 from itertools import accumulate, pairwise
@@ -110,3 +110,12 @@ def read_answers(collection, split):
     table = pq.read_table(collection.path(f"answers.{split}.parquet"))
     answers = dict(zip(table["query_id"].to_pylist(), table["answers"].to_pylist(), strict=True))
     return [answers.get(query_id, []) for query_id in query_ids.to_pylist()]
+
+
+def trained_too(splits):
+    """A sentence (list of str) for each split with queries whose text is a training query's, whatever their ids.
+    splits: {name: the Artefact of its stage}; without train the list is empty"""
+    digests = {name: np.load(split.path("digests.npy")) for name, split in splits.items()}
+    trained = digests.pop("train", np.zeros(0, np.uint64))
+    numbers = {name: int(np.isin(own, trained).sum()) for name, own in digests.items()}
+    return [f"Of the {name} queries {count:,} are training queries, too." for name, count in numbers.items() if count]
