@@ -115,7 +115,7 @@ def test_a_continued_file_with_another_digest_is_fetched_once_more_from_its_star
     (tmp_path / "wrong.bin.part").write_bytes(b"x" * 500)
     with pytest.raises(ValueError, match="has md5"):
         get(server, tmp_path / "wrong.bin", {"md5": MD5})
-    assert names_in(tmp_path) == ["file.bin"] and len(server.requests) == 5, "only once"
+    assert names_in(tmp_path) == ["file.bin", "wrong.bin.other"] and len(server.requests) == 5, "only once"
 
 
 def test_the_users_own_settings_of_curl_and_the_shell_have_no_say(server, tmp_path, monkeypatch):
@@ -142,11 +142,11 @@ def test_a_file_larger_than_the_free_space_is_refused_at_once(server, tmp_path, 
 
 
 @pytest.mark.parametrize("name", ["bytes", "sha256", "md5"])
-def test_a_wrong_digest_keeps_nothing(server, tmp_path, name):
+def test_a_file_with_another_digest_is_set_aside(server, tmp_path, name):
     wrong = {"bytes": 99_999, "sha256": "0" * 64, "md5": "0" * 32}[name]
     with pytest.raises(ValueError, match=f"file.bin, fetched for .*file.bin, has {name} .*, expected {wrong}"):
         get(server, tmp_path / "file.bin", {name: wrong})
-    assert names_in(tmp_path) == []
+    assert names_in(tmp_path) == ["file.bin.other"]
 
 
 @pytest.mark.parametrize("first", ["gone", "empty"])
@@ -162,7 +162,7 @@ def test_a_mirror_with_another_file_falls_to_the_next(server, tmp_path):
     assert get(server, tmp_path / "file.bin", {"sha256": SHA256}, names=("other", "file.bin"))["bytes"] == len(BODY)
     with pytest.raises(ValueError, match="other, fetched for .* has sha256 "):
         get(server, tmp_path / "wrong.bin", {"sha256": SHA256}, names=("other", "gone"))
-    assert names_in(tmp_path) == ["file.bin"]
+    assert names_in(tmp_path) == ["file.bin", "wrong.bin.other"]
 
 
 def test_when_all_mirrors_fail_every_one_is_listed(server, tmp_path):
@@ -339,7 +339,35 @@ def test_the_stage_fetches_once_and_verifies_ever_after(stages, server, tmp_path
     (tmp_path / path).write_bytes(b"edited")
     with pytest.raises(ValueError, match="data/downloads/file.bin has sha256 .*, expected"):
         download.run(job(stages, server, {"file.bin": {"sha256": SHA256}}))
-    assert not (tmp_path / path).exists()
+    assert (tmp_path / f"{path}.other").read_bytes() == b"edited" and not (tmp_path / path).exists()
+
+
+def test_a_digest_that_is_wrong_costs_no_download(stages, server, tmp_path):
+    """The file is set aside, and taken back once the digest is right."""
+    kept, other = tmp_path / "data/downloads/file.bin", tmp_path / "data/downloads/file.bin.other"
+    for _ in ("fetched", "fetched again, as the file that was set aside does not fit either"):
+        with pytest.raises(ValueError, match=f"expected {'0' * 64}.* data/downloads/file.bin.other"):
+            download.run(job(stages, server, {"file.bin": {"sha256": "0" * 64}}))
+        assert other.read_bytes() == BODY and not kept.exists()
+    requests = len(server.requests)
+    download.run(job(stages, server, {"file.bin": {"sha256": SHA256}}))
+    assert kept.read_bytes() == BODY and not other.exists() and len(server.requests) == requests
+    assert names_in(kept.parent) == [".file.bin.lock", "file.bin"]
+
+
+def test_collections_with_files_of_one_name_take_turns_without_downloads(stages, server, tmp_path):
+    one, server.files["file.bin"] = server.files["file.bin"], b"another"
+    two = hashlib.sha256(b"another").hexdigest()
+    download.run(job(stages, server, {"file.bin": {"sha256": two}}))
+    server.files["file.bin"] = one
+    with pytest.raises(ValueError, match=f"expected {SHA256}"):
+        download.run(job(stages, server, {"file.bin": {"sha256": SHA256}}))
+    for sha256 in (SHA256, two, SHA256):
+        download.run(job(stages, server, {"file.bin": {"sha256": sha256}}))
+        found = (tmp_path / "data/downloads/file.bin").read_bytes()
+        assert hashlib.sha256(found).hexdigest() == sha256
+    assert len(server.requests) == 2
+    assert names_in(tmp_path / "data/downloads") == [".file.bin.lock", "file.bin", "file.bin.other"]
 
 
 def test_workflows_that_fetch_one_file_at_once_fetch_it_once(server, tmp_path, monkeypatch):

@@ -8,7 +8,7 @@ import json
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from teleport.collection.fetch import fetch, forget, has_digest, part_of, verified
+from teleport.collection.fetch import OtherFile, fetch, forget, has_digest, part_of, set_aside, take_back, verified
 from teleport.refusal import Refusal
 from teleport.running.files import write_json
 from teleport.running.locks import try_lock, wait_until
@@ -36,7 +36,7 @@ def run(job):
 
 
 def obtain(name, expected, origins):
-    """(path, {bytes, sha256, md5}) of a verified file. A wrong file in data/downloads is deleted, a local one never."""
+    """(path, {bytes, sha256, md5}) of a verified file. A wrong one in data/downloads is set aside."""
     local = origins.get("local")
     path = Path(local or FOLDER, name)
     if local and not path.is_file():
@@ -45,15 +45,18 @@ def obtain(name, expected, origins):
     if not path.is_file():
         with locked(path, f"another workflow fetches {path}"):
             if not path.is_file():  # another workflow may have fetched it meanwhile
-                return path, fetch(path, origins["mirrors"][name], expected)
+                return path, take_back(path, expected) or fetch(path, origins["mirrors"][name], expected)
     if not local:
         forget(part_of(path))  # the headers remain if a kill came right after the file was renamed
     try:
         return path, verified(path, expected, str(path))
-    except Refusal:
-        if not local:
-            path.unlink()
-        raise
+    except OtherFile as error:
+        if local:
+            raise
+        with locked(path, f"another workflow fetches {path}"):
+            if digests := take_back(path, expected):
+                return path, digests
+            raise set_aside(path, path, error) from None
 
 
 @contextmanager

@@ -40,8 +40,8 @@ class OtherFile(Refusal):
 def fetch(path, mirrors, expected):
     """Fetch a file to `path` from the first of `mirrors` (URLs) that has it; returns {bytes, sha256, md5}.
 
-    An interrupted download is continued, also by a later call. A file of a wrong size or digest is deleted. Raises
-    OSError when the disk is full.
+    An interrupted download is continued, also by a later call. A file of a wrong size or digest is kept as NAME.other
+    (`set_aside`). Raises OSError when the disk is full.
     """
     if not shutil.which("curl"):
         remedy = "install it (apt install curl), or put all files into a folder and name it in collection.local."
@@ -50,7 +50,7 @@ def fetch(path, mirrors, expected):
     path.parent.mkdir(parents=True, exist_ok=True)
     for url in mirrors:
         try:
-            digests = fetch_from(url, part, expected, f"{url}, fetched for {path},")
+            digests = fetch_from(url, path, expected)
         except ConnectionError as error:
             log.info("%s: %s", url, error)
             failures.append(f"{url}: {error}")
@@ -61,6 +61,8 @@ def fetch(path, mirrors, expected):
             continue
         part.replace(path)
         forget(part)
+        if wrong:
+            other_of(path).unlink(missing_ok=True)
         return digests
     if wrong:
         raise wrong
@@ -71,16 +73,17 @@ def fetch(path, mirrors, expected):
     )
 
 
-def fetch_from(url, part, expected, what):
-    """{bytes, sha256, md5} of `part` once it is whole and verified."""
+def fetch_from(url, path, expected):
+    """{bytes, sha256, md5} of the part of `path` once it is whole and verified."""
+    part, what = part_of(path), f"{url}, fetched for {path},"
     for again in (True, False):
         continued = receive_all(url, part, expected)
         try:
             return verified(part, expected, what)
         except OtherFile as error:
-            forget(part)
             if not (continued and again):
-                raise
+                raise set_aside(part, path, error) from None
+            forget(part)
             log.info("%s Its parts may be from two versions: downloading it again from the start", error)
 
 
@@ -170,6 +173,38 @@ def forget(part):
     """Remove an unfinished download and the headers beside it."""
     part.unlink(missing_ok=True)
     headers_of(part).unlink(missing_ok=True)
+
+
+def set_aside(file, path, error):
+    """Keep a file that is not the expected `path` as NAME.other: the digest may be wrong, or the file another
+    collection's. Returns the `OtherFile` to raise."""
+    file.replace(other := other_of(path))
+    headers_of(file).unlink(missing_ok=True)
+    return OtherFile(f"{error} It is kept as {other}.")
+
+
+def take_back(path, expected):
+    """Make the file that was set aside `path` if it has the expected digest, and set aside what is there; returns
+    {bytes, sha256, md5} or None. So collections whose files have the same name take turns."""
+    other = other_of(path)
+    if not has_digest(expected) or not other.is_file():
+        return None
+    try:
+        digests = verified(other, expected, str(other))
+    except OtherFile:
+        return None
+    if path.is_file():
+        path.replace(between := path.with_name(f".{path.name}.between"))
+        other.replace(path)
+        between.replace(other)
+    else:
+        other.replace(path)
+    return digests
+
+
+def other_of(path):
+    """Return the path of the file that was there, or was received, in the place of the expected one."""
+    return path.with_name(path.name + ".other")
 
 
 def has_digest(expected):
