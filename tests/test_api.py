@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 import yaml
 
 from encoder_world import make_pretrained, source_folder
@@ -77,6 +78,27 @@ def test_a_search_finds_what_the_stage_has_found(stages, monkeypatch, chunks):
         assert (hit.title, hit.text) == (f"title {number}" if number % 2 else "", own.texts[number])
     assert [hit.rank for hit in found[0]] == list(range(1, 11))
     assert len(experiment.search(["x"], 99)[0]) == 30 and experiment.search([" "], 3)[0]
+
+
+def test_a_search_leaves_torchs_threads_alone(world, monkeypatch):  # noqa: F811
+    experiment, before = open_results()["mine/tuned"], torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        first = experiment.encode(world.queries[:3])
+        experiment.search(world.queries[:3], 5)
+        assert torch.get_num_threads() == 2
+        torch.set_num_threads(1)
+        np.testing.assert_array_equal(experiment.encode(world.queries[:3]), first)
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_queries_are_a_list_which_may_be_empty(world):  # noqa: F811
+    experiment = open_results()["mine/tuned"]
+    assert experiment.encode([]).shape == (0, experiment.vectors().array.shape[1]) and experiment.search([]) == []
+    for ask in (experiment.encode, experiment.search):
+        with pytest.raises(Refusal, match=r"\['who is it'\]"):
+            ask("who is it")
 
 
 def test_a_search_compares_vectors_of_one_checkpoint(stages, monkeypatch):

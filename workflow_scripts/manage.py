@@ -642,7 +642,7 @@ def main():
             sys.exit(1)
         if isinstance(error, Refusal):
             sys.exit(f"error: {error}")
-        if known := isinstance(error, OSError) and of_the_system(error):
+        if isinstance(error, Exception) and (known := of_the_system(error)):
             sys.exit(f"error: {known[0]} ({str(error)[:LONGEST_ERROR]}); {known[1]}.")
         raise
 

@@ -54,6 +54,12 @@ def test_a_defect_keeps_its_traceback(tmp_path):
     assert "ValueError: invalid literal for int() with base 10: 'bug'" in done.stderr
 
 
+def test_too_little_memory_is_one_sentence(tmp_path):
+    lacking = "import commands.disk; commands.disk.check_stages = lambda: (_ for _ in ()).throw(MemoryError())"
+    done = manage(tmp_path, "verify", before=lacking)
+    assert done.returncode == 1 and "Traceback" not in done.stderr and done.stderr.startswith("error: ")
+
+
 def test_a_warning_of_a_stage_is_called_one_on_the_terminal(tmp_path):
     """Such as `new` runs them. Commands that keep a log show it with its time instead."""
     said = (

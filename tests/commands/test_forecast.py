@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import yaml
 
-from commands.forecast.counts import Counts, encoder_shape
+from commands.forecast.counts import Counts, encoder_shape, own_width
 from commands.forecast.forecast import Forecast, stage_cost, total
 from commands.forecast.hardware import LINES, Hardware, read_hardware
 from commands.forecast.printed import cost_sentence, disk_shortage, memory_shortages, print_forecast, render, shortages
@@ -210,6 +210,10 @@ def test_a_kind_without_estimate_is_listed_and_not_counted(marco, monkeypatch):
     assert {each.cost.lacks for each in forecast.left.values()} == {"", "coverage, of which there is no estimate"}
 
 
+def module(name, path, kind="Transformer"):
+    return {"idx": int(name), "name": name, "path": path, "type": f"sentence_transformers.models.{kind}"}
+
+
 def test_the_encoder_is_read_from_a_local_checkpoint(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "bert").mkdir()
@@ -224,6 +228,11 @@ def test_the_encoder_is_read_from_a_local_checkpoint(tmp_path, monkeypatch):
     local = Stage("pretrained", PretrainedSettings(checkpoint={"folder": "bert"}), {})
     distilbert = Shape(2, 32, 64, num_attention_heads=2, type_vocab_size=0)
     assert encoder_shape(local) == (distilbert, "bert/config.json")
+    (tmp_path / "bert/modules.json").write_text(json.dumps([module("0", ""), module("2", "2_Dense", "Dense")]))
+    (tmp_path / "bert/2_Dense").mkdir()
+    (tmp_path / "bert/2_Dense/config.json").write_text(json.dumps({"in_features": 32, "out_features": 12}))
+    own_width.cache_clear()
+    assert [own_width(each) for each in (local, cut)] == [12, None]
     elsewhere = Stage("pretrained", PretrainedSettings(checkpoint={"hub": "nobody/none", "revision": "0"}), {})
     assert encoder_shape(elsewhere) == (Shape(), "BERT-base, because the checkpoint is not local")
 

@@ -448,6 +448,12 @@ def test_a_library_that_is_missing_is_no_damaged_checkpoint(error, remedy):
     assert str(error) in str(refusal.value) and str(refusal.value).endswith(remedy)
 
 
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory")])
+def test_too_little_memory_is_no_damaged_checkpoint(error):
+    with pytest.raises(type(error)), load.refusing("no tokenizer"):
+        raise error
+
+
 def test_a_wrong_folder_is_refused_before_it_is_read(tmp_path):
     """Such as / : what is below it may be all files of the machine."""
     (tmp_path / "below").mkdir()

@@ -317,6 +317,9 @@ WRONG = [
     ("labeled-list", '{"query": "?", "passages": ["x"], "labels": [1], "ranks": 3}', "line 1: 1 passages.*ranks"),
     ("labeled-list", '{"query": "?", "passages": ["x"], "labels": [1], "sources": []}', "line 1: 1 passages.*sources"),
     ("nemo", '{"question_id": "a", "question": "?", "pos_doc": [], "neg_doc": [{}]}', "line 1: a passage has neither"),
+    ("nemo", '{"question_id": ["a"], "question": "?", "pos_doc": [], "neg_doc": ["x"]}', r"line 1: .*\['a'\]"),
+    ("nemo", '{"question_id": true, "question": "?", "pos_doc": [], "neg_doc": ["x"]}', "line 1: .*'True'"),
+    ("tevatron", '{"query_id": "a", "negative_passages": [{"whole": 5}]}', "line 1: a negative passage"),
     ("triples", "a\td1\n", "line 1: column count 2"),
     ("triples", "a\td1\td99\n", "line 1: passage 'd99'"),
     ("triplet", '{"query": "nobody asks", "positive": "x", "negative": "y"}', "none of its 1 queries"),
@@ -343,6 +346,10 @@ def test_a_wrong_line_is_named(world, pool, tmp_path, form, text, message):
     with pytest.raises(Refusal, match=message) as caught:
         read_back(world, pool, form, tmp_path / "in.jsonl")
     assert "in.jsonl" in str(caught.value)
+
+
+def test_an_id_that_is_a_number_is_its_text(world, pool):
+    assert [forms.nemo_id("in, line 1", given) for given in (7, "7", None)] == ["7", "7", None]
 
 
 def test_more_sources_than_a_pool_has_are_none_of_it(world, pool, tmp_path, caplog):

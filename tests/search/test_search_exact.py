@@ -123,7 +123,7 @@ def test_a_nasty_set(open_exact, monkeypatch, small, depth):
     assert_exact(open_exact(vectors), queries, depth)
 
 
-def test_the_levels_of_a_search_are_all_reached(monkeypatch):
+def test_the_levels_of_a_search_are_all_reached(monkeypatch, caplog):
     """The guard of the test before: some queries are settled by products, some by doubles, some by all scores."""
     vectors, queries = nasty(np.random.default_rng(1))
     small_blocks(monkeypatch)
@@ -131,7 +131,10 @@ def test_the_levels_of_a_search_are_all_reached(monkeypatch):
         counted(monkeypatch, f"by_{name}") for name in ("products", "doubles", "scores")
     )
     Exact(vectors, "cpu", dtype=torch.float16).search(queries, 10)
-    assert by_products == [14] and 14 > by_doubles[0] > by_scores[0] > 0
+    assert by_products == [14] and 14 > by_doubles[0] > by_scores[0] > 0 and not caplog.text
+    monkeypatch.setattr(exact, "MANY", by_scores[0])
+    Exact(vectors, "cpu", dtype=torch.float16).search(queries, 10)
+    assert f"{by_scores[0]} of 14 queries have so many equal scores" in caplog.text
 
 
 def test_vectors_that_are_almost_parallel(open_exact):

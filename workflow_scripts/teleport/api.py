@@ -157,6 +157,7 @@ class Experiment:
         """The vectors of new queries, float32 [Q, D], with prefix, case and length as in the experiment."""
         from teleport.encoder.new_queries import encode_queries
 
+        require_list(queries)
         stage = self.stage(*self.query_links, episode=episode, seed=seed)
         tokens = self.input(stage, f"tokens.{stage.manifest['settings']['of']}")
         return encode_queries(queries, stage, self.input(stage, "checkpoint"), tokens, self.input(tokens, "pretrained"))
@@ -173,8 +174,12 @@ class Experiment:
                seed: int | None = None) -> list[list[Hit]]:  # fmt: skip
         """The passages with the largest inner products for each query, by exact search over the vectors in the results
         folder. A passage in several chunks scores by its best one."""
+        import torch
+
         from teleport.search.exact import Exact
         from teleport.search.retrieve import MaxP
+
+        require_list(queries)
 
         passages, asked = (
             rows_of(self.index, links, episode, seed).query("finished")[["seed", "episode"]]
@@ -185,7 +190,8 @@ class Experiment:
             seed = int(both["seed"].iloc[0])
             episode = int(both["episode"][both["seed"] == seed].max())
         ids, array, offsets = self.vectors(episode=episode, seed=seed)
-        index = Exact(array) if offsets is None else MaxP(Exact(array), offsets)
+        index = Exact(array, threads=torch.get_num_threads())
+        index = index if offsets is None else MaxP(index, offsets)
         rows_QK, scores_QK = index.search(self.encode(queries, episode, seed), min(depth, len(ids)))
         encode = self.stage("encode-passages", episode=episode, seed=seed)
         corpus = texts_read(self, self.input(encode, "tokens.passages"), "passages")
@@ -198,6 +204,12 @@ class Experiment:
             ]
             for line in zip(rows_QK.tolist(), scores_QK.tolist(), strict=True)
         ]
+
+
+def require_list(queries):
+    """Raise Refusal for one text in the place of a list, whose characters would each be a query."""
+    if isinstance(queries, str):
+        raise Refusal(f"queries is the text {queries[:40]!r}: give a list of texts, such as [{queries[:40]!r}].")
 
 
 def rows_of(index, links, episode, seed):

@@ -10,10 +10,11 @@ from pathlib import Path
 
 from teleport.costs import vector_bytes
 from teleport.encoder.costs import Shape
-from teleport.encoder.own_settings import with_common_names
+from teleport.encoder.own_settings import dense_width, with_common_names
 from teleport.encoder.source import OWN_FILES, WEIGHTS, locate
 from teleport.refusal import Refusal
 from teleport.running.artefact import STAGES, Artefact, is_finished
+from teleport.settings.section import rows_of_part
 
 SPECIAL_TOKENS = 2  # CLS and SEP
 NO_ENCODER_TOKENS = 100  # of a passage, if no encoder sets a length: DPR's passages of 100 words
@@ -73,7 +74,7 @@ class Counts:
     def in_part(number, part):
         """How many of `number` queries, or lines of them, are in a `settings.section.Part` of the queries (None:
         all)."""
-        first, last = part.rows(number) if part else (0, number)
+        first, last = rows_of_part(part, number)
         return last - first
 
     @staticmethod
@@ -139,7 +140,8 @@ class Counts:
             two |= stage.kind == "train" and len(stage.settings.training.trains) == 1
             stage = stage.inputs["checkpoint"]
         shape, _ = encoder_shape(stage)
-        return shape, kept or stage.settings.projection or shape.hidden_size, 2 if two or not stage.settings.tied else 1
+        dim = kept or stage.settings.projection or own_width(stage) or shape.hidden_size
+        return shape, dim, 2 if two or not stage.settings.tied else 1
 
     def vectors(self, encode):
         """(number, dimension, bytes on the disk) of the passage vectors that a stage `encode` makes."""
@@ -180,6 +182,14 @@ def encoder_shape(pretrained):
             config |= {} if layers is None else {"num_hidden_layers": layers}
             return Shape.of_config(config), f"{folder.name}/config.json"
     return Shape(), "BERT-base, because the checkpoint is not local"
+
+
+@functools.cache
+def own_width(pretrained):
+    """The width after the linear layers in a checkpoint's own files; None without them, or if no file is local."""
+    if pretrained.settings.layers is not None:  # then they are left out
+        return None
+    return next(filter(None, map(dense_width, config_folders(pretrained))), None)
 
 
 def config_folders(pretrained):

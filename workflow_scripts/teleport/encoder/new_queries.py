@@ -12,7 +12,7 @@ from teleport.encoder.load import load_encoder
 from teleport.encoder.model import prepare
 from teleport.encoder.precision import pick_device, resolve_precision, to_encode
 from teleport.encoder.pretrained import read
-from teleport.encoder.side import Side
+from teleport.encoder.side import Side, batches_at_once
 from teleport.encoder.tokens import around_text, in_case, load_tokenizer
 from teleport.settings.encoder import CheckpointSource, Encoder
 
@@ -46,8 +46,6 @@ def published_encoder(folder):
 
     def encode(texts, side):
         prefix, most = getattr(settings, f"{side}_prefix"), getattr(settings, f"max_{side}_tokens")
-        if not texts:
-            return np.zeros((0, encoder.dim), np.float32)
         return encode_texts(encoder, [f"{prefix}{text}" for text in texts], tokenizer, special, most)
 
     return encode
@@ -55,9 +53,14 @@ def published_encoder(folder):
 
 @torch.inference_mode()
 def encode_texts(encoder, texts, tokenizer, special, max_tokens, dtype=None):
-    """Float32 [texts, D]: the vectors of `texts`, by the tokenizer and `special` of `load_tokenizer`."""
+    """Float32 [texts, D]: the vectors of `texts`, by the tokenizer and `special` of `load_tokenizer`. As in a stage, a
+    CPU computes each batch on one thread, so that the bits are those of the stage."""
+    if not texts:
+        return np.zeros((0, encoder.dim), np.float32)
     ids = [encoding.ids for encoding in tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
     flat = np.array([token for own in ids for token in own], np.uint32)
     own = Ragged(offsets_of([len(each) for each in ids]), flat)
     side = Side(encoder, own, max_tokens, special, dtype, prepared=prepare(encoder, dtype))
-    return side.vectors(np.arange(len(texts)), TOKEN_BUDGET["encode"][encoder.device.type]).cpu().numpy()
+    with batches_at_once(torch.get_num_threads()) as parallel_map:
+        budget = TOKEN_BUDGET["encode"][encoder.device.type]
+        return side.vectors(np.arange(len(texts)), budget, parallel_map).cpu().numpy()

@@ -243,6 +243,13 @@ def read_form(form, path):
     return checked(form, content, path)
 
 
+def dense_width(folder):
+    """The width after the last linear layer that sentence-transformers' files in a folder name; None without one."""
+    modules = read_form(list[Module], folder / "modules.json")
+    dense = [module for module in modules if module.type.endswith(".Dense")]
+    return read_form(Dense, folder / dense[-1].path / "config.json").out_features if dense else None
+
+
 def no_number(name):
     """Refuse NaN and Infinity, which Python's JSON accepts: no check of a range catches a dropout of NaN."""
     raise ValueError(f"{name} is no number")

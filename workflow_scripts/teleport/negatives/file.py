@@ -188,7 +188,7 @@ def named(job):
                 if "docid" in passage:
                     ids.append((number, str(passage["docid"])))
                 elif "whole" in passage:
-                    ones.append((number, passage["whole"]))
+                    ones.append((number, "".join((passage["whole"],))))  # a TypeError if it is no text
                 else:
                     texts.append((number, "\0".join((passage.get("title") or "", passage["text"]))))
         except (KeyError, TypeError, AttributeError):

@@ -159,7 +159,14 @@ def read_nemo(path):
         record = {"question": record.get("query")} | record
         require(place, record, {"question": str, "pos_doc": list, "neg_doc": list})
         sides = ([nemo_passage(place, doc) for doc in record[side]] for side in ("pos_doc", "neg_doc"))
-        yield Mined(record.get("question_id"), record["question"], *sides, place)
+        yield Mined(nemo_id(place, record.get("question_id")), record["question"], *sides, place)
+
+
+def nemo_id(place, given):
+    """A question's id as text; None if there is none."""
+    if not isinstance(given, str | int | None) or isinstance(given, bool):
+        raise Refusal(f"{place}: 'question_id' is {str(given)[:40]!r}, neither a text nor a whole number. Correct it.")
+    return given if given is None else str(given)
 
 
 def nemo_passage(place, doc):

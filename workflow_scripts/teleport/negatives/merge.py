@@ -29,6 +29,7 @@ from teleport.refusal import Refusal
 from teleport.running.log import log
 from teleport.seed import derive_seed
 from teleport.settings.pool import Pool as Settings  # noqa: F401
+from teleport.settings.section import rows_of_part
 
 BLOCK_SLOTS = 2**18  # candidates handled at once: 2 MB of draws and of each step between, which a cache holds
 # The name in a source's seed, if it differs from the source's: with another one draws differ from published results.
@@ -47,7 +48,7 @@ def run(job):
     filters = Filters(job, scores, len(known))
     sources, named = open_sources(job, known), partial(named_pair, job)
     merge = Merge(job.settings, sources, hashes_of_job(job), draws_of(job), scores, filters, named)
-    begin, end = part.rows(len(known)) if part else (0, len(known))
+    begin, end = rows_of_part(part, len(known))
     writer = PoolWriter(job.output, merge.names)
     writer.append(np.zeros(begin, np.int64))
     for first, last in blocks([source.widths_Q for source in merge.sources.values()], begin, end, BLOCK_SLOTS):
@@ -194,7 +195,7 @@ class Scores:
         self.positive_scores = {}
         if rule := job.settings.positive_score:
             positives, part = positives_of_job(job, "train"), job.settings.part
-            begin, end = part.rows(num_queries) if part else (0, num_queries)
+            begin, end = rows_of_part(part, num_queries)
             scored = (positives.rows >= begin) & (positives.rows < end)
             for role in (role for role in roles if role.startswith("scores.")):
                 scores = np.full(len(positives.values), np.nan, np.float32)

@@ -16,6 +16,7 @@ from teleport.reader import positives_of_job
 from teleport.refusal import Refusal
 from teleport.search.pairs import PairScorer
 from teleport.settings.pool import ScoreSettings as Settings  # noqa: F401
+from teleport.settings.section import rows_of_part
 
 BLOCK_SLOTS = 2**18  # candidates at once, as in `merge`
 
@@ -25,7 +26,7 @@ def run(job):
     queries (that have some). Raises Refusal for a score that is not finite, and if all candidates score the same."""
     positives, scorer = positives_of_job(job, "train"), PairScorer.of_job(job, "train")
     score = scorer.score if job.settings.of == "queries" else of_positives(scorer, positives)
-    begin, end = job.settings.part.rows(len(positives)) if job.settings.part else (0, len(positives))
+    begin, end = rows_of_part(job.settings.part, len(positives))
     scores_path = job.output("scores.npy")
     passages, scores = GrowingArray(job.output("passages.npy"), "i4"), GrowingArray(scores_path, "f4")
     lengths = [np.zeros(begin, np.int64)]
@@ -62,7 +63,7 @@ def pairs_of_job(job, positives):
     if "negatives" in job.inputs:
         pool = read_pool(lambda name: job.input("negatives", name))
         lists.append(Ragged(pool.offsets, pool.items.passages))
-    begin, end = job.settings.part.rows(len(positives)) if job.settings.part else (0, len(positives))
+    begin, end = rows_of_part(job.settings.part, len(positives))
     widths = [*(source.widths_Q for source in sources.values()), *(each.lengths for each in lists)]
     for first, last in blocks(widths, begin, end, BLOCK_SLOTS):
         yield first, last, np.unique(np.concatenate(list(keys_of(first, last, sources.values(), lists))))

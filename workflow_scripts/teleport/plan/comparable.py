@@ -1,6 +1,6 @@
 """Whether a loss can compare the model's vectors with a teacher's, as far as the files of both checkpoints are here."""
 
-from teleport.encoder.own_settings import Dense, Module, read_form, read_sizes
+from teleport.encoder.own_settings import dense_width, read_form, read_sizes
 from teleport.encoder.source import OWN_FILES, locate
 from teleport.refusal import Refusal
 
@@ -28,8 +28,7 @@ def width_of(encoder):
     if encoder.truncate_dim or encoder.projection or encoder.checkpoint.hub:
         return encoder.truncate_dim or encoder.projection
     folder = locate(encoder.checkpoint, OWN_FILES)
-    modules = read_form(list[Module], folder / "modules.json") if encoder.layers is None else []
-    if dense := [module for module in modules if module.type.endswith(".Dense")]:
-        return read_form(Dense, folder / dense[-1].path / "config.json").out_features
+    if encoder.layers is None and (width := dense_width(folder)):
+        return width
     config = folder / "config.json"
     return read_sizes(read_form(dict, config), config).hidden_size

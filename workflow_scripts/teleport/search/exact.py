@@ -41,6 +41,7 @@ ALIGNED = 8  # tensor cores need a multiple of this many passages; other kernels
 HITS = {"cpu": 2**20, "cuda": 2**24}  # products compared one by one, at a time
 HOST_ROOM = 2**32  # bytes for vectors on a CPU that are not in an array, such as decoded ones
 LEAST_TAKEN = 4096  # least passages that a thread takes from the host
+MANY = 100  # queries that are compared with all passages one by one: a warning
 SAMPLE = 4096  # passages that mean and scale are computed from
 # Tensor cores cut sums instead of rounding them. Products of float16 numbers are exact in float32; k of them and the
 # running sum are aligned to the largest, cut 23 or more bits below its leading bit, added, and cut again (Fasi, Higham,
@@ -63,8 +64,9 @@ def search_device():
 class Exact:
     """Exact search of `vectors`: float32 or float16 [n, D], an array, a memory map, or anything with slices and `take`.
 
-    device: by default `search_device`; threads: to read vectors; room: bytes of the device for vectors, by default all
-    free memory that the search does not need; dtype: of the products, by default float16 on a GPU, else float32
+    device: by default `search_device`; threads: to read vectors (torch's number computes); room: bytes of the
+    device for vectors, by default all free memory that the search does not need; dtype: of the products, by default
+    float16 on a GPU, else float32
     """
 
     engine, exact = "exact", True
@@ -77,8 +79,6 @@ class Exact:
         if kind == "cuda" and room is None:
             room = torch.cuda.mem_get_info(self.on)[0] - workspace(vectors.shape[1])
         self.room = HOST_ROOM if room is None else room
-        if kind == "cpu":
-            torch.set_num_threads(threads)
         self.pool = ThreadPoolExecutor(threads)
         if kind == "cuda" and self.dtype == torch.float16:  # else cuBLAS may add parts of a sum in float16
             torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
@@ -195,6 +195,10 @@ class Exact:
         left = np.arange(len(queries_QD))
         for by in (self.by_products, self.by_doubles, self.by_scores):
             if len(left) and depth:
+                if by == self.by_scores and len(left) >= MANY:
+                    log.warning("%d of %d queries have so many equal scores at their last rank that each is compared "
+                                "with all passages one by one. This is slow. Are the vectors nearly the same?",
+                                len(left), len(queries_QD))  # fmt: skip
                 ids_QK[left], scores_QK[left], crowded_Q = by(queries_QD[left], depth)
                 left = left[crowded_Q]
         if not np.isfinite(scores_QK).all():

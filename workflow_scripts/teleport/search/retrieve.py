@@ -16,6 +16,7 @@ from teleport.running.shards import join, read_shards, shard_rows
 from teleport.search.pairs import require_finite
 from teleport.settings.search import IndexSettings
 from teleport.settings.search import RetrieveSettings as Settings  # noqa: F401
+from teleport.settings.section import rows_of_part
 
 # Lines searched at a time. Each block reads the passages once. If they do not fit in memory, reading them from a disk
 # at 1 GB/s then costs a tenth of the products at 200 GFLOP/s.
@@ -136,7 +137,7 @@ def read_anchors(job, vectors, offsets):
     path = job.input("queries", f"queries.{settings.split}.npy")
     anchors = np.load(path, mmap_mode="r")
     require_finite(path, anchors, "query")
-    rows = np.arange(*settings.part.rows(len(anchors))) if settings.part else np.arange(len(anchors))
+    rows = np.arange(*rows_of_part(settings.part, len(anchors)))
     return anchors, rows, rows
 
 

@@ -196,6 +196,11 @@ class Part(Section):
         return self.number * size, num_queries if self.number == self.of - 1 else (self.number + 1) * size
 
 
+def rows_of_part(part, num_queries):
+    """The first row of a `Part` of the queries, and the first one after it; part: None for all."""
+    return part.rows(num_queries) if part else (0, num_queries)
+
+
 class Chosen(Section):
     """An entry of settings/registry.py chosen by name, as a stage gets it: `kind`, and its own settings."""
 

@@ -13,6 +13,7 @@ from teleport.reader import positives_of_job, read_positives, with_same_text
 from teleport.refusal import Refusal
 from teleport.running.log import log
 from teleport.seed import derive_seed
+from teleport.settings.section import rows_of_part
 from teleport.training.clusters import clustered_order, read_clusters
 
 
@@ -60,7 +61,7 @@ class TrainingSet:
         self.query_ids, self.positives, self.pools, self.relevant = query_ids, positives, pools, relevant
         self.training, self.seed, self.clusters = training, seed, clusters
         self.order = lru_cache(maxsize=2)(self.draw_order)  # by epoch
-        first, last = part.rows(len(positives)) if part else (0, len(positives))
+        first, last = rows_of_part(part, len(positives))
         with_positives = positives.lengths[first:last] > 0
         with_negatives = np.ones(last - first, bool) if pools is None else pools.lengths[first:last] > 0
         self.rows = first + np.flatnonzero(with_negatives & with_positives)

@@ -10,7 +10,7 @@ import numpy as np
 
 from teleport.arrays import pair_keys, places_of, rows_and_values
 from teleport.seed import derive_seed
-from teleport.settings.section import Part
+from teleport.settings.section import Part, rows_of_part
 
 MOMENTUM = "momentum"
 MOST_QUERIES = 10_000  # whose negatives are counted; if there are more, this many are drawn
@@ -63,7 +63,7 @@ def negatives_of(reader, trajectory):
 def mined_span(reader, name):
     """The first training query that a merge stage has mined for, and the one after the last (rows)."""
     part, total = reader.artefact(name).manifest["settings"].get("part"), len(reader.pool(name).offsets) - 1
-    return Part(**part).rows(total) if part else (0, total)
+    return rows_of_part(part and Part(**part), total)
 
 
 def flat(pool, rows, *fields):
