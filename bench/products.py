@@ -5,7 +5,7 @@ from statistics import median
 
 import torch
 
-import rounds  # puts the packages of workflow_scripts on the path
+import rounds
 from teleport.encoder.costs import Shape, forward_flop
 
 ROWS = 4096  # on a CPU, times the widest matrix of the encoder's first layer

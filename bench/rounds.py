@@ -10,7 +10,6 @@ from statistics import median
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 os.environ.setdefault("GOMP_SPINCOUNT", "2000")  # as run_stage.py does, before torch or faiss are loaded
-sys.path.append(str(REPOSITORY / "workflow_scripts"))  # where this repository is not installed
 from run_stage import keep_freed_memory  # noqa: E402
 
 keep_freed_memory()

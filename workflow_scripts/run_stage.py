@@ -102,7 +102,7 @@ def run_alone(job, arguments, processes):
         if (
             arguments.gpus and KINDS[job.kind].gpus and not IS_HELPER
         ):  # other kinds hold a device and do not compute on it
-            if not job.on_cpu:
+            if job.uses_gpu:
                 require_usable()
             elif arguments.attempt:
                 require_given(arguments.gpus)

@@ -63,8 +63,8 @@ def run(stages, inputs, **settings):
 @pytest.mark.parametrize("ties", [False, True])
 @pytest.mark.parametrize("blocks, dtype", [((8192, 16384), "float32"), ((3, 7), "float32"), ((3, 7), "float16")])
 def test_counts_equal_brute_force(stages, monkeypatch, ties, blocks, dtype):
-    monkeypatch.setattr(errors, "BLOCK_PAIRS", blocks[0])
-    monkeypatch.setattr(errors, "BLOCK_ROWS", blocks[1])
+    monkeypatch.setattr(errors, "ERROR_PAIRS", blocks[0])
+    monkeypatch.setattr(errors, "ERROR_ROWS", blocks[1])
     rng = np.random.default_rng(3)
     queries, passages = random_vectors(rng, QUERIES, ties), random_vectors(rng, PASSAGES, ties).astype(dtype)
     judged = judgments(rng)
@@ -83,7 +83,7 @@ def test_counts_equal_brute_force(stages, monkeypatch, ties, blocks, dtype):
 
 @pytest.mark.parametrize("rows", [16384, 5])
 def test_a_passage_of_several_chunks_has_the_score_of_its_best(stages, monkeypatch, rows):
-    monkeypatch.setattr(errors, "BLOCK_ROWS", rows)
+    monkeypatch.setattr(errors, "ERROR_ROWS", rows)
     rng = np.random.default_rng(5)
     offsets = np.concatenate([[0], np.cumsum(rng.integers(1, 4, PASSAGES))])
     queries, chunks = random_vectors(rng, QUERIES, False), random_vectors(rng, int(offsets[-1]), False)
@@ -106,7 +106,7 @@ def test_near_ties_are_decided_by_exact_scores(stages):
 
 
 def test_a_killed_count_goes_on_at_its_block(stages, monkeypatch):
-    monkeypatch.setattr(errors, "BLOCK_PAIRS", 4)
+    monkeypatch.setattr(errors, "ERROR_PAIRS", 4)
     rng = np.random.default_rng(1)
     inputs = make_world(stages, random_vectors(rng, QUERIES, True), random_vectors(rng, PASSAGES, True), judgments(rng))
     whole, _ = run(stages, inputs)

@@ -1,7 +1,6 @@
 """FLOP and bytes against figures worked out by hand for BERT-base on MS MARCO and DPR's Wikipedia."""
 
 from dataclasses import asdict
-from importlib import import_module
 
 import numpy as np
 import pytest
@@ -82,25 +81,3 @@ def test_a_training_step_keeps_what_is_forecast(half, pooling):
 def test_a_step_of_the_paper_keeps_seven_gigabytes():
     """BERT-base, 8 x (1 + 31): 6.8 GB besides the weights were counted on the meta device."""
     assert activation_bytes(BASE, 256 * 76 + 8 * 9) == pytest.approx(6.83e9, rel=0.05)
-
-
-# A plan reads costs.py alone, because the stages would load torch, so that these numbers stand in two files.
-@pytest.mark.parametrize(
-    ("forecast", "stage"),
-    [
-        ("collection.costs.GROUP_PASSAGES", "collection.corpus.ROW_GROUP"),
-        ("encoder.costs.TOKENISED", "encoder.tokens.CHUNK_TEXTS"),
-        ("search.costs.CPU_LINES", "search.exact.QUERIES.cpu"),
-        ("search.costs.LEAST_QUERIES", "search.bm25.LEAST_QUERIES"),
-        ("search.costs.ERROR_PAIRS", "analyses.errors.BLOCK_PAIRS"),
-        ("search.costs.ERROR_ROWS", "analyses.errors.BLOCK_ROWS"),
-        ("training.costs.DEFAULT_EPOCHS", "training.cross_train.EPOCHS"),
-        ("training.costs.ITERATIONS", "training.clusters.ITERATIONS"),
-        ("training.costs.STEP_RESERVE", "training.live.STEP_RESERVE"),
-    ],
-)
-def test_a_number_of_a_stage_is_the_same_in_its_forecast(forecast, stage):
-    room, module, name, *key = stage.split(".")
-    value = getattr(import_module(f"teleport.{room}.{module}"), name)
-    copied, _, own = forecast.rpartition(".")
-    assert getattr(import_module(f"teleport.{copied}"), own) == (value[key[0]] if key else value)

@@ -78,7 +78,7 @@ def run_stages(stages):
         job = Path(f"results/stages/{stage.name}/manifest.json")
         if not job.is_file():
             run_stages(stage.inputs.values())
-            run(Job(stage.spec() | {"code": "test", "on_cpu": True}))
+            run(Job(stage.spec() | {"code": "test"}))
 
 
 def toy_config():

@@ -30,6 +30,7 @@ from snakemake.logging import logger
 
 logger.info(f"FILES {[path.name for path in map(__import__('pathlib').Path, workflow.configfiles)]}")
 logger.info(f"GIVEN {dict(workflow.config_settings.config)}")
+logger.info(f"SCATTER {dict(workflow.resource_settings.overwrite_scatter)}")
 if config.get("refuse"):
     raise WorkflowError("a sentence")
 
@@ -87,9 +88,11 @@ def test_no_other_name_of_snakemake_is_used():
     assert modules == {"snakemake", "snakemake.exceptions", "snakemake.logging", "snakemake.utils", *plugin}
 
 
-def test_the_files_of_a_configuration_are_known_in_their_order(call):
-    text = call("-n", "--configfile", "one.yaml", "two.yaml", "--config", "what=1", "more={'a': 'b'}")[1]
+def test_files_settings_and_shards_of_the_command_line_are_known(call):
+    given = ["--config", "what=1", "more={'a': 'b'}", "--set-scatter", "encode=3"]
+    text = call("-n", "--configfile", "one.yaml", "two.yaml", *given)[1]
     assert "FILES ['one.yaml', 'two.yaml']" in text and "GIVEN {'what': 1, 'more': {'a': 'b'}}" in text
+    assert "SCATTER {'encode': 3}" in text
 
 
 @pytest.mark.slow

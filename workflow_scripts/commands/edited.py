@@ -20,7 +20,7 @@ def is_edited(stage, code):
 
 
 def edited_stages(plan):
-    """The names (set) of a plan's finished stages that were made by other code than today's, or that read one of
+    """The names (set) of a plan's finished stages that an older version of the code made, or that read one of
     these."""
     digests = digests_of_all()
 

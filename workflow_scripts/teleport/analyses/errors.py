@@ -12,11 +12,9 @@ from teleport.maxp import max_over_chunks
 from teleport.reader import read_positives
 from teleport.refusal import Refusal
 from teleport.running.blocks import RowBlocks
+from teleport.search.budget import ERROR_PAIRS, ERROR_ROWS
 from teleport.search.pairs import PairScorer, norms_of, product_errors
 from teleport.settings.scoring import ErrorsSettings as Settings  # noqa: F401
-
-BLOCK_PAIRS = 8192  # (query, positive) at a time; each block reads the passages once, and a killed run loses a block
-BLOCK_ROWS = 16384  # passage vectors at a time: products of 0.5 GB with BLOCK_PAIRS queries
 
 
 def run(job):
@@ -37,7 +35,7 @@ def run(job):
         raise Refusal(f"evaluation.analyses: no query of the split {split!r} has a positive. Name another split.")
     scores_J = scorer.score(rows_J, ids_J)
     shape = (np.int64, (len(rows_J),))
-    blocks = RowBlocks(job, {"above.npy": shape, "equal.npy": shape}, BLOCK_PAIRS)
+    blocks = RowBlocks(job, {"above.npy": shape, "equal.npy": shape}, ERROR_PAIRS)
     for start, stop in blocks:
         above_J, equal_J = count_all(scorer, rows_J[start:stop], scores_J[start:stop], job)
         blocks["above.npy"][start:stop], blocks["equal.npy"][start:stop] = above_J, equal_J
@@ -66,7 +64,7 @@ def count_all(scorer, rows_J, scores_J, job):
     queries_QD = np.ascontiguousarray(scorer.queries[rows_Q])
     norms_Q = np.linalg.norm(queries_QD.astype(np.float64), axis=1)
     above_J, equal_J = np.zeros(len(rows_J), np.int64), np.zeros(len(rows_J), np.int64)
-    step = max(1, BLOCK_ROWS * len(scorer) // len(scorer.vectors))
+    step = max(1, ERROR_ROWS * len(scorer) // len(scorer.vectors))
     for first in range(0, len(scorer), step):
         last = min(first + step, len(scorer))
         offsets = np.arange(first, last + 1) if scorer.offsets is None else scorer.offsets[first : last + 1]

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from teleport.arrays import save_array
+from teleport.collection.budget import ROW_GROUP
 from teleport.collection.equal import SameText
 from teleport.collection.records import Faults, checked
 from teleport.refusal import Refusal
@@ -18,7 +19,6 @@ from teleport.running.files import require_planned
 from teleport.running.log import log
 from teleport.settings.collection import CorpusSettings as Settings  # noqa: F401
 
-ROW_GROUP = 65536  # passages in memory while writing: about 25 MB of MS MARCO
 ROW_GROUP_CHARACTERS = 2**26  # fewer of MS MARCO's documents fill a row group
 CORPUS = pa.schema({"doc_id": pa.string(), "title": pa.string(), "text": pa.string()})
 

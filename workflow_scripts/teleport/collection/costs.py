@@ -3,12 +3,13 @@
 import math
 from pathlib import Path
 
+from teleport.collection.budget import ROW_GROUP
 from teleport.collection.download import FOLDER
 from teleport.costs import BASE, ID_BYTES, Cost
 
 BYTES_PER_TOKEN = 2.0  # of text in the compressed corpus.parquet: 4.5 characters of English, compressed 2.2 times
 GROUP_BYTES = 450e6  # the texts of a row group as strings and as columns, at most
-TOKEN_MEMORY, GROUP_PASSAGES = 40, 65_536  # bytes per token of these texts; collection.corpus.ROW_GROUP
+TOKEN_MEMORY = 40  # bytes per token of these texts
 APIDOCS_TEXTS = 20  # lines of a file that take as long as a passage of packages that are parsed (apidocs, cloud)
 PARSED = ("apidocs", "cloud")
 OF_LENGTH, USUAL_TOKENS = 0.4, 76  # the share of the work that grows with length, for a text as long as MS MARCO's
@@ -66,14 +67,14 @@ def split(stage, counts, place):
 def group_bytes(counts):
     """Memory of a row group's texts."""
     tokens = counts.corpus_tokens / max(1, counts.passages)
-    return min(GROUP_BYTES, TOKEN_MEMORY * tokens * GROUP_PASSAGES)
+    return min(GROUP_BYTES, TOKEN_MEMORY * tokens * ROW_GROUP)
 
 
 def looking_for_answers(pairs, counts, threads=1):
     """(work, memory) of searching `pairs` retrieved passages for answers, each different passage once. An upper bound:
     it counts different passages as in random draws, and neighbours repeat more often."""
     passages = -math.expm1(-pairs / counts.passages) * counts.passages
-    groups = max(1.0, counts.passages / GROUP_PASSAGES)  # each is read as a whole
+    groups = max(1.0, counts.passages / ROW_GROUP)  # each is read as a whole
     read = -math.expm1(-passages / groups) * counts.passages
     work = {"answers": passages + ANSWER_COST * (pairs - passages), "texts": READ_AGAIN * read}
     return work, group_bytes(counts) + min(PROCESSES, threads, passages // PASSAGES) * PROCESS_MEMORY

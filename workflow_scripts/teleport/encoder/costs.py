@@ -6,12 +6,12 @@ Only matrix products count: embeddings, LayerNorm, softmax and GELU are left out
 from dataclasses import dataclass, fields, replace
 
 from teleport.costs import BASE, TORCH_BASE, Cost, vector_bytes
-from teleport.encoder.budget import TOKEN_BUDGET
+from teleport.encoder.budget import CHUNK_TEXTS, TOKEN_BUDGET
 from teleport.encoder.own_settings import with_common_names
 
 TOKENIZER = 0.95e6  # bytes in each checkpoint: tokenizer.json and vocab.txt of BERT
 TOKEN_BYTES = 64  # of a batch on a CPU, per width of the residual stream and thread
-TOKENISED, TOKENISED_BYTES = 2048, 172  # texts that are tokenised at a time; bytes of each of their tokens
+TOKENISED_BYTES = 172  # of each token of the texts that are tokenised at a time
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ def tokens(stage, counts, place):
     else:
         total = texts * (counts.tokens_per_text(stage, of, counts.limit("query")) - 2)
     size = total * (2 if shape.vocab_size <= 2**16 else 4) + 8 * (texts + 1)
-    at_once = TOKENISED_BYTES * min(TOKENISED, texts) * total / max(1, texts)
+    at_once = TOKENISED_BYTES * min(CHUNK_TEXTS, texts) * total / max(1, texts)
     return Cost(size, memory=2 * BASE + 16 * texts + at_once, work={"tokens": total})
 
 

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from teleport.arrays import GrowingArray, Ragged, offsets_of, save_array
+from teleport.encoder.budget import CHUNK_TEXTS
 from teleport.encoder.checkpoint import sides
 from teleport.refusal import Refusal
 from teleport.running.files import write_json
@@ -22,7 +23,6 @@ from teleport.settings.encoder import TITLE, with_title
 from teleport.settings.encoder import TokensSettings as Settings  # noqa: F401
 
 # Texts in memory at a time: enough for the tokenizer's threads; 0.5 GB with its objects if all have 10,000 characters.
-CHUNK_TEXTS = 2048
 MANY_UNKNOWN = 0.05  # of the tokens: texts in the script of a vocabulary have far fewer
 PERCENTILES = (50, 90, 99, 100)
 FIELD_END = "\t"  # between the fields of a title, if it has several (`collection.records.document_rows`)

@@ -28,8 +28,9 @@ class Job:
 
     `save_every`: how many seconds of work a kill may cost. `origins` (dict): where files are fetched from; they decide
     no result. `shards`: how many shards the stage joins, 1 for none. `shard`: "2-of-4" if the job makes only that
-    shard, whose folder is then `resume`. `compile`: whether torch.compile may prepare the encoder. `on_cpu`: whether
-    the job gets no CUDA device; decided before it waits for one, as it sees other devices once it has its lease.
+    shard, whose folder is then `resume`. `compile`: whether torch.compile may prepare the encoder. `uses_gpu`:
+    whether the job gets a CUDA device; decided before it waits for one, as it sees other devices once it has its
+    lease.
     """
 
     def __init__(self, spec, threads=1, save_every=60.0, root=Path(".")):
@@ -38,7 +39,7 @@ class Job:
         self.raw_settings, self.loads, self.origins = spec["settings"], spec.get("loads", {}), spec.get("origins", {})
         self.shard, self.shards, self.compile = spec.get("shard"), spec.get("shards", 1), spec.get("compile", False)
         self.threads, self.save_every = threads, save_every
-        self.on_cpu = spec["on_cpu"] if "on_cpu" in spec else not (spec.get("gpus") and visible_devices())
+        self.uses_gpu = bool(spec.get("gpus") and visible_devices())
         self.folder = root / STAGES / self.kind / self.key
         self.shards_folder = root / SHARDS / self.kind / self.key
         self.resume = self.shards_folder / self.shard if self.shard else root / RESUME / self.kind / self.key

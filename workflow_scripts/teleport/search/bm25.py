@@ -14,13 +14,13 @@ from teleport.arrays import save_array
 from teleport.running.blocks import RowBlocks
 from teleport.running.launch import processes_apart
 from teleport.running.log import log
+from teleport.search.budget import LEAST_QUERIES
 from teleport.search.lexical_index import subwords, tokenizer
 from teleport.settings.search import Bm25Settings as Settings  # noqa: F401
 from teleport.settings.search import LexicalIndexSettings
 
 ARRAYS = ("offsets", "passages", "scores")  # of the index
 TASK_QUERIES = 64  # per task of a process
-LEAST_QUERIES = 2000  # for each process, which takes a second to start
 BLOCK_QUERIES = 1024  # searched at a time; a killed run continues after the last block
 MANY_WITHOUT_TERMS = 0.05  # of the queries
 ADVICE = {

@@ -3,20 +3,20 @@
 from dataclasses import replace
 
 from teleport.costs import BASE, Cost, run_bytes, search_flop, vector_bytes
+from teleport.search.budget import ERROR_PAIRS, ERROR_ROWS, LEAST_QUERIES, QUERIES, TRAIN_PER_LIST
 
 CANDIDATES, CANDIDATE_BYTES = 2**25, 20  # held by a search at a time, at most: number, proposed and exact score
 GPU_ROOM, GPU_DIM_ROOM = 10_200_547_328, 7_864_320  # of `exact.workspace`: bytes, and those of a dimension
 # Queries of a thread at a time; near candidates of each, besides 8 per rank; bytes of a candidate.
-CPU_LINES, CPU_NEAR, CPU_BYTES = 512, 2560, 95
+CPU_NEAR, CPU_BYTES = 2560, 95
 PRODUCTS = 0.35e9  # memory of the libraries that compute products on a CPU
 POSTING_BYTES = 3.2  # of a token in BM25's index: 8 bytes a posting, 0.4 postings a token
 # Bytes while the index is built, measured at 150,000 and 600,000 passages; of a token's terms.
 INDEXED_POSTING_BYTES, TERM_BYTES = 42, 1.0
-SCORED_PASSAGE_BYTES, LEAST_QUERIES = 24, 2000  # search.bm25: scores, matches and their order; queries of a process
+SCORED_PASSAGE_BYTES = 24  # search.bm25: scores, matches and their order
 QUERY_TERMS_BYTES = 500  # a query as a list of numbers
-TRAIN_PER_LIST, IVF_ITERATIONS, PQ_ITERATIONS = 256, 10, 25  # of k-means, faiss's defaults
+IVF_ITERATIONS, PQ_ITERATIONS = 10, 25  # of k-means, faiss's defaults
 RERANKED = 1000  # candidates of a query in a file
-ERROR_PAIRS, ERROR_ROWS = 8192, 16384  # positives and passages of a block of `analyses.errors`
 
 
 def index_bytes(index, passages, dim):
@@ -58,7 +58,7 @@ def retrieve(stage, counts, place):
         memory = BASE + PRODUCTS + vectors + min(CANDIDATES, kept) * CANDIDATE_BYTES
         return Cost(size, memory, size, on_device, work)
     work["rows"] = kept  # sorting takes no time on a GPU
-    at_a_time = min(lines, CPU_LINES * place.threads) * (8 * kept / max(1, lines) + CPU_NEAR)
+    at_a_time = min(lines, QUERIES["cpu"] * place.threads) * (8 * kept / max(1, lines) + CPU_NEAR)
     memory = BASE + PRODUCTS + vectors + min(CANDIDATES, at_a_time) * CPU_BYTES
     return Cost(size, memory, size + passages * dim, work=work)
 

@@ -26,12 +26,12 @@ import torch
 from teleport.refusal import Refusal
 from teleport.running.devices import visible_devices
 from teleport.running.log import log
+from teleport.search.budget import QUERIES
 from teleport.search.pairs import ROUNDING, inner_products
 from teleport.search.reaching import append_reaching, kernel_exists
 
 BLOCK = 65536  # passages read at a time if they do not stay on the device
 SCORES = {"cpu": 2**23, "cuda": 2**30}  # products at a time: a CPU's cache; large kernels on a GPU
-QUERIES = {"cpu": 512, "cuda": 16384}  # searched together at most
 PAIRS = {"cpu": 512, "cuda": 2**17}  # scored exactly at a time
 WORKERS = 2  # groups of queries at a time on a GPU: one computes while the other waits for the host
 GROUP = 64  # products per group, at most: the maximum is compared first, as most groups do not reach the last rank

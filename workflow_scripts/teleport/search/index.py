@@ -13,11 +13,12 @@ import numpy as np
 from teleport.refusal import Refusal
 from teleport.running.files import require_free_space, write_json
 from teleport.running.log import log
+from teleport.search.budget import TRAIN_PER_LIST
 from teleport.search.pairs import inner_products, ranked, require_finite
 from teleport.settings.search import IndexSettings as Settings  # noqa: F401
 
 SAMPLE, COLLAPSED = 4096, 1e-4  # rows that give the spread; least spread: a hundredth of the length apart
-SEED, TRAIN_PER_LIST = 1234, 256  # of the vectors that k-means reads; how many per centroid, also faiss's maximum
+SEED = 1234  # of the vectors that k-means reads
 BLOCK = 65536  # vectors added at a time
 HEADER = 4096  # most bytes of a file's header
 SAMPLE_SEED, SAMPLE_QUERIES = 77, 200  # of the queries on which recall is measured

@@ -6,8 +6,7 @@ import numpy as np
 from teleport.refusal import Refusal
 from teleport.search.pairs import require_finite
 from teleport.seed import derive_seed
-
-ITERATIONS = 25  # of k-means: faiss's own number
+from teleport.training.budget import ITERATIONS
 
 
 def read_clusters(job, seed):

@@ -4,13 +4,12 @@ from teleport.costs import TORCH_BASE, Cost, search_flop, vector_bytes
 from teleport.encoder import costs as encoder
 from teleport.encoder.budget import TOKEN_BUDGET
 from teleport.search.costs import index_bytes
+from teleport.training.budget import EPOCHS, ITERATIONS, STEP_RESERVE
 
 STEP_BYTES = 150  # a line of losses.tsv
 KERNELS = 0.5e9  # on a CPU: kernels of many sizes are prepared and kept, as the number of tokens differs by step
-ITERATIONS, PER_CENTROID = 25, 256  # of k-means: faiss's own numbers
+PER_CENTROID = 256  # of k-means: faiss's own number
 UPDATE_FLOP = 1500  # an update of a parameter takes as long as this much of products; their rate includes it
-DEFAULT_EPOCHS = 2  # of a cross-encoder, as in cross_train.py
-STEP_RESERVE = 8e9  # of live.py: bytes of a GPU that a live search leaves to the training
 PASS_QUERIES = 70  # reading all passages takes a GPU as long as comparing this many queries with them
 
 
@@ -93,7 +92,7 @@ def cross_train(stage, counts, place):
     tokens = sum(counts.tokens_per_text(stage, of, settings.max_tokens) for of, stage in texts)
     forward = encoder.forward_flop(shape, min(tokens, settings.max_tokens))
     passes = counts.queries["train"] // training.batch_queries
-    steps = training.steps or (training.epochs or DEFAULT_EPOCHS) * passes
+    steps = training.steps or (training.epochs or EPOCHS) * passes
     pairs = training.batch_queries * (1 + training.negatives_per_query)
     flop = 3 * steps * pairs * forward
     if settings.dev:

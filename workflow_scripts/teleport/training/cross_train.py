@@ -31,6 +31,7 @@ from teleport.settings.section import Chosen
 from teleport.settings.teachers import CrossTrainSettings as Settings  # noqa: F401
 from teleport.settings.teachers import RankerDev
 from teleport.settings.training import Training
+from teleport.training.budget import EPOCHS
 from teleport.training.data import TrainingSet
 from teleport.training.dev import draw_queries
 from teleport.training.resume import load_state
@@ -40,7 +41,6 @@ from teleport.training.step import Steps
 from teleport.training.step_metrics import mean_where, write_curves
 from teleport.training.train import facts, precision, train
 
-EPOCHS = 2  # of RocketQA's released code, if the settings give no length
 LARGER = "Raise training.accumulate of the cross-encoder, or lower its max_tokens."
 
 

@@ -15,8 +15,8 @@ from teleport.evaluation.measures import first_hit_reciprocals
 from teleport.refusal import Refusal
 from teleport.search.exact import Exact
 from teleport.search.pairs import ranked
+from teleport.training.budget import STEP_RESERVE
 
-STEP_RESERVE = 8e9  # bytes of a device that the search leaves to the training
 CUT = 10  # of the measures of every step (released)
 
 

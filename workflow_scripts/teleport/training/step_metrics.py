@@ -41,32 +41,34 @@ class GradientNorms:
 
     def __init__(self, encoders):
         self.parameters = dict(encoders.named_parameters())
-        self.groups = None  # set with the first gradients: every step has gradients for the same parameters
+        self.layers = self.groups = None  # set at the first step: all steps have gradients for the same parameters
 
     def __call__(self):
         """(norm of the whole gradient; norms of the groups [4], NaN for a group without a layer): float32 tensors."""
         gradients = {name: p.grad for name, p in self.parameters.items() if p.grad is not None}
         norms = torch.stack(torch._foreach_norm(list(gradients.values())))
         if self.groups is None:
-            self.groups = [matrix.to(norms) for matrix in group_matrices(gradients)]
-        members, shares = self.groups
-        return torch.linalg.vector_norm(norms), shares @ (members @ norms.square()).sqrt()
+            layers, groups = groups_of(gradients)
+            self.layers = torch.tensor(layers, device=norms.device)
+            self.groups = [torch.tensor(rows, dtype=torch.int64, device=norms.device) for rows in groups.values()]
+        squares = norms.new_zeros(1 + len(self.layers)).index_add_(0, self.layers, norms.square())
+        return torch.linalg.vector_norm(norms), torch.stack([squares[rows].sqrt().mean() for rows in self.groups])
 
 
-def group_matrices(names):
-    """(0 or 1 [layers, tensors]: which of the tensors `names` are in each layer; [4, layers]: its share of each
-    group). As two products of matrices, all norms cost a step few kernels, however many layers there are."""
+def groups_of(names):
+    """(the number of the layer of each parameter in `names`; {group in NORMS: numbers of its layers}). What is in no
+    layer, such as word vectors, has a number that is in no group."""
     layers = [layer_of(name) for name in names]
     known = sorted({layer for layer in layers if layer}, key=str)
-    if not known:
-        return torch.zeros(1, len(layers)), torch.full((4, 1), torch.nan)
-    members = torch.tensor([[float(layer == one) for layer in layers] for one in known])
     heights = [height for _, height in known]  # None for a head
     depth = 1 + max((height for height in heights if height is not None), default=-1)
-    last = [height == (None if None in heights else depth - 1) for height in heights]
-    thirds = [[height is not None and height * 3 // depth == third for height in heights] for third in range(3)]
-    shares = torch.tensor([*thirds, last], dtype=torch.float32)
-    return members, shares / shares.sum(1, keepdim=True)
+    last = None if None in heights else depth - 1
+    groups = {
+        name: [row for row, height in enumerate(heights) if height is not None and height * 3 // depth == third]
+        for third, name in enumerate(NORMS[1:4])
+    }
+    groups[NORMS[4]] = [row for row, height in enumerate(heights) if height == last]
+    return [known.index(layer) if layer else len(known) for layer in layers], groups
 
 
 def layer_of(name):
