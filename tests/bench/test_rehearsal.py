@@ -122,6 +122,21 @@ def test_every_set_of_rows_is_planned_at_the_scale_of_the_rehearsal(paper, tmp_p
         assert len(Plan(*load_files([written])).trajectories) > 1
 
 
+def test_a_row_that_draws_its_head_runs_until_its_scores(tmp_path, monkeypatch):
+    """A slice of `rehearse.py all`: RoBERTa, which has no head, BM25's negatives, a training, the queries of dev."""
+    rehearse, every_row = (importlib.import_module(name) for name in ("rehearse", "rehearsal.every_row"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(rehearse, "VOCABULARY", 20_000)
+    more = [REPOSITORY / "config/variants/marco-ance.yaml"]
+    assert "variants/marco-ance" in sum(every_row.CONFIGURATIONS["marco"], [])
+    written = rehearse.prepare("marco", 0.0003, 1.0, tmp_path / "made", more, every_row.SEGMENTS)
+    (trajectory,) = Plan(*load_files([written])).trajectories["bm25-neg"]
+    assert trajectory.pretrained.settings.projection == rehearse.HIDDEN
+    rows = [row for row in trajectory.rows if row.stage.kind == "evaluate" and row.episode == 1]
+    (evaluated,) = (make(row.stage) for row in rows if row.stage.settings.split == "dev")
+    assert evaluated.facts["num_queries"] == 256 and 0 < evaluated.facts["means"]["RR@10"] <= 1
+
+
 def test_each_checkpoint_that_a_row_names_has_its_miniature(tmp_path):
     """One a checkpoint: of its architecture and tokenizer, with a head where what is published has one."""
     rehearse = importlib.import_module("rehearse")
