@@ -29,8 +29,7 @@ class Objective(NamedTuple):
 
     loss: see `losses`, with its settings bound
     num_pairs: function (bool [Q, P] of what is not left out, both columns; all numpy) -> the number of pairs that the
-    loss
-        is a mean over; None if it is a mean over queries
+        loss is a mean over; None if it is a mean over queries
     masks: functions of a `data.Batch` -> bool [Q, P], True where a passage is left out for a query
     score_masks: [(function of scores and both columns, on the device -> the same, its `sees`)]
     sees: function of a `seen.Step` -> {argument of the loss: value}
@@ -47,29 +46,35 @@ def open_objective(job, data, side):
     """The `Objective` of a train job. data: its `data.TrainingSet`; side: of the passages"""
     training, module, masks, score_masks = job.settings.training, job.load("loss"), [], []
     for mask in training.masks:
-        of_mask, own = job.load(f"masks.{mask.kind}"), mask.own
+        of_mask, (whose, own) = job.load(f"masks.{mask.kind}"), split_scores(mask)
         if hasattr(of_mask, "mask_scores"):
-            sees = open_sees(job, data, of_mask.mask_scores, own, side)
+            sees = open_sees(job, data, of_mask.mask_scores, whose, side)
             score_masks.append((partial(of_mask.mask_scores, **own), sees))
         else:
-            seen = open_sees(job, data, of_mask.mask, own, side)(None)
+            seen = open_sees(job, data, of_mask.mask, whose, side)(None)
             masks.append(partial(of_mask.mask, data=data, **seen, **own))
-    own = training.loss.own
-    sees = open_sees(job, data, module.loss, own, side, getattr(module, "require_scores", None))
+    whose, own = split_scores(training.loss)
+    require = getattr(module, "require_scores", None)
+    sees = open_sees(job, data, module.loss, whose, side, require and partial(require, **own))
     return Objective(partial(module.loss, **own), getattr(module, "num_pairs", None), masks, score_masks, sees)
 
 
-def open_sees(job, data, function, own, side, require_scores=None):
-    """Return what a loss or a mask reads, as a function of a `seen.Step`. own: its settings, from which `scores` is
-    removed; require_scores: of a loss that takes only some scores, function (name, float32 array, the other
-    settings)"""
-    whose, names, needs, given = own.pop("scores", None), names_seen(function), needed(function), {}
+def split_scores(chosen):
+    """(whose scores a loss or a mask reads, None if it reads none; its other settings)."""
+    own = chosen.own
+    return own.get("scores"), {key: value for key, value in own.items() if key != "scores"}
+
+
+def open_sees(job, data, function, whose, side, require_scores=None):
+    """Return what a loss or a mask reads, as a function of a `seen.Step`. whose: scores; require_scores: of a loss that
+    takes only some scores, function (name, float32 array)"""
+    names, needs, given = names_seen(function), needed(function), {}
     if SCORES in needs:
         grades, number = whose == JUDGMENTS, len(data.query_ids)
         table = read_grades(job, number) if grades else PairTable.open(job, f"scores.{whose}", number)
         require_informative(table.scores, table.name)
         if require_scores:
-            require_scores(table.name, table.scores, **own)
+            require_scores(table.name, table.scores)
         given["score"] = partial(grades_of, table) if grades else table.score
     if VECTORS in needs:
         given |= open_vectors(job, whose, side if "vectors" in names else None)

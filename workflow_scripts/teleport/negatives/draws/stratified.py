@@ -28,27 +28,49 @@ def choose(candidates, count, strata, by_range=False):
 
     from teleport.negatives.draw import slots_of_smallest
 
-    available_QS, num_slots = candidates.available_QS, candidates.available_QS.shape[1]
-    if by_range:
-        scores_QS = candidates.scores_QS.astype(np.float64)
-        highest_Q1 = np.max(scores_QS, axis=1, keepdims=True, initial=-np.inf, where=available_QS)
-        lowest_Q1 = np.min(scores_QS, axis=1, keepdims=True, initial=np.inf, where=available_QS)
-        below_QS = np.where(available_QS, highest_Q1 - scores_QS, 0.0) * strata
-        ranges_Q1 = np.where(highest_Q1 > lowest_Q1, highest_Q1 - lowest_Q1, 1.0)
-        strata_QS = np.minimum((below_QS / ranges_Q1).astype(np.int64), strata - 1)
-    else:
-        order_QS = np.argsort(np.where(available_QS, -candidates.scores_QS, np.inf), axis=1, kind="stable")
-        places_QS = np.empty_like(order_QS)
-        np.put_along_axis(places_QS, order_QS, np.arange(num_slots), axis=1)
-        strata_QS = places_QS * strata // np.maximum(np.count_nonzero(available_QS, axis=1, keepdims=True), 1)
-    strata_QS = np.where(available_QS, strata_QS, strata)
-    random_QS = candidates.random_QS()
-    # Each slot's position in the random order of its stratum, from 0 on.
-    order_QS = np.lexsort((random_QS, strata_QS), axis=1)
-    sorted_QS = np.take_along_axis(strata_QS, order_QS, axis=1)
-    begins_QS = np.where(np.diff(sorted_QS, axis=1, prepend=-1) != 0, np.arange(num_slots), 0)
-    within_QS = np.empty_like(order_QS)
-    np.put_along_axis(within_QS, order_QS, np.arange(num_slots) - np.maximum.accumulate(begins_QS, axis=1), axis=1)
-    share_S = np.diff(np.arange(strata + 2) * count // strata)  # of each stratum; the last: slots not available
-    extra_QS = within_QS >= share_S[strata_QS]
+    available_QS, random_QS = candidates.available_QS, candidates.random_QS()
+    strata_QS = (strata_by_range if by_range else strata_by_rank)(candidates, strata)
+    strata_QS = np.where(available_QS, strata_QS, strata)  # one more, for slots that are not available
+    share_S = np.diff(np.arange(strata + 2) * count // strata)
+    extra_QS = places_within(strata_QS, random_QS) >= share_S[strata_QS]
     return slots_of_smallest(extra_QS + (random_QS >> np.uint64(11)) * 2.0**-53, available_QS, count)
+
+
+def strata_by_rank(candidates, strata):
+    """The stratum of every slot, int64 [Q, S], if all strata have equally many candidates."""
+    import numpy as np
+
+    order_QS = np.argsort(np.where(candidates.available_QS, -candidates.scores_QS, np.inf), axis=1, kind="stable")
+    numbers_Q1 = np.count_nonzero(candidates.available_QS, axis=1, keepdims=True)
+    return inverse(order_QS) * strata // np.maximum(numbers_Q1, 1)
+
+
+def strata_by_range(candidates, strata):
+    """The stratum of every slot, int64 [Q, S], if all strata are equally wide ranges of the scores."""
+    import numpy as np
+
+    available_QS, scores_QS = candidates.available_QS, candidates.scores_QS.astype(np.float64)
+    highest_Q1 = np.max(scores_QS, axis=1, keepdims=True, initial=-np.inf, where=available_QS)
+    lowest_Q1 = np.min(scores_QS, axis=1, keepdims=True, initial=np.inf, where=available_QS)
+    below_QS = np.where(available_QS, highest_Q1 - scores_QS, 0.0) * strata
+    ranges_Q1 = np.where(highest_Q1 > lowest_Q1, highest_Q1 - lowest_Q1, 1.0)
+    return np.minimum((below_QS / ranges_Q1).astype(np.int64), strata - 1)
+
+
+def places_within(strata_QS, random_QS):
+    """The position of every slot in the random order of its stratum, from 0 on: int64 [Q, S]."""
+    import numpy as np
+
+    order_QS, slots = np.lexsort((random_QS, strata_QS), axis=1), np.arange(strata_QS.shape[1])
+    begins_QS = np.diff(np.take_along_axis(strata_QS, order_QS, axis=1), axis=1, prepend=-1) != 0
+    within_QS = slots - np.maximum.accumulate(np.where(begins_QS, slots, 0), axis=1)
+    return np.take_along_axis(within_QS, inverse(order_QS), axis=1)
+
+
+def inverse(order_QS):
+    """The position of every slot in an order of the slots: int64 [Q, S]."""
+    import numpy as np
+
+    places_QS = np.empty_like(order_QS)
+    np.put_along_axis(places_QS, order_QS, np.arange(order_QS.shape[1]), axis=1)
+    return places_QS
