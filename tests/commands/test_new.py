@@ -520,7 +520,7 @@ def test_an_unknown_method_names_the_closest(tmp_path, texts):
 
 def test_a_method_without_queries_to_train_on_is_refused(tmp_path, texts):
     in_tables(tmp_path / "given", texts, "queries.test.tsv", "qrels.test.tsv")
-    with pytest.raises(Refusal, match="--method ance: "):
+    with pytest.raises(Refusal, match="--method ance: nothing"):
         new("mine", tmp_path / "given", REPOSITORY, method="ance")
     assert not Path("config/mine.yaml").exists()
 

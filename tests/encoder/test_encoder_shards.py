@@ -215,5 +215,5 @@ def test_missing_rows_at_the_end_are_refused(world, tmp_path):
 def test_a_shard_of_other_code_is_refused(world, tmp_path):
     make_shard(world, tmp_path, "1-of-2")
     make_shard(world, tmp_path, "2-of-2", code="edited")
-    with pytest.raises(ValueError, match="2-of-2/manifest.json "):
+    with pytest.raises(ValueError, match="2-of-2/manifest.json was"):
         join(world, tmp_path, 2)

@@ -434,7 +434,7 @@ def figures_of(csv):
         ("decimals: 1", "decimal: 1", "line 4: decimal: unknown key. Did you mean decimals?"),
         ("split: dev, measure: RR@10", "measure: RR@10", "column 'dev MRR@10' needs a split and a measure"),
         ("title: A & B\n", "", "title: "),
-        ("dev R@5", "dev MRR@10", "'dev MRR@10'"),
+        ("dev R@5", "dev MRR@10", "two columns are"),
         ("experiment: tele}", "experiment: tele, episode: -1}", "equal to 0"),
     ],
 )

@@ -42,21 +42,27 @@ def obtain(name, expected, origins):
     if local and not path.is_file():
         remedy = "collection.local replaces every download, so put it there, or set collection.local to null."
         raise Refusal(f"{path}: no such file. {remedy}")
-    if not path.is_file():
-        with locked(path, f"another workflow fetches {path}"):
-            if not path.is_file():  # another workflow may have fetched it meanwhile
-                return path, take_back(path, expected) or fetch(path, origins["mirrors"][name], expected)
-    if not local:
-        forget(part_of(path))  # the headers remain if a kill came right after the file was renamed
-    try:
+    if local:
         return path, verified(path, expected, str(path))
+    if path.is_file():
+        forget(part_of(path))  # the headers remain if a kill came right after the file was renamed
+    with suppress(OtherFile, FileNotFoundError):
+        return path, verified(path, expected, str(path))
+    with locked(path, f"another workflow fetches {path}"):
+        return path, obtain_alone(path, origins["mirrors"][name], expected)
+
+
+def obtain_alone(path, mirrors, expected):
+    """{bytes, sha256, md5} of a file of data/downloads that is missing or another one, while no other job writes it."""
+    known = expected if has_digest(expected) else expected | {"sha256": sha256_of_first_use(path)}
+    if digests := take_back(path, known):
+        return digests
+    if not path.is_file():
+        return fetch(path, mirrors, expected)
+    try:
+        return verified(path, expected, str(path))  # another workflow may have fetched it meanwhile
     except OtherFile as error:
-        if local:
-            raise
-        with locked(path, f"another workflow fetches {path}"):
-            if digests := take_back(path, expected):
-                return path, digests
-            raise set_aside(path, path, error) from None
+        raise set_aside(path, path, error) from None
 
 
 @contextmanager
@@ -118,6 +124,11 @@ def read_recorded():
         f"{RECORDED} no longer has the digests of first uses ({problem}): torn or edited. Restore it from "
         "a copy, or delete it: then the files are trusted as they are now."
     )
+
+
+def sha256_of_first_use(path):
+    """The digest that was recorded for a file without a published one; None without."""
+    return read_recorded().get(str(path), {}).get("sha256")
 
 
 def show_licences(licences, folder=LICENCES):

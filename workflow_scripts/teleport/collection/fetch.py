@@ -40,8 +40,8 @@ class OtherFile(Refusal):
 def fetch(path, mirrors, expected):
     """Fetch a file to `path` from the first of `mirrors` (URLs) that has it; returns {bytes, sha256, md5}.
 
-    An interrupted download is continued, also by a later call. A file of a wrong size or digest is kept as NAME.other
-    (`set_aside`). Raises OSError when the disk is full.
+    An interrupted download is continued, also by a later call. If the last mirror has a file of another size or digest,
+    it is kept (`set_aside`). Raises OSError when the disk is full.
     """
     if not shutil.which("curl"):
         remedy = "install it (apt install curl), or put all files into a folder and name it in collection.local."
@@ -49,8 +49,10 @@ def fetch(path, mirrors, expected):
     part, failures, wrong = part_of(path), [], None
     path.parent.mkdir(parents=True, exist_ok=True)
     for url in mirrors:
+        if wrong:  # another mirror may have the right one, and the disk no room for both
+            forget(part)
         try:
-            digests = fetch_from(url, path, expected)
+            digests = fetch_from(url, part, expected, f"{url}, fetched for {path},")
         except ConnectionError as error:
             log.info("%s: %s", url, error)
             failures.append(f"{url}: {error}")
@@ -61,11 +63,9 @@ def fetch(path, mirrors, expected):
             continue
         part.replace(path)
         forget(part)
-        if wrong:
-            other_of(path).unlink(missing_ok=True)
         return digests
     if wrong:
-        raise wrong
+        raise set_aside(part, path, wrong) if part.is_file() else wrong
     reasons = "; ".join(failures) or "none is given"
     raise Refusal(
         f"{path}: no mirror has this file ({reasons}). Correct collection.files.{path.name}.mirrors, or put all files "
@@ -73,16 +73,15 @@ def fetch(path, mirrors, expected):
     )
 
 
-def fetch_from(url, path, expected):
-    """{bytes, sha256, md5} of the part of `path` once it is whole and verified."""
-    part, what = part_of(path), f"{url}, fetched for {path},"
+def fetch_from(url, part, expected, what):
+    """{bytes, sha256, md5} of `part` once it is whole and verified."""
     for again in (True, False):
         continued = receive_all(url, part, expected)
         try:
             return verified(part, expected, what)
         except OtherFile as error:
             if not (continued and again):
-                raise set_aside(part, path, error) from None
+                raise
             forget(part)
             log.info("%s Its parts may be from two versions: downloading it again from the start", error)
 
@@ -184,21 +183,22 @@ def set_aside(file, path, error):
 
 
 def take_back(path, expected):
-    """Make the file that was set aside `path` if it has the expected digest, and set aside what is there; returns
-    {bytes, sha256, md5} or None. So collections whose files have the same name take turns."""
-    other = other_of(path)
-    if not has_digest(expected) or not other.is_file():
+    """Make the file that was set aside `path` if it is as expected, and set aside what is there; returns {bytes,
+    sha256, md5} or None. So collections whose files have the same name take turns."""
+    other, between = other_of(path), path.with_name(f".{path.name}.between")
+    if between.is_file() and not other.is_file():  # after a kill
+        between.replace(other)
+    if not any(expected.values()) or not other.is_file():
         return None
     try:
         digests = verified(other, expected, str(other))
     except OtherFile:
         return None
     if path.is_file():
-        path.replace(between := path.with_name(f".{path.name}.between"))
-        other.replace(path)
+        path.replace(between)
+    other.replace(path)
+    if between.is_file():
         between.replace(other)
-    else:
-        other.replace(path)
     return digests
 
 

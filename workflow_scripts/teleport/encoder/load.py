@@ -13,7 +13,7 @@ from transformers.utils import logging as transformers_logging
 from teleport.encoder.checkpoint import PASSAGE, QUERY, copy_tokenizer, dense_paths, read_modules, sides, write_modules
 from teleport.encoder.model import HEAD, Encoder, Linear
 from teleport.refusal import Refusal
-from teleport.running.files import of_the_system
+from teleport.running.files import NO_MEMORY, of_the_system
 
 WEIGHTS = "model.safetensors"
 transformers_logging.disable_progress_bar()  # a log file is no terminal
@@ -30,7 +30,7 @@ def refusing(what):
         name, reason = type(error).__name__, str(error).strip().partition("\n")[0]
         if not isinstance(error, Exception) and name != "PanicException":  # a defect in a Rust library
             raise
-        if of_the_system(error):  # such as too little memory: the checkpoint is sound
+        if of_the_system(error) == NO_MEMORY:  # the checkpoint is sound
             raise
         if name == "UnpicklingError":  # torch's own sentence advises to run the code
             raise Refusal(f"{what}: they are a pickle of more than tensors. Give them in safetensors.") from error

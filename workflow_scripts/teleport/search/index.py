@@ -220,8 +220,11 @@ def read_codes(path):
 
 def sample_recall(index, vectors, queries, depth, threads):
     """Facts of an index's recall at a depth (it has `search`), on at most `SAMPLE_QUERIES` of `queries`."""
+    import torch
+
     from teleport.search.exact import Exact
 
+    torch.set_num_threads(threads)
     count = min(len(queries), SAMPLE_QUERIES)
     rows = np.sort(np.random.default_rng(SAMPLE_SEED).choice(len(queries), count, replace=False))
     sample = queries[rows].astype(np.float32)

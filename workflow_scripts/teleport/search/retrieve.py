@@ -152,9 +152,12 @@ def lookahead_anchors(positives, anchor):
 
 def open_index(job, vectors, offsets):
     """The index of the stage `index`: `Exact`, `Approximate`, or `MaxP` of them."""
+    import torch
+
     from teleport.search.exact import Exact
     from teleport.search.index import load, read_codes
 
+    torch.set_num_threads(job.threads)
     path, depth = job.input("index", "index.json"), job.settings.depth
     needed = min(depth, len(vectors)) if offsets is None else chunks_needed(offsets, depth)
     if json.loads(path.read_text(encoding="utf-8"))["kind"] == "flat":

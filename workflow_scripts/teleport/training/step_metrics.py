@@ -10,6 +10,7 @@ import shutil
 from contextlib import closing, contextmanager
 
 import torch
+from torch.nn import functional
 
 NORMS = ("gradient_norm", "lower_layers", "middle_layers", "upper_layers", "last_layer")
 COLUMNS = ("loss", *NORMS, "positive_score", "negative_score")
@@ -41,7 +42,7 @@ class GradientNorms:
 
     def __init__(self, encoders):
         self.parameters = dict(encoders.named_parameters())
-        self.layers = self.groups = None  # set at the first step: all steps have gradients for the same parameters
+        self.members = self.groups = None  # set at the first step: all steps have gradients for the same parameters
 
     def __call__(self):
         """(norm of the whole gradient; norms of the groups [4], NaN for a group without a layer): float32 tensors."""
@@ -49,10 +50,10 @@ class GradientNorms:
         norms = torch.stack(torch._foreach_norm(list(gradients.values())))
         if self.groups is None:
             layers, groups = groups_of(gradients)
-            self.layers = torch.tensor(layers, device=norms.device)
+            self.members = functional.one_hot(torch.tensor(layers)).T.to(norms)  # 1: a tensor [T] of a layer [L]
             self.groups = [torch.tensor(rows, dtype=torch.int64, device=norms.device) for rows in groups.values()]
-        squares = norms.new_zeros(1 + len(self.layers)).index_add_(0, self.layers, norms.square())
-        return torch.linalg.vector_norm(norms), torch.stack([squares[rows].sqrt().mean() for rows in self.groups])
+        of_layers = (self.members @ norms.square()).sqrt()  # one product; index_add_ has no order on CUDA
+        return torch.linalg.vector_norm(norms), torch.stack([of_layers[rows].mean() for rows in self.groups])
 
 
 def groups_of(names):
