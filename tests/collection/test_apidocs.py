@@ -229,7 +229,8 @@ def test_collection_of_numpy(stages):
 def test_neither_the_packages_nor_heavy_libraries_are_imported(tmp_path):
     script = (
         "import sys\n"
-        "from teleport.collection import corpus, reader, split\nfrom teleport.collection.forms import apidocs\n"
+        "from teleport import reader\nfrom teleport.collection import corpus, split\n"
+        "from teleport.collection.forms import apidocs\n"
         "assert apidocs.harvest({'sklearn': apidocs.package_version('sklearn')}, 400)\n"
         "print(sorted({'torch', 'pandas', 'scipy', 'sklearn', 'transformers'} & set(sys.modules)))"
     )

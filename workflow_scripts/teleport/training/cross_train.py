@@ -33,7 +33,6 @@ from teleport.settings.teachers import RankerDev
 from teleport.settings.training import Training
 from teleport.training.budget import EPOCHS
 from teleport.training.data import TrainingSet
-from teleport.training.dev import draw_queries
 from teleport.training.resume import load_state
 from teleport.training.schedule import schedule_steps
 from teleport.training.selection import Selection
@@ -180,7 +179,7 @@ def open_reranking(job, trainer):
     dev, split = job.settings.dev, job.inputs[f"split.{job.settings.dev.split}"]
     rng = np.random.default_rng(derive_seed(job.settings.seed, "dev", dev.split))
     positives, judgments = read_positives(split, dev.split), read_judgments(job, dev.split)
-    rows_Q = draw_queries(positives.lengths, dev.queries, rng)
+    rows_Q = np.sort(rng.permutation(np.flatnonzero(positives.lengths))[: dev.queries])
     near = Run.read(job, "dev").ids[rows_Q, : dev.depth]
     lists = [np.union1d(positives[row], own[own >= 0]) for row, own in zip(rows_Q, near, strict=True)]
     if job.settings.ignore_own_text:

@@ -42,18 +42,19 @@ class GradientNorms:
 
     def __init__(self, encoders):
         self.parameters = dict(encoders.named_parameters())
-        self.members = self.groups = None  # set at the first step: all steps have gradients for the same parameters
+        self.members = self.shares = None  # set at the first step: all steps have gradients for the same parameters
 
     def __call__(self):
         """(norm of the whole gradient; norms of the groups [4], NaN for a group without a layer): float32 tensors."""
         gradients = {name: p.grad for name, p in self.parameters.items() if p.grad is not None}
         norms = torch.stack(torch._foreach_norm(list(gradients.values())))
-        if self.groups is None:
+        if self.members is None:
             layers, groups = groups_of(gradients)
-            self.members = functional.one_hot(torch.tensor(layers)).T.to(norms)  # 1: a tensor [T] of a layer [L]
-            self.groups = [torch.tensor(rows, dtype=torch.int64, device=norms.device) for rows in groups.values()]
-        of_layers = (self.members @ norms.square()).sqrt()  # one product; index_add_ has no order on CUDA
-        return torch.linalg.vector_norm(norms), torch.stack([of_layers[rows].mean() for rows in self.groups])
+            self.members = functional.one_hot(torch.tensor(layers)).T.to(norms)  # [L, T], 1: the tensor is of the layer
+            rows = [[float(layer in group) for layer in range(len(self.members))] for group in groups.values()]
+            self.shares = functional.normalize(torch.tensor(rows).to(norms), p=1, dim=1, eps=0.0)  # [groups, L]
+        # As two products all norms cost a step few kernels, however many layers there are.
+        return torch.linalg.vector_norm(norms), self.shares @ (self.members @ norms.square()).sqrt()
 
 
 def groups_of(names):
