@@ -116,6 +116,8 @@ def scaled(node, share, segments=None, key=None):
     learning rates. With `segments`, an entry repeats at most `segments` - 1 times, and trainings have at most one
     epoch."""
     if isinstance(node, dict):
+        if segments and node.get("epochs") and node.get("warmup_steps"):
+            node = node | {"warmup_steps": 0}  # the one epoch that is left may be one step
         return {name: scaled(value, share, segments, name) for name, value in node.items()}
     if isinstance(node, list):
         return [scaled(value, share, segments) for value in node]

@@ -87,6 +87,7 @@ def test_steps_that_are_stated_are_as_many_as_the_questions_and_rates_are_too_lo
     slower = given["training"] | {"learning_rate": pytest.approx(5e-7)}
     assert rehearse.scaled(given, 1.0) == given | {"training": slower}
     assert rehearse.scaled({"episodes": [{}, {"repeat": 59, "lag": 1}]}, 1.0, 3)["episodes"][1]["repeat"] == 2
+    assert rehearse.scaled({"epochs": 40, "warmup_steps": 1237}, 1.0, 3) == {"epochs": 1, "warmup_steps": 0}
 
 
 def test_parts_of_a_product_quantiser_divide_the_miniature_s_dimensions():
