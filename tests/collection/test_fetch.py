@@ -465,7 +465,8 @@ def test_a_kill_right_after_the_name_leaves_no_note(stages, server, tmp_path, mo
 def test_a_file_without_a_digest_is_trusted_at_first_and_pinned_then(stages, server, tmp_path, caplog):
     download.run(job(stages, server, {"file.bin": {}}))
     recorded = json.loads((tmp_path / "data/downloads/digests.json").read_text())
-    assert recorded == {"data/downloads/file.bin": {"bytes": 100_000, "sha256": SHA256}}
+    entry = {"bytes": 100_000, "sha256": SHA256, "mirrors": [server.url("file.bin")]}
+    assert recorded == {"data/downloads/file.bin": entry}
     assert f"SHA-256 {SHA256} is trusted" in caplog.text
     (tmp_path / "data/downloads/file.bin").unlink()
     server.files["file.bin"] = b"another"

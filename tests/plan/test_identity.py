@@ -240,3 +240,22 @@ def test_a_local_file_without_a_published_digest_is_its_content(tmp_path, monkey
     found = {"bytes": 3, "sha256": hashlib.sha256(b"old").hexdigest()}
     write_json(Path("data/downloads/digests.json"), {f"data/downloads/{name}": found})
     assert key("old") == key("old", None) != key("new")
+
+
+def test_a_file_of_another_collection_with_the_same_name_is_a_warning(tmp_path, monkeypatch):
+    """Only files without a digest: the others are compared."""
+    monkeypatch.chdir(tmp_path)
+    config, experiments = load_files([REPOSITORY / "config/marco.yaml"])
+    name = "qrels.train.tsv"
+    file = config.collection.files[name].model_copy(update={"md5": None, "sha256": None})
+    collection = config.collection.model_copy(update={"files": config.collection.files | {name: file}})
+
+    def warnings(mirrors):
+        entry = {"bytes": 3, "sha256": "0" * 64, "mirrors": mirrors}
+        write_json(Path("data/downloads/digests.json"), {f"data/downloads/{name}": entry})
+        plan = Plan(config.model_copy(update={"collection": collection}), experiments)
+        return [warning for warning in plan.warnings if name in warning]
+
+    (warning,) = warnings(["https://elsewhere/qrels.train.tsv"])
+    assert "https://elsewhere/" in warning and file.mirrors[0] in warning
+    assert not warnings([]) and not warnings(["https://elsewhere/qrels.train.tsv", *file.mirrors])

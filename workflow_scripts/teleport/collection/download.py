@@ -29,7 +29,7 @@ def run(job):
     for name, expected in job.settings.model_dump()["files"].items():
         path, digests = obtain(name, expected, job.origins)
         if not has_digest(expected):
-            trust(path, digests)
+            trust(path, digests, job.origins["mirrors"][name])
         files[name] = {"path": str(path), "bytes": digests["bytes"], "sha256": digests["sha256"]}
         log.info("%s: %d bytes, SHA-256 %s", path, digests["bytes"], digests["sha256"])
     return {"files": files}
@@ -75,7 +75,7 @@ def locked(path, reason):
         yield
 
 
-def trust(path, digests):
+def trust(path, digests, mirrors=()):
     """Compare a file without a published digest with the digest of its first use, or record it; never remove it."""
     if other := what_it_is_instead(path):  # a mirror that has moved or wants a login may send it
         raise Refusal(
@@ -83,7 +83,7 @@ def trust(path, digests):
             f"{RECORDED} where there is one; correct collection.files.{path.name}.mirrors or put the right file there."
         )
     if str(path) not in (recorded := read_recorded()):
-        entry = {"bytes": digests["bytes"], "sha256": digests["sha256"]}
+        entry = {"bytes": digests["bytes"], "sha256": digests["sha256"], "mirrors": list(mirrors)}
         log.warning("%s: no digest is published; SHA-256 %s is trusted from now on", path, entry["sha256"])
         with locked(RECORDED, f"another job writes {RECORDED}"):
             recorded = {str(path): entry} | read_recorded()
@@ -110,7 +110,7 @@ def what_it_is_instead(path):
 
 
 def read_recorded():
-    """The digests of first uses, {path: {bytes, sha256}}."""
+    """The digests of first uses, {path: {bytes, sha256, mirrors}}."""
     if not RECORDED.exists():
         return {}
     try:

@@ -56,6 +56,22 @@ def identify_download(source, name):
     return DownloadSettings(files={name: expected}), origins
 
 
+def fetched_elsewhere(source):
+    """A sentence (list of str) for each file without a digest that was first fetched from none of its mirrors: another
+    collection may have a file of this name, and would lend it."""
+    if not isinstance(source, Fetched) or source.local:
+        return []
+    recorded, found = read_recorded(), []
+    for name, file in source.files.items():
+        before = recorded.get(str(FOLDER / name), {}).get("mirrors")
+        if before and file.mirrors and not (file.sha256 or file.md5) and set(before).isdisjoint(file.mirrors):
+            found.append(
+                f"{FOLDER / name} was fetched from {before[0]}, and collection.files names {file.mirrors[0]}. If it is "
+                "another file, rename one of them, or give its sha256."
+            )
+    return found
+
+
 def source_digests(source, split=None):
     """{path: SHA-256} of the local files of a source's passages, and of a split if one is named. A split refers to
     passages by row, so its key has their files anyway."""

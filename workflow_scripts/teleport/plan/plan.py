@@ -11,6 +11,7 @@ from teleport.plan.counts import unread_warnings
 from teleport.plan.encodings import tokens_stage
 from teleport.plan.experiment import Trajectory
 from teleport.plan.identity import (
+    fetched_elsewhere,
     identify_corpus,
     identify_download,
     identify_file,
@@ -146,7 +147,7 @@ class Plan:
         given = {key for t in every for episode in t.experiment.method for key in episode.negatives.model_fields_set}
         unread = unread_warnings(given, set().union(*(trajectory.keys_read for trajectory in every)))
         warnings = [warning for trajectory in every for warning in trajectory.warnings] + unread
-        self.warnings = list(dict.fromkeys(warnings))
+        self.warnings = list(dict.fromkeys([*warnings, *fetched_elsewhere(config.collection)]))
         self.bm25_runs, self.external_runs = {}, {}
         if config.bm25 and config.collection.source != "judgments":
             depth, splits = config.evaluation.depth, config.evaluation.splits
