@@ -3,6 +3,7 @@
 import numpy as np
 
 from collection_world import WORDS
+from teleport.collection import equal
 from teleport.collection.equal import SameText, digest_of, digests_of, equal_pairs
 from teleport.reader import trained_too
 
@@ -13,7 +14,8 @@ def test_the_normal_form_has_no_case_no_width_and_single_spaces():
     assert len({digest_of(text) for text in ["ab c", "a bc", "abc", "ab, c", ""]}) == 5
 
 
-def test_groups_and_pairs_equal_a_comparison_of_all():
+def test_groups_and_pairs_equal_a_comparison_of_all(monkeypatch):
+    monkeypatch.setattr(equal, "BLOCK", 64)
     rng = np.random.default_rng(3)
     titles = [" ".join(rng.choice(WORDS[:2], rng.integers(0, 2))) for _ in range(200)]
     texts = [" ".join(rng.choice(WORDS[:3], rng.integers(1, 4))) for _ in titles]

@@ -9,8 +9,11 @@ forms are compared by 64-bit digests: among 8.8 million passages, a collision ha
 import unicodedata
 from array import array
 from hashlib import blake2b
+from itertools import product
 
 import numpy as np
+
+BLOCK = 2**20  # passages whose digests are looked up at a time
 
 
 def normal_form(text):
@@ -54,9 +57,11 @@ def equal_pairs(digests_Q, digests_P):
     """All pairs of a query and a passage with equal text: (query rows, passage rows), int32, ascending. digests_Q: of
     the queries; digests_P: of a corpus, from `SameText.digests`"""
     pairs, order = set(), np.argsort(digests_Q, kind="stable")
-    for column in digests_P:
-        rows = np.flatnonzero(np.isin(column, digests_Q))
-        bounds = (np.searchsorted(digests_Q[order], column[rows], side) for side in ("left", "right"))
-        for row, first, last in zip(rows.tolist(), *bounds, strict=True):
-            pairs.update((query, row) for query in order[first:last].tolist())
+    sorted_Q = digests_Q[order]
+    for column, first in product(digests_P, range(0, digests_P.shape[1] if len(digests_Q) else 0, BLOCK)):
+        block = column[first : first + BLOCK]
+        begins = np.searchsorted(sorted_Q, block)
+        for row in np.flatnonzero(sorted_Q[np.minimum(begins, len(order) - 1)] == block).tolist():
+            end = np.searchsorted(sorted_Q, block[row], "right")
+            pairs.update((query, first + row) for query in order[begins[row] : end].tolist())
     return np.array(sorted(pairs), np.int32).reshape(-1, 2).T
