@@ -3,13 +3,13 @@
 from dataclasses import replace
 
 from teleport.costs import BASE, Cost, run_bytes, search_flop, vector_bytes
-from teleport.search.budget import ERROR_PAIRS, ERROR_ROWS, LEAST_QUERIES, QUERIES, TRAIN_PER_LIST
+from teleport.search.budget import BLOCK_ROWS, ERROR_PAIRS, ERROR_ROWS, LEAST_QUERIES, LEAST_ROOM, ROOM, TRAIN_PER_LIST
 
 CANDIDATES, CANDIDATE_BYTES = 2**25, 20  # held by a search at a time, at most: number, proposed and exact score
 GPU_ROOM, GPU_DIM_ROOM = 10_200_547_328, 7_864_320  # of `exact.workspace`: bytes, and those of a dimension
-# Queries of a thread at a time; near candidates of each, besides 8 per rank; bytes of a candidate.
-CPU_NEAR, CPU_BYTES = 2560, 95
+KEPT_BYTES = 24  # of a passage that a query keeps on a CPU, with copies
 PRODUCTS = 0.35e9  # memory of the libraries that compute products on a CPU
+GROWN = 1.45  # of inverted lists, whose memory doubles as they grow: measured with 4,096 lists of 8.8 million passages
 POSTING_BYTES = 3.2  # of a token in BM25's index: 8 bytes a posting, 0.4 postings a token
 # Bytes while the index is built, measured at 150,000 and 600,000 passages; of a token's terms.
 INDEXED_POSTING_BYTES, TERM_BYTES = 42, 1.0
@@ -40,7 +40,8 @@ def index(stage, counts, place):
     inverted = index.kind == "ivf"
     centroids, iterations = (index.numbers[0], IVF_ITERATIONS) if inverted else (2**index.bits, PQ_ITERATIONS)
     compared = passages + iterations * min(passages, TRAIN_PER_LIST * centroids)
-    return Cost(size, BASE + size, vectors, work=work | {"host_flop": search_flop(compared, centroids, dim)})
+    memory = BASE + PRODUCTS + size * (GROWN if inverted else 1)
+    return Cost(size, memory, vectors, work=work | {"host_flop": search_flop(compared, centroids, dim)})
 
 
 def retrieve(stage, counts, place):
@@ -51,16 +52,17 @@ def retrieve(stage, counts, place):
     size, kept = run_bytes(lines, depth), lines * depth * stage.inputs["passages"].settings.chunks
     work = {"search_flop": search_flop(lines, passages, dim), "read": vectors}
     index = stage.inputs["index"].settings.index
-    vectors = vectors if index.kind == "flat" else index_bytes(index, passages, dim)  # what is held in memory
+    exact = index.kind == "flat"
+    vectors, mapped = (vectors, 0) if exact else (index_bytes(index, passages, dim), vectors)  # what is held in memory
     if place.gpus:
         # One GPU searches. With less room than this it reads the vectors from the disk in every search.
         on_device = vector_bytes(passages, dim, 2) + GPU_ROOM + GPU_DIM_ROOM * dim
         memory = BASE + PRODUCTS + vectors + min(CANDIDATES, kept) * CANDIDATE_BYTES
         return Cost(size, memory, size, on_device, work)
     work["rows"] = kept  # sorting takes no time on a GPU
-    at_a_time = min(lines, QUERIES["cpu"] * place.threads) * (8 * kept / max(1, lines) + CPU_NEAR)
-    memory = BASE + PRODUCTS + vectors + min(CANDIDATES, at_a_time) * CPU_BYTES
-    return Cost(size, memory, size + passages * dim, work=work)
+    room = min(passages, ROOM * kept / max(1, lines) + LEAST_ROOM) if exact else depth
+    memory = BASE + PRODUCTS + vectors + min(lines, BLOCK_ROWS) * room * KEPT_BYTES
+    return Cost(size, memory, size + mapped, work=work)
 
 
 def sharded(cost, number):

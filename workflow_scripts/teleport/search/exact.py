@@ -26,7 +26,7 @@ import torch
 from teleport.refusal import Refusal
 from teleport.running.devices import visible_devices
 from teleport.running.log import log
-from teleport.search.budget import QUERIES
+from teleport.search.budget import LEAST_ROOM, QUERIES, ROOM
 from teleport.search.pairs import ROUNDING, inner_products
 from teleport.search.reaching import append_reaching, kernel_exists
 
@@ -36,7 +36,6 @@ PAIRS = {"cpu": 512, "cuda": 2**17}  # scored exactly at a time
 WORKERS = 2  # groups of queries at a time on a GPU: one computes while the other waits for the host
 GROUP = 64  # products per group, at most: the maximum is compared first, as most groups do not reach the last rank
 GROUPS = 4  # least groups per rank, so that their maxima bound the last rank
-ROOM, LEAST_ROOM = 4, 1024  # passages that a query keeps at most: ROOM * depth + LEAST_ROOM
 ALIGNED = 8  # tensor cores need a multiple of this many passages; other kernels have a tenth of the speed
 HITS = {"cpu": 2**20, "cuda": 2**24}  # products compared one by one, at a time
 HOST_ROOM = 2**32  # bytes for vectors on a CPU that are not in an array, such as decoded ones

@@ -13,6 +13,7 @@ from teleport.running.blocks import RowBlocks
 from teleport.running.devices import LARGER, out_of_memory
 from teleport.running.log import log
 from teleport.running.shards import join, read_shards, shard_rows
+from teleport.search.budget import BLOCK_ROWS
 from teleport.search.pairs import require_finite
 from teleport.settings.search import IndexSettings
 from teleport.settings.search import RetrieveSettings as Settings  # noqa: F401
@@ -20,7 +21,6 @@ from teleport.settings.section import rows_of_part
 
 # Lines searched at a time. Each block reads the passages once. If they do not fit in memory, reading them from a disk
 # at 1 GB/s then costs a tenth of the products at 200 GFLOP/s.
-BLOCK_ROWS = 4096
 DEVICE_BLOCK_ROWS = 65536  # on a GPU, which needs a tenth of the time
 
 

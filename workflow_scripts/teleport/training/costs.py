@@ -67,10 +67,12 @@ def train(stage, counts, place):
     saved += vector_bytes(chunks * training.memory, shape.hidden_size)
     held = processes * (TORCH_BASE + weights * encoders) + saved + searching.memory + clustering.memory
     moments = 2 * changing if training.continues else 0  # for the next stage
+    token_maps = [read for role, read in stage.inputs.items() if role.startswith("tokens.")]
     on_device = searching.device_memory + max(computing, STEP_RESERVE if settings.live else 0.0)
     return Cost(
         (weights + encoder.TOKENIZER) * encoders + moments + steps * STEP_BYTES,
-        memory=held + (0 if place.gpus else computing),
+        memory=held + (0 if place.gpus else computing) + 16 * counts.passages * chunks,
+        mapped=sum(encoder.tokens(read, counts, place).bytes for read in token_maps),
         device_memory=on_device if place.gpus else 0.0,
         work={"train_flop": flop} | searching.work | clustering.work,
         model=True,
