@@ -14,7 +14,8 @@ APIDOCS_TEXTS = 20  # lines of a file that take as long as a passage of packages
 PARSED = ("apidocs", "cloud")
 OF_LENGTH, USUAL_TOKENS = 0.4, 76  # the share of the work that grows with length, for a text as long as MS MARCO's
 ANSWER_COST = 0.25  # of searching a passage for one more question's answers, relative to the first question's
-PROCESSES, PASSAGES, PROCESS_MEMORY = 8, 50_000, 0.45e9  # at most; for each process at least; bytes of each
+# Of `answers`: processes at most; passages of each at least, as in answers.py; bytes of each.
+PROCESSES, PASSAGES, PROCESS_MEMORY = 8, 50_000, 0.45e9
 READ_AGAIN = 0.09  # of reading a passage from corpus.parquet, relative to reading a file, checking and writing it
 DIGEST_BYTES, READ_IDS = 20, 0.01  # per passage: digests and row of the first copy; reading its id alone
 QUESTION_BYTES, QUESTION_MEMORY = 40, 700  # with its judgments, dropped ones included
