@@ -179,8 +179,6 @@ class Experiment:
         from teleport.search.exact import Exact
         from teleport.search.retrieve import MaxP
 
-        require_list(queries)
-
         passages, asked = (
             rows_of(self.index, links, episode, seed).query("finished")[["seed", "episode"]]
             for links in (["encode-passages"], self.query_links)
@@ -189,10 +187,11 @@ class Experiment:
         if len(both):
             seed = int(both["seed"].iloc[0])
             episode = int(both["episode"][both["seed"] == seed].max())
+        encoded_QD = self.encode(queries, episode, seed)
         ids, array, offsets = self.vectors(episode=episode, seed=seed)
         index = Exact(array, threads=torch.get_num_threads())
         index = index if offsets is None else MaxP(index, offsets)
-        rows_QK, scores_QK = index.search(self.encode(queries, episode, seed), min(depth, len(ids)))
+        rows_QK, scores_QK = index.search(encoded_QD, min(depth, len(ids)))
         encode = self.stage("encode-passages", episode=episode, seed=seed)
         corpus = texts_read(self, self.input(encode, "tokens.passages"), "passages")
         rows = np.unique(rows_QK).astype(np.int64)

@@ -49,18 +49,19 @@ def retrieve(stage, counts, place):
     to; it also reads the vectors, for the recall of a sample."""
     passages, dim, vectors = counts.vectors(stage.inputs["passages"])
     lines, depth = counts.run(stage)
-    size, kept = run_bytes(lines, depth), lines * depth * stage.inputs["passages"].settings.chunks
+    size, ranks = run_bytes(lines, depth), depth * stage.inputs["passages"].settings.chunks
+    kept = lines * ranks
     work = {"search_flop": search_flop(lines, passages, dim), "read": vectors}
     index = stage.inputs["index"].settings.index
-    exact = index.kind == "flat"
-    vectors, mapped = (vectors, 0) if exact else (index_bytes(index, passages, dim), vectors)  # what is held in memory
+    mapped = 0 if index.kind == "flat" else vectors
+    vectors = index_bytes(index, passages, dim) if mapped else vectors  # what is held in memory
     if place.gpus:
         # One GPU searches. With less room than this it reads the vectors from the disk in every search.
         on_device = vector_bytes(passages, dim, 2) + GPU_ROOM + GPU_DIM_ROOM * dim
         memory = BASE + PRODUCTS + vectors + min(CANDIDATES, kept) * CANDIDATE_BYTES
         return Cost(size, memory, size, on_device, work)
     work["rows"] = kept  # sorting takes no time on a GPU
-    room = min(passages, ROOM * kept / max(1, lines) + LEAST_ROOM) if exact else depth
+    room = min(passages, ROOM * ranks + LEAST_ROOM)  # of an exact search; faiss takes less
     memory = BASE + PRODUCTS + vectors + min(lines, BLOCK_ROWS) * room * KEPT_BYTES
     return Cost(size, memory, size + mapped, work=work)
 

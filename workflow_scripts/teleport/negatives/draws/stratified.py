@@ -42,7 +42,7 @@ def strata_by_rank(candidates, strata):
 
     order_QS = np.argsort(np.where(candidates.available_QS, -candidates.scores_QS, np.inf), axis=1, kind="stable")
     numbers_Q1 = np.count_nonzero(candidates.available_QS, axis=1, keepdims=True)
-    return inverse(order_QS) * strata // np.maximum(numbers_Q1, 1)
+    return np.argsort(order_QS, axis=1) * strata // np.maximum(numbers_Q1, 1)
 
 
 def strata_by_range(candidates, strata):
@@ -64,13 +64,4 @@ def places_within(strata_QS, random_QS):
     order_QS, slots = np.lexsort((random_QS, strata_QS), axis=1), np.arange(strata_QS.shape[1])
     begins_QS = np.diff(np.take_along_axis(strata_QS, order_QS, axis=1), axis=1, prepend=-1) != 0
     within_QS = slots - np.maximum.accumulate(np.where(begins_QS, slots, 0), axis=1)
-    return np.take_along_axis(within_QS, inverse(order_QS), axis=1)
-
-
-def inverse(order_QS):
-    """The position of every slot in an order of the slots: int64 [Q, S]."""
-    import numpy as np
-
-    places_QS = np.empty_like(order_QS)
-    np.put_along_axis(places_QS, order_QS, np.arange(order_QS.shape[1]), axis=1)
-    return places_QS
+    return np.take_along_axis(within_QS, np.argsort(order_QS, axis=1), axis=1)  # in the order of the slots
