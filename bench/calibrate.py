@@ -73,7 +73,7 @@ def configuration(scale, checkpoint, tokens, collection="collection"):
 
 def write_collection(folder, scale, mean):
     """Random texts in the folder form, passages of `mean` tokens; every query has one positive."""
-    tokenizer, _ = load_tokenizer(texts.folder_in_package(texts.PACKAGE), None)
+    tokenizer, _ = load_tokenizer(texts.folder_in_package(texts.PACKAGE))
     words = texts.whole_words(tokenizer)
     folder.mkdir()
     passages = texts.make_texts(words, texts.lengths(PASSAGES * scale, 1, mean), 2)

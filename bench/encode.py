@@ -120,7 +120,7 @@ def agreement(world, folder, device, corpus, count, variants):
     """Figures on the first passages of a corpus.tsv.gz (id, title, text): the stage against plain torch."""
     if corpus:
         world.passages = [text.split("\t")[2] for _, text in itertools.islice(lines(corpus), count)]
-        tokenizer, special = load_tokenizer(world.checkpoint, None)
+        tokenizer, special = load_tokenizer(world.checkpoint)
         world.passage_map = texts.write_map(folder, "corpus", tokenizer, special, world.passages)
         variants = {PLAIN: peers.encode(world, device)}
         variants |= {f"stage, {p}": stage_encode(world, device, p) for p in ("fp32", "bf16")}

@@ -60,7 +60,7 @@ def prepare(paper, scale, questions, folder, more=(), segments=None):
     """
     counts = PAPERS[paper].scaled(scale, questions)
     files, written, note = folder / "files", folder / "rehearsal.yaml", folder / "made.json"
-    tokenizer = load_tokenizer(source := folder_in_package(texts.PACKAGE), None)[0]
+    tokenizer = load_tokenizer(source := folder_in_package(texts.PACKAGE))[0]
     words = Words(vocabulary(tokenizer), seed=42)
     wanted = json.dumps({"paper": paper, "counts": counts.__dict__})
     if not (note.is_file() and json.loads(note.read_text()) == json.loads(wanted)):

@@ -96,7 +96,7 @@ class Texts:
     def __init__(self, checkpoint, folder, passages, queries=0):
         self.checkpoint, self.encoder = checkpoint, load_encoder(checkpoint)
         self.reference = Padded(load_encoder(checkpoint))
-        tokenizer, self.special = load_tokenizer(checkpoint, None)
+        tokenizer, self.special = load_tokenizer(checkpoint)
         words = whole_words(tokenizer)
         self.passages = make_texts(words, lengths(passages, 1), 2)
         self.queries = make_texts(words, lengths(queries, 3, mean=8), 4)

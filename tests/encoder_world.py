@@ -232,7 +232,7 @@ def make_pretrained(stages, folder, **changes):
     return stages.run(pretrained.run, "pretrained", pretrained_settings(folder, **changes))
 
 
-def make_tokens(stages, collection, checkpoint, title="sep", lower_case=None, max_characters=None, **prefixes):
+def make_tokens(stages, collection, checkpoint, title="sep", lower_case=False, max_characters=None, **prefixes):
     """The finished `tokens` stages of the passages and of all splits of a collection, `Parts`; prefixes: query_prefix,
     passage_prefix."""
     inputs, made = {"collection": collection, "pretrained": checkpoint}, Parts()

@@ -124,7 +124,7 @@ def make_collection(stages):
     return collection_world.make_collection(stages, NUM_PASSAGES, splits, judgments, settings=settings, **facts)
 
 
-def make_tokens(stages, lower_case=None, **prefixes):
+def make_tokens(stages, lower_case=False, **prefixes):
     """Token maps as the stages `tokens` write them, `Parts`; prefixes: query_prefix, passage_prefix."""
     made = Parts()
     for name, lists in zip(("queries.train", "passages", "queries.dev"), (*texts(), dev_texts()), strict=True):

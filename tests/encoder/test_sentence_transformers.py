@@ -81,7 +81,7 @@ def ours(stages, folder, projection=None, truncate_dim=None):
     checkpoint = make_pretrained(stages, folder, **said)
     collection = make_collection(stages)
     prefixes = {"query_prefix": encoder.query_prefix, "passage_prefix": encoder.passage_prefix}
-    tokens = make_tokens(stages, collection, checkpoint, "space", encoder.lower_case, **prefixes)
+    tokens = make_tokens(stages, collection, checkpoint, "space", bool(encoder.lower_case), **prefixes)
     settings = {name: getattr(encoder, name) for name in ("max_query_tokens", "max_passage_tokens")}
     settings |= {"precision": "fp32", "truncate_dim": truncate_dim}
     inputs = {"collection": collection, "tokens": tokens, "checkpoint": checkpoint}

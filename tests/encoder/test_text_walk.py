@@ -45,7 +45,7 @@ def test_a_passage_passes_at_most_eight_files_from_its_line_to_a_batch(stages, t
 
     seen = files_that_hold(partial(has_text, ids=None), collect_and_tokenise)
     job = stages.make("encode", {}, {"tokens.passages": made.tokens})
-    tokenizer, special = tokens.load_tokenizer(tmp_path / "source", None)
+    tokenizer, special = tokens.load_tokenizer(tmp_path / "source")
     ids = np.unique(tokenizer.encode(MARK, add_special_tokens=False).ids)
     token_map = tokens.open_tokens(job, "passages")
     side = Side(make_encoder(tmp_path), token_map, 24, special)

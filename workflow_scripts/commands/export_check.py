@@ -10,7 +10,8 @@ from commands.export import input_of
 from teleport.encoder.checkpoint import PASSAGE, QUERY, read_modules, sides
 from teleport.encoder.load import WEIGHTS, load_encoder
 from teleport.encoder.new_queries import encode_texts
-from teleport.encoder.tokens import load_tokenizer, read_texts, separator_of
+from teleport.encoder.own_settings import own_settings
+from teleport.encoder.tokens import load_tokenizer, lower_case_first, read_texts, separator_of
 from teleport.refusal import Refusal
 from teleport.settings.encoder import with_title
 
@@ -87,6 +88,8 @@ def by_transformers(folder, side, texts, prefix, length):
     from transformers import AutoModel, AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    if "lower_case" in own_settings(folder):  # the model card says it
+        lower_case_first(tokenizer.backend_tokenizer)
     model = AutoModel.from_pretrained(folder, local_files_only=True, dtype=torch.float32).eval()
     modules, head, vectors = read_modules(folder), load_encoder(folder).head, []
     for text in texts:

@@ -63,6 +63,13 @@ def write_modules(folder, encoder, max_tokens):
     write_json(folder / "config_sentence_transformers.json", {"similarity_fn_name": "dot", "prompts": {}})
 
 
+def write_lower_case(checkpoint):
+    """Let sentence-transformers lower-case texts before it tokenises them."""
+    for folder in dict.fromkeys(sides(checkpoint)):
+        path = folder / "sentence_bert_config.json"
+        write_json(path, json.loads(path.read_text(encoding="utf-8")) | {"do_lower_case": True})
+
+
 def write_prompts(checkpoint, query_prefix, passage_prefix):
     """Write the prefixes of texts as prompts of sentence-transformers, for its `encode_query` and `encode_document`.
     If a folder encodes one side only, `encode` uses the prompt too."""

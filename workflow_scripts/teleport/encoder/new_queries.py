@@ -13,7 +13,7 @@ from teleport.encoder.model import prepare
 from teleport.encoder.precision import pick_device, resolve_precision, to_encode
 from teleport.encoder.pretrained import read
 from teleport.encoder.side import Side, batches_at_once
-from teleport.encoder.tokens import around_text, in_case, load_tokenizer
+from teleport.encoder.tokens import around_text, load_tokenizer, lower_case_first
 from teleport.settings.encoder import CheckpointSource, Encoder
 
 
@@ -38,7 +38,9 @@ def published_encoder(folder):
     prompts and maximum lengths come from its files, as if a configuration sets none of them."""
     settings = completed(Encoder(checkpoint=CheckpointSource(folder=str(folder))))
     published, encoder = read(folder, settings)
-    encoder, tokenizer = to_encode(encoder, pick_device()), in_case(published.backend_tokenizer, settings.lower_case)
+    encoder, tokenizer = to_encode(encoder, pick_device()), published.backend_tokenizer
+    if settings.lower_case:
+        lower_case_first(tokenizer)
     tokenizer.no_truncation()
     tokenizer.no_padding()
     before, after = around_text(tokenizer)

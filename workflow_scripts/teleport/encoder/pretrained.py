@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoConfig, AutoTokenizer, BertConfig
 
-from teleport.encoder.checkpoint import dense_paths, modules_of, sides, write_prompts
+from teleport.encoder.checkpoint import dense_paths, modules_of, sides, write_lower_case, write_prompts
 from teleport.encoder.completed import refuse_conflict
 from teleport.encoder.load import linear_of, load_backbone, refusing, save_encoders
 from teleport.encoder.model import HEAD, Encoder, layers_of
@@ -63,6 +63,8 @@ def run(job):
         facts |= {"lower_case": True} if own.get("lower_case") else {}
         facts |= {"include_prompt": False} if not own.get("include_prompt", True) else {}
     save_encoders(query_encoder, passage_encoder, checkpoint, folder, lengths)
+    if "lower_case" in facts:
+        write_lower_case(checkpoint)
     if prompts:
         write_prompts(checkpoint, prompts.get("query_prefix", ""), prompts.get("passage_prefix", ""))
     for side in set(sides(checkpoint)):

@@ -109,13 +109,15 @@ def read_texts(path, separator=None, prefix="", max_characters=None):
         yield [before + text[:max_characters] for before, text in zip(prefixes, texts, strict=True)]
 
 
-def load_tokenizer(folder, lower_case):
-    """(fast tokenizer of a checkpoint folder, content of special.json). lower_case replaces the tokenizer's own rule;
-    None keeps it"""
+def load_tokenizer(folder, lower_case=False):
+    """(fast tokenizer of a checkpoint folder, content of special.json). lower_case: whether texts are lower-cased
+    first"""
     from tokenizers import Tokenizer
 
-    text = (Path(folder) / "tokenizer.json").read_text(encoding="utf-8")
-    tokenizer, definition = in_case(Tokenizer.from_str(text), lower_case), json.loads(text)
+    path = Path(folder) / "tokenizer.json"
+    tokenizer, definition = Tokenizer.from_file(str(path)), json.loads(path.read_text(encoding="utf-8"))
+    if lower_case:
+        lower_case_first(tokenizer)
     tokenizer.no_truncation()
     tokenizer.no_padding()
     before, after = around_text(tokenizer)
@@ -127,13 +129,12 @@ def load_tokenizer(folder, lower_case):
     return tokenizer, special | {"pad": config.get("pad_token_id"), "vocab_size": size}
 
 
-def in_case(tokenizer, lower_case):
-    """A tokenizer that lower-cases or not; None: by its own rule."""
-    if lower_case is None:
-        return tokenizer
-    definition = json.loads(tokenizer.to_str())
-    definition["normalizer"] = with_lower_case(definition.get("normalizer"), lower_case)
-    return type(tokenizer).from_str(json.dumps(definition))
+def lower_case_first(tokenizer):
+    """Let a tokenizer lower-case texts, but not special tokens, as sentence-transformers does for `do_lower_case`."""
+    from tokenizers.normalizers import Lowercase, Sequence
+
+    own = tokenizer.normalizer
+    tokenizer.normalizer = Sequence([Lowercase(), *([own] if own else [])])
 
 
 def around_text(tokenizer):
@@ -143,36 +144,6 @@ def around_text(tokenizer):
     own = [place for place, added in enumerate(encoded.special_tokens_mask) if not added]
     first, last = (own[0], own[-1] + 1) if own else (len(encoded.ids), len(encoded.ids))
     return encoded.ids[:first], encoded.ids[last:]
-
-
-def save_lower_case(checkpoint, lower_case):
-    """Write a case rule into every tokenizer of a checkpoint folder, for users who load it; may be repeated.
-
-    transformers' BertTokenizer and RobertaTokenizer rebuild the normalizer from their own options and vocabulary. So
-    the folder names the class that takes tokenizer.json as it is, and the special tokens and inputs of those classes.
-    """
-    for folder in dict.fromkeys(sides(checkpoint)):
-        tokenizer, special = load_tokenizer(folder, lower_case)
-        tokenizer.save(str(folder / "tokenizer.json"))
-        path = folder / "tokenizer_config.json"
-        config = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-        names = {"cls": special["before"][0] if special["before"] else None}
-        names |= {name: special[name] for name in ("sep", "pad", "unk")}  # a tokenizer of bytes needs no unk
-        config |= {f"{name}_token": tokenizer.id_to_token(id) for name, id in names.items() if id is not None}
-        config |= {"tokenizer_class": "PreTrainedTokenizerFast", "do_lower_case": lower_case}
-        write_json(path, config | {"model_input_names": ["input_ids", "attention_mask"]})
-
-
-def with_lower_case(normalizer, lower_case):
-    """A tokenizers normalizer (its JSON, or None) that lower-cases or not."""
-    if normalizer is None:
-        return {"type": "Lowercase"} if lower_case else None
-    if normalizer["type"] == "BertNormalizer":
-        return normalizer | {"lowercase": lower_case}
-    steps = normalizer["normalizers"] if normalizer["type"] == "Sequence" else [normalizer]
-    steps = [step for step in steps if step["type"] != "Lowercase"]
-    steps = [step | ({"lowercase": lower_case} if step["type"] == "BertNormalizer" else {}) for step in steps]
-    return {"type": "Sequence", "normalizers": ([{"type": "Lowercase"}] if lower_case else []) + steps}
 
 
 def write_tokens(tokenizer, dtype, chunks, ids_path, offsets_path, progress, unk=None):

@@ -18,7 +18,7 @@ QUERIES_SIDE = {"max_passage_tokens": None, "chunks": 1, "vectors": "fp32"}
 
 def tokens_stage(plan, encoder, texts, tokenizer):
     """The tokens stage of texts. tokenizer: the pretrained stage that has it"""
-    settings = {"of": texts, "lower_case": encoder.lower_case}
+    settings = {"of": texts, "lower_case": bool(encoder.lower_case)}
     if texts == "passages":
         inputs, settings["prefix"] = {"corpus": plan.corpus}, encoder.passage_prefix
         settings |= {"title": encoder.title, "max_characters": encoder.max_characters}

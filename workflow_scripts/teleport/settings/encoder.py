@@ -127,7 +127,11 @@ class TextSettings(Section):
     title: Literal["sep", "space", "none"] = Field(
         "sep", description="What stands between title and text; none: the title is left out."
     )
-    lower_case: bool | None = Field(None, description="Lower-case before tokenising; null: as the tokenizer does.")
+    lower_case: bool | None = Field(
+        None,
+        description="Lower-case texts before the tokenizer reads them; null: if the checkpoint's "
+        "sentence_bert_config.json says do_lower_case.",
+    )
     query_prefix: str | None = Field(
         None,
         description="Text before a query (E5: `query: `), counted in max_query_tokens; null: the checkpoint's prompt.",
@@ -238,7 +242,7 @@ class TokensSettings(Section):
     title, max_characters: for passages"""
 
     of: str
-    lower_case: bool | None = None
+    lower_case: bool = False
     prefix: str = ""
     title: Literal["sep", "space", "none"] = "none"
     max_characters: Natural | None = None

@@ -12,12 +12,11 @@ import torch
 
 from teleport.arrays import open_passages
 from teleport.encoder import lora
-from teleport.encoder.checkpoint import PASSAGE, QUERY, sides, write_prompts
+from teleport.encoder.checkpoint import PASSAGE, QUERY, sides, write_lower_case, write_prompts
 from teleport.encoder.load import load_backbone, load_encoders, save_encoders
 from teleport.encoder.model import compile_layers
 from teleport.encoder.precision import compiles, computed_in, pick_device, resolve_precision
 from teleport.encoder.side import Frozen, Side, open_side
-from teleport.encoder.tokens import save_lower_case
 from teleport.refusal import Refusal
 from teleport.running.artefact import STAGES, Artefact
 from teleport.running.devices import LARGER, out_of_memory
@@ -277,8 +276,8 @@ def write_checkpoint(job, trainer, made):
     save_encoders(trainer.queries.encoder, trainer.passages.encoder, folder, source, lengths)
     roles = ("tokens.queries.train", "tokens.passages")
     queries, passages = (TokensSettings(**job.inputs[role].manifest["settings"]) for role in roles)
-    if passages.lower_case is not None:
-        save_lower_case(folder, passages.lower_case)
+    if passages.lower_case:
+        write_lower_case(folder)
     if queries.prefix or passages.prefix:
         write_prompts(folder, queries.prefix, with_title(passages.prefix))
     write_model_cards(job, folder, made)
