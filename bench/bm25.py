@@ -157,7 +157,7 @@ def main(arguments=None):
         first = () if arguments.frequent else STOPWORDS_EN
         asked = write_collection(folder, arguments.passages, arguments.queries, first)
         job, figures = build_index(folder)
-        variants, searched = compare(job, query_terms(job, asked), arguments)
+        variants, searched = compare(job, query_terms(job, SETTINGS, asked), arguments)
         if find_spec("tantivy"):
             splitter = tokenizer(SETTINGS)
             found = tantivy_index(folder, lambda texts: splitter.streaming_tokenize(texts, allow_empty=False), asked)

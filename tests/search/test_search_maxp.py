@@ -6,9 +6,9 @@ import torch
 
 from collection_world import make_collection
 from teleport.arrays import CHUNK_OFFSETS, are_first, offsets_of, places_of, save_array
+from teleport.maxp import MaxP, chunks_needed
 from teleport.search import index, retrieve
 from teleport.search.exact import Exact
-from teleport.search.retrieve import MaxP, chunks_needed
 
 PASSAGES, QUERIES, DIM = 60, 9, 5
 JUDGMENTS = [(0, 7, 1), (0, 3, 1), (2, 50, 1), (5, 3, 1)]

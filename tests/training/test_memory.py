@@ -50,14 +50,11 @@ def job_of(stages, size=40, chunks=1, **training):
 def vectors_of(made, batch):
     """(queries [Q, D], one array [chunks, D] a passage) as encoded now, as numbers."""
     with torch.no_grad():
-        encoded = made.encoded(batch)
-    queries, passages = encoded.queries_QD.numpy(), encoded.passages_CD.numpy()
-    passages = passages.reshape(len(batch.passages_P), encoded.most, -1)
-    real = (
-        np.ones(passages.shape[:2], bool)
-        if encoded.mask_C is None
-        else encoded.mask_C.numpy().reshape(-1, encoded.most)
-    )
+        queries, passages, (most, _, rows) = made.encoded(batch)
+    passages = passages.numpy().reshape(len(batch.passages_P), most, -1)
+    real = np.isin(np.arange(passages[..., 0].size), rows) if most > 1 else np.ones(len(passages), bool)
+    real = real.reshape(-1, most)
+    queries = queries.numpy()
     return queries, [rows[own] for rows, own in zip(passages, real, strict=True)]
 
 

@@ -10,6 +10,7 @@ import torch
 
 from teleport.refusal import Refusal
 from teleport.settings.registry import LOSSES, own_settings
+from teleport.training.encoded import Encoded
 from teleport.training.losses import (
     adr_mse,
     bidirectional,
@@ -28,7 +29,7 @@ from teleport.training.losses import (
 )
 from teleport.training.masks import above_positive, guide
 from teleport.training.objective import Teacher
-from teleport.training.seen import Encoded, Step, look, names_seen
+from teleport.training.seen import Step, look, names_seen
 
 Q, N, D, SCALE = 5, 3, 6, 4.0
 P = Q * (1 + N)

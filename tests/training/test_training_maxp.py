@@ -5,10 +5,11 @@ import pytest
 import torch
 
 from reference_encoder import reference_of
+from teleport.arrays import offsets_of
 from teleport.encoder import encode
 from teleport.encoder.load import load_encoders
 from teleport.encoder.tokens import open_tokens
-from teleport.maxp import chunk_mask, max_over_padded_chunks, pad_chunks
+from teleport.maxp import Padding
 from teleport.training import train
 from teleport.training.data import read_training_set
 from training_world import SPECIAL, World, backward, facts_of, loss_of, losses_of, on_cpu  # noqa: F401
@@ -20,12 +21,15 @@ COUNTS = np.array([2, 1, 3])
 
 def test_places_and_best_scores_by_hand():
     vectors = torch.arange(1.0, 7.0)[:, None] * torch.tensor([1.0, -1.0])
-    mask = chunk_mask(COUNTS, 3)
-    padded = pad_chunks(vectors, torch.from_numpy(np.flatnonzero(mask)), len(mask))
+    padding = Padding.of(np.arange(3), offsets_of(COUNTS), 3, torch.from_numpy)
+    padded = padding.pad(vectors)
     assert padded[:, 0].tolist() == [1, 2, 0, 3, 0, 0, 4, 5, 6]
+    assert torch.equal(padding.real(padded), vectors)
+    assert padding.rows_of(torch.tensor([2, 0])).tolist() == [6, 7, 8, 0, 1, 2]
     scores = torch.tensor([[-2.0, -1, 9, -5, 9, 9, -3, -4, -3]], requires_grad=True)
-    best = max_over_padded_chunks(scores, torch.from_numpy(mask), 3)
+    best = padding.best(scores)
     assert best.tolist() == [[-1, -5, -3]]
+    assert padding.best(scores[:, [6, 7, 8, 0, 1, 2]], torch.tensor([2, 0])).tolist() == [[-3, -1]]
     (best * torch.tensor([1.0, 10, 100])).sum().backward()
     assert scores.grad[0, :6].tolist() == [0, 1, 0, 10, 0, 0]
     assert sorted(scores.grad[0, 6:].tolist()) == [0, 0, 100], "of equal chunks one has the gradient"

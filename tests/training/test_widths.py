@@ -90,8 +90,8 @@ def test_the_sum_of_the_losses_of_each_width(stages, normalize, chunks, caches):
         for i, column in enumerate(batch.positive_columns_Q):
             scores = [SCALE * q[i] @ row for row in p]
             if chunks > 1:
-                real = encoded.mask_C.numpy()
-                parts = np.where(real, scores, -np.inf).reshape(-1, encoded.most)
+                real = encoded.padding.real_C.numpy()
+                parts = np.where(real, scores, -np.inf).reshape(-1, encoded.padding.most)
                 scores = parts.max(axis=1).tolist()
             total += (np.log(np.sum(np.exp(scores))) - scores[column]) / len(q)
     assert backward(made, batch) == pytest.approx(total, rel=1e-9)

@@ -176,8 +176,8 @@ class Experiment:
         folder. A passage in several chunks scores by its best one."""
         import torch
 
+        from teleport.maxp import by_passage
         from teleport.search.exact import Exact
-        from teleport.search.retrieve import MaxP
 
         passages, asked = (
             rows_of(self.index, links, episode, seed).query("finished")[["seed", "episode"]]
@@ -189,8 +189,7 @@ class Experiment:
             episode = int(both["episode"][both["seed"] == seed].max())
         encoded_QD = self.encode(queries, episode, seed)
         ids, array, offsets = self.vectors(episode=episode, seed=seed)
-        index = Exact(array, threads=torch.get_num_threads())
-        index = index if offsets is None else MaxP(index, offsets)
+        index = by_passage(Exact(array, threads=torch.get_num_threads()), offsets)
         rows_QK, scores_QK = index.search(encoded_QD, min(depth, len(ids)))
         encode = self.stage("encode-passages", episode=episode, seed=seed)
         corpus = texts_read(self, self.input(encode, "tokens.passages"), "passages")

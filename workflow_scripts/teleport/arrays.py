@@ -122,13 +122,13 @@ def offsets_of(lengths):
     return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.int64)
 
 
-def open_passages(job):
+def open_passages(job, role="passages"):
     """(passage vectors of the `encode` stage, memory-mapped float32 or float16 [rows, D]; chunk offsets). Offsets are
     int64 [passages + 1]: rows offsets[i] to offsets[i + 1] are the chunks of passage i (`encoder.batches.Chunks`). They
     are None if row i is passage i."""
-    vectors = np.load(job.input("passages", "passages.npy"), mmap_mode="r")
-    chunked = CHUNK_OFFSETS in job.inputs["passages"].manifest["files"]
-    return vectors, np.load(job.input("passages", CHUNK_OFFSETS)) if chunked else None
+    vectors = np.load(job.input(role, "passages.npy"), mmap_mode="r")
+    chunked = CHUNK_OFFSETS in job.inputs[role].manifest["files"]
+    return vectors, np.load(job.input(role, CHUNK_OFFSETS)) if chunked else None
 
 
 class Run(NamedTuple):

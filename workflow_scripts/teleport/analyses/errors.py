@@ -8,7 +8,7 @@ alone: float32 products decide the passages far from the positive's score, and t
 import numpy as np
 
 from teleport.arrays import save_array
-from teleport.maxp import max_over_chunks
+from teleport.maxp import consecutive, max_over_chunks
 from teleport.reader import read_positives
 from teleport.refusal import Refusal
 from teleport.running.blocks import RowBlocks
@@ -67,10 +67,9 @@ def count_all(scorer, rows_J, scores_J, job):
     step = max(1, ERROR_ROWS * len(scorer) // len(scorer.vectors))
     for first in range(0, len(scorer), step):
         last = min(first + step, len(scorer))
-        offsets = np.arange(first, last + 1) if scorer.offsets is None else scorer.offsets[first : last + 1]
-        block_CD = np.asarray(scorer.vectors[offsets[0] : offsets[-1]], np.float32)
-        products_QC = queries_QD @ block_CD.T
-        products_QP = products_QC if scorer.offsets is None else max_over_chunks(products_QC, offsets - offsets[0])
+        rows, offsets = consecutive(first, last, scorer.offsets)
+        block_CD = np.asarray(scorer.vectors[rows], np.float32)
+        products_QP = max_over_chunks(queries_QD @ block_CD.T, offsets)
         errors_J = product_errors(norms_Q, queries_QD.shape[1], float(norms_of(block_CD).max()))[query_J]
         for j, row in enumerate(query_J):
             # The limits are float32, so that no array is converted. Passages between them are scored again.

@@ -7,8 +7,8 @@ matrix product does not: its order of summation depends on the library, the devi
 
 import numpy as np
 
-from teleport.arrays import offsets_of, open_passages, places_of
-from teleport.maxp import max_over_chunks
+from teleport.arrays import open_passages
+from teleport.maxp import chunk_rows, for_each_chunk, max_over_chunks, num_passages, offsets_among
 from teleport.refusal import Refusal
 
 BLOCK = 65536  # vectors read at a time
@@ -80,18 +80,15 @@ class PairScorer:
         return cls(queries, *open_passages(job))
 
     def __len__(self):
-        return len(self.vectors) if self.offsets is None else len(self.offsets) - 1
+        return num_passages(self.vectors, self.offsets)
 
     def score(self, rows, passages):
         """float32 [n]: scores of passages (int [n]) with the queries of `rows` (int [n], or one int for all)."""
-        rows, offsets = np.broadcast_to(rows, np.shape(passages)), None
-        if self.offsets is not None:
-            lengths = self.offsets[passages + 1] - self.offsets[passages]
-            passages, offsets = places_of(self.offsets, passages), offsets_of(lengths)
-            rows = np.repeat(rows, lengths)
-        scores = np.empty(len(passages), np.float32)
-        for start in range(0, len(passages), PAIRS):
+        rows = for_each_chunk(np.broadcast_to(rows, np.shape(passages)), passages, self.offsets)
+        chunks = chunk_rows(passages, self.offsets)
+        scores = np.empty(len(chunks), np.float32)
+        for start in range(0, len(chunks), PAIRS):
             part = slice(start, start + PAIRS)
             queries_ND = np.asarray(self.queries[rows[part]], np.float64)
-            scores[part] = inner_products(queries_ND, self.vectors.take(passages[part], axis=0))
-        return scores if offsets is None else max_over_chunks(scores, offsets)
+            scores[part] = inner_products(queries_ND, self.vectors.take(chunks[part], axis=0))
+        return max_over_chunks(scores, offsets_among(passages, self.offsets))

@@ -6,8 +6,8 @@ from functools import cached_property
 
 import numpy as np
 
-from teleport.arrays import open_passages, places_of, save_array
-from teleport.maxp import first_of_passages
+from teleport.arrays import open_passages, save_array
+from teleport.maxp import by_passage, chunk_rows, chunks_needed, for_each_chunk, num_passages
 from teleport.reader import positives_of_job
 from teleport.running.blocks import RowBlocks
 from teleport.running.devices import LARGER, out_of_memory
@@ -76,11 +76,10 @@ class Search:
     def __init__(self, job):
         self.job, self.depth = job, job.settings.depth
         self.vectors, self.offsets = open_passages(job)
-        num_passages = len(self.vectors) if self.offsets is None else len(self.offsets) - 1
-        if num_passages < self.depth:
+        if (number := num_passages(self.vectors, self.offsets)) < self.depth:
             text = "the collection has %d passages, fewer than the depth %d: each list has all of them"
-            log.warning(text, num_passages, self.depth)
-            self.depth = num_passages
+            log.warning(text, number, self.depth)
+            self.depth = number
         self.anchors, self.lines, self.rows = read_anchors(job, self.vectors, self.offsets)
 
     @cached_property
@@ -118,7 +117,7 @@ class Search:
         """Return the facts of `sample_recall`, for compressed scores."""
         from teleport.search.index import sample_recall
 
-        of_chunks = self.index if self.offsets is None else self.index.index
+        of_chunks = getattr(self.index, "chunks", self.index)
         return sample_recall(of_chunks, self.vectors, self.anchors, self.depth, self.job.threads)
 
 
@@ -131,9 +130,7 @@ def read_anchors(job, vectors, offsets):
         if settings.part:
             kept = slice(*np.searchsorted(rows, settings.part.rows(len(positives))))
             rows, passages = rows[kept], passages[kept]
-        if offsets is None:
-            return vectors, passages, rows
-        return vectors, places_of(offsets, passages), np.repeat(rows, np.diff(offsets)[passages])
+        return vectors, chunk_rows(passages, offsets), for_each_chunk(rows, passages, offsets)
     path = job.input("queries", f"queries.{settings.split}.npy")
     anchors = np.load(path, mmap_mode="r")
     require_finite(path, anchors, "query")
@@ -151,7 +148,7 @@ def lookahead_anchors(positives, anchor):
 
 
 def open_index(job, vectors, offsets):
-    """The index of the stage `index`: `Exact`, `Approximate`, or `MaxP` of them."""
+    """The index of the stage `index`: `Exact`, `Approximate`, or `maxp.MaxP` of them."""
     import torch
 
     from teleport.search.exact import Exact
@@ -159,7 +156,7 @@ def open_index(job, vectors, offsets):
 
     torch.set_num_threads(job.threads)
     path, depth = job.input("index", "index.json"), job.settings.depth
-    needed = min(depth, len(vectors)) if offsets is None else chunks_needed(offsets, depth)
+    needed = min(chunks_needed(offsets, depth), len(vectors))
     if json.loads(path.read_text(encoding="utf-8"))["kind"] == "flat":
         index = Exact(vectors, threads=job.threads)
     elif job.settings.scores == "compressed":
@@ -167,25 +164,4 @@ def open_index(job, vectors, offsets):
     else:
         settings = IndexSettings.model_validate(job.inputs["index"].manifest["settings"]).index
         index = load(job.input("index", "index.faiss"), settings, vectors, job.threads, needed)
-    return index if offsets is None else MaxP(index, offsets)
-
-
-def chunks_needed(offsets, depth):
-    """How many of the best chunks are sure to include the `depth` best passages."""
-    most = int(np.diff(offsets).max(initial=1))
-    return min((depth - 1) * most + 1, int(offsets[-1]))  # a passage has at most `most` chunks
-
-
-class MaxP:
-    """Scores a passage by its best chunk; passages with equal scores are ranked by the smaller number. index: of all
-    chunks, with `search`; offsets: int64 [passages + 1], where each passage's chunks begin"""
-
-    def __init__(self, index, offsets):
-        self.index, self.offsets = index, offsets
-        self.passage_C = np.repeat(np.arange(len(offsets) - 1, dtype=np.int32), np.diff(offsets))
-        self.engine, self.device, self.exact = f"{index.engine}, best of chunks", index.device, index.exact
-
-    def search(self, queries_QD, depth):
-        """Return, like `Exact.search`, the `depth` passages with the best chunks."""
-        chunks_QC, scores_QC = self.index.search(queries_QD, chunks_needed(self.offsets, depth))
-        return first_of_passages(self.passage_C[chunks_QC], scores_QC, depth)
+    return by_passage(index, offsets)

@@ -13,7 +13,7 @@ from teleport.encoder.side import Frozen, Side, batches_at_once
 from teleport.encoder.tokens import open_tokens
 from teleport.evaluation.evaluate import own_pairs, read_judgments
 from teleport.evaluation.measures import Judgments, score_run
-from teleport.maxp import max_over_chunks
+from teleport.maxp import chunk_rows, max_over_chunks, offsets_among
 from teleport.reader import read_positives
 from teleport.refusal import Refusal
 from teleport.seed import derive_seed
@@ -41,9 +41,7 @@ class DevSet:
         search. Several processes encode a share each; all return the score of the first."""
         with torch.inference_mode():
             vectors_QD, vectors_CD = self.vectors(self.queries), self.vectors(self.passages)
-        scores_QP = vectors_QD @ vectors_CD.T
-        if self.passages.offsets is not None:
-            scores_QP = max_over_chunks(scores_QP, self.passages.offsets)
+        scores_QP = max_over_chunks(vectors_QD @ vectors_CD.T, self.passages.offsets)
         if self.own_QP is not None:
             scores_QP[self.own_QP] = -np.inf
         ranked_QP = self.passages_P[np.argsort(-scores_QP, axis=1, kind="stable")]
@@ -113,9 +111,8 @@ def open_dev(job, trainer):
     else:
         queries = replace(queries, tokens=some_texts(open_tokens(job, name), rows_Q), compiled=False)
     if isinstance(passages, Frozen):
-        offsets = None if passages.offsets is None else offsets_of(trainer.chunk_counts(passages_P))
-        vectors = np.asarray(passages.array[trainer.vector_rows(passages_P)], np.float32)
-        passages = replace(passages, array=vectors, offsets=offsets)
+        vectors = np.asarray(passages.array[chunk_rows(passages_P, passages.offsets)], np.float32)
+        passages = replace(passages, array=vectors, offsets=offsets_among(passages_P, passages.offsets))
     else:
         passages = replace(passages, tokens=some_texts(passages.tokens, passages_P), compiled=False)
     return DevSet(queries, passages, rows_Q, passages_P, judgments, dev, trainer.processes, own_QP)

@@ -4,17 +4,17 @@ search and several processes each have functions of their own."""
 import numpy as np
 import torch
 
-from teleport.arrays import places_of
 from teleport.encoder.batches import in_order
 from teleport.encoder.graphs import Graphs, graphs_fit
 from teleport.encoder.precision import autocast, to_device
 from teleport.encoder.side import Frozen, Side
-from teleport.maxp import chunk_mask, pad_chunks
+from teleport.maxp import Padding, chunk_rows, most_chunks
 from teleport.training.data import other_positives
+from teleport.training.encoded import Encoded
 from teleport.training.memory import Memory
 from teleport.training.mixing import draw_mixtures, mixed_scores
 from teleport.training.parallel import ALONE
-from teleport.training.seen import Encoded, Step
+from teleport.training.seen import Step
 from teleport.training.several import Part, turns
 from teleport.training.step import Steps
 from teleport.training.step_metrics import mean_scores, mean_where
@@ -48,8 +48,7 @@ class Trainer(Steps):
     def take(self, number):
         """Take the next batches from collection `number`; the first one is 0."""
         self.queries, self.passages, self.data, self.objective = self.parts[number]
-        offsets = self.passages.offsets
-        self.most_chunks = 1 if offsets is None else int(np.diff(offsets).max())
+        self.most_chunks = most_chunks(self.passages.offsets)
         self.masks = [] if self.live else self.objective.masks
         if self.training.positive == "all":
             self.masks = [other_positives, *self.masks]
@@ -78,13 +77,15 @@ class Trainer(Steps):
         of the widest."""
         encoded, normalize = self.encoded(batch), self.queries.encoder.normalize
         if self.memory:
-            encoded, batch = self.memory.beside(batch, encoded), self.memory.batch(batch)
+            vectors = self.memory.beside(batch, encoded.queries_QD, encoded.passages_CD)
+            batch = self.memory.batch(batch)
+            encoded = Encoded(*vectors, self.padding(batch))
         narrowed = [encoded.narrowed(width, normalize) for width in self.training.widths] or [encoded]
         losses, means = zip(*(self.loss_of(batch, masked, each) for each in narrowed), strict=True)
         return sum(losses[1:], losses[0]), means[-1]  # from the first: 0 + loss is a kernel
 
     def loss_of(self, batch, masked, encoded):
-        """Return the same as `forward`, from the batch's `seen.Encoded`."""
+        """Return the same as `forward`, from the batch's `Encoded`."""
         scores_QP = encoded.products(self.scale * encoded.queries_QD)
         for masked_QP in masked:
             scores_QP = scores_QP.masked_fill(self.on_device(masked_QP), float("-inf"))
@@ -116,19 +117,18 @@ class Trainer(Steps):
         return self.objective.loss(scores_QK, *labels), torch.stack(means)
 
     def encoded(self, batch):
-        """The `seen.Encoded` of all processes' queries and passages. Passages in chunks are padded to the same
-        number."""
+        """The `Encoded` of all processes' queries and passages."""
         parts = batch.split(self.processes.size)
         own = parts[self.processes.rank]
-        numbers = [len(part.queries_Q) for part in parts], [len(part.passages_P) for part in parts]
-        if self.most_chunks == 1:
-            return Encoded(*map(self.processes.gather, self.encode(own.queries_Q, own.passages_P), numbers))
-        own_mask_C, mask_C = (chunk_mask(self.chunk_counts(b.passages_P), self.most_chunks) for b in (own, batch))
-        query_vectors, chunk_vectors = self.encode(own.queries_Q, self.vector_rows(own.passages_P))
-        padded = pad_chunks(chunk_vectors, self.on_device(np.flatnonzero(own_mask_C)), len(own_mask_C))
-        numbers = numbers[0], [self.most_chunks * number for number in numbers[1]]
-        vectors = map(self.processes.gather, (query_vectors, padded), numbers)
-        return Encoded(*vectors, self.on_device(mask_C), self.most_chunks)
+        queries, chunks = self.encode(own.queries_Q, chunk_rows(own.passages_P, self.passages.offsets))
+        numbers = ([len(part.queries_Q) for part in parts], [self.most_chunks * len(part.passages_P) for part in parts])
+        vectors = map(self.processes.gather, (queries, self.padding(own).pad(chunks)), numbers)
+        return Encoded(*vectors, self.padding(batch))
+
+    def padding(self, batch):
+        """The `maxp.Padding` of the passages of a batch. All batches have the same number of rows per passage, so the
+        processes' vectors can be gathered."""
+        return Padding.of(batch.passages_P, self.passages.offsets, self.most_chunks, self.on_device)
 
     def vectors(self, side, rows):
         """Vectors of a side's texts, float32 [rows, D], with their graph; a frozen side's are read, and have none."""
@@ -167,17 +167,9 @@ class Trainer(Steps):
         """The `Batch` of the queries that this process encodes, with their passages."""
         return batch.split(self.processes.size)[self.processes.rank]
 
-    def vector_rows(self, passages_P):
-        """The rows of the passages' vectors (int64): the rows of all their chunks, or the passages themselves."""
-        return passages_P if self.passages.offsets is None else places_of(self.passages.offsets, passages_P)
-
-    def chunk_counts(self, passages_P):
-        """How many chunks each passage has: int64 [P]."""
-        return self.passages.offsets[passages_P + 1] - self.passages.offsets[passages_P]
-
     def real_tokens(self, batch):
         """How many tokens the encoded texts of a `data.Batch` have."""
-        passages = self.passages.count_tokens(self.vector_rows(batch.passages_P))
+        passages = self.passages.count_tokens(chunk_rows(batch.passages_P, self.passages.offsets))
         return self.queries.count_tokens(batch.queries_Q) + passages
 
 

@@ -16,14 +16,14 @@ class Memory:
     batches whose positive is one of them. It is part of the training's state: `tensors` saves it, `restore` reads it
     back.
 
-    passages_M: int64 [M], their rows; vectors_CD: as in `seen.Encoded`, a tensor on the device; mask_C: for passages in
-    chunks; queries_R, positives_R: int64 [R], the query of each remembered row, and the place of its positive among the
-    passages; query_vectors_RD: a tensor on the device
+    passages_M: int64 [M], their rows; vectors_CD: as in `encoded.Encoded`, a tensor on the device; queries_R,
+    positives_R: int64 [R], the query of each remembered row, and the place of its positive among the passages;
+    query_vectors_RD: a tensor on the device
     """
 
     def __init__(self, size, with_queries=False):
         self.size, self.with_queries = size, with_queries
-        self.passages_M, self.vectors_CD, self.mask_C = NO_ROWS, None, None
+        self.passages_M, self.vectors_CD = NO_ROWS, None
         self.queries_R, self.positives_R, self.query_vectors_RD = NO_ROWS, NO_ROWS, None
         self.noted = []  # by the micro-batches of the current step
 
@@ -37,27 +37,23 @@ class Memory:
             positive_columns_Q=np.concatenate([batch.positive_columns_Q, len(batch.passages_P) + self.positives_R]),
         )
 
-    def beside(self, batch, encoded):
-        """Return the `seen.Encoded` of a (micro-)batch with what is remembered after its own, and note its own."""
-        queries_QD, vectors_CD, mask_C = encoded.queries_QD.detach(), encoded.passages_CD.detach(), encoded.mask_C
-        self.noted.append((batch, queries_QD, vectors_CD, mask_C))
+    def beside(self, batch, queries_QD, vectors_CD):
+        """(queries_QD, vectors_CD) of a (micro-)batch with what is remembered after its own; its own are noted."""
+        self.noted.append((batch, queries_QD.detach(), vectors_CD.detach()))
         if self.vectors_CD is None:
-            return encoded
-        mask_C = None if mask_C is None else torch.cat([mask_C, self.mask_C])
-        encoded = encoded._replace(passages_CD=torch.cat([encoded.passages_CD, self.vectors_CD]), mask_C=mask_C)
-        if not self.with_queries:
-            return encoded
-        return encoded._replace(queries_QD=torch.cat([encoded.queries_QD, self.query_vectors_RD]))
+            return queries_QD, vectors_CD
+        if self.with_queries:
+            queries_QD = torch.cat([queries_QD, self.query_vectors_RD])
+        return queries_QD, torch.cat([vectors_CD, self.vectors_CD])
 
     def end_step(self, most):
         """Remember what was noted in a step instead of the oldest. most: rows that a passage takes"""
-        batches, queries, vectors, masks = zip(*self.noted, strict=True)
+        batches, queries, vectors = zip(*self.noted, strict=True)
         passages = [self.passages_M, *(batch.passages_P for batch in batches)]
         if self.with_queries:
             self.remember_rows(batches, queries, np.cumsum([len(each) for each in passages]))
         self.passages_M = np.concatenate(passages)[-self.size :]
         self.vectors_CD = latest(self.vectors_CD, vectors, self.size * most)
-        self.mask_C = None if masks[0] is None else latest(self.mask_C, masks, self.size * most)
         self.noted = []
 
     def remember_rows(self, batches, queries, ends):
@@ -73,7 +69,7 @@ class Memory:
 
     def tensors(self):
         """{name: tensor} of the memory, copied to the CPU."""
-        kept = {"vectors": self.vectors_CD, "mask": self.mask_C, "query_vectors": self.query_vectors_RD}
+        kept = {"vectors": self.vectors_CD, "query_vectors": self.query_vectors_RD}
         kept = {name: tensor.to("cpu", copy=True) for name, tensor in kept.items() if tensor is not None}
         numbers = {"passages": self.passages_M}
         numbers |= {"queries": self.queries_R, "positives": self.positives_R} if self.with_queries else {}
@@ -83,9 +79,9 @@ class Memory:
         """Restore the memory that an earlier attempt saved ({}: nothing)."""
         if tensors:
             self.passages_M = tensors["passages"].numpy()
-            names = "vectors", "mask", "query_vectors"
+            names = "vectors", "query_vectors"
             named = (tensors[name].to(device) if name in tensors else None for name in names)
-            self.vectors_CD, self.mask_C, self.query_vectors_RD = named
+            self.vectors_CD, self.query_vectors_RD = named
         if tensors and self.with_queries:
             self.queries_R, self.positives_R = tensors["queries"].numpy(), tensors["positives"].numpy()
 

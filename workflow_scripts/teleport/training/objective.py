@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow.parquet as pq
 
-from teleport.arrays import CHUNK_OFFSETS, offsets_of
+from teleport.arrays import offsets_of, open_passages
 from teleport.negatives.scores import PairTable, require_informative
 from teleport.refusal import Refusal
 from teleport.training.seen import JUDGMENTS, SCORES, VECTORS, look, names_seen, needed
@@ -106,11 +106,8 @@ def grades_of(table, rows, passages):
 def open_vectors(job, whose, side=None):
     """{"queries", "passages", "offsets": numpy} of a teacher's vectors. side: of the model's passages, with whose
     vectors they are compared, or None. Raises Refusal if widths or chunks differ from those."""
-    roles = f"vectors.{whose}.queries", f"vectors.{whose}.passages"
-    paths = job.input(roles[0], "queries.train.npy"), job.input(roles[1], "passages.npy")
-    queries, passages = (np.load(path, mmap_mode="r") for path in paths)
-    chunked = CHUNK_OFFSETS in job.inputs[roles[1]].manifest["files"]
-    offsets = np.load(job.input(roles[1], CHUNK_OFFSETS)) if chunked else None
+    queries = np.load(job.input(f"vectors.{whose}.queries", "queries.train.npy"), mmap_mode="r")
+    passages, offsets = open_passages(job, f"vectors.{whose}.passages")
     if side and (dim := side.encoder.dim) != (width := passages.shape[1]):
         raise Refusal(
             f"the vectors of the teacher {whose} are {width} wide and those of the model {dim}, so they cannot be "

@@ -22,50 +22,12 @@ SCORES, VECTORS = "scores", "vectors"  # what a training reads from a teacher
 JUDGMENTS = "judgments"  # in the place of a teacher that gives scores: the grades of the training queries
 
 
-class Encoded(NamedTuple):
-    """The vectors of a step, with their graph: queries_QD, and passages_CD, one row per passage. With passages in
-    chunks there are `most` rows per passage, and mask_C (bool) says which of them have a chunk."""
-
-    queries_QD: Any
-    passages_CD: Any
-    mask_C: Any = None
-    most: int = 1
-
-    def products(self, vectors_QD):
-        """[Q, P]: inner products of vectors with the passages, each by its best chunk."""
-        from teleport.maxp import max_over_padded_chunks
-
-        scores_QC = vectors_QD @ self.passages_CD.T
-        return scores_QC if self.mask_C is None else max_over_padded_chunks(scores_QC, self.mask_C, self.most)
-
-    def products_of(self, columns_Q):
-        """[Q, P]: inner products of the passages in some columns (int64) with all passages, by the best pair of
-        chunks."""
-        if self.mask_C is None:
-            return self.products(self.passages_CD[columns_Q])
-        rows_C = (columns_Q.unsqueeze(1) * self.most + columns_Q.new_tensor(range(self.most))).flatten()
-        scores_CP = self.products(self.passages_CD[rows_C]).masked_fill(~self.mask_C[rows_C, None], float("-inf"))
-        return scores_CP.unflatten(0, (-1, self.most)).max(dim=1).values
-
-    def of_texts(self):
-        """(vectors of the queries, of the passages), the latter with a row for each chunk that a passage has."""
-        return self.queries_QD, self.passages_CD if self.mask_C is None else self.passages_CD[self.mask_C]
-
-    def narrowed(self, width, normalize):
-        """The first `width` numbers of every vector, scaled to length 1 if `normalize`."""
-        from torch.nn.functional import normalize as unit
-
-        vectors = (vectors_MD[:, :width] for vectors_MD in (self.queries_QD, self.passages_CD))
-        queries_QD, passages_CD = (unit(each, dim=1) if normalize else each for each in vectors)
-        return self._replace(queries_QD=queries_QD, passages_CD=passages_CD)
-
-
 class Step(NamedTuple):
-    """What a loss or a mask can read of a step. batch: a `data.Batch`; encoded: its `Encoded`; columns: of the
+    """What a loss or a mask can read of a step. batch: a `data.Batch`; encoded: its `encoded.Encoded`; columns: of the
     positives and own negatives, on the device; on_device: function of a numpy array → tensor"""
 
     batch: Any
-    encoded: Encoded
+    encoded: Any
     columns: tuple
     scale: float
     on_device: Callable
@@ -86,18 +48,14 @@ def encoded_by(teacher, step):
     """The `Encoded` of the batch by a teacher, float32 without a graph."""
     import numpy as np
 
-    from teleport.arrays import places_of
-    from teleport.maxp import chunk_mask
+    from teleport.maxp import Padding, chunk_rows, most_chunks
+    from teleport.training.encoded import Encoded
 
-    queries, passages_P = teacher.queries[step.batch.queries_Q], step.batch.passages_P
-    queries_QD = step.on_device(np.asarray(queries, np.float32))
-    if teacher.offsets is None:
-        return Encoded(queries_QD, step.on_device(np.asarray(teacher.passages[passages_P], np.float32)))
-    counts_P = teacher.offsets[passages_P + 1] - teacher.offsets[passages_P]
-    mask_C = chunk_mask(counts_P, most := int(counts_P.max()))
-    passages_CD = np.zeros((len(mask_C), queries.shape[1]), np.float32)
-    passages_CD[mask_C] = teacher.passages[places_of(teacher.offsets, passages_P)]
-    return Encoded(queries_QD, step.on_device(passages_CD), step.on_device(mask_C), most)
+    passages_P, offsets = step.batch.passages_P, teacher.offsets
+    rows = teacher.queries[step.batch.queries_Q], teacher.passages[chunk_rows(passages_P, offsets)]
+    queries_QD, chunks_CD = (step.on_device(np.asarray(vectors, np.float32)) for vectors in rows)
+    padding = Padding.of(passages_P, offsets, most_chunks(offsets), step.on_device)
+    return Encoded(queries_QD, padding.pad(chunks_CD), padding)
 
 
 def guide(step, teacher):

@@ -17,6 +17,7 @@ from teleport.encoder.load import load_backbone, load_encoders, save_encoders
 from teleport.encoder.model import compile_layers
 from teleport.encoder.precision import compiles, computed_in, pick_device, resolve_precision
 from teleport.encoder.side import Frozen, Side, open_side
+from teleport.maxp import chunk_rows
 from teleport.refusal import Refusal
 from teleport.running.artefact import STAGES, Artefact
 from teleport.running.devices import LARGER, out_of_memory
@@ -164,7 +165,7 @@ def tokens_of(queries, passages, data, steps):
     """About how many tokens pass through encoders in `steps` steps, forwards and backwards."""
     batch = data.batch(0)
     rows = (queries, batch.queries_Q), (passages, batch.passages_P)
-    return 3 * steps * sum(side.count_tokens(own) for side, own in rows if side.offsets is None)
+    return 3 * steps * sum(side.count_tokens(chunk_rows(own, side.offsets)) for side, own in rows)
 
 
 def make_side(job, side, encoder, device):
