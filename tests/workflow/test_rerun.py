@@ -2,6 +2,7 @@
 
 import json
 import re
+import resource
 import shutil
 import subprocess
 import sys
@@ -196,6 +197,22 @@ def test_an_inert_edit_of_every_file_of_collection_makes_corpus_and_splits_alone
         name for name in seen if name.startswith(("corpus/", "split/"))
     ]
     assert world.digests() == before
+
+
+def test_a_taken_stage_costs_under_a_second_of_processor_time(world):
+    """Its process loads no torch. Processor time, because other tests may run meanwhile."""
+    spent = {}
+    for name, manifest in world.manifests().items():
+        if (kind := manifest["kind"]) in {"corpus", "encode", "merge", "train", "evaluate"} - set(spent):
+            folder, code = world.folder / "results/stages" / name, manifest["provenance"]["code"]
+            (folder / "manifest.json").unlink()  # as Snakemake does before a job
+            command = [world.folder / "workflow_scripts/run_stage.py", folder / "stage.json", "--code", code]
+            before = resource.getrusage(resource.RUSAGE_CHILDREN)
+            log = subprocess.run([sys.executable, *command], cwd=world.folder, capture_output=True, text=True).stderr
+            after = resource.getrusage(resource.RUSAGE_CHILDREN)
+            assert "is unchanged" in log, log
+            spent[kind] = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    assert len(spent) == 5 and max(spent.values()) < 1.0, spent
 
 
 def test_one_more_evaluation_split_runs_no_training_and_encodes_no_passages(world):
