@@ -6,7 +6,7 @@ import pytest
 
 from collection_world import make_collection, make_run
 from teleport.analyses import contrast
-from teleport.evaluation import external
+from teleport.evaluation import evaluate, external
 from teleport.running.artefact import Artefact
 
 JUDGED = [(0, 3, 1), (0, 4, 2), (1, 1, 1), (2, 2, 1)]  # qd has no judgment
@@ -56,8 +56,8 @@ def test_fewer_errors_win(stages):
 
 
 def test_a_query_s_own_text_is_left_out_of_both_lists(stages, monkeypatch):
-    monkeypatch.setattr(contrast, "read_same_texts", lambda *given: None)
-    monkeypatch.setattr(contrast, "own_texts", lambda *given: np.array([3]))  # query 0 with passage 3
+    monkeypatch.setattr(evaluate, "read_same_texts", lambda *given: None)
+    monkeypatch.setattr(evaluate, "own_texts", lambda *given: np.array([3]))  # query 0 with passage 3
     collection = make_collection(stages, 8, {"test": [("d3", "text")]}, {"test": [(0, 0, 1)]})
     runs = make_run(stages, [[3, 0, 1]]), make_run(stages, [[0, 3, 1]])
     for ignored, losses in ((False, 1), (True, 0)):

@@ -6,9 +6,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from teleport.arrays import Run
-from teleport.evaluation.evaluate import own_texts, read_judgments, read_same_texts, without_own_text
+from teleport.evaluation.evaluate import as_scored
 from teleport.evaluation.measures import lines_of, score_run
-from teleport.evaluation.names import Documents, joint_numbers, read_query_ids
+from teleport.evaluation.names import joint_numbers, read_query_ids
 from teleport.settings.measures import better
 from teleport.settings.scoring import ContrastSettings as Settings  # noqa: F401
 
@@ -29,16 +29,7 @@ def run(job):
     doc_ids, numbers = joint_numbers(job, "run", "reference")
     ours, theirs = Run.read(job, "run"), Run.read(job, "reference")
     theirs = theirs._replace(ids=np.where(theirs.ids >= 0, numbers[theirs.ids], -1))
-    judgments = read_judgments(job, split)
-    documents = Documents(doc_ids, settings.separator) if settings.collapse else None
-    if settings.ignore_own_text:
-        own = own_texts(read_same_texts(job, split), read_query_ids(job, split), doc_ids, documents)
-        ours, theirs = (without_own_text(run, own) for run in (ours, theirs))
-    if documents:
-        ours, theirs = (
-            Run(*documents.collapse(run.ids, run.scores, settings.collapse), run.rows) for run in (ours, theirs)
-        )
-        doc_ids, judgments = documents.names, documents.judge(judgments)
+    doc_ids, judgments, (ours, theirs), _ = as_scored(job, doc_ids, [ours, theirs])
     scored = [score_run(run.ids, run.rows, judgments, [settings.measure]) for run in (ours, theirs)]
     judged, values = scored[0][0], [scores[settings.measure] for _, scores in scored]
     lists = [lists_of(run, judged) for run in (ours, theirs)]

@@ -33,25 +33,16 @@ def run(job):
     num_questions of coverage.
     """
     split, names = job.settings.split, job.settings.measures
-    ids_QK, scores_QK, rows = Run.read(job, "run")
     query_ids = read_query_ids(job, split)
-    doc_ids, judgments = read_doc_ids(job, "run"), read_judgments(job, split)
-    documents = Documents(doc_ids, job.settings.separator) if job.settings.collapse else None
-    if job.settings.ignore_own_text:
-        own = own_texts(read_same_texts(job, split), query_ids, doc_ids, documents)
-        ids_QK, scores_QK, rows = without_own_text(Run(ids_QK, scores_QK, rows), own)
-    passages_QK = ids_QK  # answers are searched in passages, even if documents are judged
-    if documents:
-        ids_QK, scores_QK = documents.collapse(ids_QK, scores_QK, job.settings.collapse)
-        doc_ids, judgments = documents.names, documents.judge(judgments)
+    doc_ids, judgments, (scored,), (of_passages,) = as_scored(job, read_doc_ids(job, "run"), [Run.read(job, "run")])
     cutoffs = coverage_cutoffs(names)
-    judged, values = score_run(ids_QK, rows, judgments, [name for name in names if name not in cutoffs])
+    judged, values = score_run(scored.ids, scored.rows, judgments, [name for name in names if name not in cutoffs])
     queries, facts = dict.fromkeys(values, judged), {}
-    if cutoffs:
-        covered, answered = score_coverage(job, split, passages_QK, rows, cutoffs)
+    if cutoffs:  # answers are searched in passages, even if documents are judged
+        covered, answered = score_coverage(job, split, of_passages.ids, of_passages.rows, cutoffs)
         values, queries = values | covered, queries | dict.fromkeys(covered, answered)
         facts["num_questions"] = len(answered)
-    write_run(job, query_ids, doc_ids, Run(ids_QK, scores_QK, rows))
+    write_run(job, query_ids, doc_ids, scored)
     table = {
         "query_id": pa.concat_arrays([query_ids.take(pa.array(queries[name])) for name in names]),
         "measure": np.repeat(names, [len(queries[name]) for name in names]),
@@ -60,6 +51,24 @@ def run(job):
     pq.write_table(pa.table(table), job.output("per_query.parquet"))
     num_queries = len(next(iter(queries.values())))
     return facts | {"means": {name: float(values[name].mean()) for name in names}, "num_queries": num_queries}
+
+
+def as_scored(job, doc_ids, runs):
+    """What job.settings score: (ids, `Judgments`, runs) of passages, or with settings.collapse of documents; and the
+    runs of passages. With settings.ignore_own_text no run has a query's own text.
+
+    doc_ids: ids of passages (Arrow strings), by the numbers in `runs`
+    """
+    settings, judgments = job.settings, read_judgments(job, job.settings.split)
+    documents = Documents(doc_ids, settings.separator) if settings.collapse else None
+    if settings.ignore_own_text:
+        query_ids = read_query_ids(job, settings.split)
+        own = own_texts(read_same_texts(job, settings.split), query_ids, doc_ids, documents)
+        runs = [without_own_text(run, own) for run in runs]
+    if not documents:
+        return doc_ids, judgments, runs, runs
+    collapsed = [Run(*documents.collapse(run.ids, run.scores, settings.collapse), run.rows) for run in runs]
+    return documents.names, documents.judge(judgments), collapsed, runs
 
 
 def read_judgments(job, split):
