@@ -19,29 +19,29 @@ MANY_PIECES = 0.75
 MOST_LINES = 3
 
 
-def encodings_said(experiments, plan):
+def encoding_sentences(experiments, plan):
     """Sentences (list) on the encoders for which `experiments`, as configured, leave a setting to the checkpoint.
 
     plan: of the same experiments, with all settings filled in. At most MOST_LINES, and one on how many more there are.
     """
-    said = []
+    sentences = []
     for name, experiment in experiments.items():
         if any(getattr(experiment.encoder, key) is None for key in LEFT_OUT):
             encoder = plan.experiments[name].encoder
             chosen = experiment.encoder.max_passage_tokens is not None  # then the cut is meant
             cut = "" if chosen else cut_of_tokens(encoder, plan, name)
-            said.append(f"{encoder.checkpoint.place}: {sentence(encoder)}{cut}.")
-    said = list(dict.fromkeys(said))
-    more = [f"{len(said) - MOST_LINES} more encoders: plan.tsv below results/experiments leads to their settings."]
-    return said[:MOST_LINES] + (more if len(said) > MOST_LINES else [])
+            sentences.append(f"{encoder.checkpoint.place}: {sentence(encoder)}{cut}.")
+    sentences = list(dict.fromkeys(sentences))
+    more = [f"{len(sentences) - MOST_LINES} more encoders: plan.tsv below results/experiments leads to their settings."]
+    return sentences[:MOST_LINES] + (more if len(sentences) > MOST_LINES else [])
 
 
 def sentence(encoder):
     """Return a sentence, without its full stop, on what a complete settings.Encoder does to a text."""
     lengths = f"queries of at most {encoder.max_query_tokens} tokens, passages of at most {encoder.max_passage_tokens}"
-    said = f"{encoder.pooling} pooling, {'vectors normalised to length 1, ' * encoder.normalize}{lengths}"
+    text = f"{encoder.pooling} pooling, {'vectors normalised to length 1, ' * encoder.normalize}{lengths}"
     prefixes = [prefix for prefix in (encoder.query_prefix, encoder.passage_prefix) if prefix]
-    return f"{said}, after {' and '.join(map(repr, prefixes))}" if prefixes else said
+    return f"{text}, after {' and '.join(map(repr, prefixes))}" if prefixes else text
 
 
 def cut_of_tokens(encoder, plan, name):
