@@ -1,4 +1,4 @@
-"""The card of an exported checkpoint: scores beside BM25's, an example if asked for, and the YAML head for the hub."""
+"""The card of an exported checkpoint: scores beside BM25's, an example if wanted, and the YAML head for the hub."""
 
 import os
 import re
@@ -38,8 +38,8 @@ def with_head(text, start, episode, license=None, language=None, dataset=None):
             for measure in stage.manifest["settings"]["measures"]
         ]
     base = ON_THE_HUB.get(start.manifest["settings"]["checkpoint"].get("package"))
-    said = {"base_model": base, "license": license, "language": language, "datasets": dataset and [dataset]}
-    for key, value in said.items():
+    entries = {"base_model": base, "license": license, "language": language, "datasets": dataset and [dataset]}
+    for key, value in entries.items():
         if value:
             card.data[key] = value
     if results:
@@ -89,10 +89,10 @@ def in_table(home, evaluated):
         sources, rows, pairs = table_at(path)
         lines = dict(iter(sources.groupby(["system", "episode"])))
         numbers = {row: str(number) for number, row in enumerate(zip(rows["system"], rows["episode"], strict=True))}
-        ours = next((row for row, own in lines.items() if row in numbers and names.intersection(own["stage"])), None)
+        ours = next((row for row, runs in lines.items() if row in numbers and names.intersection(runs["stage"])), None)
         if ours is None:
             continue
-        others = {numbers[row]: row[0] for row, own in lines.items() if row in numbers and not own["seed"].any()}
+        others = {numbers[row]: row[0] for row, runs in lines.items() if row in numbers and not runs["seed"].any()}
         gains, alone = [], False
         for pair in pairs.itertuples():
             for mine, theirs, sign in ((pair.b, pair.a, 1), (pair.a, pair.b, -1)):
@@ -157,8 +157,8 @@ def example_text(folder):
         lines = [
             f"{rank}. `{name}` {plain(texts.get(name, '')[:EXAMPLE_CHARACTERS])}" for rank, name in enumerate(ids, 1)
         ]
-        asked = f"{plain(table['text'][0].as_py())} (`{query}`, the first of {split} with a relevant passage at rank 1)"
-        return "\n".join([f"## An example\nFor the query: {asked}", "", *lines, "", ""])
+        text = f"{plain(table['text'][0].as_py())} (`{query}`, the first of {split} with a relevant passage at rank 1)"
+        return "\n".join([f"## An example\nFor the query: {text}", "", *lines, "", ""])
     return ""
 
 

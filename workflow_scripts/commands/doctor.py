@@ -1,6 +1,6 @@
 """Checks of this machine, each of which tries something: one line per check, with a remedy if it fails.
 
-A check returns (verdict, what it found). A Refusal is a failure, and so is any other error: nothing that is tried here
+A check returns (verdict, detail). A Refusal is a failure, and so is any other error: nothing that is tried here
 may break on a machine that is to compute for days. An unforeseen error also shows its traceback.
 """
 
@@ -35,15 +35,15 @@ def doctor(make_plan):
     for name, check in checks(make_plan).items():
         started = time.monotonic()
         try:
-            verdict, found = check()
+            verdict, detail = check()
         except Refusal as error:
-            verdict, found = FAILS, str(error)
-        except Exception as error:  # of a library: its first line says what it misses
+            verdict, detail = FAILS, str(error)
+        except Exception as error:  # from a library: its first line names what is missing
             first_line = str(error).strip().partition("\n")[0]
-            verdict, found = FAILS, f"{type(error).__name__}: {first_line}; docs/gpu.md says what a machine needs"
+            verdict, detail = FAILS, f"{type(error).__name__}: {first_line}; docs/gpu.md says what a machine needs"
             traceback.print_exception(error)
         verdicts.append(verdict)
-        print(f"{verdict:<8}{name}: {found} ({time.monotonic() - started:.1f} s)", flush=True)
+        print(f"{verdict:<8}{name}: {detail} ({time.monotonic() - started:.1f} s)", flush=True)
     return 1 if FAILS in verdicts else 0
 
 
@@ -136,7 +136,7 @@ def lack_of_compiler(device):
         float(torch.compile(lambda x: 2 * x)(torch.ones(1, device=device)))
     except Refusal as error:
         return str(error)
-    except Exception as error:  # a subprocess has said what is missing
+    except Exception as error:  # a subprocess has printed what is missing
         first_line = str(error).strip().partition("\n")[0]
         helps = "install Python's headers if Python.h is missing (Debian: python3-dev), or run without the resource"
         return f"torch.compile fails: {type(error).__name__}: {first_line}; {helps} `compile`"
@@ -188,8 +188,8 @@ def forecast(make_plan):
     from commands.forecast.printed import foreseen, shortages
 
     plan = make_plan()
-    if found := shortages(plan):
-        return FAILS if any(line.startswith("disk") for line in found) else WARNING, " ".join(found)
+    if sentences := shortages(plan):
+        return FAILS if any(line.startswith("disk") for line in sentences) else WARNING, " ".join(sentences)
     try:
         foreseen(plan, read_hardware()[1])
     except Refusal as error:  # the size of the collection is not known, or the GPU is unmeasured

@@ -51,7 +51,7 @@ def sized(block, factor, batch):
     return block
 
 
-def cost_said(plan):
+def cost_sentences(plan):
     """A sentence (in a list) on what the training of a plan's experiments costs, and how much of it is mining; [] if
     nothing is trained or the machine is unmeasured, or its measurement is not usable."""
     try:

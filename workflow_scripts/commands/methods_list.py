@@ -14,7 +14,7 @@ WIDTH = 120
 
 def with_methods(text):
     """Return the text of a page with a new list between its markers."""
-    return MARKED.sub(lambda found: found[1] + "".join(lines()) + found[2], text)
+    return MARKED.sub(lambda match: match[1] + "".join(lines()) + match[2], text)
 
 
 def method_files():

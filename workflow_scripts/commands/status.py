@@ -55,8 +55,8 @@ def unfinished(label, root=Path("."), now=None):
     stages = [(folder, folder.parts[-2:], "") for folder in sorted((root / RESUME).glob("*/*"))]
     shards = [(path, path.parts[-3:-1], f", shard {path.name}") for path in sorted((root / SHARDS).glob("*/*/*"))]
     folders = [(folder, "/".join(parts), shard) for folder, parts, shard in stages + shards if folder.is_dir()]
-    found = [read_unfinished(folder, name, label(name) + shard, now) for folder, name, shard in folders]
-    return sorted(found, key=lambda stage: stage.name)
+    stages = [read_unfinished(folder, name, label(name) + shard, now) for folder, name, shard in folders]
+    return sorted(stages, key=lambda stage: stage.name)
 
 
 def unfinished_of(plan):
@@ -136,9 +136,9 @@ def left(plan):
     for each in forecast.left.values():
         seconds[each.kind] += each.seconds
     by_kind = ", ".join(f"{kind} {duration(spent)}" for kind, spent in seconds.most_common())
-    lacks = dict.fromkeys(f"without {each.cost.lacks}" for each in forecast.left.values() if each.cost.lacks)
+    missing = dict.fromkeys(f"without {each.cost.lacks}" for each in forecast.left.values() if each.cost.lacks)
     time = f"{duration(sum(seconds.values()))} on {name}, one job after another"
-    return "; ".join([f"left by the forecast: {time} ({by_kind})", *lacks, *edited])
+    return "; ".join([f"left by the forecast: {time} ({by_kind})", *missing, *edited])
 
 
 def columns(rows, align=str.ljust):
