@@ -187,10 +187,10 @@ def warnings(counts, shared):
 
 def reader_of(folder, output, columns, drop):
     """Return the one of `beir`, `tables` and `written` that reads FROM; the arguments are those of `new`."""
-    reader = beir if records.found(folder / "corpus.jsonl") else tables
+    reader = beir if records.existing_or_none(folder / "corpus.jsonl") else tables
     if judged := judged_tables(folder):
         reader = partial(written, judged.qrels, partial(convert_judged, judged, drop), judged.of_train)
-    elif reader is tables and not records.found(folder / "corpus.tsv") and (splits := tables_of(folder)):
+    elif reader is tables and not records.existing_or_none(folder / "corpus.tsv") and (splits := tables_of(folder)):
         dataset = any(table.form is arrow for files in splits.values() for table in files)
         training = "the split train" if dataset else "train.jsonl"
         return partial(written, splits, partial(convert, splits, output, columns, drop), training)
@@ -315,7 +315,7 @@ def tables(output, folder, test, dev):
 
     output: the folder of what is drawn. The last value takes the folder to write to; it is None if nothing is drawn.
     """
-    corpus = records.found(folder / "corpus.tsv")
+    corpus = records.existing_or_none(folder / "corpus.tsv")
     if not corpus:
         raise Refusal(no_collection(folder))
     files, training = files_of(folder)

@@ -146,8 +146,8 @@ def run_curl(url, part, options):
         command, capture_output=True, text=True, errors="replace", preexec_fn=end_with_parent, restore_signals=False
     )
     reason = done.stderr.strip().rpartition("\n")[2] or "the answer ends early"
-    said, _, whole = done.stdout.partition("\n")  # bytes 0-5999/49780
-    answer, _, kind = said.partition(" ")
+    first_line, _, whole = done.stdout.partition("\n")  # bytes 0-5999/49780
+    answer, _, kind = first_line.partition(" ")
     whole, kind = re.search(r"/(\d+)$", whole), kind.partition(";")[0].strip().lower()
     return done.returncode, int(answer or 0), kind, whole and int(whole[1]), re.sub(r"^curl: \(\d+\) ", "", reason)
 
