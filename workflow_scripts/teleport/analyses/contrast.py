@@ -32,8 +32,8 @@ def run(job):
     judgments = read_judgments(job, split)
     documents = Documents(doc_ids, settings.separator) if settings.collapse else None
     if settings.ignore_own_text:
-        own = own_texts(read_same_texts(job, split), read_query_ids(job, split), doc_ids, documents)
-        ours, theirs = (without_own_text(run, own) for run in (ours, theirs))
+        own_keys = own_texts(read_same_texts(job, split), read_query_ids(job, split), doc_ids, documents)
+        ours, theirs = (without_own_text(run, own_keys) for run in (ours, theirs))
     if documents:
         ours, theirs = (
             Run(*documents.collapse(run.ids, run.scores, settings.collapse), run.rows) for run in (ours, theirs)
