@@ -95,10 +95,10 @@ class Pools:
 
     def __init__(self, negatives, corpus, train, folder):
         self.queries = pq.read_table(train.path("queries.train.parquet"), columns=["query_id", "text"]).to_pylist()
-        found = negatives.manifest["inputs"].get("positives")  # the stage `positives` that the pool read, if any
-        found = found and Artefact(negatives.folder.parents[1] / found)
-        own = negatives if negatives.manifest["kind"] == "relabel" else found
-        self.positives = positives_of(train, own, "train")
+        name = negatives.manifest["inputs"].get("positives")  # the stage `positives` that the pool read, if any
+        stage = name and Artefact(negatives.folder.parents[1] / name)
+        stage = negatives if negatives.manifest["kind"] == "relabel" else stage
+        self.positives = positives_of(train, stage, "train")
         self.pool, self.scorer = read_pool(negatives.path), scorer_of(negatives, len(self.queries))
         self.corpus = Corpus(corpus.path("corpus.parquet"), f"{folder}/corpus")
         self.seed = negatives.manifest["settings"].get("seed", 0)
