@@ -24,8 +24,8 @@ def figures(cell, runs, stages):
     if kind == "hours":
         return [hours(run, figure) * scale for run in artefacts]
     if kind == "queries":
-        found = [of_query(run["contrast"][0], cell.row.query, figure) for run in artefacts]
-        return [value * scale for value in found if value is not None]
+        values = [of_query(run["contrast"][0], cell.row.query, figure) for run in artefacts]
+        return [value * scale for value in values if value is not None]
     if kind == "measures":
         return [run["evaluate"][0].facts["means"][cell.column.measure] * scale for run in artefacts]
     if kind == "costs":

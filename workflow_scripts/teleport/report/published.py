@@ -232,8 +232,8 @@ def can_fill(plan, cell):
         return cell.kind != "analyses" or evaluation.analyses is not None
     if column.split not in (evaluation.rerank if column.reranked else evaluation.splits):
         return False
-    own = evaluation.rerank[column.split].measures if column.reranked else None
-    return column.measure in (own or evaluation.measures_of(column.split))
+    measures = evaluation.rerank[column.split].measures if column.reranked else None
+    return column.measure in (measures or evaluation.measures_of(column.split))
 
 
 def our_runs(plan, cell):

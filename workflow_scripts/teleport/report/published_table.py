@@ -1,4 +1,4 @@
-"""A paper's table with our figures beside its own, from whatever has been run.
+"""A paper's table with our figures beside its own, from the stages that are finished.
 
 A table, as the plan describes it (published.py):
 
@@ -53,7 +53,7 @@ def printed_published(spec, root):
 
 def published_measures(specs, root):
     """{(evaluate stages of all seeds, measure): [(title of a table, its figure as a measure)]} of specifications."""
-    found = {}
+    values = {}
     for spec in specs:
         table = read_published(root / spec["file"])
         figures_of = table.cells
@@ -63,8 +63,8 @@ def published_measures(specs, root):
                 continue
             for runs in filter(None, (line["ours"], line["released"])):
                 names = tuple(dict.fromkeys(run["evaluate"][0] for run in runs))
-                found.setdefault((names, figure.column.measure), []).append((table.title, figure.value / figure.scale))
-    return found
+                values.setdefault((names, figure.column.measure), []).append((table.title, figure.value / figure.scale))
+    return values
 
 
 def make_lines(table, spec, stages):
@@ -192,9 +192,9 @@ def paper_shape(lines, texts):
     rows, lines = [], lines.assign(beside=beside, theirs=texts["released checkpoint"], group=lines["group"].fillna(""))
     for _, of_row in lines.groupby("row", sort=False):
         group, system = of_row.iloc[0][["group", "system"]]
-        own = of_row[of_row["verdict"] != "cited"]
-        here = "; ".join(own["experiment"].unique()) or "cited"
-        here = "not run" if len(own) and own["ours"].isna().all() else here
+        run = of_row[of_row["verdict"] != "cited"]
+        here = "; ".join(run["experiment"].unique()) or "cited"
+        here = "not run" if len(run) and run["ours"].isna().all() else here
         cells, released = (dict(zip(of_row["figure"], of_row[of], strict=True)) for of in ("beside", "theirs"))
         rows.append({"Group": group, "System": system} | cells | {HERE: here})
         if of_row["released"].notna().any():

@@ -127,14 +127,14 @@ def ablation_rows(plan, table):
 def tables_of(plan):
     """[(name, title, rows, its `significance` or None, columns)] of main and every ablation."""
     significance, rows = plan.config.evaluation.significance, main_rows(plan)
-    asked = "baseline" in significance.model_fields_set  # else: without such a row there is no test
-    tested = asked or any(row["system"] == significance.baseline for row in rows)
+    baseline_set = "baseline" in significance.model_fields_set  # else: without such a row there is no test
+    tested = baseline_set or any(row["system"] == significance.baseline for row in rows)
     title = "Every system and episode" if plan.config.evaluation.every_episode else "Every system"
     tables = [(MAIN_TABLE, title, rows, significance.model_dump() if tested else None, ())]
     for name, ablation in plan.config.ablations.items():
         by_episode = {"by_episode": True} if ablation.every_episode else {}
-        own = ablation.model_dump(include={"baseline", "test", "level"}, exclude_none=True)
-        test = None if ablation.baseline is None else significance.model_dump() | own | by_episode
+        overrides = ablation.model_dump(include={"baseline", "test", "level"}, exclude_none=True)
+        test = None if ablation.baseline is None else significance.model_dump() | overrides | by_episode
         tables.append((name, ablation.title, ablation_rows(plan, name), test, ablation.columns))
     return tables
 
@@ -175,8 +175,8 @@ def measured_table(plan, name, title, rows, test, columns):
     table = {"name": name, "title": title, "columns": list(columns), "collection": plan.collection, "rows": rows}
     table |= {"splits": list(splits), "measures": {split: evaluation.measures_of(split) for split in splits}}
     if evaluation.rerank:
-        asked = evaluation.rerank.items()
-        table["reranked"] = {split: rerank.measures or evaluation.measures_of(split) for split, rerank in asked}
+        reranked = evaluation.rerank.items()
+        table["reranked"] = {split: rerank.measures or evaluation.measures_of(split) for split, rerank in reranked}
     if plan.out_of_domain:
         table["out_of_domain"] = {name: out_of_domain_columns(plan, name, labels) for name in plan.out_of_domain}
     return named(table | {"significance": test})
@@ -205,14 +205,14 @@ def reference_name(plan):
 def analysis_tables(plan):
     """{name: table} of `analyses` and `analyses-NAME` of every ablation, as analyses.py describes them, where asked
     for."""
-    asked, tables, against = plan.config.evaluation.analyses, {}, reference_name(plan)
-    for table, title, rows, test, _ in tables_of(plan) if asked else ():
+    settings, tables, against = plan.config.evaluation.analyses, {}, reference_name(plan)
+    for table, title, rows, test, _ in tables_of(plan) if settings else ():
         name = ANALYSES_TABLE if table == MAIN_TABLE else f"{ANALYSES_TABLE}-{table}"
         kept = ("system", "episode", "seeds", "analyses")
         analysed = [{key: row[key] for key in kept} for row in rows if row["analyses"]]
         analysed = [row | {"analyses": dict(sorted(row["analyses"].items()))} for row in analysed]
         content = {"name": name, "title": f"Analyses: {title}", "collection": plan.collection, "rows": analysed}
-        content |= {"errors of": asked.errors, "against": against}
+        content |= {"errors of": settings.errors, "against": against}
         forgets = {row["system"] for row in analysed if "forgetting" in row["analyses"]}
         if test and forgets.issuperset(chain.from_iterable(baselines(test).values())):
             content["significance"] = test
@@ -326,10 +326,10 @@ def by_name(stages):
 
 def trainings_behind(stage):
     """The train stages (list) of the checkpoint that a stage reads, the last one first."""
-    found = []
+    trainings = []
     while (stage := stage.inputs.get("continued") or stage.inputs.get("checkpoint")) and stage.kind == "train":
-        found.append(stage)
-    return found
+        trainings.append(stage)
+    return trainings
 
 
 def mining_stages(stages, teachers=True):

@@ -60,8 +60,8 @@ class Traces:
         return self.reciprocal_ranks(index.search(queries_QD, min(depth, len(scorer)))[0], self.rows)
 
     def reciprocal_ranks(self, ids_QK, rows):
-        """Return the reciprocal ranks of the positives of training queries (`rows`) among the passages found for
-        them."""
+        """Return the reciprocal ranks of the positives of training queries (`rows`) among the passages of their
+        search."""
         positives = self.reader.positives()
         return reciprocal_ranks(ids_QK, [positives[row] for row in rows])
 

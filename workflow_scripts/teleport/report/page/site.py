@@ -139,8 +139,8 @@ def read_texts(reader, pages):
     The longest texts are cut, so that all pages together have MOST_CHARACTERS.
     """
     all_shown = [passage for page in pages for passage in page]
-    found = reader.passages({each for each in all_shown if not isinstance(each, str)})
-    rows = {each: found.get(each) or [each, "", ""] for each in dict.fromkeys(all_shown)}
+    texts = reader.passages({each for each in all_shown if not isinstance(each, str)})
+    rows = {each: texts.get(each) or [each, "", ""] for each in dict.fromkeys(all_shown)}
     limit = longest_that_fit([len(rows[each][2]) for each in all_shown], MOST_CHARACTERS, LEAST_CUT)
     return {
         each: [doc, title, text[:limit], len(text[limit:]) if limit else 0] for each, (doc, title, text) in rows.items()

@@ -67,10 +67,10 @@ class Named:
 
     def analysis(self, systems, name, key):
         """[[label, stage of an analysis after the last episode]] of experiments."""
-        found = [[self.label(each), self.last(each).analyses.get(name)] for each in systems]
-        if not all(stage for _, stage in found):
+        stages = [[self.label(each), self.last(each).analyses.get(name)] for each in systems]
+        if not all(stage for _, stage in stages):
             raise Refusal(f"{self.place}: add evaluation.analyses.{key}, which this figure needs.")
-        return found
+        return stages
 
 
 def map_of(seen, figure):
@@ -81,9 +81,9 @@ def map_of(seen, figure):
         for each in figure.systems
     ]
     planes = [
-        [seen.label(each) + said, *seen.vectors(each, figure.split, episode)]
+        [seen.label(each) + suffix, *seen.vectors(each, figure.split, episode)]
         for each in figure.vectors
-        for said, episode in ((", start", 0), ("", -1))
+        for suffix, episode in ((", start", 0), ("", -1))
         if figure.start or episode
     ]
     return {"planes": planes, "shown": shown}

@@ -51,7 +51,7 @@ def write_figures(plan, files, root, output_folder):
         said = negatives_of(reader, seed)
         drawn = training_figures(training_curves(reader, [seed])) + (negatives_figures(said) if said else [])
         figures |= {f"{FILES[each.title]}-{name}": each for each in drawn if each.title in FILES}
-    measure = next((each["measure"] for own in sets.values() for each in own if each["split"] == "train"), "")
+    measure = next((each["measure"] for of_label in sets.values() for each in of_label if each["split"] == "train"), "")
     if (figure := rate_figure(sets, measure, contents["ghosts"])).rows:
         figures["forgetting"] = figure
     for name, figure in figures.items():
