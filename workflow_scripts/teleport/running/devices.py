@@ -61,11 +61,11 @@ def visible_devices():
         # A repeated name counts once: CUDA would see no device at all, and waiting for two of the same would never end.
         return list(dict.fromkeys(itertools.takewhile(lambda name: name not in ("", "-1", "NoDevFiles"), names)))
     files = glob.glob(DEVICE_FILES)
-    if (result := asked_driver()) is None:
+    if (result := run_nvidia_smi()) is None:
         return list(map(str, range(len(files))))
     if files and result.returncode not in (0, NO_DEVICE):
         raise Refusal(
-            f"nvidia-smi -L ended with status {result.returncode} ({said_by(result)}), "
+            f"nvidia-smi -L ended with status {result.returncode} ({printed(result)}), "
             f"but the devices {', '.join(sorted(files))} exist. Repair the driver, or name the devices in {VISIBLE} "
             f"(an empty {VISIBLE}= computes on the CPU)."
         )
@@ -77,26 +77,27 @@ def has_c_compiler():
     return any(map(shutil.which, (os.environ.get("CC", "cc"), "gcc", "clang")))
 
 
-def asked_driver():
+def run_nvidia_smi():
     """Run `nvidia-smi -L` and return its result (subprocess.CompletedProcess); None if it is not installed."""
     if shutil.which("nvidia-smi") is None:
         return None
     return subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True)
 
 
-def said_by(result):
+def printed(result):
+    """The text that a process has printed, from its result."""
     return (result.stdout + result.stderr).strip()
 
 
 def silent_driver():
     """Why nvidia-smi lists no device although it is installed, as after an update of the driver (a sentence); None if
     it works or is not installed. The machine may have no GPU, so nothing is refused."""
-    if os.environ.get(VISIBLE) is not None or (result := asked_driver()) is None:
+    if os.environ.get(VISIBLE) is not None or (result := run_nvidia_smi()) is None:
         return None
     if result.returncode in (0, NO_DEVICE):
         return None
     return (
-        f"nvidia-smi is installed and ended with status {result.returncode} ({said_by(result)}), so stages run on the "
+        f"nvidia-smi is installed and ended with status {result.returncode} ({printed(result)}), so stages run on the "
         f"CPU. If there is a GPU, load its driver; if not, set an empty {VISIBLE}= to choose the CPU."
     )
 
@@ -163,8 +164,8 @@ def try_lease(file):
 
 def driver_version():
     """Return the version of NVIDIA's kernel module, such as 580.65.06, or "not known"."""
-    found = re.search(r"\s(\d+\.[\d.]+)\s", DRIVER.read_text() if DRIVER.is_file() else "")
-    return found[1] if found else "not known"
+    match = re.search(r"\s(\d+\.[\d.]+)\s", DRIVER.read_text() if DRIVER.is_file() else "")
+    return match[1] if match else "not known"
 
 
 def require_usable():

@@ -48,8 +48,8 @@ def require_planned(digests):
     """Raise Refusal for a file whose content has changed since it was planned. digests: {path: SHA-256}. A missing file
     is skipped: its reader reports it"""
     for path in filter(os.path.isfile, digests):
-        if (found := sha256_file(path)) != digests[path]:
-            raise Refusal(f"{path} has changed since it was planned (SHA-256 {found}). Run the workflow again.")
+        if (digest := sha256_file(path)) != digests[path]:
+            raise Refusal(f"{path} has changed since it was planned (SHA-256 {digest}). Run the workflow again.")
 
 
 def sync(path):

@@ -101,7 +101,7 @@ class Job:
         return same
 
     def require_room(self, num_bytes):
-        """Raise Refusal if the disk lacks room for `num_bytes` in the resume folder; bytes already in it count."""
+        """Raise Refusal if the disk has no room for `num_bytes` in the resume folder; bytes already in it count."""
         files = [path.stat() for path in self.resume.rglob("*") if path.is_file()]
         held = sum(min(file.st_size, file.st_blocks * 512) for file in files)  # rows not yet written are holes
         require_free_space(self.resume, num_bytes - held)

@@ -146,8 +146,8 @@ def peak_resident(process="self"):
     """Return a process's peak of resident bytes, mapped files included, as Linux reports it; 0 if it does not.
     (`ru_maxrss` starts with the value of the parent process.)"""
     with suppress(OSError):
-        found = re.search(r"^VmHWM:\s+(\d+) kB$", Path(f"/proc/{process}/status").read_text(), re.MULTILINE)
-        return 1024 * int(found[1]) if found else 0
+        match = re.search(r"^VmHWM:\s+(\d+) kB$", Path(f"/proc/{process}/status").read_text(), re.MULTILINE)
+        return 1024 * int(match[1]) if match else 0
     return 0
 
 

@@ -8,7 +8,7 @@ from pydantic import Field
 from teleport.settings.section import NAME, Integer, Number, Section, is_false
 
 MINER = "miner"
-# Whose scores of pairs a draw, a filter, a mask or a loss compares: the checkpoint that mines, or a teacher.
+# The scorer whose scores a draw, a filter, a mask or a loss compares: the checkpoint that mines, or a teacher.
 Judge = Annotated[str, Field(pattern=NAME)]
 
 
