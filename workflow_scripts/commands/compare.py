@@ -1,4 +1,4 @@
-"""Two systems side by side: a test, queries won, lost and tied, and what each retrieves for one query."""
+"""Two systems side by side: a test, queries won, lost and tied, and the passages of each for one query."""
 
 from glob import escape
 from itertools import chain, islice

@@ -40,7 +40,7 @@ def prune(planned, delete):
 
 
 def unused(planned):
-    """(folders of the stages that nothing uses, number of all stages, a sentence about unfinished work or "").
+    """(folders of the stages that are not used, number of all stages, a sentence about unfinished work or "").
 
     A stage is used if it is in `planned` ("kind/key"), if an experiment (by links or plan.tsv) or a table (by
     .sources.csv) shows it, or if a used stage was made from it. The sentence is about the state of other stages: their
@@ -103,7 +103,7 @@ def check_stages():
     """(sentences on artefacts that do not match their SHA-256; number of all stages).
 
     Several threads hash one stage each (hashlib lets the others compute), with one block of a file in memory at a time.
-    The log says how much is read, how fast, and what is left.
+    The log has the bytes read, the rate and the time left.
     """
     folders = [manifest.parent for manifest in sorted(STAGES.glob(f"*/*/{MANIFEST}"))]
     pool, done = ThreadPoolExecutor(min(HASHING, len(os.sched_getaffinity(0)))), 0

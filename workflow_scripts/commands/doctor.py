@@ -123,8 +123,7 @@ def compiler():
 
 
 def lack_of_compiler(device):
-    """Return what torch.compile does not find on a CUDA device (text), or None: a C compiler, triton, or what they
-    need."""
+    """Return the text on a part that torch.compile misses on a CUDA device, such as a C compiler or triton, or None."""
     import torch
 
     from teleport.encoder.precision import compiles
@@ -181,7 +180,7 @@ def disk():
 
 
 def forecast(make_plan):
-    """Check what the configuration needs by the forecast, if this machine's rates are known."""
+    """Check the forecast of the configuration's memory and disk, if this machine's rates are known."""
     if find_spec("snakemake") is None:
         return WARNING, "not made, as snakemake is not installed, without which no workflow runs: make demo installs it"
     from commands.forecast.hardware import read_hardware

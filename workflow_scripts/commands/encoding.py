@@ -11,7 +11,7 @@ from teleport.refusal import Refusal
 from teleport.running.artefact import STAGES, Artefact, is_finished
 
 LEFT_OUT = ("pooling", "normalize", "query_prefix", "passage_prefix", "max_query_tokens", "max_passage_tokens")
-SAMPLE = 1000  # passages that are tokenised to say how many are cut, where the stage `tokens` has not done it
+SAMPLE = 1000  # passages that are tokenised to count the cut ones, unless the stage `tokens` has done it
 LONGEST_TOKEN = 100  # characters
 # Tokens that begin inside a word, per word, from which on the text is hardly of the tokenizer's language. With the
 # vocabulary of BERT: English .13 to .16, Python code .36, German 1.25.
@@ -37,7 +37,7 @@ def encoding_sentences(experiments, plan):
 
 
 def sentence(encoder):
-    """Return a sentence, without its full stop, on what a complete settings.Encoder does to a text."""
+    """Return a sentence, without its full stop, on how a complete settings.Encoder encodes texts."""
     lengths = f"queries of at most {encoder.max_query_tokens} tokens, passages of at most {encoder.max_passage_tokens}"
     text = f"{encoder.pooling} pooling, {'vectors normalised to length 1, ' * encoder.normalize}{lengths}"
     prefixes = [prefix for prefix in (encoder.query_prefix, encoder.passage_prefix) if prefix]
@@ -60,16 +60,16 @@ def cut_of_tokens(encoder, plan, name):
 
 
 def cut_of_first(encoder, texts, encodings):
-    """How many of the first passages are cut, of what `first_encodings` returns; "" without a tokenizer."""
+    """The text on how many of the first passages (`first_encodings`) are cut; "" without a tokenizer."""
     most = encoder.chunks * encoder.max_passage_tokens
     cut = sum(len(encoding.ids) > most for encoding in encodings)
     return f"; {cut / len(texts):.0%} of the first {len(texts)} passages are longer and are cut" if encodings else ""
 
 
 def split_words(texts, encodings):
-    """A warning (list of one str) if the checkpoint's tokenizer splits most words of the first passages, of what
-    `first_encodings` returns, as an English one does with German; [] otherwise. It says nothing of scripts without
-    spaces between words."""
+    """A warning (list of one str) if the checkpoint's tokenizer splits most words of the first passages
+    (`first_encodings`), as an English one does with German; [] otherwise. Scripts without spaces between words have no
+    warning."""
     words = sum(len(re.findall(r"\w+", text)) for text in texts)
     inside = sum(
         start > 0 and text[start - 1].isalnum() and text[start].isalnum()

@@ -22,7 +22,7 @@ KEY = re.compile("[0-9a-f]{12}")
 def export(link, output, examples=False, license=None, language=None, dataset=None, **wanted):
     """Write a stage (its folder, or the link to it) to `output` in a form for others; returns a sentence on it.
 
-    merge, relabel: negatives in a form, as `wanted` says (`negatives.export.Wanted`); evaluate: a folder of the run and
+    merge, relabel: negatives in a form, by `wanted` (`negatives.export.Wanted`); evaluate: a folder of the run and
     its judgments, in TREC's forms; train: a folder of the checkpoint, its card with scores; encode: vectors, by the
     ending of `output`. examples: whether the card quotes a query and passages of the collection, for every
     reader of the card; license, language, dataset: entries of its head, for the hub. All is written beside `output` and

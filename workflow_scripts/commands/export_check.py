@@ -1,4 +1,4 @@
-"""Checks that an exported checkpoint is what its stage trained, with the libraries that others load it with."""
+"""Checks that an exported checkpoint gives the vectors of its stage, in the libraries that others load it with."""
 
 from importlib.util import find_spec
 
@@ -83,7 +83,7 @@ def few_texts(stage, side):
 
 
 def by_transformers(folder, side, texts, prefix, length):
-    """Float32 [texts, D]: the token vectors of transformers, text by text, pooled as the folder's modules say."""
+    """Float32 [texts, D]: the token vectors of transformers, text by text, pooled by the folder's modules."""
     from transformers import AutoModel, AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)

@@ -68,8 +68,8 @@ def tables_in(files, below, where):
 
 
 def uploaded(repository, folder, public=False):
-    """Send a folder to a repository of the hub, where it is new a private one unless `public`; returns what the hub
-    says of it."""
+    """Send a folder to a repository of the hub, which is private if it is new, unless `public`; returns the hub's
+    record of it."""
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HFValidationError, HTTPError
 

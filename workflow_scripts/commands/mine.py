@@ -63,9 +63,9 @@ def require_scores(pool, method, form, options):
 
 
 def summary(pool_stage, origin):
-    """Sentences (list of str) on the negatives of a finished pool (`Artefact` of a merge stage) that were written: how
-    many, the scores of positives and negatives under the checkpoint that mined, and what was left out and why. origin:
-    the file of their origin (`commands.export.origin_file`)"""
+    """Sentences (list of str) on the written negatives of a finished pool (`Artefact` of a merge stage): their number,
+    the scores of positives and negatives under the checkpoint that mined, the candidates and queries that were left
+    out and why. origin: the file of the negatives' origins (`commands.export.origin_file`)"""
     stages, facts = Stages(pool_stage.folder.parents[3]), pool_stage.facts
     queries, above, sources, below, higher = 0, array("f"), Counter(), array("f"), 0
     rows = (row for _, row in json_objects(origin))

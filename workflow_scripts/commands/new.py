@@ -57,7 +57,7 @@ SIGNS = 0.2  # vowel signs and accents for each letter, above which BM25's words
 LEAST_POOL = 50  # passages among which a dev query ranks its positives
 DEPTH = Evaluation().depth
 SHOWN, MOST_SHOWN = Report().queries, 1000  # test queries that the page shows in full by default, and if they are few
-MEASURES = ("nDCG@10", "RR@10", "R@100", "R@1000")  # one as deep as the whole collection says nothing
+MEASURES = ("nDCG@10", "RR@10", "R@100", "R@1000")  # R@k of a whole collection of k passages is always 1
 # The names that files of queries and of judgments may have. Splits may share queries.tsv, and have BEIR's folder qrels.
 LAYOUTS = {"queries": ("queries.tsv", "queries.*.tsv"), "qrels": ("qrels.tsv", "qrels.*.tsv", "qrels/*.tsv")}
 DEV_NAMES = ("dev", "valid", "validation", "val")
@@ -147,8 +147,8 @@ def new(name, folder, home, test=(), dev=None, method=None, columns=(None, None)
 
 
 def fitted(text, source, roles, counts, same_text):
-    """The configuration (text) with what the texts of the collection need, and sentences on these and on the encoder.
-    same_text: {split: queries that have the text of a passage}"""
+    """The configuration (text) with settings that suit the collection's texts, and sentences on these and on the
+    encoder. same_text: {split: queries that have the text of a passage}"""
     notes = []
     for split in roles.test:
         if same_text[split] > OWN_TEXT * counts["queries"][split]:
@@ -212,7 +212,7 @@ def checked_counts(source, given):
 
 
 def counts_of(source):
-    """Return what `checked_counts` gives. Raises Refusal for mistakes in the files of the collection."""
+    """Return the same as `checked_counts`. Raises Refusal for mistakes in the files of the collection."""
     names = source.split_names()
     with TemporaryDirectory() as folder:
         corpus = job_in(folder, "corpus", source, CorpusSettings(source=source.of_corpus()))
@@ -310,10 +310,10 @@ def flow(value):
 
 
 def tables(output, folder, test, dev):
-    """(source, source before judgments are divided, Roles, sentences on what is drawn, function that writes it):
+    """(source, source before judgments are divided, Roles, sentences on drawn splits, function that writes these): for
     corpus.tsv, with queries and judgments named as in `LAYOUTS`.
 
-    output: the folder of what is drawn. The last value takes the folder to write to; it is None if nothing is drawn.
+    output: the later folder of drawn splits. The function takes the folder to write to; it is None if none are drawn.
     """
     corpus = records.existing_or_none(folder / "corpus.tsv")
     if not corpus:

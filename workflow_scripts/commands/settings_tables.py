@@ -1,4 +1,4 @@
-"""config/REFERENCE.md: every key with its default and what it says, from the JSON Schema of the settings."""
+"""config/REFERENCE.md: every key with its default and its description, from the JSON Schema of the settings."""
 
 import json
 
@@ -56,7 +56,7 @@ def markdown(models, have_tables):
 
 
 def rows(model, shown, prefix=""):
-    """[key, default, what it says] of each key of a model. The keys of a section that has no table of its own follow
+    """[key, default, description] of each key of a model. The keys of a section that has no table of its own follow
     it, once in a model; shown: titles of the models whose keys are shown elsewhere (set)."""
     for name, field in model["properties"].items():
         key, text = prefix + name, " ".join(field.get("description", "").split())

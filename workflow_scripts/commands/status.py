@@ -65,7 +65,7 @@ def unfinished_of(plan):
 
 
 def read_unfinished(folder, name, label, now):
-    """The `Unfinished` of one resume folder; what is missing or torn in it counts as unknown."""
+    """The `Unfinished` of one resume folder; missing or torn files in it count as unknown."""
     attempts = ATTEMPT.findall(read_text(folder / HISTORY))
     moment, host, process = attempts[-1] if attempts else (None, "?", "0")
     try:
@@ -119,7 +119,7 @@ def seeds_table(plan):
 
 
 def left(plan):
-    """Return a sentence on how long the unfinished stages take by the forecast, or why it cannot say."""
+    """Return a sentence on the forecast time of the unfinished stages, or on why there is no forecast."""
     from commands.edited import edited_said
     from commands.forecast.forecast import Forecast
     from commands.forecast.hardware import read_hardware

@@ -34,7 +34,7 @@ LOOK_SECONDS = 1.0  # between two looks at the reports of jobs
 MOST_JOBS = 200  # that a dry run lists
 SNAKEMAKE = str(Path(snakemake.__file__).parent)
 SILENT = (LogEvent.JOB_STARTED, LogEvent.PROGRESS, LogEvent.RESOURCES_INFO)
-LOCKED = "Directory cannot be locked"  # a run that finds a lock says this, and a dry run
+LOCKED = "Directory cannot be locked"  # in the message of a run, or a dry run, that meets a lock
 OF_A_FAILED_JOB = ("RuleException", "CalledProcessError")  # they have the shell command and no cause
 RED, YELLOW = 31, 33
 
@@ -54,8 +54,8 @@ handler = None  # the LogHandler of this process
 
 @dataclass
 class Running:
-    """A running job. folder: where its stage reports; due: seconds from `started` to the next line; waits: what it
-    waits for, by its log."""
+    """A running job. folder: where its stage reports; due: seconds from `started` to the next line; waits: the
+    reason of a wait, from its log."""
 
     message: str
     outputs: list
@@ -84,7 +84,7 @@ class LogHandler(LogHandlerBase):
         self.listed, self.counted, self.total, self.ended = 0, False, 0, 0
         self.has_failed, self.failed_jobs = False, set()  # whether a job ever did; those that no retry has made since
         self.interrupted, self.ending = False, False
-        self.held = []  # what Snakemake tells of its own steps: shown at the end of a call that runs and plans no jobs
+        self.held = []  # Snakemake's messages on its own steps: shown at the end of a call that runs and plans no jobs
         self.thread, self.over = None, threading.Event()
         if self.dry:
             gc.disable()  # jobs stay until the end: to look for garbage among thousands takes a third of the time
@@ -131,7 +131,7 @@ class LogHandler(LogHandlerBase):
         elif event not in SILENT and not self.is_repeated(record, event):
             self.write(self.format(record), {"WARNING": YELLOW, "ERROR": RED}.get(record.levelname))
             for what, remedy in {OF_THE_SYSTEM[code] for code in OF_THE_SYSTEM if f"[Errno {code}]" in str(record.msg)}:
-                self.write(f"error: {what}; {remedy}.")  # what Snakemake met itself, before or between jobs
+                self.write(f"error: {what}; {remedy}.")  # errors of Snakemake itself, before or between jobs
 
     def is_repeated(self, record, event):
         """Whether a record only repeats that a job has failed, with its shell command, or that a person has ended the
@@ -253,8 +253,7 @@ class LogHandler(LogHandlerBase):
             sys.exit(1)  # Snakemake drops every other error of `close`
 
     def say_the_end(self):
-        """Print what the jobs of a dry run cost; or the verdicts of what a run has made, or how to go on after a bad
-        end."""
+        """Print the costs of a dry run's jobs; or the verdicts on a run's results, or the next step after a bad end."""
         for text in [] if self.counted else self.held:
             self.write(text)
         if self.dry and self.listed:

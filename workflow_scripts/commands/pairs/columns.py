@@ -31,7 +31,7 @@ MOST_NEGATIVES = 10_000  # of a question: a longer list is a corpus, and is in e
 
 
 class Columns(NamedTuple):
-    """The columns of a table by what they are for (names, or None); negatives, scores, unused: tuples of names; margin:
+    """The columns of a table by role (names, or None); negatives, scores, unused: tuples of names; margin:
     whether the scores are those of a positive over its negatives"""
 
     question: str
@@ -82,7 +82,7 @@ class Example(NamedTuple):
 
 def columns_of(path, record, place, may_be_by_order=True, given=(None, None)):
     """The `Columns` of a table, from one record of it. given: the names of the columns of questions and passages, if
-    the user gives them. Raises Refusal if it is unclear what the columns are."""
+    the user gives them. Raises Refusal if the roles of the columns are unclear."""
     why = BY_USER if any(given) else "by name"
     for option, name in zip(("--question", "--passage"), given, strict=True):
         if name is not None and name not in record:

@@ -93,7 +93,7 @@ class Collection:
 
 
 def note(faults, place, problem):
-    """Note a fault of a record in `Faults`. problem: a `Problem`, or a text for what is never left out"""
+    """Note a fault of a record in `Faults`. problem: a `Problem`, or a text for a fault that `drop` cannot leave out"""
     faults.note(getattr(problem, "kind", None), place, f"{problem}.")
 
 

@@ -64,8 +64,8 @@ def tables_in(folder):
 
 def convert_judged(collection, drop, folder, draw):
     """Write the collection of `JudgedTables` to a new folder; returns a sentence (list of one) on it. drop, draw: as
-    for `convert.convert`; what `drop` names is written, too, as the collection is read with it. Raises Refusal for the
-    wrong records of the first file that has some."""
+    for `convert.convert`; records that `drop` names are written, too, as the collection is read with it. Raises
+    Refusal for the wrong records of the first file that has some."""
     folder.mkdir()
     passages = write_lines(folder / "corpus.jsonl", collection.corpus, passage_of, drop)
     queries = write_lines(folder / "queries.jsonl", collection.queries, query_of, drop)
@@ -82,7 +82,7 @@ def convert_judged(collection, drop, folder, draw):
 
 
 def write_lines(path, tables, line_of, drop):
-    """Write what `line_of` makes of the records of tables as JSON lines; returns the ids of the sound ones (set)."""
+    """Write the records of tables as JSON lines by `line_of`; returns the ids of the sound ones (set)."""
     ids = set()
     with open(path, "w", encoding="utf-8") as file:  # the folder goes if a record is wrong
         for table in tables:

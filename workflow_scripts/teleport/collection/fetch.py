@@ -183,8 +183,8 @@ def set_aside(file, path, error):
 
 
 def take_back(path, expected):
-    """Make the file that was set aside `path` if it is as expected, and set aside what is there; returns {bytes,
-    sha256, md5} or None. So collections whose files have the same name take turns."""
+    """Exchange the file at `path` with the one that was set aside, if that is as expected; returns {bytes, sha256,
+    md5} or None. So collections whose files have the same name take turns."""
     other, between = other_of(path), path.with_name(f".{path.name}.between")
     if between.is_file() and not other.is_file():  # after a kill
         between.replace(other)

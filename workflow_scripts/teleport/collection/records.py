@@ -239,7 +239,7 @@ def located(name, files):
 
 
 def split_names(home, pattern, key):
-    """The splits in the folder `home`, sorted: what matches the * of `pattern` in its file names without .gz."""
+    """The splits in the folder `home`, sorted: the part of a file's name (without .gz) at the * of `pattern`."""
     start, _, end = pattern.partition("*")
     expression = start.replace(".", r"\.") + f"(.+){re.escape(end)}"
     names = {match[1] for path in home.glob("*") if (match := re.fullmatch(expression, path.name.removesuffix(".gz")))}

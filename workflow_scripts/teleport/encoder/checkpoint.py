@@ -88,7 +88,7 @@ def dense_paths(folder):
 
 
 def read_modules(folder):
-    """Read what `write_modules` wrote: pooling, projection (width or None), normalize, and `paths` {module: folder};
+    """Read the files of `write_modules`: pooling, projection (width or None), normalize, and `paths` {module: folder};
     dense: of each linear layer of a head without LayerNorm, its folder and config.json (dict)."""
     if not (paths := dict(modules_of(folder))):
         raise Refusal(f"{folder} has no modules.json, so its pooling is unknown: give a `checkpoint` folder.")

@@ -196,7 +196,7 @@ def require_modules(file, modules):
 
 
 def refuse(file, what):
-    """Raise Refusal: a file of the checkpoint has `what`, which is not supported."""
+    """Raise Refusal: a file of the checkpoint has the setting or part `what`, which is not supported."""
     raise Refusal(
         f"{KEY}: {file} has {what}, which is not supported. Give a checkpoint of transformer, pooling (cls, "
         "mean or lasttoken), maybe linear layers, of which a single one may have a LayerNorm, maybe normalisation."

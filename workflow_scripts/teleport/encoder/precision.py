@@ -44,7 +44,7 @@ def to_encode(model, device, dtype=None):
 
 
 def room_to_encode(model, device, dtype=None):
-    """Return what `require_memory` returns of a model's weights, which have 32 bits, and of the copy that
+    """Return the same as `require_memory`, for a model's weights, which have 32 bits, and for the copy that
     `model.prepare` makes."""
     copied = 0 if dtype is None else sum(dtype.itemsize * p.numel() for p in model.parameters())
     return require_memory("encoding with", [model], device, (copied, "their copy in 16 bits"), LARGER["encode"])

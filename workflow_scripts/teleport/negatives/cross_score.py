@@ -29,7 +29,7 @@ from teleport.running.devices import LARGER, out_of_memory
 from teleport.settings.teachers import CrossScoreSettings as Settings  # noqa: F401
 from teleport.settings.teachers import Reads
 
-BLOCK_PAIRS = 4096  # what a kill costs at most; batches are made inside a block and do not depend on kills
+BLOCK_PAIRS = 4096  # a kill costs at most so many; batches are made inside a block and do not depend on kills
 
 
 @out_of_memory(LARGER["encode"])

@@ -77,7 +77,7 @@ def named_pair(job, row, passage):
 
 
 def draws_of(job):
-    """{source: (whose scores it compares, or None; function of (candidates, count))} of a merge job."""
+    """{source: (scorer whose scores it compares, or None; function of (candidates, count))} of a merge job."""
     draws = {}
     for name, source in job.settings.sources.items():
         settings = source.draw.own

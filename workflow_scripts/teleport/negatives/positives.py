@@ -12,7 +12,7 @@ from teleport.settings.section import NoSettings as Settings  # noqa: F401
 
 def run(job):
     """Write offsets.npy int64 [Q + 1] and passages.npy int32: the values of the lists of all queries (`Ragged`). Facts:
-    how many questions have given, found, or no positives (`given`, `found`, `without`)."""
+    the numbers of questions with a judged positive (`given`), one from the retrieval (`found`) or none (`without`)."""
     given, retrieved = read_positives(job.inputs["split.train"], "train"), Run.read(job, "queries")
     lines = np.flatnonzero(given.lengths[retrieved.rows] == 0)  # of questions without a judged positive
     rows, ids_QK = retrieved.rows[lines], retrieved.ids[lines]

@@ -1,4 +1,4 @@
-"""A retrieval as candidates: its lists, without known positives and, if asked, without passages that have an answer."""
+"""A retrieval as candidates: its lists without known positives; with `remove: answers`, without answers either."""
 
 import numpy as np
 

@@ -2,8 +2,8 @@
 
 Three things implement it: vectors (`search.pairs.PairScorer`), a table of pairs that a stage has written (`score`,
 `cross_score`, `scores_file`), and a run (`PairTable.of_run`). A draw, a filter, a loss or a mask names the scorer
-(`scores: miner`, the checkpoint that mines, or a teacher), and its stage reads the scores from the role `scores.miner`,
-whatever made them.
+(`scores: miner`, the checkpoint that mines, or a teacher), and its stage reads the scores of every kind from the role
+`scores.miner`.
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
 """The stages of one experiment: mine with an earlier checkpoint, merge a pool, train the next checkpoint, evaluate it.
 
-`Trajectory.build` lists what is planned, and its helpers follow in that order. `mining.py` plans an episode's mining
-and training, `analyses.py` what only compares and analyses. `Elsewhere` searches another collection with the
+`Trajectory.build` plans the stages, and its helpers follow in that order. `mining.py` plans an episode's mining and
+training, `analyses.py` the stages that only compare and analyse. `Elsewhere` searches another collection with the
 checkpoints; `Also` searches one that is also trained on.
 """
 

@@ -204,8 +204,8 @@ class Mining:
 
     def score(self, whose, settings, inputs, names=(), of="queries"):
         """The stage with the scores, by the checkpoint or file of `whose`, of the positives and of the candidates of
-        some sources of a settings.Pool. inputs: where these sources are read, or the pool (`negatives`) whose pairs are
-        scored"""
+        some sources of a settings.Pool. inputs: the stages that these sources read, or the pool (`negatives`) whose
+        pairs are scored"""
         if of == "queries" and whose != MINER and self.experiment.teachers[whose].file:
             return scores_of_file(self, whose)
         # Settings that do not decide the candidates are dropped: they would only score the same pairs again.

@@ -80,7 +80,7 @@ def search_ms(search):
 
 
 def index_gigabytes(index):
-    """Return the size of what is searched, in 1e9 bytes: the file of an index, or the vectors if it is flat."""
+    """Return the size of an index in 1e9 bytes: its file, or the vectors if it is flat."""
     written = sum(file["bytes"] for name, file in index[0].manifest["files"].items() if name == "index.faiss")
     return (written or index[0].facts["bytes"]) / 1e9
 

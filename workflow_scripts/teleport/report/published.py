@@ -94,7 +94,7 @@ class Tolerance(Section):
 
 
 class Cell(NamedTuple):
-    """A figure of a table, with what its row, column and table specify.
+    """A figure of a table, with the settings of its row, column and table.
 
     value: as printed (None: it is not printed); ours: our stages for it (None: it is only cited); figure: which one of
     its kind (str or None)

@@ -60,7 +60,7 @@ def single_row(plan, name, runs, label=None):
 def checkpoint_row(plan, name, episode, system):
     """A row for the checkpoint after `episode` of an experiment: evaluations, and analyses, of every seed. `selected`:
     the trainings whose step a dev set has selected; `relabelled`: the pools of the episode whose negatives were judged;
-    "of": whose row it is, for messages."""
+    "of": the owner of the row, for messages."""
     trajectories = plan.trajectories[name]
     seeds = [trajectory.episodes[episode] for trajectory in trajectories]
     checkpoints = {of_seed.checkpoint.stage.name: of_seed.checkpoint.stage for of_seed in seeds}
@@ -183,8 +183,8 @@ def measured_table(plan, name, title, rows, test, columns):
 
 
 def out_of_domain_columns(plan, name, labels):
-    """Return what a table says about another collection: by which file it is evaluated, its corpus, the first measure
-    of each split, and which of the systems `labels` are trained on it, too."""
+    """Return a table's entry on another collection: the file of its evaluation, its corpus, the first measure of each
+    split, and those of the systems `labels` that are trained on it, too."""
     other, trained = plan.out_of_domain[name], [each for each, of in plan.trajectories.items() if name in of[0].also]
     evaluation = other.config.evaluation
     return {
@@ -203,8 +203,8 @@ def reference_name(plan):
 
 
 def analysis_tables(plan):
-    """{name: table} of `analyses` and `analyses-NAME` of every ablation, as analyses.py describes them, where asked
-    for."""
+    """{name: table} of `analyses` and `analyses-NAME` of every ablation, as analyses.py describes them; {} without
+    evaluation.analyses."""
     settings, tables, against = plan.config.evaluation.analyses, {}, reference_name(plan)
     for table, title, rows, test, _ in tables_of(plan) if settings else ():
         name = ANALYSES_TABLE if table == MAIN_TABLE else f"{ANALYSES_TABLE}-{table}"
@@ -220,14 +220,14 @@ def analysis_tables(plan):
     return tables
 
 
-# ---- What a table says of a system besides its measures, and the stages that it costs
+# ---- The columns of a system besides its measures, and the stages that it costs
 
 
 def system_columns(trajectories, wanted):
     """{column: value} of the columns `wanted` of an experiment, from its `Trajectory` per seed (none: BM25).
 
-    "seconds" is a list per seed of what `cost_stages` gives. "index" is what evaluation searches: its name, the stage
-    with its size, and the stage with its recall. "gap" is the last train stage with negatives that a checkpoint mined,
+    "seconds" is a list of `cost_stages` per seed. "index" is the index of evaluation: its name, the stage with its
+    size, and the stage with its recall. "gap" is the last train stage with negatives that a checkpoint mined,
     None without one. Values are None, 0 or [] where nothing was trained; BM25 has no index.
     """
     trained = [trajectory for trajectory in trajectories if trajectory.trains]
@@ -305,8 +305,8 @@ def index_text(index):
 
 def cost_stages(trains):
     """The stages whose seconds are the cost of a system, each once: {"mining": those that mined for its trainings,
-    "teaching": its teachers' vectors and scores, and what trained a teacher, "training": its trainings, and what
-    retrieved the passages that their dev queries are ranked among}."""
+    "teaching": its teachers' vectors and scores, and the trainings of a teacher, "training": its trainings, and the
+    retrievals that give their dev queries passages to rank}."""
     dev = [train.inputs["dev"] for train in trains if "dev" in train.inputs]
     mined, all_mined = (by_name(mining_stages(trains, teachers)) for teachers in (False, True))
     training = {name: stage for name, stage in by_name([*mining_stages(dev), *dev]).items() if name not in mined}
@@ -335,7 +335,7 @@ def trainings_behind(stage):
 def mining_stages(stages, teachers=True):
     """The stages whose results become the negatives of `stages`, each once: merges, retrievals, vectors, indexes. Pools
     of earlier episodes and checkpoints are left out, because another refresh or training made them. So are the passages
-    that dev queries are ranked among, and without `teachers` what only these need."""
+    that dev queries are ranked among, and without `teachers` the stages that only these need."""
     mining, unread, left_out = {}, list(stages), ("momentum", "dev")
     while unread:
         inputs = [(role, stage) for role, stage in unread.pop().inputs.items() if role not in left_out]

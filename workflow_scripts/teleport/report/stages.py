@@ -198,7 +198,7 @@ def warnings_of(stages, names):
 
 
 def relabelled_text(facts):
-    """Return the text of what became of relabelled negatives: the sums of the facts of one or several stages."""
+    """Return the text on the new labels of negatives: the sums of the facts of one or several relabel stages."""
     total, unknown = Counter(), Counter()
     for each in facts:
         total.update(each["relabelled"] | {name: each.get(name, 0) for name in ("dropped_queries", "pairs")})

@@ -92,8 +92,8 @@ def write_table(spec, root, output_folder):
 
 
 def verdicts_with_costs(spec, table, stages):
-    """(`verdicts` by the first column of a `Table`, each with what the system cost: "…; 93 s of mining and training.";
-    how they were tested); none for a table without a test."""
+    """(`verdicts` by the first column of a `Table`, each with the system's cost: "…; 93 s of mining and training."; how
+    they were tested); none for a table without a test."""
     if not spec["significance"]:
         return [], ""
     column = next(iter(columns(spec)))
@@ -197,7 +197,7 @@ def half_width(values, errors):
 
 
 def by_mark(tested):
-    """({mark: frame of p}, [comparisons]) from {column: what `test_column` gives}."""
+    """({mark: frame of p}, [comparisons]) from {column: result of `test_column`}."""
     marks = next(iter(tested.values()))[0]
     p_values = {mark: pd.DataFrame({column: p[mark] for column, (p, _) in tested.items()}) for mark in marks}
     return p_values, list(chain.from_iterable(comparisons for _, comparisons in tested.values()))
@@ -211,7 +211,7 @@ def over_seeds(rows, names):
 
 
 def describe(row, names, stages):
-    """Return what a table shows of a row besides its measures, {column: text}; names: the columns of `system_columns`
+    """Return the cells of a row besides its measures, {column: text}; names: the columns of `system_columns`
     that it has. "seconds": mean over seeds, NaN where none were spent; "gap": from the first to the last step, as text;
     "index": with its size, and its recall if it is not exact; "step": the one that a dev set selected, for each
     seed."""
@@ -268,8 +268,8 @@ def p_suffix(mark, marks):
 
 
 def row_cells(rows):
-    """Return what a table shows of its rows, as text; the number of episodes, if it is a column, replaces the row's
-    episode."""
+    """Return the cells of a table's rows besides its measures, as text; the number of episodes, if it is a column,
+    replaces the row's episode."""
     texts = rows.drop(columns="episode") if "episodes" in rows else rows
     if "seconds" in texts:
         texts = texts.assign(seconds=texts["seconds"].map("{:,.0f}".format, na_action="ignore"))
@@ -327,7 +327,7 @@ def footer(spec, table, stages):
 
 
 def out_of_domain_notes(spec, stages):
-    """A sentence on each other collection of a table, and one on what its columns leave out (list)."""
+    """A sentence on each other collection of a table, and one on the systems that its columns leave out (list)."""
     notes = []
     for name, other in spec.get("out_of_domain", {}).items():
         if not stages.finished(other["corpus"]):
@@ -341,7 +341,7 @@ def out_of_domain_notes(spec, stages):
 
 
 def relabelled_note(row, stages):
-    """A sentence on what was relabelled for the training of a row, in all of its seeds."""
+    """A sentence on the relabelled negatives of a row's training, in all of its seeds."""
     seeds = f", {len(row['relabelled'])} seeds" if len(row["relabelled"]) > 1 else ""
     text = relabelled_text(map(stages.facts, row["relabelled"]))
     return f"Relabelled for {row['system']}, episode {row['episode']}{seeds}: {text}."

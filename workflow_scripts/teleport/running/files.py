@@ -106,8 +106,8 @@ def require_output(path, folder=False, begins=b""):
     """Raise Refusal unless `path`, which a person names, may become a file of ours (folder: a folder).
 
     An existing `path` must be a regular file, which is replaced (folder: an empty folder): a rename would replace
-    anything, even /dev/null, and the target of a link may belong to a person. begins: what the file begins with unless
-    it is empty, so that a slip replaces no configuration. The folder above must be writable.
+    anything, even /dev/null, and the target of a link may belong to a person. begins: the first bytes of the file
+    unless it is empty, so that a slip replaces no configuration. The folder above must be writable.
     """
     path = Path(path)
     try:
@@ -134,7 +134,7 @@ def require_output(path, folder=False, begins=b""):
 
 
 def kind_of(mode):
-    """Return what kind of file has this mode (os.lstat), for a person."""
+    """Return the kind of file with this mode (os.lstat), for a person."""
     kinds = {stat.S_ISLNK: "a link", stat.S_ISDIR: "a folder", stat.S_ISREG: "a file", stat.S_ISFIFO: "a pipe"}
     return next((kind for is_kind, kind in kinds.items() if is_kind(mode)), "a device or a socket")
 

@@ -87,7 +87,7 @@ class Job:
         return part
 
     def stamp(self):
-        """Return what resume state depends on besides the settings in the key: the code and the bytes of the inputs."""
+        """Return the conditions of resume state besides the settings in the key: the code and the inputs' bytes."""
         return {"code": self.code, "inputs": {role: a.digest for role, a in sorted(self.inputs.items())}}
 
     def open_resume(self):

@@ -28,7 +28,7 @@ from teleport.training.seen import JUDGMENTS, VECTORS, names_seen, needed
 ChosenLoss, ChosenMask = chosen(LOSSES, "loss", "losses"), chosen(MASKS, "mask", "masks")
 # Arguments of a loss that compares texts of one side, or their vectors.
 AMONG_TEXTS = {"query_query_QQ", "passage_passage_QP", "vectors"}
-MINED = ("queries", "lookahead", "neighbours")  # what sources need that draw from a checkpoint's retrieval
+MINED = ("queries", "lookahead", "neighbours")  # needs of sources that draw from a checkpoint's retrieval
 MOST_EPISODES = 255  # a pool stores first episodes as uint8
 
 

@@ -145,7 +145,7 @@ def refuse_undrawn(written, episodes, place, locations):
 
 
 def load_files(files):
-    """Return what `load` returns, for YAML files merged in order as `--configfile` does."""
+    """Return the same as `load`, for YAML files merged in order as `--configfile` does."""
     return load(merged_files(files), files)
 
 

@@ -213,7 +213,7 @@ def judges(relabel):
 
 
 def looks_for_answers(relabel):
-    """Whether a relabelling (`Chosen`, or None) looks for the collection's answers, and asks no judge about them."""
+    """Whether a relabelling (`Chosen`, or None) searches passages for the collection's answers, without a judge."""
     names = (relabel.kind, *RELABELLINGS[relabel.kind].scores) if relabel else ()
     return "answers" in names and "answers" not in judges(relabel)
 
@@ -224,7 +224,7 @@ def score_loads(settings):
 
 
 def comparing(settings):
-    """[(its key, whose scores, its `Method`, names of sources)] of the draws and filters of a settings.Pool. A draw
+    """[(its key, scorer, its `Method`, names of sources)] of the draws and filters of a settings.Pool. A draw
     compares scores of its source, a filter those of all sources."""
     draws = {name: draw.draw for name, draw in settings.sources.items()}
     of_draws = [(f"negatives.draw {d.kind}", d.own.get("scores"), DRAWS[d.kind], {name}) for name, d in draws.items()]
@@ -233,7 +233,7 @@ def comparing(settings):
 
 
 def compared(settings):
-    """{whose: {CANDIDATES, POSITIVES or ANCHORS: names of sources}} of the scores that the draws and filters of a
+    """{scorer: {CANDIDATES, POSITIVES or ANCHORS: names of sources}} of the scores that the draws and filters of a
     settings.Pool compare."""
     pairs = {}
     for _, whose, method, names in comparing(settings):

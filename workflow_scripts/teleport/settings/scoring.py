@@ -1,4 +1,4 @@
-"""The settings of scores: whose scores of pairs are compared, and the settings of stages that score and compare runs.
+"""The settings of scores: the scorers of pairs, and the settings of stages that score and compare runs.
 NAMESettings belong to the stage NAME."""
 
 from typing import Annotated, Literal

@@ -142,7 +142,7 @@ def order(file):
 
 
 def service_texts(service, content):
-    """(name, text) of what a service-2.json documents: the service, its operations, shapes and their members."""
+    """(name, text) of each entry of a service-2.json: the service, its operations, shapes and their members."""
     yield service, content.get("documentation", "")
     for name, operation in content["operations"].items():
         yield f"{service}.{unversioned(name)}", operation.get("documentation", "")

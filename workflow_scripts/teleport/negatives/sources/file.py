@@ -24,8 +24,8 @@ def open_source(job, name, known):
 
 
 class FromFile(Retrieval):
-    """A `Retrieval` from a file whose negatives have origins. What the file does not give is of this source, `episode`,
-    and at its place in the list. names: of the file's sources; given: whether it has scores"""
+    """A `Retrieval` from a file whose negatives have origins. A missing origin becomes this source, `episode` and the
+    place in the list. names: of the file's sources; given: whether it has scores"""
 
     def __init__(self, run, known, name, episode, names, given, sources, first_episodes, ranks):
         super().__init__(run, known)

@@ -81,7 +81,7 @@ def unlike_labels(plan):
 
 
 def method_text(experiment, trajectories):
-    """Return a sentence that says what an experiment does."""
+    """Return a sentence on the trainings, loss and negatives of an experiment."""
     columns = system_columns(trajectories[:1], ["negatives", "loss", "episodes"])
     if not columns["episodes"]:
         return "nothing is trained."

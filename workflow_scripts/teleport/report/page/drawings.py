@@ -234,7 +234,7 @@ def swing_figure(contents):
 
 
 def rate_figure(sets, measure, ghosts=()):
-    """Forgetting rates, means over seeds; sets: {label: [what `forgetting_of` says of one set of queries, per seed]}.
+    """Forgetting rates, means over seeds; sets: {label: [an item of `forgetting_of` for one set of queries, per seed]}.
 
     ghosts: [[label, step, rate]] of a paper
     """
@@ -291,7 +291,7 @@ def trace_figure(forgetting):
 
 
 def kind_figure(stages):
-    """Time by kind of stage; stages: {name: what `finished_stages` says}."""
+    """Time by kind of stage; stages: of `finished_stages`."""
     frame = pd.DataFrame({"kind": [name.split("/")[0] for name in stages], "stages": 1})
     frame["seconds"] = [stage["seconds"] for stage in stages.values()]
     totals = frame.groupby("kind", sort=False).sum().sort_values("seconds", ascending=False, kind="stable")

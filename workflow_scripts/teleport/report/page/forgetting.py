@@ -1,4 +1,4 @@
-"""The section on forgetting: what training queries and those of every split lose from checkpoint to checkpoint."""
+"""The section on forgetting: the queries of train and of every split that lose ranks from checkpoint to checkpoint."""
 
 import functools
 

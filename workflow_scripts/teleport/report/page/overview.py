@@ -18,7 +18,7 @@ from teleport.report.verdicts import baseline_text, baselines, labels_of, signif
 
 
 def page_table(reader, contents, table):
-    """A table of its finished rows, as table.py makes it, with what is behind each figure.
+    """A table of its finished rows, as table.py makes it, with the stages behind each figure.
 
     {title, columns, printed: its `Printed`, rows: [{at, label, system, episode, runs, differs, cells: {column: cell}}],
     starts: {label of an experiment: cell of the first column}, verdicts: [sentence], note, matrices: {column: {(b, a):
@@ -58,7 +58,7 @@ def page_table(reader, contents, table):
 
 
 def cell(made, at, column, names, measure):
-    """Return a cell of a `Table`: the figure, and what is behind it."""
+    """Return a cell of a `Table`: the figure, and the stages and test behind it."""
     return {"mean": made.means[column][at], "stages": names, "measure": measure} | made.measured[at, column]._asdict()
 
 
@@ -111,7 +111,7 @@ def differences(mine, other):
 
 
 def costs_table(reader, contents, note):
-    """Return the table (`Printed`) of what each system with finished trainings has cost, counted as in the tables."""
+    """Return the table (`Printed`) of the costs of each system with finished trainings, counted as in the tables."""
     last = {(table["name"], row["system"]): row for table in contents["tables"] for row in table["rows"]}
     costs = [(system, cost) for (_, system), row in last.items() if (cost := tables.cost_of(row, reader))]
     lines = [(system, *map(tables.seconds_text, (*cost, sum(cost)))) for system, cost in dict.fromkeys(costs)]
@@ -176,7 +176,7 @@ def rate_table(split, measure, figure):
 
 
 def stages_table(rows, stages):
-    """The stages of a seed by link and episode, each with its time; stages: {name: what `finished_stages` says}."""
+    """The stages of a seed by link and episode, each with its time; stages: of `finished_stages`."""
     episodes = sorted({row["episode"] for row in rows})
     names = {episode: f"Episode {episode}" if episode else "Start" for episode in episodes}
     most = max([1e-9, *(stages[row["stage"]]["seconds"] for row in rows if row["stage"] in stages)])
@@ -196,7 +196,7 @@ def stages_table(rows, stages):
 
 
 def every_stage(stages):
-    """All finished stages with what each took (`Printed`); stages: {name: what `finished_stages` says}."""
+    """All finished stages with their times (`Printed`); stages: of `finished_stages`."""
     lines = [
         {
             "Stage": name,

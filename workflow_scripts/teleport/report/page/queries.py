@@ -26,7 +26,7 @@ def compared_rows(tables):
     title of its table. Every row of a table gets its `number` among them."""
     rows, taken = {}, set()
     for title, row in ((table["title"], row) for table in tables for row in table["rows"]):
-        evaluations = tuple(chain(*row["runs"].values()))  # what tells systems apart, whatever a table calls them
+        evaluations = tuple(chain(*row["runs"].values()))  # identify a system, whose name differs between tables
         if evaluations not in rows:
             label = f"{row['label']} ({title})" if row["label"] in taken else row["label"]
             rows[evaluations] = row | {"label": label, "number": len(rows)}

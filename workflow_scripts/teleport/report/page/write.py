@@ -258,8 +258,8 @@ class Page:
         return [{"split": "train", "row": row, "ranking": [], "lives": []} for row in chosen]
 
     def add_lives(self, contents):
-        """Add what each experiment gave the training queries that have a page; contents: {row: the content of its
-        page}."""
+        """Add the `query_life` of each experiment to the training queries that have a page; contents: {row: the content
+        of its page}."""
         rows = np.intersect1d(self.traces.rows, list(contents))
         for label, seed in self.trained.items():
             checkpoints, scores_EQ, _ = self.traces.training(seed)
@@ -281,6 +281,6 @@ class Page:
         self.site.add(f"query-{page}.html", "query.html", content["id"], texts=texts, **content)
 
     def stages(self):
-        """How much is finished, and what every finished stage took."""
+        """Write the page of finished work: how much is finished, and the time of every finished stage."""
         tables = [overview.seeds_table(self.reader, self.contents), overview.every_stage(self.finished)]
         self.site.add("stages.html", "stages.html", "Stages", tables=tables, planned=len(self.contents["stages"]))

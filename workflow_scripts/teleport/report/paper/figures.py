@@ -1,5 +1,5 @@
 """The kinds of `figures`: maps, sorted scores, curves, bars of a published table, histograms of errors, and tables of
-single queries. Each is a function (reader, name, figure) → {suffix of the file: what is written}."""
+single queries. Each is a function (reader, name, figure) → {suffix of the file: its content}."""
 
 from itertools import accumulate
 
@@ -227,7 +227,7 @@ def chosen(frame, name, figure, way):
 
 
 def texts_by_id(path, key, ids):
-    """The title, or else the text, of some queries or passages by their ids (list); "" for an id that is not found."""
+    """The title, or else the text, of some queries or passages by their ids (list); "" for an unknown id."""
     lines = lines_of_ids(path, key, ids.dropna().unique())
     texts = {each: " ".join((line.get("title") or line["text"]).split()) for each, line in lines.items()}
     return [texts.get(each, "") for each in ids]

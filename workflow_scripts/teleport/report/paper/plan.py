@@ -1,6 +1,6 @@
 """The stages that each of a configuration's `figures` is drawn from, decided from the plan alone.
 
-A figure is a dict of its settings, and of `behind`: what its kind reads, with stages by their names:
+A figure is a dict of its settings, and of `behind`: the input of its kind, with stages by their names:
 
     map         {"planes": [[label, encode stage of queries, of passages]], "shown": [[label, stage]]}: merge or search
     scores      [[label, search, encode stage of queries, of passages]]
@@ -16,7 +16,7 @@ from teleport.report.rows import label_of, named, reference_name
 
 
 def planned_figures(plan):
-    """{name: figure} of `figures`, under the first seeds but for curves. Raises Refusal for what cannot be drawn."""
+    """{name: figure} of `figures`, under the first seeds but for curves. Raises Refusal if one cannot be drawn."""
     behind = {n: BEHIND[of.kind](Named(plan, f"figures.{n}"), of) for n, of in plan.config.figures.items()}
     return {n: named(of.model_dump(mode="json") | {"behind": behind[n]}) for n, of in plan.config.figures.items()}
 
