@@ -87,10 +87,10 @@ def bfloat16():
 
     if resolve_precision("auto"):
         return OK, "precision auto computes in it"
-    lack = "this device does not gain by it: precision auto computes in float32"
+    remark = "this device does not gain by it: precision auto computes in float32"
     if pick_device().type == "cpu":
-        return OK, lack
-    return WARNING, f"{lack}, several times as slow; a GPU from Ampere on has it"
+        return OK, remark
+    return WARNING, f"{remark}, several times as slow; a GPU from Ampere on has it"
 
 
 def nccl():
@@ -117,12 +117,12 @@ def compiler():
 
     if (device := pick_device()).type != "cuda":
         return without_gpu()
-    if lack := lack_of_compiler(device):
-        return WARNING, lack
+    if problem := compiler_problem(device):
+        return WARNING, problem
     return OK, "a kernel was compiled, so stages can have the resource `compile`"
 
 
-def lack_of_compiler(device):
+def compiler_problem(device):
     """Return the text on a part that torch.compile misses on a CUDA device, such as a C compiler or triton, or None."""
     import torch
 
@@ -151,10 +151,10 @@ def locks():
         try:
             shared = try_lock(first) and try_lock(second)
         except OSError as error:
-            lack = f"{RESULTS.absolute()} has none ({error})"
+            problem = f"{RESULTS.absolute()} has none ({error})"
             if visible_devices():
-                return FAILS, f"{lack}, so jobs cannot share the CUDA devices: {remedy}"
-            return WARNING, f"{lack}: do not run two workflows on this folder at once, or {remedy}"
+                return FAILS, f"{problem}, so jobs cannot share the CUDA devices: {remedy}"
+            return WARNING, f"{problem}: do not run two workflows on this folder at once, or {remedy}"
     if shared:
         return FAILS, f"{RESULTS.absolute()} gives one lock to two at a time: {remedy}"
     return OK, f"{RESULTS.absolute()} has them"
@@ -230,8 +230,8 @@ def step_and_search():
     trainer = Trainer(side, side, data, Objective(softmax.loss), settings, 2, 0, device)
     losses = [trainer.finish(trainer.step(step))[0] for step in range(2)]
     if device.type == "cpu" and find_spec("faiss") is None:
-        lack = "without faiss a processor searches nothing: install faiss-cpu"
-        return WARNING, f"on cpu, loss {losses[0]:.2f}; {lack}"
+        problem = "without faiss a processor searches nothing: install faiss-cpu"
+        return WARNING, f"on cpu, loss {losses[0]:.2f}; {problem}"
     with torch.inference_mode():
         side.encoder.eval()
         vectors = side.vectors(np.arange(TEXTS), TOKEN_BUDGET["encode"][device.type]).cpu().numpy()

@@ -354,14 +354,14 @@ def files_of(folder):
 def layout_of(folder, role):
     """The pattern in LAYOUTS that the files of a role have in a folder; None without them. Raises Refusal if the files
     have two patterns."""
-    there = {}
+    first_paths = {}
     for pattern in LAYOUTS[role]:
         paths = sorted(path for end in ("", ".gz") for path in folder.glob(f"{pattern}{end}"))
-        there |= {pattern: paths[0].relative_to(folder)} if paths else {}
-    if len(there) > 1:
-        one, other = list(there.values())[:2]
+        first_paths |= {pattern: paths[0].relative_to(folder)} if paths else {}
+    if len(first_paths) > 1:
+        one, other = list(first_paths.values())[:2]
         raise Refusal(f"{folder} has {one} and also {other}. Remove one or the other.")
-    return next(iter(there), None)
+    return next(iter(first_paths), None)
 
 
 def no_collection(folder):

@@ -43,15 +43,15 @@ def check(path, plan_of):
                 f"{path}: runs: the configuration has no {link}. It has, for example, {next(iter(stages), 'none')}."
             )
         file = f"{stages[link].name}/{stages[link].settings.split}.run.gz"
-        here = digest_of(Folder(Path("results")).open(file), f"results: {file}")
+        our_digest = digest_of(Folder(Path("results")).open(file), f"results: {file}")
         known = {None: "not there", expected: "equal"}
-        verdict = f"here {known.get(here, 'differs')}"
+        verdict = f"here {known.get(our_digest, 'differs')}"
         if place:
-            there = digest_of(place.open(file), f"{made.place}: {file}")
-            verdict = f"{made.place} {known.get(there, 'differs')}, {verdict}"
-            wrong += there != expected
+            place_digest = digest_of(place.open(file), f"{made.place}: {file}")
+            verdict = f"{made.place} {known.get(place_digest, 'differs')}, {verdict}"
+            wrong += place_digest != expected
         lines.append(f"  {link}: {verdict}")
-        wrong += here not in (None, expected)
+        wrong += our_digest not in (None, expected)
     return lines, wrong
 
 

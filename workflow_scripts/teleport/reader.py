@@ -85,8 +85,8 @@ def rows_of_ids(corpus, ids):
     file, wanted, rows = pq.ParquetFile(corpus), pa.array(sorted(ids), pa.string()), {}
     for group, first in enumerate(row_group_bounds(file)[:-1]):
         names = file.read_row_group(group, ["doc_id"])["doc_id"]
-        there = np.flatnonzero(pc.is_in(names, wanted).to_numpy())
-        rows |= zip(names.take(there).to_pylist(), (first + there).tolist(), strict=True)
+        indices = np.flatnonzero(pc.is_in(names, wanted).to_numpy())
+        rows |= zip(names.take(indices).to_pylist(), (first + indices).tolist(), strict=True)
     return rows
 
 
@@ -95,9 +95,9 @@ def lines_of_ids(path, key, ids):
     group at a time; unknown ids are left out."""
     file, wanted, lines = pq.ParquetFile(path), pa.array(ids, pa.string()), {}
     for group in range(file.num_row_groups):
-        there = pc.is_in(file.read_row_group(group, [key])[key], wanted)
-        if pc.any(there).as_py():
-            lines |= {line[key]: line for line in file.read_row_group(group).filter(there).to_pylist()}
+        wanted_rows = pc.is_in(file.read_row_group(group, [key])[key], wanted)
+        if pc.any(wanted_rows).as_py():
+            lines |= {line[key]: line for line in file.read_row_group(group).filter(wanted_rows).to_pylist()}
     return lines
 
 

@@ -99,14 +99,14 @@ def examples(path, rows, passages, wrong):
                     f"{file!r} is {record[file]!r}, and {matches[0]} and {matches[1]} have this name. Give the path"
                 )
             (name,) = matches
-            held = passages[name]
+            chosen = passages[name]
             if answer and record[answer]:
-                held = holding(held, text_of(record[answer], answer))
+                chosen = holding(chosen, text_of(record[answer], answer))
             if not passages[name]:
                 raise Problem(f"{name} has no text. Remove the line", "empty")
-            if not held:
+            if not chosen:
                 raise Problem(f"{answer!r} is not in {name}. Write the answer as the file has it")
-            yield Example(place, text_of(record[question], question), [each._replace(grade=1) for each in held], [])
+            yield Example(place, text_of(record[question], question), [each._replace(grade=1) for each in chosen], [])
         except Problem as problem:
             wrong(place, problem)
 

@@ -59,10 +59,11 @@ def load_adapters(encoder, folder, base):
     folder, config = folder / FOLDER, encoder.backbone.peft_config[NAME]
     saved = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
     for name, key in (("r", "rank"), ("lora_alpha", "alpha"), ("target_modules", "targets")):
-        given, there = (sorted(each) if key == "targets" else each for each in (getattr(config, name), saved[name]))
-        if given != there:
+        values = getattr(config, name), saved[name]
+        given, saved_value = map(sorted, values) if key == "targets" else values
+        if given != saved_value:
             problem = f"encoder.lora.{key} is {given}, but the adapters in {folder}, which the episode continues, have"
-            raise Refusal(f"{problem} {there}. Set it to that, or training.start_from to pretrained.")
+            raise Refusal(f"{problem} {saved_value}. Set it to that, or training.start_from to pretrained.")
     with safe_open(folder / WEIGHTS, framework="pt") as file:
         trained_on = file.metadata()["base"]
     if trained_on != (digest := sha256_file(base / "model.safetensors")):

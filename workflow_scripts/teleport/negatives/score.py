@@ -86,9 +86,9 @@ def of_positives(scorer, positives):
     by_passage = PairScorer(scorer.vectors, scorer.vectors, None)
 
     def score(rows, passages):
-        has = positives.lengths[rows] > 0
+        known = positives.lengths[rows] > 0
         scores = np.full(len(rows), np.nan, np.float32)
-        scores[has] = by_passage.score(positives.values[positives.offsets[rows[has]]], passages[has])
+        scores[known] = by_passage.score(positives.values[positives.offsets[rows[known]]], passages[known])
         return scores
 
     return score

@@ -101,15 +101,15 @@ class Reader(Stages):
     def vectors(self, name, file):
         """float [texts, dim] of an encode stage, memory-mapped; None when it has no such file, or it was deleted."""
         artefact = self.artefact(name) if self.finished(name) else None
-        there = artefact and file in artefact.manifest["files"] and not artefact.is_deleted(file)
-        return np.load(artefact.path(file), mmap_mode="r") if there else None
+        exists = artefact and file in artefact.manifest["files"] and not artefact.is_deleted(file)
+        return np.load(artefact.path(file), mmap_mode="r") if exists else None
 
     def scorer(self, queries, passages, split="train"):
         """The `PairScorer` of the queries of a split and all passages, by two encode stages; None if vectors are
         missing, or if passages have several."""
         of_queries, of_passages = self.vectors(queries, f"queries.{split}.npy"), self.vectors(passages, "passages.npy")
-        there = of_queries is not None and of_passages is not None
-        whole = there and len(of_passages) == self.facts(self.corpus)["num_passages"]
+        both = of_queries is not None and of_passages is not None
+        whole = both and len(of_passages) == self.facts(self.corpus)["num_passages"]
         return PairScorer(of_queries, of_passages, None) if whole else None
 
     def positives(self, stage=None, split="train"):

@@ -37,12 +37,12 @@ def lease_devices(count, folder=LEASES):
     reads CUDA_VISIBLE_DEVICES once. If a cluster gave a job exactly `count` devices, they are its own and not leased.
     """
     before = os.environ.get(VISIBLE)
-    with ExitStack() as held:
+    with ExitStack() as leases:
         try:
             if count == 0:
                 os.environ[VISIBLE] = ""
             elif devices := visible_devices():
-                os.environ[VISIBLE] = ",".join(choose(devices, count, folder, held))
+                os.environ[VISIBLE] = ",".join(choose(devices, count, folder, leases))
                 log.info("CUDA devices: %s", os.environ[VISIBLE])
             elif silent := silent_driver():
                 log.warning("%s", silent)
@@ -112,8 +112,8 @@ def parse_devices(listing):
     return devices
 
 
-def choose(devices, count, folder, held):
-    """`count` of `devices`, leased until `held` (an ExitStack) closes; waits for them."""
+def choose(devices, count, folder, leases):
+    """`count` of `devices`, leased until `leases` (an ExitStack) closes; waits for them."""
     job = cluster_job()
     if count > len(devices):
         raise Refusal(
@@ -129,7 +129,7 @@ def choose(devices, count, folder, held):
     with open(folder / "queue.lock", "a") as queue:
         wait_until(lambda: try_lease(queue), "other jobs are ahead of this one in the queue for CUDA devices")
         wanted = f"{count} of the CUDA devices {', '.join(devices)}, which other jobs use"
-        wait_until(lambda: lease_free(devices, count, folder, leased, held), wanted)
+        wait_until(lambda: lease_free(devices, count, folder, leased, leases), wanted)
     return [device for device in devices if device in leased]
 
 
@@ -142,13 +142,13 @@ def cluster_job():
     return next((os.environ[name].replace("/", "_") for name in names if os.environ.get(name)), None)
 
 
-def lease_free(devices, count, folder, leased, held):
+def lease_free(devices, count, folder, leased, leases):
     """Add free devices to `leased` (a set) until there are `count`; returns whether there are."""
     for device in devices:
         if device not in leased and len(leased) < count:
             with ExitStack() as lease:
                 if try_lease(lease.enter_context(open(folder / f"{device.replace('/', '_')}.lock", "a"))):
-                    held.enter_context(lease.pop_all())  # the file stays open, and so locked, until `held` closes
+                    leases.enter_context(lease.pop_all())  # the file stays open, and so locked, until `leases` closes
                     leased.add(device)
     return len(leased) == count
 
@@ -158,8 +158,8 @@ def try_lease(file):
     try:
         return try_lock(file)
     except OSError as error:
-        lack = f"{file.name} cannot be locked ({error}), so jobs cannot share the CUDA devices"
-        raise Refusal(f"{lack}. Put `results` on a file system with locks.") from None
+        problem = f"{file.name} cannot be locked ({error}), so jobs cannot share the CUDA devices"
+        raise Refusal(f"{problem}. Put `results` on a file system with locks.") from None
 
 
 def driver_version():

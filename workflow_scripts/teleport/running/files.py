@@ -183,8 +183,8 @@ def require_free_space(folder, num_bytes):
     existing = next(p for p in [Path(folder).resolve(), *Path(folder).resolve().parents] if p.exists())
     free = shutil.disk_usage(existing).free
     if free < num_bytes:
-        lack = f"{folder} needs {gigabytes(num_bytes)}, but its disk has {gigabytes(free)} free"
-        raise Refusal(f"{lack}: free some space ({PRUNE}) and run again.")
+        problem = f"{folder} needs {gigabytes(num_bytes)}, but its disk has {gigabytes(free)} free"
+        raise Refusal(f"{problem}: free some space ({PRUNE}) and run again.")
 
 
 def gigabytes(num_bytes):

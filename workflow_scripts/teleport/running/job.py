@@ -103,8 +103,8 @@ class Job:
     def require_room(self, num_bytes):
         """Raise Refusal if the disk has no room for `num_bytes` in the resume folder; bytes already in it count."""
         files = [path.stat() for path in self.resume.rglob("*") if path.is_file()]
-        held = sum(min(file.st_size, file.st_blocks * 512) for file in files)  # rows not yet written are holes
-        require_free_space(self.resume, num_bytes - held)
+        present = sum(min(file.st_size, file.st_blocks * 512) for file in files)  # rows not yet written are holes
+        require_free_space(self.resume, num_bytes - present)
 
     def publish(self):
         """Give every output its final name; returns the manifest's `files` ({name: {bytes, sha256}})."""

@@ -38,8 +38,8 @@ def require_place(path, key=""):
             given = "hub:OWNER/NAME@COMMIT, with the 40 digits that `teleport share` has printed"
             raise Refusal(f"{key}{path}: give {given}.")
     elif not (os.path.isdir(f"{path}/{FOLDER}") or os.path.isfile(path)):
-        there = f"has no folder `{FOLDER}`" if os.path.isdir(path) else "does not exist, or is not a regular file"
-        raise Refusal(f"{key}{path} {there}. Give an archive or folder of `teleport share`, or a folder `results`.")
+        problem = f"has no folder `{FOLDER}`" if os.path.isdir(path) else "does not exist, or is not a regular file"
+        raise Refusal(f"{key}{path} {problem}. Give an archive or folder of `teleport share`, or a folder `results`.")
 
 
 def place_at(path):
@@ -222,16 +222,16 @@ def restore(place, job, files):
     """Copy the files of a finished stage that are not here, such as vectors that were left out before, and that a place
     has; returns whether there were any. files: {name: manifest entry} of the stage here"""
     name = f"{job.kind}/{job.key}"
-    gone = [file for file in files if not (job.folder / file).exists() and place.has(f"{name}/{file}")]
-    require_free_space(job.folder, sum(files[file]["bytes"] for file in gone))
+    missing = [file for file in files if not (job.folder / file).exists() and place.has(f"{name}/{file}")]
+    require_free_space(job.folder, sum(files[file]["bytes"] for file in missing))
     with part_of(job.folder) as part:
-        for file in gone:
+        for file in missing:
             where = f"{place.path}: {FOLDER}/{name}/{file}"
             copy_checked(place.open(f"{name}/{file}"), part / file, files[file], where)
-        for file in gone:
+        for file in missing:
             (job.folder / file).parent.mkdir(parents=True, exist_ok=True)
             os.replace(part / file, job.folder / file)
-    return bool(gone)
+    return bool(missing)
 
 
 def copy_checked(source, target, expected, where):

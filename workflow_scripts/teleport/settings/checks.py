@@ -20,14 +20,14 @@ def mistakes(config):
 def unevaluated_splits(config):
     """Yield splits of runs, tests and levels that are not evaluated."""
     evaluated = config.evaluation.splits
-    there = f"evaluation.splits has {', '.join(evaluated)}."
+    listed = f"evaluation.splits has {', '.join(evaluated)}."
     for name, ablation in config.ablations.items():
         for key, value in (("test", ablation.test), ("level", ablation.level)):
             for split in set(value if isinstance(value, dict) else ()) - set(evaluated):
-                yield (("ablations", name, key, split), f"{there} Name one of these.")
+                yield (("ablations", name, key, split), f"{listed} Name one of these.")
     for name, external in config.external.items():
         for split in set(external.runs or ()) - set(evaluated):
-            yield (("external", name, "runs", split), f"{there} Add {split!r} there.")
+            yield (("external", name, "runs", split), f"{listed} Add {split!r} there.")
 
 
 def named_experiments(config):

@@ -155,8 +155,8 @@ def first_rows(negatives, level):
     """A row per episode and episode of first encounter; level: trained or mined, of which there may be none."""
     rows = []
     for episode, line in zip(negatives["pools"], negatives[level]["first"], strict=True) if level in negatives else ():
-        met = {first: count for first, count in zip(negatives["pools"], line, strict=True) if count}
-        rows += parts({"episode": episode}, "first", met)
+        counts = {first: count for first, count in zip(negatives["pools"], line, strict=True) if count}
+        rows += parts({"episode": episode}, "first", counts)
     return rows
 
 

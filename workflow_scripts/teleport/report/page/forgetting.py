@@ -19,8 +19,8 @@ class Traces:
 
     def __init__(self, reader):
         self.reader = reader
-        there = reader.finished(reader.splits.get("train"))
-        self.total = len(reader.queries("train")) if there else 0
+        finished = reader.finished(reader.splits.get("train"))
+        self.total = len(reader.queries("train")) if finished else 0
         self.rows = sample(self.total, MOST_QUERIES, "negatives")
         self.searched, self.ranked = functools.cache(self.searched), functools.cache(self.ranked)
 

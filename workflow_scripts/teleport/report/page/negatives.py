@@ -51,8 +51,8 @@ def negatives_of(reader, trajectory):
         pools[number] = pool_facts(reader, stages, rows, positives)
         trained.append(pairs_of(*flat(reader.pool(stages["pool"]), rows, "passages")))
         for role, pairs in (("query", mined), ("lookahead", near)):
-            there = reader.finished(stages[role])
-            pairs.append(searched_pairs(reader.search(stages[role]), rows, positives) if there else None)
+            searched = reader.finished(stages[role])
+            pairs.append(searched_pairs(reader.search(stages[role]), rows, positives) if searched else None)
     content = {"seed": trajectory["seed"], "queries": len(rows), "pools": pools}
     content["trained"] = comings_and_goings(list(pools), trained, near, spans)
     if all(pairs is not None for pairs in mined):
@@ -142,11 +142,11 @@ def new_near_positive(episodes, near):
     near: per episode the pairs of a query and a neighbour of its positive, or None. Those of the episode before count:
     a search with the positives (lookahead) would have mined them.
     """
-    counts, met = [], episodes[0]
+    counts, earlier = [], episodes[0]
     for pairs, before in zip(episodes[1:], near, strict=False):
-        new = np.setdiff1d(pairs, met, assume_unique=True)
+        new = np.setdiff1d(pairs, earlier, assume_unique=True)
         counts.append((len(new), None if before is None else int(np.isin(new, before, assume_unique=True).sum())))
-        met = np.union1d(met, new)
+        earlier = np.union1d(earlier, new)
     return counts
 
 
