@@ -17,7 +17,7 @@ from snakemake.logging import logger
 
 import teleport
 from commands.edited import code_of, is_edited
-from commands.encoding import encodings_said
+from commands.encoding import encoding_sentences
 from commands.forecast.printed import cost_sentence, shortages
 from commands.forecast.requests import Requests, group_of
 from commands.job_texts import episode_scores
@@ -116,12 +116,12 @@ CODE = json.loads(os.environ["TELEPORT_CODE"])
 
 @cache
 def forced():
-    """The rules and files that `--forcerun` names, or that are asked for with `--force`, and "all stages" with
-    `--forceall`: {name: the time at which this workflow asked}. A cluster's job is told."""
+    """The rules and files of `--forcerun`, or the targets with `--force`, and "all stages" with `--forceall`: {name: the
+    start of this workflow}. A cluster's job reads them from the environment."""
     if MAIN:
-        asked = workflow.dag_settings
-        named = {*asked.forcerun, *(asked.targets if asked.forcetargets else ())}
-        named = {"all stages"} if asked.forceall else named
+        options = workflow.dag_settings
+        named = {*options.forcerun, *(options.targets if options.forcetargets else ())}
+        named = {"all stages"} if options.forceall else named
         os.environ["TELEPORT_FORCED"] = json.dumps(dict.fromkeys(sorted(map(str, named)), time.time()))
     return json.loads(os.environ["TELEPORT_FORCED"])
 
@@ -138,7 +138,7 @@ def code(stage):
 if MAIN:
     PLANNED.costs = partial(cost_sentence, PLAN, CLUSTER.get("hardware"))
     PLANNED.scores = episode_scores(PLAN)
-    for sentence in encodings_said(EXPERIMENTS, PLAN):
+    for sentence in encoding_sentences(EXPERIMENTS, PLAN):
         logger.info(sentence)
     # The memory of a cluster's machines is not known here.
     for warning in PLAN.warnings + ([] if CLUSTER else shortages(PLAN)):
@@ -204,7 +204,7 @@ def planned(wildcards):
     return PLAN.stages[name]
 
 
-def asked(wildcards):
+def resources_of(wildcards):
     """The resources of a job: a row of teleport/plan/kinds.py. On one machine, an index takes a GPU so that the next
     encoding waits until vectors are deleted."""
     return needs(planned(wildcards), () if CLUSTER else PLAN.deleted_vectors)
@@ -283,35 +283,35 @@ def spec_of_stage(stage):
 
 
 def forced_at(stage):
-    """When it was asked that a stage, its rule or all stages rerun although nothing changed; None if nobody asked."""
+    """The time from which a stage is forced to rerun, by its name, its rule or `--forceall`; None if it is not."""
     names = "all stages", stage.kind, f"{stage.kind}_shard", manifest(stage)
     return next((forced()[name] for name in names if name in forced()), None)
 
 
 def run_stage(wildcards, input, threads, resources):
-    own = own_resources(wildcards.kind, resources)
+    settings = own_resources(wildcards.kind, resources)
     options = {
         "--threads": threads,
         "--gpus": gpus_of(resources),
         "--files": CODE["files"],
-        "--save-every": own.save_every,
+        "--save-every": settings.save_every,
     }
     if "scatteritem" in wildcards.keys():
         options["--shard"] = wildcards.scatteritem
     elif input.get("shards"):
         options["--shards"] = len(input.shards)
     if wildcards.kind == "train":  # a process per GPU; `processes`: this many, as on CPUs
-        options["--processes"] = own.processes or max(1, gpus_of(resources))
+        options["--processes"] = settings.processes or max(1, gpus_of(resources))
     if CLUSTER:
         options["--attempt"] = resources.attempt
-    flags = ["--compile"] * own.compile + [f"--artefacts={place}" for place in CONFIG.artefacts]
-    if asked := forced_at(planned(wildcards)):
-        options["--anew"] = asked
+    flags = ["--compile"] * settings.compile + [f"--artefacts={place}" for place in CONFIG.artefacts]
+    if time_forced := forced_at(planned(wildcards)):
+        options["--anew"] = time_forced
     return command("run_stage.py", spec_of_stage(planned(wildcards)), *chain(*options.items()), *flags)
 
 
-def said(wildcards, input):
-    """The name of a job."""
+def job_label(wildcards, input):
+    """Params function: the name of a job in messages."""
     return label(f"{wildcards.kind}/{wildcards.key}")
 
 
@@ -325,13 +325,13 @@ def manage(*arguments, folder=None):
 
     def run(wildcards, input):
         output = ["--output", folder.format_map(wildcards)] if folder else []
-        return told(command("manage.py", *arguments, *output))
+        return guarded(command("manage.py", *arguments, *output))
 
     return run
 
 
-def told(run):
-    """A command that runs no stage, with the message of the shell if it is killed."""
+def guarded(run):
+    """A shell command that runs `run`, which makes no stage, and prints a message if it is killed."""
     return f"{{ {run} || {if_killed()}; }}"
 
 

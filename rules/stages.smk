@@ -15,25 +15,25 @@ rule stage:
         "results/benchmarks/{kind}/{key}.tsv"
     wildcard_constraints:
         kind="(?!)",  # matches no text
-    priority: lambda wildcards: asked(wildcards).priority
+    priority: lambda wildcards: resources_of(wildcards).priority
     conda:
         "../environment.yml"
-    threads: lambda wildcards: asked(wildcards).threads
+    threads: lambda wildcards: resources_of(wildcards).threads
     resources:
         # A further attempt gets more, because the last one may have had too little.
         mem_mb=lambda wildcards, attempt: requested(wildcards, attempt).mem_mb,
         runtime=lambda wildcards, attempt: requested(wildcards, attempt).minutes,
-        gpu=lambda wildcards: asked(wildcards).gpus,
-        network=lambda wildcards: int(asked(wildcards).network),
+        gpu=lambda wildcards: resources_of(wildcards).gpus,
+        network=lambda wildcards: int(resources_of(wildcards).network),
         attempt=lambda wildcards, attempt: attempt,
         in_turn=1,  # stages in one job of a cluster follow each other: profiles/slurm
     params:
         code=lambda wildcards: code(planned(wildcards)),
         run=run_stage,
         if_killed=say_if_killed,
-        said=said,
+        label=job_label,
     message:
-        "{params.said}"
+        "{params.label}"
     shell:
         "{{ {params.run} --code {params.code} || {params.if_killed}; }} > {log} 2>&1"
 
@@ -120,7 +120,7 @@ use rule encode as encode_shard with:
     benchmark:
         "results/benchmarks/{kind}_shard/{key}/{scatteritem}.tsv"
     message:
-        "shard {wildcards.scatteritem} of {params.said}"
+        "shard {wildcards.scatteritem} of {params.label}"
 
 
 use rule stage as index with:
@@ -262,8 +262,8 @@ rule delete_vectors:
         "../environment.yml"
     params:
         run=manage("delete_vectors", folder="results/stages/encode/{key}"),
-        said=lambda wildcards, input: label(f"encode/{wildcards.key}"),
+        label=lambda wildcards, input: label(f"encode/{wildcards.key}"),
     message:
-        "delete the vectors of {params.said}"
+        "delete the vectors of {params.label}"
     shell:
         "{params.run} > {log} 2>&1"

@@ -140,7 +140,7 @@ rule mined:
         "../environment.yml"
     params:
         code=CODE["teleport.negatives.export"],
-        run=lambda wildcards, input, output: told(command("manage.py", "export", Path(input[0]).parent, output[0])),
+        run=lambda wildcards, input, output: guarded(command("manage.py", "export", Path(input[0]).parent, output[0])),
     message:
         "negatives of {wildcards.folder}"
     shell:

@@ -173,7 +173,7 @@ def new(arguments):
     dataset, or a folder of texts, or the tables of a dataset repository, hub:OWNER/NAME@REVISION (docs/own-data.md). If
     the splits have other names than test and dev, name them with --test and --dev.
     """
-    from commands.methods import cost_said
+    from commands.methods import cost_sentences
     from commands.new import new
 
     given = arguments.name, arguments.folder
@@ -183,7 +183,7 @@ def new(arguments):
     print(
         *sentences,
         *plan.warnings,
-        *cost_said(plan),
+        *cost_sentences(plan),
         f"{path} is written: {len(plan.stages)} stages. Check it, then run:",
         sep="\n",
     )
@@ -314,8 +314,8 @@ def mine(arguments):
             return status
     stage = STAGES / pool.name  # the link may lead to what other settings have mined
     wanted = {"form": arguments.form, "most": arguments.most, "hardest": hardest, "origin": True}
-    said = export(stage, output, scores=arguments.scores or FORMS[arguments.form].scores, **wanted)
-    print(f"{said}{earlier}, {arguments.form}, {ORDERS[arguments.order]}; the origin of each row: {origin}.")
+    sentence = export(stage, output, scores=arguments.scores or FORMS[arguments.form].scores, **wanted)
+    print(f"{sentence}{earlier}, {arguments.form}, {ORDERS[arguments.order]}; the origin of each row: {origin}.")
     print(*summary(Artefact(stage), origin), sep="\n")
 
 

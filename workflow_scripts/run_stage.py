@@ -86,16 +86,16 @@ def read_spec(path):
 
 def run_alone(job, arguments, processes):
     """Run the job when no other process makes the stage, on devices of its own."""
-    with contextlib.ExitStack() as held:
+    with contextlib.ExitStack() as stack:
         if RANK not in os.environ:  # the process that starts several holds lock and devices for all
-            if held.enter_context(sole_process(job)):
+            if stack.enter_context(sole_process(job)):
                 log.info("%s is finished: another process has made it meanwhile", job.name)
                 if not job.shard:  # a shard's folder is also that of its saved work
                     discard(job)
                 return
             if take(job, arguments.anew or 0.0) or (arguments.anew is None and arrives(job, arguments.artefacts)):
                 return
-            held.enter_context(lease_devices(arguments.gpus))  # before torch is loaded: it looks for devices once
+            stack.enter_context(lease_devices(arguments.gpus))  # before torch is loaded: it looks for devices once
             if processes > 1:
                 sys.exit(launch(processes, [sys.executable, *sys.argv]))
         require_unedited(job, arguments.files)  # after all waiting, before the stage is loaded

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
-from commands.encoding import cut_of_first, encodings_said, first_encodings, split_words
+from commands.encoding import cut_of_first, encoding_sentences, first_encodings, split_words
 from commands.forecast.counts import token_maps
 from encoder_world import source_folder
 from teleport.plan.plan import Plan
@@ -31,7 +31,7 @@ def said(tmp_path, monkeypatch):
         raw = {"encoder": {"checkpoint": {"folder": "bert"}}, "episodes": [], "experiments": experiments}
         config, experiments = load(raw | {"collection": {"source": "apidocs", "packages": ["numpy"]}})
         plan = Plan(config, experiments)
-        return encodings_said(experiments, plan), plan
+        return encoding_sentences(experiments, plan), plan
 
     return tell
 

@@ -14,7 +14,7 @@ import yaml
 import manage
 from collection_world import random_passages
 from commands.forecast.printed import print_forecast
-from commands.methods import cost_said
+from commands.methods import cost_sentences
 from commands.new import new
 from paths import REPOSITORY
 from teleport.collection import records
@@ -486,14 +486,14 @@ def test_a_method_is_sized_for_the_collection(tmp_path, texts, monkeypatch, meth
         assert training.steps in (10, 5) and training.stop_after_steps in (None, 2, 3)
         assert training.select == ("last" if training.continues else "dev")
     assert mined == sum(any(each.kind == "retrieve" for each in pool.inputs.values()) for pool in trajectory.pools)
-    (said,) = cost_said(plan)
+    (said,) = cost_sentences(plan)
     assert (
         said.startswith("Training takes ")
         and "0 minutes" not in said
         and ("nothing is mined" in said) == (method == "in-batch")
     )
     monkeypatch.setattr("glob.glob", lambda pattern: ["/dev/nvidia0"])
-    assert cost_said(plan) == [], "nobody has measured this GPU"
+    assert cost_sentences(plan) == [], "nobody has measured this GPU"
 
 
 @pytest.mark.parametrize("every", [6, pytest.param(1, marks=pytest.mark.slow)])

@@ -136,9 +136,9 @@ def test_lists_lie_end_to_end_literally():
     lists = [Run(np.array(ids, np.int32), np.zeros((2, 3), np.float32), np.array(rows)) for ids, rows in runs]
     united = United([Retrieval(run, known) for run in lists])
     assert united.widths_Q.tolist() == [6, 6]
-    found = united.found(0, 2)
-    assert found.depth == 3 and found.scores_QS is None
+    block = united.block(0, 2)
+    assert block.depth == 3 and block.scores_QS is None
     there = [[True, False, False, False, True, True], [True, True, True, True, False, False]]
-    assert found.there_QS.tolist() == there and found.passages_QS[1, :4].tolist() == [3, 4, 5, 4]
-    assert found.counted(found.there_QS)[0].tolist() == [1, 1, 1, 0, 1, 2], "ranks are counted in each list"
-    assert found.positions(np.array([0, 2, 3, 5])).tolist() == [1, 3, 1, 3]
+    assert block.there_QS.tolist() == there and block.passages_QS[1, :4].tolist() == [3, 4, 5, 4]
+    assert block.counted(block.there_QS)[0].tolist() == [1, 1, 1, 0, 1, 2], "ranks are counted in each list"
+    assert block.positions(np.array([0, 2, 3, 5])).tolist() == [1, 3, 1, 3]

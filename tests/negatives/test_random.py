@@ -18,8 +18,8 @@ def make(names, num_passages, count=5, known=None):
 
 def slots(source):
     """{passage} of every query that may be drawn, after checking that none is there twice."""
-    found = source.found(0, len(source.widths_Q))
-    drawn = [row[ok].tolist() for row, ok in zip(found.passages_QS, found.there_QS, strict=True)]
+    block = source.block(0, len(source.widths_Q))
+    drawn = [row[ok].tolist() for row, ok in zip(block.passages_QS, block.there_QS, strict=True)]
     assert all(len(set(row)) == len(row) for row in drawn)
     return drawn
 
@@ -62,9 +62,9 @@ def test_a_draw_does_not_depend_on_row_and_neighbours(num_passages):
     part = slots(make([names[n] for n in rows], num_passages, known=[known[n] for n in rows]))
     assert part == [whole[n] for n in rows]
     assert len({tuple(row) for row in whole}) > (100 if num_passages > 80 else 6), "queries differ"
-    block = make(names, num_passages, known=known)
-    found = block.found(200, 260)
-    assert found.passages_QS[50][found.there_QS[50]].tolist() == whole[250]
+    source = make(names, num_passages, known=known)
+    block = source.block(200, 260)
+    assert block.passages_QS[50][block.there_QS[50]].tolist() == whole[250]
 
 
 def test_a_longer_stream_begins_with_what_a_shorter_one_found(monkeypatch):

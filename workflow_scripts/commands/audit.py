@@ -126,7 +126,7 @@ def scored_by(folder, records):
 
 
 def by_vectors(folder):
-    """Function ([Mined]) -> iterator of these with the scores of an encoder, which reads texts as its files say."""
+    """Function ([Mined]) -> iterator of these with the scores of an encoder. The settings are in its files."""
     from teleport.encoder.new_queries import published_encoder
 
     encode, known = published_encoder(folder), {}  # known: {text of a passage: its vector}

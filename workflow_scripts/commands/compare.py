@@ -1,4 +1,4 @@
-"""Two systems side by side: a test, queries won, lost and tied, and what each retrieves for one query."""
+"""Two systems side by side: a test, queries won, lost and tied, and the passages of each for one query."""
 
 from glob import escape
 from itertools import chain, islice
@@ -60,8 +60,8 @@ def runs_at(path):
     if not (path / MANIFEST).is_file():
         for folder in path.parents:
             of_seeds = f"seed-*/{escape(str(path.relative_to(folder)))}/{MANIFEST}"
-            if found := sorted(folder.glob(of_seeds)):
-                return [stage_at(each.parent) for each in found]
+            if manifests := sorted(folder.glob(of_seeds)):
+                return [stage_at(each.parent) for each in manifests]
     return [stage_at(path, "evaluate-test")]
 
 
@@ -75,13 +75,13 @@ def of_all(systems, measure, texts, most):
         Scores(np.array([run[names] for run in runs]).T, tuple(s for s in of_runs if s is not None))
         for runs, of_runs in zip(by_run, seeds, strict=True)
     )
-    found = test(two, one, resamples=RESAMPLES, way=better(measure) or 1)
+    comparison = test(two, one, resamples=RESAMPLES, way=better(measure) or 1)
     a_Q, b_Q = (each.values_QR.mean(axis=1) for each in (one, two))
     lines = [
-        f"{measure} of {len(names)} queries: A {a_Q.mean():.4f}, B {b_Q.mean():.4f}, B - A {found.difference:+.4f}, "
-        f"p {p_text(found.p)}",
-        f"B wins {found.won}, loses {found.lost}, ties {len(names) - found.won - found.lost}",
-        how_tested(found, len(one.seeds), len(two.seeds)),
+        f"{measure} of {len(names)} queries: A {a_Q.mean():.4f}, B {b_Q.mean():.4f}, "
+        f"B - A {comparison.difference:+.4f}, p {p_text(comparison.p)}",
+        f"B wins {comparison.won}, loses {comparison.lost}, ties {len(names) - comparison.won - comparison.lost}",
+        how_tested(comparison, len(one.seeds), len(two.seeds)),
     ]
     differences_Q = b_Q - a_Q
     largest = np.argsort(-np.abs(differences_Q), kind="stable")[:most]
@@ -92,13 +92,13 @@ def of_all(systems, measure, texts, most):
     return "\n".join(lines)
 
 
-def how_tested(found, seeds_of_a, seeds_of_b):
-    """Return what p compares (text). found: of `significance.compare`; seeds_of_a, seeds_of_b: how many each system
-    has"""
-    if found.method == "crossed":
+def how_tested(comparison, seeds_of_a, seeds_of_b):
+    """Return the text on what p compares. comparison: of `significance.compare`; seeds_of_a, seeds_of_b: the number of
+    seeds of each system"""
+    if comparison.method == "crossed":
         return f"p: two-sided, over queries and seeds ({seeds_of_a} of A, {seeds_of_b} of B), both random"
     text = f"p: two-sided, over queries, permutation test with {RESAMPLES:,} resamples"
-    return text + ("; this compares these checkpoints: another seed may differ" if found.checkpoints else "")
+    return text + ("; this compares these checkpoints: another seed may differ" if comparison.checkpoints else "")
 
 
 def of_query(systems, query, text):
@@ -116,9 +116,9 @@ def of_query(systems, query, text):
     lines = [f"{query}: {text}"]
     for system, (stage, *others) in zip("AB", systems, strict=True):
         scores = {name: scores_in(stage, name).get(query) for name in stage.manifest["settings"]["measures"]}
-        said = [f"{name} {cell(value, None, '.3f')}" for name, value in scores.items()]  # without judgments no score
+        figures = [f"{name} {cell(value, None, '.3f')}" for name, value in scores.items()]  # without judgments no score
         alone = f" (one of {1 + len(others)} seeds)" if others else ""
-        lines += ["", f"{system}{alone}: {', '.join(said)}"]
+        lines += ["", f"{system}{alone}: {', '.join(figures)}"]
         ids = list(islice((line[2] for line in run_lines(stage) if line[0] == query), PASSAGES))
         passages = passage_texts(input_of(stage, "corpus"), ids)
         lines += [] if ids else ["nothing found"]

@@ -21,7 +21,7 @@ OTHERS = "Unfinished experiments of other configurations are not known here: nam
 
 
 def prune(planned, delete):
-    """Print the stages that nothing uses, and remove them if asked to."""
+    """Print the stages that nothing uses, and remove them if `delete`."""
     folders, num_stages, unfinished = unused(planned)
     if delete and unfinished:
         raise Refusal(f"{unfinished} Nothing was removed.")
@@ -40,7 +40,7 @@ def prune(planned, delete):
 
 
 def unused(planned):
-    """(folders of the stages that nothing uses, number of all stages, a sentence about unfinished work or "").
+    """(folders of the stages that are not used, number of all stages, a sentence about unfinished work or "").
 
     A stage is used if it is in `planned` ("kind/key"), if an experiment (by links or plan.tsv) or a table (by
     .sources.csv) shows it, or if a used stage was made from it. The sentence is about the state of other stages: their
@@ -64,7 +64,7 @@ def is_foreign(path):
 
 def rows(paths, delimiter, *columns):
     """The stages ("kind/key") that these columns of tables name (set)."""
-    found = set()
+    stages = set()
     for path in filter(Path.is_file, paths):
         try:
             with open(path, encoding="utf-8", newline="") as file:
@@ -77,8 +77,8 @@ def rows(paths, delimiter, *columns):
             wrong = f"cannot be read ({error})"
         if wrong:
             raise Refusal(f"{path} {wrong}: torn or edited. Delete it to release the stages that it shows.")
-        found |= names
-    return found
+        stages |= names
+    return stages
 
 
 def with_upstream(names):
@@ -94,8 +94,8 @@ def with_upstream(names):
 
 def orphans(used, *roots):
     """(folders below `roots` of stages that are not in `used`, number of all). Targets of links are not ours."""
-    found = [path for root in roots for path in root.glob("*/*") if path.is_dir()]
-    folders = sorted(path for path in found if not (path.is_symlink() or path.parent.is_symlink()))
+    entries = [path for root in roots for path in root.glob("*/*") if path.is_dir()]
+    folders = sorted(path for path in entries if not (path.is_symlink() or path.parent.is_symlink()))
     return [folder for folder in folders if "/".join(folder.parts[-2:]) not in used], len(folders)
 
 
@@ -103,7 +103,7 @@ def check_stages():
     """(sentences on artefacts that do not match their SHA-256; number of all stages).
 
     Several threads hash one stage each (hashlib lets the others compute), with one block of a file in memory at a time.
-    The log says how much is read, how fast, and what is left.
+    The log has the bytes read, the rate and the time left.
     """
     folders = [manifest.parent for manifest in sorted(STAGES.glob(f"*/*/{MANIFEST}"))]
     pool, done = ThreadPoolExecutor(min(HASHING, len(os.sched_getaffinity(0)))), 0

@@ -1,6 +1,6 @@
 """Checks of this machine, each of which tries something: one line per check, with a remedy if it fails.
 
-A check returns (verdict, what it found). A Refusal is a failure, and so is any other error: nothing that is tried here
+A check returns (verdict, detail). A Refusal is a failure, and so is any other error: nothing that is tried here
 may break on a machine that is to compute for days. An unforeseen error also shows its traceback.
 """
 
@@ -35,15 +35,15 @@ def doctor(make_plan):
     for name, check in checks(make_plan).items():
         started = time.monotonic()
         try:
-            verdict, found = check()
+            verdict, detail = check()
         except Refusal as error:
-            verdict, found = FAILS, str(error)
-        except Exception as error:  # of a library: its first line says what it misses
+            verdict, detail = FAILS, str(error)
+        except Exception as error:  # from a library: its first line names what is missing
             first_line = str(error).strip().partition("\n")[0]
-            verdict, found = FAILS, f"{type(error).__name__}: {first_line}; docs/gpu.md says what a machine needs"
+            verdict, detail = FAILS, f"{type(error).__name__}: {first_line}; docs/gpu.md says what a machine needs"
             traceback.print_exception(error)
         verdicts.append(verdict)
-        print(f"{verdict:<8}{name}: {found} ({time.monotonic() - started:.1f} s)", flush=True)
+        print(f"{verdict:<8}{name}: {detail} ({time.monotonic() - started:.1f} s)", flush=True)
     return 1 if FAILS in verdicts else 0
 
 
@@ -87,10 +87,10 @@ def bfloat16():
 
     if resolve_precision("auto"):
         return OK, "precision auto computes in it"
-    lack = "this device does not gain by it: precision auto computes in float32"
+    remark = "this device does not gain by it: precision auto computes in float32"
     if pick_device().type == "cpu":
-        return OK, lack
-    return WARNING, f"{lack}, several times as slow; a GPU from Ampere on has it"
+        return OK, remark
+    return WARNING, f"{remark}, several times as slow; a GPU from Ampere on has it"
 
 
 def nccl():
@@ -117,14 +117,13 @@ def compiler():
 
     if (device := pick_device()).type != "cuda":
         return without_gpu()
-    if lack := lack_of_compiler(device):
-        return WARNING, lack
+    if problem := compiler_problem(device):
+        return WARNING, problem
     return OK, "a kernel was compiled, so stages can have the resource `compile`"
 
 
-def lack_of_compiler(device):
-    """Return what torch.compile does not find on a CUDA device (text), or None: a C compiler, triton, or what they
-    need."""
+def compiler_problem(device):
+    """Return the text on a part that torch.compile misses on a CUDA device, such as a C compiler or triton, or None."""
     import torch
 
     from teleport.encoder.precision import compiles
@@ -136,7 +135,7 @@ def lack_of_compiler(device):
         float(torch.compile(lambda x: 2 * x)(torch.ones(1, device=device)))
     except Refusal as error:
         return str(error)
-    except Exception as error:  # a subprocess has said what is missing
+    except Exception as error:  # a subprocess has printed what is missing
         first_line = str(error).strip().partition("\n")[0]
         helps = "install Python's headers if Python.h is missing (Debian: python3-dev), or run without the resource"
         return f"torch.compile fails: {type(error).__name__}: {first_line}; {helps} `compile`"
@@ -152,10 +151,10 @@ def locks():
         try:
             shared = try_lock(first) and try_lock(second)
         except OSError as error:
-            lack = f"{RESULTS.absolute()} has none ({error})"
+            problem = f"{RESULTS.absolute()} has none ({error})"
             if visible_devices():
-                return FAILS, f"{lack}, so jobs cannot share the CUDA devices: {remedy}"
-            return WARNING, f"{lack}: do not run two workflows on this folder at once, or {remedy}"
+                return FAILS, f"{problem}, so jobs cannot share the CUDA devices: {remedy}"
+            return WARNING, f"{problem}: do not run two workflows on this folder at once, or {remedy}"
     if shared:
         return FAILS, f"{RESULTS.absolute()} gives one lock to two at a time: {remedy}"
     return OK, f"{RESULTS.absolute()} has them"
@@ -181,15 +180,15 @@ def disk():
 
 
 def forecast(make_plan):
-    """Check what the configuration needs by the forecast, if this machine's rates are known."""
+    """Check the forecast of the configuration's memory and disk, if this machine's rates are known."""
     if find_spec("snakemake") is None:
         return WARNING, "not made, as snakemake is not installed, without which no workflow runs: make demo installs it"
     from commands.forecast.hardware import read_hardware
     from commands.forecast.printed import foreseen, shortages
 
     plan = make_plan()
-    if found := shortages(plan):
-        return FAILS if any(line.startswith("disk") for line in found) else WARNING, " ".join(found)
+    if sentences := shortages(plan):
+        return FAILS if any(line.startswith("disk") for line in sentences) else WARNING, " ".join(sentences)
     try:
         foreseen(plan, read_hardware()[1])
     except Refusal as error:  # the size of the collection is not known, or the GPU is unmeasured
@@ -231,8 +230,8 @@ def step_and_search():
     trainer = Trainer(side, side, data, Objective(softmax.loss), settings, 2, 0, device)
     losses = [trainer.finish(trainer.step(step))[0] for step in range(2)]
     if device.type == "cpu" and find_spec("faiss") is None:
-        lack = "without faiss a processor searches nothing: install faiss-cpu"
-        return WARNING, f"on cpu, loss {losses[0]:.2f}; {lack}"
+        problem = "without faiss a processor searches nothing: install faiss-cpu"
+        return WARNING, f"on cpu, loss {losses[0]:.2f}; {problem}"
     with torch.inference_mode():
         side.encoder.eval()
         vectors = side.vectors(np.arange(TEXTS), TOKEN_BUDGET["encode"][device.type]).cpu().numpy()

@@ -11,7 +11,7 @@ from teleport.refusal import Refusal
 from teleport.running.artefact import STAGES, Artefact, is_finished
 
 LEFT_OUT = ("pooling", "normalize", "query_prefix", "passage_prefix", "max_query_tokens", "max_passage_tokens")
-SAMPLE = 1000  # passages that are tokenised to say how many are cut, where the stage `tokens` has not done it
+SAMPLE = 1000  # passages that are tokenised to count the cut ones, unless the stage `tokens` has done it
 LONGEST_TOKEN = 100  # characters
 # Tokens that begin inside a word, per word, from which on the text is hardly of the tokenizer's language. With the
 # vocabulary of BERT: English .13 to .16, Python code .36, German 1.25.
@@ -19,29 +19,29 @@ MANY_PIECES = 0.75
 MOST_LINES = 3
 
 
-def encodings_said(experiments, plan):
+def encoding_sentences(experiments, plan):
     """Sentences (list) on the encoders for which `experiments`, as configured, leave a setting to the checkpoint.
 
     plan: of the same experiments, with all settings filled in. At most MOST_LINES, and one on how many more there are.
     """
-    said = []
+    sentences = []
     for name, experiment in experiments.items():
         if any(getattr(experiment.encoder, key) is None for key in LEFT_OUT):
             encoder = plan.experiments[name].encoder
             chosen = experiment.encoder.max_passage_tokens is not None  # then the cut is meant
             cut = "" if chosen else cut_of_tokens(encoder, plan, name)
-            said.append(f"{encoder.checkpoint.place}: {sentence(encoder)}{cut}.")
-    said = list(dict.fromkeys(said))
-    more = [f"{len(said) - MOST_LINES} more encoders: plan.tsv below results/experiments leads to their settings."]
-    return said[:MOST_LINES] + (more if len(said) > MOST_LINES else [])
+            sentences.append(f"{encoder.checkpoint.place}: {sentence(encoder)}{cut}.")
+    sentences = list(dict.fromkeys(sentences))
+    more = [f"{len(sentences) - MOST_LINES} more encoders: plan.tsv below results/experiments leads to their settings."]
+    return sentences[:MOST_LINES] + (more if len(sentences) > MOST_LINES else [])
 
 
 def sentence(encoder):
-    """Return a sentence, without its full stop, on what a complete settings.Encoder does to a text."""
+    """Return a sentence, without its full stop, on how a complete settings.Encoder encodes texts."""
     lengths = f"queries of at most {encoder.max_query_tokens} tokens, passages of at most {encoder.max_passage_tokens}"
-    said = f"{encoder.pooling} pooling, {'vectors normalised to length 1, ' * encoder.normalize}{lengths}"
+    text = f"{encoder.pooling} pooling, {'vectors normalised to length 1, ' * encoder.normalize}{lengths}"
     prefixes = [prefix for prefix in (encoder.query_prefix, encoder.passage_prefix) if prefix]
-    return f"{said}, after {' and '.join(map(repr, prefixes))}" if prefixes else said
+    return f"{text}, after {' and '.join(map(repr, prefixes))}" if prefixes else text
 
 
 def cut_of_tokens(encoder, plan, name):
@@ -60,16 +60,16 @@ def cut_of_tokens(encoder, plan, name):
 
 
 def cut_of_first(encoder, texts, encodings):
-    """How many of the first passages are cut, of what `first_encodings` returns; "" without a tokenizer."""
+    """The text on how many of the first passages (`first_encodings`) are cut; "" without a tokenizer."""
     most = encoder.chunks * encoder.max_passage_tokens
     cut = sum(len(encoding.ids) > most for encoding in encodings)
     return f"; {cut / len(texts):.0%} of the first {len(texts)} passages are longer and are cut" if encodings else ""
 
 
 def split_words(texts, encodings):
-    """A warning (list of one str) if the checkpoint's tokenizer splits most words of the first passages, of what
-    `first_encodings` returns, as an English one does with German; [] otherwise. It says nothing of scripts without
-    spaces between words."""
+    """A warning (list of one str) if the checkpoint's tokenizer splits most words of the first passages
+    (`first_encodings`), as an English one does with German; [] otherwise. Scripts without spaces between words have no
+    warning."""
     words = sum(len(re.findall(r"\w+", text)) for text in texts)
     inside = sum(
         start > 0 and text[start - 1].isalnum() and text[start].isalnum()

@@ -22,7 +22,7 @@ KEY = re.compile("[0-9a-f]{12}")
 def export(link, output, examples=False, license=None, language=None, dataset=None, **wanted):
     """Write a stage (its folder, or the link to it) to `output` in a form for others; returns a sentence on it.
 
-    merge, relabel: negatives in a form, as `wanted` says (`negatives.export.Wanted`); evaluate: a folder of the run and
+    merge, relabel: negatives in a form, by `wanted` (`negatives.export.Wanted`); evaluate: a folder of the run and
     its judgments, in TREC's forms; train: a folder of the checkpoint, its card with scores; encode: vectors, by the
     ending of `output`. examples: whether the card quotes a query and passages of the collection, for every
     reader of the card; license, language, dataset: entries of its head, for the hub. All is written beside `output` and
@@ -51,11 +51,11 @@ def export(link, output, examples=False, license=None, language=None, dataset=No
     if exporters[kind] is export_negatives:
         begins = FORMS[wanted.get("form") or "tevatron"].begins
     require_output(output, folder=kind in ("evaluate", "train"), begins=begins)
-    asked = {key: value for key, value in (wanted | of_card).items() if value}
+    options = {key: value for key, value in (wanted | of_card).items() if value}
     try:
         with part_of(output.parent / "export") as folder:
             folder.mkdir()
-            return exporters[kind](link, stage, output, folder, **asked)
+            return exporters[kind](link, stage, output, folder, **options)
     except (FileExistsError, NotADirectoryError, IsADirectoryError) as error:
         raise Refusal(f"{output} cannot be written ({error}). Give another path.") from None
 
@@ -64,11 +64,11 @@ def stage_at(path, example="train"):
     """The finished stage (`Artefact`) at `path`, its folder or a link to it."""
     # Otherwise the remedy for torn stages would name a stage that never existed.
     if not (path / MANIFEST).is_file() or not KEY.fullmatch(path.resolve().name):
-        found = f"{path} is neither a finished stage nor a link to one"
-        raise Refusal(f"{found}. Give one such as results/experiments/NAME/episode-1/{example}.")
-    found = path.resolve()
-    here = STAGES / found.parent.name / found.name  # results/ may be a link: its root is where it is, not its target
-    return Artefact(here if here.is_dir() and here.samefile(found) else found)
+        problem = f"{path} is neither a finished stage nor a link to one"
+        raise Refusal(f"{problem}. Give one such as results/experiments/NAME/episode-1/{example}.")
+    folder = path.resolve()
+    here = STAGES / folder.parent.name / folder.name  # results/ may be a link: the root is its place, not its target
+    return Artefact(here if here.is_dir() and here.samefile(folder) else folder)
 
 
 def input_of(stage, role):
@@ -164,16 +164,12 @@ def export_checkpoint(link, stage, output, folder, examples=False, **head):
     checked = require_vectors(checkpoint, stage)
     os.rename(checkpoint, output)
     evaluated = sorted([*episode.parent.glob("evaluate-*"), *episode.parent.glob("episode-*/evaluate-*")])
-    lacks = ", ".join(str(each.relative_to(episode.parent)) for each in evaluated if not (each / MANIFEST).is_file())
-    why = f", without scores of {lacks}, which are not finished: run the workflow, and export again" if lacks else ""
-    said = (
-        f"{output}: a checkpoint for sentence-transformers and transformers; its card is {output}/README.md; {checked}"
-    )
-    return (
-        said
-        + remark
-        + (why or ("" if results else ", without scores: only a link below results/experiments leads to them"))
-    )
+    left = ", ".join(str(each.relative_to(episode.parent)) for each in evaluated if not (each / MANIFEST).is_file())
+    without = f", without scores of {left}, which are not finished: run the workflow, and export again" if left else ""
+    if not results and not left:
+        without = ", without scores: only a link below results/experiments leads to them"
+    forms = f"a checkpoint for sentence-transformers and transformers; its card is {output}/README.md"
+    return f"{output}: {forms}; {checked}{remark}{without}"
 
 
 WITH_POOLER = {"bert", "roberta", "xlm-roberta", "mpnet"}  # transformers' classes that have one

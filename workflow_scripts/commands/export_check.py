@@ -1,4 +1,4 @@
-"""Checks that an exported checkpoint is what its stage trained, with the libraries that others load it with."""
+"""Checks that an exported checkpoint gives the vectors of its stage, in the libraries that others load it with."""
 
 from importlib.util import find_spec
 
@@ -24,8 +24,8 @@ def require_trained(stage):
     if stage.facts.get("selected_step") == stage.facts["first_step"]:
         return "; its weights are those that training started from, as no step was better on dev"
     trains = stage.manifest["settings"]["training"].get("trains", (QUERY, PASSAGE))
-    found, start = (sides(each.path("checkpoint")) for each in (stage, input_of(stage, "checkpoint")))
-    for side, ours, theirs in zip((QUERY, PASSAGE), found, start, strict=True):
+    trained, start = (sides(each.path("checkpoint")) for each in (stage, input_of(stage, "checkpoint")))
+    for side, ours, theirs in zip((QUERY, PASSAGE), trained, start, strict=True):
         if side in trains and same_weights(ours, theirs):
             raise Refusal(
                 f"{ours} has the weights that training started from: nothing was learnt. Raise training.learning_rate "
@@ -48,9 +48,9 @@ def require_vectors(checkpoint, stage):
     if find_spec("sentence_transformers"):
         libraries["sentence-transformers"] = by_sentence_transformers
     folders = sides(stage.path("checkpoint")), sides(checkpoint)
-    for side, own, exported in zip((QUERY, PASSAGE), *folders, strict=True):
+    for side, source, exported in zip((QUERY, PASSAGE), *folders, strict=True):
         texts, prefix, length, read = few_texts(stage, side)
-        ours = encode_texts(load_encoder(own), [prefix + text for text in texts], *read, length) if texts else None
+        ours = encode_texts(load_encoder(source), [prefix + text for text in texts], *read, length) if texts else None
         for name, vectors_of in libraries.items() if texts else ():
             theirs = vectors_of(exported, side, texts, prefix, length)
             apart = np.abs(ours - theirs).max() if ours.shape == theirs.shape else np.inf
@@ -84,7 +84,7 @@ def few_texts(stage, side):
 
 
 def by_transformers(folder, side, texts, prefix, length):
-    """Float32 [texts, D]: the token vectors of transformers, text by text, pooled as the folder's modules say."""
+    """Float32 [texts, D]: the token vectors of transformers, text by text, pooled by the folder's modules."""
     from transformers import AutoModel, AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)

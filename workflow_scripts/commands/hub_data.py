@@ -17,27 +17,27 @@ CHECK_HUB = "Check its name, the network, and `hf auth whoami`."
 DIGESTS = "SHA256SUMS"  # as `sha256sum -c` reads it
 
 
-def fetch_dataset(where, own):
-    """Copy the tables of hub:OWNER/NAME[@REVISION][/FOLDER] into the new folder `own`, with their digests; returns
+def fetch_dataset(where, copy):
+    """Copy the tables of hub:OWNER/NAME[@REVISION][/FOLDER] into the new folder `copy`, with their digests; returns
     (the folder to read, where they are from with the hash of the commit, a sentence)."""
     from huggingface_hub import HfApi, snapshot_download
     from huggingface_hub.errors import HFValidationError, HTTPError
 
     if not (match := WHERE.fullmatch(where)) or ".." in PurePosixPath(match[3] or "").parts:
         raise Refusal(f"{where}: give hub:OWNER/NAME@REVISION, or hub:OWNER/NAME@REVISION/FOLDER.")
-    require_output(own, folder=True)
+    require_output(copy, folder=True)
     repository, revision, below = match[1], match[2] or "main", PurePosixPath(match[3] or ".")
     try:
         info = HfApi().dataset_info(repository, revision=revision, files_metadata=True)
         files = {file.rfilename: file for file in info.siblings}
         names = tables_in(files, below, where)
-        require_free_space(own, sum(files[name].size or 0 for name in names))
+        require_free_space(copy, sum(files[name].size or 0 for name in names))
         options = {"repo_type": "dataset", "revision": info.sha, "allow_patterns": [*map(glob.escape, names)]}
         cached = Path(snapshot_download(repository, **options))
     except (OSError, HFValidationError, HTTPError) as error:
-        said = f"the hub does not give it ({type(error).__name__}: {str(error).partition(chr(10))[0]})"
-        raise Refusal(f"{where}: {said}. Check its name, its revision and the network.") from None
-    with part_of(own) as part:
+        failure = f"the hub does not give it ({type(error).__name__}: {str(error).partition(chr(10))[0]})"
+        raise Refusal(f"{where}: {failure}. Check its name, its revision and the network.") from None
+    with part_of(copy) as part:
         for name in names:
             (part / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(cached / name, part / name)
@@ -49,9 +49,10 @@ def fetch_dataset(where, own):
                 )
         write_text(part / DIGESTS, "".join(f"{digest}  {name}\n" for name, digest in digests.items()))
         size = sum((part / name).stat().st_size for name in names)
-        part.rename(own)
+        part.rename(copy)
     at = f"hub:{repository}@{info.sha}"
-    return own / below, at, f"{at}: {len(names)} files, {gigabytes(size)}, in {own}; {own / DIGESTS} has their digests."
+    summary = f"{at}: {len(names)} files, {gigabytes(size)}, in {copy}; {copy / DIGESTS} has their digests."
+    return copy / below, at, summary
 
 
 def tables_in(files, below, where):
@@ -59,16 +60,16 @@ def tables_in(files, below, where):
     none."""
     tables = [PurePosixPath(name) for name in sorted(files) if PurePosixPath(name).name not in NO_TABLES]
     tables = [name for name in tables if form_of(name)]
-    if found := [str(name) for name in tables if name.parent in [below / beside for beside in BESIDE]]:
-        return found
+    if names := [str(name) for name in tables if name.parent in [below / beside for beside in BESIDE]]:
+        return names
     others = ", ".join(sorted({str(name.parent) for name in tables}))
     remedy = f"Name one of its folders, behind a slash: {others}" if others else "Give a repository that has tables"
     raise Refusal(f"{where}: no file there ends with {SUFFIXES}. {remedy}.")
 
 
 def uploaded(repository, folder, public=False):
-    """Send a folder to a repository of the hub, where it is new a private one unless `public`; returns what the hub
-    says of it."""
+    """Send a folder to a repository of the hub, which is private if it is new, unless `public`; returns the hub's
+    record of it."""
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HFValidationError, HTTPError
 

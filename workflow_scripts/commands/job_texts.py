@@ -14,10 +14,10 @@ LAST_LINES = 60  # of a log, among which its errors are
 def reason(log):
     """(why a job has failed, whether that is a defect) by the end of its log (path), whose last error is the cause."""
     lines = read_text(Path(log)).splitlines() if log else []
-    said = [line.removeprefix("error: ") for line in lines[-LAST_LINES:] if line.startswith("error: ")]
+    errors = [line.removeprefix("error: ") for line in lines[-LAST_LINES:] if line.startswith("error: ")]
     defect = any(line.startswith("Traceback (most recent call last)") for line in lines[-LAST_LINES:])
-    if said and not defect:
-        return said[0], False
+    if errors and not defect:
+        return errors[0], False
     if lines[-1:] == ["KeyboardInterrupt"]:  # Python's own, from before run_stage.py could say how it takes Ctrl-C
         return "it was interrupted (SIGINT) before it began", False
     last = (lines or [""])[-1].removeprefix("error: ").strip()

@@ -1,4 +1,4 @@
-"""Published methods that `teleport new --method` writes, sized for a person's collection, and what they cost."""
+"""Published methods that `teleport new --method` writes, sized for a person's collection, and their costs."""
 
 import difflib
 import math
@@ -51,9 +51,9 @@ def sized(block, factor, batch):
     return block
 
 
-def cost_said(plan):
-    """A sentence (in a list) on what the training of a plan's experiments costs, and how much of it is mining; [] if
-    nothing is trained or the machine is unmeasured, or its measurement is not usable."""
+def cost_sentences(plan):
+    """A sentence (in a list) on the time of a plan's trainings and the part of mining in it; [] if nothing is trained,
+    or if the machine is unmeasured or its measurement not usable."""
     try:
         line, hardware = this_machine()
     except Refusal:  # `teleport forecast` says what is wrong with it

@@ -14,7 +14,7 @@ WIDTH = 120
 
 def with_methods(text):
     """Return the text of a page with a new list between its markers."""
-    return MARKED.sub(lambda found: found[1] + "".join(lines()) + found[2], text)
+    return MARKED.sub(lambda match: match[1] + "".join(lines()) + match[2], text)
 
 
 def method_files():
@@ -30,7 +30,8 @@ def methods_plan():
 def lines():
     """Yield the items of the list: a method with its paper, or a paper and below it its methods.
 
-    What a method's settings leave out is in italics, for a paper if that is the same for all of its methods.
+    The parts of a method that its settings leave out are in italics, for a paper if they are the same in all of its
+    methods.
     """
     experiments, papers = methods_plan().experiments, {}
     for path in method_files():

@@ -63,14 +63,14 @@ def require_scores(pool, method, form, options):
 
 
 def summary(pool_stage, origin):
-    """Sentences (list of str) on the negatives of a finished pool (`Artefact` of a merge stage) that were written: how
-    many, the scores of positives and negatives under the checkpoint that mined, and what was left out and why. origin:
-    the file of their origin (`commands.export.origin_file`)"""
+    """Sentences (list of str) on the written negatives of a finished pool (`Artefact` of a merge stage): their number,
+    the scores of positives and negatives under the checkpoint that mined, the candidates and queries that were left
+    out and why. origin: the file of the negatives' origins (`commands.export.origin_file`)"""
     stages, facts = Stages(pool_stage.folder.parents[3]), pool_stage.facts
-    told, above, sources, below, higher = 0, array("f"), Counter(), array("f"), 0
+    queries, above, sources, below, higher = 0, array("f"), Counter(), array("f"), 0
     rows = (row for _, row in json_objects(origin))
     for of_query in (list(rows) for _, rows in groupby(rows, key=lambda row: row["query_id"])):
-        told += 1
+        queries += 1
         positives = {p["docid"]: p["score"] for row in of_query for p in row["positives"] if "score" in p}
         negatives = [negative for row in of_query for negative in row["negatives"]]
         sources.update(negative["source"] for negative in negatives)
@@ -80,20 +80,21 @@ def summary(pool_stage, origin):
         above.extend(positives.values())
         below.extend(scores)
     number, listed = sources.total(), ", ".join(f"{count:,} from {source}" for source, count in sources.items())
-    said = [f"{number:,} negatives ({listed}) of {told:,} training queries, {number / max(1, told):.1f} a query."]
+    a_query = number / max(1, queries)
+    sentences = [f"{number:,} negatives ({listed}) of {queries:,} training queries, {a_query:.1f} a query."]
     searches = retrievals(stages, pool_stage)
     if above and below:
         share = f"{higher / len(below):.1%} of the negatives score above the lowest positive of their query"
         sides = f"positives {middle(above)}; negatives {middle(below)}"
-        said.append(f"Scores under the checkpoint that mined: {sides}; {share}.")
+        sentences.append(f"Scores under the checkpoint that mined: {sides}; {share}.")
     for source, rules in facts.get("filters", {}).get("dropped", {}).items():
         seen = searches[source].facts["lines"] * searches[source].facts["depth"] if source in searches else 0
         for rule, count in rules.items():
             share = f" ({count / seen:.1%} of what was found)" if seen else ""
-            said.append(f"Left out by {rule}: {count:,} candidates of {source}{share}.")
+            sentences.append(f"Left out by {rule}: {count:,} candidates of {source}{share}.")
     if empty := facts["empty_queries"]:
-        said.append(f"Left out: {empty:,} queries ({empty / facts['queries']:.1%}) that no negative is left for.")
-    return said
+        sentences.append(f"Left out: {empty:,} queries ({empty / facts['queries']:.1%}) that no negative is left for.")
+    return sentences
 
 
 def input_of(stages, stage, role):

@@ -50,15 +50,15 @@ FIRST_ROWS = 200  # passages, and characters of each, whose script is checked
 OWN_TEXT = 0.05  # share of a split's queries that are also passages; a larger one means a collection like ArguAna
 IGNORED = "ignore_own_text: true # the text of many queries is also a passage, which each would find first"
 DEEPER = "depth: {} # for {} without it"
-IGNORED_SAID = "evaluation.ignore_own_text removes it from their results."
+IGNORED_NOTE = "evaluation.ignore_own_text removes it from their results."
 BY_CHARACTERS = "bm25: {terms: characters} # the script "
 UNSPACED_SCRIPT = "has no spaces between words, or is Hangul"
 SIGNS = 0.2  # vowel signs and accents for each letter, above which BM25's words would be pieces of words
 LEAST_POOL = 50  # passages among which a dev query ranks its positives
 DEPTH = Evaluation().depth
 SHOWN, MOST_SHOWN = Report().queries, 1000  # test queries that the page shows in full by default, and if they are few
-MEASURES = ("nDCG@10", "RR@10", "R@100", "R@1000")  # one as deep as the whole collection says nothing
-# How the files of queries and of judgments may be called. Splits may share queries.tsv, and have BEIR's folder qrels.
+MEASURES = ("nDCG@10", "RR@10", "R@100", "R@1000")  # R@k of a whole collection of k passages is always 1
+# The names that files of queries and of judgments may have. Splits may share queries.tsv, and have BEIR's folder qrels.
 LAYOUTS = {"queries": ("queries.tsv", "queries.*.tsv"), "qrels": ("qrels.tsv", "qrels.*.tsv", "qrels/*.tsv")}
 DEV_NAMES = ("dev", "valid", "validation", "val")
 
@@ -102,7 +102,7 @@ def new(name, folder, home, test=(), dev=None, method=None, columns=(None, None)
     Refusal for a name that is taken or invalid, for a folder or a file that cannot be read, and for splits whose roles
     are not clear; then nothing is written.
     """
-    path, own = Path(f"config/{name}.yaml"), Path("data", f"{name}-divided")
+    path, output = Path(f"config/{name}.yaml"), Path("data", f"{name}-divided")
     if not re.fullmatch(NAME, name):
         raise Refusal(f"NAME {name}: the name becomes a folder and must match {NAME}. Take another one.")
     if os.path.lexists(path):
@@ -110,20 +110,20 @@ def new(name, folder, home, test=(), dev=None, method=None, columns=(None, None)
     require_output(path)
     if method:
         method_file(method, home)  # before the collection is read, which may take minutes
-    above, made, origin, fetched = own.parent.exists(), [], None, []
+    above, made, origin, fetched = output.parent.exists(), [], None, []
     try:
         if str(folder).startswith("hub:"):
-            folder, origin, said = fetch_dataset(str(folder), hub := Path("data", f"{name}-hub"))
-            made, fetched = [hub], [said]
-        source, given, roles, notes, divided = reader_of(folder, own, columns, drop)(own, folder, test, dev)
+            folder, origin, note = fetch_dataset(str(folder), hub := Path("data", f"{name}-hub"))
+            made, fetched = [hub], [note]
+        source, given, roles, notes, divided = reader_of(folder, output, columns, drop)(output, folder, test, dev)
         if drop:
             source, given = (each.model_copy(update={"drop": list(drop)}) for each in (source, given))
         if divided:
-            require_output(own, folder=True)
-            made.append(own)
-            with part_of(own) as part:
+            require_output(output, folder=True)
+            made.append(output)
+            with part_of(output) as part:
                 divided(part)
-                os.rename(part, own)
+                os.rename(part, output)
         counts, shared, same_text = checked_counts(source, given)
         if empty := next((split for split in (*roles.test, roles.dev) if counts["positives"].get(split) == 0), None):
             raise Refusal(f"{folder}: the split {empty} has no relevant passage. Judge some, or remove its files.")
@@ -133,32 +133,32 @@ def new(name, folder, home, test=(), dev=None, method=None, columns=(None, None)
         text = configured(template, name, source, roles, counts, home, method)
         if origin:
             text = text.replace("\nname: ", f"\n# The collection is of {origin}\nname: ", 1)
-        text, said = fitted(text, source, roles, counts, same_text)
-        notes += said
+        text, more = fitted(text, source, roles, counts, same_text)
+        notes += more
         write_text(path, text)
     except BaseException:
         for each in made:
             remove(each)
         if not above:
             with suppress(OSError):  # others may have begun to use it
-                own.parent.rmdir()
+                output.parent.rmdir()
         raise
     return path, [*fetched, sizes_text(counts, roles), *notes, *warnings(counts, shared)]
 
 
 def fitted(text, source, roles, counts, same_text):
-    """The configuration (text) with what the texts of the collection need, and sentences on these and on the encoder.
-    same_text: {split: queries that have the text of a passage}"""
+    """The configuration (text) with settings that suit the collection's texts, and sentences on these and on the
+    encoder. same_text: {split: queries that have the text of a passage}"""
     notes = []
     for split in roles.test:
         if same_text[split] > OWN_TEXT * counts["queries"][split]:
             deeper = f"  {DEEPER.format(DEPTH + 1, DEPTH)}\n" if counts["passages"] > DEPTH else ""
             text = re.sub(r"^evaluation:\n", rf"\g<0>  {IGNORED}\n{deeper}", text, count=1, flags=re.MULTILINE)
-            notes.append(f"{same_text[split]} queries of {split} have the text of a passage. {IGNORED_SAID}")
+            notes.append(f"{same_text[split]} queries of {split} have the text of a passage. {IGNORED_NOTE}")
             break
     else:
-        own = [(split, same_text[split]) for split in roles.test if same_text[split]]
-        notes += [f"{count} queries of {split} have the text of a passage. {FOUND_FIRST}" for split, count in own]
+        repeated = [(split, same_text[split]) for split in roles.test if same_text[split]]
+        notes += [f"{count} queries of {split} have the text of a passage. {FOUND_FIRST}" for split, count in repeated]
     if SHOWN < (most := max(counts["queries"][split] for split in roles.test)) <= MOST_SHOWN:
         text += f"\nreport: {{queries: {most}}} # the page shows every query of the test in full\n"
     if script := script_of(source):
@@ -181,19 +181,19 @@ def sizes_text(counts, roles):
 def warnings(counts, shared):
     """Warnings (list of str) about short lists, and about queries that are trained on and evaluated (`shared`)."""
     few = f"searches return {counts['passages']} passages, not {DEPTH}: there are no more."
-    said = ([few] if counts["passages"] < DEPTH else []) + [f"{each[:1].lower()}{each[1:]}" for each in shared]
-    return [f"warning: {each}" for each in said]
+    notes = ([few] if counts["passages"] < DEPTH else []) + [f"{each[:1].lower()}{each[1:]}" for each in shared]
+    return [f"warning: {each}" for each in notes]
 
 
-def reader_of(folder, own, columns, drop):
-    """Which of `beir`, `tables` and `written` reads FROM; the arguments are those of `new`."""
-    reader = beir if records.found(folder / "corpus.jsonl") else tables
-    if found := judged_tables(folder):
-        reader = partial(written, found.qrels, partial(convert_judged, found, drop), found.of_train)
-    elif reader is tables and not records.found(folder / "corpus.tsv") and (found := tables_of(folder)):
-        dataset = any(table.form is arrow for files in found.values() for table in files)
+def reader_of(folder, output, columns, drop):
+    """Return the one of `beir`, `tables` and `written` that reads FROM; the arguments are those of `new`."""
+    reader = beir if records.existing_or_none(folder / "corpus.jsonl") else tables
+    if judged := judged_tables(folder):
+        reader = partial(written, judged.qrels, partial(convert_judged, judged, drop), judged.of_train)
+    elif reader is tables and not records.existing_or_none(folder / "corpus.tsv") and (splits := tables_of(folder)):
+        dataset = any(table.form is arrow for files in splits.values() for table in files)
         training = "the split train" if dataset else "train.jsonl"
-        return partial(written, found, partial(convert, found, own, columns, drop), training)
+        return partial(written, splits, partial(convert, splits, output, columns, drop), training)
     if any(columns):
         raise Refusal(f"{folder} is no table of pairs, so --question and --passage have no use. Leave them out.")
     return reader
@@ -212,7 +212,7 @@ def checked_counts(source, given):
 
 
 def counts_of(source):
-    """Return what `checked_counts` gives. Raises Refusal for mistakes in the files of the collection."""
+    """Return the same as `checked_counts`. Raises Refusal for mistakes in the files of the collection."""
     names = source.split_names()
     with TemporaryDirectory() as folder:
         corpus = job_in(folder, "corpus", source, CorpusSettings(source=source.of_corpus()))
@@ -233,7 +233,7 @@ def job_in(folder, role, source, settings):
     """A stand-in for the job of a stage in a role; it writes below `folder` and keeps no artefact."""
     Path(folder, role).mkdir()
     path = partial(Path, folder, role)
-    others = {"inputs": {}, "load": lambda _: form(source.source), "progress": lambda *said: None}
+    others = {"inputs": {}, "load": lambda _: form(source.source), "progress": lambda *report: None}
     return SimpleNamespace(settings=settings, path=path, output=path, input=partial(Path, folder), **others)
 
 
@@ -248,8 +248,8 @@ def mean_tokens(path, columns, length):
 
 
 def script_of(source):
-    """What keeps BM25 from reading words as they are in the first passages (text): their script "has …"; None: nothing
-    does."""
+    """Return the property of the script of the first passages that keeps BM25 from reading their words ("has …"); None
+    without one."""
     from teleport.search.lexical_index import MARKS, UNSPACED  # here: bm25s takes a while to load
 
     text = "".join(row[-1][:FIRST_ROWS] for row in islice(form(source.source).corpus(source), FIRST_ROWS))
@@ -309,13 +309,13 @@ def flow(value):
     return yaml.safe_dump(value, default_flow_style=True, width=math.inf, allow_unicode=True).split("\n")[0]
 
 
-def tables(own, folder, test, dev):
-    """(source, source before judgments are divided, Roles, sentences on what is drawn, function that writes it):
+def tables(output, folder, test, dev):
+    """(source, source before judgments are divided, Roles, sentences on drawn splits, function that writes these): for
     corpus.tsv, with queries and judgments named as in `LAYOUTS`.
 
-    own: the folder of what is drawn. The last value takes the folder to write to; it is None if nothing is drawn.
+    output: the later folder of drawn splits. The function takes the folder to write to; it is None if none are drawn.
     """
-    corpus = records.found(folder / "corpus.tsv")
+    corpus = records.existing_or_none(folder / "corpus.tsv")
     if not corpus:
         raise Refusal(no_collection(folder))
     files, training = files_of(folder)
@@ -323,7 +323,7 @@ def tables(own, folder, test, dev):
     given = tsv(corpus, files | ({"train": files[roles.divided]} if roles.divided is not None else {}))
     if roles.divided is not None:
         queries, qrels = files.pop(roles.divided)
-        drawn, notes, write = divide(own, qrels, roles, files, "qrels.{}.tsv")
+        drawn, notes, write = divide(output, qrels, roles, files, "qrels.{}.tsv")
         files |= {split: (queries, path) for split, path in drawn.items()}
     if answers := sorted(path.name for path in folder.glob("answers.*.jsonl*")):
         notes.append(f"{', '.join(answers)}: not read here; `source: folder` of config/README.md reads answers.")
@@ -354,22 +354,22 @@ def files_of(folder):
 def layout_of(folder, role):
     """The pattern in LAYOUTS that the files of a role have in a folder; None without them. Raises Refusal if the files
     have two patterns."""
-    there = {}
+    first_paths = {}
     for pattern in LAYOUTS[role]:
         paths = sorted(path for end in ("", ".gz") for path in folder.glob(f"{pattern}{end}"))
-        there |= {pattern: paths[0].relative_to(folder)} if paths else {}
-    if len(there) > 1:
-        one, other = list(there.values())[:2]
+        first_paths |= {pattern: paths[0].relative_to(folder)} if paths else {}
+    if len(first_paths) > 1:
+        one, other = list(first_paths.values())[:2]
         raise Refusal(f"{folder} has {one} and also {other}. Remove one or the other.")
-    return next(iter(there), None)
+    return next(iter(first_paths), None)
 
 
 def no_collection(folder):
     """The message if a folder has no corpus; it names the folders below that have one, as in BEIR's sets of several."""
     names = {f"corpus.{form}{zipped}" for form in ("tsv", "jsonl") for zipped in ("", ".gz")}
-    found = [path.parent for pattern in ("*/corpus.*", "*/*/corpus.*") for path in folder.glob(pattern)
+    folders = [path.parent for pattern in ("*/corpus.*", "*/*/corpus.*") for path in folder.glob(pattern)
              if path.name in names]  # fmt: skip
-    below = sorted({str(path.relative_to(folder)) for path in found})
+    below = sorted({str(path.relative_to(folder)) for path in folders})
     if below:
         return f"{folder} has no corpus.tsv or corpus.jsonl, but its folders {', '.join(below)} have one. Give one of "\
                f"them as FROM: {folder / below[0]}."  # fmt: skip
@@ -385,7 +385,7 @@ def tsv(corpus, files):
     return Tsv(source="tsv", corpus=str(corpus), splits=splits)
 
 
-def beir(own, folder, test, dev):
+def beir(output, folder, test, dev):
     """Return the same as `tables`, for a BEIR folder; where judgments are divided, its other files are linked beside
     them."""
     names = records.split_names(folder / "qrels", "*.tsv", "FROM")
@@ -394,7 +394,7 @@ def beir(own, folder, test, dev):
         return given, given, roles, [], None
     others = set(names) - {roles.divided}
     qrels = records.existing(folder / "qrels" / f"{roles.divided}.tsv", "FROM")
-    _, notes, write = divide(own, qrels, roles, others, "qrels/{}.tsv", HEADER)
+    _, notes, write = divide(output, qrels, roles, others, "qrels/{}.tsv", HEADER)
     files = ("corpus.jsonl", "queries.jsonl", *(f"qrels/{split}.tsv" for split in others))
     linked = {file: records.existing(folder / file, "FROM").absolute() for file in files}
 
@@ -403,24 +403,24 @@ def beir(own, folder, test, dev):
         for file, path in linked.items():
             (part / file).with_name(path.name).symlink_to(path)
 
-    return Beir(source="beir", path=str(own)), given, roles, notes, write_with_links
+    return Beir(source="beir", path=str(output)), given, roles, notes, write_with_links
 
 
-def written(found, write, training, own, folder, test, dev):
+def written(split_tables, write, training, output, folder, test, dev):
     """Return the same as `tables`, for {split: `Table`s} of commands.pairs, which are converted to BEIR's form. write:
     a function of the folder to write to and of the function that draws splits; it returns sentences. training: the name
     of the file of a split `train`"""
-    roles, notes = roles_of(list(found), folder, test, dev, training), []
+    roles, notes = roles_of(list(split_tables), folder, test, dev, training), []
 
     def draw(questions):
         if roles.divided is None:
             return {"train": questions}
         files = ", ".join(training.replace("train", split) for split in ("train", "dev", "test"))
-        splits, said = drawn(questions, folder, roles, found, files)
-        notes.append(f"{said}.")
+        splits, sentence = drawn(questions, folder, roles, split_tables, files)
+        notes.append(f"{sentence}.")
         return splits
 
-    source = Beir(source="beir", path=str(own))
+    source = Beir(source="beir", path=str(output))
     return source, source, roles, notes, lambda part: notes.extend(write(part, draw))
 
 
@@ -471,18 +471,18 @@ def roles_of(names, folder, test, dev, training):
     return Roles(list(test), dev, divided, f"The table reports {reported}; {dev} ({why[dev]}) chooses the checkpoint.")
 
 
-def divide(own, qrels, roles, others, form, header=()):
+def divide(output, qrels, roles, others, form, header=()):
     """Draw from the judgments of the file `qrels` those of train and of the splits of `roles` (`Roles`) that are not
     among the `others`.
 
-    own: the folder that will have their files; form: the name of a split's file; header: names of its columns. Returns
+    output: the later folder of their files; form: the name of a split's file; header: names of its columns. Returns
     (files by split, sentences, a function that writes them to a folder). The ids of queries decide their split, so that
     they stay in it when others are added.
     """
     rows = list(records.judgment_rows(qrels, header))
     queries = {row[1] for row in rows}
-    splits, said = drawn(queries, qrels, roles, others, form.format("SPLIT"))
-    files = {split: own / form.format(split) for split in splits}
+    splits, sentence = drawn(queries, qrels, roles, others, form.format("SPLIT"))
+    files = {split: output / form.format(split) for split in splits}
 
     def write(part):
         for split in splits:
@@ -490,7 +490,7 @@ def divide(own, qrels, roles, others, form, header=()):
             lines += [row[1:] for row in rows if row[1] in splits[split]]
             write_text(part / form.format(split), "".join("\t".join(line) + "\n" for line in lines))
 
-    return files, [f"{said}: {', '.join(map(str, files.values()))}."], write
+    return files, [f"{sentence}: {', '.join(map(str, files.values()))}."], write
 
 
 def drawn(queries, place, roles, others, form):

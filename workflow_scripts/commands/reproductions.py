@@ -33,7 +33,7 @@ class Reproduction(Section):
 
 
 def check(path, plan_of):
-    """(lines on the runs of a file of FOLDER, how many differ from it). plan_of: function of YAML files → `Plan`"""
+    """(lines on the runs of a file of FOLDER, number of runs that differ). plan_of: function of YAML files → `Plan`"""
     made = validated(Reproduction, read_mapping(path), (), Locations([path]))
     stages, lines, wrong = evaluations(plan_of(made.configuration)), [f"{path}, by {made.by}:"], 0
     place = made.place and place_at(made.place)
@@ -43,15 +43,15 @@ def check(path, plan_of):
                 f"{path}: runs: the configuration has no {link}. It has, for example, {next(iter(stages), 'none')}."
             )
         file = f"{stages[link].name}/{stages[link].settings.split}.run.gz"
-        here = digest_of(Folder(Path("results")).open(file), f"results: {file}")
+        our_digest = digest_of(Folder(Path("results")).open(file), f"results: {file}")
         known = {None: "not there", expected: "equal"}
-        said = f"here {known.get(here, 'differs')}"
+        verdict = f"here {known.get(our_digest, 'differs')}"
         if place:
-            there = digest_of(place.open(file), f"{made.place}: {file}")
-            said = f"{made.place} {known.get(there, 'differs')}, {said}"
-            wrong += there != expected
-        lines.append(f"  {link}: {said}")
-        wrong += here not in (None, expected)
+            place_digest = digest_of(place.open(file), f"{made.place}: {file}")
+            verdict = f"{made.place} {known.get(place_digest, 'differs')}, {verdict}"
+            wrong += place_digest != expected
+        lines.append(f"  {link}: {verdict}")
+        wrong += our_digest not in (None, expected)
     return lines, wrong
 
 
@@ -59,8 +59,8 @@ def evaluations(plan):
     """{link of an evaluation below the experiments of a configuration: stage}; BM25/evaluate-SPLIT for those of BM25,
     which belong to no experiment."""
     rows = ((name, row) for name, of in plan.trajectories.items() for trajectory in of for row in trajectory.rows)
-    found = {f"{name}/{row.link}": row.stage for name, row in rows if row.stage.kind == "evaluate"}
-    return found | {f"BM25/evaluate-{split}": stage for split, stage in plan.bm25_runs.items()}
+    stages = {f"{name}/{row.link}": row.stage for name, row in rows if row.stage.kind == "evaluate"}
+    return stages | {f"BM25/evaluate-{split}": stage for split, stage in plan.bm25_runs.items()}
 
 
 def digest_of(file, where):

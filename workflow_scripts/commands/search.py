@@ -39,11 +39,11 @@ def experiment_at(what):
     if what.endswith((".yaml", ".yml")):
         if not load_files([what])[1]:
             raise Refusal(f"{what} has no experiment, and so no checkpoint to search with. Add one.")
-        found = open_results("results", what)
-        if len(found) != 1:
-            some = f"has the experiments {', '.join(found)}: name one of them" if found else "has no experiment yet"
-            raise Refusal(f"{what} {some}{'.' if found else ': run the workflow first.'}")
-        return next(iter(found.values())), None, None
+        experiments = open_results("results", what)
+        if len(experiments) != 1:
+            several = f"has the experiments {', '.join(experiments)}: name one of them."
+            raise Refusal(f"{what} {several if experiments else 'has no experiment yet: run the workflow first.'}")
+        return next(iter(experiments.values())), None, None
     experiments, path = open_results("results"), os.path.relpath(what, "results/experiments")
     for name in (what, path, *(str(parent) for parent in Path(path).parents)):
         if name in experiments:

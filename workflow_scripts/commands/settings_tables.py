@@ -1,4 +1,4 @@
-"""config/REFERENCE.md: every key with its default and what it says, from the JSON Schema of the settings."""
+"""config/REFERENCE.md: every key with its default and its description, from the JSON Schema of the settings."""
 
 import json
 
@@ -56,11 +56,11 @@ def markdown(models, have_tables):
 
 
 def rows(model, shown, prefix=""):
-    """[key, default, what it says] of each key of a model. The keys of a section that has no table of its own follow
+    """[key, default, description] of each key of a model. The keys of a section that has no table of its own follow
     it, once in a model; shown: titles of the models whose keys are shown elsewhere (set)."""
     for name, field in model["properties"].items():
-        key, said = prefix + name, " ".join(field.get("description", "").split())
-        yield key, default_of(field, name in model.get("required", ())), said.replace("|", "\\|")
+        key, text = prefix + name, " ".join(field.get("description", "").split())
+        yield key, default_of(field, name in model.get("required", ())), text.replace("|", "\\|")
         named = any(
             "properties" not in each and each.get("type") == "object" for each in (field, *field.get("anyOf", ()))
         )
@@ -68,15 +68,15 @@ def rows(model, shown, prefix=""):
             if inner["title"] not in shown:
                 shown.add(inner["title"])
                 of = f"`{kind_of(inner)}`: " if kind_of(inner) else ""
-                own = rows(inner, shown, f"{key}.NAME." if named else f"{key}.")
-                yield from ((k, default, of + said) for k, default, said in own if not k.endswith(".kind"))
+                below = rows(inner, shown, f"{key}.NAME." if named else f"{key}.")
+                yield from ((k, default, of + text) for k, default, text in below if not k.endswith(".kind"))
 
 
 def default_of(field, required):
     """The default of a field, and the other values where there are few (text)."""
-    found = [word for each in alternatives(field) for word in words_of(each)]
-    switch = [True, False] if found and any(each.get("type") == "boolean" for each in alternatives(field)) else []
-    words = list(dict.fromkeys(switch + found))
+    values = [word for each in alternatives(field) for word in words_of(each)]
+    switch = [True, False] if values and any(each.get("type") == "boolean" for each in alternatives(field)) else []
+    words = list(dict.fromkeys(switch + values))
     if required:
         return f"required: {listed(words)}" if words else "required"
     default = field["default"]

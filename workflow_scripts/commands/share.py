@@ -124,15 +124,15 @@ def stages_at(what):
     for name in (what, "/".join(path.resolve().parts[-2:])):
         if STAGE.fullmatch(name):
             return {name}
-    found = set()
+    stages = set()
     for index in path.rglob(INDEX):
-        own = rows([index], "\t", "kind", "key")
+        listed = rows([index], "\t", "kind", "key")
         folder = TABLES / os.path.relpath(index.parent.parent, EXPERIMENTS)
         shown = [rows([table], ",", "stage") for table in folder.glob("*.sources.csv")]
-        found |= own.union(*(table for table in shown if table & own))
-    if not found:
+        stages |= listed.union(*(table for table in shown if table & listed))
+    if not stages:
         raise Refusal(f"{what} is not a stage, experiment or configuration file. Look below {EXPERIMENTS}.")
-    return found
+    return stages
 
 
 def fetch(where, plan=None):
@@ -152,18 +152,18 @@ def fetch(where, plan=None):
         manifest = manifests[name]
         came[outcome := arrive(place, manifest, loads_of(place, name, plan), digests)].append(name)
         size += Artefact(STAGES / name).bytes if outcome == "arrived" else 0
-    said = [f"{len(came['arrived'])} stages have arrived from {where}, {gigabytes(size)}; "
-            f"{len(came['here'])} were here already."]  # fmt: skip
+    sentences = [f"{len(came['arrived'])} stages have arrived from {where}, {gigabytes(size)}; "
+                 f"{len(came['here'])} were here already."]  # fmt: skip
     if other := came["code"]:
         commit = manifests[other[0]].get("provenance", {}).get("git_commit")
-        said.append(f"{len(other)} were made by other code and stay out, such as {other[0]} (commit {commit}). Check "
-                    "that out to take them, or let the workflow make them.")  # fmt: skip
+        sentences.append(f"{len(other)} were made by other code and stay out, such as {other[0]} (commit {commit}). "
+                         "Check that out to take them, or let the workflow make them.")  # fmt: skip
     if other := came["inputs"]:
-        said.append(f"{len(other)} stay out because what they were made from is not here, or differs: {other[0]}.")
+        sentences.append(f"{len(other)} stay out because what they were made from is not here, or differs: {other[0]}.")
     if plan:
         done = sum(map(is_finished, plan.stages))
-        said.append(f"{done} of {len(plan.stages)} stages of the configuration are finished.")
-    return said
+        sentences.append(f"{done} of {len(plan.stages)} stages of the configuration are finished.")
+    return sentences
 
 
 def in_order(manifests, where):

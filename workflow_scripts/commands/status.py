@@ -55,8 +55,8 @@ def unfinished(label, root=Path("."), now=None):
     stages = [(folder, folder.parts[-2:], "") for folder in sorted((root / RESUME).glob("*/*"))]
     shards = [(path, path.parts[-3:-1], f", shard {path.name}") for path in sorted((root / SHARDS).glob("*/*/*"))]
     folders = [(folder, "/".join(parts), shard) for folder, parts, shard in stages + shards if folder.is_dir()]
-    found = [read_unfinished(folder, name, label(name) + shard, now) for folder, name, shard in folders]
-    return sorted(found, key=lambda stage: stage.name)
+    stages = [read_unfinished(folder, name, label(name) + shard, now) for folder, name, shard in folders]
+    return sorted(stages, key=lambda stage: stage.name)
 
 
 def unfinished_of(plan):
@@ -65,7 +65,7 @@ def unfinished_of(plan):
 
 
 def read_unfinished(folder, name, label, now):
-    """The `Unfinished` of one resume folder; what is missing or torn in it counts as unknown."""
+    """The `Unfinished` of one resume folder; missing or torn files in it count as unknown."""
     attempts = ATTEMPT.findall(read_text(folder / HISTORY))
     moment, host, process = attempts[-1] if attempts else (None, "?", "0")
     try:
@@ -119,7 +119,7 @@ def seeds_table(plan):
 
 
 def left(plan):
-    """Return a sentence on how long the unfinished stages take by the forecast, or why it cannot say."""
+    """Return a sentence on the forecast time of the unfinished stages, or on why there is no forecast."""
     from commands.edited import edited_said
     from commands.forecast.forecast import Forecast
     from commands.forecast.hardware import read_hardware
@@ -136,9 +136,9 @@ def left(plan):
     for each in forecast.left.values():
         seconds[each.kind] += each.seconds
     by_kind = ", ".join(f"{kind} {duration(spent)}" for kind, spent in seconds.most_common())
-    lacks = dict.fromkeys(f"without {each.cost.lacks}" for each in forecast.left.values() if each.cost.lacks)
+    missing = dict.fromkeys(f"without {each.cost.lacks}" for each in forecast.left.values() if each.cost.lacks)
     time = f"{duration(sum(seconds.values()))} on {name}, one job after another"
-    return "; ".join([f"left by the forecast: {time} ({by_kind})", *lacks, *edited])
+    return "; ".join([f"left by the forecast: {time} ({by_kind})", *missing, *edited])
 
 
 def columns(rows, align=str.ljust):

@@ -34,7 +34,7 @@ LOOK_SECONDS = 1.0  # between two looks at the reports of jobs
 MOST_JOBS = 200  # that a dry run lists
 SNAKEMAKE = str(Path(snakemake.__file__).parent)
 SILENT = (LogEvent.JOB_STARTED, LogEvent.PROGRESS, LogEvent.RESOURCES_INFO)
-LOCKED = "Directory cannot be locked"  # a run that finds a lock says this, and a dry run
+LOCKED = "Directory cannot be locked"  # in the message of a run, or a dry run, that meets a lock
 OF_A_FAILED_JOB = ("RuleException", "CalledProcessError")  # they have the shell command and no cause
 RED, YELLOW = 31, 33
 
@@ -54,8 +54,8 @@ handler = None  # the LogHandler of this process
 
 @dataclass
 class Running:
-    """A running job. folder: where its stage reports; due: seconds from `started` to the next line; waits: what it
-    waits for, by its log."""
+    """A running job. folder: where its stage reports; due: seconds from `started` to the next line; waits: the
+    reason of a wait, from its log."""
 
     message: str
     outputs: list
@@ -84,13 +84,13 @@ class LogHandler(LogHandlerBase):
         self.listed, self.counted, self.total, self.ended = 0, False, 0, 0
         self.has_failed, self.failed_jobs = False, set()  # whether a job ever did; those that no retry has made since
         self.interrupted, self.ending = False, False
-        self.held = []  # what Snakemake tells of its own steps: shown at the end of a call that runs and plans no jobs
+        self.held = []  # Snakemake's messages on its own steps: shown at the end of a call that runs and plans no jobs
         self.thread, self.over = None, threading.Event()
         if self.dry:
             gc.disable()  # jobs stay until the end: to look for garbage among thousands takes a third of the time
 
     def emit(self, record):
-        if not self.sound(self.tell, record):
+        if not self.sound(self.write_record, record):
             self.write(self.format(record))
 
     def sound(self, function, *arguments):
@@ -111,8 +111,8 @@ class LogHandler(LogHandlerBase):
                 self.stream.write(f"{text}\n")
                 self.stream.flush()
 
-    def tell(self, record):
-        """Write a log record, each event in its own form."""
+    def write_record(self, record):
+        """Write a log record, each kind of event in another form."""
         event = getattr(record, "event", None)
         if event == LogEvent.JOB_INFO and record.rule_msg:
             self.list_job(record) if self.dry else self.begin(record)
@@ -128,12 +128,12 @@ class LogHandler(LogHandlerBase):
             self.write(f"error: {locked_text()}", RED)
         elif event is None and record.levelname == "INFO" and record.pathname.startswith(SNAKEMAKE):
             self.held += [self.format(record)]
-        elif event not in SILENT and not self.is_told(record, event):
+        elif event not in SILENT and not self.is_repeated(record, event):
             self.write(self.format(record), {"WARNING": YELLOW, "ERROR": RED}.get(record.levelname))
             for what, remedy in {OF_THE_SYSTEM[code] for code in OF_THE_SYSTEM if f"[Errno {code}]" in str(record.msg)}:
-                self.write(f"error: {what}; {remedy}.")  # what Snakemake met itself, before or between jobs
+                self.write(f"error: {what}; {remedy}.")  # errors of Snakemake itself, before or between jobs
 
-    def is_told(self, record, event):
+    def is_repeated(self, record, event):
         """Whether a record only repeats that a job has failed, with its shell command, or that a person has ended the
         run. Snakemake sends the first before JOB_ERROR, for which `failed` prints the cause."""
         failed = (self.running or self.has_failed) and getattr(record, "exception", None) in OF_A_FAILED_JOB
@@ -145,8 +145,8 @@ class LogHandler(LogHandlerBase):
             jobs = {rule: number for rule, number in record.stats.items() if rule != "total"}
             rules = {rule: number for rule, number in jobs.items() if rule != "all" and "/" not in rule}  # no targets
             self.total = sum(rules.values())
-            said = ", ".join(f"{number} {rule}" for rule, number in rules.items())
-            jobs = f"{self.total} job{'s' if self.total != 1 else ''}: {said}"
+            counts = ", ".join(f"{number} {rule}" for rule, number in rules.items())
+            jobs = f"{self.total} job{'s' if self.total != 1 else ''}: {counts}"
             self.write(self.format(record) if self.dry else jobs)
         self.counted = True
 
@@ -194,9 +194,9 @@ class LogHandler(LogHandlerBase):
         message, log = job.message if job else record.rule_name, next(iter(record.log), None)
         why, defect = reason(log)
         rest = "the traceback of this defect is in" if defect else "more in"
-        told = [f"{rest} {log}"] if log else []
-        told += [f"{name}: {value}" for name, value in (getattr(record, "aux", None) or {}).items()]  # of a cluster
-        self.write("\n  ".join([f"failed: {message}: {why}", *told]), RED)
+        details = [f"{rest} {log}"] if log else []
+        details += [f"{name}: {value}" for name, value in (getattr(record, "aux", None) or {}).items()]  # of a cluster
+        self.write("\n  ".join([f"failed: {message}: {why}", *details]), RED)
         self.has_failed = True
         self.failed_jobs.add(record.jobid)
 
@@ -211,9 +211,9 @@ class LogHandler(LogHandlerBase):
             if (spent := time.time() - job.started) < FIRST_SECONDS:
                 continue
             self.say_what_it_waits_for(job)
-            if spent >= job.due and (said := self.said(job, spent)):
+            if spent >= job.due and (progress := self.progress_of(job, spent)):
                 job.due = spent + min(max(spent, LINE_SECONDS[0]), LINE_SECONDS[1])
-                self.write(f"{job.message}: {said}; {self.of_all()}")
+                self.write(f"{job.message}: {progress}; {self.of_all()}")
 
     def say_what_it_waits_for(self, job):
         """Print, once, what a job waits for, such as a lock of another process, if the last line of its log says so."""
@@ -223,7 +223,7 @@ class LogHandler(LogHandlerBase):
             self.write(f"{job.message} waits: {waits}")
         job.waits = waits
 
-    def said(self, job, spent):
+    def progress_of(self, job, spent):
         """The progress of a job (text); "" on a cluster before its first report, since it may still be queued."""
         report = read_report(job.folder / PROGRESS)
         if report["unit"] and report["time"] >= job.started:  # else an earlier attempt's
@@ -253,8 +253,7 @@ class LogHandler(LogHandlerBase):
             sys.exit(1)  # Snakemake drops every other error of `close`
 
     def say_the_end(self):
-        """Print what the jobs of a dry run cost; or the verdicts of what a run has made, or how to go on after a bad
-        end."""
+        """Print the costs of a dry run's jobs; or the verdicts on a run's results, or the next step after a bad end."""
         for text in [] if self.counted else self.held:
             self.write(text)
         if self.dry and self.listed:
@@ -286,11 +285,11 @@ def is_target(record):
 
 
 def locked_text():
-    """Who has locked this folder: another Snakemake that works here, or one that was killed, with the remedy (text)."""
-    own, here = {os.getpid(), *(process.pid for process in psutil.Process().parents())}, os.getcwd()
+    """Return the text on who has locked this folder, another Snakemake or one that was killed, with the remedy."""
+    ours, here = {os.getpid(), *(process.pid for process in psutil.Process().parents())}, os.getcwd()
     for process in psutil.process_iter(["cmdline", "cwd"]):
         program = [Path(argument).name for argument in (process.info["cmdline"] or [])[:3]]
-        if "snakemake" in program and process.info["cwd"] == here and process.pid not in own:
+        if "snakemake" in program and process.info["cwd"] == here and process.pid not in ours:
             return f"Snakemake's process {process.pid} works in {here}: wait for its end."
     return (
         f"{here} is locked, and no Snakemake of this machine works there. If none of another machine does, the lock is "

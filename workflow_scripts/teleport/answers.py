@@ -65,8 +65,8 @@ def find_answers(corpus, ids_QK, answers_Q, processes=1, progress=lambda *_: Non
     progress(done, total, "passages")
     processes = max(1, min(processes, len(tasks), total // PASSAGES))
     with processes_apart(processes, (corpus, prepared_Q)) as parallel_map:
-        for slots, (passages, *_), held in zip(groups, tasks, parallel_map(look_through, tasks), strict=True):
-            holds_answer[slots[held]] = True
+        for slots, (passages, *_), results in zip(groups, tasks, parallel_map(look_through, tasks), strict=True):
+            holds_answer[slots[results]] = True
             done += len(passages)
             progress(done, total, "passages")
     return holds_answer.reshape(ids_QK.shape)
@@ -81,15 +81,15 @@ def look_through(shared, task):
     (corpus, prepared_Q), (passages, counts, rows) = shared, task
     questions = (prepared_Q[row] for row in rows.tolist())
     texts = zip(read_passages(corpus, passages, ["text"]), counts.tolist(), strict=True)
-    held = (one for (text,), count in texts for one in holds(text, islice(questions, count)))
-    return np.fromiter(held, bool, len(rows))
+    results = (one for (text,), count in texts for one in holds(text, islice(questions, count)))
+    return np.fromiter(results, bool, len(rows))
 
 
 def holds(text, questions):
     """Whether a text holds an answer to each question, list of bool; questions: results of `prepare`."""
-    cheap, words, held = folded(text), None, []
+    cheap, words, results = folded(text), None, []
     for answers in questions:
         likely = [answer for token, answer in answers if token in cheap]
         words = phrase(text) if likely and words is None else words
-        held.append(any(answer in words for answer in likely))
-    return held
+        results.append(any(answer in words for answer in likely))
+    return results

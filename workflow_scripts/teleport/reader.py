@@ -38,18 +38,18 @@ def with_same_text(corpus, queries, split, known):
     split"""
     first_P = np.load(corpus.path("same_text.npy"))  # for each passage the first one with its text
     copies = Ragged.grouped(first_P, np.arange(len(first_P)), len(first_P))
-    texts, own = first_P[known.values], pq.read_table(queries.path(f"same_text.{split}.parquet"))
-    rows = np.concatenate([np.repeat(known.rows, copies.lengths[texts]), own["query"].to_numpy()])
-    equal = np.concatenate([copies.values[places_of(copies.offsets, texts)], own["passage"].to_numpy()])
+    texts, same = first_P[known.values], pq.read_table(queries.path(f"same_text.{split}.parquet"))
+    rows = np.concatenate([np.repeat(known.rows, copies.lengths[texts]), same["query"].to_numpy()])
+    equal = np.concatenate([copies.values[places_of(copies.offsets, texts)], same["passage"].to_numpy()])
     return Ragged.grouped(*rows_and_values(np.unique(pair_keys(rows, equal))), len(known))
 
 
-def positives_of(collection, found, split):
-    """Return the positives of a stage `positives` (by answers) or `relabel` if `found` is its Artefact, else those of
-    `read_positives`."""
-    if found:
-        own = OWN_POSITIVES if f"{OWN_POSITIVES}offsets.npy" in found.manifest["files"] else ""
-        return Ragged.open(found.path(f"{own}offsets.npy"), found.path(f"{own}passages.npy"))
+def positives_of(collection, stage, split):
+    """Return the positives of `stage`, the Artefact of a stage `positives` (by answers) or `relabel`; if it is None,
+    those of `read_positives`. collection: the Artefact of the split"""
+    if stage:
+        prefix = OWN_POSITIVES if f"{OWN_POSITIVES}offsets.npy" in stage.manifest["files"] else ""
+        return Ragged.open(stage.path(f"{prefix}offsets.npy"), stage.path(f"{prefix}passages.npy"))
     return read_positives(collection, split)
 
 
@@ -85,20 +85,20 @@ def rows_of_ids(corpus, ids):
     file, wanted, rows = pq.ParquetFile(corpus), pa.array(sorted(ids), pa.string()), {}
     for group, first in enumerate(row_group_bounds(file)[:-1]):
         names = file.read_row_group(group, ["doc_id"])["doc_id"]
-        there = np.flatnonzero(pc.is_in(names, wanted).to_numpy())
-        rows |= zip(names.take(there).to_pylist(), (first + there).tolist(), strict=True)
+        indices = np.flatnonzero(pc.is_in(names, wanted).to_numpy())
+        rows |= zip(names.take(indices).to_pylist(), (first + indices).tolist(), strict=True)
     return rows
 
 
 def lines_of_ids(path, key, ids):
     """{id: line (dict)} of queries or passages of a Parquet file that have these `ids` in the column `key`, read a row
     group at a time; unknown ids are left out."""
-    file, wanted, found = pq.ParquetFile(path), pa.array(ids, pa.string()), {}
+    file, wanted, lines = pq.ParquetFile(path), pa.array(ids, pa.string()), {}
     for group in range(file.num_row_groups):
-        there = pc.is_in(file.read_row_group(group, [key])[key], wanted)
-        if pc.any(there).as_py():
-            found |= {line[key]: line for line in file.read_row_group(group).filter(there).to_pylist()}
-    return found
+        wanted_rows = pc.is_in(file.read_row_group(group, [key])[key], wanted)
+        if pc.any(wanted_rows).as_py():
+            lines |= {line[key]: line for line in file.read_row_group(group).filter(wanted_rows).to_pylist()}
+    return lines
 
 
 def read_answers(collection, split):
@@ -117,5 +117,5 @@ def trained_too(splits):
     splits: {name: the Artefact of its stage}; without train the list is empty"""
     digests = {name: np.load(split.path("digests.npy")) for name, split in splits.items()}
     trained = digests.pop("train", np.zeros(0, np.uint64))
-    numbers = {name: int(np.isin(own, trained).sum()) for name, own in digests.items()}
+    numbers = {name: int(np.isin(of_split, trained).sum()) for name, of_split in digests.items()}
     return [f"Of the {name} queries {count:,} are training queries, too." for name, count in numbers.items() if count]

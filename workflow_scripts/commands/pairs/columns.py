@@ -26,12 +26,12 @@ SCORES = ("scores", "score", "pos_scores", "neg_scores", "positive_score", "nega
 TITLES = ("title", "passage_title", "doc_title", "positive_title")
 TEXT_KEYS = ("text", "contents", "content", "passage", "body")
 ID_KEYS = ("docid", "doc_id", "_id", "id", "passage_id", "pid")
-SAID = "as you say"
+BY_USER = "as you say"
 MOST_NEGATIVES = 10_000  # of a question: a longer list is a corpus, and is in every line of the file
 
 
 class Columns(NamedTuple):
-    """The columns of a table by what they are for (names, or None); negatives, scores, unused: tuples of names; margin:
+    """The columns of a table by role (names, or None); negatives, scores, unused: tuples of names; margin:
     whether the scores are those of a positive over its negatives"""
 
     question: str
@@ -50,15 +50,15 @@ class Columns(NamedTuple):
         return {self.question, self.passage, self.title, *self.negatives, self.grade, *self.scores} - {None}
 
     def __str__(self):
-        said = f"{self.question!r} is the question, {self.passage!r} its passage ({self.why})"
+        text = f"{self.question!r} is the question, {self.passage!r} its passage ({self.why})"
         scores = "margins of the positive over a negative, as MarginMSELoss takes them" if self.margin else "scores"
         rest = {"title": [self.title], "negatives": self.negatives, "grade": [self.grade], scores: self.scores}
         rest["not used"] = self.unused
         for what, names in rest.items():
             names = [name for name in names if name]
             shown = ", ".join(map(repr, names if len(names) < 5 else [names[0], "…", names[-1]]))
-            said += f"; {what}: {shown}" if names else ""
-        return said
+            text += f"; {what}: {shown}" if names else ""
+        return text
 
 
 class Passage(NamedTuple):
@@ -82,8 +82,8 @@ class Example(NamedTuple):
 
 def columns_of(path, record, place, may_be_by_order=True, given=(None, None)):
     """The `Columns` of a table, from one record of it. given: the names of the columns of questions and passages, if
-    the user gives them. Raises Refusal if it is unclear what the columns are."""
-    why = SAID if any(given) else "by name"
+    the user gives them. Raises Refusal if the roles of the columns are unclear."""
+    why = BY_USER if any(given) else "by name"
     for option, name in zip(("--question", "--passage"), given, strict=True):
         if name is not None and name not in record:
             have = ", ".join(map(repr, record)) or "none"
@@ -94,11 +94,11 @@ def columns_of(path, record, place, may_be_by_order=True, given=(None, None)):
     if not (question and passage):
         texts = [name for name, value in record.items() if isinstance(value, str)]
         if not may_be_by_order or question or negatives or len(texts) != 2 or len(texts) < len(record):
-            lacks = [] if question else ["a question (query, question, anchor)"]
-            lacks += [] if passage else ["its passage (positive, passage, text)"]
+            missing = [] if question else ["a question (query, question, anchor)"]
+            missing += [] if passage else ["its passage (positive, passage, text)"]
             have = ", ".join(map(repr, record)) or "none"
             raise Refusal(
-                f"{path}, {place}: none of the keys is {' or '.join(lacks)}; there are {have}. Say which ones are, "
+                f"{path}, {place}: none of the keys is {' or '.join(missing)}; there are {have}. Say which ones are, "
                 "with --question KEY --passage KEY, or rename them."
             )
         why = why if passage else "by order"
@@ -123,7 +123,7 @@ def examples(path, columns, rows, wrong):
                 raise Problem(f"{missing[0]!r} is missing, which the first line has; this one has {keys}. Use the same "
                               "keys in all lines")  # fmt: skip
             if not known.issuperset(record):
-                given = (columns.question, columns.passage) if columns.why == SAID else (None, None)
+                given = (columns.question, columns.passage) if columns.why == BY_USER else (None, None)
                 if other := columns_of(path, record, place, given=given).used - known:
                     raise Problem(f"the key {min(other)!r}, which the first line does not have. Use the same keys in "
                                   "all lines")  # fmt: skip
@@ -140,15 +140,15 @@ def spelled(name):
 
 def picked(columns, names):
     """The name in `columns`, of a record, that is the first of `names`, however it is spelled; None without one."""
-    own = {spelled(name): name for name in columns}
-    return next((own[name] for name in names if name in own), None)
+    by_spelling = {spelled(name): name for name in columns}
+    return next((by_spelling[name] for name in names if name in by_spelling), None)
 
 
 class Problem(Exception):
     """The fault of a record, with the remedy. kind: as `records.Faults.note` takes it"""
 
-    def __init__(self, said, kind=None):
-        super().__init__(said)
+    def __init__(self, message, kind=None):
+        super().__init__(message)
         self.kind = kind
 
 
@@ -246,8 +246,8 @@ def is_margin(columns, record, key):
     """Whether a score is the label that sentence-transformers' MarginMSELoss takes: a number per negative, how much
     more the teacher gives the positive, in a table whose positive is one text."""
     others = sum(len(in_list(record.get(name))) for name in columns.negatives)
-    own = isinstance(record[columns.passage], str) and spelled(key) in ("score", "scores")
-    return own and len(in_list(record.get(key))) == others > 0
+    one_positive = isinstance(record[columns.passage], str) and spelled(key) in ("score", "scores")
+    return one_positive and len(in_list(record.get(key))) == others > 0
 
 
 def with_scores(columns, record, passages, negatives):

@@ -65,15 +65,15 @@ class Collection:
 
     def add(self, split, example, wrong):
         """Add an `Example`."""
-        own = digest_of(example.question)
-        question = f"{own:016x}"
+        digest = digest_of(example.question)
+        question = f"{digest:016x}"
         if question not in self.questions:
             self.questions.add(question)
             self.write("queries", {"_id": question, "text": example.question}, example.question)
         judged = self.judged[split or "train"][question]
         for passage in example.passages:
-            if passage.grade and digest_of(passage.text) == own:
-                self.counts["own"] += 1  # it would be found at once
+            if passage.grade and digest_of(passage.text) == digest:
+                self.counts["own text"] += 1  # every search would rank it first
                 continue
             docid = self.add_passage(passage, wrong)
             # A triplet repeats its pair with another negative.
@@ -85,7 +85,7 @@ class Collection:
             self.negatives[question][self.add_passage(passage, wrong)] = passage.score
 
     def drop_unanswered(self):
-        """Leave out questions that have judgments and none above 0: nothing can be found for them."""
+        """Leave out questions that have judgments but none above 0: no passage is a positive of theirs."""
         for judged in self.judged.values():
             for question in [question for question, grades in judged.items() if not any(grades.values())]:
                 del judged[question]
@@ -93,24 +93,24 @@ class Collection:
 
 
 def note(faults, place, problem):
-    """Note a fault of a record in `Faults`. problem: a `Problem`, or a text for what is never left out"""
+    """Note a fault of a record in `Faults`. problem: a `Problem`, or a text for a fault that `drop` cannot leave out"""
     faults.note(getattr(problem, "kind", None), place, f"{problem}.")
 
 
-def convert(tables, own, given, drop, folder, draw):
+def convert(tables, output, given, drop, folder, draw):
     """Write the collection of `tables` ({split: `Table`s}) to a new folder; returns a paragraph (list of one str) on
-    what was read and how.
+    the records and how they were read.
 
-    own: the later name of the folder; draw: takes the ids of the questions of `train` and returns {split: set of ids}
-    of those that they are divided into; given: as `columns_of` takes it; drop: what is left out, as in
-    `collection.drop`. Raises Refusal for the other wrong records of the first file that has some.
+    output: the later name of the folder; draw: divides the ids of the questions of `train` and returns {split: set of
+    ids}; given: as `columns_of` takes it; drop: the kinds of records to leave out, as in `collection.drop`. Raises
+    Refusal for the other wrong records of the first file that has some.
     """
-    said = []
+    notes = []
     folder.mkdir()
     with Collection(folder) as collection:
         for split, files in tables.items():
             for table in files:
-                said.append(read(table, split, collection, given, drop))
+                notes.append(read(table, split, collection, given, drop))
         collection.drop_unanswered()
     judged = {split: dict(questions) for split, questions in collection.judged.items()}
     for split, (table, *_) in tables.items():
@@ -122,7 +122,7 @@ def convert(tables, own, given, drop, folder, draw):
     for split, questions in judged.items():
         lines = [HEADER, *((q, docid, str(g)) for q, grades in questions.items() for docid, g in grades.items())]
         write_text(folder / "qrels" / f"{split}.tsv", "".join("\t".join(line) + "\n" for line in lines))
-    return [" ".join(said + sentences(collection, write_negatives(folder, collection, judged), own))]
+    return [" ".join(notes + sentences(collection, write_negatives(folder, collection, judged), output))]
 
 
 def read(table, split, collection, given, drop):
@@ -139,17 +139,17 @@ def read(table, split, collection, given, drop):
     if not any(given) and texts.names_text(record, table.path.parent):
         if not collection.texts:
             collection.add_texts(table.path.parent)
-        found = texts.examples(table.path, chain([first], rows), collection.texts, wrong)
-        said = "questions about the files beside it"
+        parsed = texts.examples(table.path, chain([first], rows), collection.texts, wrong)
+        description = "questions about the files beside it"
     else:
         columns = columns_of(table.path, record, place, table.form.BY_ORDER, given)
-        found, said = examples(table.path, columns, chain([first], rows), wrong), str(columns)
+        parsed, description = examples(table.path, columns, chain([first], rows), wrong), str(columns)
     number = 0
-    for example in found:
+    for example in parsed:
         collection.add(split, example, partial(wrong, example.place))
         number += 1
     faults.refuse()
-    return f"{table.path} is {table.form.NAME} of {number:,} records: {said}."
+    return f"{table.path} is {table.form.NAME} of {number:,} records: {description}."
 
 
 def write_negatives(folder, collection, judged):
@@ -157,15 +157,15 @@ def write_negatives(folder, collection, judged):
     how many there are. A positive of a question is never its negative, even if it was given as one."""
     total, lines = 0, []
     for question, grades in judged.get("train", {}).items():
-        own = {docid: score for docid, score in collection.negatives[question].items() if not grades.get(docid)}
-        if own:
+        scores = {docid: score for docid, score in collection.negatives[question].items() if not grades.get(docid)}
+        if scores:
             positives = [
                 with_score(docid, collection.scores.get((question, docid))) for docid, g in grades.items() if g
             ]
-            negatives = [with_score(docid, score) for docid, score in own.items()]
+            negatives = [with_score(docid, score) for docid, score in scores.items()]
             line = {"query_id": question, "positive_passages": positives, "negative_passages": negatives}
             lines.append(json.dumps(line) + "\n")
-            total += len(own)
+            total += len(scores)
     if lines:
         write_text(folder / NEGATIVES, "".join(lines))
     return total
@@ -176,24 +176,24 @@ def with_score(docid, score):
     return {"docid": docid} if score is None else {"docid": docid, "score": score}
 
 
-def sentences(collection, negatives, own):
+def sentences(collection, negatives, output):
     """Return the sentences on the whole collection (list of str)."""
     number = {"corpus": len(collection.passages), "queries": len(collection.questions)}
     mean = {name: collection.words[name] / max(1, count) for name, count in number.items()}
-    said = ["Equal texts, whatever their case and spacing, are one passage or question; ids are digests of texts where "
-            "the data have none.",
-            f"Questions have {mean['queries']:.0f} words in the mean (longest {collection.longest['queries']:,}), "
-            f"passages {mean['corpus']:.0f} (longest {collection.longest['corpus']:,})."]  # fmt: skip
+    notes = ["Equal texts, whatever their case and spacing, are one passage or question; ids are digests of texts "
+             "where the data have none.",
+             f"Questions have {mean['queries']:.0f} words in the mean (longest {collection.longest['queries']:,}), "
+             f"passages {mean['corpus']:.0f} (longest {collection.longest['corpus']:,})."]  # fmt: skip
     if collection.texts:
-        said.append(f"{len(collection.texts):,} texts were cut into passages of at most {texts.WORDS} words.")
+        notes.append(f"{len(collection.texts):,} texts were cut into passages of at most {texts.WORDS} words.")
     if repeated := collection.counts["repeated"]:
-        said.append(f"{repeated:,} pairs were repeated, and count once.")
-    if own_text := collection.counts["own"]:
-        said.append(f"{own_text:,} passages have the text of their question, and are left out.")
+        notes.append(f"{repeated:,} pairs were repeated, and count once.")
+    if own_text := collection.counts["own text"]:
+        notes.append(f"{own_text:,} passages have the text of their question, and are left out.")
     if unanswered := collection.counts["unanswered"]:
-        said.append(f"{unanswered:,} questions have no passage of a grade above 0, and are left out.")
+        notes.append(f"{unanswered:,} questions have no passage of a grade above 0, and are left out.")
     if negatives:
-        said.append(f"{negatives:,} negatives of training questions are in {own / NEGATIVES}: to train on them, add "
-                    f"`negatives: {{counts: {{file: 1}}, file: {{path: {own / NEGATIVES}}}}}` to the last entry of "
-                    "`episodes`.")  # fmt: skip
-    return said
+        notes.append(f"{negatives:,} negatives of training questions are in {output / NEGATIVES}: to train on them, "
+                     f"add `negatives: {{counts: {{file: 1}}, file: {{path: {output / NEGATIVES}}}}}` to the last "
+                     "entry of `episodes`.")  # fmt: skip
+    return notes

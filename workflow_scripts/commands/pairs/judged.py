@@ -52,8 +52,8 @@ def judged_tables(folder):
 
 def tables_called(folder, name):
     """The `Table`s called `name` in a folder, and those in its subfolder of that name."""
-    own = [table for table in tables_in(folder) if table.path.name.partition(".")[0] == name]
-    return own + tables_in(folder / name)
+    tables = [table for table in tables_in(folder) if table.path.name.partition(".")[0] == name]
+    return tables + tables_in(folder / name)
 
 
 def tables_in(folder):
@@ -62,26 +62,27 @@ def tables_in(folder):
     return [Table(path, form) for path in files if (form := form_of(path))]
 
 
-def convert_judged(found, drop, folder, draw):
+def convert_judged(collection, drop, folder, draw):
     """Write the collection of `JudgedTables` to a new folder; returns a sentence (list of one) on it. drop, draw: as
-    for `convert.convert`; what `drop` names is written, too, as the collection is read with it. Raises Refusal for the
-    wrong records of the first file that has some."""
+    for `convert.convert`; records that `drop` names are written, too, as the collection is read with it. Raises
+    Refusal for the wrong records of the first file that has some."""
     folder.mkdir()
-    passages = write_lines(folder / "corpus.jsonl", found.corpus, passage_of, drop)
-    queries = write_lines(folder / "queries.jsonl", found.queries, query_of, drop)
-    judged = {split: judgments(tables, queries, passages, drop) for split, tables in found.qrels.items()}
+    passages = write_lines(folder / "corpus.jsonl", collection.corpus, passage_of, drop)
+    queries = write_lines(folder / "queries.jsonl", collection.queries, query_of, drop)
+    judged = {split: judgments(tables, queries, passages, drop) for split, tables in collection.qrels.items()}
     whole = judged.pop("train", [])
     for split, ids in draw({row[0] for row in whole}).items() if whole else ():
         judged[split] = [row for row in whole if row[0] in ids]
     for split, rows in judged.items():
         lines = "".join("\t".join(row) + "\n" for row in (HEADER, *rows))
         write_text(folder / "qrels" / f"{split}.tsv", lines)
-    first = next(iter(found.qrels.values()))[0].path
-    return [f"{found.corpus[0].path} has passages, {found.queries[0].path} queries, {first} judgments by ids."]
+    first = next(iter(collection.qrels.values()))[0].path
+    corpus, queries = collection.corpus[0].path, collection.queries[0].path
+    return [f"{corpus} has passages, {queries} queries, {first} judgments by ids."]
 
 
 def write_lines(path, tables, line_of, drop):
-    """Write what `line_of` makes of the records of tables as JSON lines; returns the ids of the sound ones (set)."""
+    """Write the records of tables as JSON lines by `line_of`; returns the ids of the sound ones (set)."""
     ids = set()
     with open(path, "w", encoding="utf-8") as file:  # the folder goes if a record is wrong
         for table in tables:
@@ -106,8 +107,8 @@ def judgments(tables, queries, passages, drop):
             if query not in queries:
                 wrong(f"there is no query {query!r}. Remove the judgment, or add the query", "dangling")
             elif (grade is not None) != graded:
-                said = "has no grade, as the first one has" if graded else "has a grade, and the first one has none"
-                wrong(f"the judgment {said}. Give every judgment one, or none", None)
+                fault = "has no grade, as the first one has" if graded else "has a grade, and the first one has none"
+                wrong(f"the judgment {fault}. Give every judgment one, or none", None)
             elif grades.setdefault((query, passage), grade) != grade:
                 problem = f"query {query!r} and passage {passage!r} had another grade earlier. Remove one of them"
                 wrong(problem, "repeated")
@@ -120,7 +121,7 @@ def judgments(tables, queries, passages, drop):
 
 
 def records_of(table, made_of, drop):
-    """Yield (what `made_of` makes of a record, a function that takes a fault of it, and its kind) for each record of a
+    """Yield (the result of `made_of`, a function that takes the message and the kind of a fault) for each record of a
     `Table`. Raises Refusal at the end if some have faults whose kinds are not in `drop`."""
     faults = Faults(table.path, drop, "record")
     for place, record in table.form.rows(table.path, partial(note, faults)):
@@ -129,7 +130,7 @@ def records_of(table, made_of, drop):
         except Problem as problem:
             note(faults, place, problem)
         else:
-            yield made, lambda said, kind, place=place: note(faults, place, Problem(said, kind))
+            yield made, lambda message, kind, place=place: note(faults, place, Problem(message, kind))
     faults.refuse()
 
 

@@ -14,8 +14,8 @@ from teleport.refusal import Refusal
 
 NAME = "a folder of texts"
 SUFFIXES = (".txt", ".md")
-# Of a passage at most: about 200 tokens, which the usual encoders take whole. A character of a script without spaces
-# between words counts as a word.
+# Most words of a passage: about 200 tokens, which the usual encoders take whole. A character of a script without
+# spaces between words counts as a word.
 WORDS = 150
 FILES = ("file", "filename", "file_name", "path", "source", "document", "doc")
 NAMES = FILES[:4]  # those that mean nothing else
@@ -62,20 +62,20 @@ def chunks(text):
     from teleport.search.lexical_index import UNSPACED  # here: bm25s takes a while to load
 
     word = re.compile(rf"[{UNSPACED}]|[^\s{UNSPACED}]+")
-    passages, own, words = [], [], 0
+    passages, paragraphs, words = [], [], 0
     for paragraph in filter(str.strip, text.replace("\r\n", "\n").split("\n\n")):
         starts = [match.start() for match in word.finditer(paragraph)]
         length = len(starts)
-        if own and words + length > WORDS:
-            passages.append("\n\n".join(own))
-            own, words = [], 0
+        if paragraphs and words + length > WORDS:
+            passages.append("\n\n".join(paragraphs))
+            paragraphs, words = [], 0
         if length > WORDS:
             cuts = pairwise([*starts[::WORDS], len(paragraph)])
             passages += [" ".join(paragraph[start:end].split()) for start, end in cuts]
         else:
-            own.append(paragraph.strip())
+            paragraphs.append(paragraph.strip())
             words += length
-    return passages + (["\n\n".join(own)] if own else [])
+    return passages + (["\n\n".join(paragraphs)] if paragraphs else [])
 
 
 def examples(path, rows, passages, wrong):
@@ -90,23 +90,23 @@ def examples(path, rows, passages, wrong):
             if not question or not file:
                 keys = ", ".join(map(repr, record))
                 raise Problem(f"the keys {keys} have no question and file. Write lines such as {FORM}")
-            found = named.get(text_of(record[file], file), ())
-            if not found:
+            matches = named.get(text_of(record[file], file), ())
+            if not matches:
                 problem = f"{file!r} is {record[file]!r}, and no such file is below {path.parent}. Correct it"
                 raise Problem(problem, "dangling")
-            if len(found) > 1:
+            if len(matches) > 1:
                 raise Problem(
-                    f"{file!r} is {record[file]!r}, and {found[0]} and {found[1]} have this name. Give the path"
+                    f"{file!r} is {record[file]!r}, and {matches[0]} and {matches[1]} have this name. Give the path"
                 )
-            (name,) = found
-            held = passages[name]
+            (name,) = matches
+            chosen = passages[name]
             if answer and record[answer]:
-                held = holding(held, text_of(record[answer], answer))
+                chosen = holding(chosen, text_of(record[answer], answer))
             if not passages[name]:
                 raise Problem(f"{name} has no text. Remove the line", "empty")
-            if not held:
+            if not chosen:
                 raise Problem(f"{answer!r} is not in {name}. Write the answer as the file has it")
-            yield Example(place, text_of(record[question], question), [each._replace(grade=1) for each in held], [])
+            yield Example(place, text_of(record[question], question), [each._replace(grade=1) for each in chosen], [])
         except Problem as problem:
             wrong(place, problem)
 

@@ -12,13 +12,13 @@ def documented_passages(what, docs, job):
     """The passages (`Rows`) of documented names of installed packages; a name is id and title. Their questions are
     written to a file of the corpus for the splits: reading the packages again would take as long as the first time.
 
-    what: in words, what was read of the job's packages; docs: [(name, query or "", text)], sorted by name
+    what: the kind of documentation, for messages; docs: [(name, query or "", text)], sorted by name
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    asked = {"doc_id": [name for name, query, _ in docs if query], "text": [query for _, query, _ in docs if query]}
-    pq.write_table(pa.table(asked), job.output("questions.parquet"))
+    questions = {"doc_id": [name for name, query, _ in docs if query], "text": [query for _, query, _ in docs if query]}
+    pq.write_table(pa.table(questions), job.output("questions.parquet"))
     place = f"{what} of " + ", ".join(f"{package} {version}" for package, version in job.settings.versions.items())
     return Rows(place, lambda place, wrong: ((row, name, name, text) for row, (name, _, text) in enumerate(docs, 1)))
 
@@ -30,9 +30,9 @@ def documented_split(wanted, job):
 
     file = job.input("corpus", "questions.parquet")
     columns = pq.read_table(file).to_pydict().values()
-    asked = [(row, *each) for row, each in enumerate(zip(*columns, strict=True), 1) if split_of(each[0]) == wanted]
-    queries = Rows(file, lambda place, wrong: ((row, f"query:{name}", query) for row, name, query in asked))
-    judged = Rows(file, lambda place, wrong: ((row, f"query:{name}", name, "1") for row, name, _ in asked))
+    questions = [(row, *each) for row, each in enumerate(zip(*columns, strict=True), 1) if split_of(each[0]) == wanted]
+    queries = Rows(file, lambda place, wrong: ((row, f"query:{name}", query) for row, name, query in questions))
+    judged = Rows(file, lambda place, wrong: ((row, f"query:{name}", name, "1") for row, name, _ in questions))
     return Split(queries, judged)
 
 

@@ -96,7 +96,7 @@ def trust(path, digests, mirrors=()):
 
 
 def what_it_is_instead(path):
-    """Return what a file is (str) if its first bytes do not fit its name, else None."""
+    """Return the kind of a file (str) if its first bytes do not fit its name, else None."""
     with open(path, "rb") as file:
         start = file.read(1000)
     text = start.removeprefix(codecs.BOM_UTF8).lstrip().lower()

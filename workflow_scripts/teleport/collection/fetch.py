@@ -146,8 +146,8 @@ def run_curl(url, part, options):
         command, capture_output=True, text=True, errors="replace", preexec_fn=end_with_parent, restore_signals=False
     )
     reason = done.stderr.strip().rpartition("\n")[2] or "the answer ends early"
-    said, _, whole = done.stdout.partition("\n")  # bytes 0-5999/49780
-    answer, _, kind = said.partition(" ")
+    first_line, _, whole = done.stdout.partition("\n")  # bytes 0-5999/49780
+    answer, _, kind = first_line.partition(" ")
     whole, kind = re.search(r"/(\d+)$", whole), kind.partition(";")[0].strip().lower()
     return done.returncode, int(answer or 0), kind, whole and int(whole[1]), re.sub(r"^curl: \(\d+\) ", "", reason)
 
@@ -183,8 +183,8 @@ def set_aside(file, path, error):
 
 
 def take_back(path, expected):
-    """Make the file that was set aside `path` if it is as expected, and set aside what is there; returns {bytes,
-    sha256, md5} or None. So collections whose files have the same name take turns."""
+    """Exchange the file at `path` with the one that was set aside, if that is as expected; returns {bytes, sha256,
+    md5} or None. So collections whose files have the same name take turns."""
     other, between = other_of(path), path.with_name(f".{path.name}.between")
     if between.is_file() and not other.is_file():  # after a kill
         between.replace(other)

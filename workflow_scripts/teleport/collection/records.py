@@ -64,11 +64,11 @@ FIRST_FAULTS = 5
 
 class Faults:
     """The faults in the rows of one file. Rows with faults in `drop` (names of LEFT_OUT) are left out and counted; all
-    other faults are kept until the end of the file and refused together. unit: what is numbered, such as line; said:
-    names in messages, like LEFT_OUT. A `line` is its number, or a text such as "row 3" """
+    other faults are kept until the end of the file and refused together. unit: what is numbered, such as line; names:
+    {kind of fault: its name in messages}. A `line` is its number, or a text such as "row 3" """
 
-    def __init__(self, place, drop=(), unit="line", said=LEFT_OUT):
-        self.place, self.drop, self.unit, self.said = place, drop, unit, said
+    def __init__(self, place, drop=(), unit="line", names=LEFT_OUT):
+        self.place, self.drop, self.unit, self.names = place, drop, unit, names
         self.left_out, self.counts, self.first = Counter(), Counter(), []
 
     def wrong(self, place, line, problem):
@@ -89,21 +89,21 @@ class Faults:
     def refuse(self):
         """Raise Refusal with all faults; log what was left out. Returns its counts ({name: rows})."""
         if self.first:
-            kinds = [kind for kind in self.said if self.counts[kind]]
-            drop = [kind for kind in self.said if kind in kinds or kind in self.drop]
+            kinds = [kind for kind in self.names if self.counts[kind]]
+            drop = [kind for kind in self.names if kind in kinds or kind in self.drop]
             settings = Remedy(f"collection.drop: [{', '.join(drop)}], or `teleport new --drop {','.join(drop)}`")
             remedy = Remedy(f" Or leave such {self.unit}s out: {settings}.") if kinds else ""
             total = self.counts.total()
             if total == 1:
                 place, problem = self.first[0]
                 raise Refusal(f"{self.place}, {place}: {problem}{remedy}")
-            named = [f"{self.counts[kind]:,} {self.said[kind]}" for kind in kinds]
+            named = [f"{self.counts[kind]:,} {self.names[kind]}" for kind in kinds]
             named += [f"{self.counts[None]:,} not of this form"] if self.counts[None] else []
             shown = "".join(f"\n  {place}: {problem}" for place, problem in self.first)
             first = "" if total == len(self.first) else f" The first {len(self.first)}:"
             raise Refusal(f"{self.place}: {total:,} {self.unit}s are wrong ({', '.join(named)}).{remedy}{first}{shown}")
         for kind, count in self.left_out.items():
-            log.warning("%s: %d %ss are left out: %s", self.place, count, self.unit, self.said[kind])
+            log.warning("%s: %d %ss are left out: %s", self.place, count, self.unit, self.names[kind])
         return dict(self.left_out)
 
 
@@ -190,7 +190,7 @@ def lines(path):
                 text = line.decode("utf-8-sig" if number == 1 else "utf-8")
             except UnicodeDecodeError as error:
                 where = f"byte 0x{error.object[error.start]:02x} at position {error.start}"
-                remedy = next((said for start, said in OTHER_FORMS.items() if line.startswith(start)), FROM_LATIN)
+                remedy = next((hint for start, hint in OTHER_FORMS.items() if line.startswith(start)), FROM_LATIN)
                 raise wrong_row(path, number, f"{where} is not UTF-8. {remedy}") from None
             if not nul_bytes and "\0" in text:
                 nul_bytes = True
@@ -212,12 +212,12 @@ def warn_once(text):
 
 def existing(path, key):
     """`path` or `path`.gz, whichever exists; key: its setting, for a refusal."""
-    if place := found(path):
+    if place := existing_or_none(path):
         return place
     raise Refusal(f"{path}: no such file, and no {Path(path).name}.gz beside it. Put it there, or correct {key}.")
 
 
-def found(path):
+def existing_or_none(path):
     """`path` or `path`.gz, whichever exists; None if neither does."""
     return next((place for place in (Path(path), Path(f"{path}.gz")) if place.is_file()), None)
 
@@ -239,7 +239,7 @@ def located(name, files):
 
 
 def split_names(home, pattern, key):
-    """The splits in the folder `home`, sorted: what matches the * of `pattern` in its file names without .gz."""
+    """The splits in the folder `home`, sorted: the part of a file's name (without .gz) at the * of `pattern`."""
     start, _, end = pattern.partition("*")
     expression = start.replace(".", r"\.") + f"(.+){re.escape(end)}"
     names = {match[1] for path in home.glob("*") if (match := re.fullmatch(expression, path.name.removesuffix(".gz")))}

@@ -8,7 +8,7 @@
 TOKEN_BUDGET = {"encode": {"cpu": 4096, "cuda": 65536}, "train": {"cpu": 8192, "cuda": 21504}}
 CHUNK_TEXTS = 2048  # texts that are tokenised at a time
 SHARE = 0.8  # of a device's room beside the weights; the rest is for work spaces and gaps
-LEAST = 1024  # tokens: with less room a stage ends for lack of memory, and says the remedy
+LEAST = 1024  # tokens: with less room a stage ends for lack of memory, with the remedy in its message
 
 
 def tokens_within(budget, room, per_token):

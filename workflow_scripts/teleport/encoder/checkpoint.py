@@ -41,7 +41,7 @@ def write_modules(folder, encoder, max_tokens):
     folder, hidden, width = Path(folder), encoder.backbone.config.hidden_size, encoder.projection
     modes = {"cls_token": "cls", "mean_tokens": "mean", "max_tokens": "", "mean_sqrt_len_tokens": ""}
     modes |= {"lasttoken": "last"} if encoder.pooling == "last" else {}
-    modes = {f"pooling_mode_{name}": encoder.pooling == own for name, own in modes.items()}
+    modes = {f"pooling_mode_{name}": encoder.pooling == pooling for name, pooling in modes.items()}
     steps = [("Transformer", None), ("Pooling", {"word_embedding_dimension": hidden} | modes)]
     if width:
         dense = {"in_features": hidden, "out_features": width, "bias": True, "activation_function": IDENTITY}
@@ -95,7 +95,7 @@ def dense_paths(folder):
 
 
 def read_modules(folder):
-    """Read what `write_modules` wrote: pooling, projection (width or None), normalize, and `paths` {module: folder};
+    """Read the files of `write_modules`: pooling, projection (width or None), normalize, and `paths` {module: folder};
     dense: of each linear layer of a head without LayerNorm, its folder and config.json (dict)."""
     if not (paths := dict(modules_of(folder))):
         raise Refusal(f"{folder} has no modules.json, so its pooling is unknown: give a `checkpoint` folder.")
@@ -104,7 +104,7 @@ def read_modules(folder):
     for path in (paths[name] / "config.json" for name in ("Pooling", *([] if dense else ["Dense"])) if name in paths):
         config |= json.loads(path.read_text(encoding="utf-8"))
     modes = {"cls": "cls_token", "mean": "mean_tokens", "last": "lasttoken"}
-    pooling = next(name for name, own in modes.items() if config.get(f"pooling_mode_{own}"))
+    pooling = next(name for name, key in modes.items() if config.get(f"pooling_mode_{key}"))
     projection = config.get("out_features")
     made = {"pooling": pooling, "projection": projection, "normalize": "Normalize" in paths, "paths": paths}
     return SimpleNamespace(**made, dense=dense)

@@ -151,14 +151,15 @@ def encode_texts(blocks, name, side, parallel_map, progress, first=0, overlap=No
     progress(blocks.done)  # from here on a rate is measured
     for start, stop in blocks:
         started, rows = time.monotonic(), first + np.arange(start, stop)
-        told = partial(told_map, parallel_map, side.lengths[rows], lambda done, start=start: progress(start + done))
-        vectors = side.vectors(rows, budget, told).cpu().numpy()
+        lengths, report = side.lengths[rows], lambda done, start=start: progress(start + done)
+        bucket_map = partial(map_with_progress, parallel_map, lengths, report)
+        vectors = side.vectors(rows, budget, bucket_map).cpu().numpy()
         blocks.beside(partial(store, vectors, stored[start:stop], overlap, blocks.notes))
         counts = {"texts": stop - start, "real_tokens": side.count_tokens(rows)}
         blocks.totals.update(counts | {"seconds": time.monotonic() - started})
 
 
-def told_map(parallel_map, lengths, progress, function, buckets):
+def map_with_progress(parallel_map, lengths, progress, function, buckets):
     """`parallel_map` over the buckets of a block; reports progress by each bucket's share of the tokens. A block takes
     a slow machine a minute, and its short texts come first."""
     tokens, done = max(int(lengths.sum()), 1), 0

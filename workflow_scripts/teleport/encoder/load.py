@@ -60,7 +60,7 @@ def load_backbone(folder, weights=None, config=None):
 
 def refuse_other_model(folder, report):
     """Raise Refusal for weights of another shape than config.json says, and for those of layers that it leaves out.
-    report: what transformers says of loading them"""
+    report: transformers' report of loading them"""
     if other := sorted(report["mismatched_keys"]):
         name, has, needs = other[0]
         raise Refusal(

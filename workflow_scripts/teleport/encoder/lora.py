@@ -29,8 +29,8 @@ def add_adapters(encoder, lora, seed):
     known = list(dict.fromkeys(layers))
     if unknown := [name for name in lora.targets or [] if name not in known]:
         model_type = encoder.backbone.config.model_type
-        said = f"encoder.lora.targets has {unknown[0]!r}, but the linear layers of {model_type} are {', '.join(known)}"
-        raise Refusal(f"{said}. Name some of these, or null for all.")
+        problem = f"has {unknown[0]!r}, but the linear layers of {model_type} are {', '.join(known)}"
+        raise Refusal(f"encoder.lora.targets {problem}. Name some of these, or null for all.")
     options = LoraConfig(r=lora.rank, lora_alpha=lora.alpha, target_modules=lora.targets or known)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -56,13 +56,14 @@ def save_adapters(encoder, folder, base):
 def load_adapters(encoder, folder, base):
     """Give the adapters of an `Encoder` the weights that `save_adapters` wrote in `folder`. Raises Refusal if they have
     another form, or were trained on other weights than those in the folder `base`."""
-    folder, own = folder / FOLDER, encoder.backbone.peft_config[NAME]
+    folder, config = folder / FOLDER, encoder.backbone.peft_config[NAME]
     saved = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
     for name, key in (("r", "rank"), ("lora_alpha", "alpha"), ("target_modules", "targets")):
-        given, there = (sorted(each) if key == "targets" else each for each in (getattr(own, name), saved[name]))
-        if given != there:
-            said = f"encoder.lora.{key} is {given}, but the adapters in {folder}, which the episode continues, have"
-            raise Refusal(f"{said} {there}. Set it to that, or training.start_from to pretrained.")
+        values = getattr(config, name), saved[name]
+        given, saved_value = map(sorted, values) if key == "targets" else values
+        if given != saved_value:
+            problem = f"encoder.lora.{key} is {given}, but the adapters in {folder}, which the episode continues, have"
+            raise Refusal(f"{problem} {saved_value}. Set it to that, or training.start_from to pretrained.")
     with safe_open(folder / WEIGHTS, framework="pt") as file:
         trained_on = file.metadata()["base"]
     if trained_on != (digest := sha256_file(base / "model.safetensors")):

@@ -60,9 +60,9 @@ def encode_texts(encoder, texts, tokenizer, special, max_tokens, dtype=None):
     if not texts:
         return np.zeros((0, encoder.dim), np.float32)
     ids = [encoding.ids for encoding in tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
-    flat = np.array([token for own in ids for token in own], np.uint32)
-    own = Ragged(offsets_of([len(each) for each in ids]), flat)
-    side = Side(encoder, own, max_tokens, special, dtype, prepared=prepare(encoder, dtype))
+    flat = np.array([token for tokens in ids for token in tokens], np.uint32)
+    tokens = Ragged(offsets_of([len(each) for each in ids]), flat)
+    side = Side(encoder, tokens, max_tokens, special, dtype, prepared=prepare(encoder, dtype))
     with batches_at_once(torch.get_num_threads()) as parallel_map:
         budget = TOKEN_BUDGET["encode"][encoder.device.type]
         return side.vectors(np.arange(len(texts)), budget, parallel_map).cpu().numpy()

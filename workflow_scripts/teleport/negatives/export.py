@@ -39,7 +39,7 @@ class Wanted(NamedTuple):
 
 
 def export_pool(negatives, corpus, train, folder, wanted=Wanted()):  # noqa: B008 (immutable)
-    """Write the pool of a merge or relabel stage in a form; returns a sentence on what was written.
+    """Write the pool of a merge or relabel stage in a form; returns a sentence on the written negatives.
 
     Negatives keep the order and the duplicates of the pool, unless `wanted` changes it. A query without negatives or
     positives is left out, because nobody can train on it. negatives, corpus, train: `running.artefact.Artefact`s;
@@ -95,10 +95,10 @@ class Pools:
 
     def __init__(self, negatives, corpus, train, folder):
         self.queries = pq.read_table(train.path("queries.train.parquet"), columns=["query_id", "text"]).to_pylist()
-        found = negatives.manifest["inputs"].get("positives")  # the stage `positives` that the pool read, if any
-        found = found and Artefact(negatives.folder.parents[1] / found)
-        own = negatives if negatives.manifest["kind"] == "relabel" else found
-        self.positives = positives_of(train, own, "train")
+        name = negatives.manifest["inputs"].get("positives")  # the stage `positives` that the pool read, if any
+        stage = name and Artefact(negatives.folder.parents[1] / name)
+        stage = negatives if negatives.manifest["kind"] == "relabel" else stage
+        self.positives = positives_of(train, stage, "train")
         self.pool, self.scorer = read_pool(negatives.path), scorer_of(negatives, len(self.queries))
         self.corpus = Corpus(corpus.path("corpus.parquet"), f"{folder}/corpus")
         self.seed = negatives.manifest["settings"].get("seed", 0)
@@ -188,7 +188,7 @@ class Corpus:
     would need whole columns in memory, and one array of Arrow's holds at most 2 GiB of strings."""
 
     def __init__(self, parquet, path):
-        source, self.starts = pq.ParquetFile(parquet, pre_buffer=False), [0]  # else what was read stays in memory
+        source, self.starts = pq.ParquetFile(parquet, pre_buffer=False), [0]  # else all pages stay in memory
         with pa.OSFile(path, "wb") as file, pa.ipc.new_file(file, source.schema_arrow) as writer:
             for chunk in source.iter_batches(CHUNK_PASSAGES):
                 writer.write_batch(chunk)

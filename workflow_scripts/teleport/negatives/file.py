@@ -120,10 +120,10 @@ def bits_of(place, source, names):
     MOST_SOURCES. names: see `origins_of`"""
     if not isinstance(source, str) or not source:
         raise Refusal(f"{place}: the source {repr(source)[:40]} is no text. Correct or remove it.")
-    own = dict.fromkeys(source.split("+"))
+    listed = dict.fromkeys(source.split("+"))
     if len(names) <= MOST_SOURCES:
-        names += [name for name in own if name not in names]
-    return 0 if len(names) > MOST_SOURCES else sum(1 << names.index(name) for name in own)
+        names += [name for name in listed if name not in names]
+    return 0 if len(names) > MOST_SOURCES else sum(1 << names.index(name) for name in listed)
 
 
 class Lookup:
@@ -194,13 +194,13 @@ def named(job):
         except (KeyError, TypeError, AttributeError):
             raise Refusal(f"{place}: a negative passage has neither docid nor a text. Add one of them.") from None
         rows = np.empty(len(negatives), np.int32)
-        for found, in_corpus in (
+        for keyed, in_corpus in (
             (ids, partial(find_ids, lookup, place)),
             (texts, lambda keys: lookup("title", "text").find(hash_ids(keys))),
             (ones, lambda keys: lookup("title", "text", join=in_one).find(hash_ids(keys))),
         ):
-            if found:
-                numbers, keys = zip(*found, strict=True)
+            if keyed:
+                numbers, keys = zip(*keyed, strict=True)
                 rows[list(numbers)] = in_corpus(keys)
         return rows
 

@@ -35,7 +35,7 @@ class Form(NamedTuple):
     all_positives: whether a row has room for several positives; else only the first one is written
     one_row: whether every row has equally many negatives, so that a query with fewer has no row
     row_each: whether each negative has its own row; with `all_positives`, each positive, too
-    scores: whether what reads the form takes scores in it
+    scores: whether the readers of the form take scores in it
     begins: the first byte of a file of it, where it is always the same
     """
 

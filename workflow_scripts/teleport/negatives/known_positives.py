@@ -28,11 +28,11 @@ def known_passages(job):
 def are_known(passages_LK, rows_L, known):
     """bool [L, K]: the passage is in `known` (Ragged) for the query row of its line."""
     start_L, stop_L = known.offsets[rows_L], known.offsets[rows_L + 1]
-    found_LK = np.zeros(passages_LK.shape, bool)
+    known_LK = np.zeros(passages_LK.shape, bool)
     for number in range((stop_L - start_L).max(initial=0)):
         lines = np.flatnonzero(stop_L - start_L > number)
-        found_LK[lines] |= passages_LK[lines] == known.values[start_L[lines] + number][:, None]
-    return found_LK
+        known_LK[lines] |= passages_LK[lines] == known.values[start_L[lines] + number][:, None]
+    return known_LK
 
 
 def have_answers(job, passages_LK, rows_L):

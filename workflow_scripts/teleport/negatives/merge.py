@@ -77,12 +77,12 @@ def named_pair(job, row, passage):
 
 
 def draws_of(job):
-    """{source: (whose scores it compares, or None; function of (candidates, count))} of a merge job."""
+    """{source: (scorer whose scores it compares, or None; function of (candidates, count))} of a merge job."""
     draws = {}
     for name, source in job.settings.sources.items():
-        own = source.draw.own
-        whose = own.pop("scores", None)
-        draws[name] = whose, partial(job.load(f"draws.{source.draw.kind}").choose, **own)
+        settings = source.draw.own
+        whose = settings.pop("scores", None)
+        draws[name] = whose, partial(job.load(f"draws.{source.draw.kind}").choose, **settings)
     return draws
 
 
@@ -111,12 +111,12 @@ class Merge:
     def draw(self, name, first, last):
         """Negatives of one source: (`Items` [Q, N], filled_QN)."""
         source, settings, (whose, choose) = self.sources[name], self.settings.sources[name], self.draws[name]
-        found, count = source.found(first, last), settings.count
-        scores = cache(partial(self.scores.of, first=first, found=found))
-        available_QS, ranks_QS = self.filters.kept(name, settings, first, found, scores)
+        block, count = source.block(first, last), settings.count
+        scores = cache(partial(self.scores.of, first=first, block=block))
+        available_QS, ranks_QS = self.filters.kept(name, settings, first, block, scores)
         given = self.scores.given_to(whose, first, last, scores) if whose else {}
         seed = derive_seed(self.settings.seed, "merge", SEED_NAMES.get(name, name), self.settings.episode)
-        given["named"] = lambda row, slot: self.named(first + row, found.passages_QS[row, slot])
+        given["named"] = lambda row, slot: self.named(first + row, block.passages_QS[row, slot])
         candidates = Candidates(available_QS, self.hashes_Q[first:last], seed, ranks_QS, **given)
         slots_QN, filled_QN = draw_slots(choose, candidates, count)
         available_Q, drawn_Q = (np.count_nonzero(each, axis=1) for each in (available_QS, filled_QN))
@@ -124,9 +124,9 @@ class Merge:
         self.short[name] += int(np.count_nonzero(available_Q < count))
         rows = np.flatnonzero((drawn_Q == 0) & (np.minimum(available_Q, count) > 0))
         if len(rows):
-            passages = found.passages_QS[rows, np.argmax(available_QS[rows], axis=1)]
+            passages = block.passages_QS[rows, np.argmax(available_QS[rows], axis=1)]
             self.weightless[name] += zip((first + rows).tolist(), passages.tolist(), strict=True)
-        return self.items(name, found, slots_QN, first, filled_QN), filled_QN
+        return self.items(name, block, slots_QN, first, filled_QN), filled_QN
 
     def require_weights(self):
         """Raise Refusal if a draw gives all candidates of a source weight 0 for every query; warn if for some."""
@@ -140,19 +140,19 @@ class Merge:
             none = f"{len(pairs):,} queries get none of {name}, because all candidates have weight 0"
             log.warning("%s: %s; the first is %s", draw, none, self.named(*pairs[0]))
 
-    def items(self, name, found, slots_QN, first, filled_QN):
+    def items(self, name, block, slots_QN, first, filled_QN):
         """The `Items` [Q, N] in the drawn slots of a source."""
-        ranks_QN, sources_QN = found.positions(slots_QN), 1 << self.names.index(name)
+        ranks_QN, sources_QN = block.positions(slots_QN), 1 << self.names.index(name)
         first_episodes_QN = self.settings.episode
-        if found.sources_QS is not None:  # from an earlier pool: keeps its origin
-            origin = found.sources_QS, found.first_episodes_QS, found.ranks_QS
+        if block.sources_QS is not None:  # from an earlier pool: keeps its origin
+            origin = block.sources_QS, block.first_episodes_QS, block.ranks_QS
             sources_QN, first_episodes_QN, ranks_QN = (np.take_along_axis(of, slots_QN, axis=1) for of in origin)
             sources_QN = renamed(sources_QN, self.sources[name].names, self.names)
-        passages_QN = np.take_along_axis(found.passages_QS, slots_QN, axis=1)
-        asked = MINER in (self.draws[name][0], self.settings.filter_scores)
-        scores_QN = self.scores.drawn(first, found, slots_QN, passages_QN, filled_QN & asked)
-        if found.given_QS is not None and not self.mined:
-            scores_QN = np.take_along_axis(found.given_QS, slots_QN, axis=1)
+        passages_QN = np.take_along_axis(block.passages_QS, slots_QN, axis=1)
+        needs_scores = MINER in (self.draws[name][0], self.settings.filter_scores)
+        scores_QN = self.scores.drawn(first, block, slots_QN, passages_QN, filled_QN & needs_scores)
+        if block.given_QS is not None and not self.mined:
+            scores_QN = np.take_along_axis(block.given_QS, slots_QN, axis=1)
         fields = np.broadcast_arrays(passages_QN, sources_QN, first_episodes_QN, ranks_QN, scores_QN)
         return Items(*(field.astype(dtype) for field, dtype in zip(fields, FIELDS.values(), strict=True)))
 
@@ -202,14 +202,14 @@ class Scores:
                 scores[scored] = self.tables[role].score(positives.rows[scored], positives.values[scored])
                 self.positive_scores[role.partition(".")[2]] = positive_scores(scores, positives.offsets, rule)
 
-    def of(self, whose, first, found, role="scores"):
+    def of(self, whose, first, block, role="scores"):
         """float32 [Q, S]: scores of the candidates of a source, for the queries from row `first` on; NaN in a slot
         without a candidate."""
-        if role == "scores" and whose == MINER and found.scores_QS is not None:
-            return np.where(found.there_QS, found.scores_QS, np.float32(np.nan))
-        rows, slots = np.nonzero(found.there_QS)
-        scores_QS = np.full(found.there_QS.shape, np.nan, np.float32)
-        scores_QS[rows, slots] = self.tables[f"{role}.{whose}"].score(first + rows, found.passages_QS[rows, slots])
+        if role == "scores" and whose == MINER and block.scores_QS is not None:
+            return np.where(block.there_QS, block.scores_QS, np.float32(np.nan))
+        rows, slots = np.nonzero(block.there_QS)
+        scores_QS = np.full(block.there_QS.shape, np.nan, np.float32)
+        scores_QS[rows, slots] = self.tables[f"{role}.{whose}"].score(first + rows, block.passages_QS[rows, slots])
         return scores_QS
 
     def of_positives(self, whose, first, last):
@@ -223,10 +223,10 @@ class Scores:
         anchored = f"anchors.{whose}" in self.tables
         return given | ({"anchor_scores_QS": scores(whose, role="anchors")} if anchored else {})
 
-    def drawn(self, first, found, slots_QN, passages_QN, filled_QN):
+    def drawn(self, first, block, slots_QN, passages_QN, filled_QN):
         """float32 [Q, N]: the miner's scores of the drawn slots, NaN if nothing needs them."""
-        if found.scores_QS is not None:
-            return np.take_along_axis(found.scores_QS, slots_QN, axis=1)
+        if block.scores_QS is not None:
+            return np.take_along_axis(block.scores_QS, slots_QN, axis=1)
         scores_QN = np.full(slots_QN.shape, np.nan, np.float32)
         if table := self.tables.get(f"scores.{MINER}"):
             rows, places = np.nonzero(filled_QN)
@@ -247,16 +247,16 @@ class Filters:
         self.left_short = dict.fromkeys(job.settings.sources, 0)
         self.dropped_Q = np.zeros(num_queries, np.int64)
 
-    def kept(self, name, settings, first, found, scores):
+    def kept(self, name, settings, first, block, scores):
         """(bool [Q, S]: the candidates of source `name` that may be drawn, int32 [Q, S]: their ranks, or None without
         lists or if nothing reads them). settings: its settings.pool.Draw; scores: function of a scorer's name, the
         scores of the candidates"""
-        kept_QS, ranks_QS, after = found.there_QS, None, self.settings.ranks_after
+        kept_QS, ranks_QS, after = block.there_QS, None, self.settings.ranks_after
         if after == "filters":
             kept_QS = self.kept_by_score(name, settings.count, first, kept_QS, scores)
         read = self.by_rank or settings.ranks or settings.draw.kind != "uniform"  # else nothing reads ranks
-        if found.depth is not None and read:
-            ranks_QS = found.counted(np.ones_like(kept_QS) if after == "nothing" else kept_QS)
+        if block.depth is not None and read:
+            ranks_QS = block.counted(np.ones_like(kept_QS) if after == "nothing" else kept_QS)
             for drops, setting in self.by_rank.values():
                 kept_QS = kept_QS & ~drops(ranks_QS, setting)
             if settings.ranks:

@@ -12,13 +12,13 @@ from teleport.settings.section import NoSettings as Settings  # noqa: F401
 
 def run(job):
     """Write offsets.npy int64 [Q + 1] and passages.npy int32: the values of the lists of all queries (`Ragged`). Facts:
-    how many questions have given, found, or no positives (`given`, `found`, `without`)."""
+    the numbers of questions with a judged positive (`given`), one from the retrieval (`found`) or none (`without`)."""
     given, retrieved = read_positives(job.inputs["split.train"], "train"), Run.read(job, "queries")
     lines = np.flatnonzero(given.lengths[retrieved.rows] == 0)  # of questions without a judged positive
     rows, ids_QK = retrieved.rows[lines], retrieved.ids[lines]
-    found_QK = have_answers(job, ids_QK, rows)
-    hits = np.flatnonzero(found_QK.any(axis=1))
-    best = ids_QK[hits, found_QK[hits].argmax(axis=1)]
+    answers_QK = have_answers(job, ids_QK, rows)
+    hits = np.flatnonzero(answers_QK.any(axis=1))
+    best = ids_QK[hits, answers_QK[hits].argmax(axis=1)]
     passages = np.concatenate([given.values, best]).astype(np.int32)
     positives = Ragged.grouped(np.concatenate([given.rows, rows[hits]]), passages, len(given))
     save_array(job.output("offsets.npy"), positives.offsets)

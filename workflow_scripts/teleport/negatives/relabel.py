@@ -44,7 +44,7 @@ def run(job):
     pairs, unknown = 0, Counter(dict.fromkeys(sorted(files), 0))
     labels_of = partial(job.load("relabel").labels, **job.settings.relabel.own)
     answering, writer = cache(partial(have_answers, job, pool)), PoolWriter(job.output, pool.names)
-    listed, found, after, dropped = Listed(job, tables), [pair_keys(positives.rows, positives.values)], [], 0
+    listed, positive_keys, after, dropped = Listed(job, tables), [pair_keys(positives.rows, positives.values)], [], 0
     for first, last in blocks([lengths], 0, end, BLOCK_NEGATIVES):
         judged = Judged(pool, first, last, positives, tables, answering, files)
         pairs += len(ones := first_of_each(judged.keys_N, np.ones(len(judged.keys_N), bool)))
@@ -54,13 +54,13 @@ def run(job):
         labels_N[without_Q[judged.queries_N]] = WITHOUT_QUERY
         after.append(judged.count(labels_N == KEPT))
         writer.append(after[-1], Items(*(field[labels_N == KEPT] for field in judged.items)))
-        found.append(judged.keys_N[first_of_each(judged.keys_N, labels_N == POSITIVE)])
+        positive_keys.append(judged.keys_N[first_of_each(judged.keys_N, labels_N == POSITIVE)])
         listed.append(judged, labels_N)
         dropped += int(np.count_nonzero(without_Q))
         job.progress(last, end, "queries")
     writer.close()
     listed.close()
-    keys = np.concatenate(found)
+    keys = np.concatenate(positive_keys)
     keys = keys[first_of_each(keys, np.ones(len(keys), bool))]  # with remove: answers one may be judged already
     after_Q = np.concatenate([np.zeros(0, int), *after])
     relabelled = Ragged.grouped(*rows_and_values(keys), end)
@@ -129,8 +129,8 @@ class Judged:
         scores none. rule: see `scores.positive_scores`"""
         offsets = self.positives.offsets[self.first : self.first + self.number + 1]
         rows = np.repeat(np.arange(self.number), np.diff(offsets))
-        asked = np.isin(rows, self.queries_N)  # with a part of the queries, the others have no scores
-        rows, passages = rows[asked], self.positives.values[offsets[0] : offsets[-1]][asked]
+        with_negatives = np.isin(rows, self.queries_N)  # with a part of the queries, the others have no scores
+        rows, passages = rows[with_negatives], self.positives.values[offsets[0] : offsets[-1]][with_negatives]
         scores = self.tables[whose].score(self.first + rows, passages, whose in self.files)
         known = ~np.isnan(scores)
         offsets = offsets_of(np.bincount(rows[known], minlength=self.number))

@@ -1,9 +1,9 @@
-"""A retrieval as candidates: its lists, without known positives and, if asked, without passages that have an answer."""
+"""A retrieval as candidates: its lists without known positives; with `remove: answers`, without answers either."""
 
 import numpy as np
 
 from teleport.arrays import Run, in_slots
-from teleport.negatives.candidates import Found
+from teleport.negatives.candidates import CandidateBlock
 from teleport.negatives.known_positives import are_known, have_answers
 
 
@@ -30,11 +30,11 @@ class Retrieval:
         """The lines of the query rows `first` to `last` - 1, query by query."""
         return self.lines[self.starts[first] : self.starts[last]]
 
-    def found(self, first, last):
+    def block(self, first, last):
         lines_L = self.lines_of(first, last)
         ids_LK = self.ids[lines_L]
         there_LK = (ids_LK >= 0) & ~are_known(ids_LK, self.rows[lines_L], self.known)
         widths_Q, scores_QS = self.widths_Q[first:last], None
         if self.scored:
             scores_QS = in_slots(widths_Q, self.scores[lines_L], empty=np.nan)
-        return Found(in_slots(widths_Q, ids_LK), in_slots(widths_Q, there_LK), self.ids.shape[1], scores_QS)
+        return CandidateBlock(in_slots(widths_Q, ids_LK), in_slots(widths_Q, there_LK), self.ids.shape[1], scores_QS)

@@ -31,11 +31,11 @@ def run(job):
     passages, scores = GrowingArray(job.output("passages.npy"), "i4"), GrowingArray(scores_path, "f4")
     lengths = [np.zeros(begin, np.int64)]
     for first, last, pairs in pairs_of_job(job, positives):
-        rows, found = rows_and_values(pairs)
-        passages.append(found)
-        scored = score(rows, found)
+        rows, passage_rows = rows_and_values(pairs)
+        passages.append(passage_rows)
+        scored = score(rows, passage_rows)
         if job.settings.of == "queries" and not np.isfinite(scored).all():  # else a search refuses them
-            row, passage = rows[~np.isfinite(scored)][0], found[~np.isfinite(scored)][0]
+            row, passage = rows[~np.isfinite(scored)][0], passage_rows[~np.isfinite(scored)][0]
             path = job.input("passages", "passages.npy")
             raise Refusal(
                 f"{path}: the score of query row {row} with passage row {passage} is not finite. The checkpoint that "
@@ -76,9 +76,9 @@ def keys_of(first, last, sources, lists):
         rows = np.repeat(np.arange(first, last), each.lengths[first:last])
         yield pair_keys(rows, each.values[start:stop])
     for source in sources:
-        found = source.found(first, last)
-        rows, slots = np.nonzero(found.there_QS)
-        yield pair_keys(first + rows, found.passages_QS[rows, slots])
+        block = source.block(first, last)
+        rows, slots = np.nonzero(block.there_QS)
+        yield pair_keys(first + rows, block.passages_QS[rows, slots])
 
 
 def of_positives(scorer, positives):
@@ -86,9 +86,9 @@ def of_positives(scorer, positives):
     by_passage = PairScorer(scorer.vectors, scorer.vectors, None)
 
     def score(rows, passages):
-        has = positives.lengths[rows] > 0
+        known = positives.lengths[rows] > 0
         scores = np.full(len(rows), np.nan, np.float32)
-        scores[has] = by_passage.score(positives.values[positives.offsets[rows[has]]], passages[has])
+        scores[known] = by_passage.score(positives.values[positives.offsets[rows[known]]], passages[known])
         return scores
 
     return score

@@ -2,8 +2,8 @@
 
 Three things implement it: vectors (`search.pairs.PairScorer`), a table of pairs that a stage has written (`score`,
 `cross_score`, `scores_file`), and a run (`PairTable.of_run`). A draw, a filter, a loss or a mask names the scorer
-(`scores: miner`, the checkpoint that mines, or a teacher), and its stage reads the scores from the role `scores.miner`,
-whatever made them.
+(`scores: miner`, the checkpoint that mines, or a teacher), and its stage reads the scores of every kind from the role
+`scores.miner`.
 """
 
 from dataclasses import dataclass
@@ -57,18 +57,18 @@ class PairTable:
             middle = (low + high) // 2
             before = (low < high) & (self.passages[np.minimum(middle, len(self.passages) - 1)] < passages)
             low, high = np.where(before, middle + 1, low), np.where(before, high, np.minimum(middle, high))
-        there = low < self.offsets[rows + 1]
-        places = np.where(there, low, 0)
+        scored = low < self.offsets[rows + 1]
+        places = np.where(scored, low, 0)
         if len(self.passages):
-            there &= self.passages[places] == passages
-        if not there.all() and not partial:
-            pair = np.flatnonzero(~there)[0]
+            scored &= self.passages[places] == passages
+        if not scored.all() and not partial:
+            pair = np.flatnonzero(~scored)[0]
             raise Refusal(
                 f"{self.name} has no score of the query {self.named('query', rows[pair])} with the passage "
                 f"{self.named('passage', passages[pair])}. Score this pair too, or remove the setting that needs it."
             )
-        scores = np.array(self.scores[places], np.float32) if len(self.scores) else np.empty(len(there), np.float32)
-        scores[~there] = np.nan
+        scores = np.array(self.scores[places], np.float32) if len(self.scores) else np.empty(len(scored), np.float32)
+        scores[~scored] = np.nan
         return scores
 
     def named(self, what, row):
@@ -99,12 +99,12 @@ def require_informative(scores, made_by):
 def positive_scores(scores, offsets, rule):
     """s+ of each query, float32 [Q], NaN without positives: by `rule` the lowest, mean or first of their scores."""
     scores_Q = np.full(len(offsets) - 1, np.nan, np.float32)
-    has = np.flatnonzero(np.diff(offsets))
-    starts = offsets[:-1][has]
+    with_positives = np.flatnonzero(np.diff(offsets))
+    starts = offsets[:-1][with_positives]
     if rule == "first":
-        scores_Q[has] = scores[starts]
+        scores_Q[with_positives] = scores[starts]
     elif rule == "lowest":
-        scores_Q[has] = np.minimum.reduceat(scores, starts)
+        scores_Q[with_positives] = np.minimum.reduceat(scores, starts)
     else:
-        scores_Q[has] = np.add.reduceat(scores, starts) / np.diff(offsets)[has]
+        scores_Q[with_positives] = np.add.reduceat(scores, starts) / np.diff(offsets)[with_positives]
     return scores_Q

@@ -39,15 +39,15 @@ def run(job):
     numbers, queries, passages, scores = zip(*compress(lines, trained), strict=True)
     columns = [(queries, query_ids, "query is not in the training split")]
     columns += [(passages, read_column(job, "corpus.parquet", "doc_id"), "passage is not in the corpus")]
-    found = []
+    indices = []
     for names, known, problem in columns:
         rows = pc.index_in(pa.array(names, pa.string()), value_set=known)
         if rows.null_count:
             first = int(rows.is_null().to_numpy(zero_copy_only=False).argmax())
             pair = f"query {queries[first]!r} with passage {passages[first]!r}"
             raise wrong_row(path, numbers[first], f"{pair}: the {problem}. Correct or remove the line.")
-        found.append(rows.to_numpy())
-    (rows, passages), scores, names = found, np.array(scores, np.float32), passages
+        indices.append(rows.to_numpy())
+    (rows, passages), scores, names = indices, np.array(scores, np.float32), passages
     order = np.lexsort((passages, rows))
     same = np.flatnonzero((np.diff(rows[order]) == 0) & (np.diff(passages[order]) == 0))
     if len(same):

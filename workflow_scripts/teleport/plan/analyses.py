@@ -44,25 +44,26 @@ def analyse(trajectory, episode):
     """{name: stage} of an episode's analyses: errors, contrast, negatives, forgetting."""
     number, vectors, pool, analyses = episode.number, episode.vectors, episode.pool, {}
     plan, evaluation = trajectory.plan, trajectory.evaluation
-    if not (asked := evaluation.analyses):
+    if not (settings := evaluation.analyses):
         return analyses
-    if asked.errors:
-        inputs = {f"split.{asked.errors}": plan.split(asked.errors)} | vectors.of_split(asked.errors)
-        stage = Stage("errors", scoring.ErrorsSettings(split=asked.errors), inputs)
+    if settings.errors:
+        inputs = {f"split.{settings.errors}": plan.split(settings.errors)} | vectors.of_split(settings.errors)
+        stage = Stage("errors", scoring.ErrorsSettings(split=settings.errors), inputs)
         analyses["errors"] = trajectory.link(stage, number)
-    if asked.against:
+    if settings.against:
         analyses["contrast"] = contrast(plan, episode.runs[evaluation.contrast_split].inputs["run"])
         if number == 0:
             trajectory.link(analyses["contrast"].inputs["reference"], 0, "reference")
         trajectory.link(analyses["contrast"], number)
-    train = {"split.train": plan.split("train")} if (asked.negatives and pool) or (asked.forgetting and number) else {}
+    reads_train = (settings.negatives and pool) or (settings.forgetting and number)
+    train = {"split.train": plan.split("train")} if reads_train else {}
     if (source := pool or episode.train) and "positives" in source.inputs:
         train["positives"] = source.inputs["positives"]
-    if asked.negatives and pool:
+    if settings.negatives and pool:
         inputs = train | {"negatives": pool, "queries": search_train(trajectory, episode)}
         stage = Stage("negatives_overlap", scoring.NegativesOverlapSettings(), inputs)
         analyses["negatives"] = trajectory.link(stage, number)
-    if asked.forgetting and number:
+    if settings.forgetting and number:
         before = trajectory.episodes[number - 1]
         inputs = {"before": search_train(trajectory, before), "after": search_train(trajectory, episode)}
         stage = Stage("forgetting", NoSettings(), train | inputs)
@@ -87,8 +88,8 @@ def search_train(trajectory, episode):
 def contrast(plan, run):
     """The contrast stage of a run of the split of `analyses.against` with the reference run."""
     split, measure = plan.config.evaluation.contrast_split, plan.config.evaluation.contrast_measure
-    own = plan.config.evaluation.ignore_own_text
-    settings = scoring.ContrastSettings.taken_from(plan.collapse, split=split, measure=measure, ignore_own_text=own)
+    ignore = plan.config.evaluation.ignore_own_text
+    settings = scoring.ContrastSettings.taken_from(plan.collapse, split=split, measure=measure, ignore_own_text=ignore)
     return Stage("contrast", settings, plan.parts(split) | {"run": run, "reference": reference(plan)})
 
 

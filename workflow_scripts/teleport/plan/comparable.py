@@ -5,17 +5,17 @@ from teleport.encoder.source import OWN_FILES, locate
 from teleport.refusal import Refusal
 
 
-def require_comparable(place, whose, own, other):
-    """Raise Refusal if vectors of two settings.Encoder, the model's `own` and that of `whose` in `scores`, have other
-    chunks, or two widths that are known. place: the episode, for the message"""
-    lengths = [(encoder.chunks, encoder.max_passage_tokens) for encoder in (own, other)]
+def require_comparable(place, whose, model, other):
+    """Raise Refusal if the vectors of two settings.Encoder, `model` (trained) and `other` (of the teacher `whose`),
+    differ in chunks, or in widths that are both known. place: the episode, for the message"""
+    lengths = [(encoder.chunks, encoder.max_passage_tokens) for encoder in (model, other)]
     if lengths[0] != lengths[1] and max(chunks for chunks, _ in lengths) > 1:
         of_model, of_other = (f"{chunks} x {tokens}" for chunks, tokens in lengths)
         raise Refusal(
             f"{place}: training.loss compares the vectors of chunks, and chunks x max_passage_tokens is {of_model} for "
             f"the model and {of_other} for {whose}. Set them alike in both encoders, or take another loss."
         )
-    widths = [width_of(encoder) for encoder in (own, other)]
+    widths = [width_of(encoder) for encoder in (model, other)]
     if None not in widths and widths[0] != widths[1]:
         raise Refusal(
             f"{place}: training.loss compares the vectors of {whose}, which are {widths[1]} wide, with those of the "

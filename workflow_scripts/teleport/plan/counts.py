@@ -42,8 +42,8 @@ def released_counts(per_source, sources, episode, last_size):
 def resolve_draws(negatives, episode, last_size):
     """{source: Draw} of an episode by its settings.Negatives, in registry order. last_size: of the last pool, or 0"""
     if negatives.counts is not None:
-        there = [name for name in negatives.counts if last_size or SOURCES[name].needs != "last_pool"]
-        counts = {name: negatives.count_of(name) for name in there}
+        available = [name for name in negatives.counts if last_size or SOURCES[name].needs != "last_pool"]
+        counts = {name: negatives.count_of(name) for name in available}
     elif negatives.mode == "released_code":
         counts = released_counts(negatives.per_source, negatives.sources, episode, last_size)
     else:

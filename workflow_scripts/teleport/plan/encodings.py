@@ -44,7 +44,7 @@ class Reading(NamedTuple):
 
 
 class Checkpoint(NamedTuple):
-    """A dual encoder. stage: whose folder has it; query, passage: the stages, perhaps earlier, that made each side"""
+    """A dual encoder. stage: its folder has the checkpoint; query, passage: the (earlier) stages that made each side"""
 
     stage: Stage
     query: Stage

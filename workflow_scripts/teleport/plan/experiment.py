@@ -1,7 +1,7 @@
 """The stages of one experiment: mine with an earlier checkpoint, merge a pool, train the next checkpoint, evaluate it.
 
-`Trajectory.build` lists what is planned, and its helpers follow in that order. `mining.py` plans an episode's mining
-and training, `analyses.py` what only compares and analyses. `Elsewhere` searches another collection with the
+`Trajectory.build` plans the stages, and its helpers follow in that order. `mining.py` plans an episode's mining and
+training, `analyses.py` the stages that only compare and analyse. `Elsewhere` searches another collection with the
 checkpoints; `Also` searches one that is also trained on.
 """
 
@@ -95,8 +95,8 @@ class Trajectory:
         for number, settings in enumerate(method, 1):
             mining = Mining(self, number, settings, self.miner(number, settings))
             pool = mining.pool
-            asked = pool and self.evaluation.analyses and self.evaluation.analyses.lookahead
-            near = mining.lookahead if asked else None
+            looks_ahead = pool and self.evaluation.analyses and self.evaluation.analyses.lookahead
+            near = mining.lookahead if looks_ahead else None
             train = mining.train()
             kept = {side: getattr(mining.start, side) for side in SIDES if side not in settings.training.trains}
             checkpoint = Checkpoint(train, **dict.fromkeys(SIDES, train) | kept)
@@ -250,8 +250,8 @@ class Also(Elsewhere):
         if main.settings.has_pool and "file" in main.settings.negatives.drawn:
             raise Refusal(f"{place}: negatives.file belongs to one collection. Leave the source `file` out.")
         number, miner = main.miner.number, main.miner.checkpoint
-        own = Vectors(self, miner, main.number, f"-{MINER}", main.vectors.reading)
-        miner = Episode(None, miner, own) if number is None else self.episodes[number]
+        vectors = Vectors(self, miner, main.number, f"-{MINER}", main.vectors.reading)
+        miner = Episode(None, miner, vectors) if number is None else self.episodes[number]
         self.mined = Mining(self, main.number, main.settings, miner)
         self.mined.start = main.start
         return self.mined

@@ -61,15 +61,15 @@ def fetched_elsewhere(source):
     collection may have a file of this name, and would lend it."""
     if not isinstance(source, Fetched) or source.local:
         return []
-    recorded, found = read_recorded(), []
+    recorded, sentences = read_recorded(), []
     for name, file in source.files.items():
         before = recorded.get(str(FOLDER / name), {}).get("mirrors")
         if before and file.mirrors and not (file.sha256 or file.md5) and set(before).isdisjoint(file.mirrors):
-            found.append(
+            sentences.append(
                 f"{FOLDER / name} was fetched from {before[0]}, and collection.files names {file.mirrors[0]}. If it is "
                 "another file, rename one of them, or give its sha256."
             )
-    return found
+    return sentences
 
 
 def source_digests(source, split=None):

@@ -1,7 +1,7 @@
-"""The kinds of stages: the module of each, and what it needs of a machine.
+"""The kinds of stages: the module of each, and the resources that it needs.
 
 One row per kind, in the order of the workflow; the rules, the code digests and `teleport forecast` read them from here.
-The rule of the same name in rules/stages.smk says what a kind does, and which equation it is.
+The rule of the same name in rules/stages.smk describes a kind, with the equation that it computes.
 """
 
 from typing import NamedTuple

@@ -151,12 +151,12 @@ class Mining:
         draws = resolve_draws(negatives, self.number, last_size)
         self.trajectory.keys_read |= keys_read(negatives, last_size if "momentum" in negatives.sources else 0)
         if not draws:
-            said = "momentum needs an earlier pool to draw from"
-            raise Refusal(f"{self.place}: negatives.counts: {said}. Add another source, or an episode before it.")
+            problem = "momentum needs an earlier pool to draw from"
+            raise Refusal(f"{self.place}: negatives.counts: {problem}. Add another source, or an episode before it.")
         self.trajectory.warnings += pool_warnings(draws, self.settings, self.place)
         if "momentum" in draws and last.settings.part:
-            said = "momentum draws from the last pool, which has only a part of the queries (mining.parts)"
-            raise Refusal(f"{self.place}: {said}. Leave momentum out, or set mining.parts to 1.")
+            problem = "momentum draws from the last pool, which has only a part of the queries (mining.parts)"
+            raise Refusal(f"{self.place}: {problem}. Leave momentum out, or set mining.parts to 1.")
         settings = negatives.of_pool(episode=self.number, seed=self.seed, sources=draws, part=self.part)
         inputs = self.trajectory.plan.parts("train") | self.positives
         for name in draws:
@@ -193,12 +193,10 @@ class Mining:
             if ANCHORS in pairs:
                 stage = self.score(whose, settings, inputs, list(sources), of="positives")
                 if (chunks := stage.inputs["passages"].settings.chunks) > 1:
-                    asked = (
-                        key for key, by, method, _ in comparing(settings) if by == whose and ANCHORS in method.scores
-                    )
+                    keys = (k for k, by, method, _ in comparing(settings) if by == whose and ANCHORS in method.scores)
                     several = f"compares vectors of passages, and those of {whose} are {chunks} per passage"
                     raise Refusal(
-                        f"{self.place}: {next(asked)} {several}. Set encoder.chunks to 1 there, or take another draw "
+                        f"{self.place}: {next(keys)} {several}. Set encoder.chunks to 1 there, or take another draw "
                         "or filter."
                     )
                 stages[f"anchors.{whose}"] = stage
@@ -206,8 +204,8 @@ class Mining:
 
     def score(self, whose, settings, inputs, names=(), of="queries"):
         """The stage with the scores, by the checkpoint or file of `whose`, of the positives and of the candidates of
-        some sources of a settings.Pool. inputs: where these sources are read, or the pool (`negatives`) whose pairs are
-        scored"""
+        some sources of a settings.Pool. inputs: the stages that these sources read, or the pool (`negatives`) whose
+        pairs are scored"""
         if of == "queries" and whose != MINER and self.experiment.teachers[whose].file:
             return scores_of_file(self, whose)
         # Settings that do not decide the candidates are dropped: they would only score the same pairs again.
@@ -376,8 +374,8 @@ class Mining:
         done = [each.training for each in done if each.run_episode == before.train.settings.run_episode]
         done = sum(each.stop_after_steps or each.steps or 0 for each in done)  # of the training that is continued
         if training.continues is True and training.steps and done >= training.steps:
-            said = f"training.steps is {training.steps}, and the episodes that this one continues take {done}"
-            raise Refusal(f"{self.place}: {said}. Raise it, stop earlier episodes sooner, or remove this one.")
+            problem = f"training.steps is {training.steps}, and the episodes that this one continues take {done}"
+            raise Refusal(f"{self.place}: {problem}. Raise it, stop earlier episodes sooner, or remove this one.")
         return before.train
 
 

@@ -131,8 +131,8 @@ class Plan:
             for name, experiment in self.experiments.items()
         }
         for name, other in self.others.items():
-            trained = {each: own for each, own in self.trajectories.items() if name in own[0].also}
-            other.trajectories = {each: [of_seed.also[name] for of_seed in own] for each, own in trained.items()}
+            trained = {each: seeds for each, seeds in self.trajectories.items() if name in seeds[0].also}
+            other.trajectories = {each: [of_seed.also[name] for of_seed in seeds] for each, seeds in trained.items()}
             other.experiments = {each: self.experiments[each] for each in trained or self.trajectories}
             for stage in other.stages.values():
                 self.add(stage, f"BM25 of {name}", other.labels[stage.name])
@@ -159,8 +159,8 @@ class Plan:
             if external.runs:
                 runs = {split: self.external(name, split) for split in external.runs}
                 self.external_runs[name] = self.add_runs(runs, name)
-        own = [stage for name, stage in self.stages.items() if name not in self.elsewhere]
-        require_centroids(config.counts, own)
+        stages = [stage for name, stage in self.stages.items() if name not in self.elsewhere]
+        require_centroids(config.counts, stages)
 
     def other(self, path, key):
         """(name, `Plan` of its collection with BM25 alone) of another configuration file, by its path. key: of the
@@ -259,15 +259,15 @@ class Plan:
         return episode.checkpoint
 
     def miner_of(self, named, trajectory):
-        """(`Checkpoint`, `Reading` or None) of what a `settings.MinedBy` names in another experiment or in `external`.
-        The reading is None if texts are read as the trajectory's own encoder reads them: a checkpoint like its own
-        mines with the lengths and prefixes that are trained."""
+        """(`Checkpoint`, `Reading` or None) of a `settings.MinedBy`, which names another experiment or an entry of
+        `external`. The reading is None if the two encoders are `alike`: then the trajectory's encoder reads the texts,
+        and the checkpoint mines with the lengths and prefixes that are trained."""
         where = f"experiments.{trajectory.name}: mining.checkpoint"
         if named.external and not (named.external in self.config.external and named.external in self.experiments):
             raise Refusal(f"{where}: external has no encoder called {named.external!r}. Add it, or name another one.")
         other, episode = self.episode_of(named, trajectory, where)
-        own = not named.external and alike(other.experiment.encoder, trajectory.experiment.encoder)
-        return episode.checkpoint, None if own else other.reading
+        same_reading = not named.external and alike(other.experiment.encoder, trajectory.experiment.encoder)
+        return episode.checkpoint, None if same_reading else other.reading
 
     def episode_of(self, named, trajectory, where):
         """(`Trajectory`, its `Episode`) that a `settings.Start` or `settings.MinedBy` names, under the seed of a
@@ -332,8 +332,8 @@ class Plan:
     def score(self, run, split, measures=None):
         """The evaluation of a run on a split, by the split's measures or others."""
         measures = measures or self.config.evaluation.measures_of(split)
-        own = self.config.evaluation.ignore_own_text
-        settings = EvaluateSettings.taken_from(self.collapse, split=split, measures=measures, ignore_own_text=own)
+        ignore = self.config.evaluation.ignore_own_text
+        settings = EvaluateSettings.taken_from(self.collapse, split=split, measures=measures, ignore_own_text=ignore)
         return Stage("evaluate", settings, self.parts(split) | {"run": run})
 
     def add_runs(self, runs, user):
@@ -359,6 +359,6 @@ class Plan:
 
     def label(self, name):
         """A stage's name in messages: kind, episode, experiments that use it; its seed if there are others."""
-        own, planned = self.seeds.get(name, ()), {seed for e in self.experiments.values() for seed in e.seeds}
-        seed = f", seed {min(own)}" if len(own) == 1 < len(planned) else ""
+        seeds, planned = self.seeds.get(name, ()), {seed for e in self.experiments.values() for seed in e.seeds}
+        seed = f", seed {min(seeds)}" if len(seeds) == 1 < len(planned) else ""
         return f"{self.labels[name]}{seed} · {', '.join(self.users[name])}"

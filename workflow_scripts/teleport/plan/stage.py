@@ -1,4 +1,4 @@
-"""A planned stage: its key, its inputs, and what run_stage.py gets.
+"""A planned stage: its key, its inputs, and the specification that run_stage.py reads.
 
 The key is a digest of the stage's kind, of the settings that decide its result, and of the keys of the stages it reads.
 It depends on content: a file enters as its SHA-256, and no path, no version of Python and no machine is part of a key.

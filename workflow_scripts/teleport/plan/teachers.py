@@ -107,9 +107,9 @@ def trained(mining, name, start):
         tokens = tokens_stage(plan, texts, of, tokenizer)
         inputs[f"tokens.{of}"] = trajectory.link(tokens, mining.number, f"tokens-{of}-{name}")
     schedule = RankerSchedule.taken_from(training)
-    own = bool(dev and plan.config.evaluation.ignore_own_text)
+    ignore = bool(dev and plan.config.evaluation.ignore_own_text)
     settings = CrossTrainSettings(
-        training=schedule, max_tokens=given.max_tokens, seed=trajectory.seed, dev=dev, ignore_own_text=own
+        training=schedule, max_tokens=given.max_tokens, seed=trajectory.seed, dev=dev, ignore_own_text=ignore
     )
     return trajectory.link(Stage("cross_train", settings, inputs), mining.number, f"cross-train-{name}")
 
@@ -118,8 +118,8 @@ def pool_of(mining, key, named):
     """(merge stage of the pool that `named` under a key names, `Vectors` of the checkpoint before its episode). It may
     be the pool of the episode being planned, once that is drawn: a loss may learn from a teacher trained on the same
     pool."""
-    own = named.experiment == mining.trajectory.name and named.episode == mining.number
-    if own and "pool" in vars(mining):
+    same_episode = named.experiment == mining.trajectory.name and named.episode == mining.number
+    if same_episode and "pool" in vars(mining):
         return mining.pool, mining.trajectory.episodes[-1].vectors
     episode = episode_of(mining, key, named)
     if not episode.pool:

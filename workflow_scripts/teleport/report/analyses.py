@@ -119,9 +119,9 @@ def footer(spec, table, rows, stages):
     notes = [f"Collection {collection_text(stages.facts(spec['collection']['corpus']))}"]
     if not table.deviations.empty:
         notes.append(SEVERAL_SEEDS)
-    asked = {analysis: row[analysis][0].facts for row in rows for analysis in row}
-    for analysis in filter(asked.get, NOTES):
-        notes.append(NOTES[analysis].format_map(asked[analysis] | {"split": spec["errors of"]}))
+    facts = {analysis: row[analysis][0].facts for row in rows for analysis in row}
+    for analysis in filter(facts.get, NOTES):
+        notes.append(NOTES[analysis].format_map(facts[analysis] | {"split": spec["errors of"]}))
         for of, row in zip(spec["rows"], rows, strict=True):
             if analysis == "errors" and (decades := histogram(row)):  # STAR and ADORE, Figure 3
                 shares = "; ".join(DECADE.format_map(decade) for decade in decades)

@@ -215,7 +215,7 @@ def episodes():
     """A line per system over its episodes, from the checkpoint that it starts with; its name is at the edge."""
     free = {"title": None, "scale": alt.Scale(zero=False, nice=False)}
     base = chart(250).encode(color=alt.Color("system:N", scale=alt.Scale(range=TEN), legend=None))
-    scale = alt.Scale(zero=False, nice=False, padding=14)  # what lies far apart is drawn so
+    scale = alt.Scale(zero=False, nice=False, padding=14)  # points that lie far apart stay so
     lines = base.encode(x=alt.X("episode:Q", title="Episode", scale=scale, axis=WHOLE))
     names = base.transform_filter("isValid(datum.at)").encode(x=alt.value("width"), y=alt.Y("at:Q", **free))
     tips = [tip("system:N"), EPISODE, tip("mean:Q", "Mean", ".4f")]

@@ -24,8 +24,8 @@ def figures(cell, runs, stages):
     if kind == "hours":
         return [hours(run, figure) * scale for run in artefacts]
     if kind == "queries":
-        found = [of_query(run["contrast"][0], cell.row.query, figure) for run in artefacts]
-        return [value * scale for value in found if value is not None]
+        values = [of_query(run["contrast"][0], cell.row.query, figure) for run in artefacts]
+        return [value * scale for value in values if value is not None]
     if kind == "measures":
         return [run["evaluate"][0].facts["means"][cell.column.measure] * scale for run in artefacts]
     if kind == "costs":
@@ -80,7 +80,7 @@ def search_ms(search):
 
 
 def index_gigabytes(index):
-    """Return the size of what is searched, in 1e9 bytes: the file of an index, or the vectors if it is flat."""
+    """Return the size of an index in 1e9 bytes: its file, or the vectors if it is flat."""
     written = sum(file["bytes"] for name, file in index[0].manifest["files"].items() if name == "index.faiss")
     return (written or index[0].facts["bytes"]) / 1e9
 

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-SEED_COLUMNS = ["experiment", "seed", "episodes", "stages"]  # of what `of_seed` returns
+SEED_COLUMNS = ["experiment", "seed", "episodes", "stages"]  # of `of_seed`
 
 
 def by_kind(names, is_finished):

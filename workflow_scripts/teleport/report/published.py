@@ -94,7 +94,7 @@ class Tolerance(Section):
 
 
 class Cell(NamedTuple):
-    """A figure of a table, with what its row, column and table specify.
+    """A figure of a table, with the settings of its row, column and table.
 
     value: as printed (None: it is not printed); ours: our stages for it (None: it is only cited); figure: which one of
     its kind (str or None)
@@ -232,8 +232,8 @@ def can_fill(plan, cell):
         return cell.kind != "analyses" or evaluation.analyses is not None
     if column.split not in (evaluation.rerank if column.reranked else evaluation.splits):
         return False
-    own = evaluation.rerank[column.split].measures if column.reranked else None
-    return column.measure in (own or evaluation.measures_of(column.split))
+    measures = evaluation.rerank[column.split].measures if column.reranked else None
+    return column.measure in (measures or evaluation.measures_of(column.split))
 
 
 def our_runs(plan, cell):

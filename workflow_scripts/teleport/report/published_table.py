@@ -1,4 +1,4 @@
-"""A paper's table with our figures beside its own, from whatever has been run.
+"""A paper's table with our figures beside its own, from the stages that are finished.
 
 A table, as the plan describes it (published.py):
 
@@ -6,7 +6,7 @@ A table, as the plan describes it (published.py):
      "collections": {"marco": {"corpus": "corpus/KEY", "splits": {"dev": "split/KEY"}}},
      "lines": [{"row": 0, "column": 0, "ours": [{"evaluate": ["evaluate/KEY"]} per seed], "released": […]}]}
 
-`collections` has the configurations that fill the table, `lines` only what they can fill.
+`collections` has the configurations that fill the table, `lines` only the cells that they can fill.
 """
 
 from collections import Counter
@@ -21,7 +21,7 @@ from teleport.report.published import read_published
 from teleport.report.render import NONE, SEVERAL_SEEDS, Printed, cell, write_forms
 from teleport.report.stages import Stages, collection_text, machines, warnings_of
 
-HERE = "Here"  # the column of NAME.tex that says what repeats a system, or that it is only cited
+HERE = "Here"  # the column of NAME.tex with the experiments that repeat a system, or "cited"
 EQUIVALENT = (
     "Equivalent: by two one-sided tests at 5 % each, ours and the published system differ by less than the tolerance. "
     "The published figure counts as one run, and its seeds as varying like ours."
@@ -31,7 +31,7 @@ LEGEND = "Cells: published / ours; published only, if nothing here repeats the s
 
 def write_published(spec, root, output_folder):
     """Write NAME.csv, .md and .tex of `spec` below `output_folder`, from results/ below `root` (a Path): a line per
-    figure, but NAME.tex has the shape of the paper's table. What is not finished counts as not run."""
+    figure, but NAME.tex has the shape of the paper's table. Unfinished stages count as not run."""
     printed, paper, values = printed_published(spec, root)
     write_forms(printed, values, output_folder, paper)
 
@@ -53,7 +53,7 @@ def printed_published(spec, root):
 
 def published_measures(specs, root):
     """{(evaluate stages of all seeds, measure): [(title of a table, its figure as a measure)]} of specifications."""
-    found = {}
+    values = {}
     for spec in specs:
         table = read_published(root / spec["file"])
         figures_of = table.cells
@@ -63,8 +63,8 @@ def published_measures(specs, root):
                 continue
             for runs in filter(None, (line["ours"], line["released"])):
                 names = tuple(dict.fromkeys(run["evaluate"][0] for run in runs))
-                found.setdefault((names, figure.column.measure), []).append((table.title, figure.value / figure.scale))
-    return found
+                values.setdefault((names, figure.column.measure), []).append((table.title, figure.value / figure.scale))
+    return values
 
 
 def make_lines(table, spec, stages):
@@ -192,9 +192,9 @@ def paper_shape(lines, texts):
     rows, lines = [], lines.assign(beside=beside, theirs=texts["released checkpoint"], group=lines["group"].fillna(""))
     for _, of_row in lines.groupby("row", sort=False):
         group, system = of_row.iloc[0][["group", "system"]]
-        own = of_row[of_row["verdict"] != "cited"]
-        here = "; ".join(own["experiment"].unique()) or "cited"
-        here = "not run" if len(own) and own["ours"].isna().all() else here
+        run = of_row[of_row["verdict"] != "cited"]
+        here = "; ".join(run["experiment"].unique()) or "cited"
+        here = "not run" if len(run) and run["ours"].isna().all() else here
         cells, released = (dict(zip(of_row["figure"], of_row[of], strict=True)) for of in ("beside", "theirs"))
         rows.append({"Group": group, "System": system} | cells | {HERE: here})
         if of_row["released"].notna().any():
@@ -232,7 +232,7 @@ def footer(table, spec, lines, stages):
 
 
 def on_collection(name, spec, lines, stages):
-    """Return what the figures of a configuration were measured on, with its name if there are several."""
+    """Return the text on the collection of a configuration's figures, with its name if there are several."""
     collection, of = spec["collections"][name], f" of {name}" if len(spec["collections"]) > 1 else ""
     here = lines[lines["configuration"] == name]
     counts = stages.query_counts(collection["splits"])
@@ -255,7 +255,7 @@ def count_verdicts(lines):
 
 
 def spent_on(lines, stages):
-    """Return the sentences (list) that say on which hardware our times were measured."""
+    """Return the sentences (list) on the hardware of our times."""
     finished = list(map(stages.artefact, sorted(filter(stages.finished, set(lines["stages"].sum())))))
     notes = [f"Our times were measured on {machines(finished)}."] if finished else []
     again = [stage for stage in finished if stage.manifest["provenance"]["attempt"] > 1]

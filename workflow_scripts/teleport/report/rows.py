@@ -60,7 +60,7 @@ def single_row(plan, name, runs, label=None):
 def checkpoint_row(plan, name, episode, system):
     """A row for the checkpoint after `episode` of an experiment: evaluations, and analyses, of every seed. `selected`:
     the trainings whose step a dev set has selected; `relabelled`: the pools of the episode whose negatives were judged;
-    "of": whose row it is, for messages."""
+    "of": the owner of the row, for messages."""
     trajectories = plan.trajectories[name]
     seeds = [trajectory.episodes[episode] for trajectory in trajectories]
     checkpoints = {of_seed.checkpoint.stage.name: of_seed.checkpoint.stage for of_seed in seeds}
@@ -127,14 +127,14 @@ def ablation_rows(plan, table):
 def tables_of(plan):
     """[(name, title, rows, its `significance` or None, columns)] of main and every ablation."""
     significance, rows = plan.config.evaluation.significance, main_rows(plan)
-    asked = "baseline" in significance.model_fields_set  # else: without such a row there is no test
-    tested = asked or any(row["system"] == significance.baseline for row in rows)
+    baseline_set = "baseline" in significance.model_fields_set  # else: without such a row there is no test
+    tested = baseline_set or any(row["system"] == significance.baseline for row in rows)
     title = "Every system and episode" if plan.config.evaluation.every_episode else "Every system"
     tables = [(MAIN_TABLE, title, rows, significance.model_dump() if tested else None, ())]
     for name, ablation in plan.config.ablations.items():
         by_episode = {"by_episode": True} if ablation.every_episode else {}
-        own = ablation.model_dump(include={"baseline", "test", "level"}, exclude_none=True)
-        test = None if ablation.baseline is None else significance.model_dump() | own | by_episode
+        overrides = ablation.model_dump(include={"baseline", "test", "level"}, exclude_none=True)
+        test = None if ablation.baseline is None else significance.model_dump() | overrides | by_episode
         tables.append((name, ablation.title, ablation_rows(plan, name), test, ablation.columns))
     return tables
 
@@ -175,16 +175,16 @@ def measured_table(plan, name, title, rows, test, columns):
     table = {"name": name, "title": title, "columns": list(columns), "collection": plan.collection, "rows": rows}
     table |= {"splits": list(splits), "measures": {split: evaluation.measures_of(split) for split in splits}}
     if evaluation.rerank:
-        asked = evaluation.rerank.items()
-        table["reranked"] = {split: rerank.measures or evaluation.measures_of(split) for split, rerank in asked}
+        reranked = evaluation.rerank.items()
+        table["reranked"] = {split: rerank.measures or evaluation.measures_of(split) for split, rerank in reranked}
     if plan.out_of_domain:
         table["out_of_domain"] = {name: out_of_domain_columns(plan, name, labels) for name in plan.out_of_domain}
     return named(table | {"significance": test})
 
 
 def out_of_domain_columns(plan, name, labels):
-    """Return what a table says about another collection: by which file it is evaluated, its corpus, the first measure
-    of each split, and which of the systems `labels` are trained on it, too."""
+    """Return a table's entry on another collection: the file of its evaluation, its corpus, the first measure of each
+    split, and those of the systems `labels` that are trained on it, too."""
     other, trained = plan.out_of_domain[name], [each for each, of in plan.trajectories.items() if name in of[0].also]
     evaluation = other.config.evaluation
     return {
@@ -203,16 +203,16 @@ def reference_name(plan):
 
 
 def analysis_tables(plan):
-    """{name: table} of `analyses` and `analyses-NAME` of every ablation, as analyses.py describes them, where asked
-    for."""
-    asked, tables, against = plan.config.evaluation.analyses, {}, reference_name(plan)
-    for table, title, rows, test, _ in tables_of(plan) if asked else ():
+    """{name: table} of `analyses` and `analyses-NAME` of every ablation, as analyses.py describes them; {} without
+    evaluation.analyses."""
+    settings, tables, against = plan.config.evaluation.analyses, {}, reference_name(plan)
+    for table, title, rows, test, _ in tables_of(plan) if settings else ():
         name = ANALYSES_TABLE if table == MAIN_TABLE else f"{ANALYSES_TABLE}-{table}"
         kept = ("system", "episode", "seeds", "analyses")
         analysed = [{key: row[key] for key in kept} for row in rows if row["analyses"]]
         analysed = [row | {"analyses": dict(sorted(row["analyses"].items()))} for row in analysed]
         content = {"name": name, "title": f"Analyses: {title}", "collection": plan.collection, "rows": analysed}
-        content |= {"errors of": asked.errors, "against": against}
+        content |= {"errors of": settings.errors, "against": against}
         forgets = {row["system"] for row in analysed if "forgetting" in row["analyses"]}
         if test and forgets.issuperset(chain.from_iterable(baselines(test).values())):
             content["significance"] = test
@@ -220,14 +220,14 @@ def analysis_tables(plan):
     return tables
 
 
-# ---- What a table says of a system besides its measures, and the stages that it costs
+# ---- The columns of a system besides its measures, and the stages that it costs
 
 
 def system_columns(trajectories, wanted):
     """{column: value} of the columns `wanted` of an experiment, from its `Trajectory` per seed (none: BM25).
 
-    "seconds" is a list per seed of what `cost_stages` gives. "index" is what evaluation searches: its name, the stage
-    with its size, and the stage with its recall. "gap" is the last train stage with negatives that a checkpoint mined,
+    "seconds" is a list of `cost_stages` per seed. "index" is the index of evaluation: its name, the stage with its
+    size, and the stage with its recall. "gap" is the last train stage with negatives that a checkpoint mined,
     None without one. Values are None, 0 or [] where nothing was trained; BM25 has no index.
     """
     trained = [trajectory for trajectory in trajectories if trajectory.trains]
@@ -305,8 +305,8 @@ def index_text(index):
 
 def cost_stages(trains):
     """The stages whose seconds are the cost of a system, each once: {"mining": those that mined for its trainings,
-    "teaching": its teachers' vectors and scores, and what trained a teacher, "training": its trainings, and what
-    retrieved the passages that their dev queries are ranked among}."""
+    "teaching": its teachers' vectors and scores, and the trainings of a teacher, "training": its trainings, and the
+    retrievals that give their dev queries passages to rank}."""
     dev = [train.inputs["dev"] for train in trains if "dev" in train.inputs]
     mined, all_mined = (by_name(mining_stages(trains, teachers)) for teachers in (False, True))
     training = {name: stage for name, stage in by_name([*mining_stages(dev), *dev]).items() if name not in mined}
@@ -326,16 +326,16 @@ def by_name(stages):
 
 def trainings_behind(stage):
     """The train stages (list) of the checkpoint that a stage reads, the last one first."""
-    found = []
+    trainings = []
     while (stage := stage.inputs.get("continued") or stage.inputs.get("checkpoint")) and stage.kind == "train":
-        found.append(stage)
-    return found
+        trainings.append(stage)
+    return trainings
 
 
 def mining_stages(stages, teachers=True):
     """The stages whose results become the negatives of `stages`, each once: merges, retrievals, vectors, indexes. Pools
     of earlier episodes and checkpoints are left out, because another refresh or training made them. So are the passages
-    that dev queries are ranked among, and without `teachers` what only these need."""
+    that dev queries are ranked among, and without `teachers` the stages that only these need."""
     mining, unread, left_out = {}, list(stages), ("momentum", "dev")
     while unread:
         inputs = [(role, stage) for role, stage in unread.pop().inputs.items() if role not in left_out]

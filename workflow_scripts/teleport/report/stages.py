@@ -84,8 +84,8 @@ class Reader(Stages):
         path = self.artefact(name).path
         return Run(*(np.load(path(f"{field}.npy"), mmap_mode="r") for field in Run._fields))
 
-    def found(self, name, row):
-        """The passages (list of rows), best first, that a retrieval found for a query; empty without one."""
+    def retrieved(self, name, row):
+        """The passages (list of rows) of a retrieval for a query, best first; empty if the stage is not finished."""
         run = self.search(name) if self.finished(name) else None
         ids = np.asarray(run.ids[np.flatnonzero(run.rows == row)]).ravel() if run else np.zeros(0, int)
         return ids[ids >= 0].tolist()
@@ -95,25 +95,25 @@ class Reader(Stages):
         artefact = self.artefact(name)
         if OWN_PASSAGES not in artefact.manifest["files"]:
             return {}
-        own = pq.read_table(artefact.path(OWN_PASSAGES))["doc_id"].to_pylist()
-        return dict(enumerate(own, self.facts(self.corpus)["num_passages"]))
+        doc_ids = pq.read_table(artefact.path(OWN_PASSAGES))["doc_id"].to_pylist()
+        return dict(enumerate(doc_ids, self.facts(self.corpus)["num_passages"]))
 
     def vectors(self, name, file):
         """float [texts, dim] of an encode stage, memory-mapped; None when it has no such file, or it was deleted."""
         artefact = self.artefact(name) if self.finished(name) else None
-        there = artefact and file in artefact.manifest["files"] and not artefact.is_deleted(file)
-        return np.load(artefact.path(file), mmap_mode="r") if there else None
+        exists = artefact and file in artefact.manifest["files"] and not artefact.is_deleted(file)
+        return np.load(artefact.path(file), mmap_mode="r") if exists else None
 
     def scorer(self, queries, passages, split="train"):
         """The `PairScorer` of the queries of a split and all passages, by two encode stages; None if vectors are
         missing, or if passages have several."""
         of_queries, of_passages = self.vectors(queries, f"queries.{split}.npy"), self.vectors(passages, "passages.npy")
-        there = of_queries is not None and of_passages is not None
-        whole = there and len(of_passages) == self.facts(self.corpus)["num_passages"]
+        both = of_queries is not None and of_passages is not None
+        whole = both and len(of_passages) == self.facts(self.corpus)["num_passages"]
         return PairScorer(of_queries, of_passages, None) if whole else None
 
     def positives(self, stage=None, split="train"):
-        """`Ragged`: the positives of the queries of a split, or those of training queries that `stage` has found."""
+        """`Ragged`: the positives of the queries of a split; with `stage`, those that it gives the training queries."""
         return positives_of(self.artefact(self.splits[split]), stage and self.artefact(stage), split)
 
     def queries(self, split, column="text"):
@@ -129,8 +129,8 @@ class Reader(Stages):
 
     def all_doc_ids(self, name):
         """The ids (Arrow strings) by number of all passages of a stage's run."""
-        own = pa.array(list(self.names(name).values()), pa.string())
-        return pa.concat_arrays([self.doc_ids(), own])
+        others = pa.array(list(self.names(name).values()), pa.string())
+        return pa.concat_arrays([self.doc_ids(), others])
 
     def doc_ids(self):
         """The ids (Arrow strings) of all passages of the collection."""
@@ -179,9 +179,9 @@ def trace_figures(rows, stages):
 
 
 def warnings_of(stages, names):
-    """Return the warnings of some finished stages and of all stages that they were made from: sentences with the stage,
-    each once; after those on queries that find their own text in an evaluation."""
-    unread, seen, own, warnings = list(names), set(), {}, []
+    """Return the warnings of some finished stages and of all stages that they were made from (sentences, each once).
+    Those on queries whose own text is a passage come first."""
+    unread, seen, notes, warnings = list(names), set(), {}, []
     while unread:
         if (name := unread.pop()) not in seen and stages.finished(name):
             seen.add(name)
@@ -193,18 +193,18 @@ def warnings_of(stages, names):
         if name.startswith("evaluate/") and not settings.get("ignore_own_text"):
             split = stages.input(name, f"split.{settings.get('split')}")
             if count := stages.facts(split).get("same_text") if stages.finished(split) else 0:
-                own[f"{count} queries of {settings['split']} have the text of a passage. {FOUND_FIRST}"] = None
-    return [*own, *warnings]
+                notes[f"{count} queries of {settings['split']} have the text of a passage. {FOUND_FIRST}"] = None
+    return [*notes, *warnings]
 
 
 def relabelled_text(facts):
-    """Return the text of what became of relabelled negatives: the sums of the facts of one or several stages."""
+    """Return the text on the new labels of negatives: the sums of the facts of one or several relabel stages."""
     total, unknown = Counter(), Counter()
     for each in facts:
         total.update(each["relabelled"] | {name: each.get(name, 0) for name in ("dropped_queries", "pairs")})
         unknown.update(each.get("without_verdict", {}))
     counts = {"became positives": total["positive"], "were left out": total["dropped"]}
     counts[f"left out with {total['dropped_queries']:,} whole queries"] = total["query dropped"]
-    said = [f"{number:,} {what}" for what, number in counts.items() if number] or ["none changed"]
-    said += [f"{number:,} have no verdict of {judge} and stay" for judge, number in unknown.items() if number]
-    return f"of {total['pairs']:,} negatives " + ", ".join(said)
+    parts = [f"{number:,} {what}" for what, number in counts.items() if number] or ["none changed"]
+    parts += [f"{number:,} have no verdict of {judge} and stay" for judge, number in unknown.items() if number]
+    return f"of {total['pairs']:,} negatives " + ", ".join(parts)

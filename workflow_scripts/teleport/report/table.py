@@ -82,18 +82,18 @@ def write_table(spec, root, output_folder):
     cells = pd.concat([row_cells(table.rows), measure_cells(spec, table)], axis=1)
     if "Seconds" in cells:
         cells["Seconds"] = cells.pop("Seconds")  # last, after the measures
-    found, note = verdicts_with_costs(spec, table, stages)
-    said = [f"* {sentence}" for sentence in found[:MOST_VERDICTS]]
-    if len(found) > MOST_VERDICTS:
-        note += f" The report page has the verdicts of {len(found) - MOST_VERDICTS} more systems."
-    said += ["", note] * bool(said)
-    printed = Printed(spec["name"], spec["title"], cells, footer(spec, table, stages), verdicts=said)
+    sentences, note = verdicts_with_costs(spec, table, stages)
+    lines = [f"* {sentence}" for sentence in sentences[:MOST_VERDICTS]]
+    if len(sentences) > MOST_VERDICTS:
+        note += f" The report page has the verdicts of {len(sentences) - MOST_VERDICTS} more systems."
+    lines += ["", note] * bool(lines)
+    printed = Printed(spec["name"], spec["title"], cells, footer(spec, table, stages), verdicts=lines)
     write_forms(printed, csv_frame(table), output_folder, sources=sources, pairs=table.pairs)
 
 
 def verdicts_with_costs(spec, table, stages):
-    """(`verdicts` by the first column of a `Table`, each with what the system cost: "…; 93 s of mining and training.";
-    how they were tested); none for a table without a test."""
+    """(`verdicts` by the first column of a `Table`, each with the system's cost: "…; 93 s of mining and training."; how
+    they were tested); none for a table without a test."""
     if not spec["significance"]:
         return [], ""
     column = next(iter(columns(spec)))
@@ -117,14 +117,14 @@ def few_queries_text(queries, level):
     """Return warnings (list of sentences) if verdicts at a level rest on too few `queries`; [] if these are enough."""
     if queries >= FEW_QUERIES:
         return []
-    said = [
+    sentences = [
         f"Only {queries} queries: other queries may well give another result ({FEW_QUERIES} are the usual minimum)."
     ]
     if (least := least_p(queries)) > level:
-        said.append(
+        sentences.append(
             f"With so few queries, no p of a permutation test is below {p_text(least)}, whatever the difference."
         )
-    return said
+    return sentences
 
 
 def cost_of(row, stages):
@@ -149,7 +149,7 @@ def cost_names(by_seed):
 
 
 def cost_text(cost):
-    """What a `mean_cost` is in a verdict."""
+    """Return the text of a `mean_cost` in a verdict."""
     work = "mining, teaching and training" if cost[WORK.index("teaching")] else "mining and training"
     return f"{seconds_text(sum(cost))} of {work}"
 
@@ -197,7 +197,7 @@ def half_width(values, errors):
 
 
 def by_mark(tested):
-    """({mark: frame of p}, [comparisons]) from {column: what `test_column` gives}."""
+    """({mark: frame of p}, [comparisons]) from {column: result of `test_column`}."""
     marks = next(iter(tested.values()))[0]
     p_values = {mark: pd.DataFrame({column: p[mark] for column, (p, _) in tested.items()}) for mark in marks}
     return p_values, list(chain.from_iterable(comparisons for _, comparisons in tested.values()))
@@ -211,7 +211,7 @@ def over_seeds(rows, names):
 
 
 def describe(row, names, stages):
-    """Return what a table shows of a row besides its measures, {column: text}; names: the columns of `system_columns`
+    """Return the cells of a row besides its measures, {column: text}; names: the columns of `system_columns`
     that it has. "seconds": mean over seeds, NaN where none were spent; "gap": from the first to the last step, as text;
     "index": with its size, and its recall if it is not exact; "step": the one that a dev set selected, for each
     seed."""
@@ -233,13 +233,13 @@ def describe(row, names, stages):
 
 def columns(spec):
     """{name of a column: (key in `runs`, measure)}, in order; its name has the split where there are several."""
-    own = {
+    main = {
         (f"{split} " if len(spec["splits"]) > 1 else "") + f"{name}{suffix}": (f"{split}{suffix}", name)
         for measures, suffix in ((spec["measures"], ""), (spec.get("reranked", {}), RERANKED))
         for split in spec["splits"]
         for name in measures.get(split, ())
     }
-    return own | {
+    return main | {
         f"{split if len(other['measures']) > 1 else of} {name}": (split, name)
         for of, other in spec.get("out_of_domain", {}).items()
         for split, names in other["measures"].items()
@@ -268,8 +268,8 @@ def p_suffix(mark, marks):
 
 
 def row_cells(rows):
-    """Return what a table shows of its rows, as text; the number of episodes, if it is a column, replaces the row's
-    episode."""
+    """Return the cells of a table's rows besides its measures, as text; the number of episodes, if it is a column,
+    replaces the row's episode."""
     texts = rows.drop(columns="episode") if "episodes" in rows else rows
     if "seconds" in texts:
         texts = texts.assign(seconds=texts["seconds"].map("{:,.0f}".format, na_action="ignore"))
@@ -327,7 +327,7 @@ def footer(spec, table, stages):
 
 
 def out_of_domain_notes(spec, stages):
-    """A sentence on each other collection of a table, and one on what its columns leave out (list)."""
+    """A sentence on each other collection of a table, and one on the systems that its columns leave out (list)."""
     notes = []
     for name, other in spec.get("out_of_domain", {}).items():
         if not stages.finished(other["corpus"]):
@@ -336,15 +336,15 @@ def out_of_domain_notes(spec, stages):
         trained = f" Also trained on it: {', '.join(other['trained'])}." if other["trained"] else ""
         collection = collection_text(stages.facts(other["corpus"]), *counts)
         notes.append(f"Out of domain: {name}, evaluated as {other['file']} says. Collection {collection}{trained}")
-    said = "Only BM25, each start and each system's last checkpoint are evaluated out of domain."
-    return [*notes, said] if notes else []
+    rule = "Only BM25, each start and each system's last checkpoint are evaluated out of domain."
+    return [*notes, rule] if notes else []
 
 
 def relabelled_note(row, stages):
-    """A sentence on what was relabelled for the training of a row, in all of its seeds."""
+    """A sentence on the relabelled negatives of a row's training, in all of its seeds."""
     seeds = f", {len(row['relabelled'])} seeds" if len(row["relabelled"]) > 1 else ""
-    said = relabelled_text(map(stages.facts, row["relabelled"]))
-    return f"Relabelled for {row['system']}, episode {row['episode']}{seeds}: {said}."
+    text = relabelled_text(map(stages.facts, row["relabelled"]))
+    return f"Relabelled for {row['system']}, episode {row['episode']}{seeds}: {text}."
 
 
 def overlaps(spec, stages):

@@ -62,9 +62,9 @@ def test_column(scores, rows, significance, column, split):
             ours = Scores(scores[i].to_numpy(), tuple(rows[i]["seeds"]))
             seed = derive_seed(SEED, "significance", rows[i]["system"], rows[i]["episode"], column)
             theirs = [Scores(scores[j].loc[scores[i].index].to_numpy(), tuple(rows[j]["seeds"])) for j in bases]
-            found = [compare(ours, each, method, significance["resamples"], seed) for each in theirs]
-            largest.append(max(comparison.p for comparison in found))
-            comparisons += found
+            of_row = [compare(ours, each, method, significance["resamples"], seed) for each in theirs]
+            largest.append(max(comparison.p for comparison in of_row))
+            comparisons += of_row
         p_values[mark] = np.full(len(rows), np.nan)
         p_values[mark][list(against)] = holm(largest)
     return p_values, comparisons
@@ -122,8 +122,8 @@ def pairs_of_rows(rows, scores, significance, column, split):
         ours = Scores(scores[b].to_numpy(), tuple(rows[b]["seeds"]))
         theirs = Scores(scores[a].loc[scores[b].index].to_numpy(), tuple(rows[a]["seeds"]))
         names = (f"{rows[i]['system']} {rows[i]['episode']}" for i in (a, b))
-        found = compare(ours, theirs, method, test["resamples"], derive_seed(SEED, "pair", *names, column), way)
-        lines.append([column, a, b, round(found.difference, 9) + 0.0, *found[1:]])
+        comparison = compare(ours, theirs, method, test["resamples"], derive_seed(SEED, "pair", *names, column), way)
+        lines.append([column, a, b, round(comparison.difference, 9) + 0.0, *comparison[1:]])
     import pandas as pd  # here: planning loads this module, too
 
     return pd.DataFrame(lines, columns=PAIRS)
@@ -143,16 +143,16 @@ def verdicts(rows, means, pairs, level, references=()):
     for system, i in last.items():
         before = [j for j in judged if rows[j]["system"] == system and j != i][-1:]
         against[i] = [*untrained, *before]
-    found = {(pair.b, pair.a): (pair.difference, pair.p) for pair in pairs.itertuples()}
-    found |= {(a, b): (-difference, p) for (b, a), (difference, p) in found.items()}
-    asked = [(i, j) for i, others in against.items() for j in others]
-    p_values = dict(zip(asked, holm([found[pair][1] for pair in asked]), strict=True))
+    tests = {(pair.b, pair.a): (pair.difference, pair.p) for pair in pairs.itertuples()}
+    tests |= {(a, b): (-difference, p) for (b, a), (difference, p) in tests.items()}
+    compared = [(i, j) for i, others in against.items() for j in others]
+    p_values = dict(zip(compared, holm([tests[pair][1] for pair in compared]), strict=True))
     way = better(pairs["column"].iloc[0]) if len(pairs) else 1
     sentences = []
     for i in sorted(against, key=lambda i: (-way * means[i], i)):
-        said = [comparison_text(rows, i, j, found[i, j][0], p_values[i, j], level) for j in against[i]]
-        if said:
-            sentences.append((i, f"{rows[i]['system']} {figure(means[i])}: {'; '.join(said)}"))
+        parts = [comparison_text(rows, i, j, tests[i, j][0], p_values[i, j], level) for j in against[i]]
+        if parts:
+            sentences.append((i, f"{rows[i]['system']} {figure(means[i])}: {'; '.join(parts)}"))
     return sentences
 
 

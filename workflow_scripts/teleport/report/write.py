@@ -5,7 +5,7 @@ from pathlib import Path
 from teleport.report.published import published_tables, untrained
 from teleport.report.rows import analysis_tables, in_folder, measured_tables, other_tables
 
-# The files of a table besides NAME.csv, by what kind of table it is.
+# The files of a table besides NAME.csv, by the kind of table.
 FORMS = {
     "measured": ("md", "tex", "sources.csv", "pairs.csv"),
     "analyses": ("md", "tex", "sources.csv"),
@@ -14,8 +14,8 @@ FORMS = {
 
 
 def planned_tables(plan):
-    """{kind of FORMS: {path of its files without their suffix: table}} of all tables of a plan. Raises Refusal for what
-    a table cannot show."""
+    """{kind of FORMS: {path of its files without their suffix: table}} of all tables of a plan. Raises Refusal for
+    settings that a table cannot show."""
     folders = {"measured": "tables", "analyses": "tables", "published": "published"}
     tables = {
         "measured": measured_tables(plan) | other_tables(plan),
@@ -29,7 +29,7 @@ def planned_tables(plan):
 
 
 def write_tables(plan, root=Path("."), kinds=tuple(FORMS)):
-    """Write the tables of some kinds below `root`, by default all. A published table shows what is finished."""
+    """Write the tables of some kinds below `root`, by default all. A published table shows the finished stages."""
     from teleport.report.analyses import write_analyses  # here: planning needs no pandas
     from teleport.report.published_table import write_published
     from teleport.report.table import write_table

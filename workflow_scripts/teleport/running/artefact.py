@@ -27,8 +27,8 @@ def other_than_stages(names):
 
 
 def read_manifest(folder, missing, remedy):
-    """The manifest in a folder (dict); `missing` says why there is none. Manifests of shards, and old ones, have no
-    digest of their content."""
+    """The manifest in a folder (dict); `missing`: the sentence if there is none. Manifests of shards, and old ones,
+    have no digest of their content."""
     path = folder / MANIFEST
     if not path.is_file():  # or a pipe, at which a reader would wait
         raise Refusal(f"{path} is missing: {missing}")

@@ -24,9 +24,9 @@ class RowBlocks:
             blocks.totals["texts"] += stop - start
         blocks.publish()
 
-    arrays: {name of the output: (dtype, shape)}, each with the same number of rows; made: what else must be the same
-    for rows to be kept (plain JSON), such as the precision they are computed in; totals: a Counter that is saved with
-    the rows; notes: a dict of plain JSON, saved too; earlier: seconds that the rows took in earlier processes
+    arrays: {name of the output: (dtype, shape)}, each with the same number of rows; made: other conditions under which
+    rows are kept (plain JSON), such as the precision they are computed in; totals: a Counter that is saved with the
+    rows; notes: a dict of plain JSON, saved too; earlier: seconds that the rows took in earlier processes
     """
 
     def __init__(self, job, arrays, block_rows, made=None):
@@ -85,7 +85,7 @@ class RowBlocks:
             self.writing.result()
 
     def save(self):
-        """Write the rows to disk, and only then the file that says which are done."""
+        """Write the rows to disk, and only then the file with the number of those that are done."""
         self.wait()
         for array in self.arrays.values():
             array.flush()

@@ -37,12 +37,12 @@ def lease_devices(count, folder=LEASES):
     reads CUDA_VISIBLE_DEVICES once. If a cluster gave a job exactly `count` devices, they are its own and not leased.
     """
     before = os.environ.get(VISIBLE)
-    with ExitStack() as held:
+    with ExitStack() as leases:
         try:
             if count == 0:
                 os.environ[VISIBLE] = ""
             elif devices := visible_devices():
-                os.environ[VISIBLE] = ",".join(choose(devices, count, folder, held))
+                os.environ[VISIBLE] = ",".join(choose(devices, count, folder, leases))
                 log.info("CUDA devices: %s", os.environ[VISIBLE])
             elif silent := silent_driver():
                 log.warning("%s", silent)
@@ -61,11 +61,11 @@ def visible_devices():
         # A repeated name counts once: CUDA would see no device at all, and waiting for two of the same would never end.
         return list(dict.fromkeys(itertools.takewhile(lambda name: name not in ("", "-1", "NoDevFiles"), names)))
     files = glob.glob(DEVICE_FILES)
-    if (result := asked_driver()) is None:
+    if (result := run_nvidia_smi()) is None:
         return list(map(str, range(len(files))))
     if files and result.returncode not in (0, NO_DEVICE):
         raise Refusal(
-            f"nvidia-smi -L ended with status {result.returncode} ({said_by(result)}), "
+            f"nvidia-smi -L ended with status {result.returncode} ({printed(result)}), "
             f"but the devices {', '.join(sorted(files))} exist. Repair the driver, or name the devices in {VISIBLE} "
             f"(an empty {VISIBLE}= computes on the CPU)."
         )
@@ -77,26 +77,27 @@ def has_c_compiler():
     return any(map(shutil.which, (os.environ.get("CC", "cc"), "gcc", "clang")))
 
 
-def asked_driver():
+def run_nvidia_smi():
     """Run `nvidia-smi -L` and return its result (subprocess.CompletedProcess); None if it is not installed."""
     if shutil.which("nvidia-smi") is None:
         return None
     return subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True)
 
 
-def said_by(result):
+def printed(result):
+    """The text that a process has printed, from its result."""
     return (result.stdout + result.stderr).strip()
 
 
 def silent_driver():
     """Why nvidia-smi lists no device although it is installed, as after an update of the driver (a sentence); None if
     it works or is not installed. The machine may have no GPU, so nothing is refused."""
-    if os.environ.get(VISIBLE) is not None or (result := asked_driver()) is None:
+    if os.environ.get(VISIBLE) is not None or (result := run_nvidia_smi()) is None:
         return None
     if result.returncode in (0, NO_DEVICE):
         return None
     return (
-        f"nvidia-smi is installed and ended with status {result.returncode} ({said_by(result)}), so stages run on the "
+        f"nvidia-smi is installed and ended with status {result.returncode} ({printed(result)}), so stages run on the "
         f"CPU. If there is a GPU, load its driver; if not, set an empty {VISIBLE}= to choose the CPU."
     )
 
@@ -111,8 +112,8 @@ def parse_devices(listing):
     return devices
 
 
-def choose(devices, count, folder, held):
-    """`count` of `devices`, leased until `held` (an ExitStack) closes; waits for them."""
+def choose(devices, count, folder, leases):
+    """`count` of `devices`, leased until `leases` (an ExitStack) closes; waits for them."""
     job = cluster_job()
     if count > len(devices):
         raise Refusal(
@@ -128,7 +129,7 @@ def choose(devices, count, folder, held):
     with open(folder / "queue.lock", "a") as queue:
         wait_until(lambda: try_lease(queue), "other jobs are ahead of this one in the queue for CUDA devices")
         wanted = f"{count} of the CUDA devices {', '.join(devices)}, which other jobs use"
-        wait_until(lambda: lease_free(devices, count, folder, leased, held), wanted)
+        wait_until(lambda: lease_free(devices, count, folder, leased, leases), wanted)
     return [device for device in devices if device in leased]
 
 
@@ -141,13 +142,13 @@ def cluster_job():
     return next((os.environ[name].replace("/", "_") for name in names if os.environ.get(name)), None)
 
 
-def lease_free(devices, count, folder, leased, held):
+def lease_free(devices, count, folder, leased, leases):
     """Add free devices to `leased` (a set) until there are `count`; returns whether there are."""
     for device in devices:
         if device not in leased and len(leased) < count:
             with ExitStack() as lease:
                 if try_lease(lease.enter_context(open(folder / f"{device.replace('/', '_')}.lock", "a"))):
-                    held.enter_context(lease.pop_all())  # the file stays open, and so locked, until `held` closes
+                    leases.enter_context(lease.pop_all())  # the file stays open, and so locked, until `leases` closes
                     leased.add(device)
     return len(leased) == count
 
@@ -157,14 +158,14 @@ def try_lease(file):
     try:
         return try_lock(file)
     except OSError as error:
-        lack = f"{file.name} cannot be locked ({error}), so jobs cannot share the CUDA devices"
-        raise Refusal(f"{lack}. Put `results` on a file system with locks.") from None
+        problem = f"{file.name} cannot be locked ({error}), so jobs cannot share the CUDA devices"
+        raise Refusal(f"{problem}. Put `results` on a file system with locks.") from None
 
 
 def driver_version():
     """Return the version of NVIDIA's kernel module, such as 580.65.06, or "not known"."""
-    found = re.search(r"\s(\d+\.[\d.]+)\s", DRIVER.read_text() if DRIVER.is_file() else "")
-    return found[1] if found else "not known"
+    match = re.search(r"\s(\d+\.[\d.]+)\s", DRIVER.read_text() if DRIVER.is_file() else "")
+    return match[1] if match else "not known"
 
 
 def require_usable():

@@ -48,8 +48,8 @@ def require_planned(digests):
     """Raise Refusal for a file whose content has changed since it was planned. digests: {path: SHA-256}. A missing file
     is skipped: its reader reports it"""
     for path in filter(os.path.isfile, digests):
-        if (found := sha256_file(path)) != digests[path]:
-            raise Refusal(f"{path} has changed since it was planned (SHA-256 {found}). Run the workflow again.")
+        if (digest := sha256_file(path)) != digests[path]:
+            raise Refusal(f"{path} has changed since it was planned (SHA-256 {digest}). Run the workflow again.")
 
 
 def sync(path):
@@ -106,8 +106,8 @@ def require_output(path, folder=False, begins=b""):
     """Raise Refusal unless `path`, which a person names, may become a file of ours (folder: a folder).
 
     An existing `path` must be a regular file, which is replaced (folder: an empty folder): a rename would replace
-    anything, even /dev/null, and the target of a link may belong to a person. begins: what the file begins with unless
-    it is empty, so that a slip replaces no configuration. The folder above must be writable.
+    anything, even /dev/null, and the target of a link may belong to a person. begins: the first bytes of the file
+    unless it is empty, so that a slip replaces no configuration. The folder above must be writable.
     """
     path = Path(path)
     try:
@@ -134,7 +134,7 @@ def require_output(path, folder=False, begins=b""):
 
 
 def kind_of(mode):
-    """Return what kind of file has this mode (os.lstat), for a person."""
+    """Return the kind of file with this mode (os.lstat), for a person."""
     kinds = {stat.S_ISLNK: "a link", stat.S_ISDIR: "a folder", stat.S_ISREG: "a file", stat.S_ISFIFO: "a pipe"}
     return next((kind for is_kind, kind in kinds.items() if is_kind(mode)), "a device or a socket")
 
@@ -183,8 +183,8 @@ def require_free_space(folder, num_bytes):
     existing = next(p for p in [Path(folder).resolve(), *Path(folder).resolve().parents] if p.exists())
     free = shutil.disk_usage(existing).free
     if free < num_bytes:
-        lack = f"{folder} needs {gigabytes(num_bytes)}, but its disk has {gigabytes(free)} free"
-        raise Refusal(f"{lack}: free some space ({PRUNE}) and run again.")
+        problem = f"{folder} needs {gigabytes(num_bytes)}, but its disk has {gigabytes(free)} free"
+        raise Refusal(f"{problem}: free some space ({PRUNE}) and run again.")
 
 
 def gigabytes(num_bytes):

@@ -87,7 +87,7 @@ class Job:
         return part
 
     def stamp(self):
-        """Return what resume state depends on besides the settings in the key: the code and the bytes of the inputs."""
+        """Return the conditions of resume state besides the settings in the key: the code and the inputs' bytes."""
         return {"code": self.code, "inputs": {role: a.digest for role, a in sorted(self.inputs.items())}}
 
     def open_resume(self):
@@ -101,10 +101,10 @@ class Job:
         return same
 
     def require_room(self, num_bytes):
-        """Raise Refusal if the disk lacks room for `num_bytes` in the resume folder; bytes already in it count."""
+        """Raise Refusal if the disk has no room for `num_bytes` in the resume folder; bytes already in it count."""
         files = [path.stat() for path in self.resume.rglob("*") if path.is_file()]
-        held = sum(min(file.st_size, file.st_blocks * 512) for file in files)  # rows not yet written are holes
-        require_free_space(self.resume, num_bytes - held)
+        present = sum(min(file.st_size, file.st_blocks * 512) for file in files)  # rows not yet written are holes
+        require_free_space(self.resume, num_bytes - present)
 
     def publish(self):
         """Give every output its final name; returns the manifest's `files` ({name: {bytes, sha256}})."""

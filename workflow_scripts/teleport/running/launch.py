@@ -146,13 +146,13 @@ def peak_resident(process="self"):
     """Return a process's peak of resident bytes, mapped files included, as Linux reports it; 0 if it does not.
     (`ru_maxrss` starts with the value of the parent process.)"""
     with suppress(OSError):
-        found = re.search(r"^VmHWM:\s+(\d+) kB$", Path(f"/proc/{process}/status").read_text(), re.MULTILINE)
-        return 1024 * int(found[1]) if found else 0
+        match = re.search(r"^VmHWM:\s+(\d+) kB$", Path(f"/proc/{process}/status").read_text(), re.MULTILINE)
+        return 1024 * int(match[1]) if match else 0
     return 0
 
 
 def begin(parent, given):
-    """Initialise a process of the pool: keep what all share, and leave Ctrl-C to the parent."""
+    """Initialise a process of the pool: keep the shared value, and leave Ctrl-C to the parent."""
     global shared
     end_with_parent(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -160,12 +160,12 @@ def begin(parent, given):
 
 
 def of_shared(function, task):
-    """`function` applied to what all share and a task, in a process of the pool."""
+    """`function` applied to the shared value and a task, in a process of the pool."""
     return function(shared, task)
 
 
 def memory_remedy(rule="RULE"):
-    """Return a sentence on what to do after a process was killed. rule: the Snakemake rule to give more memory on a
+    """Return a sentence with the remedy after a process was killed. rule: the Snakemake rule to give more memory on a
     cluster"""
     return (
         "If neither you nor the scheduler did that, the kernel did because memory ran out (see dmesg): run fewer jobs "

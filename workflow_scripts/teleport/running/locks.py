@@ -55,7 +55,7 @@ def sole_process(job):
 
 
 def version(path):
-    """Return what distinguishes a file from its replacement; None if there is no file."""
+    """Return numbers that distinguish a file from its replacement; None if there is no file."""
     with suppress(FileNotFoundError):
         status = path.stat()
         return status.st_ino, status.st_mtime_ns

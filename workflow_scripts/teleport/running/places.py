@@ -32,14 +32,14 @@ OURS = (MANIFEST, FINISHED, SPEC, DELETED)  # names in a stage's folder that are
 
 def require_place(path, key=""):
     """Raise Refusal for a path that is not a place. key: "artefacts: " if a configuration names it. A repository is not
-    asked for: a plan needs no network."""
+    looked up: a plan needs no network."""
     if path.startswith("hub:"):
         if not HUB.fullmatch(path):
             given = "hub:OWNER/NAME@COMMIT, with the 40 digits that `teleport share` has printed"
             raise Refusal(f"{key}{path}: give {given}.")
     elif not (os.path.isdir(f"{path}/{FOLDER}") or os.path.isfile(path)):
-        there = f"has no folder `{FOLDER}`" if os.path.isdir(path) else "does not exist, or is not a regular file"
-        raise Refusal(f"{key}{path} {there}. Give an archive or folder of `teleport share`, or a folder `results`.")
+        problem = f"has no folder `{FOLDER}`" if os.path.isdir(path) else "does not exist, or is not a regular file"
+        raise Refusal(f"{key}{path} {problem}. Give an archive or folder of `teleport share`, or a folder `results`.")
 
 
 def place_at(path):
@@ -58,8 +58,8 @@ class Folder:
 
     def names(self):
         """The names ("kind/key") of its stages."""
-        found = ("/".join(path.parts[-3:-1]) for path in sorted(self.path.glob(f"{FOLDER}/*/*/{MANIFEST}")))
-        return [name for name in found if STAGE.fullmatch(name)]
+        names = ("/".join(path.parts[-3:-1]) for path in sorted(self.path.glob(f"{FOLDER}/*/*/{MANIFEST}")))
+        return [name for name in names if STAGE.fullmatch(name)]
 
     def open(self, file):
         """A file such as "train/0123456789ab/manifest.json", opened to read bytes; None if there is none."""
@@ -113,8 +113,8 @@ class Archive:
 
     def names(self):
         """Return the same as `Folder.names`."""
-        found = (file.removesuffix(f"/{MANIFEST}") for file in self.members if file.endswith(f"/{MANIFEST}"))
-        return sorted(name for name in found if STAGE.fullmatch(name))
+        names = (file.removesuffix(f"/{MANIFEST}") for file in self.members if file.endswith(f"/{MANIFEST}"))
+        return sorted(name for name in names if STAGE.fullmatch(name))
 
     def has(self, file):
         """Whether there is a file, as `Folder.open` names it."""
@@ -136,21 +136,21 @@ class Repository:
         self.files = set(self.ask("list_repo_files", revision=self.commit))
 
     def ask(self, method, **options):
-        """What a method of the hub's client returns."""
+        """Return the result of a method of the hub's client."""
         from huggingface_hub import HfApi
         from huggingface_hub.errors import HFValidationError, HTTPError
 
         try:
             return getattr(HfApi(), method)(self.repository, **options)
         except (OSError, HFValidationError, HTTPError) as error:
-            said = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
-            raise Refusal(f"cannot get {self.path} ({said}). Check its name, its commit and the network.") from None
+            reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+            raise Refusal(f"cannot get {self.path} ({reason}). Check its name, its commit and the network.") from None
 
     def names(self):
         """Return the same as `Folder.names`."""
         parts = (file.split("/") for file in sorted(self.files))
-        found = ["/".join(part[1:3]) for part in parts if part[:1] == [FOLDER] and part[3:] == [MANIFEST]]
-        return [name for name in found if STAGE.fullmatch(name)]
+        names = ["/".join(part[1:3]) for part in parts if part[:1] == [FOLDER] and part[3:] == [MANIFEST]]
+        return [name for name in names if STAGE.fullmatch(name)]
 
     def has(self, file):
         """Whether there is a file, as `Folder.open` names it."""
@@ -222,16 +222,16 @@ def restore(place, job, files):
     """Copy the files of a finished stage that are not here, such as vectors that were left out before, and that a place
     has; returns whether there were any. files: {name: manifest entry} of the stage here"""
     name = f"{job.kind}/{job.key}"
-    gone = [file for file in files if not (job.folder / file).exists() and place.has(f"{name}/{file}")]
-    require_free_space(job.folder, sum(files[file]["bytes"] for file in gone))
+    missing = [file for file in files if not (job.folder / file).exists() and place.has(f"{name}/{file}")]
+    require_free_space(job.folder, sum(files[file]["bytes"] for file in missing))
     with part_of(job.folder) as part:
-        for file in gone:
+        for file in missing:
             where = f"{place.path}: {FOLDER}/{name}/{file}"
             copy_checked(place.open(f"{name}/{file}"), part / file, files[file], where)
-        for file in gone:
+        for file in missing:
             (job.folder / file).parent.mkdir(parents=True, exist_ok=True)
             os.replace(part / file, job.folder / file)
-    return bool(gone)
+    return bool(missing)
 
 
 def copy_checked(source, target, expected, where):

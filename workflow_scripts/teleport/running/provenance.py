@@ -66,8 +66,8 @@ def hardware():
 def peak_memory():
     """Return the peak of resident bytes, including mapped files, which the system can reclaim: of this process and of
     those that share its work, each of which is assumed to use as much as this one."""
-    own = launch.peak_resident() or 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return own * int(os.environ.get(launch.PROCESSES, 1)) + launch.apart
+    resident = launch.peak_resident() or 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return resident * int(os.environ.get(launch.PROCESSES, 1)) + launch.apart
 
 
 def provenance(job, started, ended, attempt):

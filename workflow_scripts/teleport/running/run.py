@@ -1,4 +1,4 @@
-"""One run of a stage, from inputs to manifest: the work, its resume state, and what is refused beforehand."""
+"""One run of a stage, from inputs to manifest: the checks before it, the work, and its resume state."""
 
 import os
 import shutil

@@ -20,14 +20,14 @@ def mistakes(config):
 def unevaluated_splits(config):
     """Yield splits of runs, tests and levels that are not evaluated."""
     evaluated = config.evaluation.splits
-    there = f"evaluation.splits has {', '.join(evaluated)}."
+    listed = f"evaluation.splits has {', '.join(evaluated)}."
     for name, ablation in config.ablations.items():
         for key, value in (("test", ablation.test), ("level", ablation.level)):
             for split in set(value if isinstance(value, dict) else ()) - set(evaluated):
-                yield (("ablations", name, key, split), f"{there} Name one of these.")
+                yield (("ablations", name, key, split), f"{listed} Name one of these.")
     for name, external in config.external.items():
         for split in set(external.runs or ()) - set(evaluated):
-            yield (("external", name, "runs", split), f"{there} Add {split!r} there.")
+            yield (("external", name, "runs", split), f"{listed} Add {split!r} there.")
 
 
 def named_experiments(config):
@@ -68,7 +68,7 @@ def missing_keys(config):
 
 
 def missing_texts(config):
-    """Yield what needs the texts of passages or queries, if the collection has judgments alone."""
+    """Yield (place, sentence) of each setting that needs texts, if the collection has judgments alone."""
     if config.collection.source != "judgments":
         return
     evaluation, rule = config.evaluation, "the collection has judgments alone, no texts"
@@ -76,16 +76,16 @@ def missing_texts(config):
     places += [("external", name) for name, external in config.external.items() if external.encoder is not None]
     places += [("evaluation", "rerank", split) for split in evaluation.rerank]
     places += [("evaluation", "out_of_domain")] if evaluation.out_of_domain else []
-    asked = dict.fromkeys(places, "to encode. Leave it out")
+    remedies = dict.fromkeys(places, "to encode. Leave it out")
     if config.bm25 and "bm25" in config.model_fields_set:
-        asked["bm25",] = "to search. Leave the key out"
+        remedies["bm25",] = "to search. Leave the key out"
     for split in evaluation.splits:
         for measure in evaluation.measures_of(split):
             if measure.startswith("Cov@"):
-                asked["evaluation", "measures"] = f"in which {measure} could find answers. Leave it out"
+                remedies["evaluation", "measures"] = f"in which {measure} could find answers. Leave it out"
     if evaluation.contrast_split and evaluation.analyses.against.run == "BM25":
-        asked["evaluation", "analyses", "against", "run"] = "to search by BM25. Name an entry of external"
-    for place, remedy in asked.items():
+        remedies["evaluation", "analyses", "against", "run"] = "to search by BM25. Name an entry of external"
+    for place, remedy in remedies.items():
         yield place, f"{rule} {remedy}, or give another collection."
     if evaluation.collapse == "firstp":
         order = "judgments do not tell which passage of a document is the first"
@@ -95,10 +95,10 @@ def missing_texts(config):
 def measures_beyond_the_depth(config):
     """Yield measures that use more passages than a search for them returns."""
     evaluation = config.evaluation
-    asked = [(("evaluation", "measures"), evaluation.measures_of(split)) for split in evaluation.splits]
+    measures = [(("evaluation", "measures"), evaluation.measures_of(split)) for split in evaluation.splits]
     if evaluation.contrast_split:
-        asked.append((("evaluation", "analyses", "against", "measure"), [evaluation.contrast_measure]))
-    for place, names in asked if config.collection.source != "judgments" else ():
+        measures.append((("evaluation", "analyses", "against", "measure"), [evaluation.contrast_measure]))
+    for place, names in measures if config.collection.source != "judgments" else ():
         for name, cutoff in measure_cutoffs(names).items():
             if cutoff > evaluation.depth:
                 problem = f"{name!r} looks at {cutoff} passages, and evaluation.depth is {evaluation.depth}"

@@ -55,8 +55,8 @@ class Judged(Section):
     def of_split(self, name):
         """These settings without those that affect other splits only: the settings of the stage `split` of this
         name."""
-        own = {"splits": {name: self.splits[name]}} if "splits" in type(self).model_fields else {}
-        return self.at_defaults(*(() if name == "train" else ("positives", "train_queries")), **own)
+        kept = {"splits": {name: self.splits[name]}} if "splits" in type(self).model_fields else {}
+        return self.at_defaults(*(() if name == "train" else ("positives", "train_queries")), **kept)
 
     def at_defaults(self, *names, **others):
         """A copy with some settings at their defaults, and with the values in `others` for settings that this form

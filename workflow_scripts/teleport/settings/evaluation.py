@@ -100,7 +100,7 @@ class Analyses(Section):
     )
 
     @model_validator(mode="after")
-    def something_is_asked(self):
+    def something_is_analysed(self):
         if not (self.errors or self.against or self.negatives or self.forgetting or self.lookahead):
             raise Refusal("analyses is empty: give errors, against, negatives, forgetting or lookahead")
         return self

@@ -26,9 +26,9 @@ from teleport.settings.training import Dev, Training
 from teleport.training.seen import JUDGMENTS, VECTORS, names_seen, needed
 
 ChosenLoss, ChosenMask = chosen(LOSSES, "loss", "losses"), chosen(MASKS, "mask", "masks")
-# What a loss can read that compares texts of one side, or their vectors.
+# Arguments of a loss that compares texts of one side, or their vectors.
 AMONG_TEXTS = {"query_query_QQ", "passage_passage_QP", "vectors"}
-MINED = ("queries", "lookahead", "neighbours")  # what sources need that draw from a checkpoint's retrieval
+MINED = ("queries", "lookahead", "neighbours")  # needs of sources that draw from a checkpoint's retrieval
 MOST_EPISODES = 255  # a pool stores first episodes as uint8
 
 
@@ -164,9 +164,9 @@ class Episode(Section):
                 f"training.triples goes with losses such as nll: {loss.kind} compares with the whole batch, in which "
                 "the positive of a query is repeated. Change one of them"
             )
-        own = own_settings(LOSSES[loss.kind].module).model_validate(loss.own)
-        if hasattr(own, "require"):
-            own.require(training, self.has_pool)
+        settings = own_settings(LOSSES[loss.kind].module).model_validate(loss.own)
+        if hasattr(settings, "require"):
+            settings.require(training, self.has_pool)
         if (takes == "lists") != (live is not None):
             others = ", ".join(name for name in LOSSES if name not in lists)
             raise Refusal(

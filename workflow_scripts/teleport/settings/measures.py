@@ -41,8 +41,8 @@ def parse_measures(names):
     """
     measures = []
     for name in names:
-        if own := OWN.fullmatch(name):
-            measures.append(Own(own[1], {"cutoff": int(own[2])}))
+        if match := OWN.fullmatch(name):
+            measures.append(Own(match[1], {"cutoff": int(match[2])}))
             continue
         try:
             measure = ir_measures.parse_measure(name)
@@ -70,7 +70,7 @@ def known_measures(names):
 
 def coverage_cutoffs(names):
     """{name: k} of the measures in `names` that are answer coverage."""
-    return {name: int(own[2]) for name in names if (own := OWN.fullmatch(name)) and own[1] == "Cov"}
+    return {name: int(match[2]) for name in names if (match := OWN.fullmatch(name)) and match[1] == "Cov"}
 
 
 def measure_cutoffs(names):

@@ -178,20 +178,20 @@ class Negatives(Removal):
     @classmethod
     def counts_are_possible(cls, counts):
         for name, given in (counts or {}).items():
-            count, own = (given.count, given.model_extra) if isinstance(given, OfSource) else (given, {})
+            count, settings = (given.count, given.model_extra) if isinstance(given, OfSource) else (given, {})
             if count < 0:
                 raise Refusal("a count cannot be below 0")
             if count > 100_000:
                 raise Refusal(f"a count of {count} is more than 100,000: all are held in memory")
             try:
-                own = settings_of_source(name, own)
+                settings = settings_of_source(name, settings)
             except ValidationError as error:
                 mistake = mistakes_of(error)[0]
                 key, unknown = ".".join(map(str, mistake["loc"])), mistake["type"] == "extra_forbidden"
-                said = mistake["msg"].removeprefix("Value error, ")
-                problem = f" has no setting {key!r}" if unknown else f".{key}: {said}"
+                message = mistake["msg"].removeprefix("Value error, ")
+                problem = f" has no setting {key!r}" if unknown else f".{key}: {message}"
                 raise Refusal(f"{name}{problem}") from None
-            counts = counts | ({name: OfSource.model_construct(count=count, **own)} if own else {})
+            counts = counts | ({name: OfSource.model_construct(count=count, **settings)} if settings else {})
         return counts
 
     @field_validator("ranks")

@@ -31,8 +31,8 @@ def load(raw, files=()):
             "as in `--configfile config/apidocs.yaml config/ablations/negatives.yaml`."
         )
     config, experiments = validated(Config, raw, (), locations), {}
-    if found := [f"{locations.of(place)}: {sentence}" for place, sentence in mistakes(config)]:
-        raise Refusal("\n".join(dict.fromkeys(found)))
+    if problems := [f"{locations.of(place)}: {sentence}" for place, sentence in mistakes(config)]:
+        raise Refusal("\n".join(dict.fromkeys(problems)))
     shared = config.model_dump(include=set(WrittenExperiment.model_fields), exclude_unset=True)
     for place, name, overrides in named_experiments(config):
         experiment = experiment_of(config, shared, overrides, place, locations)
@@ -42,8 +42,8 @@ def load(raw, files=()):
     refuse_undrawn(shared, every, (), locations)
     for name, external in config.external.items():
         if external.encoder is not None:
-            own = {"label": external.label, "encoder": external.encoder, "episodes": [], "seeds": config.seeds[:1]}
-            experiments[name] = experiment_of(config, shared, own, ("external", name), locations)
+            written = {"label": external.label, "encoder": external.encoder, "episodes": [], "seeds": config.seeds[:1]}
+            experiments[name] = experiment_of(config, shared, written, ("external", name), locations)
     if not experiments and not config.external and not (config.bm25 and "bm25" in config.model_fields_set):
         raise Refusal(
             "the configuration has no experiments: add at least one entry under `experiments` or `external`, or state "
@@ -65,8 +65,8 @@ def experiment_of(config, written, overrides, place, locations):
     for number, override in enumerate(experiment.episodes):
         settings = {"lag": override.lag, "entry": len(method) + 1}
         for section in ("mining", "negatives", "training"):
-            own = getattr(override, section)
-            settings[section] = merged(plain.get(section) or {}, own) if own else getattr(experiment, section)
+            changes = getattr(override, section)
+            settings[section] = merged(plain.get(section) or {}, changes) if changes else getattr(experiment, section)
         entry = (*(place if "episodes" in overrides else ()), "episodes", number)
         episode = validated(Episode, settings, entry, locations)
         if method and method[-1].mines and method[-1].training.continues and episode.training.continues:
@@ -91,11 +91,11 @@ def experiment_of(config, written, overrides, place, locations):
     return Experiment.taken_from(experiment, method=method)
 
 
-def refuse_foreign_queries(own, shared, place, locations):
-    """Raise Refusal if the overrides `own` of an encoder name another checkpoint but keep the query_checkpoint of the
+def refuse_foreign_queries(overrides, shared, place, locations):
+    """Raise Refusal if the `overrides` of an encoder name another checkpoint but keep the query_checkpoint of the
     `shared` settings, which belongs to their checkpoint."""
-    another = "checkpoint" in own and own["checkpoint"] != shared.get("checkpoint")
-    if another and "query_checkpoint" not in own and shared.get("query_checkpoint"):
+    another = "checkpoint" in overrides and overrides["checkpoint"] != shared.get("checkpoint")
+    if another and "query_checkpoint" not in overrides and shared.get("query_checkpoint"):
         raise Refusal(
             f"{locations.of((*place, 'encoder', 'checkpoint'))}: the queries would be encoded by the query_checkpoint "
             "that goes with another checkpoint. Give its own beside it, or `query_checkpoint: null` and `tied: true`."
@@ -145,7 +145,7 @@ def refuse_undrawn(written, episodes, place, locations):
 
 
 def load_files(files):
-    """Return what `load` returns, for YAML files merged in order as `--configfile` does."""
+    """Return the same as `load`, for YAML files merged in order as `--configfile` does."""
     return load(merged_files(files), files)
 
 

@@ -156,7 +156,7 @@ def chosen(table, noun, nouns):
         kinds.append(create_model(title, __base__=own_settings(entry.module), kind=(Literal[name], ...)))
     one = Annotated[Union[tuple(kinds)], Field(discriminator="kind")] if len(kinds) > 1 else kinds[0]  # noqa: UP007
     named = BeforeValidator(by_name, json_schema_input_type=Literal[tuple(table)] | one)
-    as_chosen = AfterValidator(lambda own: Chosen(**own.model_dump()))
+    as_chosen = AfterValidator(lambda settings: Chosen(**settings.model_dump()))
     return Annotated[one, named, as_chosen, PlainSerializer(Chosen.model_dump)]
 
 
@@ -184,8 +184,8 @@ class FiltersOn(Section):
 
 def filters():
     """The pydantic model of all filters, with their own settings."""
-    own = {name: (own_settings(entry.module), None) for name, entry in FILTERS.items()}
-    return create_model("Filters", __base__=FiltersOn, __doc__=FiltersOn.__doc__, **own)
+    fields = {name: (own_settings(entry.module), None) for name, entry in FILTERS.items()}
+    return create_model("Filters", __base__=FiltersOn, __doc__=FiltersOn.__doc__, **fields)
 
 
 def roles_of(name, inputs):
@@ -213,7 +213,7 @@ def judges(relabel):
 
 
 def looks_for_answers(relabel):
-    """Whether a relabelling (`Chosen`, or None) looks for the collection's answers, and asks no judge about them."""
+    """Whether a relabelling (`Chosen`, or None) searches passages for the collection's answers, without a judge."""
     names = (relabel.kind, *RELABELLINGS[relabel.kind].scores) if relabel else ()
     return "answers" in names and "answers" not in judges(relabel)
 
@@ -224,16 +224,16 @@ def score_loads(settings):
 
 
 def comparing(settings):
-    """[(its key, whose scores, its `Method`, names of sources)] of the draws and filters of a settings.Pool. A draw
+    """[(its key, scorer, its `Method`, names of sources)] of the draws and filters of a settings.Pool. A draw
     compares scores of its source, a filter those of all sources."""
     draws = {name: draw.draw for name, draw in settings.sources.items()}
-    asked = [(f"negatives.draw {d.kind}", d.own.get("scores"), DRAWS[d.kind], {name}) for name, d in draws.items()]
+    of_draws = [(f"negatives.draw {d.kind}", d.own.get("scores"), DRAWS[d.kind], {name}) for name, d in draws.items()]
     every, whose = set(settings.sources), settings.filter_scores
-    return asked + [(f"negatives.filters.{name}", whose, FILTERS[name], every) for name in settings.filters]
+    return of_draws + [(f"negatives.filters.{name}", whose, FILTERS[name], every) for name in settings.filters]
 
 
 def compared(settings):
-    """{whose: {CANDIDATES, POSITIVES or ANCHORS: names of sources}} of the scores that the draws and filters of a
+    """{scorer: {CANDIDATES, POSITIVES or ANCHORS: names of sources}} of the scores that the draws and filters of a
     settings.Pool compare."""
     pairs = {}
     for _, whose, method, names in comparing(settings):
@@ -251,8 +251,8 @@ def train_loads(settings):
 
 
 def train_needs(training):
-    """({whose: what the loss and the masks of a settings.Training read of a teacher: `seen.SCORES` of pairs,
-    `seen.VECTORS` or both (set)}; those whose vectors are compared with the model's own (set))."""
+    """({teacher: `seen.SCORES` of pairs, `seen.VECTORS` or both, which the loss and the masks of a settings.Training
+    read (set)}; the teachers whose vectors are compared with the model's (set))."""
     needs, compared = {}, set()
     for chosen, table in [(training.loss, LOSSES), *((mask, MASKS) for mask in training.masks)]:
         function = seeing_function(table[chosen.kind])

@@ -1,4 +1,4 @@
-"""The settings of scores: whose scores of pairs are compared, and the settings of stages that score and compare runs.
+"""The settings of scores: the scorers of pairs, and the settings of stages that score and compare runs.
 NAMESettings belong to the stage NAME."""
 
 from typing import Annotated, Literal
@@ -8,7 +8,7 @@ from pydantic import Field
 from teleport.settings.section import NAME, Integer, Number, Section, is_false
 
 MINER = "miner"
-# Whose scores of pairs a draw, a filter, a mask or a loss compares: the checkpoint that mines, or a teacher.
+# The scorer whose scores a draw, a filter, a mask or a loss compares: the checkpoint that mines, or a teacher.
 Judge = Annotated[str, Field(pattern=NAME)]
 
 

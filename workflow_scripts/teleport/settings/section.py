@@ -81,7 +81,7 @@ def entries(value, pattern=None):
     name = Annotated[str, Field(pattern=pattern)] if pattern else str
 
     def without_null(given):
-        return {name: own for name, own in given.items() if own is not None} if isinstance(given, dict) else given
+        return {name: entry for name, entry in given.items() if entry is not None} if isinstance(given, dict) else given
 
     return Annotated[dict[name, value], BeforeValidator(without_null, json_schema_input_type=dict[name, value | None])]
 

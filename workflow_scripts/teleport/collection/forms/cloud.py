@@ -22,7 +22,7 @@ from teleport.settings.section import Natural
 
 REQUIREMENTS = "requirements-cloud.txt"
 QUERY_WORDS = range(4, 31)  # a shorter first sentence is a label ("Output only."), a longer one is no question
-# Which files of a distribution are read.
+# The files of a distribution that are read.
 DATA = {
     "botocore": re.compile(r"botocore/data/[^/]+/[^/]+/service-2\.json\.gz"),
     "google-api-python-client": re.compile(
@@ -113,9 +113,9 @@ def harvest(versions, min_words):
             if len(doc.text.split()) < min_words or same in seen:
                 continue
             seen.add(same)
-            asked = normal_form(doc.query)
-            docs[name] = doc._replace(query="") if asked in queries else doc
-            queries.add(asked)
+            query = normal_form(doc.query)
+            docs[name] = doc._replace(query="") if query in queries else doc
+            queries.add(query)
     return [docs[name] for name in sorted(docs)]
 
 
@@ -142,7 +142,7 @@ def order(file):
 
 
 def service_texts(service, content):
-    """(name, text) of what a service-2.json documents: the service, its operations, shapes and their members."""
+    """(name, text) of each entry of a service-2.json: the service, its operations, shapes and their members."""
     yield service, content.get("documentation", "")
     for name, operation in content["operations"].items():
         yield f"{service}.{unversioned(name)}", operation.get("documentation", "")

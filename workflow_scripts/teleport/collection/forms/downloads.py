@@ -97,8 +97,8 @@ def split(settings, name, job):
     path = records.located(form.queries, files)
     if form.form == "tsv":
         return Split(Rows(path, records.query_rows), Rows(records.located(form.qrels, files), records.judgment_rows))
-    unit, said = "record" if form.form == "dpr" else "line", records.LEFT_OUT | {"empty": "without a positive"}
-    faults = records.Faults(path, settings.drop or (), unit, said)
+    unit, names = "record" if form.form == "dpr" else "line", records.LEFT_OUT | {"empty": "without a positive"}
+    faults = records.Faults(path, settings.drop or (), unit, names)
     questions = QUESTIONS[form.form](path, wrong=faults.wrong)
     if form.form == "dpr":
         by_answers = name != "train" or settings.positives == "answers" or form.all_questions

@@ -10,7 +10,7 @@ from teleport.collection.records import (
     Rows,
     Split,
     existing,
-    found,
+    existing_or_none,
     json_rows,
     judgment_rows,
     passage_rows,
@@ -56,8 +56,8 @@ def split(settings, name, job=None):
     judgments."""
     home, key = settings.home
     queries, qrels = existing(home / f"queries.{name}.tsv", key), home / f"qrels.{name}.tsv"
-    answers = found(home / f"answers.{name}.jsonl")
-    if found(qrels) or name == "train" or not answers:
+    answers = existing_or_none(home / f"answers.{name}.jsonl")
+    if existing_or_none(qrels) or name == "train" or not answers:
         judged = Rows(existing(qrels, key), judgment_rows)
     else:
         judged = Rows(qrels, lambda path, wrong: iter(()))

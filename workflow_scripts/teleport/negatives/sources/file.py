@@ -24,8 +24,8 @@ def open_source(job, name, known):
 
 
 class FromFile(Retrieval):
-    """A `Retrieval` from a file whose negatives have origins. What the file does not give is of this source, `episode`,
-    and at its place in the list. names: of the file's sources; given: whether it has scores"""
+    """A `Retrieval` from a file whose negatives have origins. A missing origin becomes this source, `episode` and the
+    place in the list. names: of the file's sources; given: whether it has scores"""
 
     def __init__(self, run, known, name, episode, names, given, sources, first_episodes, ranks):
         super().__init__(run, known)
@@ -33,11 +33,11 @@ class FromFile(Retrieval):
         self.own_bit, self.episode, self.given = 1 << self.names.index(name), episode, given
         self.origins = sources, first_episodes, ranks
 
-    def found(self, first, last):
-        found, lines_L, widths_Q = super().found(first, last), self.lines_of(first, last), self.widths_Q[first:last]
+    def block(self, first, last):
+        block, lines_L, widths_Q = super().block(first, last), self.lines_of(first, last), self.widths_Q[first:last]
         sources_QS, first_episodes_QS, ranks_QS = (in_slots(widths_Q, origin[lines_L]) for origin in self.origins)
-        places_QS = found.positions(np.arange(found.passages_QS.shape[1]))
-        return found._replace(
+        places_QS = block.positions(np.arange(block.passages_QS.shape[1]))
+        return block._replace(
             sources_QS=np.where(sources_QS == 0, np.uint16(self.own_bit), sources_QS),
             first_episodes_QS=np.where(first_episodes_QS == 0, np.uint8(self.episode), first_episodes_QS),
             ranks_QS=np.where(ranks_QS < 0, places_QS, ranks_QS),

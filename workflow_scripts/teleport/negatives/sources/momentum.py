@@ -3,7 +3,7 @@
 import numpy as np
 
 from teleport.arrays import in_slots, slots_within
-from teleport.negatives.candidates import Found
+from teleport.negatives.candidates import CandidateBlock
 from teleport.negatives.known_positives import are_known
 from teleport.negatives.pool import read_pool
 
@@ -23,7 +23,7 @@ class Momentum:
         self.own_bit = 1 << self.names.index(name)
         self.widths_Q = np.diff(pool.offsets)
 
-    def found(self, first, last):
+    def block(self, first, last):
         widths_Q, (start, stop) = self.widths_Q[first:last], self.pool.offsets[[first, last]]
         passages_QS, sources_QS, first_episodes_QS, positions_QS = (
             in_slots(widths_Q, getattr(self.pool.items, name)[start:stop])
@@ -32,4 +32,4 @@ class Momentum:
         there_QS = slots_within(widths_Q) & ~are_known(passages_QS, np.arange(first, last), self.known)
         # The old scores belong to another checkpoint, so they are left out.
         origin = {"first_episodes_QS": first_episodes_QS, "ranks_QS": positions_QS}
-        return Found(passages_QS, there_QS, sources_QS=sources_QS | np.uint16(self.own_bit), **origin)
+        return CandidateBlock(passages_QS, there_QS, sources_QS=sources_QS | np.uint16(self.own_bit), **origin)

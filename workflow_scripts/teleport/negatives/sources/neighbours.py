@@ -3,7 +3,7 @@
 import numpy as np
 from pydantic import Field
 
-from teleport.negatives.candidates import Found
+from teleport.negatives.candidates import CandidateBlock
 from teleport.negatives.retrieved import Retrieval, read_run
 from teleport.settings.scoring import Judge
 from teleport.settings.section import Section, Unique
@@ -33,7 +33,7 @@ class United:
         self.lists = lists
         self.widths_Q = sum(each.widths_Q for each in lists)
 
-    def found(self, first, last):
-        every = [each.found(first, last) for each in self.lists]
+    def block(self, first, last):
+        every = [each.block(first, last) for each in self.lists]
         passages_QS, there_QS = (np.hstack([each[place] for each in every]) for place in range(2))
-        return Found(passages_QS, there_QS, every[0].depth)
+        return CandidateBlock(passages_QS, there_QS, every[0].depth)

@@ -4,7 +4,7 @@ of a query starts from the hash of its id, so its passages depend neither on its
 import numpy as np
 
 from teleport.arrays import are_first
-from teleport.negatives.candidates import Found
+from teleport.negatives.candidates import CandidateBlock
 from teleport.negatives.draw import GOLDEN, hashes_of_job, splitmix64
 from teleport.negatives.known_positives import are_known, have_answers
 from teleport.seed import derive_seed
@@ -36,12 +36,12 @@ class Random:
         self.num_slots = num_passages if self.whole else SPARE * count
         self.widths_Q = np.full(len(streams_Q), self.num_slots)
 
-    def found(self, first, last):
+    def block(self, first, last):
         passages_QS = self.passages(first, last)
         there_QS = passages_QS >= 0
         if self.whole:
             there_QS &= ~are_known(passages_QS, np.arange(first, last), self.known)
-        return Found(passages_QS, there_QS if self.refused is None else there_QS & ~self.refused[first:last])
+        return CandidateBlock(passages_QS, there_QS if self.refused is None else there_QS & ~self.refused[first:last])
 
     def passages(self, first, last):
         """int32 [Q, S], -1 if the corpus has too few passages that are not known."""
@@ -58,9 +58,9 @@ class Random:
         usable_QX = values_QX <= np.uint64(2**64 - 1 - 2**64 % self.num_passages)
         usable_QX &= are_first(passages_QX) & ~are_known(passages_QX, rows_Q, self.known)
         order_QS = np.argsort(~usable_QX, axis=1, kind="stable")[:, : self.num_slots]
-        found_QS = np.take_along_axis(np.where(usable_QX, passages_QX, np.int32(-1)), order_QS, axis=1)
+        passages_QS = np.take_along_axis(np.where(usable_QX, passages_QX, np.int32(-1)), order_QS, axis=1)
         possible_Q = np.minimum(self.num_slots, self.num_passages - self.known.lengths[rows_Q])
-        short = np.flatnonzero(np.count_nonzero(found_QS >= 0, axis=1) < possible_Q)
-        if len(short):  # a longer part of the same streams begins with what was found
-            found_QS[short] = self.drawn(rows_Q[short], 2 * num_draws)
-        return found_QS
+        short = np.flatnonzero(np.count_nonzero(passages_QS >= 0, axis=1) < possible_Q)
+        if len(short):  # a longer part of the same streams begins with these passages
+            passages_QS[short] = self.drawn(rows_Q[short], 2 * num_draws)
+        return passages_QS

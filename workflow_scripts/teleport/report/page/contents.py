@@ -81,15 +81,15 @@ def unlike_labels(plan):
 
 
 def method_text(experiment, trajectories):
-    """Return a sentence that says what an experiment does."""
-    said = system_columns(trajectories[:1], ["negatives", "loss", "episodes"])
-    if not said["episodes"]:
+    """Return a sentence on the trainings, loss and negatives of an experiment."""
+    columns = system_columns(trajectories[:1], ["negatives", "loss", "episodes"])
+    if not columns["episodes"]:
         return "nothing is trained."
     starts = {str(getattr(episode.training, "start_from", "")) for episode in experiment.method[1:]}
     ways = {"pretrained": ", each from the pretrained checkpoint", "previous": ", each continuing the one before"}
     way = ways.get(starts.pop(), "") if len(starts) == 1 else ""
-    trainings = f"{said['episodes']} trainings{way}" if said["episodes"] > 1 else "one training"
-    return f"{trainings}, with the loss {said['loss']}; negatives of the last one: {said['negatives']}."
+    trainings = f"{columns['episodes']} trainings{way}" if columns["episodes"] > 1 else "one training"
+    return f"{trainings}, with the loss {columns['loss']}; negatives of the last one: {columns['negatives']}."
 
 
 def ghosts(plan, table, labels):

@@ -1,10 +1,10 @@
-"""The curves of what trainings wrote step by step, with a bounded number of points."""
+"""The curves of the figures that trainings wrote step by step, with a bounded number of points."""
 
 import numpy as np
 import pandas as pd
 
 MOST_POINTS = 400  # of one curve
-NAMED = ["episode", "seed", "step", "lines"]  # what a point has besides the columns of its training
+NAMED = ["episode", "seed", "step", "lines"]  # keys of a point besides the columns of its training
 
 
 def training_curves(reader, trajectories):

@@ -106,31 +106,29 @@ def spelled(name):
     return text[:1].upper() + text[1:]
 
 
-def negatives_figures(said):
-    """Return the figures ([Figure]) of one experiment and seed: the sources of its negatives, when each was first met,
-    and how close they are to the positive.
-
-    said: what `negatives_of` gives
-    """
+def negatives_figures(negatives):
+    """Return the figures ([Figure]) of one experiment and seed: the sources of its negatives, the episodes in which
+    they first occur, and their scores beside the positive's. negatives: of `negatives_of`"""
     trained, mined = "the pool", "all that was mined"
     since, pairs = "Since when", "Pairs of a query and a passage, by the episode in which they first occur."
     shares = "The share of one episode's pairs that another episode also has."
     sources = "Negatives in each episode's pool, by source; momentum keeps those of earlier episodes."
-    found = [row for episode, pool in said["pools"].items() for row in source_rows({"episode": episode}, pool)]
-    some = f" Of {len(said['pools'])} episodes {MOST_LINES}." * (len(said["pools"]) > MOST_LINES)
+    pools = negatives["pools"]
+    by_source = [row for episode, pool in pools.items() for row in source_rows({"episode": episode}, pool)]
+    some = f" Of {len(pools)} episodes {MOST_LINES}." * (len(pools) > MOST_LINES)
     new = (
         "Negatives that no earlier episode had, among all mined ones, or in the pools if an episode mined only a part; "
         "coloured: those that were neighbours of the positive one episode before."
     )
     return shown(
-        Figure("sources", found, "Sources.", sources, "ANCE-Tele, Figure 9"),
-        Figure("first", first_rows(said, "trained"), f"{since}: {trained}.", pairs, "ANCE-Tele, Figure 9"),
-        Figure("overlap", overlap_rows(said, "trained"), f"Overlap between episodes: {trained}.", shares),
-        Figure("overlap", overlap_rows(said, "mined"), f"Overlap between episodes: {mined}.", shares),
-        Figure("first", first_rows(said, "mined"), f"{since}: {mined}.", pairs, "ANCE-Tele, Figures 5 and 10"),
-        Figure("new", new_rows(said), "New negatives.", new, "ANCE-Tele, Figure 7"),
-        Figure("ranks", rank_rows(said), "Ranks.", f"By tens of ranks in the retrieval; without momentum.{some}"),
-        gap_figure(said),
+        Figure("sources", by_source, "Sources.", sources, "ANCE-Tele, Figure 9"),
+        Figure("first", first_rows(negatives, "trained"), f"{since}: {trained}.", pairs, "ANCE-Tele, Figure 9"),
+        Figure("overlap", overlap_rows(negatives, "trained"), f"Overlap between episodes: {trained}.", shares),
+        Figure("overlap", overlap_rows(negatives, "mined"), f"Overlap between episodes: {mined}.", shares),
+        Figure("first", first_rows(negatives, "mined"), f"{since}: {mined}.", pairs, "ANCE-Tele, Figures 5 and 10"),
+        Figure("new", new_rows(negatives), "New negatives.", new, "ANCE-Tele, Figure 7"),
+        Figure("ranks", rank_rows(negatives), "Ranks.", f"By tens of ranks in the retrieval; without momentum.{some}"),
+        gap_figure(negatives),
     )
 
 
@@ -147,18 +145,18 @@ def source_rows(named, pool):
 
 
 def share_figure(contents):
-    """Sources of the last pool of every system; contents: {label: what `negatives_of` gives of its first seed}."""
-    last = {label: list(said["pools"].values())[-1] for label, said in contents.items()}
+    """Sources of the last pool of every system; contents: {label: `negatives_of` its first seed}."""
+    last = {label: list(negatives["pools"].values())[-1] for label, negatives in contents.items()}
     rows = [row for label, pool in last.items() for row in source_rows({"label": label}, pool)]
     return Figure("shares", rows, "Sources of every system.", "The pool of the last episode.", "ANCE-Tele, Figure 9")
 
 
-def first_rows(said, level):
+def first_rows(negatives, level):
     """A row per episode and episode of first encounter; level: trained or mined, of which there may be none."""
     rows = []
-    for episode, line in zip(said["pools"], said[level]["first"], strict=True) if level in said else ():
-        met = {first: count for first, count in zip(said["pools"], line, strict=True) if count}
-        rows += parts({"episode": episode}, "first", met)
+    for episode, line in zip(negatives["pools"], negatives[level]["first"], strict=True) if level in negatives else ():
+        counts = {first: count for first, count in zip(negatives["pools"], line, strict=True) if count}
+        rows += parts({"episode": episode}, "first", counts)
     return rows
 
 
@@ -168,44 +166,45 @@ def heat_rows(names, columns, values):
     return [{"of": of, "by": by, "value": v} for of, line in lines for by, v in zip(columns, line, strict=True)]
 
 
-def overlap_rows(said, level):
+def overlap_rows(negatives, level):
     """The shares of an episode's pairs that another episode has, too; [] for a single episode."""
-    if level not in said or len(said["pools"]) < 2:
+    if level not in negatives or len(negatives["pools"]) < 2:
         return []
-    return heat_rows([f"episode {number}" for number in said["pools"]], said["pools"], said[level]["overlap"])
+    pools = negatives["pools"]
+    return heat_rows([f"episode {number}" for number in pools], pools, negatives[level]["overlap"])
 
 
-def new_rows(said):
+def new_rows(negatives):
     """New negatives by whether they were near: of all that was mined, or of the pools if some episode has no search."""
-    level, rows = said.get("mined") or said["trained"], []
-    for episode, (new, near) in zip(list(said["pools"])[1:], level["new"], strict=True):
+    level, rows = negatives.get("mined") or negatives["trained"], []
+    for episode, (new, near) in zip(list(negatives["pools"])[1:], level["new"], strict=True):
         counts = {} if near is None else {"near the positive before": near, "elsewhere": new - near}
         rows += parts({"episode": episode}, "near", counts)
     return rows
 
 
-def drawn_pools(said):
+def drawn_pools(negatives):
     """{episode: pool} of at most MOST_LINES evenly spaced episodes, the first and the last included. There are no more
     colours."""
-    pools = list(said["pools"].items())
+    pools = list(negatives["pools"].items())
     places = np.linspace(0, len(pools) - 1, min(len(pools), MOST_LINES)).round().astype(int)
     return dict(pools[place] for place in places)
 
 
-def rank_rows(said):
+def rank_rows(negatives):
     """A row per episode, source and ten ranks, and one where the last ten end, so that their step is drawn."""
     return [
         {"episode": episode, "source": source, "rank": at * RANK_BIN + 1, "count": count}
-        for episode, pool in drawn_pools(said).items()
+        for episode, pool in drawn_pools(negatives).items()
         for source, bins in pool["ranks"].items()
         for at, count in enumerate([*bins, *bins[-1:]])
     ]
 
 
-def gap_figure(said):
+def gap_figure(negatives):
     """The score gaps without the first and last bin, which hold everything beyond. The caption has their shares."""
     rows, beyond, queries = [], [], 0
-    for episode, pool in drawn_pools(said).items():
+    for episode, pool in drawn_pools(negatives).items():
         if counts := pool.get("gaps"):
             shares = np.array(counts) / pool["scored"]
             middles = (GAP_BINS[:-1] + GAP_BINS[1:]) / 2
@@ -222,10 +221,10 @@ def gap_figure(said):
 
 
 def swing_figure(contents):
-    """Negatives that swing; contents: {label: what `negatives_of` gives of its first seed}."""
+    """Negatives that swing; contents: {label: `negatives_of` its first seed}."""
     rows = []
-    for label, said in contents.items():
-        level = said.get("mined") or said["trained"]
+    for label, negatives in contents.items():
+        level = negatives.get("mined") or negatives["trained"]
         for first, count in level["swings"].items():
             letter = {2: "class A: ", 3: "class B: "}.get(first, "")
             name = f"{label}, {letter}in {first}, out {first + 1}, in {first + 2}"
@@ -235,7 +234,7 @@ def swing_figure(contents):
 
 
 def rate_figure(sets, measure, ghosts=()):
-    """Forgetting rates, means over seeds; sets: {label: [what `forgetting_of` says of one set of queries, per seed]}.
+    """Forgetting rates, means over seeds; sets: {label: [an item of `forgetting_of` for one set of queries, per seed]}.
 
     ghosts: [[label, step, rate]] of a paper
     """
@@ -257,42 +256,42 @@ def rate_figure(sets, measure, ghosts=()):
     return Figure("rates", rows, "Forgetting rate.", text, "ANCE-Tele, Figure 4 and Table 9", axes)
 
 
-def state_rows(said, experiment, listed):
-    """A row per step and state from what `forgetting_of` says of one set of queries, with the address of their list
-    (None unless they are `listed`)."""
+def state_rows(forgetting, experiment, listed):
+    """A row per step and state of one set of queries, with the address of their list (None unless they are `listed`).
+    forgetting: an item of `forgetting_of`"""
     rows = []
-    for at, (before, after) in enumerate(pairwise(said["checkpoints"])):
-        of_step = parts({"step": f"{before} → {after}"}, "state", said["states"][at])
-        address = f"list.html#{said['split']}/{experiment}/{at}/"
+    for at, (before, after) in enumerate(pairwise(forgetting["checkpoints"])):
+        of_step = parts({"step": f"{before} → {after}"}, "state", forgetting["states"][at])
+        address = f"list.html#{forgetting['split']}/{experiment}/{at}/"
         rows += [row | {"url": address + row["state"] if listed else None} for row in of_step]
     return rows
 
 
-def river_figure(said, experiment, listed):
+def river_figure(forgetting, experiment, listed):
     """Return the figure of how all queries of a set change from checkpoint to checkpoint; listed: whether their lists
     exist."""
-    text = (
-        f"{said['queries']:,} {said['split']} queries under seed {said['seed']}, by r, their {said['measure']}. "
+    text = "{queries:,} {split} queries under seed {seed}, by r, their {measure}. ".format_map(forgetting)
+    text += (
         f"Forgotten, as in the paper: {FORGOTTEN}. Learned: r rises above its best. Swung back: r rises again, but "
         "not above its best. Kept, missed: r stays the same, above 0 or at 0."
     )
-    if without := ", ".join(map(str, said.get("unranked", ()))):
+    if without := ", ".join(map(str, forgetting.get("unranked", ()))):
         text += f" Without checkpoint {without}: no search ranked these queries, and vectors are missing or too many."
     text += " A click lists the queries." * listed
-    rows = state_rows(said, experiment, listed)
+    rows = state_rows(forgetting, experiment, listed)
     return Figure("river", rows, "What becomes of queries.", text, "ANCE-Tele, §3")
 
 
-def trace_figure(said):
+def trace_figure(forgetting):
     """The scores of some queries after every episode."""
-    names = [f"{at}. {shortened(text, 55)}" for at, text in enumerate(said["traced"], 1)]
-    rows = heat_rows(names, said["checkpoints"], said["traces"])
-    title = f"{len(said['traced'])} queries drawn at random."
-    return Figure("traces", rows, title, f"{said['measure']} after every episode.", "ANCE-Tele, Figures 3 and 8d")
+    names = [f"{at}. {shortened(text, 55)}" for at, text in enumerate(forgetting["traced"], 1)]
+    rows = heat_rows(names, forgetting["checkpoints"], forgetting["traces"])
+    title = f"{len(forgetting['traced'])} queries drawn at random."
+    return Figure("traces", rows, title, f"{forgetting['measure']} after every episode.", "ANCE-Tele, Figures 3 and 8d")
 
 
 def kind_figure(stages):
-    """Time by kind of stage; stages: {name: what `finished_stages` says}."""
+    """Time by kind of stage; stages: of `finished_stages`."""
     frame = pd.DataFrame({"kind": [name.split("/")[0] for name in stages], "stages": 1})
     frame["seconds"] = [stage["seconds"] for stage in stages.values()]
     totals = frame.groupby("kind", sort=False).sum().sort_values("seconds", ascending=False, kind="stable")

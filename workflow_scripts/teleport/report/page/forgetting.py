@@ -1,4 +1,4 @@
-"""The section on forgetting: what training queries and those of every split lose from checkpoint to checkpoint."""
+"""The section on forgetting: the queries of train and of every split that lose ranks from checkpoint to checkpoint."""
 
 import functools
 
@@ -19,8 +19,8 @@ class Traces:
 
     def __init__(self, reader):
         self.reader = reader
-        there = reader.finished(reader.splits.get("train"))
-        self.total = len(reader.queries("train")) if there else 0
+        finished = reader.finished(reader.splits.get("train"))
+        self.total = len(reader.queries("train")) if finished else 0
         self.rows = sample(self.total, MOST_QUERIES, "negatives")
         self.searched, self.ranked = functools.cache(self.searched), functools.cache(self.ranked)
 
@@ -60,8 +60,8 @@ class Traces:
         return self.reciprocal_ranks(index.search(queries_QD, min(depth, len(scorer)))[0], self.rows)
 
     def reciprocal_ranks(self, ids_QK, rows):
-        """Return the reciprocal ranks of the positives of training queries (`rows`) among the passages found for
-        them."""
+        """Return the reciprocal ranks of the positives of training queries (`rows`) among the passages of their
+        search."""
         positives = self.reader.positives()
         return reciprocal_ranks(ids_QK, [positives[row] for row in rows])
 

@@ -1,4 +1,4 @@
-"""The section on negatives: what each pool holds, what was mined, and what comes and goes between episodes.
+"""The section on negatives: those of each pool, all that were mined, and those that change between episodes.
 
 The negatives of an episode are *pairs* of a query and a passage, each as one int64: the query's row times 2^32 plus the
 passage's. A set of pairs is an array of them, sorted and without repetition.
@@ -51,8 +51,8 @@ def negatives_of(reader, trajectory):
         pools[number] = pool_facts(reader, stages, rows, positives)
         trained.append(pairs_of(*flat(reader.pool(stages["pool"]), rows, "passages")))
         for role, pairs in (("query", mined), ("lookahead", near)):
-            there = reader.finished(stages[role])
-            pairs.append(searched_pairs(reader.search(stages[role]), rows, positives) if there else None)
+            searched = reader.finished(stages[role])
+            pairs.append(searched_pairs(reader.search(stages[role]), rows, positives) if searched else None)
     content = {"seed": trajectory["seed"], "queries": len(rows), "pools": pools}
     content["trained"] = comings_and_goings(list(pools), trained, near, spans)
     if all(pairs is not None for pairs in mined):
@@ -80,7 +80,7 @@ def pairs_of(queries, passages):
 
 
 def searched_pairs(run, rows, positives):
-    """The pairs that a `Run` found for the queries `rows` (sorted), without their positives (`Ragged`)."""
+    """The pairs of a `Run` for the queries `rows` (sorted), without their positives (`Ragged`)."""
     lines = np.flatnonzero(np.isin(run.rows, rows))
     ids, queries = run.ids[lines], run.rows[lines]
     filled = ids >= 0
@@ -125,36 +125,36 @@ def swings(episodes, spans):
     spans: (first, end) of the query rows that each episode has mined for; only queries of all three count, and without
     one e is left out
     """
-    found = {}
+    pairs = {}
     for e in range(1, len(episodes) - 1):
         firsts, ends = zip(*spans[e - 1 : e + 2], strict=True)
         if max(firsts) < min(ends):
             back = np.intersect1d(episodes[e - 1], episodes[e + 1], assume_unique=True)
             out = np.setdiff1d(back, episodes[e], assume_unique=True)
             rows = rows_and_values(out)[0]
-            found[e] = out[(rows >= max(firsts)) & (rows < min(ends))]
-    return found
+            pairs[e] = out[(rows >= max(firsts)) & (rows < min(ends))]
+    return pairs
 
 
 def new_near_positive(episodes, near):
     """[(new, near)] per episode from 2: how many pairs no earlier one had, and how many of these were near (Figure 7).
 
     near: per episode the pairs of a query and a neighbour of its positive, or None. Those of the episode before count:
-    looking ahead would have found these.
+    a search with the positives (lookahead) would have mined them.
     """
-    counts, met = [], episodes[0]
+    counts, earlier = [], episodes[0]
     for pairs, before in zip(episodes[1:], near, strict=False):
-        new = np.setdiff1d(pairs, met, assume_unique=True)
+        new = np.setdiff1d(pairs, earlier, assume_unique=True)
         counts.append((len(new), None if before is None else int(np.isin(new, before, assume_unique=True).sum())))
-        met = np.union1d(met, new)
+        earlier = np.union1d(earlier, new)
     return counts
 
 
 def source_name(sources, bits):
     """The name of a negative's source from its `sources` (int); bits: those of its `Pool`.
 
-    A negative that came through momentum is "momentum", whatever source found it first; united duplicates are
-    "lookahead + query".
+    A negative that came through momentum is "momentum", whatever its first source; united duplicates are "lookahead +
+    query".
     """
     if sources & bits.get(MOMENTUM, 0):
         return MOMENTUM

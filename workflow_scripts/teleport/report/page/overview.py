@@ -18,7 +18,7 @@ from teleport.report.verdicts import baseline_text, baselines, labels_of, signif
 
 
 def page_table(reader, contents, table):
-    """A table of its finished rows, as table.py makes it, with what is behind each figure.
+    """A table of its finished rows, as table.py makes it, with the stages behind each figure.
 
     {title, columns, printed: its `Printed`, rows: [{at, label, system, episode, runs, differs, cells: {column: cell}}],
     starts: {label of an experiment: cell of the first column}, verdicts: [sentence], note, matrices: {column: {(b, a):
@@ -37,7 +37,7 @@ def page_table(reader, contents, table):
     for at, (row, label) in enumerate(zip(done, labels_of(done), strict=True)):
         cells = {
             column: cell(made, at, column, row["runs"][split], measure)
-            | {"p": [p_said(made, at, column, test, mark) for mark in made.p_values if tested(made, at, column, mark)]}
+            | {"p": [p_note(made, at, column, test, mark) for mark in made.p_values if tested(made, at, column, mark)]}
             for column, (split, measure) in columns.items()
             if split in row["runs"]
         }
@@ -53,12 +53,12 @@ def page_table(reader, contents, table):
         table["name"], table["title"], cells, [*notes, "Best of each column in bold.", *warnings]
     )
     content["verdicts"], content["note"] = tables.verdicts_with_costs(table, made, reader)
-    own = [columns[name][0] in table["splits"] for name in made.pairs["column"]]  # others have no page of queries
-    return content | {"matrices": matrices(made.pairs[own], columns)}
+    evaluated = [columns[name][0] in table["splits"] for name in made.pairs["column"]]  # others have no page of queries
+    return content | {"matrices": matrices(made.pairs[evaluated], columns)}
 
 
 def cell(made, at, column, names, measure):
-    """Return a cell of a `Table`: the figure, and what is behind it."""
+    """Return a cell of a `Table`: the figure, and the stages and test behind it."""
     return {"mean": made.means[column][at], "stages": names, "measure": measure} | made.measured[at, column]._asdict()
 
 
@@ -67,19 +67,19 @@ def tested(made, at, column, mark):
     return column in made.p_values[mark] and not np.isnan(made.p_values[mark][column][at])
 
 
-def p_said(made, at, column, test, mark):
-    """A p of a figure, and against what (text)."""
+def p_note(made, at, column, test, mark):
+    """Return the text of a figure's p, with its baseline."""
     return f"{made.p_values[mark][column][at]:.6g} against {baseline_text(test, mark)}"
 
 
 def matrices(pairs, columns):
     """{column: {(b, a): pair}} of all pairs of rows, either way round."""
-    found = {}
+    cells = {}
     turned = pairs.rename(columns={"a": "b", "b": "a", "won": "lost", "lost": "won"})
     for pair in pd.concat([pairs, turned.assign(difference=-turned["difference"])]).to_dict("records"):
         split, measure = columns[pair["column"]]
-        found.setdefault(pair["column"], {})[pair["b"], pair["a"]] = pair | {"split": split, "measure": measure}
-    return found
+        cells.setdefault(pair["column"], {})[pair["b"], pair["a"]] = pair | {"split": split, "measure": measure}
+    return cells
 
 
 def starts_of(reader, contents, split, measure):
@@ -88,8 +88,8 @@ def starts_of(reader, contents, split, measure):
     for experiment in contents["experiments"]:
         names = list(dict.fromkeys(seed["runs"][0].get(split) for seed in experiment["seeds"]))
         if all(map(reader.finished, names)):
-            found = tables.measure_of(tables.scores_of(reader, names, measure))
-            starts[experiment["system"]] = {"mean": float(np.mean(found.seeds))} | found._asdict()
+            measured = tables.measure_of(tables.scores_of(reader, names, measure))
+            starts[experiment["system"]] = {"mean": float(np.mean(measured.seeds))} | measured._asdict()
     return starts
 
 
@@ -111,31 +111,31 @@ def differences(mine, other):
 
 
 def costs_table(reader, contents, note):
-    """Return the table (`Printed`) of what each system with finished trainings has cost, counted as in the tables."""
+    """Return the table (`Printed`) of the costs of each system with finished trainings, counted as in the tables."""
     last = {(table["name"], row["system"]): row for table in contents["tables"] for row in table["rows"]}
-    found = [(system, cost) for (_, system), row in last.items() if (cost := tables.cost_of(row, reader))]
-    lines = [(system, *map(tables.seconds_text, (*cost, sum(cost)))) for system, cost in dict.fromkeys(found)]
+    costs = [(system, cost) for (_, system), row in last.items() if (cost := tables.cost_of(row, reader))]
+    lines = [(system, *map(tables.seconds_text, (*cost, sum(cost)))) for system, cost in dict.fromkeys(costs)]
     frame = pd.DataFrame(lines, columns=["System", *(work.capitalize() for work in tables.WORK), "Together"])
-    if not any(cost[tables.WORK.index("teaching")] for _, cost in found):
+    if not any(cost[tables.WORK.index("teaching")] for _, cost in costs):
         frame = frame.drop(columns="Teaching")
     return Printed("costs", "What it cost", frame, [note])
 
 
 def finished_stages(reader, contents):
-    """{name: what the page says of a finished stage}: its entry in the specification, its manifest and provenance."""
-    found = {}
+    """{name: content of a finished stage}: its entry in the specification, its manifest and provenance."""
+    stages = {}
     for name in filter(reader.finished, contents["stages"]):
         artefact, manifest = reader.artefact(name), reader.artefact(name).manifest
         size = sum(file["bytes"] for file in manifest["files"].values())
         counted = {"seconds": seconds(artefact), "bytes": size, "machine": machines([artefact])}
-        found[name] = contents["stages"][name] | manifest | manifest["provenance"] | counted
-    return found
+        stages[name] = contents["stages"][name] | manifest | manifest["provenance"] | counted
+    return stages
 
 
-def states_table(said, experiment, listed):
+def states_table(forgetting, experiment, listed):
     """How many queries each step left in each state, as links to their lists where these are listed."""
     lines = {}
-    for row in state_rows(said, experiment, listed):
+    for row in state_rows(forgetting, experiment, listed):
         count, line = f"{row['count']:,}", lines.setdefault(row["step"], {"From → to": row["step"]})
         if row["url"] and row["count"]:
             count = Markup('<a href="{}">{}</a>').format(row["url"].replace(" ", "%20"), count)
@@ -143,11 +143,11 @@ def states_table(said, experiment, listed):
     return Printed("states", "Queries by state", pd.DataFrame(lines.values(), dtype=object), [])
 
 
-def pools_table(said):
-    """Return the table of what each pool of an experiment and seed has drawn and dropped; said: as `negatives_of` gives
-    it."""
+def pools_table(negatives):
+    """Return the table of the negatives that each pool of an experiment and seed has drawn and dropped. negatives: of
+    `negatives_of`"""
     rows = []
-    for episode, pool in said["pools"].items():
+    for episode, pool in negatives["pools"].items():
         facts, filters = pool["facts"], pool["facts"].get("filters") or {}
         row = {"Episode": str(episode)}
         row["Drawn"] = ", ".join(f"{name} {n:,}" for name, n in facts.get("drawn", {}).items())
@@ -156,7 +156,7 @@ def pools_table(said):
         row["Suspects"] = f"{pool['suspects']:.1%}" if "suspects" in pool else NONE
         dropped = "; ".join(f"{name.replace('_', ' ')} {n}" for name, n in filters.items())
         row["Dropped by filters"] = dropped or NONE
-        if any("relabelled" in each for each in said["pools"].values()):
+        if any("relabelled" in each for each in negatives["pools"].values()):
             row["Relabelled"] = relabelled_text([pool["relabelled"]]) if "relabelled" in pool else NONE
         rows.append(row | {"Stage": pool["stage"]})
     note = (
@@ -176,7 +176,7 @@ def rate_table(split, measure, figure):
 
 
 def stages_table(rows, stages):
-    """The stages of a seed by link and episode, each with its time; stages: {name: what `finished_stages` says}."""
+    """The stages of a seed by link and episode, each with its time; stages: of `finished_stages`."""
     episodes = sorted({row["episode"] for row in rows})
     names = {episode: f"Episode {episode}" if episode else "Start" for episode in episodes}
     most = max([1e-9, *(stages[row["stage"]]["seconds"] for row in rows if row["stage"] in stages)])
@@ -196,7 +196,7 @@ def stages_table(rows, stages):
 
 
 def every_stage(stages):
-    """All finished stages with what each took (`Printed`); stages: {name: what `finished_stages` says}."""
+    """All finished stages with their times (`Printed`); stages: of `finished_stages`."""
     lines = [
         {
             "Stage": name,

@@ -26,7 +26,7 @@ def compared_rows(tables):
     title of its table. Every row of a table gets its `number` among them."""
     rows, taken = {}, set()
     for title, row in ((table["title"], row) for table in tables for row in table["rows"]):
-        evaluations = tuple(chain(*row["runs"].values()))  # what tells systems apart, whatever a table calls them
+        evaluations = tuple(chain(*row["runs"].values()))  # identify a system, whose name differs between tables
         if evaluations not in rows:
             label = f"{row['label']} ({title})" if row["label"] in taken else row["label"]
             rows[evaluations] = row | {"label": label, "number": len(rows)}
@@ -77,19 +77,19 @@ def tops_of(reader, evaluation, rows):
     search, settings = reader.input(evaluation, "run"), reader.artefact(evaluation).manifest["settings"]
     names = reader.names(search)
     if not (settings.get("ignore_own_text") or settings.get("collapse")):
-        return {row: [names.get(passage, passage) for passage in reader.found(search, row)[:TOP]] for row in rows}
-    found, doc_ids = reader.search(search), reader.all_doc_ids(search)
-    of = np.isin(found.rows, rows)
-    found = Run(*(np.asarray(each[of]) for each in found))
+        return {row: [names.get(passage, passage) for passage in reader.retrieved(search, row)[:TOP]] for row in rows}
+    run, doc_ids = reader.search(search), reader.all_doc_ids(search)
+    of = np.isin(run.rows, rows)
+    run = Run(*(np.asarray(each[of]) for each in run))
     documents = Documents(doc_ids, settings["separator"]) if settings["collapse"] else None
     if settings["ignore_own_text"]:
         same, query_ids = reader.same_texts(settings["split"]), reader.queries(settings["split"], "query_id")
-        found = without_own_text(found, own_texts(same, query_ids, doc_ids, documents))
-    ids_QK = found.ids
+        run = without_own_text(run, own_texts(same, query_ids, doc_ids, documents))
+    ids_QK = run.ids
     if documents:
-        ids_QK, _ = documents.collapse(ids_QK, found.scores, settings["collapse"])
+        ids_QK, _ = documents.collapse(ids_QK, run.scores, settings["collapse"])
         ids_QK = np.where(ids_QK >= 0, np.flatnonzero(documents.first_P)[ids_QK], -1)
-    tops = {row: ids[ids >= 0][:TOP].tolist() for row, ids in zip(found.rows.tolist(), ids_QK, strict=True)}
+    tops = {row: ids[ids >= 0][:TOP].tolist() for row, ids in zip(run.rows.tolist(), ids_QK, strict=True)}
     return {row: [names.get(passage, passage) for passage in tops.get(row, ())] for row in rows}
 
 
@@ -129,23 +129,23 @@ def ranking_table(tops):
     for system, passages in tops.items():
         for rank, passage in enumerate(passages, 1):
             ranks.setdefault(passage, {})[system] = rank
-    weight = {passage: sum(1 / rank for rank in found.values()) for passage, found in ranks.items()}
+    weight = {passage: sum(1 / rank for rank in by_system.values()) for passage, by_system in ranks.items()}
     return sorted(ranks.items(), key=lambda each: (-weight[each[0]], str(each[0])))
 
 
 def query_life(reader, trajectory, row):
-    """Return what one experiment gave one training query, episode by episode.
+    """Return the negatives and positives of one training query in one experiment, episode by episode.
 
     {pools: {episode: stages}, searched: [episodes whose search has the query], positive: {episode: (rank, score)},
     lines: {passage: {episode: {source, what, then, now, score, suspect}}}}. what: its first source; then: the rank in
-    the search that found the passage; now, score: by the model that mined the episode; None where there is none.
+    the search that retrieved the passage; now, score: by the model that mined the episode; None where there is none.
     """
     life = {"pools": finished_pools(reader, trajectory), "searched": [], "positive": {}, "lines": {}}
     for number, stages in life["pools"].items():
         pool = reader.pool(stages["pool"])
         fields = flat(pool, np.array([row]), "passages", "sources", "ranks")
         passages, sources, ranks = (field.tolist() for field in fields[1:])
-        now = {passage: rank for rank, passage in enumerate(reader.found(stages["query"], row), 1)}
+        now = {passage: rank for rank, passage in enumerate(reader.retrieved(stages["query"], row), 1)}
         life["searched"] += [number] if now else []
         positives = reader.positives(stages["positives"])[row].tolist()
         scores, positive = scores_now(reader, stages, row, passages, positives[:1])
@@ -174,8 +174,8 @@ def life_figures(reader, life, row, named):
     for passage, lines in life["lines"].items():
         name, url = named[passage]
         for number, line in lines.items():
-            said = {"episode": number, "rank": line["now"] or line["then"], "what": line["what"]}
-            rows.append(said | {"passage": name, "url": url})
+            point = {"episode": number, "rank": line["now"] or line["then"], "what": line["what"]}
+            rows.append(point | {"passage": name, "url": url})
     for number, (rank, _) in life["positive"].items():
         rows.append({"episode": number, "rank": rank, "what": "positive", "passage": "the positive"})
     rows = [each for each in rows if each["rank"]]

@@ -115,7 +115,7 @@ def script_json(value):
 
 
 def bold(text):
-    """A cell of a `Printed` table as HTML: what is between two pairs of stars is bold."""
+    """A cell of a `Printed` table as HTML: the text between two pairs of stars is bold."""
     return Markup(re.sub(r"\*\*(.+?)\*\*", r"<b>\1</b>", str(escape(text))))
 
 
@@ -133,14 +133,14 @@ FILTERS = {
 
 
 def read_texts(reader, pages):
-    """{passage: [id, title, text, characters that were cut]} of what `pages` (lists of passages) show.
+    """{passage: [id, title, text, characters that were cut]} of the passages of `pages` (lists of passages).
 
     A passage is its row in the collection, or the id of one that the collection does not have (str), which has no text.
     The longest texts are cut, so that all pages together have MOST_CHARACTERS.
     """
     all_shown = [passage for page in pages for passage in page]
-    found = reader.passages({each for each in all_shown if not isinstance(each, str)})
-    rows = {each: found.get(each) or [each, "", ""] for each in dict.fromkeys(all_shown)}
+    texts = reader.passages({each for each in all_shown if not isinstance(each, str)})
+    rows = {each: texts.get(each) or [each, "", ""] for each in dict.fromkeys(all_shown)}
     limit = longest_that_fit([len(rows[each][2]) for each in all_shown], MOST_CHARACTERS, LEAST_CUT)
     return {
         each: [doc, title, text[:limit], len(text[limit:]) if limit else 0] for each, (doc, title, text) in rows.items()
@@ -154,7 +154,7 @@ def longest_that_fit(lengths, total, least):
         return None
     left = total
     for number, length in enumerate(sorted(lengths)):
-        level = left // (len(lengths) - number)  # what each of the rest may have
+        level = left // (len(lengths) - number)  # characters for each of the rest
         if length >= level:
             return max(least, level)
         left -= length

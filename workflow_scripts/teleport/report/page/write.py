@@ -77,19 +77,19 @@ class Page:
         targets = " ".join(f"results/stages/{name}/manifest.json" for name in names)
         command = CONFIGURED.format(files=f" --configfile{files}" if files else "", targets=targets)
         note = "  # computed with uncommitted changes" if changed else ""
-        if own := not_in_commit(commit, tuple(self.contents["configuration"])):
-            note += f"  # first copy {', '.join(own)}, which that commit does not have"
+        if missing := not_in_commit(commit, tuple(self.contents["configuration"])):
+            note += f"  # first copy {', '.join(missing)}, which that commit does not have"
         return f"git checkout {commit} && make .venv/installed && {command}{note}"
 
     def behind(self, names):
         """The finished stages among `names`, and those that they were made from."""
-        found, unread = {}, list(names)
+        behind, unread = {}, list(names)
         while unread:
             name = unread.pop()
-            if name in self.finished and name not in found:
-                found[name] = None
+            if name in self.finished and name not in behind:
+                behind[name] = None
                 unread += self.finished[name]["inputs"].values()
-        return list(found)
+        return list(behind)
 
     def spent(self, names):
         return sum(self.finished[name]["seconds"] for name in names)
@@ -146,8 +146,8 @@ class Page:
         """The list of the queries of a split; rows: all of them, full: those that have a page (lists of rows)."""
         ids, texts = (self.reader.queries(split, name).take(rows).to_pylist() for name in ("query_id", "text"))
         limit = max(LEAST_LISTED, MOST_LISTED // max(1, len(rows)))
-        said = {"rows": rows, "ids": ids, "texts": [text[:limit] for text in texts], "full": full}
-        self.site.put(f"queries-{split}", said | {"cut": limit if max(map(len, texts), default=0) > limit else 0})
+        content = {"rows": rows, "ids": ids, "texts": [text[:limit] for text in texts], "full": full}
+        self.site.put(f"queries-{split}", content | {"cut": limit if max(map(len, texts), default=0) > limit else 0})
 
     def experiments(self):
         """A page for each experiment, and one for all of them."""
@@ -159,8 +159,9 @@ class Page:
             sets = [
                 forgetting_of(self.traces, seed, self.contents["splits"], self.contents["measures"]) for seed in seeds
             ]
-            for said in chain(*sets):
-                rates.setdefault((said["split"], said["measure"]), {}).setdefault(label, []).append(said)
+            for forgetting in chain(*sets):
+                by_label = rates.setdefault((forgetting["split"], forgetting["measure"]), {})
+                by_label.setdefault(label, []).append(forgetting)
             self.experiment_page(experiment, pools, sets)
         if self.labels:
             drawn_rates = []
@@ -176,20 +177,21 @@ class Page:
     def experiment_page(self, experiment, pools, sets):
         """Write the page of one experiment: its negatives, queries, trainings and stages, for every seed."""
         name, seeds, curves = experiment["name"], experiment["seeds"], training_curves(self.reader, experiment["seeds"])
-        lists = {said["split"]: self.aligned(said) for said in sets[0]}
+        lists = {forgetting["split"]: self.aligned(forgetting) for forgetting in sets[0]}
         if lists:
             self.site.put(f"paths-{name}", lists)
             self.listed.append({"name": name, "label": experiment["label"], "splits": list(lists)})
         rows, total = len(self.traces.rows), self.traces.total
         drawn_of, negatives, learned = f", drawn of {total:,}" * (rows < total), [], []
-        for said in pools:
-            summary = f"Seed {said['seed']}, counted over {said['queries']:,} training queries{drawn_of}"
-            negatives.append((summary, drawings.negatives_figures(said), overview.pools_table(said)))
-        for said in chain(*sets):
-            listed, sampled = said["seed"] == seeds[0]["seed"], drawn_of * (said["split"] == "train")
-            summary = f"{said['queries']:,} {said['split']} queries{sampled}, {said['measure']}, seed {said['seed']}"
-            figures = shown(drawings.river_figure(said, name, listed), drawings.trace_figure(said))
-            learned.append((summary, figures, overview.states_table(said, name, listed)))
+        for of_seed in pools:
+            summary = f"Seed {of_seed['seed']}, counted over {of_seed['queries']:,} training queries{drawn_of}"
+            negatives.append((summary, drawings.negatives_figures(of_seed), overview.pools_table(of_seed)))
+        for forgetting in chain(*sets):
+            seed, split, number = forgetting["seed"], forgetting["split"], forgetting["queries"]
+            listed, sampled = seed == seeds[0]["seed"], drawn_of * (split == "train")
+            summary = f"{number:,} {split} queries{sampled}, {forgetting['measure']}, seed {seed}"
+            figures = shown(drawings.river_figure(forgetting, name, listed), drawings.trace_figure(forgetting))
+            learned.append((summary, figures, overview.states_table(forgetting, name, listed)))
         summary = f"Every seed; a curve of more than {MOST_POINTS:,} steps is thinned evenly"
         training = [(summary, drawings.training_figures(curves), None)] if len(curves) else []
         ran = [(f"Seed {seed['seed']}", (), overview.stages_table(seed["rows"], self.finished)) for seed in seeds]
@@ -198,12 +200,13 @@ class Page:
         content = {"experiment": experiment, "sections": [section for section in sections if section[2]]}
         self.site.add(f"experiment-{name}.html", "experiment.html", experiment["label"], **content)
 
-    def aligned(self, said):
+    def aligned(self, forgetting):
         """The paths of a set of queries in the order of the list of their split."""
-        split = said["split"]
+        split = forgetting["split"]
         rows = self.splits[split]["rows"] if split in self.splits else self.traces.rows.tolist()
-        paths = pd.DataFrame({key: said[key] for key in ("paths", "ways")}, said["rows"]).reindex(rows, fill_value="")
-        return {"checkpoints": said["checkpoints"], "measure": said["measure"]} | paths.to_dict("list")
+        paths = pd.DataFrame({key: forgetting[key] for key in ("paths", "ways")}, forgetting["rows"])
+        paths = paths.reindex(rows, fill_value="").to_dict("list")
+        return {"checkpoints": forgetting["checkpoints"], "measure": forgetting["measure"]} | paths
 
     def queries(self):
         """A page for each query that is shown in full, and the lists of all."""
@@ -236,8 +239,8 @@ class Page:
         scores, contents = dict(zip(rows, content["scores"][measure].T.tolist(), strict=True)), []
         for row in content["full"]:
             ranking = queries.ranking_table({n: of[row] for n, of in tops.items()})
-            said = {"split": split, "row": row, "ranking": ranking, "lives": [], "measure": measure}
-            contents.append(said | {"systems": list(zip(systems, labels, scores[row], strict=True))})
+            page = {"split": split, "row": row, "ranking": ranking, "lives": [], "measure": measure}
+            contents.append(page | {"systems": list(zip(systems, labels, scores[row], strict=True))})
         return contents
 
     def training_queries(self):
@@ -255,8 +258,8 @@ class Page:
         return [{"split": "train", "row": row, "ranking": [], "lives": []} for row in chosen]
 
     def add_lives(self, contents):
-        """Add what each experiment gave the training queries that have a page; contents: {row: the content of its
-        page}."""
+        """Add the `query_life` of each experiment to the training queries that have a page; contents: {row: the content
+        of its page}."""
         rows = np.intersect1d(self.traces.rows, list(contents))
         for label, seed in self.trained.items():
             checkpoints, scores_EQ, _ = self.traces.training(seed)
@@ -278,6 +281,6 @@ class Page:
         self.site.add(f"query-{page}.html", "query.html", content["id"], texts=texts, **content)
 
     def stages(self):
-        """How much is finished, and what every finished stage took."""
+        """Write the page of finished work: how much is finished, and the time of every finished stage."""
         tables = [overview.seeds_table(self.reader, self.contents), overview.every_stage(self.finished)]
         self.site.add("stages.html", "stages.html", "Stages", tables=tables, planned=len(self.contents["stages"]))

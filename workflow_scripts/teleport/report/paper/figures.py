@@ -1,5 +1,5 @@
 """The kinds of `figures`: maps, sorted scores, curves, bars of a published table, histograms of errors, and tables of
-single queries. Each is a function (reader, name, figure) → {suffix of the file: what is written}."""
+single queries. Each is a function (reader, name, figure) → {suffix of the file: its content}."""
 
 from itertools import accumulate
 
@@ -42,13 +42,13 @@ def rows_of(reader, figure, name, pools=()):
     return rows.to_numpy()
 
 
-def found_of(reader, stage, row, number):
-    """Return at most `number` passages (list of rows) that a search found for a query, or that its pool has."""
+def passages_of(reader, stage, row, number):
+    """Return at most `number` passages (list of rows) of a query: the first of a search, or those of a pool."""
     if stage.startswith("merge/"):
         pool = reader.pool(stage)
         passages = np.asarray(pool.items.passages[pool.offsets[row] : pool.offsets[row + 1]]).tolist()
     else:
-        passages = reader.found(stage, row)
+        passages = reader.retrieved(stage, row)
     known = reader.facts(reader.corpus)["num_passages"]
     return [each for each in dict.fromkeys(passages) if each < known][:number]
 
@@ -66,7 +66,7 @@ def maps(reader, name, figure):
     for row in rows_of(reader, figure, name, pools).tolist():
         parts = dict.fromkeys(positives[row].tolist(), "relevant")
         for label, stage in shown:
-            for passage in found_of(reader, stage, row, figure["passages"]):
+            for passage in passages_of(reader, stage, row, figure["passages"]):
                 before = parts.get(passage)
                 parts[passage] = before if before == "relevant" else f"{before} and {label}" if before else label
         chosen, query_id = list(parts), ids[row].as_py()
@@ -91,8 +91,8 @@ def scores(reader, name, figure):
             continue
         run, mean, lines = reader.search(search), mean_of(scorer.vectors), []
         for row in rows.tolist():
-            found = np.asarray(run.scores[np.flatnonzero(run.rows == row)], np.float64).ravel()[: figure["depth"]]
-            less = found[np.isfinite(found)] - np.asarray(scorer.queries[row], np.float64) @ mean
+            top_scores = np.asarray(run.scores[np.flatnonzero(run.rows == row)], np.float64).ravel()[: figure["depth"]]
+            less = top_scores[np.isfinite(top_scores)] - np.asarray(scorer.queries[row], np.float64) @ mean
             lines += [
                 {"query": ids[row].as_py(), "rank": n, "score": score} for n, score in enumerate(less.tolist(), 1)
             ]
@@ -227,7 +227,7 @@ def chosen(frame, name, figure, way):
 
 
 def texts_by_id(path, key, ids):
-    """The title, or else the text, of some queries or passages by their ids (list); "" for an id that is not found."""
+    """The title, or else the text, of some queries or passages by their ids (list); "" for an unknown id."""
     lines = lines_of_ids(path, key, ids.dropna().unique())
     texts = {each: " ".join((line.get("title") or line["text"]).split()) for each, line in lines.items()}
     return [texts.get(each, "") for each in ids]

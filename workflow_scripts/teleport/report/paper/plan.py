@@ -1,6 +1,6 @@
 """The stages that each of a configuration's `figures` is drawn from, decided from the plan alone.
 
-A figure is a dict of its settings, and of `behind`: what its kind reads, with stages by their names:
+A figure is a dict of its settings, and of `behind`: the input of its kind, with stages by their names:
 
     map         {"planes": [[label, encode stage of queries, of passages]], "shown": [[label, stage]]}: merge or search
     scores      [[label, search, encode stage of queries, of passages]]
@@ -16,7 +16,7 @@ from teleport.report.rows import label_of, named, reference_name
 
 
 def planned_figures(plan):
-    """{name: figure} of `figures`, under the first seeds but for curves. Raises Refusal for what cannot be drawn."""
+    """{name: figure} of `figures`, under the first seeds but for curves. Raises Refusal if one cannot be drawn."""
     behind = {n: BEHIND[of.kind](Named(plan, f"figures.{n}"), of) for n, of in plan.config.figures.items()}
     return {n: named(of.model_dump(mode="json") | {"behind": behind[n]}) for n, of in plan.config.figures.items()}
 
@@ -67,10 +67,10 @@ class Named:
 
     def analysis(self, systems, name, key):
         """[[label, stage of an analysis after the last episode]] of experiments."""
-        found = [[self.label(each), self.last(each).analyses.get(name)] for each in systems]
-        if not all(stage for _, stage in found):
+        stages = [[self.label(each), self.last(each).analyses.get(name)] for each in systems]
+        if not all(stage for _, stage in stages):
             raise Refusal(f"{self.place}: add evaluation.analyses.{key}, which this figure needs.")
-        return found
+        return stages
 
 
 def map_of(seen, figure):
@@ -81,9 +81,9 @@ def map_of(seen, figure):
         for each in figure.systems
     ]
     planes = [
-        [seen.label(each) + said, *seen.vectors(each, figure.split, episode)]
+        [seen.label(each) + suffix, *seen.vectors(each, figure.split, episode)]
         for each in figure.vectors
-        for said, episode in ((", start", 0), ("", -1))
+        for suffix, episode in ((", start", 0), ("", -1))
         if figure.start or episode
     ]
     return {"planes": planes, "shown": shown}

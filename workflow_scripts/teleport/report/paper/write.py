@@ -46,12 +46,12 @@ def write_figures(plan, files, root, output_folder):
         figures["episodes" if at == 1 else f"episodes-{at}"] = figure
     for experiment in contents["experiments"]:
         name, seed = experiment["name"], experiment["seeds"][0]
-        for said in forgetting_of(traces, seed, [], {}):
-            sets.setdefault(experiment["label"], []).append(said)
-        said = negatives_of(reader, seed)
-        drawn = training_figures(training_curves(reader, [seed])) + (negatives_figures(said) if said else [])
+        for forgetting in forgetting_of(traces, seed, [], {}):
+            sets.setdefault(experiment["label"], []).append(forgetting)
+        negatives = negatives_of(reader, seed)
+        drawn = training_figures(training_curves(reader, [seed])) + (negatives_figures(negatives) if negatives else [])
         figures |= {f"{FILES[each.title]}-{name}": each for each in drawn if each.title in FILES}
-    measure = next((each["measure"] for own in sets.values() for each in own if each["split"] == "train"), "")
+    measure = next((each["measure"] for of_label in sets.values() for each in of_label if each["split"] == "train"), "")
     if (figure := rate_figure(sets, measure, contents["ghosts"])).rows:
         figures["forgetting"] = figure
     for name, figure in figures.items():
