@@ -9,9 +9,9 @@ from transformers import BertConfig, BertModel
 
 from encoder_world import in_bfloat16
 from teleport.costs import search_flop, vector_bytes
-from teleport.encoder.costs import Shape, forward_flop
+from teleport.encoder.costs import forward_flop
 from teleport.encoder.model import Encoder
-from teleport.training.costs import activation_bytes
+from teleport.encoder.shape import Shape, activation_bytes
 
 MARCO, TRAIN_QUERIES, POSITIVES, WIKIPEDIA = 8_841_823, 502_939, 516_472, 21_015_324
 BASE = Shape()

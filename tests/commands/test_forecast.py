@@ -15,7 +15,8 @@ from commands.forecast.hardware import LINES, Hardware, read_hardware
 from commands.forecast.printed import cost_sentence, disk_shortage, memory_shortages, print_forecast, render, shortages
 from manage import gpus_of_training
 from teleport.costs import Cost
-from teleport.encoder.costs import Shape, sharded
+from teleport.encoder.costs import sharded
+from teleport.encoder.shape import Shape
 from teleport.plan.kinds import KINDS, Kind
 from teleport.plan.plan import Plan
 from teleport.plan.stage import Stage

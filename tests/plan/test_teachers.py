@@ -7,7 +7,8 @@ import yaml
 
 from commands.forecast.counts import Counts
 from teleport.costs import Place
-from teleport.encoder.costs import Shape, forward_flop
+from teleport.encoder.costs import forward_flop
+from teleport.encoder.shape import Shape
 from teleport.plan.plan import Plan
 from teleport.refusal import Refusal
 from teleport.report.rows import cost_stages

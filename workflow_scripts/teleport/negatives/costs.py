@@ -5,7 +5,8 @@ from pathlib import Path
 
 from teleport.collection.costs import looking_for_answers
 from teleport.costs import BASE, ID_BYTES, NEIGHBOUR_BYTES, PAIR_BYTES, TORCH_BASE, Cost, run_bytes, vector_bytes
-from teleport.encoder.costs import Shape, forward_flop
+from teleport.encoder.costs import forward_flop
+from teleport.encoder.shape import Shape
 from teleport.settings.registry import roles_of
 
 POOL_BYTES = 15  # a negative: passage 4, sources 2, first episode 1, rank 4, score 4

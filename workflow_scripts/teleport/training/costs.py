@@ -3,6 +3,7 @@
 from teleport.costs import TORCH_BASE, Cost, search_flop, vector_bytes
 from teleport.encoder import costs as encoder
 from teleport.encoder.budget import TOKEN_BUDGET
+from teleport.encoder.shape import activation_bytes, kept_bytes
 from teleport.search.costs import index_bytes
 from teleport.training.budget import EPOCHS, ITERATIONS, STEP_RESERVE
 
@@ -126,24 +127,3 @@ def live(stage, counts, place, steps):
     if not place.gpus:
         return Cost(memory=vectors + codes + on_device, work=work | {"read": vectors})
     return Cost(memory=vectors + codes, device_memory=on_device / place.gpus, work=work | {"read": vectors})
-
-
-def kept_bytes(shape, tokens, training):
-    """Return the bytes that a step keeps of `tokens` tokens for its backward pass, by its settings."""
-    kept = activation_bytes(shape, tokens, training.precision != "fp32")
-    if training.gradient_checkpointing:  # all activations of one layer, and the input of each layer
-        kept = kept / max(shape.num_hidden_layers, 1) + 4 * shape.num_hidden_layers * shape.hidden_size * tokens
-    return kept
-
-
-def activation_bytes(shape, tokens, half=True):
-    """Return the bytes that a training step keeps of `tokens` tokens for its backward pass, if attention keeps no
-    weights.
-
-    Per token and layer, in 16 bits with `half`: the input of the layer, queries, keys, values, the output of attention
-    and the input of the feed-forward part, each as wide as the stream, and both sides of GELU. Also the inputs of the
-    two LayerNorms in 32 bits, two dropout masks in 8 bits, and a sum for each head.
-    """
-    products = (6 * shape.hidden_size + 2 * shape.intermediate_size) * (2 if half else 4)
-    per_token = products + (2 * 4 + 2) * shape.hidden_size + 4 * shape.num_attention_heads
-    return shape.num_hidden_layers * tokens * per_token
