@@ -6,6 +6,7 @@ from teleport.costs import TORCH_BASE, Cost, search_flop, vector_bytes
 from teleport.encoder import costs as encoder
 from teleport.encoder.budget import TOKEN_BUDGET
 from teleport.encoder.shape import Shape, kept_bytes
+from teleport.search.budget import TRAIN_PER_LIST
 from teleport.search.costs import index_bytes
 from teleport.settings.training import Training
 from teleport.training.budget import ITERATIONS, STEP_RESERVE
@@ -13,7 +14,6 @@ from teleport.training.schedule import training_of
 
 STEP_BYTES = 150  # a line of losses.tsv
 KERNELS = 0.5e9  # on a CPU: kernels of many sizes are prepared and kept, as the number of tokens differs by step
-PER_CENTROID = 256  # of k-means: faiss's own number
 UPDATE_FLOP = 1500  # an update of a parameter takes as long as this much of products; their rate includes it
 PASS_QUERIES = 70  # reading all passages takes a GPU as long as comparing this many queries with them
 
@@ -176,6 +176,6 @@ def live(stage, counts, place, steps):
 
 def k_means(clusters, queries, shape):
     """Distances of the sampled queries to all centroids in every iteration, and of all queries at the end."""
-    compared = ITERATIONS * min(queries, PER_CENTROID * clusters.number) + queries
+    compared = ITERATIONS * min(queries, TRAIN_PER_LIST * clusters.number) + queries
     work = {"host_flop": search_flop(compared, clusters.number, shape.hidden_size)}
     return Cost(memory=2 * vector_bytes(queries, shape.hidden_size), work=work)
