@@ -6,7 +6,8 @@ from statistics import median
 import torch
 
 import rounds
-from teleport.encoder.costs import Shape, forward_flop
+from teleport.encoder.costs import forward_flop
+from teleport.encoder.shape import Shape
 
 ROWS = 4096  # on a CPU, times the widest matrix of the encoder's first layer
 SQUARE = 8192  # rows and columns on CUDA, where that product would take less time than its launch

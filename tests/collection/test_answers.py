@@ -106,7 +106,7 @@ def test_several_processes_find_what_one_finds(tmp_path, monkeypatch):
     answers = [list(rng.choice(words, 2)) for _ in range(30)]
     one = find_answers(corpus, ids, answers, 2)
     assert 0.1 < one.mean() < 0.5
-    monkeypatch.setattr("teleport.answers.PASSAGES", 10)
+    monkeypatch.setattr("teleport.answers.ANSWER_PASSAGES", 10)
     two = find_answers(corpus, ids, answers, 2, lambda *done: reported.append(done))
     assert (one == two).all()
     wanted = len(np.unique(ids[ids >= 0]))

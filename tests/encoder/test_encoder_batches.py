@@ -6,8 +6,8 @@ import torch
 
 from encoder_world import make_encoder
 from teleport.encoder.batches import length_buckets
-from teleport.encoder.costs import Shape
 from teleport.encoder.model import layers_of
+from teleport.encoder.shape import Shape
 
 
 def test_texts_of_similar_length_share_a_batch():

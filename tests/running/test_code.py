@@ -342,6 +342,12 @@ def test_what_is_chosen_by_name_is_in_no_other_code(module):
     assert holders == {module}
 
 
+def test_an_edit_of_the_forecast_reruns_no_stage():
+    paths = {path for row in KINDS.values() for path in code.import_closure(code.module_path(row.module))}
+    assert {path.name for path in paths} >= {"budget.py", "shape.py"}, "not vacuous: they serve stages and the forecast"
+    assert "costs.py" not in {path.name for path in paths}
+
+
 def test_merge_does_not_depend_on_training():
     merge = code.import_closure(code.module_path(KINDS["merge"].module))
     assert LIBRARY / "negatives" / "pool.py" in merge

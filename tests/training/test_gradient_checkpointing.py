@@ -9,12 +9,11 @@ from transformers import MPNetConfig, MPNetModel
 
 from teleport.encoder import encode
 from teleport.encoder.budget import tokens_within
-from teleport.encoder.costs import Shape, forward_bytes
 from teleport.encoder.model import Encoder
 from teleport.encoder.precision import room_to_encode, to_encode
+from teleport.encoder.shape import Shape, forward_bytes, kept_bytes
 from teleport.refusal import Refusal
 from teleport.training import dev, train
-from teleport.training.costs import kept_bytes
 from teleport.training.data import read_training_set
 from teleport.training.step import require_room_to_train
 from training_world import World, facts_of, losses_of, on_cpu, tiny_bert, tiny_qwen3  # noqa: F401

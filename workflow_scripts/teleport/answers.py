@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow.parquet as pq
 import regex
 
+from teleport.budget import ANSWER_PASSAGES
 from teleport.reader import read_passages, row_group_bounds
 from teleport.running.launch import processes_apart
 
-PASSAGES = 50_000  # for each process at least: starting one takes as long as searching most of these
 TOKEN = regex.compile(r"[\p{L}\p{N}\p{M}]+|[^\p{Z}\p{C}]")
 
 
@@ -63,7 +63,7 @@ def find_answers(corpus, ids_QK, answers_Q, processes=1, progress=lambda *_: Non
     tasks = [(*np.unique(ids[slots], return_counts=True), (slots // depth).astype(np.int32)) for slots in groups]
     done, total = 0, sum(len(passages) for passages, *_ in tasks)
     progress(done, total, "passages")
-    processes = max(1, min(processes, len(tasks), total // PASSAGES))
+    processes = max(1, min(processes, len(tasks), total // ANSWER_PASSAGES))
     with processes_apart(processes, (corpus, prepared_Q)) as parallel_map:
         for slots, (passages, *_), results in zip(groups, tasks, parallel_map(look_through, tasks), strict=True):
             holds_answer[slots[results]] = True

@@ -1,11 +1,12 @@
 """The cost of a stage, as the `costs.py` of each package computes it: sizes in bytes, and work by the rate that times
 it."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 BASE, TORCH_BASE = 0.15e9, 0.65e9  # memory of a process that has loaded numpy and pyarrow, and torch besides
 ID_BYTES = 150  # a passage's text id in memory: as a Python string in a table of rows
 NEIGHBOUR_BYTES = 8  # an id and a score
+SIZES = ("bytes", "memory", "mapped", "device_memory")  # of a Cost
 PAIR_BYTES = 40  # a retrieved passage in memory: ids, scores and a sorted copy of the ids
 
 
@@ -28,6 +29,12 @@ class Cost:
     work: dict = field(default_factory=dict)  # {rate of a hardware line: amount}
     model: bool = False  # whether the job loads torch and a checkpoint
     lacks: str = ""  # what is not counted
+
+    def __add__(self, other):
+        """The cost of a job that does both; the memory of `other` must not count a process again."""
+        sizes = {name: getattr(self, name) + getattr(other, name) for name in SIZES}
+        work = {rate: self.work.get(rate, 0) + other.work.get(rate, 0) for rate in self.work | other.work}
+        return replace(self, **sizes, work=work)
 
 
 def run_bytes(lines, depth):

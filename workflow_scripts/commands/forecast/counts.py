@@ -9,8 +9,8 @@ from copy import copy
 from pathlib import Path
 
 from teleport.costs import vector_bytes
-from teleport.encoder.costs import Shape
 from teleport.encoder.own_settings import dense_width, with_common_names
+from teleport.encoder.shape import Shape
 from teleport.encoder.source import OWN_FILES, WEIGHTS, locate
 from teleport.refusal import Refusal
 from teleport.running.artefact import STAGES, Artefact, is_finished

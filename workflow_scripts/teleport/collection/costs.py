@@ -3,6 +3,7 @@
 import math
 from pathlib import Path
 
+from teleport.budget import ANSWER_PASSAGES
 from teleport.collection.budget import ROW_GROUP
 from teleport.collection.download import FOLDER
 from teleport.costs import BASE, ID_BYTES, Cost
@@ -14,8 +15,7 @@ APIDOCS_TEXTS = 20  # lines of a file that take as long as a passage of packages
 PARSED = ("apidocs", "cloud")
 OF_LENGTH, USUAL_TOKENS = 0.4, 76  # the share of the work that grows with length, for a text as long as MS MARCO's
 ANSWER_COST = 0.25  # of searching a passage for one more question's answers, relative to the first question's
-# Of `answers`: processes at most; passages of each at least, as in answers.py; bytes of each.
-PROCESSES, PASSAGES, PROCESS_MEMORY = 8, 50_000, 0.45e9
+PROCESS_MEMORY = 0.45e9  # of each process that searches for answers
 READ_AGAIN = 0.09  # of reading a passage from corpus.parquet, relative to reading a file, checking and writing it
 DIGEST_BYTES, READ_IDS = 20, 0.01  # per passage: digests and row of the first copy; reading its id alone
 QUESTION_BYTES, QUESTION_MEMORY = 40, 700  # with its judgments, dropped ones included
@@ -78,4 +78,4 @@ def looking_for_answers(pairs, counts, threads=1):
     groups = max(1.0, counts.passages / ROW_GROUP)  # each is read as a whole
     read = -math.expm1(-passages / groups) * counts.passages
     work = {"answers": passages + ANSWER_COST * (pairs - passages), "texts": READ_AGAIN * read}
-    return work, group_bytes(counts) + min(PROCESSES, threads, passages // PASSAGES) * PROCESS_MEMORY
+    return work, group_bytes(counts) + min(threads, passages // ANSWER_PASSAGES) * PROCESS_MEMORY

@@ -1,54 +1,20 @@
-"""The costs of checkpoints, tokens and vectors: a function (stage, counts, place) → Cost per kind.
+"""The costs of checkpoints, tokens and vectors: a function (stage, counts, place) → Cost per kind."""
 
-Only matrix products count: embeddings, LayerNorm, softmax and GELU are left out, about 1 % at BERT-base's size.
-"""
-
-from dataclasses import dataclass, fields, replace
+from dataclasses import replace
 
 from teleport.costs import BASE, TORCH_BASE, Cost, vector_bytes
 from teleport.encoder.budget import CHUNK_TEXTS, TOKEN_BUDGET
-from teleport.encoder.own_settings import with_common_names
+from teleport.encoder.shape import Shape
 
 TOKENIZER = 0.95e6  # bytes in each checkpoint: tokenizer.json and vocab.txt of BERT
 TOKEN_BYTES = 64  # of a batch on a CPU, per width of the residual stream and thread
 TOKENISED_BYTES = 172  # of each token of the texts that are tokenised at a time
-
-
-@dataclass(frozen=True)
-class Shape:
-    """Sizes of a BERT or RoBERTa backbone, under the names of transformers' config.json; the default is BERT-base."""
-
-    num_hidden_layers: int = 12
-    hidden_size: int = 768
-    intermediate_size: int = 3072
-    num_attention_heads: int = 12
-    vocab_size: int = 30522
-    max_position_embeddings: int = 512
-    type_vocab_size: int = 2
-
-    @classmethod
-    def of_config(cls, config):
-        """The shape in the content of a config.json (dict); what it does not name is BERT-base's."""
-        config = with_common_names(config)
-        return cls(**{field.name: config[field.name] for field in fields(cls) if field.name in config})
-
-    @classmethod
-    def of(cls, model):
-        """The shape of an encoder, or of a model of transformers."""
-        return cls.of_config(getattr(model, "backbone", model).config.to_dict())
-
-    @property
-    def layer_weights(self):
-        """Weights of the matrices of all layers: four of attention, two of the feed-forward part."""
-        hidden = self.hidden_size
-        return self.num_hidden_layers * (4 * hidden**2 + 2 * hidden * self.intermediate_size)
-
-    @property
-    def parameters(self):
-        """All parameters without pooler and head: matrices, biases, LayerNorms and embeddings."""
-        hidden, positions = self.hidden_size, self.max_position_embeddings + self.type_vocab_size
-        vectors = self.num_hidden_layers * (9 * hidden + self.intermediate_size) + 2 * hidden
-        return self.layer_weights + vectors + (self.vocab_size + positions) * hidden
+# Layers this wide reach half the FLOP/s of very wide ones: LayerNorm, GELU, softmax, dropout and copies take time in
+# proportion to the width, products to its square. Processor seconds of one thread of an AMD EPYC with avx512_bf16, in
+# bfloat16, by bench/encode.py's `stage_encode` and bench/train.py's `stage_step` with 31 negatives a query, on random
+# texts and weights (bench/texts.py's `RandomTexts`), gave these GFLOP/s of products, encoding and in a step:
+#   width 32: 28, 16.5; 128: 149, 95; 384: 248, 183; 768: 328, 239
+HALF_WIDTH = 400
 
 
 def forward_flop(shape, tokens):
@@ -57,10 +23,10 @@ def forward_flop(shape, tokens):
     return 2 * shape.layer_weights * tokens + attention
 
 
-def forward_bytes(shape, half):
-    """Bytes of a token in a layer without gradients, in 16 bits with `half`: the stream, its norm, queries, keys,
-    values, the output of attention and two sums, each as wide as the stream; three values of the feed-forward part."""
-    return (8 * shape.hidden_size + 3 * shape.intermediate_size) * (2 if half else 4)
+def forward_work(shape, tokens):
+    """The work of a text's forward pass, in FLOP of a model as wide as BERT-base that take as long."""
+    slower = (1 + HALF_WIDTH / shape.hidden_size) / (1 + HALF_WIDTH / Shape().hidden_size)
+    return forward_flop(shape, tokens) * slower
 
 
 def trained_parameters(shape, lora):
@@ -119,7 +85,7 @@ def encode(stage, counts, place):
         memory=TORCH_BASE + 16 * texts + weights + (0 if place.gpus else computing + batches),
         mapped=tokens(token_map, counts, place).bytes + size,
         device_memory=computing if place.gpus else 0.0,
-        work={"encode_flop": texts * forward_flop(shape, length)},
+        work={"encode_flop": texts * forward_work(shape, length)},
         model=True,
     )
 

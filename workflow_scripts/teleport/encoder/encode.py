@@ -10,11 +10,11 @@ import torch
 from teleport.arrays import CHUNK_OFFSETS, save_array
 from teleport.encoder.budget import TOKEN_BUDGET, tokens_within
 from teleport.encoder.checkpoint import sides
-from teleport.encoder.costs import Shape, forward_bytes
 from teleport.encoder.load import load_encoder
 from teleport.encoder.model import prepare
 from teleport.encoder.overlap import QUERIES, Overlap
 from teleport.encoder.precision import compiles, computed_in, pick_device, resolve_precision, room_to_encode, to_encode
+from teleport.encoder.shape import Shape, forward_bytes
 from teleport.encoder.side import batches_at_once, open_side
 from teleport.refusal import Refusal
 from teleport.running.blocks import RowBlocks

@@ -5,7 +5,8 @@ from pathlib import Path
 
 from teleport.collection.costs import looking_for_answers
 from teleport.costs import BASE, ID_BYTES, NEIGHBOUR_BYTES, PAIR_BYTES, TORCH_BASE, Cost, run_bytes, vector_bytes
-from teleport.encoder.costs import Shape, forward_flop
+from teleport.encoder.costs import forward_work
+from teleport.encoder.shape import Shape
 from teleport.settings.registry import roles_of
 
 POOL_BYTES = 15  # a negative: passage 4, sources 2, first episode 1, rank 4, score 4
@@ -38,64 +39,59 @@ def pool_size(stage):
     return sum(draw.count for draw in stage.settings.sources.values())
 
 
-def offered(stage, counts):
-    """Return upper bounds: (pairs of each source of a `merge` or `score` stage, bytes of the lists that are read, pairs
-    of the last pool)."""
-    settings, inputs = stage.settings, stage.inputs
-    queries = counts.in_part(counts.queries["train"], settings.part)
+def offered(stage, counts, place):
+    """Return upper bounds: (candidates of a `merge` or `score` stage, with the last pool; bytes of what they are read
+    from; work). Passages with an answer are looked for in what each source offers, but not in the last pool."""
+    settings, inputs, work, looked = stage.settings, stage.inputs, {}, []
     read = {name: roles_of(name, inputs) for name in settings.sources}
     lists = [run_bytes(*counts.run(inputs[role])) for name in read if name != "momentum" for role in read[name]]
-    others = sum(2 * draw.count for name, draw in settings.sources.items() if not read[name])  # random ones
+    random = sum(2 * draw.count for name, draw in settings.sources.items() if not read[name])
     last = pool_size(inputs["momentum"]) if "momentum" in inputs and "momentum" in settings.sources else 0
-    return [*(size / NEIGHBOUR_BYTES for size in lists), queries * others], sum(lists), queries * last
+    pairs = [*(size / NEIGHBOUR_BYTES for size in lists), queries_of(stage, counts) * random]
+    if settings.remove == "answers":
+        looked = [looking_for_answers(number, counts, place.threads) for number in pairs]
+        work = {rate: sum(each[rate] for each, _ in looked) for rate in looked[0][0]}
+    memory = max((memory for _, memory in looked), default=0)
+    return sum(pairs) + queries_of(stage, counts) * last, sum(lists) + memory, work
 
 
-def looking(stage, pairs, counts, place):
-    """(work, bytes) of removing passages with an answer from what each source offers, except the last pool."""
-    if stage.settings.remove != "answers":
-        return {}, 0
-    looked, memory = zip(*(looking_for_answers(number, counts, place.threads) for number in pairs), strict=True)
-    return {rate: sum(each[rate] for each in looked) for rate in looked[0]}, max(memory)
+def queries_of(stage, counts):
+    """How many training queries a stage has."""
+    return counts.in_part(counts.queries["train"], stage.settings.part)
+
+
+def scored(stage, counts):
+    """Pairs that a `score` stage scores besides candidates: positives, and the pool that is relabelled."""
+    pool = pool_size(stage.inputs["negatives"]) if "negatives" in stage.inputs else 0
+    return queries_of(stage, counts) * (1 + pool)
 
 
 def score(stage, counts, place):
     """Inner products of pairs: candidates, or a pool, and the positives."""
-    pairs, mapped, last = offered(stage, counts)
-    work, more = looking(stage, pairs, counts, place)
-    queries = counts.in_part(counts.queries["train"], stage.settings.part)
+    candidates, read, work = offered(stage, counts, place)
+    queries, number = queries_of(stage, counts), candidates + scored(stage, counts)
     _, dim, size = counts.vectors(stage.inputs["passages"])
-    number = sum(pairs) + last + queries
-    number += queries * pool_size(stage.inputs["negatives"]) if "negatives" in stage.inputs else 0
-    work |= {"rows": RESCORED * number}
-    mapped += more + size + vector_bytes(queries, dim)
-    return Cost(number * SCORE_BYTES, memory=BASE + MERGE_BUFFERS + mapped + queries * ID_BYTES, work=work)
+    memory = BASE + MERGE_BUFFERS + read + size + vector_bytes(queries, dim) + queries * ID_BYTES
+    return Cost(number * SCORE_BYTES, memory, work=work | {"rows": RESCORED * number})
 
 
 def cross_score(stage, counts, place):
     """A forward pass of every pair, at its maximum length, through a model of BERT-base's size."""
-    pairs, mapped, last = offered(stage, counts)
-    work, more = looking(stage, pairs, counts, place)
-    queries = counts.in_part(counts.queries["train"], stage.settings.part)
-    number = sum(pairs) + last + queries
-    number += queries * pool_size(stage.inputs["negatives"]) if "negatives" in stage.inputs else 0
-    shape = Shape()
-    work |= {"encode_flop": number * forward_flop(shape, stage.settings.max_tokens)}
+    candidates, read, work = offered(stage, counts, place)
+    number, shape = candidates + scored(stage, counts), Shape()
+    work |= {"encode_flop": number * forward_work(shape, stage.settings.max_tokens)}
     size, computing = number * SCORE_BYTES, 1.5 * 4 * shape.parameters
     memory = TORCH_BASE + MERGE_BUFFERS + 3 * size + (0 if place.gpus else computing)
-    device = computing if place.gpus else 0.0
-    return Cost(size, memory=memory, mapped=mapped + more, device_memory=device, work=work, model=True)
+    return Cost(size, memory, mapped=read, device_memory=computing if place.gpus else 0.0, work=work, model=True)
 
 
 def merge(stage, counts, place):
     """Negatives are drawn from the candidates of all sources and joined; compared scores are looked up."""
-    pairs, mapped, last = offered(stage, counts)
-    work, more = looking(stage, pairs, counts, place)
-    queries, number = counts.in_part(counts.queries["train"], stage.settings.part), sum(pairs) + last
+    (number, read, work), queries = offered(stage, counts, place), queries_of(stage, counts)
     tables = sum(role.startswith(("scores.", "anchors.")) for role in stage.inputs)
-    work |= {"rows": MERGED * number * (1 + tables)}
-    mapped += more + tables * number * SCORE_BYTES
+    memory = BASE + MERGE_BUFFERS + read + tables * number * SCORE_BYTES + queries * ID_BYTES
     size = queries * (pool_size(stage) * POOL_BYTES + 8)
-    return Cost(size, memory=BASE + MERGE_BUFFERS + mapped + queries * ID_BYTES, work=work)
+    return Cost(size, memory, work=work | {"rows": MERGED * number * (1 + tables)})
 
 
 def relabel(stage, counts, place):

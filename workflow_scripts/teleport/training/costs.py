@@ -1,16 +1,86 @@
 """The costs of training a dual encoder or a cross-encoder, including the search at every step of a live search."""
 
+from dataclasses import dataclass
+
 from teleport.costs import TORCH_BASE, Cost, search_flop, vector_bytes
 from teleport.encoder import costs as encoder
 from teleport.encoder.budget import TOKEN_BUDGET
+from teleport.encoder.shape import Shape, kept_bytes
+from teleport.search.budget import TRAIN_PER_LIST
 from teleport.search.costs import index_bytes
-from teleport.training.budget import EPOCHS, ITERATIONS, STEP_RESERVE
+from teleport.settings.training import Training
+from teleport.training.budget import ITERATIONS, STEP_RESERVE
+from teleport.training.schedule import training_of
 
 STEP_BYTES = 150  # a line of losses.tsv
 KERNELS = 0.5e9  # on a CPU: kernels of many sizes are prepared and kept, as the number of tokens differs by step
-PER_CENTROID = 256  # of k-means: faiss's own number
-UPDATE_FLOP = 1500  # an update of a parameter takes as long as this much of products; their rate includes it
+# An update of a parameter takes as long as this work: 5.7 ns in a step of a model without layers, the gradient of its
+# embeddings included, where encoder.costs.HALF_WIDTH was measured.
+UPDATE_FLOP = 1500
 PASS_QUERIES = 70  # reading all passages takes a GPU as long as comparing this many queries with them
+
+
+@dataclass(frozen=True)
+class Steps:
+    """What a training does. batch, dev: the texts that a step and an evaluation encode, lists of (number, tokens of
+    each); parameters: updated by a step; encoders: in the checkpoint; trained: how many of them"""
+
+    shape: Shape
+    training: Training
+    number: int
+    batch: list
+    dev: list
+    parameters: float
+    encoders: int = 1
+    trained: int = 1
+
+    @property
+    def weights(self):
+        """Bytes of an encoder's weights."""
+        return 4 * self.shape.parameters
+
+
+def train(stage, counts, place):
+    """The cost of the steps, of the texts that they read, and of what searches or clusters beside them."""
+    settings, steps = stage.settings, dual_encoder_steps(stage, counts)
+    cost = of_steps(steps, place, STEP_RESERVE if settings.live else 0.0) + texts(stage, counts, place)
+    if settings.live:
+        cost += live(stage, counts, place, steps.number)
+    if settings.training.clusters:
+        cost += k_means(settings.training.clusters, counts.queries["train"], steps.shape)
+    return cost
+
+
+def cross_train(stage, counts, place):
+    """The cost of steps over pairs of a query and a passage, and of the dev queries' lists of pairs."""
+    settings, training = stage.settings, training_of(stage.settings.training)
+    shape, names = counts.shape(stage.inputs["checkpoint"]), ("queries.train", "passages")
+    lengths = [counts.tokens_per_text(stage.inputs[f"tokens.{name}"], name, settings.max_tokens) for name in names]
+    tokens = min(sum(lengths), settings.max_tokens)
+    number = training.steps or training.epochs * (counts.queries["train"] // training.batch_queries)
+    batch = [(training.batch_queries * (1 + training.negatives_per_query), tokens)]
+    dev = [(settings.dev.queries * (1 + settings.dev.depth), tokens)] if settings.dev else []
+    return of_steps(Steps(shape, training, number, batch, dev, shape.parameters), place)
+
+
+def dual_encoder_steps(stage, counts):
+    """The `Steps` of a stage `train`. A frozen side has no texts: its vectors are read."""
+    settings, training, (shape, _, encoders) = stage.settings, stage.settings.training, counts.encoder(stage)
+    chunks, passage_tokens = counts.chunks(stage)
+    tokens = stage.inputs["tokens.queries.train"]
+    lengths = {"passage": passage_tokens}
+    lengths["query"] = counts.tokens_per_text(tokens, "queries.train", settings.max_query_tokens)
+
+    def encoded(**numbers):
+        return [(number, lengths[side]) for side, number in numbers.items() if side in training.trains]
+
+    rows, positives = training.batch_queries, positives_of_query(training, counts)
+    own = 1 if training.triples else training.negatives_per_query
+    batch = encoded(query=rows * positives, passage=chunks * rows * (positives + own))
+    dev = encoded(query=settings.dev.queries, passage=settings.dev.passages) if settings.dev else []  # at most
+    (first, last), trained = train_steps(stage, counts), min(encoders, len(training.trains))
+    parameters = trained * encoder.trained_parameters(shape, settings.lora)
+    return Steps(shape, training, last - first, batch, dev, parameters, encoders, trained)
 
 
 def train_steps(stage, counts):
@@ -23,96 +93,74 @@ def train_steps(stage, counts):
     return before, min(schedule, before + (training.stop_after_steps or schedule))
 
 
-def train(stage, counts, place):
-    """Forward and backward passes (twice the forward) of the steps, forward passes of the dev set, and live search."""
-    shape, _, encoders = counts.encoder(stage)
-    settings, training = stage.settings, stage.settings.training
-    chunks, passage_tokens = counts.chunks(stage)
-    tokens = stage.inputs["tokens.queries.train"]
-    query_tokens = counts.tokens_per_text(tokens, "queries.train", settings.max_query_tokens)
-    queries = training.batch_queries * ("query" in training.trains)  # a frozen side's vectors are read
-    own = 1 if training.triples else training.negatives_per_query
-    positives, rows = 1.0, counts.queries["train"]
-    if training.positive == "all" and rows:  # a row of its own for each
-        positives = min(training.max_positives, max(1.0, counts.positives["train"] / rows))
-    queries *= positives
-    passages = chunks * training.batch_queries * (positives + own) * ("passage" in training.trains)
-    first, last = train_steps(stage, counts)
-    steps, processes, weights = last - first, max(place.gpus, 1), 4 * shape.parameters
+def positives_of_query(training, counts):
+    """The mean positives of a query in a step; each has a row of its own with `positive: all`."""
+    if training.positive != "all" or not counts.queries["train"]:
+        return 1.0
+    return min(training.max_positives, max(1.0, counts.positives["train"] / counts.queries["train"]))
 
-    def forward(queries, passages):
-        flop = queries * encoder.forward_flop(shape, query_tokens)
-        return flop + passages * encoder.forward_flop(shape, passage_tokens)
 
-    # A forward pass, a backward pass of twice the cost, and one forward pass per memory-saving option.
-    flop = steps * (3 + training.gradient_caching + training.gradient_checkpointing) * forward(queries, passages)
-    at_once = (queries * query_tokens + passages * passage_tokens) / training.accumulate / processes
-    if training.gradient_caching:
-        at_once = min(at_once, TOKEN_BUDGET["train"]["cuda"])
-    if settings.dev:  # ranked before the first step, every `evaluate_every` steps and after the last one
-        texts = settings.dev.queries * bool(queries), settings.dev.passages * bool(passages)  # at most
-        flop += (1 + -(-steps // training.evaluate_every)) * forward(*texts)
-    trained = min(encoders, len(training.trains))
-    parameters = encoder.trained_parameters(shape, settings.lora) * trained
-    flop, changing = max(flop, steps * UPDATE_FLOP * parameters), 4 * parameters  # most of it with few layers
-    # Weights, a 16-bit copy, gradients and the two moments of AdamW; and the activations for the backward pass.
-    computing = 1.5 * weights * trained + 3 * changing + kept_bytes(shape, at_once, training)
-    if not place.gpus:  # attention keeps its weights, and each thread has the gradients of its part
-        length = passage_tokens if passages else query_tokens
-        computing += shape.num_hidden_layers * at_once * 8 * shape.num_attention_heads * length
-        computing += place.threads * 4 * shape.layer_weights + KERNELS
-    saved = (4 if training.select == "dev" else 3) * changing  # weights, moments, maybe the best weights
-    searching = live(stage, counts, place, steps) if settings.live else Cost(memory=0.0)
-    clustering = k_means(training.clusters, rows, shape) if training.clusters else Cost(memory=0.0)
-    saved += vector_bytes(chunks * training.memory, shape.hidden_size)
-    held = processes * (TORCH_BASE + weights * encoders) + saved + searching.memory + clustering.memory
-    moments = 2 * changing if training.continues else 0  # for the next stage
-    token_maps = [read for role, read in stage.inputs.items() if role.startswith("tokens.")]
-    on_device = searching.device_memory + max(computing, STEP_RESERVE if settings.live else 0.0)
+def of_steps(steps, place, reserve=0.0):
+    """The `Cost` of `Steps` alone. reserve: bytes of a GPU that they have at least"""
+    processes, moments = max(place.gpus, 1), 8 * steps.parameters * bool(steps.training.continues)  # for the next stage
+    held = processes * (TORCH_BASE + steps.weights * steps.encoders) + state_bytes(steps)
+    computing = computing_bytes(steps, processes) + (0 if place.gpus else cpu_bytes(steps, place.threads))
     return Cost(
-        (weights + encoder.TOKENIZER) * encoders + moments + steps * STEP_BYTES,
-        memory=held + (0 if place.gpus else computing) + 16 * counts.passages * chunks,
-        mapped=sum(encoder.tokens(read, counts, place).bytes for read in token_maps),
-        device_memory=on_device if place.gpus else 0.0,
-        work={"train_flop": flop} | searching.work | clustering.work,
-        model=True,
-    )
-
-
-def k_means(clusters, queries, shape):
-    """Distances of the sampled queries to all centroids in every iteration, and of all queries at the end."""
-    compared = ITERATIONS * min(queries, PER_CENTROID * clusters.number) + queries
-    work = {"host_flop": search_flop(compared, clusters.number, shape.hidden_size)}
-    return Cost(memory=2 * vector_bytes(queries, shape.hidden_size), work=work)
-
-
-def cross_train(stage, counts, place):
-    """Forward and backward passes over the pairs of the steps, and forward passes over the dev queries' lists."""
-    settings, training = stage.settings, stage.settings.training
-    shape = counts.shape(stage.inputs["checkpoint"])
-    texts = (("queries.train", stage.inputs["tokens.queries.train"]), ("passages", stage.inputs["tokens.passages"]))
-    tokens = sum(counts.tokens_per_text(stage, of, settings.max_tokens) for of, stage in texts)
-    forward = encoder.forward_flop(shape, min(tokens, settings.max_tokens))
-    passes = counts.queries["train"] // training.batch_queries
-    steps = training.steps or (training.epochs or EPOCHS) * passes
-    pairs = training.batch_queries * (1 + training.negatives_per_query)
-    flop = 3 * steps * pairs * forward
-    if settings.dev:
-        lists = settings.dev.queries * (1 + settings.dev.depth)
-        flop += (1 + -(-steps // training.evaluate_every)) * lists * forward
-    weights, at_once = 4 * shape.parameters, pairs * min(tokens, settings.max_tokens) / training.accumulate
-    computing = 4.5 * weights + activation_bytes(shape, at_once, training.precision != "fp32")
-    if not place.gpus:
-        length = min(tokens, settings.max_tokens)
-        computing += shape.num_hidden_layers * at_once * 8 * shape.num_attention_heads * length + KERNELS
-    held = TORCH_BASE + (4 + (training.select == "dev")) * weights
-    return Cost(
-        weights + encoder.TOKENIZER + steps * STEP_BYTES,
+        (steps.weights + encoder.TOKENIZER) * steps.encoders + moments + steps.number * STEP_BYTES,
         memory=held + (0 if place.gpus else computing),
-        device_memory=computing if place.gpus else 0.0,
-        work={"train_flop": flop},
+        device_memory=max(computing, reserve) if place.gpus else 0.0,
+        work={"train_flop": steps_work(steps)},
         model=True,
     )
+
+
+def steps_work(steps):
+    """The work of forward passes of the batches, backward passes of twice the cost, a forward pass for each option that
+    saves memory, updates, and forward passes of the dev set."""
+    training, evaluations = steps.training, 0
+    passes = 3 + training.gradient_caching + training.gradient_checkpointing
+    if steps.dev:  # ranked before the first step, every `evaluate_every` steps and after the last one
+        evaluations = 1 + -(-steps.number // training.evaluate_every)
+    step = passes * forward(steps.shape, steps.batch) + UPDATE_FLOP * steps.parameters
+    return steps.number * step + evaluations * forward(steps.shape, steps.dev)
+
+
+def forward(shape, texts):
+    """The work of a forward pass of texts, a list of (number, tokens of each)."""
+    return sum(number * encoder.forward_work(shape, tokens) for number, tokens in texts)
+
+
+def state_bytes(steps):
+    """What main memory holds to continue after a kill: the trained weights, their moments, maybe the best weights."""
+    return 4 * steps.parameters * (4 if steps.training.select == "dev" else 3)
+
+
+def computing_bytes(steps, processes):
+    """What a process holds where it computes: weights and a 16-bit copy, gradients and the two moments of AdamW, and
+    the activations for the backward pass."""
+    activations = kept_bytes(steps.shape, tokens_at_once(steps, processes), steps.training)
+    return 1.5 * steps.weights * steps.trained + 12 * steps.parameters + activations
+
+
+def cpu_bytes(steps, threads):
+    """What only a CPU holds: the weights of attention, gradients of each thread's part, and kernels."""
+    shape, (_, tokens) = steps.shape, steps.batch[-1]  # passages come last
+    attention = shape.num_hidden_layers * tokens_at_once(steps) * 8 * shape.num_attention_heads * tokens
+    return attention + threads * 4 * shape.layer_weights + KERNELS
+
+
+def tokens_at_once(steps, processes=1):
+    """How many tokens a process keeps the activations of."""
+    tokens = sum(number * tokens for number, tokens in steps.batch) / steps.training.accumulate / processes
+    return min(tokens, TOKEN_BUDGET["train"]["cuda"]) if steps.training.gradient_caching else tokens
+
+
+def texts(stage, counts, place):
+    """The token maps, the rows of all passages, and the vectors of a cross-batch memory."""
+    maps, chunks = [read for role, read in stage.inputs.items() if role.startswith("tokens.")], counts.chunks(stage)[0]
+    remembered = vector_bytes(chunks * stage.settings.training.memory, counts.encoder(stage)[0].hidden_size)
+    mapped = sum(encoder.tokens(read, counts, place).bytes for read in maps)
+    return Cost(memory=16 * counts.passages * chunks + remembered, mapped=mapped)
 
 
 def live(stage, counts, place, steps):
@@ -128,22 +176,8 @@ def live(stage, counts, place, steps):
     return Cost(memory=vectors + codes, device_memory=on_device / place.gpus, work=work | {"read": vectors})
 
 
-def kept_bytes(shape, tokens, training):
-    """Return the bytes that a step keeps of `tokens` tokens for its backward pass, by its settings."""
-    kept = activation_bytes(shape, tokens, training.precision != "fp32")
-    if training.gradient_checkpointing:  # all activations of one layer, and the input of each layer
-        kept = kept / max(shape.num_hidden_layers, 1) + 4 * shape.num_hidden_layers * shape.hidden_size * tokens
-    return kept
-
-
-def activation_bytes(shape, tokens, half=True):
-    """Return the bytes that a training step keeps of `tokens` tokens for its backward pass, if attention keeps no
-    weights.
-
-    Per token and layer, in 16 bits with `half`: the input of the layer, queries, keys, values, the output of attention
-    and the input of the feed-forward part, each as wide as the stream, and both sides of GELU. Also the inputs of the
-    two LayerNorms in 32 bits, two dropout masks in 8 bits, and a sum for each head.
-    """
-    products = (6 * shape.hidden_size + 2 * shape.intermediate_size) * (2 if half else 4)
-    per_token = products + (2 * 4 + 2) * shape.hidden_size + 4 * shape.num_attention_heads
-    return shape.num_hidden_layers * tokens * per_token
+def k_means(clusters, queries, shape):
+    """Distances of the sampled queries to all centroids in every iteration, and of all queries at the end."""
+    compared = ITERATIONS * min(queries, TRAIN_PER_LIST * clusters.number) + queries
+    work = {"host_flop": search_flop(compared, clusters.number, shape.hidden_size)}
+    return Cost(memory=2 * vector_bytes(queries, shape.hidden_size), work=work)

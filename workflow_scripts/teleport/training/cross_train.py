@@ -27,14 +27,11 @@ from teleport.refusal import Refusal
 from teleport.running.devices import out_of_memory
 from teleport.running.files import read_saved, write_json
 from teleport.seed import derive_seed
-from teleport.settings.section import Chosen
 from teleport.settings.teachers import CrossTrainSettings as Settings  # noqa: F401
 from teleport.settings.teachers import RankerDev
-from teleport.settings.training import Training
-from teleport.training.budget import EPOCHS
 from teleport.training.data import TrainingSet
 from teleport.training.resume import load_state
-from teleport.training.schedule import schedule_steps
+from teleport.training.schedule import schedule_steps, training_of
 from teleport.training.selection import Selection
 from teleport.training.step import Steps
 from teleport.training.step_metrics import mean_where, write_curves
@@ -66,12 +63,6 @@ def run(job):
     selection.log_cost(state)
     made = facts(trainer, state) | selection.facts(state)
     return made | {"resumed_from": resumed_from, "earlier_seconds": earlier}
-
-
-def training_of(schedule):
-    """The `Training` for the loop, from a settings.RankerSchedule."""
-    given = schedule.model_dump() | {"loss": Chosen(kind=schedule.loss)}
-    return Training(**given | ({} if schedule.steps or schedule.epochs else {"epochs": EPOCHS}))
 
 
 def read_pairs(job, training, seed):

@@ -6,11 +6,10 @@ import numpy as np
 import torch
 
 from teleport.encoder.budget import TOKEN_BUDGET, tokens_within
-from teleport.encoder.costs import Shape
 from teleport.encoder.precision import require_memory, to_device
+from teleport.encoder.shape import Shape, kept_bytes
 from teleport.refusal import Refusal
 from teleport.seed import derive_seed
-from teleport.training.costs import kept_bytes
 from teleport.training.optimizers import make_optimizer
 from teleport.training.parallel import ALONE
 from teleport.training.step_metrics import GradientNorms, StepMetrics
