@@ -5,7 +5,7 @@ from itertools import islice
 
 import numpy as np
 
-from commands.forecast.counts import token_maps
+from commands.forecast.counts import SPECIAL_TOKENS, token_maps
 from teleport.encoder.source import locate
 from teleport.refusal import Refusal
 from teleport.running.artefact import STAGES, Artefact, is_finished
@@ -54,7 +54,7 @@ def cut_of_tokens(encoder, plan, name):
             except Refusal:
                 return ""
             lengths = np.diff(offsets)
-            cut = np.mean(lengths + 2 > encoder.chunks * encoder.max_passage_tokens)
+            cut = np.mean(lengths + SPECIAL_TOKENS > encoder.chunks * encoder.max_passage_tokens)
             return f"; {cut:.0%} of the {len(lengths):,} passages are longer and are cut"
     return ""
 

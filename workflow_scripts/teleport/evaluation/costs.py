@@ -1,7 +1,5 @@
 """The costs of measuring and comparing runs: a function (stage, counts, place) → Cost per kind."""
 
-import math
-
 from teleport.collection.costs import looking_for_answers
 from teleport.costs import BASE, ID_BYTES, NEIGHBOUR_BYTES, PAIR_BYTES, Cost
 from teleport.settings.measures import coverage_cutoffs
@@ -32,15 +30,3 @@ def external(stage, counts, place):
     """A run from elsewhere, assumed as deep as ours; each line is a few Python objects before it is in an array."""
     rows = ranks(stage, counts)
     return Cost(rows * NEIGHBOUR_BYTES, BASE + (rows + counts.passages / 3) * ID_BYTES, work={"rows": rows})
-
-
-def contrast(stage, counts, place):
-    """Two runs are measured and compared."""
-    rows = 2 * ranks(stage, counts)
-    return Cost(counts.queries[stage.settings.split] * 40, MEASURES_BASE + PAIR_BYTES * rows, work={"rows": rows})
-
-
-def forgetting(stage, counts, place):
-    """Two runs of the training queries are compared."""
-    rows = 2 * math.prod(counts.run(stage.inputs["after"]))
-    return Cost(memory=MEASURES_BASE + rows * NEIGHBOUR_BYTES, work={"rows": rows})

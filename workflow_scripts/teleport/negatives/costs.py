@@ -107,10 +107,3 @@ def relabel(stage, counts, place):
     size = number * POOL_BYTES + counts.queries["train"] * 16
     memory += BASE + MERGE_BUFFERS + 16 * counts.passages
     return Cost(size, memory=memory, mapped=number * (POOL_BYTES + tables * SCORE_BYTES), work=work)
-
-
-def negatives_overlap(stage, counts, place):
-    """The lists of a run beside the pool."""
-    lines, depth = counts.run(stage.inputs["queries"])
-    rows = lines * (depth + pool_size(stage.inputs["negatives"]))
-    return Cost(memory=BASE + rows * NEIGHBOUR_BYTES, work={"rows": MERGED * rows})

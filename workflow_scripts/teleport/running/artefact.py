@@ -17,6 +17,7 @@ SPEC = "stage.json"  # beside the manifest: the planned stage, which its job rea
 HISTORY, PROGRESS = "history.log", "progress.json"  # in a resume folder: a line per attempt; the last report
 # Only `teleport verify` hashes larger files: hashing an index of 27 GB at every use would take longer than the search.
 ALWAYS_HASHED_BYTES = 64 * 2**20
+CARD = "README.md"  # of a checkpoint: text for people
 # Facts of an artefact that other stages read, besides its files.
 READ_FACTS = ("positive_grade", "num_passages", "lower_case", "include_prompt", "end_step", "selected_step", "steps")
 
@@ -132,11 +133,11 @@ class Artefact:
 
     @property
     def digest(self):
-        """One SHA-256 over the names and contents of all files and over READ_FACTS: equal digests mean equal artefacts.
-        The files of a `download` stay where they are, and its facts list them."""
+        """One SHA-256 over the names and contents of all files that stages read, and over READ_FACTS: equal digests
+        mean equal artefacts. The files of a `download` stay where they are, and its facts list them."""
         facts = self.manifest.get("facts", {})
         files = facts["files"] if self.manifest["kind"] == "download" else self.manifest["files"]
-        lines = "".join(f"{n} {f['sha256']}\n" for n, f in sorted(files.items()))
+        lines = "".join(f"{n} {f['sha256']}\n" for n, f in sorted(files.items()) if not n.endswith(CARD))
         lines += "".join(f"{name} {facts[name]}\n" for name in READ_FACTS if name in facts)
         return hashlib.sha256(lines.encode()).hexdigest()
 

@@ -4,7 +4,8 @@ Snakemake tracks it as a parameter. It is taken from a normal form of the source
 leaves out text that only a person reads: comments, docstrings, descriptions of settings, sentences of refusals and of
 the log. So an edit reruns the stages that depend on the module; a comment, a touch or a checkout reruns none. The
 modules of a stage are the module of its kind and those that the plan chose by name, such as a loss. The package
-`teleport.running`, which only runs stages, is not counted. Neither is the model card's template, which no stage reads.
+`teleport.running`, which only runs stages, is not counted. Neither is the template of the model card, which no stage
+reads from a checkpoint; `Artefact.digest` leaves the card out, too.
 """
 
 import ast

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from teleport.costs import BASE, Cost, run_bytes, search_flop, vector_bytes
-from teleport.search.budget import BLOCK_ROWS, ERROR_PAIRS, ERROR_ROWS, LEAST_QUERIES, LEAST_ROOM, ROOM, TRAIN_PER_LIST
+from teleport.search.budget import BLOCK_ROWS, LEAST_QUERIES, LEAST_ROOM, ROOM, TRAIN_PER_LIST
 
 CANDIDATES, CANDIDATE_BYTES = 2**25, 20  # held by a search at a time, at most: number, proposed and exact score
 GPU_ROOM, GPU_DIM_ROOM = 10_200_547_328, 7_864_320  # of `exact.workspace`: bytes, and those of a dimension
@@ -103,12 +103,3 @@ def rerank(stage, counts, place):
     lines = counts.queries[stage.settings.split]
     size = run_bytes(lines, depth)
     return Cost(size, memory=BASE + size, work={"rows": lines * depth})
-
-
-def errors(stage, counts, place):
-    """All products on the CPU, and the vectors once more for every 8,192 positives."""
-    passages, dim, vectors = counts.vectors(stage.inputs["passages"])
-    pairs = counts.positives[stage.settings.split]
-    work = {"host_flop": search_flop(pairs, passages, dim), "read": vectors * -(-pairs // ERROR_PAIRS)}
-    block = min(pairs, ERROR_PAIRS) * min(counts.passages, ERROR_ROWS) * 4
-    return Cost(pairs * 24, memory=BASE + vectors + block, work=work)

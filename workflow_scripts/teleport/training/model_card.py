@@ -12,7 +12,7 @@ from teleport.settings.training import ALSO
 
 ENCODES = {QUERY: "queries", PASSAGE: "passages"}
 ENCODE = {"queries": "encode_query", "passages": "encode_document"}  # with the prompt of the side
-SOURCE = ("hub", "revision", "folder", "package", "packages", "version")
+SOURCE = ("hub", "revision", "package", "packages", "version")  # no folder: a path decides nothing
 CARD = Path(__file__).with_name("model_card.md.jinja")
 
 
@@ -49,7 +49,7 @@ def model_card(job, encodes, made=None, widths=()):
         base=pretrained["checkpoint"],
         own=pretrained.get("query_checkpoint"),
         facts=job.facts("pretrained"),
-        place=lambda source: ", ".join(f"{name} `{source[name]}`" for name in SOURCE if source.get(name)),
+        place=lambda source: ", ".join(f"{n} `{source[n]}`" for n in SOURCE if source.get(n)) or "a folder",
         trained=trained,
         frozen=encodes in limits and encodes not in trained,
         steps=job.facts("continued")["end_step"] if "continued" in manifests else 0,
