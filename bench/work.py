@@ -35,6 +35,7 @@ from transformers import BertConfig, BertModel
 import texts
 from teleport.encoder import attention
 from teleport.encoder.model import Encoder, layers_of, prepare
+from teleport.search import candidates as kept
 from teleport.search import exact, reaching
 from vectors import BLOCK, LENGTHS, fill_block
 
@@ -207,7 +208,7 @@ class Selection:
 
     def add(self, candidates, first, passages_PD, errors_P2):
         """Count a block, as `reaching.append_reaching` would process it. The first block has no last rank yet."""
-        scores_QP = exact.products(candidates.queries_QD, passages_PD).float()
+        scores_QP = kept.products(candidates.queries_QD, passages_PD).float()
         extra = -scores_QP.shape[1] % reaching.COLUMNS
         scores_QP = functional.pad(scores_QP, (0, extra), value=-torch.inf)
         errors_P2 = functional.pad(errors_P2, (0, 0, 0, extra))
@@ -234,7 +235,7 @@ def search(passages, queries, spread, dim=DIM, depth=DEPTH):
     fill_block(asked, 0, 1)
     index = exact.Exact(vectors, "cpu", torch.get_num_threads(), room=0, dtype=torch.float16)
     room = min(passages, exact.ROOM * depth + exact.LEAST_ROOM)
-    candidates = exact.Candidates(asked[:queries].numpy(), depth, room, torch.float16, index.on, index.usual)
+    candidates = kept.Candidates(asked[:queries].numpy(), depth, room, torch.float16, index.on, index.usual)
     with torch.inference_mode():
         for block in index.blocks(torch.float16, exact.BLOCK):
             selection.add(candidates, *block)

@@ -63,6 +63,8 @@ def rehearse_all(arguments, passed_on):
                 f"{time.monotonic() - started:6.0f} s  {name}: {wrong or 'every row, its tables and the page'}"
             )
             print(lines[-1], flush=True)
+    if not lines:
+        raise Refusal(f"--configs {' '.join(wanted)}: no configuration has such a word in its name. Leave it out: all.")
     print("\n".join(["", *lines]))
     return status
 

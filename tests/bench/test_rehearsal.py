@@ -120,7 +120,7 @@ def test_every_set_of_rows_is_planned_at_the_scale_of_the_rehearsal(paper, tmp_p
     for names in every_row.CONFIGURATIONS[paper]:
         more = [REPOSITORY / "config" / f"{name}.yaml" for name in names]
         written = rehearse.prepare(paper, 0.001, 1.0, tmp_path / paper, more, every_row.SEGMENTS)
-        assert len(Plan(*load_files([written])).trajectories) > 1
+        assert Plan(*load_files([written])).trajectories
 
 
 def test_a_row_that_draws_its_head_runs_until_its_scores(tmp_path, monkeypatch):

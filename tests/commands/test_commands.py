@@ -91,9 +91,9 @@ def test_table_1_of_three_configurations_by_one_command(tmp_path):
     done = manage(tmp_path, "joint", "ance-tele-table-1", *files)
     assert (done.returncode, done.stderr) == (0, "")
     written = tmp_path / "results/published/marco+nq+triviaqa/ance-tele-table-1.md"
-    assert done.stdout.startswith(written.read_text()) and "0 of 22 figures were run." in done.stdout
+    assert done.stdout.startswith(written.read_text()) and "0 of 34 figures were run." in done.stdout
     lines = [line for line in done.stdout.splitlines() if "| not run |" in line]
-    assert [line.count("cocondenser") for line in lines].count(1) == 8 and len(lines) == 22
+    assert [line.count("cocondenser") for line in lines].count(1) == 8 and len(lines) == 34
     wrong = manage(tmp_path, "joint", "trec-dl", *files[2:])
     assert wrong.returncode == 1 and wrong.stderr.startswith("error: the configuration 'nq' fills no cell of the table")
 

@@ -131,7 +131,7 @@ def test_packages_that_a_borrowed_machine_lacks_are_said(doctor, monkeypatch):
     monkeypatch.setattr(module, "find_spec", lambda name: None)
     status, lines = doctor(whole=True)
     assert status == 0 and "snakemake is not installed" in lines["forecast"]
-    assert "install faiss-cpu" in lines[STEP] or torch.cuda.device_count()
+    assert lines[STEP].startswith("ok"), "exact search needs no faiss"
 
 
 def test_what_the_forecast_finds_too_small_is_said(doctor, monkeypatch):

@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
+from teleport.arrays import Run, save_array
 from teleport.negatives import merge
 from teleport.negatives.candidates import blocks
+from teleport.negatives.pool import FIELDS
 from teleport.seed import derive_seed
 from teleport.settings.pool import Pool
 from teleport.settings.section import Part
@@ -352,6 +354,21 @@ def test_several_sources_lie_in_the_order_of_the_pool(world):
     rows = [[item[:4] for item in pool] for pool in job.pools][0]
     assert rows == [(7, "bm25", 3, 1), (8, "bm25", 3, 2), (0, "random", 3, 0), (2, "random", 3, 0), (5, "file", 3, 1)]
     assert np.isnan([item[4] for item in job.pools[0]]).all(), "none of them has the miner's score of the query"
+
+
+def test_scores_of_a_file_are_kept_unless_a_checkpoint_mined(world):
+    """The column has one kind of score: the file's, or the miner's q·d, which here nothing computes."""
+    collection = world.collection(["a"], [(0, 1, 1)])
+    file = world.stages.make("negatives_file")
+    Run(np.array([[5, 6]], np.int32), np.array([[0.5, 0.25]], np.float32), np.array([0])).write(file)
+    file.output("sources.json").write_text('["file"]')
+    for name, values in {"sources": [[1, 1]], "first_episodes": [[1, 1]], "ranks": [[1, 2]]}.items():
+        save_array(file.output(f"{name}.npy"), np.array(values, FIELDS[name]))
+    lists = {"file": world.stages.finish(file, {"scored": 1})}
+    assert [item[4] for item in world.merge(collection, {"file": 2}, lists).pools[0]] == [0.5, 0.25]
+    lists["lookahead"] = world.retrieval([[7, 8]])
+    mined = world.merge(collection, {"file": 2, "lookahead": 2}, lists).pools[0]
+    assert len(mined) == 4 and np.isnan([item[4] for item in mined]).all()
 
 
 def test_a_pool_without_sources_is_refused():

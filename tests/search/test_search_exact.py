@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from teleport.costs import Place
+from teleport.search import candidates as kept
 from teleport.search import costs, exact, pairs, reaching
 from teleport.search.exact import Exact
 from teleport.search.pairs import PairScorer, inner_products, norms_of, ranked
@@ -74,10 +75,15 @@ def counted(monkeypatch, name):
 
 def small_blocks(monkeypatch):
     """Blocks, groups, rooms and steps so small that a search of some hundred passages has many of each."""
+
+    def set_in_both(name, value):
+        for module in (module for module in (exact, kept) if hasattr(module, name)):
+            monkeypatch.setattr(module, name, value)
+
     for name, value in {"BLOCK": 64, "GROUP": 4, "LEAST_ROOM": 24, "LEAST_TAKEN": 5, "SAMPLE": 50}.items():
-        monkeypatch.setattr(exact, name, value)
+        set_in_both(name, value)
     for name, value in {"SCORES": 512, "QUERIES": 4, "PAIRS": 40, "HITS": 64}.items():
-        monkeypatch.setattr(exact, name, {"cpu": value, "cuda": value})
+        set_in_both(name, {"cpu": value, "cuda": value})
 
 
 def test_a_literal_example(open_exact):
@@ -293,7 +299,7 @@ def test_no_error_of_a_product_exceeds_its_bound(dtype, stored):
     vectors[3] *= 3
     index = Exact(vectors, "cpu", dtype=dtype)
     near = index.usual if dtype == torch.float16 else 1.0
-    group = exact.Candidates(queries, 10, 100, dtype, torch.device("cpu"), near)
+    group = kept.Candidates(queries, 10, 100, dtype, torch.device("cpu"), near)
     passages_PD, bounds_P2 = index.reduce(torch.from_numpy(vectors), dtype)
     scale, mean = (index.scale, index.mean.double()) if dtype == torch.float16 else (1.0, 0.0)
     scaled_QD = (
@@ -301,7 +307,7 @@ def test_no_error_of_a_product_exceeds_its_bound(dtype, stored):
         * (group.queries_QD.double() / group.exact_QD).median(dim=1).values.log2().round().exp2()[:, None]
     )
     true_QP = scaled_QD @ ((torch.from_numpy(vectors).double() - mean) * scale).T
-    errors_QP = (exact.products(group.queries_QD, passages_PD).double() - true_QP).abs()
+    errors_QP = (kept.products(group.queries_QD, passages_PD).double() - true_QP).abs()
     share = errors_QP / (group.lengths_Q2 @ bounds_P2.T)
     assert share.max() <= 1
     assert dtype == torch.float64 or share.max() > 0.02, "a bound far from any error would not be tested"
@@ -337,7 +343,7 @@ def test_a_gpu_without_a_compiler_is_told_once_why_its_search_is_slower(monkeypa
 @pytest.mark.parametrize("seed", range(4))
 def test_the_kernel_appends_what_the_groups_append(seed):
     """Also of products that are no numbers, beyond float16, or of crowded queries."""
-    if not exact.kernel_exists("cuda"):
+    if not kept.kernel_exists("cuda"):
         pytest.skip("Triton or a C compiler is not there")
     rng = np.random.default_rng(seed)
     products_QP = torch.from_numpy(3 * rng.standard_normal((5, 5000))).half()
@@ -346,13 +352,13 @@ def test_the_kernel_appends_what_the_groups_append(seed):
     errors_P2 = torch.from_numpy(rng.random((5000, 2))) * torch.tensor([1.0, 0.1])
     made = []
     for by_kernel in (True, False):
-        candidates = exact.Candidates(normal(rng, 5), 3, 6000, torch.float16, torch.device("cuda"), 16.0)
+        candidates = kept.Candidates(normal(rng, 5), 3, 6000, torch.float16, torch.device("cuda"), 16.0)
         candidates.lengths_Q2 = torch.arange(1.0, 11.0, device="cuda").view(5, 2)
         candidates.floor_Q = torch.tensor([-1e9, 20.0, 50.0, -65400.0, -torch.inf], device="cuda")
         candidates.crowded_Q[1] = seed == 3
         block = products_QP.cuda(), errors_P2.float().cuda()
         if by_kernel:
-            exact.append_reaching(candidates, *block, 1000)
+            kept.append_reaching(candidates, *block, 1000)
         else:
             candidates.add_by_groups(1000, *block, candidates.crowded_Q)
         rows = zip(

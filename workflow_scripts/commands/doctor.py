@@ -229,9 +229,6 @@ def step_and_search():
     settings = SimpleNamespace(training=training, scale=1.0)
     trainer = Trainer(side, side, data, Objective(softmax.loss), settings, 2, 0, device)
     losses = [trainer.finish(trainer.step(step))[0] for step in range(2)]
-    if device.type == "cpu" and find_spec("faiss") is None:
-        problem = "without faiss a processor searches nothing: install faiss-cpu"
-        return WARNING, f"on cpu, loss {losses[0]:.2f}; {problem}"
     with torch.inference_mode():
         side.encoder.eval()
         vectors = side.vectors(np.arange(TEXTS), TOKEN_BUDGET["encode"][device.type]).cpu().numpy()

@@ -9,7 +9,7 @@ import numpy as np
 
 from commands.methods import method_file
 from teleport.collection.records import json_objects
-from teleport.negatives.export import MINERS
+from teleport.negatives.pool import is_mined
 from teleport.plan.plan import Plan
 from teleport.refusal import Refusal
 from teleport.report.rows import in_folder, needs_training
@@ -54,8 +54,7 @@ def require_scores(pool, method, form, options):
     if form == "triples" and "--scores" in options:
         raise Refusal("--scores: the form triples has only ids and cannot hold scores. Take another form.")
     sources = pool.settings.sources
-    scored = {"scores.miner", *MINERS} & pool.inputs.keys() or any(source.scored for source in sources.values())
-    if options and not scored:
+    if options and not is_mined(pool.inputs, sources.values()):
         raise Refusal(
             f"{options[0]}: the negatives of --method {method} come from {', '.join(sources)}, and no checkpoint "
             "scores them. Leave it out, or take a method whose checkpoint mines: without --method it is the start."

@@ -77,10 +77,8 @@ class Nesting:
     """Counts how many brackets are open in JSON that comes in pieces; those in strings do not count."""
 
     def __init__(self):
-        self.depth, self.open_text = (
-            0,
-            b"",
-        )  # open_text: of a string that the last piece leaves open, its quote and a last backslash
+        self.depth = 0
+        self.open_text = b""  # of a string that the last piece leaves open: its quote and a last backslash
 
     def add(self, piece):
         """Read the next piece. Raises ValueError when more than DEEPEST are open."""

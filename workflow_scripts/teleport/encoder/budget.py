@@ -6,7 +6,8 @@
 # train, CPU: more gained nothing. CUDA: the 20,000 tokens of the papers' 8 x (1 + 31) passages are one bucket, so
 # weights are cast once; with gradient caching that is 12 GB by the forecast.
 TOKEN_BUDGET = {"encode": {"cpu": 4096, "cuda": 65536}, "train": {"cpu": 8192, "cuda": 21504}}
-CHUNK_TEXTS = 2048  # texts that are tokenised at a time
+# Texts that are tokenised at a time: enough for the threads; 0.5 GB with their objects if all have 10,000 characters.
+CHUNK_TEXTS = 2048
 SHARE = 0.8  # of a device's room beside the weights; the rest is for work spaces and gaps
 LEAST = 1024  # tokens: with less room a stage ends for lack of memory, with the remedy in its message
 

@@ -22,7 +22,6 @@ from teleport.running.log import log
 from teleport.settings.encoder import TITLE, with_title
 from teleport.settings.encoder import TokensSettings as Settings  # noqa: F401
 
-# Texts in memory at a time: enough for the tokenizer's threads; 0.5 GB with its objects if all have 10,000 characters.
 MANY_UNKNOWN = 0.05  # of the tokens: texts in the script of a vocabulary have far fewer
 PERCENTILES = (50, 90, 99, 100)
 FIELD_END = "\t"  # between the fields of a title, if it has several (`collection.records.document_rows`)

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from teleport.negatives.forms import FORMS, Mined, with_origin
-from teleport.negatives.pool import read_pool
+from teleport.negatives.pool import MINERS, read_pool
 from teleport.negatives.scores import PairTable
 from teleport.reader import positives_of
 from teleport.refusal import Refusal
@@ -22,7 +22,6 @@ from teleport.seed import derive_seed
 
 BLOCK_QUERIES = 1000
 CHUNK_PASSAGES = 4096
-MINERS = ("query", "lookahead", "neighbours.miner")  # roles of a pool: retrievals whose vectors score its negatives
 
 
 class Wanted(NamedTuple):

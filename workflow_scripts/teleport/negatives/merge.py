@@ -22,7 +22,7 @@ from teleport.negatives.candidates import blocks, open_sources
 from teleport.negatives.draw import Candidates, draw_slots, hashes_of_job
 from teleport.negatives.filters import chosen_filters
 from teleport.negatives.known_positives import known_passages
-from teleport.negatives.pool import FIELDS, Items, PoolWriter, count_duplicates, drop_duplicates
+from teleport.negatives.pool import FIELDS, Items, PoolWriter, count_duplicates, drop_duplicates, is_mined
 from teleport.negatives.scores import PairTable, positive_scores
 from teleport.reader import positives_of_job
 from teleport.refusal import Refusal
@@ -47,7 +47,8 @@ def run(job):
     scores = Scores(job, len(known))
     filters = Filters(job, scores, len(known))
     sources, named = open_sources(job, known), partial(named_pair, job)
-    merge = Merge(job.settings, sources, hashes_of_job(job), draws_of(job), scores, filters, named)
+    mined = is_mined(job.inputs, job.settings.sources.values())
+    merge = Merge(job.settings, sources, hashes_of_job(job), draws_of(job), scores, filters, named, mined)
     begin, end = rows_of_part(part, len(known))
     writer = PoolWriter(job.output, merge.names)
     writer.append(np.zeros(begin, np.int64))
@@ -90,17 +91,18 @@ class Merge:
     """Draws and joins the negatives of a block of queries, and counts the draws.
 
     sources: {name: object described in negatives/sources}; hashes_Q: uint64, of the queries' ids; draws: see
-    `draws_of`; scores: `Scores`; filters: `Filters`; named: function of (query row, passage row), for messages
+    `draws_of`; scores: `Scores`; filters: `Filters`; named: function of (query row, passage row), for messages; mined:
+    `pool.is_mined`
     """
 
-    def __init__(self, settings, sources, hashes_Q, draws, scores, filters, named):
+    def __init__(self, settings, sources, hashes_Q, draws, scores, filters, named, mined=False):
         self.settings, self.sources, self.hashes_Q = settings, sources, hashes_Q
         self.draws, self.scores, self.filters, self.named = draws, scores, filters, named
         self.wanted = {name: settings.sources[name].count for name in sources}
         self.drawn, self.short = dict.fromkeys(sources, 0), dict.fromkeys(sources, 0)
         self.weightless = {name: [] for name in sources}  # (row, a candidate) of queries whose candidates all weigh 0
         self.duplicates, self.first_episodes = 0, np.zeros(NUM_EPISODES, np.int64)
-        self.mined = f"scores.{MINER}" in scores.tables or any(source.scored for source in settings.sources.values())
+        self.mined = mined
         earlier = (source.names for source in sources.values() if hasattr(source, "names"))
         self.names = list(dict.fromkeys([*sources, *chain.from_iterable(earlier)]))
         if len(self.names) > 8 * FIELDS["sources"]().itemsize:

@@ -11,7 +11,14 @@ from teleport.arrays import GrowingArray, offsets_of, pair_keys, save_array
 from teleport.running.files import write_json
 
 FIELDS = dict(passages=np.int32, sources=np.uint16, first_episodes=np.uint8, ranks=np.int32, scores=np.float32)
+MINERS = ("query", "lookahead", "neighbours.miner")  # roles of a pool: retrievals whose vectors score its negatives
 NAMES = "sources.json"  # beside the arrays: the names of the sources, whose places are the bits of `sources`
+
+
+def is_mined(roles, sources):
+    """Whether a checkpoint mined for a pool, so that its scores are that checkpoint's q·d. roles: of its inputs;
+    sources: the `settings.pool.Source` of each (iterable)"""
+    return not {"scores.miner", *MINERS}.isdisjoint(roles) or any(source.scored for source in sources)
 
 
 class Items(namedtuple("Items", FIELDS)):

@@ -1,7 +1,7 @@
 """Stage `lexical_index`: bm25s's inverted index of all passages, with the score of every term in every passage.
 
-Memory grows with the collection: 42 bytes per pair of a term and a passage, which is 11 GB for MS MARCO's 8.8 million
-passages and about 45 GB for Wikipedia's 21 million (measured at 150,000 and 600,000 passages).
+Memory grows with the collection: 42 bytes per pair of a term and a passage, 12.4 GB for MS MARCO's 8.8 million
+passages (docs/speed.md) and about 45 GB for Wikipedia's 21 million, by measurements of 600,000 passages.
 """
 
 import json

@@ -69,8 +69,8 @@ def kernel():
 
 
 def append_reaching(candidates, scores_QP, errors_P2, first):
-    """Append the passages that reach the floors of the `exact.Candidates`, in any order, and count them; those without
-    room are only counted. scores_QP: float16 [Q, P], each row contiguous; errors_P2: float32 [P, 2], not negative;
+    """Append the passages that reach the floors of the `Candidates`, in any order, and count them; those without room
+    are only counted. scores_QP: float16 [Q, P], each row contiguous; errors_P2: float32 [P, 2], not negative;
     first: the first passage's number"""
     queries, passages = scores_QP.shape
     tiles = -(-passages // COLUMNS)
