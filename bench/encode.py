@@ -22,7 +22,7 @@ import torch
 
 import peers
 import texts
-from commands.doctor import lack_of_compiler
+from commands.doctor import compiler_problem
 from products import product_rates, shape_of, shares
 from rounds import interleaved, report
 from teleport.collection.records import lines
@@ -142,7 +142,7 @@ def peers_of(world, device, arguments):
     formats = [("", torch.float32, "f32"), (", bf16", torch.bfloat16, "bf16")][: 1 + with_bf16]
     for suffix, dtype, precision in formats[-1:] if device.type == "cuda" else formats:
         found[PLAIN + suffix] = peers.encode(world, device, dtype)
-        if device.type == "cuda" and not lack_of_compiler(device):
+        if device.type == "cuda" and not compiler_problem(device):
             found[f"{PLAIN}{suffix}, compiled"] = peers.encode(world, device, dtype, True)
         if importlib.util.find_spec("sentence_transformers"):
             found[SENTENCE_TRANSFORMERS + suffix] = sentence_transformers_encode(world, device, dtype)
@@ -169,7 +169,7 @@ def main(arguments=None):
             variants["stage, fp32, threads share a batch"] = stage_encode(world, device, "fp32", shared=True)
         if resolve_precision("auto", device) is not None:
             variants["stage, bf16"] = stage_encode(world, device, "bf16")
-            if device.type == "cuda" and (lack := lack_of_compiler(device)):
+            if device.type == "cuda" and (lack := compiler_problem(device)):
                 print(f"stage, bf16, compiled: left out. {lack}")
             elif device.type == "cuda":
                 variants["stage, bf16, compiled"] = stage_encode(world, device, "bf16", True)

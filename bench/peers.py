@@ -6,6 +6,7 @@ texts sorted by length; a training step under autocast with a fused optimiser; a
 
 import copy
 
+import numpy as np
 import torch
 
 import texts
@@ -38,17 +39,20 @@ def encode(world, device, dtype=torch.float32, compiled=False):
     return run
 
 
-def step(world, data, device, dtype=None, chunk=None):
+def step(world, data, device, dtype=None, chunk=None, parts=1):
     """A function of a step's number that takes a training step as a user writes it: padded to the longest, sdpa,
     autocast to `dtype` (None: float32), clipping, fused AdamW. Nothing in it waits for the device. chunk: with gradient
     caching, so many texts at a time, as sentence-transformers' cached losses do; dropout is drawn again, not repeated,
-    which is no slower"""
+    which is no slower; parts: each side is sorted by length and encoded in so many batches, each padded to its own
+    longest"""
     model = copy.deepcopy(world.reference).to(device).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, fused=True)
 
     def vectors(tokens, rows, limit):
         with torch.autocast(device.type, dtype=dtype or torch.bfloat16, enabled=dtype is not None):
-            return vectors_of(model, tokens, rows, limit, world.special, device)
+            batches = np.array_split(np.argsort(tokens.lengths[rows], kind="stable"), parts)
+            given = limit, world.special, device
+            return in_order([vectors_of(model, tokens, rows[batch], *given) for batch in batches], batches)
 
     def take(number):
         batch = data.batch(number)

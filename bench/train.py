@@ -1,5 +1,6 @@
 """Training steps per second: the step of the stage `train` against one batch of queries and one of passages, each
-padded to its longest text, by transformers' model with sdpa; in fp32, or by autocast in bf16 where the stage is.
+padded to its longest text, and against four of each, sorted by length, by transformers' model with sdpa; in fp32, or by
+autocast in bf16 where the stage is.
 
 Also prints how long a step takes, alone and as one of --steps back to back, and which share of the rate of matrix
 products it reaches on real tokens.
@@ -19,7 +20,7 @@ import torch
 
 import peers
 import texts
-from commands.doctor import lack_of_compiler
+from commands.doctor import compiler_problem
 from products import product_rates, shape_of, shares
 from rounds import interleaved, report, wait_for_device
 from teleport.arrays import Ragged
@@ -35,6 +36,7 @@ from teleport.training.objective import Objective
 from teleport.training.parallel import ALONE
 
 PEER = "padded to the longest"  # and in bf16, with that at the end
+SORTED, PARTS = "sorted by length, padded in four batches", 4  # of each side
 QUERIES, STEPS = 64, 10**6
 
 
@@ -117,10 +119,12 @@ def main(arguments=None):
         steps, trainers = {}, {"stage, fp32": make_trainer(world, data, device, "fp32")}
         if device.type == "cpu" or resolve_precision("auto", device) is None:
             steps[PEER] = peers.step(world, data, device)
+            steps[SORTED] = peers.step(world, data, device, parts=PARTS)
         if (dtype := resolve_precision("auto", device)) is not None:
             steps[f"{PEER}, bf16"] = peers.step(world, data, device, dtype)
+            steps[f"{SORTED}, bf16"] = peers.step(world, data, device, dtype, parts=PARTS)
             trainers["stage, bf16"] = make_trainer(world, data, device, "bf16")
-            if device.type == "cuda" and (lack := lack_of_compiler(device)):
+            if device.type == "cuda" and (lack := compiler_problem(device)):
                 print(f"stage, bf16, compiled: left out. {lack}")
             elif device.type == "cuda":
                 trainers["stage, bf16, compiled"] = make_trainer(world, data, device, "bf16", True)

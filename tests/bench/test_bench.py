@@ -10,7 +10,7 @@ from bench_world import SIZES, bench_on_path, run  # noqa: F401
 PEERS = {
     "encode": ["plain torch, sorted by length", "sentence-transformers, sorted by length"],
     "cross": ["CrossEncoder.predict, BERT", "CrossEncoder.predict, ModernBERT"],
-    "train": ["padded to the longest"],
+    "train": ["padded to the longest", "sorted by length, padded in four batches"],
     "step": ["stage, plain"],
     "live": ["encoding the queries"],
     "search": ["faiss IndexFlatIP", "a product with torch.topk"],
