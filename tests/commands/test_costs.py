@@ -9,9 +9,10 @@ from transformers import BertConfig, BertModel
 
 from encoder_world import in_bfloat16
 from teleport.costs import search_flop, vector_bytes
-from teleport.encoder.costs import forward_flop
+from teleport.encoder.costs import forward_flop, forward_work
 from teleport.encoder.model import Encoder
 from teleport.encoder.shape import Shape, activation_bytes
+from teleport.training.costs import UPDATE_FLOP
 
 MARCO, TRAIN_QUERIES, POSITIVES, WIKIPEDIA = 8_841_823, 502_939, 516_472, 21_015_324
 BASE = Shape()
@@ -27,6 +28,37 @@ def test_parameters_of_known_models():
 def test_forward_pass_of_a_passage():
     assert forward_flop(BASE, 76) == 13.122994176e9
     assert forward_flop(BASE, 128) == 22.347251712e9
+
+
+# Sizes, and microseconds a token of encoding and of a step of so many tokens, by the processor time of one thread: see
+# encoder.costs.HALF_WIDTH.
+MEASURED = [
+    ((1, 32, 64, 1), 0.979, 4.93, 18_568),
+    ((2, 128, 512, 2), 5.88, 27.6, 19_088),
+    ((6, 384, 1536, 12), 88.8, 360.0, 4_478),
+    ((2, 768, 3072, 12), 87.8, 361.0, 4_478),
+]
+
+
+def work_of_token(sizes, tokens_of_step):
+    """(work of encoding a token, work of a token of a step) in texts of 73 tokens."""
+    shape = Shape(*sizes)
+    encoding = forward_work(shape, 73) / 73
+    return np.array([encoding, 3 * encoding + UPDATE_FLOP * shape.parameters / tokens_of_step])
+
+
+def test_times_of_narrow_models_are_within_a_factor_of_two():
+    """With the rates that bench/calibrate.py measures with MiniLM, the third."""
+    works = np.array([work_of_token(sizes, tokens) for sizes, _, _, tokens in MEASURED])
+    times = np.array([times for _, *times, _ in MEASURED])
+    found = works / (works[2] / times[2]) / times
+    assert ((found > 1 / 1.8) & (found < 1.8)).all()
+    products = np.array([forward_flop(Shape(*sizes), 73) for sizes, *_ in MEASURED])
+    assert (products / products[2] * times[2, 0] / times[:, 0])[0] < 1 / 8, "products alone do not say it"
+
+
+def test_the_work_of_a_model_as_wide_as_bert_base_is_its_flop():
+    assert forward_work(BASE, 76) == forward_flop(BASE, 76)
 
 
 def test_encoding_the_collection():

@@ -14,7 +14,7 @@ from commands.forecast.forecast import Forecast, stage_cost, total
 from commands.forecast.hardware import LINES, Hardware, read_hardware
 from commands.forecast.printed import cost_sentence, disk_shortage, memory_shortages, print_forecast, render, shortages
 from manage import gpus_of_training
-from teleport.costs import Cost
+from teleport.costs import Cost, Place
 from teleport.encoder.costs import sharded
 from teleport.encoder.shape import Shape
 from teleport.plan.kinds import KINDS, Kind
@@ -26,7 +26,7 @@ from teleport.running.files import sha256_file
 from teleport.settings import read as config
 from teleport.settings.encoder import PretrainedSettings
 from teleport.settings.section import NoSettings
-from teleport.training.costs import train_steps
+from teleport.training.costs import UPDATE_FLOP, train_steps
 
 MARCO = """
 collection:
@@ -123,7 +123,8 @@ def test_what_a_stage_maps_is_in_no_memory_that_it_needs(marco):
 
 
 def test_work_of_marco_is_that_of_the_papers_table(marco):
-    steps = [cost.work["train_flop"] / 10.115222962176e12 for cost in costs(marco, "train")]
+    step = 10.115222962176e12 + UPDATE_FLOP * 108_891_648
+    steps = [cost.work["train_flop"] / step for cost in costs(marco, "train")]
     assert steps == pytest.approx([20000, 20000, 188_601])
     queries = 2 * 502_939 * 8_841_823 * 768
     assert sum(cost.work["search_flop"] for cost in costs(marco, "retrieve")) == pytest.approx(
@@ -148,6 +149,13 @@ def test_the_memory_of_a_search_counts_its_index(marco):
         memory[index] = Forecast(plan, UNIT).stages[search.name].memory
     vectors = 8841823 * 768
     assert memory["IVF4096,Flat nprobe=64"] - memory["Flat"] == pytest.approx(2 * vectors + 8 * 8841823, rel=0.02)
+
+
+def test_the_memory_of_bm25_is_what_two_processes_took(marco):
+    """1.23 GB at these counts (docs/speed.md)."""
+    plan = make_plan(bm25={})
+    (stage,) = (stage for stage in plan.stages.values() if stage.kind == "bm25" and stage.settings.split == "dev")
+    assert stage_cost(stage, Counts(plan), Place(threads=2, gpus=0)).memory == pytest.approx(1.23e9, rel=0.25)
 
 
 def test_bm25_over_subwords_alone_can_be_forecast(marco):

@@ -7,7 +7,7 @@ import yaml
 
 from commands.forecast.counts import Counts
 from teleport.costs import Place
-from teleport.encoder.costs import forward_flop
+from teleport.encoder.costs import forward_work
 from teleport.encoder.shape import Shape
 from teleport.plan.plan import Plan
 from teleport.refusal import Refusal
@@ -553,7 +553,9 @@ def test_its_training_is_forecast_by_pairs_and_by_lists_that_are_reranked(start)
     made = Plan(*config.load(raw))
     stage = pool_of(made, "taught").inputs["scores.ranker"].inputs["ranker"]
     cost = training_costs.cross_train(stage, Counts(made), Place(threads=2, gpus=1))
-    forward = forward_flop(Shape(2, 32, 64, 2, 99, 64), 64)  # 100 tokens are cut to max_tokens
-    assert cost.work == {"train_flop": (3 * 20 * 51 * 5 + 3 * 100 * 51) * forward}
+    shape = Shape(2, 32, 64, 2, 99, 64)
+    forward = forward_work(shape, 64)  # 100 tokens are cut to max_tokens
+    work = (3 * 20 * 51 * 5 + 3 * 100 * 51) * forward + 20 * training_costs.UPDATE_FLOP * shape.parameters
+    assert cost.work == {"train_flop": pytest.approx(work)}
     on_cpu = training_costs.cross_train(stage, Counts(made), Place(threads=2, gpus=0))
     assert on_cpu.device_memory == 0 < cost.device_memory and on_cpu.memory > cost.memory

@@ -24,8 +24,10 @@ class Hardware(Section):
     """One line. Rates are amounts a second, of work as the `costs.py` of each room counts it."""
 
     source: str = Field(description="Where each figure was measured, or that it is an estimate and of what.")
-    encode_flop: Rate = Field(description="FLOP/s of encoding, of real tokens, so that padding lowers it.")
-    train_flop: Rate = Field(description="FLOP/s of training steps, of real tokens, optimiser included.")
+    encode_flop: Rate = Field(
+        description="FLOP/s of encoding with a model as wide as BERT-base, of real tokens, so that padding lowers it."
+    )
+    train_flop: Rate = Field(description="FLOP/s of training steps, as `encode_flop`.")
     search_flop: Rate = Field(description="FLOP/s of inner products with selection of the best.")
     host_flop: Rate = Field(1.4e11, description="FLOP/s of float32 products on the processor, also beside a GPU.")
     texts: Rate = Field(description="Passages/s read from a file, checked and written.")

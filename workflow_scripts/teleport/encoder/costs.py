@@ -1,7 +1,4 @@
-"""The costs of checkpoints, tokens and vectors: a function (stage, counts, place) → Cost per kind.
-
-Only matrix products count: embeddings, LayerNorm, softmax and GELU are left out, about 1 % at BERT-base's size.
-"""
+"""The costs of checkpoints, tokens and vectors: a function (stage, counts, place) → Cost per kind."""
 
 from dataclasses import replace
 
@@ -12,12 +9,24 @@ from teleport.encoder.shape import Shape
 TOKENIZER = 0.95e6  # bytes in each checkpoint: tokenizer.json and vocab.txt of BERT
 TOKEN_BYTES = 64  # of a batch on a CPU, per width of the residual stream and thread
 TOKENISED_BYTES = 172  # of each token of the texts that are tokenised at a time
+# Layers this wide reach half the FLOP/s of very wide ones: LayerNorm, GELU, softmax, dropout and copies take time in
+# proportion to the width, products to its square. Processor seconds of one thread of an AMD EPYC with avx512_bf16, in
+# bfloat16, by bench/encode.py's `stage_encode` and bench/train.py's `stage_step` with 31 negatives a query, on random
+# texts and weights (bench/texts.py's `RandomTexts`), gave these GFLOP/s of products, encoding and in a step:
+#   width 32: 28, 16.5; 128: 149, 95; 384: 248, 183; 768: 328, 239
+HALF_WIDTH = 400
 
 
 def forward_flop(shape, tokens):
     """One text of `tokens` tokens through the backbone: 2 x weights x tokens, and the two products of attention."""
     attention = shape.num_hidden_layers * 4 * tokens**2 * shape.hidden_size
     return 2 * shape.layer_weights * tokens + attention
+
+
+def forward_work(shape, tokens):
+    """The work of a text's forward pass, in FLOP of a model as wide as BERT-base that take as long."""
+    slower = (1 + HALF_WIDTH / shape.hidden_size) / (1 + HALF_WIDTH / Shape().hidden_size)
+    return forward_flop(shape, tokens) * slower
 
 
 def trained_parameters(shape, lora):
@@ -76,7 +85,7 @@ def encode(stage, counts, place):
         memory=TORCH_BASE + 16 * texts + weights + (0 if place.gpus else computing + batches),
         mapped=tokens(token_map, counts, place).bytes + size,
         device_memory=computing if place.gpus else 0.0,
-        work={"encode_flop": texts * forward_flop(shape, length)},
+        work={"encode_flop": texts * forward_work(shape, length)},
         model=True,
     )
 

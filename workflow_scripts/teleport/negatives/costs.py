@@ -5,7 +5,7 @@ from pathlib import Path
 
 from teleport.collection.costs import looking_for_answers
 from teleport.costs import BASE, ID_BYTES, NEIGHBOUR_BYTES, PAIR_BYTES, TORCH_BASE, Cost, run_bytes, vector_bytes
-from teleport.encoder.costs import forward_flop
+from teleport.encoder.costs import forward_work
 from teleport.encoder.shape import Shape
 from teleport.settings.registry import roles_of
 
@@ -79,7 +79,7 @@ def cross_score(stage, counts, place):
     """A forward pass of every pair, at its maximum length, through a model of BERT-base's size."""
     candidates, read, work = offered(stage, counts, place)
     number, shape = candidates + scored(stage, counts), Shape()
-    work |= {"encode_flop": number * forward_flop(shape, stage.settings.max_tokens)}
+    work |= {"encode_flop": number * forward_work(shape, stage.settings.max_tokens)}
     size, computing = number * SCORE_BYTES, 1.5 * 4 * shape.parameters
     memory = TORCH_BASE + MERGE_BUFFERS + 3 * size + (0 if place.gpus else computing)
     return Cost(size, memory, mapped=read, device_memory=computing if place.gpus else 0.0, work=work, model=True)
