@@ -50,7 +50,7 @@ def step(world, data, device, dtype=None, chunk=None, parts=1):
 
     def vectors(tokens, rows, limit):
         with torch.autocast(device.type, dtype=dtype or torch.bfloat16, enabled=dtype is not None):
-            batches = np.array_split(np.argsort(tokens.lengths[rows], kind="stable"), parts)
+            batches = np.array_split(np.argsort(tokens.lengths[rows], kind="stable"), min(parts, len(rows)))
             given = limit, world.special, device
             return in_order([vectors_of(model, tokens, rows[batch], *given) for batch in batches], batches)
 

@@ -195,7 +195,7 @@ def test_a_training_step_is_told_in_milliseconds_and_shares(tmp_path, capsys, mo
     def too_large(number):
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr(train.peers, "step", lambda *arguments: too_large)
+    monkeypatch.setattr(train.peers, "step", lambda *arguments, **options: too_large)
     written = run("train", tmp_path, capsys)[1]
     assert written["ratios"] == {} and not [name for name in written["seconds"] if name.startswith(train.PEER)]
     figures, medians = written["figures"], written["medians"]
