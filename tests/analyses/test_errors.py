@@ -148,3 +148,7 @@ def test_a_split_without_positives_is_refused(stages):
     inputs = make_world(stages, *vectors, [(0, 1, 0)])
     with pytest.raises(ValueError, match="'test'.*positive"):
         run(stages, inputs)
+
+
+def test_norms():
+    assert errors.norms_of(np.array([[3, 4], [0, -6], [0, 1]], np.float16)).tolist() == [5, 6, 1]

@@ -11,7 +11,7 @@ from teleport.costs import Place
 from teleport.search import candidates as kept
 from teleport.search import costs, exact, pairs, reaching
 from teleport.search.exact import Exact
-from teleport.search.pairs import PairScorer, inner_products, norms_of, ranked
+from teleport.search.pairs import PairScorer, inner_products, ranked
 from teleport.settings.search import IndexSettings
 
 ON_GPU = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA")]
@@ -285,7 +285,10 @@ def test_the_bound_holds_for_sums_that_truncate(group):
     products_ND = passage.astype(np.float64) * query
     error = abs(float(truncating_sums(products_ND, group)[0]) - products_ND.sum())
     _, bounds_P2 = Exact(passage, "cpu", dtype=torch.float16).reduce(torch.from_numpy(passage), torch.float16)
-    rounded = exact.HALF_GAP * float(norms_of(passage)[0])  # of the product to float16, which is not tried here
+    length = float(np.linalg.norm(passage[0].astype(np.float64)))
+    rounded = exact.HALF_GAP * length  # of the product to float16, which is not tried here
+        np.linalg.norm(passage[0].astype(np.float64))
+    )  # of the product to float16, which is not tried here
     assert error > 0.95 * dim * 2.0**-23, "twice what rounded sums lose at most"
     assert 2 * error <= float(bounds_P2[0, 0]) - rounded <= 3 * error
 
@@ -423,7 +426,3 @@ def test_ranked_literally():
     scores = np.array([[1.5, -0.0, 0.0, -2.0, 1.5]], np.float32)
     ids, best = ranked(scores, np.array([[7, 5, 4, 0, 2]]), 4)
     assert ids.tolist() == [[2, 7, 4, 5]] and best.tolist() == [[1.5, 1.5, 0, 0]] and not np.signbit(best).any()
-
-
-def test_norms():
-    assert norms_of(np.array([[3, 4], [0, -6], [0, 1]], np.float16)).tolist() == [5, 6, 1]

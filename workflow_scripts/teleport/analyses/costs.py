@@ -2,10 +2,10 @@
 
 import math
 
+from teleport.analyses.budget import ERROR_PAIRS, ERROR_ROWS
 from teleport.costs import BASE, NEIGHBOUR_BYTES, PAIR_BYTES, Cost, search_flop
 from teleport.evaluation.costs import MEASURES_BASE, ranks
 from teleport.negatives.costs import MERGED, pool_size
-from teleport.search.budget import ERROR_PAIRS, ERROR_ROWS
 
 
 def contrast(stage, counts, place):

@@ -7,13 +7,13 @@ alone: float32 products decide the passages far from the positive's score, and t
 
 import numpy as np
 
+from teleport.analyses.budget import ERROR_PAIRS, ERROR_ROWS
 from teleport.arrays import save_array
 from teleport.maxp import consecutive, max_over_chunks
 from teleport.reader import read_positives
 from teleport.refusal import Refusal
 from teleport.running.blocks import RowBlocks
-from teleport.search.budget import ERROR_PAIRS, ERROR_ROWS
-from teleport.search.pairs import PairScorer, norms_of, product_errors
+from teleport.search.pairs import ROUNDING, PairScorer
 from teleport.settings.scoring import ErrorsSettings as Settings  # noqa: F401
 
 
@@ -82,6 +82,19 @@ def count_all(scorer, rows_J, scores_J, job):
             equal_J[j] += np.count_nonzero(exact == scores_J[j])
         job.progress(last, len(scorer), "passages")
     return above_J, equal_J
+
+
+def norms_of(vectors):
+    """The Euclidean norms of the rows of an array [n, dim]: float32 [n]."""
+    vectors = np.asarray(vectors, np.float32)
+    return np.sqrt(np.vecdot(vectors, vectors))
+
+
+def product_errors(norms_Q, dim, max_norm):
+    """Largest error of float32 inner products of queries `norms_Q` long with vectors up to `max_norm` long: [Q]. Each
+    of `dim` products and sums is off by at most 2^-24 x |q| |p| (Higham, Accuracy and Stability of Numerical
+    Algorithms, §3.1); twice that covers the final rounding."""
+    return 2 * dim * ROUNDING * max_norm * norms_Q
 
 
 def count_relevant(positives, scores_J):

@@ -48,19 +48,6 @@ def require_finite(path, vectors, what, progress=lambda *_: None):
         progress(start + len(finite), len(vectors), "vectors")
 
 
-def norms_of(vectors):
-    """The Euclidean norms of the rows of an array [n, dim]: float32 [n]."""
-    vectors = np.asarray(vectors, np.float32)
-    return np.sqrt(np.vecdot(vectors, vectors))
-
-
-def product_errors(norms_Q, dim, max_norm):
-    """Largest error of float32 inner products of queries `norms_Q` long with vectors up to `max_norm` long: [Q]. Each
-    of `dim` products and sums is off by at most 2^-24 x |q| |p| (Higham, Accuracy and Stability of Numerical
-    Algorithms, §3.1); twice that covers the final rounding."""
-    return 2 * dim * ROUNDING * max_norm * norms_Q
-
-
 class PairScorer:
     """Scores under a checkpoint; a passage in several chunks scores by its best chunk (ANCE, MaxP). queries: float32
     [num_queries, dim]; vectors, offsets: from `open_passages`"""
