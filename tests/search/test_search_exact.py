@@ -287,8 +287,6 @@ def test_the_bound_holds_for_sums_that_truncate(group):
     _, bounds_P2 = Exact(passage, "cpu", dtype=torch.float16).reduce(torch.from_numpy(passage), torch.float16)
     length = float(np.linalg.norm(passage[0].astype(np.float64)))
     rounded = exact.HALF_GAP * length  # of the product to float16, which is not tried here
-        np.linalg.norm(passage[0].astype(np.float64))
-    )  # of the product to float16, which is not tried here
     assert error > 0.95 * dim * 2.0**-23, "twice what rounded sums lose at most"
     assert 2 * error <= float(bounds_P2[0, 0]) - rounded <= 3 * error
 
