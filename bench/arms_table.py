@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import yaml
 from scipy.optimize import brentq
 
-from arms import BASELINE, GRID_SEED, PARTS, WARM_UP, last_training, plan_of
+from arms import BASELINE, CONFIG, GRID_SEED, PARTS, WARM_UP, last_training, plan_of
 from here import needed
 from results import DATA, covers, draw, made_by, made_text, markdown, number, plus_minus, wrapped
 from rounds import REPOSITORY
@@ -314,15 +314,45 @@ def figure(data):
     return alt.vconcat(*rows).to_dict() | {"config": STYLE} if rows else None
 
 
+def with_more_rows(old, new, order):
+    """(a saved part with the rows of a finished one that it does not have, these rows); old: the part, new: of other
+    arms from the same warm-up; order: names of all rows. Both are JSON."""
+    known = {row["row"] for row in old["rows"]}
+    added = [row for row in new["rows"] if row["row"] not in known]
+    names = [row["row"] for row in added]
+    rows = sorted([*old["rows"], *added], key=lambda row: order.index(row["row"]))
+    curves = [*old["curves"], *(point for point in new["curves"] if point["row"] in names)]
+    labels = ", ".join(row["label"].partition(" ")[0] for row in added)
+    time = f"{old['made']['time']}; {labels}: {new['made']['time']}, {new['made']['machine']}"
+    commits = sorted({*old["made"]["commits"], *new["made"]["commits"]})
+    whole = {key: value for key, value in old.items() if key != "smallest"}  # computed again
+    return whole | {"rows": rows, "curves": curves, "made": old["made"] | {"time": time, "commits": commits}}, names
+
+
+def taken(saved, made):
+    """({part: what replaces the saved one}, {part: its rows whose scores are taken}) of the finished parts `made`. A
+    part without a row or seed of the saved one replaces nothing; its rows that are new are added."""
+    new, rows = {}, {}
+    for name, part in made.items():
+        old = saved.get(name, {})
+        if covers(part, old):
+            new[name], rows[name] = part, [row["row"] for row in part.get("rows", ())]
+        elif "rows" in part and "rows" in old:
+            order = ["BM25", WARM_UP, *yaml.safe_load(CONFIG.read_text())["ablations"][NAME]["experiments"]]
+            new[name], rows[name] = with_more_rows(old, part, order)
+    return new, rows
+
+
 def write():
     """Take what is finished, keep the data of the rest, and write data, page and figure."""
     made, lines = measured()
     saved = read_saved(DATA / f"{NAME}.json")
-    new = {name: part for name, part in made.items() if covers(part, saved.get(name, {}))}
-    data, lines = saved | json.loads(json.dumps(new)), lines[lines["part"].isin(list(new))]
-    if len(lines):
+    new, rows = taken(saved, json.loads(json.dumps(made)))
+    data = saved | new
+    if rows := {(name, row) for name, of in rows.items() for row in of}:
         old = pq.read_table(SCORES).to_pandas() if SCORES.is_file() else lines[:0]
-        write_scores(pd.concat([old[~old["part"].isin(list(new))], lines]))
+        own, others = ([pair in rows for pair in zip(each["part"], each["row"], strict=True)] for each in (lines, old))
+        write_scores(pd.concat([old[~np.array(others, bool)], lines[np.array(own, bool)]]))
     scores = read_scores()
     for name, part in data.items():
         if "rows" in part and "smallest" not in part:  # minutes

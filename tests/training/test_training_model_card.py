@@ -98,7 +98,7 @@ def test_card_says_how_the_checkpoint_was_made(stages):
         "library_name: sentence-transformers",
         "episode 3",
         f"`train/{job.key}`",
-        "folder `tiny`; weights SHA-256 `beef`",
+        "a folder; weights SHA-256 `beef`",
         f"from: stage `pretrained/{world.inputs['pretrained'].key}`",
         "tsv, 60 passages, corpus digest `c0ffee`",
         f"`merge/{world.inputs['negatives'].key}`",
