@@ -305,7 +305,8 @@ def mine(arguments):
     require_scores(pool, arguments.method, arguments.form, wants_scores)
     if not is_finished(pool.name):
         given = [str(link), "--cores", arguments.cores, "--configfile", *map(str, files)]
-        workflow = subprocess.Popen([sys.executable, "-m", "snakemake", *given])
+        # -P: a file psutil.py that lies here is not imported.
+        workflow = subprocess.Popen([sys.executable, "-P", "-m", "snakemake", *given])
         try:
             status = workflow.wait()
         finally:
