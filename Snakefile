@@ -9,9 +9,9 @@ import snakemake
 from packaging.version import Version
 from snakemake.exceptions import WorkflowError
 
-# The versions that these rules were tried on. Five names are used that Snakemake's documentation does not promise:
-# `workflow.configfiles`, `config_settings`, `dag_settings`, `dryrun` and `resource_settings`, in rules/common.smk.
-# tests/workflow/test_snakemake_names.py tries them.
+# Tried on 9.27.1; later 9.x is expected to work. Of what Snakemake's documentation does not promise, five names are used,
+# `workflow.configfiles`, `config_settings`, `dag_settings`, `dryrun` and `resource_settings` in rules/common.smk, and
+# three texts of its log records in commands/terminal.py. tests/workflow/test_snakemake_names.py lists and tries them.
 if not Version("9.27") <= Version(snakemake.__version__) < Version("10"):
     raise WorkflowError(f"Snakemake is {snakemake.__version__}, this workflow needs 9.27 or later, below 10.")
 

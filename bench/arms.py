@@ -198,8 +198,9 @@ def snakemake(cores):
 
     def run_parts(parts):
         for files, stages in parts:
-            command = [sys.executable, "-m", "snakemake", "-s", str(REPOSITORY / "Snakefile"), "--cores", str(cores)]
-            command += ["--configfile", *files, "--", *(f"{STAGES}/{stage.name}/manifest.json" for stage in stages)]
+            command = [sys.executable, "-P", "-m", "snakemake", "-s", str(REPOSITORY / "Snakefile")]
+            command += ["--cores", str(cores), "--configfile", *files]
+            command += ["--", *(f"{STAGES}/{stage.name}/manifest.json" for stage in stages)]
             print(f"{files[0]}: {len(stages)} stages and what they need", flush=True)
             if status := subprocess.run(command).returncode:
                 sys.exit(status)

@@ -55,7 +55,7 @@ def main():
     plan = Plan(*load_files([written]))
     make_together(plan.stages.values(), arguments.cores)
     print(f"{len(plan.stages)} stages of {len(plan.experiments)} rows: {time.monotonic() - started:.0f} s", flush=True)
-    command = [sys.executable, "-m", "snakemake", "-s", str(REPOSITORY / "Snakefile"), "--configfile", written]
+    command = [sys.executable, "-P", "-m", "snakemake", "-s", str(REPOSITORY / "Snakefile"), "--configfile", written]
     sys.exit(subprocess.run([*command, "--cores", str(arguments.cores)]).returncode)
 
 

@@ -165,7 +165,8 @@ def with_miniatures(raw, folder, source, words):
 def run(files, cores, arguments, folder=Path(".")):
     """Run the workflow of these configurations in a folder; returns (its status, most bytes by which the disk's use
     grew)."""
-    command = [sys.executable, "-m", "snakemake", "--cores", str(cores), "--configfile", *map(str, files), *arguments]
+    command = [sys.executable, "-P", "-m", "snakemake", "--cores", str(cores)]
+    command += ["--configfile", *map(str, files), *arguments]
     before = most = shutil.disk_usage(folder).used
     with subprocess.Popen(command, cwd=folder) as workflow:
         while workflow.poll() is None:

@@ -16,7 +16,7 @@ from snakemake.exceptions import WorkflowError
 from snakemake.logging import logger
 
 import teleport
-from commands.edited import code_of, is_edited
+from commands.edited import code_of, is_edited, outdated_by
 from commands.encoding import encoding_sentences
 from commands.forecast.printed import cost_sentence, shortages
 from commands.forecast.requests import Requests, group_of
@@ -232,13 +232,12 @@ def inputs(wildcards):
     return manifests(planned(wildcards).inputs.values())
 
 
-@cache
-def outdated(name):
-    """Whether a finished stage will rerun: it, or one that it reads, was made by an older version of the code, or is
-    forced."""
-    stage = PLAN.stages[name]
-    reruns = is_edited(stage, code(stage)) or forced_at(stage) is not None
-    return reruns or any(outdated(read.name) for read in stage.inputs.values())
+def reruns(stage):
+    """Whether a stage was made by an older version of the code, or is forced."""
+    return is_edited(stage, code(stage)) or forced_at(stage) is not None
+
+
+outdated = outdated_by(PLAN.stages, reruns)
 
 
 def shard_manifests(wildcards):

@@ -28,7 +28,8 @@ rule configuration:
 
 
 # Every table as CSV, Markdown and LaTeX: measures and analyses with the stages behind each cell, and the papers' tables
-# with our figures beside their own. `snakemake tables --cores all` makes all but the page.
+# with our figures beside their own. `snakemake tables --cores all` makes the stages and these tables: no page, no links
+# to the stages and no plan.tsv.
 rule tables:
     input:
         CONFIGURATION,

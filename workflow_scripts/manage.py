@@ -305,7 +305,8 @@ def mine(arguments):
     require_scores(pool, arguments.method, arguments.form, wants_scores)
     if not is_finished(pool.name):
         given = [str(link), "--cores", arguments.cores, "--configfile", *map(str, files)]
-        workflow = subprocess.Popen([sys.executable, "-m", "snakemake", *given])
+        # -P: a file psutil.py that lies here is not imported.
+        workflow = subprocess.Popen([sys.executable, "-P", "-m", "snakemake", *given])
         try:
             status = workflow.wait()
         finally:
@@ -334,7 +335,8 @@ def mine(arguments):
 def export(arguments):
     """Write a stage for others: negatives as training data, a run with its judgments, a checkpoint, or vectors.
 
-    STAGE is a merge, evaluate, train or encode stage, or the link to it: results/experiments/NAME/episode-3/train.
+    STAGE is a merge, relabel, evaluate, train or encode stage, or the link to it:
+    results/experiments/NAME/episode-3/train.
     Forms of negatives: the lines of Tevatron, FlagEmbedding (pos-neg) and NeMo, the columns of sentence-transformers
     (n-tuple, triplet, labeled-pair, labeled-list), or ids in TSV (triples). n-tuple, triplet and triples have the first
     positive of a query, the others all of them. Scores are those of the checkpoint that mined. Vectors become Parquet
@@ -403,7 +405,9 @@ def reproductions(arguments):
 
 
 @command(
-    argument("negatives", type=there, metavar="FILE|STAGE", help="a file of negatives, or a merge stage or its link"),
+    argument(
+        "negatives", type=there, metavar="FILE|STAGE", help="a file of negatives; a merge or relabel stage, or its link"
+    ),
     argument("--by", type=Path, metavar="CHECKPOINT", help="score by this encoder or cross-encoder"),
     argument("--margin", type=float, default=0.05, help="of suspected_by_score; default 0.05"),
     argument("--like", type=float, default=0.9, help="the cosine of like_positive; default 0.9"),

@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -127,6 +128,23 @@ def test_scores_that_nobody_makes_are_refused_before_anything_runs(here, monkeyp
         with pytest.raises(TypeError, match="not callable"):  # the workflow starts
             mine(SimpleNamespace(**WANTED | {"method": method} | option))
     assert not Path("results").exists()
+
+
+def test_snakemake_runs_no_file_that_lies_here(here, monkeypatch):
+    """`python -m` puts the current folder first on Python's path."""
+    commands = []
+
+    def start(command):
+        commands.append(command)
+        return SimpleNamespace(wait=lambda: 1)
+
+    monkeypatch.setattr("subprocess.Popen", start)
+    assert mine(SimpleNamespace(**WANTED)) == 1  # the workflow's status
+    monkeypatch.undo()
+    begin = commands[0][: commands[0].index("snakemake") + 1]
+    (here / "psutil.py").write_text("raise SystemExit('run')")
+    done = subprocess.run([*begin, "--version"], cwd=here, capture_output=True, text=True)
+    assert done.returncode == 0 and "run" not in done.stderr, done.stderr
 
 
 def test_scores_in_a_form_without_room_are_refused_before_anything_runs(here, monkeypatch):

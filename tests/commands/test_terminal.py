@@ -151,16 +151,45 @@ def test_where_no_job_runs_it_is_shown(logger):
     assert lines(logger) == ["Nothing to be done (all requested files are present and up to date)."]
 
 
-def test_a_job_without_a_message_looks_as_snakemake_shows_it(logger):
-    """Such as those of another workflow that has this one as a module, also where they run no shell command."""
+def begin_host(logger, message=None):
+    """A job of another workflow, which runs no shell command, begins."""
     files = {"input": [], "log": [], "benchmark": None, "wildcards": {}, "resources": {}, "local": True}
-    said = {"event": LogEvent.JOB_INFO, "jobid": 3, "rule_msg": None, "rule_name": "host", "output": ["host.txt"]}
+    said = {"event": LogEvent.JOB_INFO, "jobid": 3, "rule_msg": message, "rule_name": "host", "output": ["host.txt"]}
     said |= files | {"reason": "", "priority": 0, "threads": 1, "is_checkpoint": False, "is_handover": False}
     logger.info("", extra=said | {"shellcmd": None, "printshellcmd": False, "indent": False})
-    assert "rule host:" in logger.stream.getvalue() and "output: host.txt" in logger.stream.getvalue()
+
+
+@pytest.mark.parametrize("message", [None, "of the host"])
+def test_a_job_without_a_message_or_a_log_looks_as_snakemake_shows_it(logger, message):
+    """Such as those of another workflow that has this one as a module, also where they run no shell command."""
+    planned(logger, host=1, train=1)
+    begin_host(logger, message)
+    shown = "Job 3: of the host" if message else "rule host:\n    output: host.txt\n"
+    assert shown in logger.stream.getvalue()
+    logger.info("Finished jobid: 3 (Rule: host)", extra={"event": LogEvent.JOB_FINISHED, "job_id": 3})
+    assert lines(logger)[-1] == "Finished jobid: 3 (Rule: host)"
+    begin(logger, 5, "train")
+    end(logger, 5)
+    assert lines(logger)[-1] == "train: done in 0.0 s, 2 of 2 jobs"
+
+
+def test_so_does_its_failure_with_its_cause(logger):
+    begin(logger, 5, "train")
+    begin_host(logger)
+    logger.error("ValueError in file x", extra={"event": LogEvent.ERROR, "exception": "RuleException"})
+    said = {"event": LogEvent.JOB_ERROR, "jobid": 3, "rule_name": "host", "rule_msg": None, "output": ["host.txt"]}
+    said |= {"input": [], "log": [], "conda_env": None, "shellcmd": None, "aux": {}, "indent": False}
+    logger.error("Error in rule host, jobid: 3", extra=said)
+    logger.handler.close()
+    said = lines(logger)
+    assert "ValueError in file x" in said and "Error in rule host:" in said and "    output: host.txt" in said
+    assert said[-1] == f"1 failed: {AGAIN}" and not [line for line in said if line.startswith("failed")]
+
+
+def test_a_target_of_ours_is_not_shown(logger):
     said = {"event": LogEvent.JOB_INFO, "rule_msg": "all results", "output": [], "shellcmd": None}
     logger.info("", extra=said)
-    assert "all results" not in logger.stream.getvalue(), "a target of ours runs nothing"
+    assert not logger.stream.getvalue(), "it runs nothing"
 
 
 def test_the_first_report_of_a_job_comes_within_ten_seconds():

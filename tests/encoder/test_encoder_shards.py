@@ -2,6 +2,7 @@
 
 import errno
 import json
+import logging
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import torch
 from encoder_world import PASSAGES, counted, make_collection, make_pretrained, make_tokens, source_folder
 from stages import roles_of
 from teleport.encoder import encode
+from teleport.running import log as log_module
 from teleport.running import shards
 from teleport.running.blocks import RowBlocks
 from teleport.running.job import Job
@@ -103,6 +105,21 @@ def test_joined_is_whole(world, tmp_path, monkeypatch, count):
     ]
     counts = ("texts", "real_tokens", "dim", "dtype")
     assert [joined["facts"][key] for key in counts] == [whole["facts"][key] for key in counts]
+
+
+def test_the_joined_stage_keeps_the_warnings_of_its_shards(world, tmp_path, monkeypatch):
+    """Each once; the manifests of the shards are deleted."""
+    kept = log_module.Kept(logging.WARNING)
+    log_module.log.addHandler(kept)
+    try:
+        for name in names(2):
+            monkeypatch.setattr(log_module, "warnings", ["a text is cut", f"of {name}"])
+            make_shard(world, tmp_path, name)
+        monkeypatch.setattr(log_module, "warnings", [])  # of the process that joins
+        _, joined = join(world, tmp_path, 2)
+    finally:
+        log_module.log.removeHandler(kept)
+    assert joined["provenance"]["warnings"] == ["a text is cut", "of 1-of-2", "of 2-of-2"]
 
 
 def test_time_is_that_of_all_shards(world, tmp_path, monkeypatch):

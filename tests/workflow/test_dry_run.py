@@ -44,7 +44,7 @@ def seconds_of(folder, *arguments):
 
 
 @pytest.mark.slow
-def test_a_dry_run_of_two_thousand_stages_takes_little_more_than_snakemake_takes(tmp_path):
+def test_a_dry_run_of_two_thousand_stages_takes_under_three_times_what_snakemake_takes(tmp_path):
     """The shorter of two runs each, in turn."""
     seeds = tmp_path / "seeds.yaml"
     seeds.write_text(json.dumps(SEEDS))

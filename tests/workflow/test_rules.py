@@ -124,23 +124,56 @@ def test_a_table_or_experiment_that_is_not_planned_is_named(world, target, said)
     assert said in text and "KeyError" not in text
 
 
-def test_another_workflow_may_have_this_one_as_a_module(world, tmp_path):
-    other = tmp_path / "Snakefile"
-    other.write_text(
-        f'configfile: "{world.folder}/toy.yaml"\n'
-        f'module tele:\n    snakefile: "{world.folder}/Snakefile"\n    config: config\n'
-        "use rule * from tele as tele_*\n"
-        "rule of_the_host:\n    default_target: True\n    input: rules.tele_all.input\n    output: 'host.txt'\n"
-        "    shell: 'touch {output}'\n"
-    )
+HOST = """
+configfile: "{folder}/toy.yaml"
+module tele:
+    snakefile: "{folder}/Snakefile"
+    config: config
+use rule * from tele as tele_*
+rule of_the_host:
+    default_target: True
+    input: rules.tele_all.input
+    output: 'host.txt'
+    shell: 'touch {{output}}'
+rule made:
+    output: 'made.txt'
+    shell: 'touch {{output}}'
+rule failing:
+    output: 'never.txt'
+    run: raise ValueError('of the host')
+"""
+
+
+@pytest.fixture
+def host(world, tmp_path):
+    """Calls Snakemake with arguments in another workflow, which has this one as a module; returns (status, text)."""
     world.command()  # writes toy.yaml
+    (tmp_path / "Snakefile").write_text(HOST.format(folder=world.folder))
     (tmp_path / "data").symlink_to(world.folder / "data")
     environment = os.environ | {"PYTHONPATH": str(world.folder / "workflow_scripts")}
-    result = subprocess.run([*SNAKEMAKE, "-n", "-p"], cwd=tmp_path, env=environment, capture_output=True, text=True)
-    assert result.returncode == 0, result.stderr
-    text = result.stdout + result.stderr
+
+    def run(*arguments):
+        command = [*SNAKEMAKE, *arguments]
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+        return done.returncode, done.stdout + done.stderr
+
+    return run
+
+
+def test_another_workflow_may_have_this_one_as_a_module(world, host):
+    status, text = host("-n", "-p")
+    assert status == 0, text
     assert re.search(r"^rule of_the_host:$", text, re.M) and "This was a dry-run (flag -n)" in text
     assert "train, episode 1 · softmax" in text and f"{world.folder}/workflow_scripts/run_stage.py" in text
+
+
+@pytest.mark.slow
+def test_the_jobs_of_that_workflow_look_as_snakemake_shows_them(host):
+    """With the plugin, as by our profile."""
+    status, text = host("--logger", "teleport", "--keep-going", "made.txt", "never.txt")
+    assert status == 1 and re.search(r"^Finished jobid: \d+ \(Rule: made\)$", text, re.M), text
+    assert "ValueError in file" in text and re.search(r"^Error in rule failing:$", text, re.M), text
+    assert "1 failed after 1 of 2 jobs" in text and "failed: " not in text
 
 
 @pytest.mark.ci(0)

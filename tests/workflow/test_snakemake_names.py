@@ -1,4 +1,5 @@
-"""What these rules use of Snakemake that its documentation does not promise, each in a small workflow of its own.
+"""What this workflow uses of Snakemake that its documentation does not promise: names, each tried in a small workflow
+of its own, and texts.
 
 Snakemake may change it in any version. After an upgrade run this file; mend what fails, then raise the versions in the
 Snakefile.
@@ -12,17 +13,22 @@ import sys
 import pytest
 import snakemake
 from packaging.version import Version
+from snakemake import exceptions
 
+from commands import terminal
 from paths import REPOSITORY
 
-NAMES = {
+NAMES = {  # in the rules
     "workflow.configfiles": "the files that a configuration comes from, for line numbers in messages",
     "workflow.config_settings": "what --config sets, which stands over files that a file extends",
     "workflow.dag_settings": "what --forcerun and --force name, and --forceall: what is made although unchanged",
     "workflow.resource_settings": "the numbers of shards by the command line and every profile, before they are made",
     "workflow.dryrun": "a rehearsal writes no settings of stages",
-    "snakemake.exceptions": "WorkflowError: an error without a traceback",
-    "snakemake.logging": "logger: what is said goes where a plugin shows it",
+}
+TEXTS = {  # of its log records, in commands/terminal.py
+    "Directory cannot be locked": "begins the text on a lock: ours says who holds it",
+    "RuleException": "the exception of a job that failed: its text repeats the shell command",
+    "CalledProcessError": "the same, where Snakemake knows no line of a Snakefile",
 }
 WORKFLOW = """
 from snakemake.exceptions import WorkflowError
@@ -75,17 +81,22 @@ def test_the_installed_version_is_one_of_those_that_the_snakefile_takes():
     assert Version(least) <= Version(snakemake.__version__) < Version(most)
 
 
-def test_no_other_name_of_snakemake_is_used():
-    """Rules, and the library but for the plugin, which has the documented interface of plugins."""
+def test_nothing_else_of_snakemake_is_used_that_it_does_not_promise():
+    """The modules `snakemake.exceptions`, `.logging` and `.utils`, and the interface of logger plugins, are public."""
     files = [REPOSITORY / "Snakefile", *(REPOSITORY / "rules").glob("*.smk")]
     files += (REPOSITORY / "workflow_scripts").rglob("*.py")
     text = "\n".join(path.read_text() for path in files)
     rules = "\n".join(re.sub(r"#.*|\"\"\".*?\"\"\"", "", path.read_text()) for path in files if path.suffix != ".py")
-    names = {f"workflow.{name}" for name in re.findall(r"\bworkflow\.([a-z_]+)\b", rules)}
-    assert names == {name for name in NAMES if name.startswith("workflow.")} and len(names) <= 5
+    assert {f"workflow.{name}" for name in re.findall(r"\bworkflow\.([a-z_]+)\b", rules)} == set(NAMES)
+    assert {terminal.LOCKED, *terminal.OF_A_FAILED_JOB} == set(TEXTS) and len(NAMES) + len(TEXTS) == 8
     modules = set(re.findall(r"^\s*(?:from|import) (snakemake[\w.]*)", text, re.M))
     plugin = {"snakemake_interface_logger_plugins.base", "snakemake_interface_logger_plugins.common"}
     assert modules == {"snakemake", "snakemake.exceptions", "snakemake.logging", "snakemake.utils", *plugin}
+
+
+def test_the_texts_are_those_of_the_installed_version():
+    """`CalledProcessError` is Python's own."""
+    assert terminal.LOCKED in str(exceptions.LockException()) and exceptions.RuleException.__name__ in TEXTS
 
 
 def test_files_settings_and_shards_of_the_command_line_are_known(call):

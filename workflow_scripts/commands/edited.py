@@ -19,20 +19,30 @@ def is_edited(stage, code):
     return made.get("code") not in (None, code)
 
 
+def outdated_by(stages, reruns):
+    """A function of a stage's name: whether this stage, or one that it reads, reruns.
+
+    stages: {name: stage}; reruns: function of a stage, whether it does so by itself
+    """
+
+    @cache
+    def outdated(name):
+        return reruns(stages[name]) or any(outdated(read.name) for read in stages[name].inputs.values())
+
+    return outdated
+
+
 def edited_stages(plan):
     """The names (set) of a plan's finished stages that an older version of the code made, or that read one of
     these."""
     digests = digests_of_all()
-
-    @cache
-    def outdated(name):
-        stage = plan.stages[name]
-        return is_edited(stage, code_of(stage, digests)) or any(outdated(read.name) for read in stage.inputs.values())
-
+    outdated = outdated_by(plan.stages, lambda stage: is_edited(stage, code_of(stage, digests)))
     return {name for name in plan.stages if is_finished(name) and outdated(name)}
 
 
 def edited_said(plan):
-    """A sentence (in a list) on the `edited_stages` of a plan; [] if there are none."""
-    number = len(edited_stages(plan))
-    return [f"{number} finished stages were made by an older version of the code and will be rerun"] if number else []
+    """A sentence (in a list) on the `edited_stages` of a plan; [] if there are none. `run.take` decides what is kept"""
+    if not (number := len(edited_stages(plan))):
+        return []
+    made = f"{number} finished stages were made by older code, or read such stages"
+    return [f"{made}: they are planned again, and kept where nothing changed"]

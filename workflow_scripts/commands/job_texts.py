@@ -12,7 +12,8 @@ LAST_LINES = 60  # of a log, among which its errors are
 
 
 def reason(log):
-    """(why a job has failed, whether that is a defect) by the end of its log (path), whose last error is the cause."""
+    """(why a job has failed, whether that is a defect) by the end of its log (path). The first error there is the
+    cause: one that follows says only that one of several processes has died."""
     lines = read_text(Path(log)).splitlines() if log else []
     errors = [line.removeprefix("error: ") for line in lines[-LAST_LINES:] if line.startswith("error: ")]
     defect = any(line.startswith("Traceback (most recent call last)") for line in lines[-LAST_LINES:])

@@ -2,8 +2,9 @@
 
 A job has a line when it begins, with its kind, episode, experiments and log, one when it ends, with its time and how
 many jobs are done, and some in between when it takes long. A failure is shown with its cause. A dry run lists its jobs
-and ends with what they cost. Jobs without a `message:`, such as those of another workflow that has this one as a
-module, and all else that is not named here look as Snakemake shows them. Its own log in .snakemake/log has everything.
+and ends with what they cost. Jobs without a `message:` or a `log:`, such as those of another workflow that has this one
+as a module, and all else that is not named here look as Snakemake shows them. Its own log in .snakemake/log has
+everything.
 """
 
 import gc
@@ -81,6 +82,7 @@ class LogHandler(LogHandlerBase):
         self.coloured = self.stream.isatty() and not settings.nocolor
         self.lock_of_stream, self.defect = threading.RLock(), None
         self.running, self.made, self.stages, self.on_cluster = {}, [], set(), False
+        self.others = {}  # {job: its rule} of the running jobs that look as Snakemake shows them
         self.listed, self.counted, self.total, self.ended = 0, False, 0, 0
         self.has_failed, self.failed_jobs = False, set()  # whether a job ever did; those that no retry has made since
         self.interrupted, self.ending = False, False
@@ -114,10 +116,10 @@ class LogHandler(LogHandlerBase):
     def write_record(self, record):
         """Write a log record, each kind of event in another form."""
         event = getattr(record, "event", None)
-        if event == LogEvent.JOB_INFO and record.rule_msg:
+        if event == LogEvent.JOB_INFO:
             self.list_job(record) if self.dry else self.begin(record)
         elif event == LogEvent.JOB_FINISHED:
-            self.end(record.job_id)
+            self.end(record)
         elif event == LogEvent.JOB_ERROR:
             self.failed(record)
         elif event == LogEvent.RUN_INFO:
@@ -135,15 +137,16 @@ class LogHandler(LogHandlerBase):
 
     def is_repeated(self, record, event):
         """Whether a record only repeats that a job has failed, with its shell command, or that a person has ended the
-        run. Snakemake sends the first before JOB_ERROR, for which `failed` prints the cause."""
+        run. Snakemake sends the first before JOB_ERROR, for which `failed` prints the cause, and names no job: it may
+        be the cause of one that is not ours."""
         failed = (self.running or self.has_failed) and getattr(record, "exception", None) in OF_A_FAILED_JOB
-        return event == LogEvent.ERROR and (self.interrupted or failed)
+        return event == LogEvent.ERROR and (self.interrupted or (failed and not self.others))
 
     def count(self, record):
         """Print once how many jobs a run or dry run has."""
         if not self.counted:
             jobs = {rule: number for rule, number in record.stats.items() if rule != "total"}
-            rules = {rule: number for rule, number in jobs.items() if rule != "all" and "/" not in rule}  # no targets
+            rules = {rule: number for rule, number in jobs.items() if is_counted(rule)}
             self.total = sum(rules.values())
             counts = ", ".join(f"{number} {rule}" for rule, number in rules.items())
             jobs = f"{self.total} job{'s' if self.total != 1 else ''}: {counts}"
@@ -154,6 +157,9 @@ class LogHandler(LogHandlerBase):
         """Print the line of a job in a dry run."""
         if is_target(record):
             return
+        if not is_ours(record):
+            self.write(self.format(record))
+            return
         self.listed += 1
         self.stages |= {"/".join(Path(path).parts[-3:-1]) for path in record.output[:1]}
         if self.listed <= MOST_JOBS:
@@ -163,6 +169,10 @@ class LogHandler(LogHandlerBase):
         """Print the line of a job that has started, and watch it from now on."""
         if is_target(record):
             return
+        if not is_ours(record):
+            self.others[record.jobid] = record.rule_name
+            self.write(self.format(record))
+            return
         message, outputs = " ".join(record.rule_msg.split()), list(map(str, record.output))
         self.write(f"{message}  {', '.join(record.log)}")
         folder = report_folder(outputs[0] if outputs else "")
@@ -171,11 +181,14 @@ class LogHandler(LogHandlerBase):
             self.thread = threading.Thread(target=self.watch, daemon=True)
             self.thread.start()
 
-    def end(self, jobid):
+    def end(self, record):
         """Print the line of a job that has ended, the warnings of its stage, and the score of an episode's
         evaluation."""
-        self.failed_jobs.discard(jobid)
-        if job := self.running.pop(jobid, None):
+        self.failed_jobs.discard(record.job_id)
+        if rule := self.others.pop(record.job_id, None):
+            self.ended += is_counted(rule)
+            self.write(self.format(record))
+        if job := self.running.pop(record.job_id, None):
             self.ended += 1
             self.made += job.outputs
             self.write(f"{job.message}: done in {duration(time.time() - job.started, 1)}, {self.of_all()}")
@@ -188,8 +201,13 @@ class LogHandler(LogHandlerBase):
 
     def failed(self, record):
         """Print once why a job has failed, and where the rest of its messages is."""
-        job = self.running.pop(record.jobid, None)
+        job, other = self.running.pop(record.jobid, None), self.others.pop(record.jobid, None)
         if self.interrupted or (job and has_finished(job)):
+            return
+        self.has_failed = True
+        self.failed_jobs.add(record.jobid)
+        if other:
+            self.write(self.format(record), RED)
             return
         message, log = job.message if job else record.rule_name, next(iter(record.log), None)
         why, defect = reason(log)
@@ -197,8 +215,6 @@ class LogHandler(LogHandlerBase):
         details = [f"{rest} {log}"] if log else []
         details += [f"{name}: {value}" for name, value in (getattr(record, "aux", None) or {}).items()]  # of a cluster
         self.write("\n  ".join([f"failed: {message}: {why}", *details]), RED)
-        self.has_failed = True
-        self.failed_jobs.add(record.jobid)
 
     def watch(self):
         """Print the progress of jobs, until the handler is closed."""
@@ -281,7 +297,17 @@ def has_finished(job):
 
 def is_target(record):
     """Whether a job is one of our targets, such as `all`, and runs nothing."""
-    return not record.shellcmd and not record.output
+    return bool(record.rule_msg) and not record.shellcmd and not record.output
+
+
+def is_ours(record):
+    """Whether a job has lines of our form: each rule of ours that runs something has a message and a log."""
+    return bool(record.rule_msg and record.log)
+
+
+def is_counted(rule):
+    """Whether the jobs of a rule (its name) count among those of a run: targets do not."""
+    return rule != "all" and "/" not in rule
 
 
 def locked_text():

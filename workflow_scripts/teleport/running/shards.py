@@ -6,6 +6,7 @@ rows.
 """
 
 from collections import Counter
+from itertools import chain
 
 import numpy as np
 
@@ -49,7 +50,8 @@ class Shard:
 
 
 def read_shards(job, num_rows, computed_in=None, facts=None):
-    """The shards that a job joins, in order (list of Shard); all are from its code and inputs.
+    """The shards that a job joins, in order (list of Shard); all are from its code and inputs. Their warnings become
+    the job's own, each once: their manifests are deleted.
 
     computed_in: function of facts; it must give the same text for all shards and for `facts` of this process
     """
@@ -68,6 +70,8 @@ def read_shards(job, num_rows, computed_in=None, facts=None):
         row = shard.rows[1]
     if row != num_rows:
         raise Refusal(f"the shards in {folder} have {row} of {num_rows} rows. {remedy}")
+    for text in dict.fromkeys(chain(*(shard.manifest["provenance"]["warnings"] for shard in shards))):
+        log.warning("%s", text)
     return shards
 
 
