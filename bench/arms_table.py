@@ -339,7 +339,9 @@ def taken(saved, made):
             new[name], rows[name] = part, [row["row"] for row in part.get("rows", ())]
         elif "rows" in part and "rows" in old:
             order = ["BM25", WARM_UP, *yaml.safe_load(CONFIG.read_text())["ablations"][NAME]["experiments"]]
-            new[name], rows[name] = with_more_rows(old, part, order)
+            grown, added = with_more_rows(old, part, order)
+            if added:
+                new[name], rows[name] = grown, added
     return new, rows
 
 

@@ -281,6 +281,7 @@ def test_arms_that_run_later_are_added_to_their_part(table):
     assert [(point["row"], point["score"]) for point in new["x"]["curves"]][-1] == ("bm25", 2)
     assert new["x"]["made"]["time"] == "3 stages; (b): 3 stages, 2 cores" and "smallest" not in new["x"]
     assert new["x"]["made"]["commits"] == ["warm-up"], "both parts have it"
+    assert table.taken(saved, {"x": part(["warm-up", "same-passages"], 2)}) == ({}, {}), "nothing is new"
     whole, rows = table.taken(saved, {"x": part(["warm-up", "same-passages", "mined", "bm25"], 3)})
     assert [row["training"] for row in whole["x"]["rows"]] == [3, 3, 3, 3] and len(rows["x"]) == 4
 
