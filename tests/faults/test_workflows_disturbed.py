@@ -1,5 +1,6 @@
 """Whole workflows: killed from outside, several on one results folder, under strange paths, and remedies followed."""
 
+import contextlib
 import itertools
 import json
 import os
