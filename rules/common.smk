@@ -276,6 +276,16 @@ def gpus_of(resources):
 
 
 @cache
+def written_configuration():
+    """The file that the rule `configuration` copies."""
+    path = Path(f"{in_folder('logs/configuration', CONFIG)}.json")
+    if MAIN and not workflow.dryrun:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(CONFIGURATION_TEXT, encoding="utf-8")
+    return str(path)
+
+
+@cache
 def spec_of_stage(stage):
     """The JSON file from which the job of a stage takes its settings."""
     return stage.write() if MAIN and not workflow.dryrun else f"results/stages/{stage.name}/stage.json"

@@ -21,10 +21,12 @@ rule configuration:
         f"{in_folder('logs/configuration', CONFIG)}.log",
     params:
         text=lambda wildcards: CONFIGURATION_TEXT,
+        written=lambda wildcards: written_configuration(),
     message:
         f"configuration {CONFIGURATION}"
-    run:
-        Path(output[0]).write_text(params.text)
+    # Not `run:`, for which Snakemake starts itself again and quotes its own path wrongly if a folder has an apostrophe.
+    shell:
+        "cp {params.written:q} {output:q} 2> {log:q}"
 
 
 # Every table as CSV, Markdown and LaTeX: measures and analyses with the stages behind each cell, and the papers' tables
