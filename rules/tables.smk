@@ -19,6 +19,8 @@ rule configuration:
         CONFIGURATION,
     log:
         f"{in_folder('logs/configuration', CONFIG)}.log",
+    conda:
+        "../environment.yml"
     params:
         text=lambda wildcards: CONFIGURATION_TEXT,
         written=lambda wildcards: written_configuration(),
