@@ -18,6 +18,7 @@ import yaml
 from scipy.optimize import brentq
 
 from arms import BASELINE, CONFIG, GRID_SEED, PARTS, WARM_UP, last_training, plan_of
+from arms import arms_of as names_of_arms
 from here import needed
 from results import DATA, covers, draw, made_by, made_text, markdown, number, plus_minus, wrapped
 from rounds import REPOSITORY
@@ -314,19 +315,21 @@ def figure(data):
     return alt.vconcat(*rows).to_dict() | {"config": STYLE} if rows else None
 
 
-def with_more_rows(old, new, order):
-    """(a saved part with the rows of a finished one that it does not have, these rows); old: the part, new: of other
-    arms from the same warm-up; order: names of all rows. Both are JSON."""
-    known = {row["row"] for row in old["rows"]}
-    added = [row for row in new["rows"] if row["row"] not in known]
-    names = [row["row"] for row in added]
+def with_more_rows(old, new, names):
+    """A saved part of the arms (JSON) with the rows `names` of a finished one, whose arms continue the same warm-up."""
+    added, order = [row for row in new["rows"] if row["row"] in names], ["BM25", WARM_UP, *names_of_arms([str(CONFIG)])]
     rows = sorted([*old["rows"], *added], key=lambda row: order.index(row["row"]))
     curves = [*old["curves"], *(point for point in new["curves"] if point["row"] in names)]
     labels = ", ".join(row["label"].partition(" ")[0] for row in added)
     time = f"{old['made']['time']}; {labels}: {new['made']['time']}, {new['made']['machine']}"
     commits = sorted({*old["made"]["commits"], *new["made"]["commits"]})
     whole = {key: value for key, value in old.items() if key != "smallest"}  # computed again
-    return whole | {"rows": rows, "curves": curves, "made": old["made"] | {"time": time, "commits": commits}}, names
+    return whole | {"rows": rows, "curves": curves, "made": old["made"] | {"time": time, "commits": commits}}
+
+
+def names_of(part):
+    """The names of the rows of a part."""
+    return [row["row"] for row in part.get("rows", ())]
 
 
 def taken(saved, made):
@@ -336,12 +339,9 @@ def taken(saved, made):
     for name, part in made.items():
         old = saved.get(name, {})
         if covers(part, old):
-            new[name], rows[name] = part, [row["row"] for row in part.get("rows", ())]
-        elif "rows" in part and "rows" in old:
-            order = ["BM25", WARM_UP, *yaml.safe_load(CONFIG.read_text())["ablations"][NAME]["experiments"]]
-            grown, added = with_more_rows(old, part, order)
-            if added:
-                new[name], rows[name] = grown, added
+            new[name], rows[name] = part, names_of(part)
+        elif added := [row for row in names_of(part) if row not in names_of(old)]:
+            new[name], rows[name] = with_more_rows(old, part, added), added
     return new, rows
 
 

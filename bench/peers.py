@@ -50,8 +50,10 @@ def step(world, data, device, dtype=None, chunk=None, parts=1):
 
     def vectors(tokens, rows, limit):
         with torch.autocast(device.type, dtype=dtype or torch.bfloat16, enabled=dtype is not None):
-            batches = np.array_split(np.argsort(tokens.lengths[rows], kind="stable"), min(parts, len(rows)))
             given = limit, world.special, device
+            if parts == 1:  # nothing is sorted or put back
+                return vectors_of(model, tokens, rows, *given)
+            batches = np.array_split(np.argsort(tokens.lengths[rows], kind="stable"), min(parts, len(rows)))
             return in_order([vectors_of(model, tokens, rows[batch], *given) for batch in batches], batches)
 
     def take(number):

@@ -35,7 +35,7 @@ from teleport.report.write import FORMS, planned_tables, untrained_tables
 from teleport.running.artefact import MANIFEST, is_finished
 from teleport.running.code import digest_of, digests_of_all
 from teleport.running.devices import require_usable_apart
-from teleport.running.files import read_saved
+from teleport.running.files import read_saved, write_text
 from teleport.running.launch import if_killed
 from teleport.settings.read import load, with_extended
 from teleport.settings.section import in_one_spelling
@@ -278,11 +278,10 @@ def gpus_of(resources):
 @cache
 def written_configuration():
     """The file that the rule `configuration` copies."""
-    path = Path(f"{in_folder('logs/configuration', CONFIG)}.json")
+    path = f"{in_folder('logs/configuration', CONFIG)}.json"
     if MAIN and not workflow.dryrun:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(CONFIGURATION_TEXT, encoding="utf-8")
-    return str(path)
+        write_text(Path(path), CONFIGURATION_TEXT)
+    return path
 
 
 @cache

@@ -48,13 +48,14 @@ def encoded_by(teacher, step):
     """The `Encoded` of the batch by a teacher, float32 without a graph."""
     import numpy as np
 
-    from teleport.maxp import Padding, chunk_rows, most_chunks
+    from teleport.maxp import Padding, chunk_rows, most_chunks, offsets_among
     from teleport.training.encoded import Encoded
 
     passages_P, offsets = step.batch.passages_P, teacher.offsets
     rows = teacher.queries[step.batch.queries_Q], teacher.passages[chunk_rows(passages_P, offsets)]
     queries_QD, chunks_CD = (step.on_device(np.asarray(vectors, np.float32)) for vectors in rows)
-    padding = Padding.of(passages_P, offsets, most_chunks(offsets), step.on_device)
+    most = most_chunks(offsets_among(passages_P, offsets))  # of the batch: the collection may have millions of passages
+    padding = Padding.of(passages_P, offsets, most, step.on_device)
     return Encoded(queries_QD, padding.pad(chunks_CD), padding)
 
 
