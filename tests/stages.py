@@ -7,7 +7,7 @@ from teleport.running.artefact import MANIFEST, SPEC, Artefact
 from teleport.running.files import write_json
 from teleport.running.job import Job
 from teleport.settings.collection import CorpusSettings, SplitSettings
-from teleport.settings.forms import FORMS, form
+from teleport.settings.registry import FORMS, form
 from teleport.settings.section import Section
 
 

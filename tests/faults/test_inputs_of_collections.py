@@ -22,7 +22,7 @@ from commands.pairs.judged import convert_judged, judged_tables
 from teleport.collection.forms import ir_datasets
 from teleport.plan.identity import identify_corpus, identify_split
 from teleport.running.artefact import file_entry
-from teleport.settings.forms import form as form_named
+from teleport.settings.registry import form as form_named
 
 pytestmark = pytest.mark.faults
 DROP = ["empty", "repeated", "dangling"]

@@ -36,9 +36,9 @@ from teleport.seed import derive_seed
 from teleport.settings.collection import CorpusSettings, SplitSettings
 from teleport.settings.configuration import Report
 from teleport.settings.evaluation import Evaluation
-from teleport.settings.forms import form
 from teleport.settings.measures import measure_cutoffs
 from teleport.settings.read import load
+from teleport.settings.registry import form
 from teleport.settings.section import NAME
 
 SEED = 42

@@ -22,8 +22,8 @@ from teleport.plan.stage import Stage, out_of_domain
 from teleport.refusal import Refusal
 from teleport.running.places import require_place
 from teleport.settings.collection import Fetched
-from teleport.settings.forms import FORMS
 from teleport.settings.read import load_files
+from teleport.settings.registry import FORMS
 from teleport.settings.scoring import Collapse, EvaluateSettings, ExternalSettings
 from teleport.settings.search import Bm25, Bm25Settings, LexicalIndexSettings
 

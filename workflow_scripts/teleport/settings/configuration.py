@@ -9,7 +9,7 @@ from teleport.settings.encoder import Encoder
 from teleport.settings.evaluation import Baselines, Evaluation, External, Level, Test
 from teleport.settings.experiment import Defaults, Override
 from teleport.settings.figures import Figure
-from teleport.settings.forms import CollectionSource
+from teleport.settings.registry import CollectionSource
 from teleport.settings.search import Bm25
 from teleport.settings.section import NAME, TABLE_NAME, Line, LocalPath, Natural, Section, Unique, entries
 

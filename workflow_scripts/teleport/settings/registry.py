@@ -1,4 +1,5 @@
-"""The names in a configuration for sources, draws, filters and relabellings of negatives, losses and masks.
+"""The names in a configuration for forms of a collection, sources, draws, filters and relabellings of negatives, losses
+and masks.
 
 Each is one module and one line here. A module may declare its own settings: the class `Settings`. No stage imports
 these tables: the plan tells a stage what to load. So a new line changes no stage's code, and a module's settings are in
@@ -12,11 +13,22 @@ from typing import Annotated, Literal, NamedTuple, Union
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, create_model
 
 from teleport.refusal import Refusal
-from teleport.settings.forms import FORMS
 from teleport.settings.pool import PositiveScore
 from teleport.settings.scoring import MINER, Judge
 from teleport.settings.section import Chosen, Section
 from teleport.training.seen import names_seen, needed
+
+# By the name that `collection.source` gives.
+FORMS = {
+    "apidocs": "teleport.collection.forms.apidocs",
+    "cloud": "teleport.collection.forms.cloud",
+    "folder": "teleport.collection.forms.folder",
+    "beir": "teleport.collection.forms.beir",
+    "tsv": "teleport.collection.forms.tsv",
+    "judgments": "teleport.collection.forms.judgments",
+    "ir_datasets": "teleport.collection.forms.ir_datasets",
+    "downloads": "teleport.collection.forms.downloads",
+}
 
 
 class Source(NamedTuple):
@@ -139,6 +151,17 @@ def own_settings(module):
 def has_function(entry, name):
     """Whether the module of an entry of the registry has a function of that name."""
     return hasattr(importlib.import_module(entry.module), name)
+
+
+def form(name):
+    """The module of a form of a collection."""
+    return importlib.import_module(FORMS[name])
+
+
+CollectionSource = Annotated[
+    Union[tuple(form(name).Settings for name in FORMS)],  # noqa: UP007
+    Field(discriminator="source"),
+]
 
 
 def chosen(table, noun, nouns):

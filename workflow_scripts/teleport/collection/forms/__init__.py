@@ -1,4 +1,4 @@
-"""The forms that a collection can come in. The table in settings/forms.py names each of these modules on one line.
+"""The forms that a collection can come in. The table `FORMS` in settings/registry.py has a line for each module.
 
 A form is one module with three names. `Settings` is a `settings.collection.Judged` with the literal `source`. Its
 `of_corpus` and `of_split` drop settings that the passages, or a split, do not depend on, so that one more split changes
