@@ -12,8 +12,7 @@ from pydantic import Field
 from teleport.refusal import Refusal
 from teleport.running.places import Folder, place_at
 from teleport.settings.section import Line, Section
-from teleport.settings.validated import validated
-from teleport.settings.yaml_mapping import Locations, read_mapping
+from teleport.settings.yaml_mapping import Locations, read_mapping, validated
 
 FOLDER = Path("reproductions")
 BLOCK = 2**20

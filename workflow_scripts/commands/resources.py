@@ -3,8 +3,7 @@
 from pydantic import Field
 
 from teleport.settings.section import Section
-from teleport.settings.validated import validated
-from teleport.settings.yaml_mapping import Locations
+from teleport.settings.yaml_mapping import Locations, validated
 
 
 class Own(Section):

@@ -13,8 +13,7 @@ from teleport.plan.kinds import needs
 from teleport.refusal import Refusal
 from teleport.running.artefact import is_finished
 from teleport.settings.section import Section
-from teleport.settings.validated import validated
-from teleport.settings.yaml_mapping import Locations
+from teleport.settings.yaml_mapping import Locations, validated
 
 # Factors on the forecast, which is right within a factor 2 of hours and 1.25 of memory; each further attempt requests
 # twice as much.

@@ -13,8 +13,7 @@ from teleport.refusal import Refusal
 from teleport.report.figures import ANALYSES, COSTS, DECADES, OF_QUERY, cost_roles
 from teleport.report.rows import mining_stages, named, needs_training
 from teleport.settings.section import Integer, IntegerOrNull, Number, NumberOrNull, Section, in_one_spelling, not_bool
-from teleport.settings.validated import validated
-from teleport.settings.yaml_mapping import Locations, read_mapping
+from teleport.settings.yaml_mapping import Locations, read_mapping, validated
 
 FOLDER = Path(in_one_spelling(Path(__file__).parents[3] / "config/published"))
 KINDS = Literal["measures", "hours", "analyses", "costs", "queries"]

@@ -14,8 +14,7 @@ from teleport.settings.configuration import Config
 from teleport.settings.experiment import Episode, Experiment, WrittenExperiment
 from teleport.settings.scoring import MINER
 from teleport.settings.section import merged
-from teleport.settings.validated import validated
-from teleport.settings.yaml_mapping import Locations, read_mapping
+from teleport.settings.yaml_mapping import Locations, read_mapping, validated
 from teleport.training.seen import JUDGMENTS
 
 OF_MODES = {"mode", "alpha", "beta", "pool", "per_source", "sources"}  # settings that `counts` replaces
