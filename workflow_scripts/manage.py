@@ -520,7 +520,7 @@ def schema(arguments):
     from commands.settings_tables import reference
     from teleport.report.published import PublishedTable
     from teleport.running.files import write_json, write_text
-    from teleport.settings.read import json_schema
+    from teleport.settings.configuration import json_schema
 
     config = Path(__file__).parents[1] / "config"
     write_json(config / "schema.json", json_schema())

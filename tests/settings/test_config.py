@@ -17,6 +17,7 @@ from commands.settings_tables import reference
 from paths import REPOSITORY
 from teleport.refusal import Refusal
 from teleport.settings import read as config
+from teleport.settings.configuration import json_schema
 from teleport.settings.experiment import EpisodeTraining
 
 BASE = """\
@@ -650,7 +651,7 @@ def test_the_guide_is_short_and_names_files_that_are_there():
 
 def test_the_reference_has_every_key_of_the_schema():
     """With its default: sections, chosen kinds and their own settings, in whichever table."""
-    text, definitions = (REPOSITORY / "config/REFERENCE.md").read_text(), config.json_schema()["$defs"]
+    text, definitions = (REPOSITORY / "config/REFERENCE.md").read_text(), json_schema()["$defs"]
     rows = {key.split(".")[-1] for key in re.findall(r"^\| `([\w.]+)`", text, re.MULTILINE)}
     wanted = {key for name, each in definitions.items() for key in each.get("properties", {}) if "Override" not in name}
     assert len(wanted) > 100 and wanted - rows - {"kind", "source"} == set()
@@ -667,12 +668,12 @@ def test_the_reference_has_every_key_of_the_schema():
 
 def test_schema_is_exported_from_the_settings():
     written = json.loads((REPOSITORY / "config" / "schema.json").read_text())
-    assert written == json.loads(json.dumps(config.json_schema())), "config/schema.json is stale: run `teleport schema`"
+    assert written == json.loads(json.dumps(json_schema())), "config/schema.json is stale: run `teleport schema`"
 
 
 def test_an_editor_takes_any_number_as_it_is_read_and_knows_its_bounds():
     def marked(text):
-        return [error.message for error in Draft202012Validator(config.json_schema()).iter_errors(yaml.safe_load(text))]
+        return [error.message for error in Draft202012Validator(json_schema()).iter_errors(yaml.safe_load(text))]
 
     assert marked("training: {learning_rate: 1e-5, base_learning_rate: 1e-6, weight_decay: 1e-4}") == []
     assert marked("evaluation: {significance: {level: 1e-3}}\nreport: {queries: 5}") == []

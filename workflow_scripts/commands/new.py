@@ -34,8 +34,7 @@ from teleport.report.stages import FOUND_FIRST
 from teleport.running.files import part_of, remove, require_output, write_text
 from teleport.seed import derive_seed
 from teleport.settings.collection import CorpusSettings, SplitSettings
-from teleport.settings.configuration import Report
-from teleport.settings.evaluation import Evaluation
+from teleport.settings.evaluation import Evaluation, Report
 from teleport.settings.measures import measure_cutoffs
 from teleport.settings.read import load
 from teleport.settings.registry import form

@@ -6,11 +6,8 @@ An experiment is a set of overrides merged over the configuration. YAML reads 1e
 import os
 from pathlib import Path
 
-from pydantic.json_schema import GenerateJsonSchema
-
 from teleport.refusal import Refusal
-from teleport.settings.checks import mistakes, named_experiments
-from teleport.settings.configuration import Config
+from teleport.settings.configuration import Config, mistakes, named_experiments
 from teleport.settings.experiment import Episode, Experiment, WrittenExperiment
 from teleport.settings.scoring import MINER
 from teleport.settings.section import merged
@@ -194,27 +191,3 @@ def with_extended(config, files, given):
     if not any("extends" in content for content in contents) or merged_as_snakemake([*contents, given]) != config:
         return config
     return merged_as_snakemake([merged_files(files), given])
-
-
-class WithExponents(GenerateJsonSchema):
-    """A number may be text such as 1e-5."""
-
-    def float_schema(self, schema):
-        return {"anyOf": [super().float_schema(schema), {"type": "string", "pattern": r"^[0-9.]+[eE][-+]?[0-9]+$"}]}
-
-
-def json_schema():
-    """The JSON Schema of a configuration (dict); an experiment's overrides are its settings with nothing required."""
-    schema = Config.model_json_schema(schema_generator=WithExponents)
-    override = WrittenExperiment.model_json_schema(
-        ref_template="#/$defs/{model}Override", schema_generator=WithExponents
-    )
-    for name, value in ({"Experiment": override} | override.pop("$defs")).items():
-        value.pop("required", None)
-        schema["$defs"][f"{name}Override"] = value
-    bases = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
-    schema["properties"]["extends"] = bases | {"description": "Files that this one is merged over; relative to it."}
-    for owner in (schema, schema["$defs"]["Ablation"]):
-        owner["properties"]["experiments"]["additionalProperties"] = {"$ref": "#/$defs/ExperimentOverride"}
-    schema.pop("required")  # an editor checks an ablation file alone, without the file that it ablates
-    return schema
