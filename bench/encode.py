@@ -23,7 +23,6 @@ import torch
 import peers
 import texts
 from commands.doctor import compiler_problem
-from products import product_rates, shape_of, shares
 from rounds import interleaved, report
 from teleport.collection.records import lines
 from teleport.encoder.batches import Chunks
@@ -174,10 +173,10 @@ def main(arguments=None):
             elif device.type == "cuda":
                 variants["stage, bf16, compiled"] = stage_encode(world, device, "bf16", True)
         seconds = interleaved(variants, arguments.rounds)
-        rates = product_rates(shape_of(world.encoder), device, 4 * arguments.rounds)
+        rates = peers.product_rates(peers.shape_of(world.encoder), device, 4 * arguments.rounds)
         figures = {"products, bf16 over fp32": rates["bf16"] / rates["fp32"]}
         lengths = Chunks(world.passage_map, texts.MAX_PASSAGE_TOKENS, world.special).lengths
-        figures |= shares(world.encoder, lengths, 1, seconds, rates)
+        figures |= peers.shares(world.encoder, lengths, 1, seconds, rates)
         variants.setdefault(PLAIN, peers.encode(world, device))
         figures |= agreement(world, folder, device, arguments.corpus, arguments.passages, variants)
         report("encode", seconds, compared, arguments.passages, "passages", arguments, **figures)

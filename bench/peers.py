@@ -1,21 +1,46 @@
 """What a user could have instead, tuned: the peers that several benchmarks share.
 
 transformers' own model with sdpa, in the stage's number format, on padded batches of as many tokens as the stage's,
-texts sorted by length; a training step under autocast with a fused optimiser; a matrix product with torch.topk.
+texts sorted by length; a training step under autocast with a fused optimiser; a matrix product with torch.topk. And
+what no program exceeds: the rate of the device's matrix products, and the share of it that each variant reaches.
 """
 
 import copy
+from dataclasses import fields
+from statistics import median
 
 import numpy as np
 import torch
 
+import rounds
 import texts
-from padding import padded
 from teleport.encoder.batches import Chunks, in_order, length_buckets
 from teleport.encoder.budget import TOKEN_BUDGET
+from teleport.encoder.costs import forward_flop
 from teleport.encoder.precision import to_device
+from teleport.encoder.shape import Shape
 
 RATE, SCALE = 1e-5, 20.0  # of every step that is timed
+ROWS = 4096  # of a product on a CPU, times the widest matrix of the encoder's first layer
+SQUARE = 8192  # rows and columns on CUDA, where that product would take less time than its launch
+FORMATS = {"fp32": torch.float32, "bf16": torch.bfloat16}
+
+
+def padded(token_map, rows, max_tokens, special):
+    """The encoder's input for some texts: CLS ids SEP, truncated to max_tokens in all, padded to the longest.
+
+    rows: B text numbers; special: the content of special.json
+    returns: torch tensors (input_ids int64 [B, L], attention_mask int64 [B, L])
+    """
+    cut = [token_map[row][: max_tokens - 2] for row in rows]
+    lengths = np.array([len(text) + 2 for text in cut])
+    ids_BL = np.full((len(cut), lengths.max()), special["pad"], dtype=np.int64)
+    ids_BL[:, 0] = special["before"][0]
+    for line, text in zip(ids_BL, cut, strict=True):
+        line[1 : len(text) + 1] = text
+        line[len(text) + 1] = special["after"][0]
+    mask_BL = (np.arange(ids_BL.shape[1]) < lengths[:, None]).astype(np.int64)
+    return torch.from_numpy(ids_BL), torch.from_numpy(mask_BL)
 
 
 def vectors_of(model, tokens, rows, limit, special, device):
@@ -100,3 +125,43 @@ def product_and_topk(passages_PD, queries_QD, depth, block):
             ids = ids.gather(1, order)
         best = scores, ids
     return best
+
+
+def shape_of(encoder):
+    """The `Shape` of an Encoder's backbone."""
+    config = encoder.backbone.config
+    return Shape(**{field.name: getattr(config, field.name) for field in fields(Shape)})
+
+
+def product(shape, device, dtype):
+    """(function that multiplies two matrices of random numbers, its FLOP)."""
+    sizes = (ROWS, shape.hidden_size, shape.intermediate_size) if device.type == "cpu" else [SQUARE] * 3
+    rows, width, columns = sizes
+    left = torch.randn(rows, width, device=device).to(dtype)
+    weight = torch.randn(columns, width, device=device).to(dtype)
+    return lambda: torch.nn.functional.linear(left, weight), 2 * rows * width * columns
+
+
+def product_rates(shape, device, num_rounds):
+    """{"fp32": FLOP/s, "bf16": FLOP/s} of matrix products, measured in turns."""
+    products = {name: product(shape, device, dtype) for name, dtype in FORMATS.items()}
+    with torch.inference_mode():
+        seconds = rounds.interleaved({name: run for name, (run, _) in products.items()}, num_rounds)
+    return {name: products[name][1] / median(times) for name, times in seconds.items()}
+
+
+def shares(encoder, lengths, passes, seconds, rates):
+    """Figures of every variant: real tokens a second, and their share of the rate of products in its format.
+
+    A variant is in bf16 when its name says so, else in fp32. lengths: int64, tokens of every text of a run, as
+    the encoder sees them; passes: 1 forward, 3 with the backward pass, which costs twice as much; seconds: {variant:
+    [seconds of each round]}; rates: of `product_rates`
+    """
+    flop, figures = passes * float(forward_flop(shape_of(encoder), lengths).sum()), {}
+    for name, rate in rates.items():
+        figures[f"products in {name}, TFLOP/s"] = float(f"{rate / 1e12:.3g}")
+        for variant in (variant for variant in seconds if ("bf16" if "bf16" in variant else "fp32") == name):
+            taken = median(seconds[variant])
+            figures[f"real tokens/s, {variant}"] = round(int(lengths.sum()) / taken)
+            figures[f"share of the products' rate, {variant}"] = float(f"{flop / taken / rate:.3g}")
+    return figures

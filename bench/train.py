@@ -21,7 +21,6 @@ import torch
 import peers
 import texts
 from commands.doctor import compiler_problem
-from products import product_rates, shape_of, shares
 from rounds import interleaved, report, wait_for_device
 from teleport.arrays import Ragged
 from teleport.encoder.batches import Chunks
@@ -103,9 +102,9 @@ def step_figures(world, data, device, seconds, rounds):
         Chunks(world.query_map, texts.MAX_QUERY_TOKENS, world.special).lengths[batch.queries_Q],
         Chunks(world.passage_map, texts.MAX_PASSAGE_TOKENS, world.special).lengths[batch.passages_P],
     ]
-    rates = product_rates(shape_of(world.encoder), device, 4 * rounds)
+    rates = peers.product_rates(peers.shape_of(world.encoder), device, 4 * rounds)
     found = {f"milliseconds a step, {name}": round(1e3 * median(times), 2) for name, times in seconds.items()}
-    return found | shares(world.encoder, np.concatenate(lengths), 3, seconds, rates)
+    return found | peers.shares(world.encoder, np.concatenate(lengths), 3, seconds, rates)
 
 
 def main(arguments=None):

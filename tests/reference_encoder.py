@@ -1,4 +1,4 @@
-"""An encoder as transformers computes it over padded texts, and `padded`, which makes its input."""
+"""An encoder as transformers computes it over padded texts, which `peers.padded` makes."""
 
 import copy
 
@@ -6,8 +6,6 @@ import torch
 from torch import nn
 from torch.nn import functional
 from transformers import AutoModel
-
-from padding import padded  # noqa: F401
 
 
 class Reference(nn.Module):

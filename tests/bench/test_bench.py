@@ -153,15 +153,15 @@ def test_a_table_without_peers_has_no_column_for_them(tmp_path, capsys):
 def test_the_share_of_the_products_rate_is_that_of_real_tokens():
     from teleport.encoder.costs import forward_flop
 
-    products, torch = importlib.import_module("products"), importlib.import_module("torch")
+    peers, torch = importlib.import_module("peers"), importlib.import_module("torch")
     sizes = {"num_hidden_layers": 2, "hidden_size": 8, "intermediate_size": 16, "num_attention_heads": 2}
     sizes |= {"vocab_size": 100, "max_position_embeddings": 16, "type_vocab_size": 2}
     encoder = type("Encoder", (), {"backbone": type("Backbone", (), {"config": type("Config", (), sizes)})})
-    shape = products.shape_of(encoder)
+    shape = peers.shape_of(encoder)
     flop = 3 * (forward_flop(shape, 3) + forward_flop(shape, 5))
     seconds = {"stage, bf16": [1.0, 2.0, 4.0], "stage, bf16, compiled": [1.0], "padded": [9.0]}
     rates = {"fp32": 1e12, "bf16": float(flop)}
-    figures = products.shares(encoder, np.array([3, 5]), 3, seconds, rates)
+    figures = peers.shares(encoder, np.array([3, 5]), 3, seconds, rates)
     assert figures == {
         "products in fp32, TFLOP/s": 1.0,
         "products in bf16, TFLOP/s": float(f"{flop / 1e12:.3g}"),
@@ -172,9 +172,9 @@ def test_the_share_of_the_products_rate_is_that_of_real_tokens():
         "real tokens/s, stage, bf16, compiled": 8,
         "share of the products' rate, stage, bf16, compiled": 1.0,
     }
-    run, amount = products.product(shape, torch.device("cpu"), torch.bfloat16)
+    run, amount = peers.product(shape, torch.device("cpu"), torch.bfloat16)
     assert run().shape == (4096, 16) and amount == 2 * 4096 * 8 * 16
-    assert sorted(products.product_rates(shape, torch.device("cpu"), 1)) == ["bf16", "fp32"]
+    assert sorted(peers.product_rates(shape, torch.device("cpu"), 1)) == ["bf16", "fp32"]
 
 
 def test_steps_that_do_not_fit_in_a_gpu_are_left_out(capsys):

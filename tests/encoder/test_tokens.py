@@ -24,7 +24,7 @@ from encoder_world import (
     make_tokens,
     source_folder,
 )
-from reference_encoder import padded
+from peers import padded
 from stages import facts_of
 from teleport.arrays import Ragged, offsets_of
 from teleport.encoder import tokens

@@ -5,7 +5,8 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from reference_encoder import padded, reference_of
+from peers import padded
+from reference_encoder import reference_of
 from teleport.settings.training import Training
 from teleport.training import train
 from teleport.training.data import Batch, read_training_set

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from reference_encoder import padded, reference_of
+from peers import padded
+from reference_encoder import reference_of
 from teleport.encoder.model import Encoder
 from teleport.training import train
 from teleport.training.data import read_training_set
