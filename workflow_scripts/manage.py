@@ -195,7 +195,7 @@ def new(arguments):
 def status(arguments):
     """Show what runs where, how much of the plan is finished by experiment and seed, and what is left."""
     from commands.status import left, render, seeds_table, unfinished_of
-    from teleport.report.progress import by_kind
+    from teleport.report.words import by_kind
     from teleport.running.artefact import is_finished
 
     plan = plan_of(arguments.files)

@@ -12,7 +12,7 @@ import pytest
 
 from commands.status import duration, render, unfinished
 from paths import REPOSITORY
-from teleport.report.progress import by_kind
+from teleport.report.words import by_kind
 from teleport.running.artefact import is_finished
 from teleport.running.job import Job
 from teleport.running.run import begin_attempt

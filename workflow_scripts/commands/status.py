@@ -18,8 +18,7 @@ from itertools import chain
 from pathlib import Path
 
 from teleport.refusal import Refusal
-from teleport.report.progress import SEED_COLUMNS, of_seed
-from teleport.report.units import duration
+from teleport.report.words import SEED_COLUMNS, duration, of_seed
 from teleport.running.artefact import HISTORY, MANIFEST, PROGRESS, is_finished
 from teleport.running.job import RESUME, SHARDS
 

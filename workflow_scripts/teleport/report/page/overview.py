@@ -10,11 +10,10 @@ from markupsafe import Markup
 from teleport.report import table as tables
 from teleport.report.figures import seconds
 from teleport.report.page.drawings import state_rows
-from teleport.report.progress import SEED_COLUMNS, by_kind, of_seed
 from teleport.report.render import NONE, Printed
 from teleport.report.stages import machines, relabelled_text, warnings_of
-from teleport.report.units import duration, size
 from teleport.report.verdicts import baseline_text, baselines, labels_of, significance_text
+from teleport.report.words import SEED_COLUMNS, by_kind, duration, of_seed, size
 
 
 def page_table(reader, contents, table):

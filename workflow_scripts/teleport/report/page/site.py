@@ -11,8 +11,8 @@ from markupsafe import Markup, escape
 
 from teleport.report.charts import SOURCE_COLOURS
 from teleport.report.render import WORDS, shortened
-from teleport.report.units import duration, size
 from teleport.report.verdicts import figure, p_text
+from teleport.report.words import duration, size
 from teleport.running.files import require_file, require_output, write_text
 
 ASSETS = Path(__file__).parent / "assets"

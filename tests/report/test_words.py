@@ -1,7 +1,6 @@
-"""Times and sizes as a person says them, and how much is finished."""
+"""Times, sizes and progress as text."""
 
-from teleport.report.progress import by_kind, of_seed
-from teleport.report.units import duration, size
+from teleport.report.words import by_kind, duration, of_seed, size
 
 
 def test_times():

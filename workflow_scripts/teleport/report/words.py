@@ -1,8 +1,25 @@
-"""How much of a plan is finished, by kind of stage and by experiment and seed: the same for terminal and page."""
+"""Times, sizes and progress as text: the same words in the terminal and on the page."""
 
 from collections import Counter
 
+UNITS = ("bytes", "kB", "MB", "GB", "TB")
 SEED_COLUMNS = ["experiment", "seed", "episodes", "stages"]  # of `of_seed`
+
+
+def duration(seconds, decimals=0):
+    """Seconds as text: "40 s", "12 min", "3 h 05 min"; below 10 s with `decimals` decimals; – for None."""
+    if seconds is None:
+        return "–"
+    if seconds < 90:
+        return f"{seconds:.{decimals if seconds < 9.95 else 0}f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def size(num_bytes):
+    """A number of bytes as text with three digits, in the unit in which at most three are before the point."""
+    unit = next((power for power in range(4) if num_bytes < 999.5 * 1000**power), 4)
+    return f"{num_bytes / 1000**unit:.3g} {UNITS[unit]}"
 
 
 def by_kind(names, is_finished):
