@@ -16,6 +16,7 @@ import time
 import traceback
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import takewhile
 from pathlib import Path
 
 import psutil
@@ -23,11 +24,12 @@ import snakemake
 from snakemake_interface_logger_plugins.base import LogHandlerBase
 from snakemake_interface_logger_plugins.common import LogEvent
 
-from commands.configfiles import require_configfiles
 from commands.job_texts import how_far, outcome, reason, report_folder, score_line, warnings_of
 from commands.status import duration, read_report, read_text
+from teleport.refusal import Refusal
 from teleport.running.artefact import PROGRESS
 from teleport.running.files import OF_THE_SYSTEM
+from teleport.settings.yaml_mapping import read_mapping
 
 FIRST_SECONDS = 8.0  # of a job, until its first line on progress
 LINE_SECONDS = 120.0, 600.0  # between two lines about a job: at least and at most; in between as long as it has run
@@ -35,6 +37,7 @@ LOOK_SECONDS = 1.0  # between two looks at the reports of jobs
 MOST_JOBS = 200  # that a dry run lists
 SNAKEMAKE = str(Path(snakemake.__file__).parent)
 SILENT = (LogEvent.JOB_STARTED, LogEvent.PROGRESS, LogEvent.RESOURCES_INFO)
+CONFIGFILE = "--configfile", "--configfiles"
 LOCKED = "Directory cannot be locked"  # in the message of a run, or a dry run, that meets a lock
 OF_A_FAILED_JOB = ("RuleException", "CalledProcessError")  # they have the shell command and no cause
 RED, YELLOW = 31, 33
@@ -67,6 +70,20 @@ class Running:
     waits: str = ""
 
 
+def require_configfiles(words):
+    """End the process with a sentence if a configuration that a command line (its words) names holds no mapping.
+    Snakemake, which reads it next, answers a typo with a traceback, or names no file."""
+    for place, word in enumerate(words):
+        option, _, joined = word.partition("=")
+        if option in CONFIGFILE:
+            following = takewhile(lambda each: not each.startswith("-"), words[place + 1 :])
+            for name in [joined] if joined else following:
+                try:
+                    read_mapping(name)
+                except Refusal as error:
+                    sys.exit(f"error: --configfile: {error}")
+
+
 class LogHandler(LogHandlerBase):
     """Writes to the terminal. A defect in it costs no result: it is shown with its traceback, Snakemake's own lines
     follow, the run goes on and ends with status 1."""
@@ -76,7 +93,7 @@ class LogHandler(LogHandlerBase):
 
     def __post_init__(self):
         global handler
-        require_configfiles(sys.argv)  # Snakemake, which reads them next, names no file or shows a traceback
+        require_configfiles(sys.argv)
         handler, settings = self, self.common_settings
         self.stream, self.dry = sys.stdout if settings.stdout else sys.stderr, settings.dryrun
         self.coloured = self.stream.isatty() and not settings.nocolor
