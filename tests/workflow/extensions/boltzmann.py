@@ -2,8 +2,7 @@
 
 from pydantic import Field
 
-from teleport.settings.scoring import Scored
-from teleport.settings.section import Number
+from teleport.settings.section import Number, Scored
 
 
 class Settings(Scored):

@@ -1,7 +1,7 @@
 """The negative that a judge scores highest is left out."""
 
 from teleport.negatives.relabelling import DROPPED, KEPT
-from teleport.settings.scoring import Scored
+from teleport.settings.section import Scored
 
 
 class Settings(Scored):

@@ -9,8 +9,8 @@ from teleport.arrays import Run
 from teleport.evaluation.evaluate import as_scored
 from teleport.evaluation.measures import lines_of, score_run
 from teleport.evaluation.names import joint_numbers, read_query_ids
+from teleport.settings.measures import ContrastSettings as Settings  # noqa: F401
 from teleport.settings.measures import better
-from teleport.settings.scoring import ContrastSettings as Settings  # noqa: F401
 
 SAME = 1e-9  # scores of a query that differ by less are a tie: 1/3 is not 1 - 2/3 in binary numbers
 

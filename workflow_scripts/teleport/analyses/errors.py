@@ -14,7 +14,7 @@ from teleport.reader import read_positives
 from teleport.refusal import Refusal
 from teleport.running.blocks import RowBlocks
 from teleport.search.pairs import ROUNDING, PairScorer
-from teleport.settings.scoring import ErrorsSettings as Settings  # noqa: F401
+from teleport.settings.measures import ErrorsSettings as Settings  # noqa: F401
 
 
 def run(job):

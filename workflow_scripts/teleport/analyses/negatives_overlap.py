@@ -8,7 +8,7 @@ from teleport.arrays import Run
 from teleport.negatives.pool import read_pool
 from teleport.reader import positives_of_job
 from teleport.refusal import Refusal
-from teleport.settings.scoring import NegativesOverlapSettings as Settings  # noqa: F401
+from teleport.settings.measures import NegativesOverlapSettings as Settings  # noqa: F401
 
 
 def run(job):

@@ -2,8 +2,8 @@
 
 from teleport.refusal import Refusal
 from teleport.running.log import log
+from teleport.settings.measures import CheckSettings as Settings  # noqa: F401
 from teleport.settings.measures import coverage_cutoffs
-from teleport.settings.scoring import CheckSettings as Settings  # noqa: F401
 
 
 def run(job):

@@ -12,8 +12,8 @@ from teleport.arrays import Run, pair_keys
 from teleport.evaluation.measures import Judgments, score_run
 from teleport.evaluation.names import Documents, read_column, read_doc_ids, read_query_ids
 from teleport.reader import read_answers
+from teleport.settings.measures import EvaluateSettings as Settings  # noqa: F401
 from teleport.settings.measures import coverage_cutoffs
-from teleport.settings.scoring import EvaluateSettings as Settings  # noqa: F401
 
 BLOCK_QUERIES = 1000
 

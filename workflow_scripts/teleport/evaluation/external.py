@@ -13,7 +13,7 @@ from teleport.collection import records
 from teleport.evaluation.names import OWN_PASSAGES, read_column, read_query_ids
 from teleport.refusal import Refusal
 from teleport.running.files import require_planned
-from teleport.settings.scoring import ExternalSettings as Settings  # noqa: F401
+from teleport.settings.measures import ExternalSettings as Settings  # noqa: F401
 
 
 def run(job):

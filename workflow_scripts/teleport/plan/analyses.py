@@ -4,8 +4,8 @@ from teleport.collection.records import archive_and_member
 from teleport.plan.identity import identify_file
 from teleport.plan.stage import Stage
 from teleport.refusal import Refusal
-from teleport.settings import scoring
-from teleport.settings.search import RetrieveSettings
+from teleport.settings import measures
+from teleport.settings.search import RerankSettings, RetrieveSettings
 from teleport.settings.section import RERANKED, NoSettings
 
 
@@ -20,7 +20,7 @@ def rerank(trajectory, episode, split):
     inputs = {"candidates": candidates(plan, split)} | vectors.of_split(split)
     if number == 0:
         trajectory.link(inputs["candidates"], 0, f"candidates-{split}")
-    run = trajectory.link(Stage("rerank", scoring.RerankSettings(split=split), inputs), number, f"rerank-{split}")
+    run = trajectory.link(Stage("rerank", RerankSettings(split=split), inputs), number, f"rerank-{split}")
     evaluated = plan.score(run, split, plan.config.evaluation.rerank[split].measures)
     return trajectory.link(evaluated, number, f"evaluate-reranked-{split}")
 
@@ -36,7 +36,7 @@ def candidates(plan, split):
     else:
         digest = identify_file(archive_and_member(named.file)[0], f"evaluation.rerank.{split}.file")
     dropped = {"unknown_queries": "drop", "unknown_passages": "drop"}
-    settings = scoring.ExternalSettings(file=named.file, sha256=digest, split=split, form=named.form, **dropped)
+    settings = measures.ExternalSettings(file=named.file, sha256=digest, split=split, form=named.form, **dropped)
     return Stage("external", settings, inputs)
 
 
@@ -48,7 +48,7 @@ def analyse(trajectory, episode):
         return analyses
     if settings.errors:
         inputs = {f"split.{settings.errors}": plan.split(settings.errors)} | vectors.of_split(settings.errors)
-        stage = Stage("errors", scoring.ErrorsSettings(split=settings.errors), inputs)
+        stage = Stage("errors", measures.ErrorsSettings(split=settings.errors), inputs)
         analyses["errors"] = trajectory.link(stage, number)
     if settings.against:
         analyses["contrast"] = contrast(plan, episode.runs[evaluation.contrast_split].inputs["run"])
@@ -61,7 +61,7 @@ def analyse(trajectory, episode):
         train["positives"] = source.inputs["positives"]
     if settings.negatives and pool:
         inputs = train | {"negatives": pool, "queries": search_train(trajectory, episode)}
-        stage = Stage("negatives_overlap", scoring.NegativesOverlapSettings(), inputs)
+        stage = Stage("negatives_overlap", measures.NegativesOverlapSettings(), inputs)
         analyses["negatives"] = trajectory.link(stage, number)
     if settings.forgetting and number:
         before = trajectory.episodes[number - 1]
@@ -89,7 +89,7 @@ def contrast(plan, run):
     """The contrast stage of a run of the split of `analyses.against` with the reference run."""
     split, measure = plan.config.evaluation.contrast_split, plan.config.evaluation.contrast_measure
     ignore = plan.config.evaluation.ignore_own_text
-    settings = scoring.ContrastSettings.taken_from(plan.collapse, split=split, measure=measure, ignore_own_text=ignore)
+    settings = measures.ContrastSettings.taken_from(plan.collapse, split=split, measure=measure, ignore_own_text=ignore)
     return Stage("contrast", settings, plan.parts(split) | {"run": run, "reference": reference(plan)})
 
 

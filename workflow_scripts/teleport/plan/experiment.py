@@ -16,10 +16,10 @@ from teleport.plan.mining import SIDES, Mining
 from teleport.plan.stage import Stage, out_of_domain
 from teleport.refusal import Refusal
 from teleport.settings.experiment import Start
+from teleport.settings.measures import CheckSettings
 from teleport.settings.registry import looks_for_answers
-from teleport.settings.scoring import MINER, CheckSettings
 from teleport.settings.search import IndexSettings, RetrieveSettings
-from teleport.settings.section import Section, value_if_set
+from teleport.settings.section import MINER, Section, value_if_set
 
 
 class Row(NamedTuple):

@@ -24,9 +24,8 @@ from teleport.settings.registry import (
     train_loads,
     train_needs,
 )
-from teleport.settings.scoring import MINER
 from teleport.settings.search import IndexSettings, RetrieveSettings
-from teleport.settings.section import NoSettings, Part
+from teleport.settings.section import MINER, NoSettings, Part
 from teleport.settings.training import ALSO, Training, TrainSettings
 from teleport.training.seen import JUDGMENTS, SCORES, VECTORS
 

@@ -22,9 +22,9 @@ from teleport.plan.stage import Stage, out_of_domain
 from teleport.refusal import Refusal
 from teleport.running.places import require_place
 from teleport.settings.collection import Fetched
+from teleport.settings.measures import Collapse, EvaluateSettings, ExternalSettings
 from teleport.settings.read import load_files
 from teleport.settings.registry import FORMS
-from teleport.settings.scoring import Collapse, EvaluateSettings, ExternalSettings
 from teleport.settings.search import Bm25, Bm25Settings, LexicalIndexSettings
 
 # Settings of `encoder` that may differ between a checkpoint and one that starts from it: how much of a text is read,

@@ -12,8 +12,7 @@ from teleport.plan.mining import is_mined, mined_by_others
 from teleport.plan.stage import Stage, out_of_domain
 from teleport.refusal import Refusal
 from teleport.report.verdicts import baselines
-from teleport.settings.scoring import MINER
-from teleport.settings.section import ANALYSES_TABLE, MAIN_TABLE
+from teleport.settings.section import ANALYSES_TABLE, MAIN_TABLE, MINER
 
 # kinds of stages whose results become negatives
 MINING = ("encode", "index", "retrieve", "lexical_index", "bm25", "negatives_file", "positives", "scores_file", "score")

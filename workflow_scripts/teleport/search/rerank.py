@@ -5,7 +5,7 @@ import numpy as np
 
 from teleport.arrays import Run
 from teleport.search.pairs import PairScorer, ranked
-from teleport.settings.scoring import RerankSettings as Settings  # noqa: F401
+from teleport.settings.search import RerankSettings as Settings  # noqa: F401
 
 
 def run(job):

@@ -6,8 +6,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, FiniteFloat, field_validator, model_validator
 
 from teleport.refusal import Refusal
-from teleport.settings.measures import known_measures, meaning
-from teleport.settings.scoring import Collapse
+from teleport.settings.measures import Collapse, known_measures, meaning
 from teleport.settings.section import (
     ConfigurationFile,
     Depth,

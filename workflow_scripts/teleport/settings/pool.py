@@ -5,8 +5,7 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict, Field, field_validator
 
-from teleport.settings.scoring import Judge
-from teleport.settings.section import Chosen, Integer, Part, Section, is_false
+from teleport.settings.section import Chosen, Integer, Judge, Part, Section, is_false
 
 PositiveScore = Literal["lowest", "mean", "first"]
 

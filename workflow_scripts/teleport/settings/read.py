@@ -9,8 +9,7 @@ from pathlib import Path
 from teleport.refusal import Refusal
 from teleport.settings.configuration import Config, mistakes, named_experiments
 from teleport.settings.experiment import Episode, Experiment, WrittenExperiment
-from teleport.settings.scoring import MINER
-from teleport.settings.section import merged
+from teleport.settings.section import MINER, merged
 from teleport.settings.yaml_mapping import Locations, read_mapping, validated
 from teleport.training.seen import JUDGMENTS
 

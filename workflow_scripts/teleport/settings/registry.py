@@ -14,8 +14,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, cr
 
 from teleport.refusal import Refusal
 from teleport.settings.pool import PositiveScore
-from teleport.settings.scoring import MINER, Judge
-from teleport.settings.section import Chosen, Section
+from teleport.settings.section import MINER, Chosen, Judge, Section
 from teleport.training.seen import names_seen, needed
 
 # By the name that `collection.source` gives.

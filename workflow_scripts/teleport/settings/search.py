@@ -117,6 +117,12 @@ class RetrieveSettings(Section):
     part: Part | None = None
 
 
+class RerankSettings(Section):
+    """Settings of the stage `rerank`."""
+
+    split: str
+
+
 def is_words(value):
     """For `exclude_if`: the setting was added later and is in a key only if it has another value."""
     return value == "words"

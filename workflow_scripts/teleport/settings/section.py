@@ -14,6 +14,7 @@ NAME = "^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
 TABLE_NAME = "^[A-Za-z0-9][A-Za-z0-9_-]{0,99}$"  # of ablations: they become file names, where a dot begins the ending
 MAIN_TABLE = "main"
 ANALYSES_TABLE = "analyses"
+MINER = "miner"  # the checkpoint that mines, as a judge
 RERANKED = " (re-ranked)"  # after a split, for its re-ranked candidates
 # An override replaces these whole: another kind of checkpoint, index, loss or start has other parameters.
 WHOLE = (
@@ -212,6 +213,26 @@ class Chosen(Section):
     def own(self):
         """The settings besides `kind` (dict)."""
         return dict(self.model_extra)
+
+
+# The scorer whose scores a draw, a filter, a mask or a loss compares: the checkpoint that mines, or a teacher.
+Judge = Annotated[str, Field(pattern=NAME)]
+
+
+class Scored(Section):
+    """Settings of what compares scores of pairs."""
+
+    scores: Judge = Field(MINER, description="Whose scores: miner (the checkpoint that mines) or a name in `teachers`.")
+
+
+class ScaledScores(Scored):
+    """Settings of a loss that compares the size of a teacher's scores with that of the model's."""
+
+    teacher_scale: Number = Field(
+        1.0,
+        gt=0,
+        description="Factor on the teacher's scores. A teacher's cosines need one, as the model's need encoder.scale.",
+    )
 
 
 class NoSettings(Section):

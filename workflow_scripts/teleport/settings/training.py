@@ -6,12 +6,13 @@ from pydantic import Field, model_validator
 
 from teleport.refusal import Refusal
 from teleport.settings.encoder import Adapted, Lengths, Pooling, Precision
-from teleport.settings.scoring import MINER, Judge
 from teleport.settings.search import FrozenIndex, Index
 from teleport.settings.section import (
+    MINER,
     Chosen,
     Integer,
     IntegerOrNull,
+    Judge,
     Natural,
     Number,
     Part,

@@ -3,8 +3,7 @@ finds that this spread of a teacher's scores distils better than the highest sco
 
 from pydantic import Field
 
-from teleport.settings.scoring import Scored
-from teleport.settings.section import Natural, is_false
+from teleport.settings.section import Natural, Scored, is_false
 
 
 class Settings(Scored):

@@ -1,7 +1,7 @@
 """The candidates with the highest scores; nothing is random. After a filter it is the k highest that the filter leaves:
 TopK-PercPos of NV-Retriever (arXiv 2407.15831), `sampling_strategy="top"` of sentence-transformers."""
 
-from teleport.settings.scoring import Scored
+from teleport.settings.section import Scored
 
 
 class Settings(Scored):

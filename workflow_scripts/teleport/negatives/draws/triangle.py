@@ -2,8 +2,7 @@
 
 from pydantic import Field
 
-from teleport.settings.scoring import Scored
-from teleport.settings.section import Natural
+from teleport.settings.section import Natural, Scored
 
 
 class Settings(Scored):

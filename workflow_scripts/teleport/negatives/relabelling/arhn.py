@@ -5,7 +5,7 @@ from pydantic import Field
 
 from teleport.negatives.relabelling import DROPPED, KEPT, POSITIVE
 from teleport.settings.pool import PositiveScore
-from teleport.settings.scoring import Judge, Scored
+from teleport.settings.section import Judge, Scored
 
 
 class Settings(Scored):

@@ -7,8 +7,7 @@ from pydantic import Field
 
 from teleport.negatives.relabelling import DROPPED, KEPT, POSITIVE, WITHOUT_QUERY
 from teleport.settings.pool import PositiveScore
-from teleport.settings.scoring import Scored
-from teleport.settings.section import Natural, NumberOrNull
+from teleport.settings.section import Natural, NumberOrNull, Scored
 
 
 class Settings(Scored):

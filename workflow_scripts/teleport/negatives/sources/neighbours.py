@@ -5,8 +5,7 @@ from pydantic import Field
 
 from teleport.negatives.candidates import CandidateBlock
 from teleport.negatives.retrieved import Retrieval, read_run
-from teleport.settings.scoring import Judge
-from teleport.settings.section import Section, Unique
+from teleport.settings.section import Judge, Section, Unique
 
 
 class Settings(Section):

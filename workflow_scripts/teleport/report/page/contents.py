@@ -21,8 +21,7 @@ from itertools import pairwise
 from teleport.report.published import episode_of, published_path, published_tables, read_published
 from teleport.report.rows import in_folder, label_of, measured_tables, named, system_columns
 from teleport.settings.evaluation import Report
-from teleport.settings.scoring import MINER
-from teleport.settings.section import in_one_spelling
+from teleport.settings.section import MINER, in_one_spelling
 
 
 def page_contents(plan, files, queries=None):

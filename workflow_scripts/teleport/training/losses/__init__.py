@@ -9,6 +9,6 @@ loss(scores_QK, positive_QK, negative_QK, **settings)  for the lists of a live s
     scores: float, of passages in the order of their ranks; bool, on the CPU: which are positives, negatives, or neither
 
 Further arguments of a batch loss name what else it reads: a teacher's scores or vectors, other pairs (`training.seen`).
-A loss that reads a teacher has a `scoring.Scored` as settings. The function `require_scores(name, scores, **settings)`,
+A loss that reads a teacher has a `section.Scored` as settings. The function `require_scores(name, scores, **settings)`,
 if present, refuses scores that the loss cannot learn from.
 """

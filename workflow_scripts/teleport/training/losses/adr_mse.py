@@ -3,8 +3,7 @@ differentiable ranks of the model within a query's own list to a teacher's ranks
 
 from pydantic import Field
 
-from teleport.settings.scoring import Scored
-from teleport.settings.section import Number
+from teleport.settings.section import Number, Scored
 from teleport.training.losses.own_lists import own_list
 
 

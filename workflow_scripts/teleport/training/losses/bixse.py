@@ -3,8 +3,7 @@
 from pydantic import Field
 
 from teleport.refusal import Refusal
-from teleport.settings.scoring import Scored
-from teleport.settings.section import Number
+from teleport.settings.section import Number, Scored
 
 
 class Settings(Scored):

@@ -4,8 +4,7 @@ and dataset/nway_dataset.py) ranks 5, then 10, then all of lists of 30, each tim
 
 from pydantic import Field
 
-from teleport.settings.scoring import Scored
-from teleport.settings.section import Natural
+from teleport.settings.section import Natural, Scored
 from teleport.training.losses.own_lists import own_list
 
 

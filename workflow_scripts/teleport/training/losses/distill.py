@@ -4,8 +4,7 @@ the teacher's."""
 
 from pydantic import Field
 
-from teleport.settings.scoring import Scored
-from teleport.settings.section import Number
+from teleport.settings.section import Number, Scored
 from teleport.training.losses.own_lists import beside_softmax
 
 

@@ -4,8 +4,7 @@ FlagEmbedding; sentence-transformers' DistillKLDivLoss)."""
 from pydantic import Field
 
 from teleport.refusal import Refusal
-from teleport.settings.scoring import ScaledScores
-from teleport.settings.section import Number
+from teleport.settings.section import Number, ScaledScores
 from teleport.training.losses.own_lists import beside_softmax, own_list
 
 

@@ -1,6 +1,6 @@
 """ListMLE (Xia et al., ICML 2008): the likelihood of a teacher's ranking of a query's own list."""
 
-from teleport.settings.scoring import Scored
+from teleport.settings.section import Scored
 from teleport.training.losses.own_lists import own_list
 
 

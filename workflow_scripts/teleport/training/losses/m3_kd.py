@@ -2,7 +2,7 @@
 FlagEmbedding/abc/finetune/embedder/AbsModeling.py). Each passage of a query's own list in turn is the positive of a
 softmax over the batch, weighed by the teacher's softmax."""
 
-from teleport.settings.scoring import ScaledScores
+from teleport.settings.section import ScaledScores
 from teleport.training.losses.own_lists import own_list
 
 

@@ -1,6 +1,6 @@
 """MarginMSE (Hofstätter et al., arXiv 2010.02666): a teacher's margins between the positive and each own negative."""
 
-from teleport.settings.scoring import ScaledScores
+from teleport.settings.section import ScaledScores
 
 
 class Settings(ScaledScores):

@@ -5,5 +5,5 @@ mask(batch, data, **settings)  for a `data.Batch` and its `data.TrainingSet`: bo
 mask_scores(scores_QP, positive_columns_Q, own_columns_QN, **settings)  for scaled scores: bool tensor, likewise
 
 and keeps the query's own positive. Further arguments name what else it reads (`training.seen`); the first kind can read
-`score` only. A mask that reads a teacher has a `scoring.Scored` as settings.
+`score` only. A mask that reads a teacher has a `section.Scored` as settings.
 """

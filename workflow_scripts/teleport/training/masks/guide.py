@@ -3,8 +3,7 @@ guide scores all passages of the batch, so it must have vectors: a dual encoder.
 
 from pydantic import Field
 
-from teleport.settings.scoring import Scored
-from teleport.settings.section import Number
+from teleport.settings.section import Number, Scored
 
 
 class Settings(Scored):
