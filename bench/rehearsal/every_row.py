@@ -29,10 +29,10 @@ CONFIGURATIONS = {
         ["ablations/titles"],
         ["ablations/negatives", "ablations/checkpoints", "ablations/bm25", "variants/marco-table-3"],
         [*NEGATIVES, "variants/marco-episode-3"],
-        ["variants/marco-same-n", "variants/without-released", "variants/fewer-vectors"],
         ["variants/marco-analysis"],
         ["variants/marco-ance", "variants/marco-star-adore", "variants/marco-adore-star"],
         ["variants/marco-rank-segments"],
+        ["variants/marco-same-n", "variants/without-released", "variants/fewer-vectors"],  # last: deletes vectors
     ],
     "nq": [[], ["variants/nq-ance"], ["variants/qa-cocondenser"]],
     "triviaqa": [[], ["variants/triviaqa-ance"], ["variants/qa-cocondenser"]],

@@ -19,7 +19,7 @@ import pandas as pd
 
 from teleport.report.render import SEVERAL_SEEDS, Printed, cell, write_forms
 from teleport.report.stages import Stages, collection_text, warnings_of
-from teleport.report.table import Table, by_mark, csv_frame, marks_of, over_seeds, row_cells
+from teleport.report.table import Table, by_mark, csv_frame, marks_of, means_over_seeds, row_cells
 from teleport.report.verdicts import significance_text, test_column
 
 # analysis: {column: (fact of its stage, form of a cell)}; AGAINST is the reference's name, TOP a number of the stage.
@@ -61,7 +61,7 @@ def write_analyses(spec, root, output_folder):
     figures = [figures_of(row, spec, COLUMNS) for row in rows]
     names = [column for analysis in COLUMNS for row in rows for column in figures_of(row, spec, [analysis])]
     by_seed = [{column: values for column, (values, _) in row.items()} for row in figures]
-    means, deviations = over_seeds(by_seed, dict.fromkeys(names))
+    means, deviations = means_over_seeds(by_seed, dict.fromkeys(names))
     forgotten = {
         i: pd.DataFrame(np.stack([np.load(stage.path("forgotten.npy")) for stage in row["forgetting"]], axis=1) * 1.0)
         for i, row in enumerate(rows)

@@ -3,6 +3,7 @@
 import inspect
 from itertools import chain
 
+import numpy as np
 import pyarrow.parquet as pq
 
 # figure of the kind `analyses`: (the analysis, the fact of its stage)
@@ -31,6 +32,12 @@ def figures(cell, runs, stages):
     if kind == "costs":
         return [float(COSTS[figure](*(run[role] for role in cost_roles(figure)))) * scale for run in artefacts]
     return [analysis(run, figure) * scale for run in artefacts]
+
+
+def over_seeds(figures):
+    """(mean, standard deviation with ddof 1) of a figure of each seed (floats); None without figures, or of one."""
+    mean = float(np.mean(figures)) if len(figures) else None
+    return mean, float(np.std(figures, ddof=1)) if len(figures) > 1 else None
 
 
 def hours(run, figure):

@@ -16,7 +16,7 @@ import pandas as pd
 
 from teleport.evaluation.significance import LEAST_SEEDS
 from teleport.refusal import Refusal
-from teleport.report.figures import figures
+from teleport.report.figures import figures, over_seeds
 from teleport.report.published import read_published
 from teleport.report.render import NONE, SEVERAL_SEEDS, Printed, cell, write_forms
 from teleport.report.stages import Stages, collection_text, machines, warnings_of
@@ -92,7 +92,7 @@ def make_line(table, figure, planned, stages):
     row, column, published, source = figure.row, figure.column, figure.value, figure.ours
     decimals = max(table.decimals if column.decimals is None else column.decimals, own_decimals(published))
     by_seed, theirs = (figures(figure, each, stages) for each in (runs, released))
-    ours = float(np.mean(by_seed)) if by_seed else None
+    ours, deviation = over_seeds(by_seed)
     reach = reach_of_a_run(by_seed)
     experiment = source.experiment if source else "cited"
     tolerance = table.tolerance.of(queries_of(column, runs, stages), figure.scale) if by_seed else None
@@ -108,7 +108,7 @@ def make_line(table, figure, planned, stages):
         "published": published,
         "released": theirs[0] if theirs else None,
         "ours": ours,
-        "ours sd": float(np.std(by_seed, ddof=1)) if len(by_seed) > 1 else None,
+        "ours sd": deviation,
         "seeds": len(by_seed),
         "difference": difference(published, ours, decimals),
         "tolerance": tolerance,
@@ -148,7 +148,7 @@ def reach_of_a_run(by_seed):
     seeds = len(by_seed)
     if seeds < LEAST_SEEDS:
         return None
-    return float(stdtrit(seeds - 1, 0.95) * np.std(by_seed, ddof=1) * np.sqrt(1 + 1 / seeds))
+    return float(stdtrit(seeds - 1, 0.95) * over_seeds(by_seed)[1] * np.sqrt(1 + 1 / seeds))
 
 
 def verdict(published, ours, decimals, tolerance, reach=None):

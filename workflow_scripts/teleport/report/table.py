@@ -27,7 +27,7 @@ from scipy.stats import t
 
 from teleport.evaluation.significance import LEAST_SEEDS, least_p
 from teleport.reader import trained_too
-from teleport.report.figures import seconds
+from teleport.report.figures import over_seeds, seconds
 from teleport.report.render import NONE, SEVERAL_SEEDS, Printed, cell, write_forms
 from teleport.report.stages import Stages, collection_text, machines, relabelled_text, trace_figures, warnings_of
 from teleport.report.verdicts import (
@@ -175,7 +175,7 @@ def make_table(spec, stages):
         if firsts.get(split) == measure:
             pairs.append(pairs_of_rows(spec["rows"], scores, spec["significance"], column, split))
     pairs = pd.concat(pairs, ignore_index=True)
-    return Table(rows, *over_seeds(by_seed, columns(spec)), *by_mark(tested), pairs, measured)
+    return Table(rows, *means_over_seeds(by_seed, columns(spec)), *by_mark(tested), pairs, measured)
 
 
 def scores_of(stages, names, measure):
@@ -203,11 +203,12 @@ def by_mark(tested):
     return p_values, list(chain.from_iterable(comparisons for _, comparisons in tested.values()))
 
 
-def over_seeds(rows, names):
-    """(means, standard deviations with ddof 1) over seeds, frames of `names`; rows: [{column: figure of each seed}]."""
-    series = [{name: pd.Series(row.get(name, ()), dtype=float) for name in names} for row in rows]
-    means = pd.DataFrame([{name: values.mean() for name, values in row.items()} for row in series])
-    return means, pd.DataFrame([{name: values.std(ddof=1) for name, values in row.items()} for row in series])
+def means_over_seeds(rows, names):
+    """(means, standard deviations) over seeds, frames of `names`; rows: [{column: figure of each seed}]."""
+    cells = [{name: over_seeds(row.get(name, ())) for name in names} for row in rows]
+    frames = [[{name: pair[part] for name, pair in row.items()} for row in cells] for part in (0, 1)]
+    means, deviations = (pd.DataFrame(frame, columns=list(names), dtype=float) for frame in frames)
+    return means, deviations
 
 
 def describe(row, names, stages):

@@ -8,7 +8,7 @@ import pandas as pd
 from markupsafe import Markup
 
 from teleport.report import table as tables
-from teleport.report.figures import seconds
+from teleport.report.figures import over_seeds, seconds
 from teleport.report.page.drawings import state_rows
 from teleport.report.render import NONE, Printed
 from teleport.report.stages import machines, relabelled_text, warnings_of
@@ -88,7 +88,7 @@ def starts_of(reader, contents, split, measure):
         names = list(dict.fromkeys(seed["runs"][0].get(split) for seed in experiment["seeds"]))
         if all(map(reader.finished, names)):
             measured = tables.measure_of(tables.scores_of(reader, names, measure))
-            starts[experiment["system"]] = {"mean": float(np.mean(measured.seeds))} | measured._asdict()
+            starts[experiment["system"]] = {"mean": over_seeds(measured.seeds)[0]} | measured._asdict()
     return starts
 
 
