@@ -205,10 +205,9 @@ def by_mark(tested):
 
 def means_over_seeds(rows, names):
     """(means, standard deviations) over seeds, frames of `names`; rows: [{column: figure of each seed}]."""
-    cells = [{name: over_seeds(row.get(name, ())) for name in names} for row in rows]
-    frames = [[{name: pair[part] for name, pair in row.items()} for row in cells] for part in (0, 1)]
-    means, deviations = (pd.DataFrame(frame, columns=list(names), dtype=float) for frame in frames)
-    return means, deviations
+    cells = [[over_seeds(row.get(name, ())) for name in names] for row in rows]
+    frames = ([[pair[part] for pair in row] for row in cells] for part in (0, 1))
+    return tuple(pd.DataFrame(frame, columns=list(names), dtype=float) for frame in frames)
 
 
 def describe(row, names, stages):
