@@ -2,7 +2,8 @@
 
     python bench/work.py [encode step search] [--passages 8841823] [--dim 768] [--queries 16]
 
-encode: a bucket of 65,536 tokens; step: 8 x (1 + 31), forward and backward. Each first operator by operator, as torch
+encode: a bucket of 65,536 tokens; step: 8 x (1 + 31), forward and backward, by autocast as `train` computes it, and
+with weights and residual in bfloat16, which is no more than a comparison. Each first operator by operator, as torch
 launches them, then with each layer compiled, by the kernels that Inductor makes of it (its scheduler for a CPU, which
 fuses as that for CUDA does, but reads a weight's gradient in other parts). Bytes are those that kernels read and write
 besides matrix products and attention. search: the vectors of bench/vectors.py, in both kinds of lengths, made block by
@@ -110,7 +111,8 @@ def in_bfloat16(encoder):
 
 def by_operators(lengths, training, autocast=False, layers=12):
     """The `Traffic` of encoding texts of `lengths` tokens operator by operator, with the backward pass if `training`.
-    Weights and residual are in bfloat16, as `encode` has them, unless `autocast` converts, as `train` does."""
+    Weights and residual are in bfloat16, as `encode` has them, unless `autocast` converts, as `train` does. A training
+    in bfloat16 would convert weights of float32 once a step, and their gradients back, which is counted here."""
     encoder = bert("meta", layers)
     if not training:
         encoder = prepare(encoder.eval(), torch.bfloat16)
@@ -120,6 +122,10 @@ def by_operators(lengths, training, autocast=False, layers=12):
         vectors = encoder(np.ones(lengths.sum(), np.int64), lengths)
         if training:
             vectors.sum().backward()
+    if training and not autocast:
+        converted = conversions(encoder.parameters())
+        traffic.bytes += sum(converted)
+        traffic.launches["conversions"] = 1 + len(converted)
     return traffic
 
 
@@ -127,7 +133,15 @@ def compiled(lengths, training, autocast=False):
     """(bytes, kernels) of the same with each of the twelve layers compiled."""
     outside = by_operators(lengths, training, autocast, layers=0)
     found = layer_kernels(int(lengths.sum()), training, autocast)
+    if training and not autocast:
+        found += conversions(layers_of(bert("meta", 1).backbone)[1].parameters())
     return outside.bytes + 12 * sum(found), outside.launches.total() + 12 * len(found)
+
+
+def conversions(weights):
+    """Bytes read and written to convert each weight from float32 to 16 bits, all by one launch, and its gradient
+    back (list)."""
+    return [2 * (4 + 2) * weight.numel() for weight in weights]
 
 
 def layer_kernels(tokens, training, autocast=False):
