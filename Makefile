@@ -53,7 +53,7 @@ test-mutants: .venv/installed  ## whether the tests notice when a line that keep
 test-slurm: .venv/installed  ## the workflow on a one-node Slurm cluster; installs Debian's packages, needs root
 	$(VENV)/python -m pytest -m slurm tests/slurm
 
-test-pythons:  ## settings and plan on Python 3.12 and 3.13, where they are installed
+test-pythons:  ## settings and plan on Python 3.12 to 3.14, where they are installed
 	.ci/pythons
 
 picture: .venv/installed  ## docs/report.png: the first page of the embedded default as it is now; needs Chromium

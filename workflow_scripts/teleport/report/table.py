@@ -140,7 +140,7 @@ def mean_cost(by_seed, stages):
     def spent(names):
         return sum(seconds(stages.artefact(name)) for name in names)
 
-    return tuple(np.mean([[spent(of_seed[work]) for work in WORK] for of_seed in by_seed], 0).tolist())
+    return tuple(over_seeds([spent(of_seed[work]) for of_seed in by_seed])[0] for work in WORK)
 
 
 def cost_names(by_seed):
@@ -169,8 +169,8 @@ def make_table(spec, stages):
         scores = {}
         for i, names in [(i, row["runs"][split]) for i, row in enumerate(spec["rows"]) if split in row["runs"]]:
             scores[i] = scores_of(stages, names, measure)
-            by_seed[i][column] = scores[i].mean()
             measured[i, column] = measure_of(scores[i])
+            by_seed[i][column] = measured[i, column].seeds
         tested[column] = test_column(scores, spec["rows"], spec["significance"], column, split.removesuffix(RERANKED))
         if firsts.get(split) == measure:
             pairs.append(pairs_of_rows(spec["rows"], scores, spec["significance"], column, split))

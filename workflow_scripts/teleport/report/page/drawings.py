@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 
 from teleport.report.charts import SOURCE_COLOURS, Figure, shown
+from teleport.report.figures import over_seeds
 from teleport.report.page.curves import NAMED, column_points
 from teleport.report.page.negatives import GAP_BINS, RANK_BIN
 from teleport.report.render import shortened
@@ -246,7 +247,7 @@ def rate_figure(sets, measure, ghosts=()):
             if step == before + 1:
                 by_step.setdefault(step, []).append(rate)
         for step, rates in sorted(by_step.items()):
-            rows.append({"label": label, "step": step, "rate": float(np.mean(rates)), "paper": False, "what": "here"})
+            rows.append({"label": label, "step": step, "rate": over_seeds(rates)[0], "paper": False, "what": "here"})
     for label, step, rate in ghosts:
         if label in sets:
             rows.append({"label": label, "step": step, "rate": rate, "paper": True, "what": "the paper"})
