@@ -53,7 +53,7 @@ test-mutants: .venv/installed  ## whether the tests notice when a line that keep
 test-slurm: .venv/installed  ## the workflow on a one-node Slurm cluster; installs Debian's packages, needs root
 	$(VENV)/python -m pytest -m slurm tests/slurm
 
-test-pythons:  ## settings and plan on Python 3.12 to 3.14, where they are installed
+test-pythons:  ## settings and plan on Python 3.12 and 3.13, where they are installed
 	.ci/pythons
 
 picture: .venv/installed  ## docs/report.png: the first page of the embedded default as it is now; needs Chromium
@@ -66,8 +66,8 @@ lock:  ## resolve requirements.in again
 	mv requirements.lock.part requirements.lock && rm -rf .venv-lock
 
 .venv/installed: requirements.lock pyproject.toml
-	@$(call quoted,PYTHON) -c 'import sys; v = "%d.%d" % sys.version_info[:2]; sys.version_info >= (3, 11) or sys.exit( \
-	"error: " + sys.argv[1] + " is Python " + v + ", the workflow needs 3.11 or later. Name one: " \
+	@$(call quoted,PYTHON) -c 'import sys; v = "%d.%d" % sys.version_info[:2]; (3, 11) <= sys.version_info < (3, 14) or sys.exit( \
+	"error: " + sys.argv[1] + " is Python " + v + ", the workflow needs 3.11 to 3.13. Name one: " \
 	"make PYTHON=python3.11 demo")' $(call quoted,PYTHON)
 	$(call quoted,PYTHON) -m venv .venv
 	$(VENV)/python -m pip install --quiet --disable-pip-version-check --no-compile -r requirements.lock

@@ -588,7 +588,7 @@ def test_what_is_not_overridden_is_validated_once_and_passed_on(tmp_path):
     assert first.negatives is second.negatives and first.training is not second.training
 
 
-@pytest.mark.filterwarnings("error")
+@pytest.mark.filterwarnings("error::UserWarning")  # as pydantic warns
 def test_what_is_chosen_is_written_as_it_is_read(tmp_path):
     configuration, _ = load(BASE, tmp_path)
     assert configuration.model_dump()["training"]["loss"] == {"kind": "softmax", "label_smoothing": 0.0}
