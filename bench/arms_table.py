@@ -350,7 +350,7 @@ def write():
     made, lines = measured()
     saved = read_saved(DATA / f"{NAME}.json")
     new, rows = taken(saved, json.loads(json.dumps(made)))
-    data = saved | new
+    data = dict(sorted((saved | new).items()))  # as the file will have them
     if rows := {(name, row) for name, of in rows.items() for row in of}:
         old = pq.read_table(SCORES).to_pandas() if SCORES.is_file() else lines[:0]
         own, others = ([pair in rows for pair in zip(each["part"], each["row"], strict=True)] for each in (lines, old))
