@@ -28,7 +28,7 @@ from bm25s.stopwords import STOPWORDS_EN
 import texts
 from commands.forecast.counts import SPECIAL_TOKENS
 from rehearsal.miniature import HIDDEN, slug, token_frequency, tokenizer_of, write_bpe, write_miniature
-from rehearsal.official import PAPERS, WRITERS, Corpus
+from rehearsal.official import PAPERS, WRITERS, Corpus, query_id
 from rehearsal.report import LONG_SECONDS, by_kind, compare, render
 from rehearsal.words import Words
 from rounds import REPOSITORY
@@ -78,6 +78,7 @@ def prepare(paper, scale, questions, folder, more=(), segments=None):
     word_tokens = sum(token_frequency(tokenizer, words).values())
     raw |= sizes_of(raw, counts, word_tokens, files)
     with_miniatures(raw, folder / "checkpoints", source, words)
+    with_drawn_queries(raw)
     written.write_text(yaml.safe_dump(raw, sort_keys=False))
     return written
 
@@ -109,6 +110,13 @@ def sizes_of(raw, counts, word_tokens, files):
     numbers |= {"positives": {"train": counts.positives}} if counts.positives else {}
     collection = raw["collection"] | {"local": str(files), "files": sizes}
     return {"collection": collection, "counts": raw.get("counts", {}) | numbers | of_texts}
+
+
+def with_drawn_queries(raw):
+    """Replace the queries of TREC DL 2019 that the figures of a configuration (dict) name by drawn ones."""
+    for figure in (raw.get("figures") or {}).values():
+        if "queries" in figure:
+            figure["queries"] = [str(query_id("dl19", number)) for number in range(len(figure["queries"]))]
 
 
 def scaled(node, share, segments=None, key=None):
