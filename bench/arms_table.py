@@ -43,16 +43,16 @@ COLUMNS = ["rate", MEASURE, RECALL, "less {}", "pairs read", "passages read", "m
 AXES = {"pairs": "Labelled pairs read", "passages": "Passages read", "seconds": "Seconds, mining included"}
 HEAD = """\
 # Does mining pay? Does a draw, or a teacher?
-Made by `python bench/arms_table.py` from `arms.json` and `arms.parquet` beside it, the scores of every query
-and seed, from which each p is computed when this page is written. `config/arms.yaml` says what the arms are:
-from one in-batch warm-up a seed, each reads the same number of passages further, but for (b), which reads as many
-pairs as the arms that mine, and (h), half of whose steps train the query encoder alone. The rate of each arm was chosen
-by dev queries with another seed: RR@10 of 400 queries among 2,000 passages, which are positives, neighbours of the
-start and 500 drawn at random. This measure chooses a rate within an arm. It does not compare arms: it orders them in
-another way than the test queries do, which search all passages. `config/draws.yaml` says what the draws are: 30 of the
-same 100 neighbours, as many passages and pairs. `config/variants/draws-teachers.yaml` has the rows with a teacher;
-their mining includes its scores. Work is that of an arm alone, without the warm-up. Mean ± deviation over seeds, on
-test queries. An arm without a row has not run.
+Made by `python bench/arms_table.py` from `arms.json` and `arms.parquet` beside it. The latter has the scores of every
+query and seed; each p is computed from them when this page is written. `config/arms.yaml` defines the arms. All
+continue one in-batch warm-up per seed and read the same number of further passages. Two exceptions: (b) reads as many
+pairs as the arms that mine; half of the steps of (h) train only the query encoder. The rate of each arm was chosen on
+dev queries with another seed, by RR@10 of 400 queries among 2,000 passages: positives, neighbours of the start and 500
+random ones. This measure chooses a rate within an arm. It does not compare arms: test queries, which search all
+passages, order them differently. `config/draws.yaml` defines the draws. Each draws 30 of the same 100 neighbours and
+reads equal numbers of passages and pairs. `config/variants/draws-teachers.yaml` has the rows with a teacher; their
+mining includes its scores. Work is that of an arm alone, without the warm-up. Figures are means ± deviation over
+seeds, on test queries. An arm without a row has not run.
 
 The contrasts below each table were fixed before anything ran. Every other comparison is exploratory.
 
@@ -60,7 +60,7 @@ The contrasts below each table were fixed before anything ran. Every other compa
 CAPTION = """
 ![Dev scores of the arms, a row for each part](arms.png)
 
-Dev scores of each arm, means over seeds. They compare no arms: this measure was made to choose rates.
+Dev scores of each arm, means over seeds. They do not compare arms: this measure only chooses rates.
 """
 
 
@@ -180,9 +180,9 @@ def page(data, scores):
         own = {(row, measure): each for (of, row, measure), each in scores.items() if of == name}
         if min(row["seeds"] for row in part["rows"] if row["row"] != "BM25") < 3:
             texts.append(f"**{name} is a pilot**: it shows that all arms run to the end, and nothing can be concluded "
-                         "from it. Its one rate was not chosen, and a p speaks of these checkpoints alone. `python "
-                         "bench/arms.py --collections pilot --here`, one thread at low priority on a busy machine, so "
-                         "that its seconds are no measure.\n\n")  # fmt: skip
+                         "from it. It has one rate, which was not tuned, and each p compares only these checkpoints. "
+                         "Its seconds measure nothing: `python bench/arms.py --collections pilot --here` had one "
+                         "thread at low priority on a busy machine.\n\n")  # fmt: skip
         table = part["table"]
         texts += [arms_text(name, part, own), "\n", contrasts_text(name, table, own), "\n"]
         texts += [smallest_text(part["smallest"]), made_text(part["made"]), "\n"]
@@ -217,7 +217,7 @@ def choice_text(name, part):
         tried = ", ".join(f"{number(each, 'g')}: {number(of, '.3f')}" for each, of in arm["grid"])
         rows.append([arm["label"], number(rate, "g"), number(score, ".3f"), tried])
     head = [f"{name}: choice of rates", "rate", f"dev {MEASURE}", "all rates"]
-    said = "One seed, dev queries, the best of several rates: a lead, and no result. The warm-up is ranked among other "
+    said = "One seed, dev queries, the best of several rates: a lead, not a result. The warm-up is ranked among other "
     return f"{markdown(head, rows)}\n{said}passages than the arms: neighbours of its own start.\n"
 
 

@@ -176,7 +176,7 @@ def scores_of(world, vectors):
 
 def without_ties(vectors):
     """The rows of the test queries whose first passages all have different scores, because each evaluator orders ties
-    in its own way. Passages that begin alike tie if they are truncated."""
+    in its own way. Passages with the same beginning tie if they are truncated."""
     queries_QD, passages_PD = (np.asarray(each, np.float64) for each in vectors)
     first_QK = -np.sort(-(queries_QD @ passages_PD.T), axis=1)[:, : CUTOFF + 1]
     return np.flatnonzero((first_QK[:, :-1] - first_QK[:, 1:]).min(axis=1) > TIE)

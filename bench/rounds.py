@@ -32,7 +32,7 @@ def interleaved(variants, rounds, clock=time.perf_counter):
     """Seconds of every variant in every round: {name: [seconds]}.
 
     variants: {name: function without arguments}. Each runs once untimed. The rounds are interleaved and every other one
-    goes backwards, so that a passing load affects all variants alike. clock: the wall clock, or time.process_time for
+    goes backwards, so that a passing load affects all variants equally. clock: the wall clock, or time.process_time for
     the work of one thread on a busy machine. A variant's time ends when its work on a CUDA device does.
     """
     for run in variants.values():

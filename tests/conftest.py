@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # each of many hundred processes would compile the library anew
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # each of many hundred processes would compile the library again
 signal.signal(signal.SIGINT, signal.default_int_handler)  # what a shell starts in its background ignores Ctrl-C
 
 from paths import REPOSITORY, SHARED  # noqa: E402

@@ -205,7 +205,7 @@ def test_no_value_of_a_variable_of_make_is_code_of_the_shell(tmp_path):
         (tmp_path / "given").write_bytes(b"")
         given = {name: value for name in names}
         words, environment = ([f"{name}={value}" for name in names], {}) if number % 2 else ([], given)
-        for options in (["-n"], [], ["-W", "requirements.lock"]):  # the last one would install anew
+        for options in (["-n"], [], ["-W", "requirements.lock"]):  # the last one would install again
             targets = [".venv/installed"] if options[:1] == ["-W"] else targets_of_make()
             command = ["make", "-k", *options, *words, *targets]
             subprocess.run(command, cwd=tmp_path, env=shell | environment, capture_output=True, timeout=60)

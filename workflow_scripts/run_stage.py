@@ -54,7 +54,7 @@ def about_saved_work(job):
     """The remedy for an unforeseen error that damaged saved work may have caused (text)."""
     if job is None or not job.resume.is_dir() or not has_work(job.resume):
         return ""
-    return f"\nThe next attempt goes on from what is saved in {job.resume}: if it fails alike, delete that folder."
+    return f"\nThe next attempt continues from {job.resume}: if it fails in the same way, delete that folder."
 
 
 def parse_arguments():

@@ -41,7 +41,7 @@ def test_without_dropout_both_trainings_are_one(world):
 
 
 def test_evaluators_are_compared_where_no_scores_are_equal(world):
-    """Code that begins alike is equal where it is cut; sentence-transformers then orders by other rules."""
+    """Code with the same beginning is equal once cut; sentence-transformers then orders by other rules."""
     generator = np.random.default_rng(5)
     queries, passages = (generator.standard_normal((number, 8)).astype(np.float32) for number in (10, 40))
     assert beside.without_ties((queries, passages)).tolist() == list(range(10))

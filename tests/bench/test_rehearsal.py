@@ -1,4 +1,4 @@
-"""The rehearsal's files are the papers' official ones in form and number, drawn alike; its encoder finds positives."""
+"""The rehearsal's files have the form and number of the papers' official ones; its encoder finds positives."""
 
 import importlib
 import json

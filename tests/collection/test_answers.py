@@ -114,7 +114,7 @@ def test_several_processes_find_what_one_finds(tmp_path, monkeypatch):
 
 
 def check_against_plain(corpus, texts, ids_QK, answers_Q):
-    """Assert that every pair is judged alike; returns how many hold an answer."""
+    """Assert that every pair is judged the same; returns how many hold an answer."""
     tokens = {row: plain_tokens(texts[row]) for row in np.unique(ids_QK[ids_QK >= 0]).tolist()}
     expected = np.zeros(ids_QK.shape, bool)
     for query, (ids, answers) in enumerate(zip(ids_QK.tolist(), answers_Q, strict=True)):

@@ -478,7 +478,7 @@ def test_a_file_without_a_digest_is_trusted_at_first_and_pinned_then(stages, ser
 
 
 def test_jobs_that_note_first_uses_at_once_lose_none(tmp_path, monkeypatch):
-    """Each reads what is noted and writes it anew; the writing takes half a second here."""
+    """Each reads what is noted and writes it again; the writing takes half a second here."""
     monkeypatch.chdir(tmp_path)
     write = download.write_json
     monkeypatch.setattr(download, "write_json", lambda *given: time.sleep(0.5) or write(*given))

@@ -62,7 +62,7 @@ def test_once_there_are_tokens_it_is_told_how_many_passages_are_cut(said):
     write_json(folder / MANIFEST, signed(manifest | {"files": files}))
     assert said(left_out)[0][0].endswith("passages of at most 64; 50% of the 4 passages are longer and are cut.")
     assert said(left_out | {"max_passage_tokens": 7})[0][0].endswith("passages of at most 7."), "it was chosen"
-    path.unlink()  # the command that makes it anew has to begin
+    path.unlink()  # the command that makes it again has to begin
     assert said(left_out)[0][0].endswith("passages of at most 64.")
 
 

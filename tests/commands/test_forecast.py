@@ -216,7 +216,7 @@ def test_a_kind_without_estimate_is_listed_and_not_counted(marco, monkeypatch):
     assert list(forecast.by_kind)[-1] == "coverage"
     row = next(text for text in render(forecast).splitlines() if text.startswith("coverage"))
     assert row.split() == ["coverage", "1", "0", "0.000", "0.150", "0", "s", "0", "s"]
-    assert {each.cost.lacks for each in forecast.left.values()} == {"", "coverage, of which there is no estimate"}
+    assert {each.cost.lacks for each in forecast.left.values()} == {"", "coverage (no estimate)"}
 
 
 def module(name, path, kind="Transformer"):

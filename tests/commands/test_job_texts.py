@@ -10,7 +10,7 @@ STARTING = 'Traceback (most recent call last):\n  File "run_stage.py", line 0, i
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("12:00:00 attempt 1\nerror: the file is torn. Make it anew.\n", ("the file is torn. Make it anew.", False)),
+        ("12:00:00 attempt 1\nerror: the file is torn. Make it again.\n", ("the file is torn. Make it again.", False)),
         ("error: the file is torn.\nerror: one of 2 processes died.\n", ("the file is torn.", False)),
         ("Traceback (most recent call last):\nKeyError: 'a'\n", ("KeyError: 'a'", True)),
         (STARTING, ("it was interrupted (SIGINT) before it began", False)),

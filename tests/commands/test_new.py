@@ -567,7 +567,7 @@ def test_one_file_of_queries_beside_splits_is_refused(tmp_path, texts):
 
 
 def test_queries_of_a_split_that_are_trained_on_too_are_said(tmp_path, texts):
-    """By id and text: here dev and test number other queries anew, but for three of test."""
+    """By id and text: dev and test use the ids of train for other queries, but for three of test."""
     with_splits(tmp_path / "given", texts, "dev", "test")
     for split, same in (("dev", 0), ("test", 3)):
         file = tmp_path / f"given/queries.{split}.tsv"

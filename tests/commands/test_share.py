@@ -98,7 +98,7 @@ def test_an_experiment_travels_with_what_its_table_shows(elsewhere, monkeypatch,
     assert arrived.startswith(f"5 stages have arrived from ../{to}, ")
     assert contents(elsewhere) == contents(here) and len(contents(here)) == 6
     times = [(STAGES / name / MANIFEST).stat().st_mtime_ns for name in (ENCODE, INDEX, TRAIN, EVALUATE)]
-    assert times == sorted(times), "else Snakemake would make a stage anew after its input"
+    assert times == sorted(times), "else Snakemake would make a stage again after its input"
     assert fetch(f"../{to}")[0].endswith("; 5 were here already.")
     assert [Artefact(STAGES / name).verify() for name in FILES] == [None] * 5
     assert not list(elsewhere.rglob("*.part"))

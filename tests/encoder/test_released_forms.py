@@ -53,7 +53,7 @@ def vectors(stages, job, side="query", texts=TEXTS, max_tokens=512, **text_setti
 
 
 def assert_close(found, expected):
-    assert expected.std(0).mean() > 0.1, "vectors that are all alike would show nothing"
+    assert expected.std(0).mean() > 0.1, "vectors that are all the same would show nothing"
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
 
 

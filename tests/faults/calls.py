@@ -1,7 +1,7 @@
 """The system calls by which a process changes files, seen one by one from outside, before they happen.
 
 A seccomp filter (Linux 5.5 or later, x86-64) hands these calls to a supervisor, who lets each one happen, has it fail
-with an error, or kills the process in its place. It sees what Python, C++ and Rust do alike, in all threads and
+with an error, or kills the process in its place. It sees what Python, C++ and Rust do, in all threads and
 children, and the code under test knows nothing of it.
 """
 

@@ -243,7 +243,7 @@ class FaultWorld:
                 recorded.write_text(json.dumps({name: digests[name] for name in digests if name not in own}))
 
     def restore(self, stage):
-        """Make a stage anew, whatever a disturbance has left of it."""
+        """Make a stage again, whatever a disturbance has left of it."""
         self.forget(stage)
         shutil.rmtree(self.folder / "results/resume" / stage.name, ignore_errors=True)
         self.mend([stage])

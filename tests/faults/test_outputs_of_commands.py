@@ -176,7 +176,7 @@ def each_place(desk, words, name, fixtures):
     ending = ENDINGS.get(name, "")
 
     def one(case):
-        # Links to the same files: what is written anew gets another file, as nothing is written over.
+        # Links to the same files: what is written again gets another file, as nothing is written over.
         shutil.copytree(desk, case.folder, symlinks=True, dirs_exist_ok=True, copy_function=os.link)
         monkeypatch.chdir(case.folder)
         if name == "fetch":  # else all that it could take is there
@@ -215,7 +215,7 @@ def each_place(desk, words, name, fixtures):
 
 
 def changed(before, after, written):
-    """Paths that are another thing than before. What is `written` (paths) may be made anew, as commands do."""
+    """Paths that are another thing than before. What is `written` (paths) may be made again, as commands do."""
     other = [path for path in before if after.get(path) != before[path]]
     ours = ("results/digests", "results/experiments", "results/tables")
     return [path for path in other if not path.startswith(ours) and path not in written]

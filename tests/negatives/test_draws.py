@@ -32,7 +32,7 @@ def drawn(choose, given, count, **settings):
 
 
 def repeated(number, **given):
-    """As `candidates`, of `number` queries that are alike but for their ids."""
+    """As `candidates`, of `number` queries that differ only in their ids."""
     return candidates(**{name: np.tile(value, (number, *[1] * (np.ndim(value) - 1))) if np.ndim(value) > 1
                          else np.tile(value, number) for name, value in given.items()})  # fmt: skip
 

@@ -94,8 +94,8 @@ PASSAGES = [[5, 6], [7, SEP, 1, 2, 3, 4], [7, SEP, 1, 2, 3, 9], [5, 6, 8, 9, 10,
 
 
 def test_ance_tele_s_lines_are_matched_by_token_ids(files):
-    """Cut at 5 ids: passages 1, 2 and 4 begin alike, and the one that ends there is meant. Passages without a title
-    begin with [SEP] in the file alone."""
+    """Cut at 5 ids: passages 1, 2 and 4 begin with the same ids, and the one that ends there is meant. Passages without
+    a title begin with [SEP] in the file alone."""
     tokens = files.tokens([[1, 2, 3, 4], [1, 2], [9]], PASSAGES)
     lines = [
         {"query": [1, 2, 3], "positives": [[1]], "negatives": [[7, SEP, 1, 2, 3], [SEP, 5, 6], [SEP, 5, 6, 8, 9]]},
@@ -106,7 +106,7 @@ def test_ance_tele_s_lines_are_matched_by_token_ids(files):
     assert lists == {0: [4, 0, 3], 1: [0, -1, -1]}
     assert facts == {"lines": 3, "other_queries": 1, "unmatched": 1, "queries": 2, "negatives": 4, "scored": 0}
     shorter = files.tokens([[1, 2, 3, 4], [1, 2], [9]], PASSAGES[:4])
-    assert files.run("token-ids", json_lines(lines), shorter)[0][0] == [1, 0, 3], "the first of those cut alike"
+    assert files.run("token-ids", json_lines(lines), shorter)[0][0] == [1, 0, 3], "the first of the equal ones"
     exact = files.tokens([[1, 2, 3, 4], [1, 2], [1, 2, 3]], PASSAGES)
     assert list(files.run("token-ids", json_lines(lines), exact)[0]) == [2, 1], "the query that ends there is meant"
 

@@ -85,7 +85,7 @@ def test_rows_that_differ_in_the_index_of_evaluation_share_all_training():
 
 
 def test_one_index_over_frozen_passages_serves_training_and_all_evaluations():
-    """It knows passages alone, so another query encoder does not build it anew."""
+    """It knows passages alone, so another query encoder does not build it again."""
     both = changed("negatives", live={"index": PQ}) | {"search_index": PQ}
     made = plan(adore=both)
     adore = only(made, "adore")

@@ -47,7 +47,7 @@ def test_rows_have_labels_of_their_own_and_pools_of_one_size():
 
 
 def test_what_is_on_top_of_a_row_shares_its_checkpoint(plan):
-    """One warm-up for ANCE, STAR and ADORE, and no passage is encoded anew for ADORE."""
+    """One warm-up for ANCE, STAR and ADORE, and no passage is encoded again for ADORE."""
     (warm_up,), (ance,) = plan.trajectories["bm25-negatives"], plan.trajectories["ance"]
     assert ance.trains[0].name == warm_up.trains[0].name and len(ance.trains) == 4
     for name, row in ON_TOP.items():

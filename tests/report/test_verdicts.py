@@ -18,7 +18,7 @@ ROWS = [
 
 
 def scores(seed=0, queries=40):
-    """Of four rows: the last two far above the second, and alike; the first between."""
+    """Of four rows: the last two far above the second and close to each other; the first between."""
     rng = np.random.default_rng(seed)
     base = rng.random(queries) * 0.5
     columns = [

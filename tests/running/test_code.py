@@ -135,7 +135,7 @@ def use(rows, x):
 @pytest.mark.parametrize(
     ("old", "new", "changes"),
     [
-        ("Fetch it again.", "Fetch it anew.", False),
+        ("Fetch it again.", "Get it again.", False),
         ("Correct line", "Mend line", True),  # text in a variable counts
         ("no number.", "not a number.", False),
         ("too large.", "too big.", False),
@@ -281,7 +281,7 @@ def test_the_digest_of_the_files_changes_with_every_byte(library, file):
 
 @pytest.mark.ci(0)
 def test_digests_that_were_kept_hold_until_a_file_changes(tmp_path):
-    """In a copy of the library; a kept file that is torn is made anew."""
+    """In a copy of the library; a kept file that is torn is made again."""
     shutil.copytree(LIBRARY.parent, tmp_path / "copy", ignore=shutil.ignore_patterns("__pycache__"))
     told = """
 import json

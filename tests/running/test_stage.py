@@ -331,10 +331,8 @@ def test_a_defect_is_not_hidden_as_bad_input(monkeypatch, tmp_path, capsys):
 
     sentence = "error: FileNotFoundError: [Errno 2] gone: 'x'"
     assert command(monkeypatch, tmp_path, fails) == sentence and "Traceback" in capsys.readouterr().err
-    remedy = (
-        f"\nThe next attempt goes on from what is saved in results/resume/merge/{'b' * 12}: if it fails alike, delete"
-    )
-    assert command(monkeypatch, tmp_path, fails_later).startswith(sentence + remedy)
+    said = command(monkeypatch, tmp_path, fails_later)
+    assert said.startswith(sentence) and f"from results/resume/merge/{'b' * 12}:" in said
 
 
 @pytest.mark.parametrize("survived", range(6))

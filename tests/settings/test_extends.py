@@ -1,4 +1,4 @@
-"""`extends`: a configuration over another one, for the library, the commands and Snakemake alike."""
+"""`extends`: a configuration over another one, for the library, the commands and Snakemake."""
 
 import pytest
 from snakemake.settings.types import ConfigSettings

@@ -32,7 +32,7 @@ def over_time(opened, mined):
 
 @pytest.fixture(scope="module", autouse=True)
 def interrupted(opened, mined):
-    """A training in the middle of which Snakemake got a Ctrl-C, and which is submitted anew: (world, the first stage
+    """A training in the middle of which Snakemake got a Ctrl-C, and which is submitted again: (world, the first stage
     process, the Slurm jobs and the unfinished stage between the two runs)."""
     world = opened(mined)
     world.train(SAVE_EVERY_STEP)

@@ -1,6 +1,6 @@
 """The loss curves of 30 steps, of a BERT and of a decoder, compared with those kept in golden/.
 
-A change of the numbers must be wanted: then write the curves anew with
+A change of the numbers must be wanted: then write the curves again with
 
     CUDA_VISIBLE_DEVICES= PYTHONPATH=tests python tests/training/test_golden_loss.py
 

@@ -95,7 +95,7 @@ def test_a_step_compares_with_the_last_passages_as_they_were_encoded(stages, siz
 @pytest.mark.parametrize("chunks", [1, 3])
 @pytest.mark.parametrize("size", [3, 20, 40])
 def test_queries_whose_positive_is_remembered_are_rows_of_the_softmax(stages, size, chunks):
-    """As in ContAccum's released code (LossCalculator): each row counts alike, and has the columns of all others."""
+    """As in ContAccum's released code (LossCalculator): each row counts equally and has the columns of all others."""
     made, seen, remembered = trainer_of(job_of(stages, size, chunks, memory_queries=True)), [], []
     counts = []
     for step in range(4):

@@ -14,7 +14,7 @@ from training_world import World, backward, on_cpu  # noqa: F401
 
 
 def make(stages, monkeypatch, modules, **training):
-    """A trainer without dropout whose job loads some modules anew ({name: functions})."""
+    """A trainer without dropout whose job gets some modules with other functions ({name: functions})."""
     job, load = World(stages, dropout=0.0).job(training), Job.load
 
     def module(job, name):

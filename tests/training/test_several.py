@@ -62,7 +62,7 @@ def test_no_batch_mixes_collections_and_negatives_are_of_the_own_pool(world):
             assert own <= set(pools[number][query])
             foreign += not own <= set(pools[1 - number][query])
         seen.append(number)
-    assert foreign > 10, "the pools are alike: this test would show nothing"
+    assert foreign > 10, "the pools are the same: this test would show nothing"
     assert seen.count(1) == 3 and trainer.parts[1].queries.tokens is not trainer.parts[0].queries.tokens
     first, second = (part.passages.tokens for part in trainer.parts)
     assert not np.array_equal(first.values, second.values)

@@ -116,7 +116,7 @@ def test_guard_the_teacher_matters(made, name):
 
 @pytest.mark.parametrize("name", ["kl", "margin-mse", "listmle"])
 def test_micro_batches_of_a_loss_over_own_lists_are_the_whole_step(made, name):
-    """A query's own list is in one micro-batch with it; `margin-mse` weighs pairs alike where masks leave some out."""
+    """A query's own list is in one micro-batch with it; `margin-mse` weighs pairs equally if masks leave some out."""
     world, taught, _ = made
     masks = ["known_positives"]
     whole, split = (gradients(job_of(world, taught, name, accumulate=n, masks=masks)) for n in (1, 2))

@@ -51,7 +51,7 @@ def written(job):
 
 @pytest.mark.parametrize(("save_every", "before"), [(0, {1, 2, 3, 4}), (1e9, {1, 2, 3})])
 def test_a_killed_training_has_every_step_once(stages, installed, monkeypatch, save_every, before):
-    """It goes on where it was, or begins anew; what was not read yet is not written."""
+    """It goes on where it was, or begins again; what was not read yet is not written."""
     job = World(stages).job({"steps": STEPS}, save_every=save_every)
     die_at(job, 4, monkeypatch)
     assert {step for step, _, _ in events(job)} == before

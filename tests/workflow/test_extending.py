@@ -69,7 +69,7 @@ def test_each_is_one_file_and_one_line(world):
     library = world.folder / "workflow_scripts/teleport"
     extend(library.parent)
     counts, _ = world.would_run()
-    # No stage runs again. The table and the links are written anew, in seconds: their job imports the registry.
+    # No stage runs again. The table and the links are written again, in seconds: their job imports the registry.
     assert set(counts) <= {"all", "configuration", "experiments", "tables"}, counts
 
     # A system that recombines what there is: configuration alone.
@@ -96,7 +96,7 @@ def test_each_is_one_file_and_one_line(world):
     made = {name: manifest for name, manifest in world.manifests().items() if name not in before}
 
     def of(experiment, kind):
-        """The manifest of the stage of a kind that is made anew for an experiment."""
+        """The manifest of the stage of a kind that is made again for an experiment."""
         folder = (world.folder / "results/experiments" / experiment / "episode-1" / kind).resolve()
         return made[f"{folder.parent.name}/{folder.name}"], folder
 

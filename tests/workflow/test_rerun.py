@@ -37,7 +37,7 @@ def episodes(first, last=3):
 
 
 def in_place(counts):
-    """The same jobs where they make the same stages anew: the configuration and the links to them stay."""
+    """The same jobs where they make the same stages again: the configuration and the links to them stay."""
     return {rule: count for rule, count in counts.items() if rule not in ("configuration", "experiments")}
 
 

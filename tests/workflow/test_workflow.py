@@ -194,7 +194,7 @@ def test_a_stage_refuses_code_that_was_edited_while_the_workflow_ran(world):
     [("all", lambda c: c["mining"].update(depth=241), ["240 passages, fewer than mining.depth: 241"])],
 )
 def test_a_collection_that_does_not_suit_is_refused_before_encoding(world, target, change, messages):
-    world.config["encoder"]["max_passage_tokens"] -= 1  # so that everything is encoded and trained anew
+    world.config["encoder"]["max_passage_tokens"] -= 1  # so that everything is encoded and trained again
     change(world.config)
     text = failing(world, target)
     assert all(message in text for message in messages), text[-3000:]

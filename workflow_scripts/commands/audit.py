@@ -108,7 +108,7 @@ def require_passages(mined):
             if not isinstance(value, wanted) or isinstance(value, bool):
                 raise Refusal(f"{mined.place}: {key!r} of a passage is {str(value)[:40]!r}. Correct or remove it.")
             if key in ("score", "likeness") and value is not None and not abs(value) <= MOST_SCORE:
-                raise Refusal(f"{mined.place}: the {key} {str(value)[:40]} is no float32. Correct or remove it.")
+                raise Refusal(f"{mined.place}: the {key} {str(value)[:40]} is not a float32. Correct or remove it.")
     return mined
 
 

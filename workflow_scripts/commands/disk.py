@@ -58,7 +58,7 @@ def unused(planned):
 
 
 def is_foreign(path):
-    """Whether a path is a link to a folder that is no stage."""
+    """Whether a path is a link to a folder that is not a stage."""
     return path.is_symlink() and path.is_dir() and not STAGE.fullmatch("/".join(path.readlink().parts[-2:]))
 
 

@@ -194,7 +194,7 @@ def reader_of(folder, output, columns, drop):
         training = "the split train" if dataset else "train.jsonl"
         return partial(written, splits, partial(convert, splits, output, columns, drop), training)
     if any(columns):
-        raise Refusal(f"{folder} is no table of pairs, so --question and --passage have no use. Leave them out.")
+        raise Refusal(f"{folder} is not a table of pairs, so --question and --passage have no effect. Leave them out.")
     return reader
 
 

@@ -1,4 +1,4 @@
-"""What the page takes from a plan: systems that two tables call alike, and searches of all training queries."""
+"""What the page takes from a plan: systems that two tables call by one name, and searches of all training queries."""
 
 import yaml
 

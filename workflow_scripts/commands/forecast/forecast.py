@@ -15,7 +15,7 @@ from teleport.refusal import Refusal
 def stage_cost(stage, counts, place=Place()):  # noqa: B008
     """The `Cost` of a planned stage in a `Place`; for a kind without an estimate, that of a process alone."""
     function = getattr(room_costs(stage.kind), stage.kind, None)
-    return function(stage, counts, place) if function else Cost(lacks=f"{stage.kind}, of which there is no estimate")
+    return function(stage, counts, place) if function else Cost(lacks=f"{stage.kind} (no estimate)")
 
 
 def room_costs(kind):

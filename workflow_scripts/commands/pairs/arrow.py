@@ -35,7 +35,7 @@ def described(path, key, kind):
     try:
         values = json.loads(path.read_text(encoding="utf-8"))[key]
         if not isinstance(values, list) or not all(isinstance(value, kind) for value in values):
-            raise TypeError(f"{key} is no list of {kind.__name__}")
+            raise TypeError(f"{key} is not a list of {kind.__name__}")
     except FileNotFoundError:
         raise Refusal(f"{path}: no such file. Copy the whole folder that `save_to_disk` wrote.") from None
     except (ValueError, KeyError, TypeError, RecursionError) as error:

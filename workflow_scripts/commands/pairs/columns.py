@@ -202,7 +202,7 @@ def passage_of(value, key, title):
 def id_of(value, key):
     """An id, a text or a whole number without white space, as text. Raises Problem."""
     if not isinstance(value, str | int) or str(value).split() != [str(value)]:
-        raise Problem(f"{key!r} has the id {value!r}, which is no text or number without white space. Rename it")
+        raise Problem(f"{key!r} has the id {value!r}, which is not text or a number without white space. Rename it")
     return text_of(str(value), key)
 
 

@@ -19,7 +19,7 @@ class Table(NamedTuple):
 
 
 def form_of(path):
-    """The module of the form of a file, by the end of its name; None if it is no form of pairs."""
+    """The module of the form of a file, by the end of its name; None if it is not a form of pairs."""
     name = path.name.lower().removesuffix(".gz")
     return next((form for form in TABLES if name.endswith(form.SUFFIXES)), None)
 

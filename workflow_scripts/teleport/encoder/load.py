@@ -16,7 +16,7 @@ from teleport.refusal import Refusal
 from teleport.running.files import NO_MEMORY, of_the_system
 
 WEIGHTS = "model.safetensors"
-transformers_logging.disable_progress_bar()  # a log file is no terminal
+transformers_logging.disable_progress_bar()  # a log file is not a terminal
 transformers_logging.set_verbosity_error()  # its load report is about the heads that load_backbone leaves out
 
 

@@ -252,7 +252,7 @@ def dense_width(folder):
 
 def no_number(name):
     """Refuse NaN and Infinity, which Python's JSON accepts: no check of a range catches a dropout of NaN."""
-    raise ValueError(f"{name} is no number")
+    raise ValueError(f"{name} is not a number")
 
 
 def checked(form, content, path):

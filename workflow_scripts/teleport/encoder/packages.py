@@ -102,8 +102,8 @@ def folder_in_packages(names, patterns, weights, key):
             unpack(archive, {name: members[name] for name in sorted(wanted)}, FOLDER / digest)
     except DAMAGED as error:
         raise Refusal(
-            f"{key}.packages: {', '.join(map(str, paths))} are no sound zip file together ({error}). Install them "
-            "anew, each part of one version."
+            f"{key}.packages: {', '.join(map(str, paths))} do not form a sound zip file ({error}). Install them "
+            "again, all in one version."
         ) from None
     return FOLDER / digest
 

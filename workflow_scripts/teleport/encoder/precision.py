@@ -90,7 +90,7 @@ def resolve_precision(precision, device=None):
 def faster_in_bf16(device):
     """Whether products in bfloat16 are faster than in float32: on CUDA if the device has them, on a CPU with AMX, on
     AMD with avx512_bf16. On Intel with avx512_bf16 alone they are slower (docs/speed.md), elsewhere emulated. The kind
-    of processor decides, not a timing, so that all jobs of a resumed or sharded stage compute alike."""
+    of processor decides, not a timing, so all jobs of a resumed or sharded stage compute in the same format."""
     if device.type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
     words = set(CPU_INFO.read_text().split()) if CPU_INFO.is_file() else set()

@@ -305,7 +305,7 @@ def read_config(folder):
     model_type = config.get("model_type")
     try:
         encodes = not AutoConfig.for_model(model_type).is_encoder_decoder
-    except (ValueError, TypeError):  # transformers does not know it, or it is no name at all
+    except (ValueError, TypeError):  # transformers does not know it, or it is not a name at all
         encodes = False
     if not encodes:
         known = "an encoder or a decoder of texts that transformers has, such as bert or qwen3"

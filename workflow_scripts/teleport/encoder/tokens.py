@@ -55,7 +55,7 @@ def run(job):
     if facts["unknown"] > MANY_UNKNOWN:
         log.warning(
             "%.0f %% of the tokens of %s are unknown to the checkpoint's tokenizer, which does not have their script: "
-            "such texts look alike. Use a checkpoint for their language.",
+            "such texts look the same. Use a checkpoint for their language.",
             *(100 * facts["unknown"], name),
         )
     return {"vocab_size": special["vocab_size"]} | facts

@@ -110,7 +110,9 @@ def origins_of(place, negatives, names):
         numbers = [value for value in values if value is not None]
         if wrong := [value for value in numbers if type(value) is not int or not 0 <= value <= highest]:
             given = repr(wrong[0])[:40]
-            raise Refusal(f"{place}: the {key} {given} is no whole number from 0 to {highest}. Correct or remove it.")
+            raise Refusal(
+                f"{place}: the {key} {given} is not a whole number from 0 to {highest}. Correct or remove it."
+            )
     bits = [0 if source is None else bits_of(place, source, names) for source in sources]
     return np.array([bits, [n or 0 for n in episodes], [-1 if n is None else n for n in ranks]], np.int32)
 
@@ -119,7 +121,7 @@ def bits_of(place, source, names):
     """The bits (int) of sources as `negatives.export` writes them, such as "query+momentum"; 0 once there are more than
     MOST_SOURCES. names: see `origins_of`"""
     if not isinstance(source, str) or not source:
-        raise Refusal(f"{place}: the source {repr(source)[:40]} is no text. Correct or remove it.")
+        raise Refusal(f"{place}: the source {repr(source)[:40]} is not text. Correct or remove it.")
     listed = dict.fromkeys(source.split("+"))
     if len(names) <= MOST_SOURCES:
         names += [name for name in listed if name not in names]
@@ -188,7 +190,7 @@ def named(job):
                 if "docid" in passage:
                     ids.append((number, str(passage["docid"])))
                 elif "whole" in passage:
-                    ones.append((number, "".join((passage["whole"],))))  # a TypeError if it is no text
+                    ones.append((number, "".join((passage["whole"],))))  # a TypeError if it is not text
                 else:
                     texts.append((number, "\0".join((passage.get("title") or "", passage["text"]))))
         except (KeyError, TypeError, AttributeError):

@@ -176,7 +176,7 @@ def nemo_passage(place, doc):
     if not isinstance(doc, dict) or not ({"id", "text"} & doc.keys()):
         raise Refusal(f"{place}: a passage has neither id nor text. Add one of them.")
     if not isinstance(doc.get("text"), str | None):
-        raise Refusal(f"{place}: the text {str(doc['text'])[:40]!r} of a passage is no text. Correct it.")
+        raise Refusal(f"{place}: the text {str(doc['text'])[:40]!r} of a passage is not text. Correct it.")
     names = {"docid": doc.get("id"), "whole": doc.get("text")}
     return {key: value for key, value in names.items() if value} | with_origin(doc, (), True)
 

@@ -142,7 +142,7 @@ class Judged:
 
 
 class Listed:
-    """The table relabelled.parquet, a line for each different pair that is no negative any more: query_id, doc_id,
+    """The table relabelled.parquet, a line for each different pair that is no longer a negative: query_id, doc_id,
     label (`relabelling.NAMES`), rank in its list, and `score.NAME` by each judge. number: {label: lines}"""
 
     def __init__(self, job, tables):

@@ -64,7 +64,7 @@ def require_comparable(place, whose, model, other):
         of_model, of_other = (f"{chunks} x {tokens}" for chunks, tokens in lengths)
         raise Refusal(
             f"{place}: training.loss compares the vectors of chunks, and chunks x max_passage_tokens is {of_model} for "
-            f"the model and {of_other} for {whose}. Set them alike in both encoders, or take another loss."
+            f"the model and {of_other} for {whose}. Set the same values in both encoders, or take another loss."
         )
     widths = [width_of(encoder) for encoder in (model, other)]
     if None not in widths and widths[0] != widths[1]:

@@ -81,7 +81,7 @@ class Tolerance(Section):
     reason: str
 
     def of(self, queries, scale):
-        """The tolerance of a figure in its units; queries: how many it is a mean over (None: it is no mean over
+        """The tolerance of a figure in its units; queries: how many it is a mean over (None: not a mean over
         queries)."""
         if self.queries is None:
             return self.value

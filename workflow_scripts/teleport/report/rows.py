@@ -153,7 +153,7 @@ def other_tables(plan):
 
 
 def measured_table(plan, name, title, rows, test, columns):
-    """One table, as table.py describes it. Raises Refusal for two systems of one name, or a baseline that is no row."""
+    """One table, as table.py describes it. Raises Refusal if two systems share a name or the baseline is not a row."""
     owners = {}
     for row in rows:
         label, owner = unicodedata.normalize("NFKC", row["system"]).casefold(), row["of"]

@@ -12,7 +12,7 @@ rank), it is scored exactly with all passages.
 
 On a GPU the products are of float16 numbers, which tensor cores sum in float32 and return in float16: half the memory
 to write and read. Vectors that are stored in float32 are reduced in three steps. First their mean is subtracted, which
-shifts all scores of a query alike (vectors of an encoder that does not normalise are almost parallel). Then they are
+shifts all scores of a query equally (vectors of an encoder that does not normalise are almost parallel). Then they are
 scaled by a power of two, and rounded. The loss of each passage is measured.
 """
 

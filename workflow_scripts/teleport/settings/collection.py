@@ -133,5 +133,5 @@ class Counts(Section):
     passage_tokens: NumberOrNull = Field(
         None, gt=0, description="Mean tokens per passage, after cutting, special tokens included."
     )
-    query_tokens: NumberOrNull = Field(None, gt=0, description="Mean tokens per query, counted likewise.")
+    query_tokens: NumberOrNull = Field(None, gt=0, description="Mean tokens per query, counted in the same way.")
     download_bytes: Natural | None = Field(None, description="Bytes of collection.files, if sizes are not published.")

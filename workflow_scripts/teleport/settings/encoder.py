@@ -161,8 +161,8 @@ class Cut(Section):
         None,
         ge=0,
         exclude_if=is_none,
-        description="Start with this many of its first layers, so that it is no retriever yet (0: its word vectors "
-        "alone); null: all.",
+        description="Start with this many of its first layers, so that it cannot retrieve yet (0: only its word "
+        "vectors); null: all.",
     )
 
 

@@ -18,7 +18,7 @@ OWN = re.compile(r"(Hole|Errors|Cov)@([1-9][0-9]*)")
 # Known to exist. Asking ir-measures for a measure loads numpy, which would delay every dry run.
 USUAL = ("RR", "nDCG", "R", "P", "AP", "Rprec", "Success", "Judged")
 BROKEN = ("Accuracy",)  # ir-measures divides by zero where the first results of a query are all relevant
-UNREADABLE = (NameError, ValueError, AssertionError, KeyError)  # from ir-measures, for a name that is no measure
+UNREADABLE = (NameError, ValueError, AssertionError, KeyError)  # from ir-measures, for a name that is not a measure
 
 
 class Own(NamedTuple):
@@ -66,7 +66,7 @@ def parse_measures(names):
 
 
 def known_measures(names):
-    """Return a list of measures; raises Refusal if a name is no measure."""
+    """Return a list of measures; raises Refusal if a name is not a measure."""
     parse_measures(names)
     return names
 
@@ -84,7 +84,7 @@ def measure_cutoffs(names):
 
 
 def better(column):
-    """1 if the larger mean of a column is better, -1 for errors, 0 for a hole rate, which is no quality."""
+    """1 if the larger mean of a column is better, -1 for errors, 0 for a hole rate, which is not a quality."""
     return 0 if "Hole@" in column else -1 if "Errors@" in column else 1
 
 

@@ -72,7 +72,7 @@ def load_state(folder, encoders, optimizer, computed, first_step=0):
         raise Refusal(
             f"{folder / FILE} has {len(state.curves)} steps computed in {state.computed}, this machine would go on in "
             f"{computed}. Run the workflow again on a machine like the first, with the same resource `compile`, or "
-            f"delete the folder {folder} to train anew here. For others, training.precision fp32 or bf16 in place of "
+            f"delete the folder {folder} to start again here. For others, training.precision fp32 or bf16 in place of "
             "auto fixes the precision."
         )
     set_weights(encoders, named(tensors, "weights/"))

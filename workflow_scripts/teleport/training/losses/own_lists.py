@@ -1,5 +1,5 @@
 """The list of a query's positive and its own negatives, with a teacher's scores of them. Several losses share this
-file; it is no loss itself, so that a loss that uses it depends on no other one."""
+file; it is not a loss itself, so a loss that uses it depends on no other one."""
 
 
 def own_list(scores_QP, positive_columns_Q, own_columns_QN, judged_QN):

@@ -1,5 +1,5 @@
 """RankNet's logistic loss (Burges et al. 2005) of pairs of a batch or of ranked lists. Several losses share this file;
-it is no loss itself, so that a loss that uses it depends on no other one."""
+it is not a loss itself, so a loss that uses it depends on no other one."""
 
 
 def mean_pair_loss(positive_scores_Q, other_scores_QK):

@@ -1,8 +1,8 @@
 """Pairs of the positive and every other passage of the batch: STAR's loss (Zhan et al. 2021).
 
-The released code (DRhard, model.py) weighs all pairs alike: own negatives are the static hard ones, passages of other
+The released code (DRhard, model.py) weighs all pairs equally: own negatives are the static hard ones, passages of other
 queries the random ones. The paper's Eq. 13, L_s + alpha L_r, weighs the latter; the code does not, and no value of
-alpha is printed. Here L_s and L_r are means over pairs. With all pairs alike, B queries and one own negative each, the
+alpha is printed. Here L_s and L_r are means over pairs. With equal weights, B queries and one own negative each, the
 gradient is that of alpha = 2B - 2, scaled by 1 / (2B - 1). If L_s and L_r are read as sums, L_s over the S static
 negatives of a query and L_r over the corpus C, the same weight is alpha = (2B - 2) S / |C|: 0.0115 for B = 256, S = 200
 and MS MARCO. STAR leaves out known positives: `training.masks: [known_positives]`.
