@@ -256,7 +256,7 @@ def test_a_row_of_the_figure_says_which_part_it_is(table):
     data = table.read_saved(table.DATA / "arms.json")
     rows = [row["title"] for row in table.figure(data)["vconcat"]]
     assert rows == ["arms-cloud-words", "arms-docstrings-words"] == [n for n in data if "curves" in data[n]][:2]
-    assert "exploratory" in table.HEAD and "compare no arms" in table.CAPTION
+    assert "exploratory" in table.HEAD and "not compare arms" in table.CAPTION
 
 
 def test_few_seeds_are_a_pilot(table, toy):

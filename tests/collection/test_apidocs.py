@@ -165,7 +165,7 @@ def test_markup_and_white_space_are_cleaned(package):
 
 
 def test_pins(package):
-    with pytest.raises(ValueError, match=r"wool 1.2 is installed, but 1.3 is pinned.* Install the pinned version"):
+    with pytest.raises(ValueError, match=r"wool 1.2 .* 1.3 is pinned"):
         apidocs.harvest({"wool": "1.3"}, 15)
     with pytest.raises(ValueError, match="'flax'.* not installed"):
         apidocs.harvest({"flax": "1.0"}, 15)

@@ -330,7 +330,7 @@ def test_escapes_are_looked_through_across_pieces(tmp_path, monkeypatch, piece):
 @pytest.mark.parametrize("answers", ["[" * 9999, "{[]: 1}", "-" * 99_999 + "1", "open('/')", "['a']*9", "a"])
 def test_answers_that_are_no_list_are_named_and_not_run(tmp_path, answers):
     (tmp_path / "a.qa.csv").write_text(f"who\t{answers}\n")
-    with pytest.raises(ValueError, match="a.qa.csv, line 1: not a question, a tab and a list of answers. Correct the"):
+    with pytest.raises(ValueError, match="a.qa.csv, line 1: not a question"):
         list(qa_questions(tmp_path / "a.qa.csv"))
 
 
@@ -389,7 +389,7 @@ def test_only_what_is_named_is_dropped(stages, tmp_path, kind):
     write(tmp_path, DIRTY)
     others = [name for name in records.LEFT_OUT if name != kind]
     source = {"source": "folder", "path": str(tmp_path), "drop": others}
-    with pytest.raises(ValueError, match=rf"collection\.drop: \[[a-z, ]*{kind}[a-z, ]*\], or `teleport new --drop"):
+    with pytest.raises(ValueError, match=rf"collection\.drop: \[[a-z, ]*{kind}[a-z, ]*\]"):
         stages.collection(source)
 
 

@@ -132,7 +132,7 @@ def test_ms_marco_documents(stages, files):
     ]
     assert [(row["doc_id"], row["passage"]) for row in tables["qrels.dev"]] == [("D10", 1)]
     put(files, "msmarco-docs.tsv.gz", "D2\thttps://a.b/c\tIt is c.\n")
-    with pytest.raises(ValueError, match="line 1: column count 3, expected 4 .document id, URL, title, body"):
+    with pytest.raises(ValueError, match="line 1: column count 3, expected 4"):
         build(stages, files, corpus, splits)
 
 
@@ -321,7 +321,7 @@ def test_a_torn_training_file_is_refused(stages, files):
     corpus, splits = dpr(files, train=NQ * 2000)
     whole = (files / "biencoder-nq-train.json.gz").read_bytes()
     (files / "biencoder-nq-train.json.gz").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(ValueError, match=r"train.json.gz: not a gzip file, or a damaged one \(Compressed file ended"):
+    with pytest.raises(ValueError, match=r"train.json.gz: .*gzip.*\(Compressed file ended"):
         build(stages, files, corpus, splits)
 
 
@@ -332,7 +332,7 @@ def test_an_archive_that_is_none_or_is_torn_is_refused(stages, files):
     page = b"<p>This bucket has moved.</p>"
     for content, member in ((whole[:20_000], "first.tsv"), (whole[:20_000], "second.tsv"), (page, "first.tsv")):
         (files / "c.tar.gz").write_bytes(content)
-        with pytest.raises(ValueError, match=r"c.tar.gz: not a tar archive, or a damaged one .* data/downloads/dig"):
+        with pytest.raises(ValueError, match=r"c.tar.gz: .*tar archive.* data/downloads/dig"):
             build(stages, files, {"file": f"c.tar.gz!{member}"}, {})
 
 

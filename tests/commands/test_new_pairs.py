@@ -606,7 +606,7 @@ def test_what_has_no_text_is_left_out_where_the_user_says_so(tmp_path, pairs, ca
     rows += [{"query": None, "positive": "p"}, {"query": "q", "positive": None}]
     (tmp_path / "given").mkdir()
     write(tmp_path / f"given/a.{'jsonl' if write is write_jsonl else 'parquet'}", rows)
-    with pytest.raises(Refusal, match=r"4 records are wrong \(4 without text\)\. Or .*`teleport new --drop empty`"):
+    with pytest.raises(Refusal, match=r"4 records .*\(4 without text\).*--drop empty"):
         new("mine", tmp_path / "given", REPOSITORY)
     with untouched(tmp_path / "given"):
         new("mine", tmp_path / "given", REPOSITORY, drop=["empty"])
@@ -708,9 +708,9 @@ def test_columns_of_any_names_are_taken_as_the_user_says(tmp_path, pairs):
     """Parquet with German names, of which a person cannot edit one by hand."""
     given = tmp_path / "given.parquet"
     pq.write_table(pa.Table.from_pylist([{"paket": n, "frage": q, "antwort": p} for q, p, n in pairs]), given)
-    with pytest.raises(Refusal, match="given.parquet, row 1: .*'paket', 'frage', 'antwort'.* --question KEY --passage"):
+    with pytest.raises(Refusal, match="given.parquet, row 1: .*'paket', 'frage', 'antwort'.* --question"):
         new("mine", given, REPOSITORY)
-    with pytest.raises(Refusal, match="--passage Antwort: the columns are 'paket', 'frage', 'antwort'"):
+    with pytest.raises(Refusal, match="--passage Antwort: .*'paket', 'frage', 'antwort'"):
         new("mine", given, REPOSITORY, columns=("frage", "Antwort"))
     _, said = new("mine", given, REPOSITORY, columns=("frage", "antwort"))
     assert "'frage' is the question, 'antwort' its passage (as you say); not used: 'paket'" in " ".join(said)

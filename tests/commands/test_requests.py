@@ -161,7 +161,7 @@ def test_what_a_forecast_lacks_is_asked_for_by_kind():
 
 
 def test_a_mistake_in_the_profile_is_one_sentence():
-    with pytest.raises(ValueError, match="the profile's config.cluster.hours: unknown key. Known keys: hardware, "):
+    with pytest.raises(ValueError, match="config.cluster.hours: unknown key"):
         Requests(marco(), {"hours": 24})
     with pytest.raises(ValueError, match="no hardware line 'v100'"):
         Requests(marco(), {"hardware": "v100"})

@@ -37,7 +37,7 @@ def test_bf16_on_a_gpu_without_it_is_refused_with_the_remedy(monkeypatch):
     """FlashAttention, which bf16 takes there, has no kernels for such a one; auto computes in float32."""
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: including_emulation)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Tesla T4")
-    with pytest.raises(ValueError, match="the GPU Tesla T4 does not have. Set training.precision"):
+    with pytest.raises(ValueError, match="Tesla T4 .* training.precision"):
         precision.resolve_precision("bf16", torch.device("cuda"))
     assert precision.resolve_precision("auto", torch.device("cuda")) is None
 

@@ -138,15 +138,13 @@ def test_queries_longer_than_their_own_checkpoint_takes_are_refused(folder, tmp_
     queries = source_folder(tmp_path / "queries")
     two = {"tied": False, "query_checkpoint": {"folder": str(queries)}}
     write(queries, "sentence_bert_config.json", {"max_seq_length": 40})
-    message = (
-        r"encoder.max_query_tokens is 41, but .*queries/sentence_bert_config.json of encoder.query_checkpoint says"
-    )
+    message = r"encoder.max_query_tokens is 41, .*queries/sentence_bert_config.json of encoder.query_checkpoint"
     with pytest.raises(Refusal, match=f"{message} .* 40 tokens"):
         completed(encoder(folder, max_query_tokens=41, **two))
     write(queries, "sentence_bert_config.json", {})
     config = json.loads((queries / "config.json").read_text())
     write(queries, "config.json", config | {"max_position_embeddings": 40})
-    with pytest.raises(Refusal, match="is 41, but .*/config.json of encoder.query_checkpoint has positions for 40"):
+    with pytest.raises(Refusal, match="is 41, .*/config.json of encoder.query_checkpoint .* 40"):
         completed(encoder(folder, max_query_tokens=41, **two))
     assert completed(encoder(folder, max_query_tokens=40, **two)).max_query_tokens == 40
 

@@ -69,7 +69,7 @@ def test_a_title_in_a_prefix_agrees_with_the_prompt_that_a_checkpoint_states():
     own = {"passage_prefix": ("title: none | text: ", "config_sentence_transformers.json")}
     said = partial(SimpleNamespace, query_prefix=None)
     refuse_conflict(own, said(passage_prefix="title: {title} | text: "), ["passage_prefix"])
-    with pytest.raises(Refusal, match="encoder.passage_prefix is '{title}: ', but config_sentence_transformers.json"):
+    with pytest.raises(Refusal, match="encoder.passage_prefix is '{title}: ', .*config_sentence_transformers.json"):
         refuse_conflict(own, said(passage_prefix="{title}: "), ["passage_prefix"])
 
 

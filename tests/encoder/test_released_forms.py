@@ -211,7 +211,7 @@ def test_a_named_commit_is_the_one_that_is_read(stages, hub):
     assert_close(vectors(stages, job), released.encode(TEXTS))
     assert not any(path.endswith("rust_model.ot") for path in hub.asked)
     other = pretrained_settings(checkpoint=checkpoint | {"revision": "0" * 40})
-    with pytest.raises(ValueError, match="encoder.checkpoint.hub: cannot get 'some/model' at revision '0000"):
+    with pytest.raises(ValueError, match="encoder.checkpoint.hub: .*'some/model' .*'0000"):
         pretrained.run(stages.make("pretrained", other))
 
 

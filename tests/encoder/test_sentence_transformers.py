@@ -123,7 +123,7 @@ def test_the_first_components_are_those_of_its_truncate_dim(stages, tmp_path, no
         np.testing.assert_allclose(mine, theirs, rtol=0, atol=1e-5)
         assert np.allclose(mine, wider[:, :8], rtol=0, atol=1e-6) != normalize
     np.testing.assert_array_equal(ours(stages, folder, truncate_dim=32)[1], whole[1])
-    with pytest.raises(Refusal, match="^encoder.truncate_dim is 33, but the checkpoint's vectors have 32 components"):
+    with pytest.raises(Refusal, match="^encoder.truncate_dim is 33, .* 32 components"):
         ours(stages, folder, truncate_dim=33)
 
 
@@ -303,7 +303,7 @@ def test_modules_of_another_form_are_one_sentence(tmp_path, modules):
         ({"hidden_size": "32"}, "hidden_size: Input should be a valid integer, not '32'"),
         ({"model_type": {}}, "model_type: Input should be a valid string, not {}"),
         ({"model_type": [5]}, "model_type: Input should be a valid string, not [5]"),
-        ({"layer_norm_eps": float("nan")}, "config.json is not JSON in UTF-8 (NaN is no number)"),
+        ({"layer_norm_eps": float("nan")}, "config.json is not JSON in UTF-8 (NaN"),
         ({"layer_norm_eps": 1e30}, "layer_norm_eps: Input should be less than or equal to 0.01"),
         ({"layer_norm_eps": 0.5}, "layer_norm_eps: Input should be less than or equal to 0.01"),
         ({"layer_norm_eps": 0}, "layer_norm_eps: Input should be greater than 0"),

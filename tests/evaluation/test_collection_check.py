@@ -41,9 +41,9 @@ def test_reports_what_it_compared(stages):
 
 
 def test_depths(stages):
-    with pytest.raises(ValueError, match=r"400 passages.*evaluation.depth: 1000.*evaluation.depth to at most 400"):
+    with pytest.raises(ValueError, match=r"400 passages.*evaluation.depth: 1000"):
         check(stages, {"evaluation_depth": 1000})
-    with pytest.raises(ValueError, match=r"400 passages.*mining.depth: 401.*mining.depth to at most 400"):
+    with pytest.raises(ValueError, match=r"400 passages.*mining.depth: 401"):
         check(stages, {"mining_depth": 401})
 
 
@@ -107,7 +107,7 @@ def test_coverage_needs_answers_and_judged_measures_judgments(stages):
     check(stages, {"measures": ["Cov@20", "RR@10"]}, splits(answers=20))
     check(stages, {"measures": ["Cov@20"]}, splits(answers=20, judgments=0))
     for answers in (None, 0):
-        with pytest.raises(ValueError, match=r"has 'Cov@20', but the split 'test' has no answers. Add answers.test.js"):
+        with pytest.raises(ValueError, match=r"'Cov@20', .*'test' .*answers.test.jsonl"):
             check(stages, {"measures": ["RR@10", "Cov@20"]}, splits(answers))
     with pytest.raises(ValueError, match=r"'test'.*only answers"):
         check(stages, {"measures": ["RR@10", "Cov@20"]}, splits(answers=20, judgments=0))
@@ -118,7 +118,7 @@ def test_splits_may_have_measures_of_their_own(stages):
     facts["splits"]["quiz"] = {"queries": 20, "answers": 20, "judgments": 0}
     settings = {"splits": ["test", "quiz"], "measures": ["RR@10", "Cov@20"]}
     check(stages, settings | {"measures_of": {"test": ["RR@10"], "quiz": ["Cov@20"]}}, facts)
-    with pytest.raises(ValueError, match="has 'Cov@20', but the split 'test' has no answers"):
+    with pytest.raises(ValueError, match="'Cov@20', .*'test' has no answers"):
         check(stages, settings, facts)
 
 

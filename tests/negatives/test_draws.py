@@ -311,11 +311,11 @@ def triangles(world, nearer):
 @pytest.mark.filterwarnings("ignore:overflow")
 def test_a_draw_that_gives_every_candidate_weight_0_is_refused(world):
     collection, lists, vectors = triangles(world, nearer=[])
-    says = r"negatives.draw triangle: .* query have weight 0 for all 3 queries, .*'a' \(row 0\).*'doc_id6' \(row 6\)"
+    says = r"negatives.draw triangle: .* weight 0 for all 3 queries, .*'a' \(row 0\).*'doc_id6' \(row 6\)"
     with pytest.raises(Refusal, match=says):
         world.merge(collection, {"query": 2}, lists, {"vectors": vectors}, draw="triangle")
     far = {"kind": "around", "a": 1e300, "b": 1e9}
-    with pytest.raises(Refusal, match=r"negatives.draw around: .* query have weight 0 for all 3 queries"):
+    with pytest.raises(Refusal, match=r"negatives.draw around: .* weight 0 for all 3 queries"):
         world.merge(collection, {"query": 2}, lists, {"vectors": vectors}, draws={"query": far})
 
 

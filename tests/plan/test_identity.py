@@ -97,7 +97,7 @@ def test_a_broken_link_and_a_file_that_cannot_be_read_are_named(folder, monkeypa
 @pytest.mark.parametrize("name", ["corpus.tsv", "qrels.test.tsv"])
 def test_a_file_plain_and_compressed_is_ambiguous(folder, name):
     (folder / f"{name}.gz").write_text("y")
-    with pytest.raises(ValueError, match=f"^collection.path: {name} and {name}.gz both exist. Remove the one that"):
+    with pytest.raises(ValueError, match=f"^collection.path: {name} and {name}.gz"):
         identify(Folder(source="folder", path="."))
 
 

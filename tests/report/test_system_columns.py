@@ -149,7 +149,7 @@ def test_a_table_without_columns_says_nothing_but_its_measures():
 
 
 def test_a_row_of_bm25_needs_bm25():
-    with pytest.raises(ValueError, match="ablations.systems.bm25: the configuration has `bm25: null`. Remove one of"):
+    with pytest.raises(ValueError, match="ablations.systems.bm25: .*`bm25: null`"):
         measured_tables(plan(bm25=None))
 
 

@@ -330,5 +330,5 @@ def test_passages_without_terms_are_no_error(stages):
 
 
 def test_unknown_stop_words(stages):
-    with pytest.raises(ValueError, match="bm25.stopwords is 'klingon', a list that bm25s does not have .* or null."):
+    with pytest.raises(ValueError, match="bm25.stopwords is 'klingon'"):
         run(stages, stopwords="klingon")

@@ -99,9 +99,7 @@ def test_parameters_that_do_not_fit_are_one_sentence(stages, encoded, settings, 
 
 
 def test_fewer_than_depth_is_an_error_and_never_minus_one(stages, encoded):
-    with pytest.raises(
-        ValueError, match=r"IVF300,Flat nprobe=1 finds only \d+ passages .* depth is 10 .* raise its nprobe"
-    ):
+    with pytest.raises(ValueError, match=r"IVF300,Flat nprobe=1 .* \d+ passages .* depth is 10 "):
         run(stages, encoded, "IVF300,Flat nprobe=1")
     with pytest.raises(ValueError, match=r"\d+ passages .*depth is 400 "):
         run(stages, encoded, KINDS["ivf"], depth=400)

@@ -74,7 +74,7 @@ def test_memory_that_a_device_does_not_have_is_said_with_its_size(gpu_of):
     with torch.device("meta"):
         encoder = Encoder(tiny_meta(), "last")
     assert sum(p.numel() for p in encoder.parameters()) > 7e9
-    with pytest.raises(Refusal, match=r"training 7\.\d+ billion weights takes 1\d\d\.\d GB .* the GPU has 24\.0 GB"):
+    with pytest.raises(Refusal, match=r"training 7\.\d+ billion .* 1\d\d\.\d GB .* 24\.0 GB"):
         require_room_to_train([encoder], gpu_of(24))
     require_room_to_train([encoder], gpu_of(130))
     require_room_to_train([encoder], torch.device("cpu"))
@@ -86,7 +86,7 @@ def test_memory_that_a_device_does_not_have_is_said_with_its_size(gpu_of):
 def test_memory_to_encode_is_said_with_its_size(gpu_of):
     with torch.device("meta"):
         encoder = Encoder(tiny_meta(), "last")
-    with pytest.raises(Refusal, match=r"encoding with 7\.\d+ billion weights takes 28\.\d GB .* the GPU has 24\.0 GB"):
+    with pytest.raises(Refusal, match=r"encoding .* 7\.\d+ billion .* 28\.\d GB .* 24\.0 GB"):
         to_encode(encoder, gpu_of(24))
     with pytest.raises(Refusal, match=r"42\.\d GB .*, 14\.\d GB .*16 bits, .* 40\.0 GB"):
         to_encode(encoder, gpu_of(40), torch.bfloat16)

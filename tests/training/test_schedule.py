@@ -33,7 +33,7 @@ def rate(step, total, peak, warmup_ratio=None, warmup_steps=None, cycle_steps=No
 def test_a_warm_up_longer_than_the_epochs_is_refused():
     assert schedule_steps(training(epochs=2, warmup_steps=9), queries(40)) == 10
     assert schedule_steps(training(epochs=2, warmup_steps=99, cycle_steps=100), queries(40)) == 10
-    with pytest.raises(Refusal, match="training.warmup_steps is 10, but 2 epochs have only 10 steps"):
+    with pytest.raises(Refusal, match="training.warmup_steps is 10, .* 2 epochs .* 10 steps"):
         schedule_steps(training(epochs=2, warmup_steps=10), queries(40))
 
 
@@ -49,11 +49,11 @@ def test_length_in_steps():
 
 @pytest.mark.parametrize("length", [{"epochs": 3}, {"steps": 80}])
 def test_fewer_queries_than_a_batch_is_an_error(length):
-    counts = r"can be trained on \(3 are without negatives, 5 without a positive\)"
-    with pytest.raises(ValueError, match=f"batch_queries is 8, but only 7 training queries {counts}: lower training"):
+    counts = r"\(3 .* negatives, 5 .* positive\)"
+    with pytest.raises(ValueError, match=f"batch_queries is 8, .* 7 training queries .*{counts}"):
         schedule_steps(training(**length), queries(7, 3, 5))
     triples = training(**length, triples=True, negatives_per_query=2)
-    with pytest.raises(ValueError, match=f"only 1 training queries with 2 triples each {counts}: lower training"):
+    with pytest.raises(ValueError, match=f" 1 training queries with 2 triples .*{counts}"):
         schedule_steps(triples, queries(1, 3, 5))
 
 

@@ -96,5 +96,5 @@ def test_the_manifest_and_the_card_name_the_other_collection(world):
 
 def test_too_few_queries_in_the_other_collection_are_refused(world):
     world.also["also-1.negatives"] = training_world.make_negatives(world.stages, sizes=[9] * 3 + [0] * 17)
-    with pytest.raises(Refusal, match="`also`, collection 1: training.batch_queries is 4, but only 3"):
+    with pytest.raises(Refusal, match="`also`, collection 1: training.batch_queries is 4, .* 3 "):
         train.run(several(world))
