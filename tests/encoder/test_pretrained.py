@@ -391,7 +391,7 @@ def with_normalizer(**normalizer):
 
 GROWS = {"type": "Replace", "pattern": {"String": "a"}, "content": "x" * 100_000}
 ODD = {
-    "dropout": (edited("config.json", lambda c: c.update(hidden_dropout_prob=float("nan"))), "NaN is no number"),
+    "dropout": (edited("config.json", lambda c: c.update(hidden_dropout_prob=float("nan"))), "JSON in UTF-8 (NaN"),
     "prompt": (
         lambda source: (source / "config_sentence_transformers.json").write_text(r'{"prompts": {"query": "\ud800"}}'),
         "config_sentence_transformers.json is not JSON in UTF-8",
