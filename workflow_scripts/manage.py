@@ -516,7 +516,7 @@ def joint(arguments):
 @command()
 def schema(arguments):
     """Write the generated pages: both schema.json, config/REFERENCE.md and the list in docs/methods.md."""
-    from commands.methods_list import with_methods
+    from commands.methods import with_methods
     from commands.settings_tables import reference
     from teleport.report.published import PublishedTable
     from teleport.running.files import write_json, write_text

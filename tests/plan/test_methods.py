@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from commands import methods_list
+from commands import methods
 from paths import REPOSITORY
 from planned_episodes import planned_episodes
 from teleport.report.page.contents import episode_content
@@ -159,7 +159,7 @@ CLAIMS = {
 def planned():
     """(the plan of all methods in one, processor seconds that it took)"""
     before = resource.getrusage(resource.RUSAGE_SELF).ru_utime
-    plan = methods_list.methods_plan()
+    plan = methods.methods_plan()
     return plan, resource.getrusage(resource.RUSAGE_SELF).ru_utime - before
 
 
@@ -169,7 +169,7 @@ def plan(planned):
 
 
 def test_every_file_is_a_method_with_its_source(plan):
-    names = [path.stem for path in methods_list.method_files()]
+    names = [path.stem for path in methods.method_files()]
     assert set(names) == set(CLAIMS) and len(names) >= 50
     for name in names:
         about = plan.experiments[name].about
@@ -191,7 +191,7 @@ def test_all_are_planned_in_eight_seconds(planned):
 @pytest.mark.slow
 def test_one_dry_run_of_all_takes_at_most_eight_seconds():
     """Of the processor: Snakemake, the plan and its forecast."""
-    files = [REPOSITORY / "config/config.yaml", *methods_list.method_files()]
+    files = [REPOSITORY / "config/config.yaml", *methods.method_files()]
     before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
     command = [sys.executable, "-m", "snakemake", "-n", "--configfile", *map(str, files)]
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True)
@@ -204,7 +204,7 @@ BASES = {"marco": 8, "own-data": 64, "arms": 16, "nq": 128}  # {configuration: i
 
 
 @pytest.mark.ci(8)
-@pytest.mark.parametrize("path", methods_list.method_files(), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", methods.method_files(), ids=lambda path: path.stem)
 @pytest.mark.parametrize("base", BASES)
 def test_a_method_alone_comes_after_any_configuration(path, base):
     _, experiments = load_files([REPOSITORY / f"config/{base}.yaml", path])
@@ -214,7 +214,7 @@ def test_a_method_alone_comes_after_any_configuration(path, base):
 
 def test_the_page_is_made_from_the_files():
     text = (REPOSITORY / "docs/methods.md").read_text()
-    assert methods_list.with_methods(text) == text, "docs/methods.md is stale: run `teleport schema`"
+    assert methods.with_methods(text) == text, "docs/methods.md is stale: run `teleport schema`"
     assert text.count("config/methods/") >= len(CLAIMS)
 
 

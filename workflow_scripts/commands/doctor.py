@@ -5,6 +5,7 @@ may break on a machine that is to compute for days. An unforeseen error also sho
 """
 
 import os
+import resource
 import tempfile
 import time
 import traceback
@@ -22,6 +23,7 @@ from teleport.running.locks import try_lock
 OK, WARNING, FAILS = "ok", "warning", "fails"
 RESULTS = Path("results")
 LEAST_DISK, LEAST_MEMORY = 1e9, 4e9  # of the embedded default, with room for the lesson
+LIMITS = {"VmSize": resource.RLIMIT_AS, "VmData": resource.RLIMIT_DATA}
 TINY = {"model_type": "bert", "vocab_size": 200, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
 TINY |= {"intermediate_size": 128, "max_position_embeddings": 64, "type_vocab_size": 2, "pad_token_id": 0}
 TINY |= {"hidden_act": "gelu", "layer_norm_eps": 1e-12, "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
@@ -162,12 +164,32 @@ def locks():
 
 def memory():
     """Free memory, by the system."""
-    from teleport.running.memory import free_bytes
-
     free = free_bytes()
     if free < LEAST_MEMORY:
         return WARNING, f"{gigabytes(free)} are free, fewer than {gigabytes(LEAST_MEMORY)}: end others"
     return OK, f"{gigabytes(free)} can be taken"
+
+
+def free_bytes():
+    """Memory that this process can still take, within the machine, its control group (a Slurm job) and its own
+    limits."""
+    limits = {field: resource.getrlimit(limit)[0] for field, limit in LIMITS.items()}
+    free = [kilobytes("/proc/meminfo", "MemAvailable")]
+    free += [n - kilobytes("/proc/self/status", name) for name, n in limits.items() if n != resource.RLIM_INFINITY]
+    # The control groups (version 2) above this process that have a limit.
+    name = next((line[3:] for line in Path("/proc/self/cgroup").read_text().splitlines() if line[:3] == "0::"), "/")
+    folder = Path("/sys/fs/cgroup") / name.strip("/")
+    for group in (folder, *folder.parents):
+        limit = group / "memory.max"
+        if limit.is_file() and limit.read_text().strip() != "max":
+            free.append(int(limit.read_text()) - int((group / "memory.current").read_text()))
+    return max(0, min(free))
+
+
+def kilobytes(path, field):
+    """The value of a line such as `VmSize: 12 kB`, in bytes."""
+    lines = Path(path).read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(field + ":"))
 
 
 def disk():
