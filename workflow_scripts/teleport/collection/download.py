@@ -117,7 +117,7 @@ def read_recorded():
         recorded = json.loads(RECORDED.read_text(encoding="utf-8"))
         if all(isinstance(entry["sha256"], str) for entry in recorded.values()):
             return recorded
-        problem = "a digest is no text"
+        problem = "a digest is not text"
     except (ValueError, RecursionError, AttributeError, TypeError, KeyError, OSError) as error:
         problem = f"{type(error).__name__}: {error}"
     raise Refusal(

@@ -224,6 +224,6 @@ def verified(path, expected, what):
         if value not in (None, digests[name]):
             raise OtherFile(
                 f"{what} has {name} {digests[name]}, expected {value}: another file, or a damaged one. It is not used: "
-                f"fetch it anew, or correct {name} in collection.files if the publisher changed it."
+                f"fetch it again, or correct {name} in collection.files if the publisher changed it."
             )
     return digests

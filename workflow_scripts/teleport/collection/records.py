@@ -233,8 +233,10 @@ def located(name, files):
     archive, mark, member = name.partition("!")
     path, expected = Path(files[archive]["path"]), files[archive]["bytes"]
     if not path.is_file() or path.stat().st_size != expected:
-        remedy = "Put it back, or verify anew with `snakemake --forcerun download`."
-        raise Refusal(f"{path} is missing or does not have the {expected} bytes that were verified. {remedy}")
+        raise Refusal(
+            f"{path} is missing or does not have the {expected} bytes that were verified. Put it back, or verify it "
+            "again with `snakemake --forcerun download`."
+        )
     return f"{path}{mark}{member}" if member else path
 
 
