@@ -340,6 +340,15 @@ def test_an_error_of_snakemake_s_own_is_not_left_out_after_a_failure(logger, tmp
     assert lines(logger)[-2] == "OSError: [Errno 28] full" and lines(logger)[-1].startswith("error: ")
 
 
+def test_an_error_of_the_system_has_no_traceback_and_a_defect_has_one(logger):
+    text = "InputFunctionException in rule train:\nError:\n  {}\nTraceback:\n  File 'rules/common.smk', line 1"
+    for error, shown in (("PermissionError: [Errno 13] Permission denied: 'results/x'", False), ("KeyError: 0", True)):
+        logger.error(text.format(error), extra={"event": LogEvent.ERROR, "exception": "InputFunctionException"})
+        found = lines(logger)
+        assert f"  {error}" in found and ("Traceback:" in found) == shown
+        assert found[-1].startswith("error: access is refused") != shown
+
+
 @pytest.fixture(params=[signal.default_int_handler, signal.SIG_IGN])
 def handled(logger, request):
     """The logger, whose process takes signals as a run does, also one in the background of a script, whose shell has

@@ -6,12 +6,12 @@ import fcntl
 import os
 import pty
 import re
-import resource
 import select
 import shutil
 import signal
 import sys
 import time
+from pathlib import Path
 
 import pytest
 import yaml
@@ -140,14 +140,18 @@ def begin(world, limit=lambda: None):
     return run, run.end()
 
 
-def full_disk(world):
-    return begin(world, lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (12_000, 12_000)))
-
-
 def read_only(world):
-    for folder in [world.folder / "results/stages", *(world.folder / "results/stages").iterdir()]:
+    """The plan has made the folder of every stage already."""
+    stages = world.folder / "results/stages"
+    for folder in [stages, *filter(Path.is_dir, stages.rglob("*"))]:
         folder.chmod(0o500)
     return begin(world, lambda: ctypes.CDLL(None).prctl(DROP_CAPABILITY, OVERRIDE, 0, 0, 0))
+
+
+def read_only_for_the_plan(world):
+    """The plan makes the folder of the stage anew."""
+    shutil.rmtree(world.folder / "results/stages" / KIND)
+    return read_only(world)
 
 
 def damaged_artefact(world):
@@ -185,6 +189,12 @@ def edited(world, line):
     return begin(world)
 
 
+def full_disk(world):
+    """The limit is the stage's alone: Snakemake writes copies of the rules, which are as large as what a stage writes
+    here."""
+    return edited(world, "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (12_000, 12_000))")
+
+
 def little_memory(world):
     return edited(world, "import resource; resource.setrlimit(resource.RLIMIT_AS, (2**30, 2**30)); np.ones(2**30)")
 
@@ -204,7 +214,8 @@ CAUSES = {
     ended: (rf"{FAILED}the process was ended by signal 15, SIGTERM: .*\n +{LOG}\n", AGAIN),
     locked: (f"BM25 waits: another process works on {KIND}/.*; wait for it, or stop it", AGAIN),
     full_disk: (rf"{FAILED}no room left on the disk \(.*free some disk space \(.*\n +{LOG}\n", AGAIN),
-    read_only: (r"Permission denied: 'results/stages", "error: access is refused"),
+    read_only: (rf"{FAILED}access is refused \(.*Permission denied: 'results/stages/{KIND}/.*\n +{LOG}\n", AGAIN),
+    read_only_for_the_plan: (r"Permission denied: 'results/stages", "error: access is refused"),
     damaged_artefact: (rf"{FAILED}.*corpus.parquet has \d+ bytes, .* torn or edited", "--forcerun results/stages/corp"),
     missing_file: (r"\nerror: collection.path: data/toy has no corpus.tsv", "Name the corpus's folder."),
     no_checkpoint: (r"\nerror: encoder.checkpoint.folder: .*data/none", "Give the path of a checkpoint."),

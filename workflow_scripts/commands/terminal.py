@@ -148,9 +148,12 @@ class LogHandler(LogHandlerBase):
         elif event is None and record.levelname == "INFO" and record.pathname.startswith(SNAKEMAKE):
             self.held += [self.format(record)]
         elif event not in SILENT and not self.is_repeated(record, event):
-            self.write(self.format(record), {"WARNING": YELLOW, "ERROR": RED}.get(record.levelname))
-            for what, remedy in {OF_THE_SYSTEM[code] for code in OF_THE_SYSTEM if f"[Errno {code}]" in str(record.msg)}:
-                self.write(f"error: {what}; {remedy}.")  # errors of Snakemake itself, before or between jobs
+            known = {OF_THE_SYSTEM[code] for code in OF_THE_SYSTEM if f"[Errno {code}]" in str(record.msg)}
+            text = self.format(record)
+            text = text.partition("\nTraceback:")[0] if known else text  # Snakemake's own log has it
+            self.write(text, {"WARNING": YELLOW, "ERROR": RED}.get(record.levelname))
+            for what, remedy in known:  # errors of Snakemake itself, before or between jobs
+                self.write(f"error: {what}; {remedy}.")
 
     def is_repeated(self, record, event):
         """Whether a record only repeats that a job has failed, with its shell command, or that a person has ended the
