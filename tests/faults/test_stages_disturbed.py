@@ -153,5 +153,6 @@ def test_disks_that_become_full(fault_world, small_disk, campaign, kind):
         answer = fault_world.run(stage)
         small_disk("64m")
         foreseen = [f"error: results/{folder}/{stage.name} needs " for folder in ("stages", "resume")]
+        foreseen.append(f"error: cross_encoder.checkpoint: results/stages/{stage.name} needs ")
         wrong = said(answer, NO_ROOM, *foreseen) or finish(fault_world, stage)
         campaign.note("a disk that is full", kind, wrong, f"{room} bytes")
