@@ -14,7 +14,7 @@ from teleport.negatives.forms import FORMS
 from teleport.reader import lines_of_ids
 from teleport.refusal import Refusal
 from teleport.running.artefact import MANIFEST, STAGES, Artefact
-from teleport.running.files import files_below, part_of, require_output, write_json, write_text
+from teleport.running.files import files_below, part_of, remove_parts, require_output, write_json, write_text
 
 KEY = re.compile("[0-9a-f]{12}")
 
@@ -50,10 +50,12 @@ def export(link, output, examples=False, license=None, language=None, dataset=No
     begins = b"PAR1" if output.suffix == ".parquet" else b""
     if exporters[kind] is export_negatives:
         begins = FORMS[wanted.get("form") or "tevatron"].begins
-    require_output(output, folder=kind in ("evaluate", "train"), begins=begins)
     options = {key: value for key, value in (wanted | of_card).items() if value}
+    made_in = output.parent / "export"
+    remove_parts(made_in)  # a killed export may have left one beside a whole `output`, which is refused now
+    require_output(output, folder=kind in ("evaluate", "train"), begins=begins)
     try:
-        with part_of(output.parent / "export") as folder:
+        with part_of(made_in) as folder:
             folder.mkdir()
             return exporters[kind](link, stage, output, folder, **options)
     except (FileExistsError, NotADirectoryError, IsADirectoryError) as error:
@@ -121,8 +123,9 @@ def export_run(link, stage, output, folder):
     split = split_of(stage)
     if stage.manifest["settings"].get("collapse"):
         raise Refusal(f"{link} scores documents, and the collection has judgments of passages. Give another stage.")
-    run, qrels = f"{split}.run.gz", f"{split}.qrels.txt"
-    shutil.copyfile(stage.path(run, full=True), folder / run)
+    run, qrels, made = f"{split}.run.gz", f"{split}.qrels.txt", folder / "made"
+    made.mkdir()
+    shutil.copyfile(stage.path(run, full=True), made / run)
     queries, columns = queries_of(stage), ["query_id", "doc_id", "grade"]
     rows = pq.read_table(queries.path(f"qrels.{split}.parquet"), columns=columns).to_pylist()
     if f"missing.{split}.parquet" in queries.manifest["files"]:
@@ -130,10 +133,12 @@ def export_run(link, stage, output, folder):
         missing = pq.read_table(queries.path(f"missing.{split}.parquet")).to_pylist()
         rows += [row | {"query_id": ids[row["query"]]} for row in missing]
     lines = (f"{row['query_id']} 0 {row['doc_id']} {row['grade']}\n" for row in rows)
-    write_text(folder / qrels, "".join(lines))
-    output.mkdir(exist_ok=True)
-    for name in (run, qrels):
-        os.replace(folder / name, output / name)
+    write_text(made / qrels, "".join(lines))
+    if output.is_dir():  # an empty one, which may be the working folder: it stays
+        for name in (run, qrels):
+            os.replace(made / name, output / name)
+    else:
+        os.rename(made, output)
     return f"{output}/{run} and {len(rows)} judgments in {output}/{qrels}"
 
 
