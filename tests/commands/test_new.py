@@ -384,6 +384,24 @@ def test_what_stands_in_the_way_is_a_sentence(tmp_path, texts, what, place):
     assert contents(tmp_path) == before
 
 
+@pytest.mark.parametrize("form", [in_tables, in_beir])
+def test_the_files_of_a_killed_attempt_are_taken_but_no_other_ones(tmp_path, texts, form):
+    """A kill after the judgments are divided leaves them without a configuration."""
+    form(tmp_path / "given", texts)
+    path, _ = new("mine", tmp_path / "given", REPOSITORY)
+    text, before = path.read_text(), contents(tmp_path)
+    path.unlink()
+    new("mine", tmp_path / "given", REPOSITORY)
+    assert path.read_text() == text and contents(tmp_path) == before
+    path.unlink()
+    changed = next(each for each in sorted(Path("data/mine-divided").rglob("*test*")) if each.is_file())
+    changed.write_text(changed.read_text() + "mine")
+    before = contents(tmp_path)
+    with pytest.raises(Refusal, match="data/mine-divided exists already"):
+        new("mine", tmp_path / "given", REPOSITORY)
+    assert contents(tmp_path) == before
+
+
 def test_its_cost_can_be_forecast_before_anything_is_built(tmp_path, texts, capsys):
     in_tables(tmp_path / "given", texts)
     path, _ = new("mine", tmp_path / "given", REPOSITORY)

@@ -31,7 +31,7 @@ from teleport.plan.plan import Plan
 from teleport.reader import trained_too
 from teleport.refusal import Refusal
 from teleport.report.stages import FOUND_FIRST
-from teleport.running.files import part_of, remove, require_output, write_text
+from teleport.running.files import files_below, part_of, remove, require_output, sha256_file, write_text
 from teleport.seed import derive_seed
 from teleport.settings.collection import CorpusSettings, SplitSettings
 from teleport.settings.evaluation import Evaluation, Report
@@ -96,10 +96,10 @@ def new(name, folder, home, test=(), dev=None, method=None, columns=(None, None)
     columns: of questions and of passages in a table of pairs, if their names do not say so; drop: collection.drop.
 
     If the folder does not divide its queries for training, dev and test, the judgments are divided in files below
-    data/NAME-divided, a folder that must not exist yet: nothing is written to `folder`. The tables of
-    hub:OWNER/NAME@REVISION are first copied to data/NAME-hub. Without a split `train` nothing is trained. Raises
-    Refusal for a name that is taken or invalid, for a folder or a file that cannot be read, and for splits whose roles
-    are not clear; then nothing is written.
+    data/NAME-divided, a folder that must not exist yet unless it has the same files: nothing is written to `folder`.
+    The tables of hub:OWNER/NAME@REVISION are first copied to data/NAME-hub. Without a split `train` nothing is trained.
+    Raises Refusal for a name that is taken or invalid, for a folder or a file that cannot be read, and for splits whose
+    roles are not clear; then nothing is written.
     """
     path, output = Path(f"config/{name}.yaml"), Path("data", f"{name}-divided")
     if not re.fullmatch(NAME, name):
@@ -118,11 +118,14 @@ def new(name, folder, home, test=(), dev=None, method=None, columns=(None, None)
         if drop:
             source, given = (each.model_copy(update={"drop": list(drop)}) for each in (source, given))
         if divided:
-            require_output(output, folder=True)
-            made.append(output)
+            if output.is_symlink() or not output.is_dir():
+                require_output(output, folder=True)
             with part_of(output) as part:
                 divided(part)
-                os.rename(part, output)
+                if not output.is_dir() or not same_files(part, output):  # else a killed `teleport new` has left it
+                    require_output(output, folder=True)
+                    made.append(output)
+                    os.rename(part, output)
         counts, shared, same_text = checked_counts(source, given)
         if empty := next((split for split in (*roles.test, roles.dev) if counts["positives"].get(split) == 0), None):
             raise Refusal(f"{folder}: the split {empty} has no relevant passage. Judge some, or remove its files.")
@@ -143,6 +146,12 @@ def new(name, folder, home, test=(), dev=None, method=None, columns=(None, None)
                 output.parent.rmdir()
         raise
     return path, [*fetched, sizes_text(counts, roles), *notes, *warnings(counts, shared)]
+
+
+def same_files(folder, other):
+    """Whether two folders have files of the same names and bytes; links count as what they lead to."""
+    digests = [{path.relative_to(each): sha256_file(path) for path in files_below(each)} for each in (folder, other)]
+    return digests[0] == digests[1]
 
 
 def fitted(text, source, roles, counts, same_text):
