@@ -255,6 +255,17 @@ def test_lines_of_pages_have_at_most_120_characters(page):
     assert [line for line in text.splitlines() if len(line) > 120 and not line.startswith("|")] == []
 
 
+def test_commits_that_pages_name_lead_to_this_one():
+    git = ["git", "rev-parse", "--is-shallow-repository"]
+    if subprocess.check_output(git, cwd=REPOSITORY, text=True).strip() == "true":
+        pytest.skip("the history is not here")
+    words = {word for page in pages() for word in re.findall(r"\b[0-9a-f]{7,9}\b", page.read_text())}
+    commits = {word for word in words if re.search("[a-f]", word) and re.search("[0-9]", word)}
+    leads = ["git", "merge-base", "--is-ancestor"]
+    found = {each: subprocess.run([*leads, each, "HEAD"], cwd=REPOSITORY).returncode for each in commits}
+    assert len(commits) > 10 and [commit for commit, status in found.items() if status] == []
+
+
 def commands_of(page):
     """The lines of a page's bash blocks, those that a backslash divides joined, without comments."""
     blocks = "".join(re.findall(r"^```bash\n(.*?)^```", page.read_text(), re.M | re.S)).replace("\\\n", " ")
