@@ -9,6 +9,8 @@ figures and pages.
 
 import contextlib
 import shutil
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -16,8 +18,6 @@ from here import make
 from rounds import REPOSITORY
 from teleport.plan.plan import Plan
 from teleport.refusal import Refusal
-from teleport.report.paper.write import write_figures
-from teleport.report.rows import in_folder
 from teleport.running.artefact import is_finished
 from teleport.settings.read import load_files
 
@@ -93,12 +93,12 @@ def rehearse_one(paper, names, work, arguments, passed_on):
         rows = sorted({row for name in left for row in plan.users[name]})
         page = Path("results/report", plan.config.name or "", "index.html")
         tables = list(Path("results/tables", plan.config.name or "").glob("*.md"))
-        drawn = [] if left else write_figures(plan, [own], Path("."), Path(in_folder("figures", plan.config)))
     if left:
         return f"status {status}, {len(left)} of {len(plan.stages)} stages left; rows: {', '.join(rows)}"
     if status or not tables or not (work / page).is_file():
         return f"status {status}, {len(tables)} tables, page {'there' if (work / page).is_file() else 'missing'}"
-    undrawn = [name for name in plan.config.figures if not any(f"{file}-".startswith(f"{name}-") for file in drawn)]
-    if undrawn:
-        return f"figures not drawn: {', '.join(undrawn)}"
+    figures = subprocess.run([sys.executable, "-P", "-m", "manage", "figures", own.name], cwd=work, capture_output=True)
+    drawn = [f"{Path(line).name}-" for line in figures.stdout.decode().splitlines()]
+    if undrawn := [name for name in plan.config.figures if not any(file.startswith(f"{name}-") for file in drawn)]:
+        return f"figures not drawn: {', '.join(undrawn)}. {figures.stderr.decode().strip()}"
     return None
