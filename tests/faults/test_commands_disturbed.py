@@ -163,12 +163,17 @@ def desk(fault_world, tmp_path_factory):
     return Desk(fault_world, tmp_path_factory.mktemp("desk"))
 
 
+def with_last(calls, points):
+    """Some points of so many calls, and the last three, in order."""
+    return sorted({*points, *range(max(1, calls - 2), calls + 1)})
+
+
 @pytest.mark.ci(0)
 @pytest.mark.parametrize("name", NAMES)
 def test_commands_killed_in_the_place_of_any_call_that_changes_a_file(desk, campaign, name):
     """Also in the place of each of the last three, which give a result its name and remove what is left."""
     command, calls = desk.commands[name], desk.undisturbed(name)[2]
-    for point in sorted({*sample(range(1, calls + 1), 20, name), *range(max(1, calls - 2), calls + 1)}):
+    for point in with_last(calls, sample(range(1, calls + 1), 20, name)):
         desk.fresh(command)
         answer = desk.run(command, point=point)
         wrong = desk.half_made(name)[0]
@@ -183,9 +188,9 @@ def test_commands_killed_in_the_place_of_any_call_that_changes_a_file(desk, camp
 @pytest.mark.ci(0)
 @pytest.mark.parametrize("name", NAMES)
 def test_commands_interrupted_at_any_call_that_changes_a_file(desk, campaign, name):
-    """Ctrl-C: the command says so, and leaves no part of a file."""
+    """Ctrl-C: the command says so, and leaves no part of a file; also at each of the last three calls."""
     command, calls = desk.commands[name], desk.undisturbed(name)[2]
-    for point in sample(range(1, calls + 1), 40, f"interrupted {name}"):
+    for point in with_last(calls, sample(range(1, calls + 1), 40, f"interrupted {name}")):
         desk.fresh(command)
         answer = desk.run(command, point=point, signal=signal.SIGINT)
         wrong = sum(desk.half_made(name), []) or desk.finish(name)

@@ -10,7 +10,7 @@ from unittest.mock import patch
 import pytest
 
 from teleport.refusal import Refusal
-from teleport.running.files import require_output, write_text
+from teleport.running.files import part_of, require_output, write_text
 
 TEXTS = [letter * size for letter, size in zip("abcd", (10, 1_000_000, 3_000_000, 70_000), strict=True)]
 
@@ -90,3 +90,19 @@ def test_what_stands_where_a_folder_has_to_be_is_named(tmp_path, make):
     make(tmp_path / "data")
     with pytest.raises(Refusal, match=f"{tmp_path}/data/out/a .*: {tmp_path}/data is a (file|link)"):
         require_output(tmp_path / "data/out/a", folder=True)
+
+
+@pytest.mark.parametrize("end", [KeyboardInterrupt, SystemExit])
+def test_a_part_is_removed_though_the_removal_itself_is_interrupted(tmp_path, end):
+    """At Ctrl-C a stage ends by KeyboardInterrupt, a command by SystemExit."""
+    calls, rmdir = [], os.rmdir
+
+    def interrupted_once(*arguments, **options):
+        calls.append(arguments)
+        if len(calls) == 1:
+            raise end
+        rmdir(*arguments, **options)
+
+    with patch.object(os, "rmdir", interrupted_once), pytest.raises(end), part_of(tmp_path / "out") as part:
+        part.mkdir()
+    assert len(calls) == 2 and list(tmp_path.iterdir()) == []

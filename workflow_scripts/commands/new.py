@@ -139,7 +139,7 @@ def new(name, folder, home, test=(), dev=None, method=None, columns=(None, None)
         notes += more
         write_text(path, text)
     except BaseException:
-        for each in made:
+        for each in [] if path.exists() else made:  # a written configuration, at Ctrl-C, needs them
             remove(each)
         if not above:
             with suppress(OSError):  # others may have begun to use it

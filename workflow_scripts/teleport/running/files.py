@@ -81,7 +81,7 @@ def part_of(path):
     finally:
         try:
             remove(part)
-        except KeyboardInterrupt:  # even during the removal
+        except (KeyboardInterrupt, SystemExit):  # even at Ctrl-C during the removal: a command ends by SystemExit
             remove(part)
             raise
 
