@@ -263,6 +263,12 @@ def test_an_empty_question_is_refused_with_the_line_of_its_own_file(files):
         with_all_questions(files, "who is aaron\t['a prophet']\n \t['nobody']\n")
 
 
+def test_wrong_lines_of_all_questions_are_counted_and_named_in_one_message(files):
+    faults = r"nq-train\.qa\.csv: 2 lines are wrong .*\n  line 1: the question is empty.*\n  line 3: not a question"
+    with pytest.raises(Refusal, match=faults):
+        with_all_questions(files, " \t['nobody']\nwho is aaron\t['a prophet']\nwho else\t5\n")
+
+
 def test_tevatron_json_lines(stages, files):
     put(files, "corpus.tsv", "d1\tT\tfirst\nd2\tT\tsecond\n")
     passage = {"docid": "d2", "title": "T", "text": "second"}

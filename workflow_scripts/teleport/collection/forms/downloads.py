@@ -107,9 +107,13 @@ def split(settings, name, job):
     faults.refuse()
     if form.all_questions:  # add those whose text is new, with ids after the others'
         texts, place = {question.text for question in questions}, records.located(form.all_questions, files)
-        added = [question for question in qa_questions(place) if question.text not in texts]
-        if empty := next((question for question in added if not question.text.strip()), None):
-            refuse(place, empty.line, "the question is empty. Remove the line.")
+        added, others = [], records.Faults(place)
+        for question in qa_questions(place, wrong=others.wrong):
+            if question.text not in texts:
+                added.append(question)
+                if not question.text.strip():
+                    others.note(None, question.line, Remedy("the question is empty. Remove the line."))
+        others.refuse()
         log.info("%d questions with contexts, %d without", len(questions), len(added))
         first = int(questions[-1].query_id) + 1 if questions else 0
         questions += [question._replace(query_id=str(row)) for row, question in enumerate(added, first)]
