@@ -93,11 +93,18 @@ def test_checkpoints_are_compared_at_one_depth(depth):
     assert said["states"][0]["learned"] == said["states"][0]["forgotten"] == 0 < said["states"][0]["kept"]
 
 
-@pytest.mark.parametrize("collapse", [None, "maxp"])
-def test_top_tens_are_of_the_list_that_was_scored(collapse):
+@pytest.mark.parametrize(
+    "collapse, own, expected",
+    [
+        (None, {"ignore_own_text": True}, {0: [2, 1, 3], 1: ["elsewhere", 3, 1]}),
+        ("maxp", {"ignore_own_text": True}, {0: [1, 3], 1: ["elsewhere", 3, 1]}),
+        ("maxp", {}, {0: [0, "elsewhere", 1, 3], 1: ["elsewhere", 3, 1]}),
+    ],
+)
+def test_top_tens_are_of_the_list_that_was_scored(collapse, own, expected):
     """Without a query's own text, by its id or its text; and documents in the place of their passages."""
     doc_ids = ["q0", "b#0", "b#1", "c#0", "copy"]
-    settings = {"split": "test", "ignore_own_text": True, "collapse": collapse, "separator": "#"}
+    settings = {"split": "test", "collapse": collapse, "separator": "#"} | own
     run = Run(np.array([[0, 4, 2, 1, 3], [4, 3, 1, -1, -1]]), np.zeros((2, 5), np.float32), np.array([0, 1]))
     reader = SimpleNamespace(
         input=lambda name, role: "retrieve/a",
@@ -108,8 +115,7 @@ def test_top_tens_are_of_the_list_that_was_scored(collapse):
         same_texts=lambda split: pa.table({"query": pa.array([0], pa.int32()), "passage": pa.array([4], pa.int32())}),
         queries=lambda split, column: pa.array(["q0", "q1"]),
     )
-    tops = tops_of(reader, "evaluate/a", [0, 1])
-    assert tops == {0: [2, 1, 3] if collapse is None else [1, 3], 1: ["elsewhere", 3, 1]}
+    assert tops_of(reader, "evaluate/a", [0, 1]) == expected
 
 
 def test_checkpoints_without_ranks_of_training_queries_are_said():

@@ -82,7 +82,7 @@ def tops_of(reader, evaluation, rows):
     of = np.isin(run.rows, rows)
     run = Run(*(np.asarray(each[of]) for each in run))
     documents = Documents(doc_ids, settings["separator"]) if settings["collapse"] else None
-    if settings["ignore_own_text"]:
+    if settings.get("ignore_own_text"):  # left out of the manifest if it is false
         same, query_ids = reader.same_texts(settings["split"]), reader.queries(settings["split"], "query_id")
         run = without_own_text(run, own_texts(same, query_ids, doc_ids, documents))
     ids_QK = run.ids
