@@ -115,7 +115,7 @@ def sizes_of(raw, counts, word_tokens, files):
 def with_drawn_queries(raw):
     """Replace the queries of TREC DL 2019 that the figures of a configuration (dict) name by drawn ones."""
     for figure in (raw.get("figures") or {}).values():
-        if "queries" in figure:
+        if isinstance(figure.get("queries"), list):  # of other figures it is a number
             figure["queries"] = [str(query_id("dl19", number)) for number in range(len(figure["queries"]))]
 
 

@@ -118,7 +118,7 @@ def test_the_key_has_versions_and_digest_and_other_sources_keep_theirs(site, mod
         ("missing", r"encoder.checkpoint.packages: 'mini-model-part-003' is not installed.*--no-deps"),
         ("one left out", r"packages: .*mini.zip.001, mini.zip.003"),
         ("last left out", r"mini.zip.001, .*mini.zip.002"),
-        ("damaged", r"mini.zip.003 are no sound"),
+        ("damaged", r"mini.zip.003 do not form a sound"),
         ("other weights", r"checkpoint.sha256: .*model.safetensors has SHA-256"),
         ("no checkpoint", r"config.json and a tokenizer, not none"),
         ("two", r"config.json and a tokenizer, not mini, other"),

@@ -274,9 +274,9 @@ def test_aliases_that_end_are_followed(tmp_path):
     ("make", "message"),
     [
         (lambda path: None, "not there"),
-        (lambda path: path.mkdir(), "no regular"),
-        (os.mkfifo, "no regular"),
-        (lambda path: path.symlink_to("/dev/zero"), "no regular"),
+        (lambda path: path.mkdir(), "not a regular"),
+        (os.mkfifo, "not a regular"),
+        (lambda path: path.symlink_to("/dev/zero"), "not a regular"),
     ],
 )
 def test_what_is_no_file_is_named_and_not_read(tmp_path, make, message):
