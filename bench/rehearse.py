@@ -113,10 +113,12 @@ def sizes_of(raw, counts, word_tokens, files):
 
 
 def with_drawn_queries(raw):
-    """Replace the queries of TREC DL 2019 that the figures of a configuration (dict) name by drawn ones."""
+    """Replace the queries that the figures of a configuration (dict) name by drawn ones, of TREC DL 2019 if they name
+    no split."""
     for figure in (raw.get("figures") or {}).values():
         if isinstance(figure.get("queries"), list):  # of other figures it is a number
-            figure["queries"] = [str(query_id("dl19", number)) for number in range(len(figure["queries"]))]
+            split, count = figure.get("split", "dl19"), len(figure["queries"])
+            figure["queries"] = [str(query_id(split, number)) for number in range(count)]
 
 
 def scaled(node, share, segments=None, key=None):

@@ -259,7 +259,8 @@ def test_commits_that_pages_name_lead_to_this_one():
     git = ["git", "rev-parse", "--is-shallow-repository"]
     if subprocess.check_output(git, cwd=REPOSITORY, text=True).strip() == "true":
         pytest.skip("the history is not here")
-    words = {word for page in pages() for word in re.findall(r"\b[0-9a-f]{7,9}\b", page.read_text())}
+    measured = REPOSITORY.glob("docs/measured/*.md")
+    words = {word for page in [*pages(), *measured] for word in re.findall(r"\b[0-9a-f]{7,9}\b", page.read_text())}
     commits = {word for word in words if re.search("[a-f]", word) and re.search("[0-9]", word)}
     leads = ["git", "merge-base", "--is-ancestor"]
     found = {each: subprocess.run([*leads, each, "HEAD"], cwd=REPOSITORY).returncode for each in commits}

@@ -99,6 +99,7 @@ def rehearse_one(paper, names, work, arguments, passed_on):
         return f"status {status}, {len(tables)} tables, page {'there' if (work / page).is_file() else 'missing'}"
     figures = subprocess.run([sys.executable, "-P", "-m", "manage", "figures", own.name], cwd=work, capture_output=True)
     drawn = [f"{Path(line).name}-" for line in figures.stdout.decode().splitlines()]
-    if undrawn := [name for name in plan.config.figures if not any(file.startswith(f"{name}-") for file in drawn)]:
+    undrawn = [name for name in plan.config.figures if not any(file.startswith(f"{name}-") for file in drawn)]
+    if figures.returncode or undrawn:
         return f"figures not drawn: {', '.join(undrawn)}. {figures.stderr.decode().strip()}"
     return None

@@ -186,7 +186,7 @@ NOWHERE = ["--configfile", "nowhere.yaml"], "nowhere.yaml: the file is not there
     [
         ("default", *NOWHERE),
         ("slurm", *NOWHERE),
-        ("default", ["--configfile", "config/config.yaml", "config"], "error: config: the file"),
+        ("default", ["--configfile", "config/config.yaml", "config"], "error: --configfile: config: the file"),
         (
             "default",
             ["--configfile=FOLDER/torn.yaml"],

@@ -150,8 +150,12 @@ def new(name, folder, home, test=(), dev=None, method=None, columns=(None, None)
 
 def same_files(folder, other):
     """Whether two folders have files of the same names and bytes; links count as what they lead to."""
-    digests = [{path.relative_to(each): sha256_file(path) for path in files_below(each)} for each in (folder, other)]
-    return digests[0] == digests[1]
+    try:
+        ours, theirs = ({path.relative_to(each): path for path in files_below(each)} for each in (folder, other))
+        same = ours.keys() == theirs.keys()  # digests last: they read the files
+        return same and all(sha256_file(path) == sha256_file(theirs[name]) for name, path in ours.items())
+    except OSError:  # a file that cannot be read is not ours
+        return False
 
 
 def fitted(text, source, roles, counts, same_text):

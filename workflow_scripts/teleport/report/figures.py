@@ -35,7 +35,8 @@ def figures(cell, runs, stages):
 
 
 def over_seeds(figures):
-    """(mean, standard deviation with ddof 1) of a figure of each seed (floats); None without figures, or of one."""
+    """(mean, standard deviation with ddof 1) of a figure of each seed (floats); None without figures, or of one.
+    A NaN among them gives NaN."""
     mean = float(np.mean(figures)) if len(figures) else None
     return mean, float(np.std(figures, ddof=1)) if len(figures) > 1 else None
 
