@@ -18,6 +18,12 @@ def test_every_line_of_the_list_is_there():
     assert len({mutant.promise for mutant in MUTANTS}) == len(MUTANTS) >= 40 and len(LIVING) <= len(MUTANTS) - 38
 
 
+def test_the_page_has_every_mutant():
+    rows = (REPOSITORY / "docs/measured/mutants.md").read_text().splitlines()
+    promises = [row.split(" | ")[0].removeprefix("| ") for row in rows if row.startswith("| ") and " | `" in row]
+    assert sorted(promises) == sorted(mutant.promise for mutant in MUTANTS), "make test-mutants"
+
+
 @pytest.mark.slow
 def test_tests_kill_a_slice_of_the_mutants():
     quick = [mutant for mutant in MUTANTS if mutant.tests.startswith("running/test_") and mutant.promise not in LIVING]
