@@ -118,14 +118,7 @@ def new(name, folder, home, test=(), dev=None, method=None, columns=(None, None)
         if drop:
             source, given = (each.model_copy(update={"drop": list(drop)}) for each in (source, given))
         if divided:
-            if output.is_symlink() or not output.is_dir():
-                require_output(output, folder=True)
-            with part_of(output) as part:
-                divided(part)
-                if not output.is_dir() or not same_files(part, output):  # else a killed `teleport new` has left it
-                    require_output(output, folder=True)
-                    made.append(output)
-                    os.rename(part, output)
+            write_divided(divided, output, made)
         counts, shared, same_text = checked_counts(source, given)
         if empty := next((split for split in (*roles.test, roles.dev) if counts["positives"].get(split) == 0), None):
             raise Refusal(f"{folder}: the split {empty} has no relevant passage. Judge some, or remove its files.")
@@ -146,6 +139,19 @@ def new(name, folder, home, test=(), dev=None, method=None, columns=(None, None)
                 output.parent.rmdir()
         raise
     return path, [*fetched, sizes_text(counts, roles), *notes, *warnings(counts, shared)]
+
+
+def write_divided(divided, output, made):
+    """Write the divided judgments to `output`, which is then added to `made` (list). A folder with the same files, as a
+    killed `teleport new` leaves it, is taken as it is. Raises Refusal for anything else there."""
+    if output.is_symlink() or not output.is_dir():
+        require_output(output, folder=True)  # before the division, which may take minutes
+    with part_of(output) as part:
+        divided(part)
+        if not output.is_dir() or not same_files(part, output):
+            require_output(output, folder=True)
+            made.append(output)
+            os.rename(part, output)
 
 
 def same_files(folder, other):
