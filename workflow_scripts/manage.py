@@ -418,7 +418,8 @@ def audit(arguments):
 
     FILE has one of the forms that `export` writes, or is DPR's. hardness is the mean of score minus s+, the lowest of
     the positives; suspected_by_score counts negatives above s+ - margin |s+|, equal_text those with the text of a
-    positive. Only with --by an encoder, like_positive counts those with a cosine above `like` with a positive.
+    positive. Only with --by an encoder, like_positive counts those with a cosine above `like` with a positive. eci
+    is high for many hard negatives that stay below s+; it needs vectors of length 1.
     entropy_bits is of how often each passage is drawn; it is log2 of their number if all are drawn equally often.
     """
     from commands.audit import audit, printed

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import manage
-from commands.audit import audit, form_of, printed
+from commands.audit import audit, eci, form_of, printed
 from encoder_world import source_folder
 from teleport.negatives.forms import FORMS, Mined, whole
 from teleport.refusal import Refusal
@@ -53,6 +53,30 @@ def test_figures_are_those_of_a_count_by_hand(tmp_path):
     assert query["queries_per_passage"] == 1.5 and query["equal_text"] == 0
     assert (random["equal_text"], random["suspected_by_score"], random["entropy_bits"]) == (1.0, 0.0, 0.0)
     assert both["negatives"] == 5 and both["equal_text"] == 0.2 and both["passages"] == 3
+
+
+def test_eci_weighs_hardness_against_the_margin_of_the_positive():
+    # mean .5 and margin .9 - .6 = .3, of two negatives: log 3 * 2 * .5 * .3 / .8
+    assert eci(0.9, [0.6, 0.4]) == pytest.approx(math.log(3) * 0.375)
+    assert eci(0.9, [0.6] * 8) > eci(0.9, [0.6, 0.6]), "more of the same hardness and safety inform more"
+    assert eci(0.9, [0.6, 0.4]) > eci(0.9, [0.1, 0.0]), "easy ones inform less"
+    assert eci(0.9, [0.95, 0.4]) == 0.0, "one above the positive is not safe"
+    assert eci(0.9, [-0.6, -0.4]) == 0.0 == eci(0.0, [0.0])
+
+
+def test_eci_is_a_mean_over_queries_whose_negatives_all_have_a_score(tmp_path):
+    """A passage that repeats counts once; with several positives the lowest decides."""
+
+    def mined(query, scores, positives=(0.9, 1.0)):
+        negatives = [{"docid": f"{query}{n}", "text": f"{query} {n}", "score": s} for n, s in scores]
+        return Mined(query, "?", [{"docid": f"p{s}", "text": f"p {s}", "score": s} for s in positives], negatives)
+
+    one, two = mined("a", [(1, 0.6), (2, 0.4), (1, 0.6)]), mined("b", [(1, 0.8), (2, 0.2)])
+    unknown = [mined("c", [(1, 0.5), (2, None)]), mined("d", [(1, 0.5)], positives=[None])]
+    found = audit(write(tmp_path / "in", "tevatron", records=[one, two, *unknown]))["sources"]["all"]
+    expected = [math.log(3) * 0.375, math.log(3) * 2 * 0.5 * 0.1 / 0.6]
+    assert found["eci"] == pytest.approx(sum(expected) / 2)
+    assert audit(write(tmp_path / "in", "tevatron", records=unknown))["sources"]["all"]["eci"] is None
 
 
 @pytest.mark.parametrize("form", [name for name, form in FORMS.items() if form.write and name != "n-tuple"])

@@ -42,6 +42,7 @@ COLUMNS = {
     "hardness": "{:.3f}",
     "above_positive": "{:.1%}",
     "suspected_by_score": "{:.1%}",
+    "eci": "{:.3f}",
     "like_positive": "{:.1%}",
     "equal_text": "{:.2%}",
     "repeats": "{:.1%}",
@@ -57,11 +58,11 @@ def audit(path, by=None, margin=MARGIN, like=LIKE):
     by: folder of an encoder or a cross-encoder whose scores replace the given ones; margin, like: see below
     queries: number of those with negatives. For each source and for `all`, the figures of COLUMNS, None if unknown:
     scored: share with a score, if the query's positives have one; hardness: mean of score minus s+, the lowest of the
-    positives; above_positive, suspected_by_score: shares of the scored above s+, and above s+ - margin |s+|;
-    like_positive: share whose cosine with a positive of the query, by the encoder `by`, is above `like`; equal_text:
-    share with the text of a positive of the query; repeats: share that the query has already; passages: number of
-    different ones; entropy_bits: of how often each is drawn, log2(passages) if all are drawn equally often;
-    queries_per_passage: mean
+    positives; above_positive, suspected_by_score: shares of the scored above s+, and above s+ - margin |s+|; eci: mean
+    of `eci` over the queries whose negatives all have a score; like_positive: share whose cosine with a positive of the
+    query, by the encoder `by`, is above `like`; equal_text: share with the text of a positive of the query; repeats:
+    share that the query has already; passages: number of different ones; entropy_bits: of how often each is drawn,
+    log2(passages) if all are drawn equally often; queries_per_passage: mean
     """
 
     def of(mined):
@@ -185,10 +186,12 @@ def audited(records, margin=MARGIN, like=LIKE):
         scores = [p["score"] for p in mined.positives if p.get("score") is not None]
         lowest, texts = min(scores, default=None), {text for p in mined.positives if (text := text_of(p))}
         names = [(negative.get("source") or "unknown", negative) for negative in mined.negatives]
-        seen = defaultdict(set)
+        seen = defaultdict(dict)
         for name, negative in names:
             for each in (name, ALL):
                 of_source[each].add(negative, lowest, texts, seen[each])
+        for name, scores_of in seen.items():
+            of_source[name].add_eci(lowest, list(scores_of.values()))
     if not of_source:
         raise Refusal("there are no negatives to describe. Give a pool or a file that has some.")
     order = sorted(of_source, key=lambda name: (name == ALL, name))
@@ -202,24 +205,37 @@ def text_of(passage):
     return " ".join(whole(passage).split())
 
 
+def eci(positive, negatives):
+    """Effective Contrastive Information of a query's negatives: log(1 + their number) * the harmonic mean of their mean
+    score (hardness) and of the positive's margin above the highest one (safety); each is 0 if it is negative.
+
+    positive: s+; negatives: scores of different passages, of vectors of length 1. Sinha et al., arXiv:2603.20990,
+    version 1, after its abstract, which has no formula: the two means are our reading. Later versions replace it.
+    """
+    hardness = max(0.0, sum(negatives) / len(negatives))
+    safety = max(0.0, positive - max(negatives))
+    return math.log1p(len(negatives)) * 2 * hardness * safety / ((hardness + safety) or 1.0)
+
+
 class Figures:
     """Sums over negatives. scored, compared: how many have a score, a likeness; above, suspected, alike: how many of
     these are; gaps: sum of score minus s+; repeated, equal: how many; drawn: {passage: how often}; margin, like: as in
-    `audit`"""
+    `audit`. information: sum of `eci` over `queries`, those whose negatives all have a score"""
 
     def __init__(self, margin, like):
         self.margin, self.like = margin, like
         self.number = self.scored = self.above = self.suspected = self.repeated = self.equal = self.with_text = 0
-        self.compared = self.alike = 0
-        self.gaps, self.drawn = 0.0, Counter()
+        self.compared = self.alike = self.queries = 0
+        self.gaps, self.information, self.drawn = 0.0, 0.0, Counter()
 
     def add(self, negative, lowest, texts, seen):
-        """Count a negative. lowest: s+, or None; texts: of the positives; seen: the query's earlier passages (set)"""
+        """Count a negative. lowest: s+, or None; texts: of the positives; seen: {earlier passage of the query: its
+        score or None}, to which it is added"""
         text = text_of(negative)
         passage = negative.get("docid") or text
         self.number += 1
         self.repeated += passage in seen
-        seen.add(passage)
+        seen.setdefault(passage, negative.get("score"))
         self.drawn[passage] += 1
         self.with_text += bool(text and texts)
         self.equal += text in texts
@@ -232,6 +248,12 @@ class Figures:
             self.compared += 1
             self.alike += likeness > self.like
 
+    def add_eci(self, lowest, scores):
+        """Count a query. lowest: s+, or None; scores: of its different negatives, each a number or None"""
+        if lowest is not None and None not in scores:
+            self.queries += 1
+            self.information += eci(lowest, scores)
+
     def shares(self):
         """{column: figure or None}."""
         frequencies = [count / self.number for count in self.drawn.values()]
@@ -241,6 +263,7 @@ class Figures:
             "hardness": self.gaps / self.scored if self.scored else None,
             "above_positive": self.above / self.scored if self.scored else None,
             "suspected_by_score": self.suspected / self.scored if self.scored else None,
+            "eci": self.information / self.queries if self.queries else None,
             "like_positive": self.alike / self.compared if self.compared else None,
             "equal_text": self.equal / self.with_text if self.with_text else None,
             "repeats": self.repeated / self.number,
