@@ -71,13 +71,14 @@ if not workflow.configfiles:
 
 
 # From a cluster's profile: the hardware of the nodes and the limits of their partition; empty on one machine.
-CLUSTER = config.pop("cluster", {})
+described = config.pop("cluster", {})
 try:
     of_command_line = {key: value for key, value in workflow.config_settings.config.items() if key != "cluster"}
     GIVEN = with_extended(config, workflow.configfiles, of_command_line)
     CONFIG, EXPERIMENTS = load(GIVEN, workflow.configfiles)
     PLAN = Plan(CONFIG, EXPERIMENTS)
-    REQUESTS = Requests(PLAN, CLUSTER, lambda name: is_finished(name) and not outdated(name))
+    REQUESTS = Requests(PLAN, described, lambda name: is_finished(name) and not outdated(name))
+    CLUSTER = REQUESTS.cluster if described else None
     TABLES = planned_tables(PLAN)
     planned_figures(PLAN)  # a figure that cannot be drawn is refused now
 except Refusal as error:
@@ -136,7 +137,7 @@ def code(stage):
 
 
 if MAIN:
-    PLANNED.costs = partial(cost_sentence, PLAN, CLUSTER.get("hardware"))
+    PLANNED.costs = partial(cost_sentence, PLAN, CLUSTER and CLUSTER.hardware)
     PLANNED.scores = episode_scores(PLAN)
     for sentence in encoding_sentences(EXPERIMENTS, PLAN):
         logger.info(sentence)

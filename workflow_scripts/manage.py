@@ -80,7 +80,7 @@ def kinds_of_faults(text):
     """The kinds of faults in KIND,KIND (list), as argparse takes them."""
     kinds = dict.fromkeys(comma_separated(text))
     if unknown := [kind for kind in kinds if kind not in FAULTS]:
-        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is none of {', '.join(FAULTS)}")
+        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is not one of {', '.join(FAULTS)}")
     return list(kinds)
 
 

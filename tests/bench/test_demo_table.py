@@ -18,14 +18,15 @@ PROVENANCE = {"git_commit": 40 * "a", "threads": 2, "wall_seconds": 60.0, "hardw
 
 def finish(stage, scores=None):
     """A finished stage as the runner leaves it; scores: of each query, the same for every measure, of an evaluation."""
-    folder, files = STAGES / stage.name, {}
+    folder, files, facts = STAGES / stage.name, {}, {}
     folder.mkdir(parents=True)
     if scores:
         lines = [(f"q{i}", measure, score) for measure in MEASURES for i, score in enumerate(scores)]
         columns = dict(zip(("query_id", "measure", "value"), map(list, zip(*lines, strict=True)), strict=True))
         pq.write_table(pa.table(columns), folder / "per_query.parquet")
+        facts = {"means": dict.fromkeys(MEASURES, sum(scores) / len(scores))}
         files = {"per_query.parquet": file_entry(folder / "per_query.parquet")}
-    manifest = {"kind": stage.kind, "key": stage.key, "files": files, "provenance": PROVENANCE, "facts": {}}
+    manifest = {"kind": stage.kind, "key": stage.key, "files": files, "provenance": PROVENANCE, "facts": facts}
     write_json(folder / "manifest.json", manifest)
 
 

@@ -339,7 +339,7 @@ def test_the_kinds_of_faults_of_the_command_are_those_of_the_library(monkeypatch
     monkeypatch.setattr("sys.argv", ["teleport", "new", "mine", "given", "--drop", "empty,doubled"])
     with pytest.raises(SystemExit):
         manage.main()
-    assert "--drop: 'doubled' is none of empty, repeated, dangling" in capsys.readouterr().err
+    assert "--drop: 'doubled' is not one of empty, repeated, dangling" in capsys.readouterr().err
 
 
 def test_training_judgments_beside_shared_queries_are_divided(tmp_path, texts):
@@ -733,7 +733,7 @@ def test_where_many_queries_are_passages_too_their_own_text_is_ignored(tmp_path,
         path, said = new(f"mine{number}", folder, REPOSITORY)
         assert yaml.safe_load(path.read_text())["evaluation"].get("ignore_own_text") is ignored
         own = [line for line in said if "have the text of a passage" in line]
-        assert [("They find it first" in line, f"{number} queries of test" in line) for line in own] == (
+        assert [("returns it first" in line, f"{number} queries of test" in line) for line in own] == (
             [(not ignored, True)] if number else []
         )
         assert Plan(*load_files([path])).config.evaluation.ignore_own_text is bool(ignored)

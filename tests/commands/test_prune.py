@@ -176,7 +176,7 @@ def test_what_a_link_below_the_stages_leads_to_is_not_removed(tmp_path):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (b"seed\tepisode\n1\t2\n", "lacks the column 'kind': torn or edited"),
+        (b"seed\tepisode\n1\t2\n", "has no column 'kind': torn or edited"),
         (b"kind\tkey\n1\n", "names the stage '1/': torn or edited"),
         (b"kind\tkey\n" + b"{" * 5000 + b"\tx\n", "names the stage '{{{{"),
         (b"\xff\xfe\n", "cannot be read ("),

@@ -151,19 +151,19 @@ def test_where_no_job_runs_it_is_shown(logger):
     assert lines(logger) == ["Nothing to be done (all requested files are present and up to date)."]
 
 
-def begin_host(logger, message=None):
+def begin_host(logger, message=None, log=()):
     """A job of another workflow, which runs no shell command, begins."""
-    files = {"input": [], "log": [], "benchmark": None, "wildcards": {}, "resources": {}, "local": True}
+    files = {"input": [], "log": list(log), "benchmark": None, "wildcards": {}, "resources": {}, "local": True}
     said = {"event": LogEvent.JOB_INFO, "jobid": 3, "rule_msg": message, "rule_name": "host", "output": ["host.txt"]}
     said |= files | {"reason": "", "priority": 0, "threads": 1, "is_checkpoint": False, "is_handover": False}
     logger.info("", extra=said | {"shellcmd": None, "printshellcmd": False, "indent": False})
 
 
-@pytest.mark.parametrize("message", [None, "of the host"])
-def test_a_job_without_a_message_or_a_log_looks_as_snakemake_shows_it(logger, message):
-    """Such as those of another workflow that has this one as a module, also where they run no shell command."""
+@pytest.mark.parametrize(("message", "log"), [(None, []), ("of the host", []), ("of the host", ["logs/host.log"])])
+def test_a_job_of_another_workflow_looks_as_snakemake_shows_it(logger, message, log):
+    """One that has this one as a module, also where a job runs no shell command, or has a message and a log."""
     planned(logger, host=1, train=1)
-    begin_host(logger, message)
+    begin_host(logger, message, log)
     shown = "Job 3: of the host" if message else "rule host:\n    output: host.txt\n"
     assert shown in logger.stream.getvalue()
     logger.info("Finished jobid: 3 (Rule: host)", extra={"event": LogEvent.JOB_FINISHED, "job_id": 3})

@@ -298,7 +298,7 @@ def test_modules_of_another_form_are_one_sentence(tmp_path, modules):
         ({"max_position_embeddings": 10**7}, "has max_position_embeddings 10000000, the weights have 64"),
         ({"hidden_size": "wide"}, "hidden_size: Input should be a valid integer"),
         ({"num_hidden_layers": -1}, "num_hidden_layers: Input should be greater than or equal to 1"),
-        ({"num_attention_heads": 5}, "has num_attention_heads 5, of which hidden_size 32 is no multiple"),
+        ({"num_attention_heads": 5}, "hidden_size 32, which is not a multiple of num_attention_heads 5"),
         ({"num_attention_heads": 0}, "num_attention_heads: Input should be greater"),
         ({"hidden_size": "32"}, "hidden_size: Input should be a valid integer, not '32'"),
         ({"model_type": {}}, "model_type: Input should be a valid string, not {}"),

@@ -140,7 +140,7 @@ def test_the_note_says_how_few_the_queries_are(queries, said):
     of = {0: pd.DataFrame({0: np.zeros(queries)}), 1: pd.DataFrame({0: np.linspace(0.5, 1, queries)})}
     spec = {"rows": rows, "significance": USUAL | {"baseline": "Zero-shot"}, "splits": ["test"]}
     pairs = pairs_of_rows(rows, of, None, "RR@10", "test")
-    measured = {(at, "RR@10"): measure_of(scores) for at, scores in of.items()}
+    measured = {(at, "RR@10"): measure_of(scores, scores.mean().tolist()) for at, scores in of.items()}
     means = {"RR@10": [0.0, 0.75]}
     spec |= {"measures": {"test": ["RR@10"]}}
     sentences, note = verdicts_with_costs(spec, Table(None, means, None, {}, [], pairs, measured), None)

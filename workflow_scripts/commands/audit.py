@@ -103,7 +103,7 @@ def require_passages(mined):
     """`Mined` of a file, unchanged. Raises Refusal if a passage has a value of a wrong type or size."""
     for passages in (mined.positives, mined.negatives):
         if not isinstance(passages, list) or not all(isinstance(passage, dict) for passage in passages):
-            raise Refusal(f"{mined.place}: passages are no list of JSON objects. Correct the line.")
+            raise Refusal(f"{mined.place}: passages must be a list of JSON objects. Correct the line.")
         for key, value in ((key, value) for passage in passages for key, value in passage.items() if key in TYPES):
             wanted = TYPES[key]
             if not isinstance(value, wanted) or isinstance(value, bool):

@@ -72,7 +72,7 @@ def rows(paths, delimiter, *columns):
                 names = {"/".join(line[column] or "" for column in columns) for line in lines}
             wrong = other_than_stages(names)
         except KeyError as error:
-            wrong = f"lacks the column {error}"
+            wrong = f"has no column {error}"
         except (UnicodeDecodeError, csv.Error) as error:
             wrong = f"cannot be read ({error})"
         if wrong:

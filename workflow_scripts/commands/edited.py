@@ -45,4 +45,4 @@ def edited_said(plan):
     if not (number := len(edited_stages(plan))):
         return []
     made = f"{number} finished stages were made by older code, or read such stages"
-    return [f"{made}: they are planned again, and kept where nothing changed"]
+    return [f"{made}: they are planned again; unchanged results are kept"]

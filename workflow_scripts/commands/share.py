@@ -145,7 +145,7 @@ def fetch(where, plan=None):
     names = place.names()
     wanted = [name for name in names if plan is None or name in plan.stages]
     if not wanted:
-        what = f"{len(names)} stages, none of which this configuration has" if names else "no stages"
+        what = f"{len(names)} stages, but none of this configuration" if names else "no stages"
         raise Refusal(f"{where} has {what}. Give another place, or another configuration.")
     manifests = {name: signed_at(place, name) for name in wanted}
     for name in in_order(manifests, where):

@@ -38,6 +38,7 @@ MOST_JOBS = 200  # that a dry run lists
 SNAKEMAKE = str(Path(snakemake.__file__).parent)
 SILENT = (LogEvent.JOB_STARTED, LogEvent.PROGRESS, LogEvent.RESOURCES_INFO)
 CONFIGFILE = "--configfile", "--configfiles"
+LOGS = "results/logs/"  # of our rules
 LOCKED = "Directory cannot be locked"  # in the message of a run, or a dry run, that meets a lock
 OF_A_FAILED_JOB = ("RuleException", "CalledProcessError")  # they have the shell command and no cause
 RED, YELLOW = 31, 33
@@ -321,8 +322,8 @@ def is_target(record):
 
 
 def is_ours(record):
-    """Whether a job has lines of our form: each rule of ours that runs something has a message and a log."""
-    return bool(record.rule_msg and record.log)
+    """Whether a job has lines of our form: each rule of ours that runs something has a message and a log in LOGS."""
+    return bool(record.rule_msg and record.log) and str(record.log[0]).startswith(LOGS)
 
 
 def is_counted(rule):

@@ -87,7 +87,7 @@ class Experiment:
             wrong = f"cannot be read ({type(error).__name__}: {error})"
         if wrong or "stage" not in frame:
             remedy = "Delete it, and run the workflow, which writes it again"
-            raise Refusal(f"{path} {wrong or 'lacks the column stage'}: torn or edited. {remedy}.")
+            raise Refusal(f"{path} {wrong or 'has no column `stage`'}: torn or edited. {remedy}.")
         return frame.assign(name=names, finished=[is_finished(name, self.stages.root) for name in names])
 
     def stage(self, *links: str, episode: int | None = None, seed: int | None = None) -> Artefact:

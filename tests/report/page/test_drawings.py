@@ -79,6 +79,9 @@ def test_starts_are_those_of_the_experiments_whoever_shares_them():
         def query_scores(self, name):
             return {"RR@10": pd.Series([0.0, 1.0] if name == "evaluate/start" else [1.0, 1.0], ["q1", "q2"])}
 
+        def facts(self, name):
+            return {"means": {"RR@10": self.query_scores(name)["RR@10"].mean()}}
+
     def experiment(label, *stages):
         return {"system": label, "seeds": [{"runs": [{"test": stage} if stage else {}]} for stage in stages]}
 

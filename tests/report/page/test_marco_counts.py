@@ -81,7 +81,8 @@ def evaluation(stages, rng, split):
     ]
     frames = [frame[FIRST_ROWS.get(name, 0) :] for name, frame in zip(MEASURES, frames, strict=True)]
     pd.concat(frames).to_parquet(job.output("per_query.parquet"))
-    return name_of(stages.finish(job, {"num_queries": len(ids)}))
+    means = {name: frame["value"].mean() for name, frame in zip(MEASURES, frames, strict=True)}
+    return name_of(stages.finish(job, {"num_queries": len(ids), "means": means}))
 
 
 def pool(stages, rng):

@@ -67,7 +67,7 @@ class Counts:
     def of_unknown(self, plan):
         """These `Counts` for the plan of another collection of unknown size."""
         made = copy(self)
-        made.plan, made.source = plan, "the first, because nobody knows its own size"
+        made.plan, made.source = plan, "the first, because its own size is unknown"
         return made
 
     @staticmethod

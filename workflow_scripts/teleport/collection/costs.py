@@ -11,8 +11,7 @@ from teleport.costs import BASE, ID_BYTES, Cost
 BYTES_PER_TOKEN = 2.0  # of text in the compressed corpus.parquet: 4.5 characters of English, compressed 2.2 times
 GROUP_BYTES = 450e6  # the texts of a row group as strings and as columns, at most
 TOKEN_MEMORY = 40  # bytes per token of these texts
-APIDOCS_TEXTS = 20  # lines of a file that take as long as a passage of packages that are parsed (apidocs, cloud)
-PARSED = ("apidocs", "cloud")
+PARSED_TEXTS = 20  # lines of a file that take as long as a passage of a form that is parsed
 OF_LENGTH, USUAL_TOKENS = 0.4, 76  # the share of the work that grows with length, for a text as long as MS MARCO's
 ANSWER_COST = 0.25  # of searching a passage for one more question's answers, relative to the first question's
 PROCESS_MEMORY = 0.45e9  # of each process that searches for answers
@@ -46,15 +45,14 @@ def corpus(stage, counts, place):
     texts = counts.passages * work_of_text(stage, counts)
     memory = BASE + group_bytes(counts) + counts.passages * (ID_BYTES + DIGEST_BYTES)
     size = counts.corpus_tokens * BYTES_PER_TOKEN + counts.passages * DIGEST_BYTES
-    form = stage.settings.source.source
-    return Cost(size, memory=memory, work={"texts": texts}, lacks="ir_datasets' downloads" * (form == "ir_datasets"))
+    return Cost(size, memory=memory, work={"texts": texts}, lacks=stage.settings.source.unknown_cost)
 
 
 def work_of_text(stage, counts):
     """The work of reading one passage of a form, in lines of a file."""
     tokens = counts.corpus_tokens / max(1, counts.passages)
     length = 1 - OF_LENGTH + OF_LENGTH * tokens / USUAL_TOKENS
-    return length * (APIDOCS_TEXTS if stage.settings.source.source in PARSED else 1)
+    return length * (PARSED_TEXTS if stage.settings.source.parsed else 1)
 
 
 def split(stage, counts, place):

@@ -199,7 +199,7 @@ def refuse(file, what):
     """Raise Refusal: a file of the checkpoint has the setting or part `what`, which is not supported."""
     raise Refusal(
         f"{KEY}: {file} has {what}, which is not supported. Give a checkpoint of transformer, pooling (cls, "
-        "mean or lasttoken), maybe linear layers, of which a single one may have a LayerNorm, maybe normalisation."
+        "mean or lasttoken), maybe linear layers, at most one with a LayerNorm, maybe normalisation."
     )
 
 
@@ -208,7 +208,7 @@ def read_sizes(config, file):
     sizes = checked(Sizes, with_common_names(config), file)
     heads, width = sizes.num_attention_heads, sizes.hidden_size
     if width and heads and not sizes.head_dim and width % heads:
-        wrong = f"num_attention_heads {heads}, of which hidden_size {width} is no multiple"
+        wrong = f"hidden_size {width}, which is not a multiple of num_attention_heads {heads}"
         raise Refusal(f"{KEY}: {file} has {wrong}. Get the checkpoint again.")
     return sizes
 

@@ -149,7 +149,7 @@ class Plan:
         warnings = [warning for trajectory in every for warning in trajectory.warnings] + unread
         self.warnings = list(dict.fromkeys([*warnings, *fetched_elsewhere(config.collection)]))
         self.bm25_runs, self.external_runs = {}, {}
-        if config.bm25 and config.collection.source != "judgments":
+        if config.bm25 and config.collection.has_texts:
             depth, splits = config.evaluation.depth, config.evaluation.splits
             self.bm25_runs = self.add_runs({split: self.bm25(split, depth) for split in splits}, "BM25")
             for name, other in self.out_of_domain.items():
@@ -351,10 +351,10 @@ class Plan:
     def external(self, name, split):
         """The run of one split of an entry of `external`. If the collection has judgments alone, it may have any
         passages."""
-        external, judgments = self.config.external[name], self.config.collection.source == "judgments"
+        external, has_texts = self.config.external[name], self.config.collection.has_texts
         run = {"file": external.runs[split], "form": "trec", "split": split}
         run |= {"sha256": identify_file(run["file"], f"external.{name}.runs.{split}")}
-        settings = ExternalSettings.taken_from(external, unknown_passages="keep" if judgments else "error", **run)
+        settings = ExternalSettings.taken_from(external, unknown_passages="error" if has_texts else "keep", **run)
         return Stage("external", settings, self.parts(split))
 
     def label(self, name):

@@ -16,7 +16,7 @@ from teleport.refusal import Refusal
 from teleport.running.artefact import STAGES, Artefact, is_finished, remake
 from teleport.search.pairs import PairScorer
 
-FOUND_FIRST = "They find it first; `evaluation: {ignore_own_text: true}` leaves it out of their results."
+FOUND_FIRST = "Their search returns it first; `evaluation: {ignore_own_text: true}` leaves it out of their results."
 SOURCES = ["system", "episode", "split", "seed", "stage", "folder", "run", "checkpoint", "code", "git_commit"]
 
 

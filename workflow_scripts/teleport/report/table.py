@@ -169,7 +169,7 @@ def make_table(spec, stages):
         scores = {}
         for i, names in [(i, row["runs"][split]) for i, row in enumerate(spec["rows"]) if split in row["runs"]]:
             scores[i] = scores_of(stages, names, measure)
-            measured[i, column] = measure_of(scores[i])
+            measured[i, column] = measure_of(scores[i], means_of(stages, names, measure))
             by_seed[i][column] = measured[i, column].seeds
         tested[column] = test_column(scores, spec["rows"], spec["significance"], column, split.removesuffix(RERANKED))
         if firsts.get(split) == measure:
@@ -183,11 +183,16 @@ def scores_of(stages, names, measure):
     return pd.concat([stages.query_scores(name)[measure] for name in names], axis=1)
 
 
-def measure_of(scores):
-    """The `Measured` of scores (DataFrame, queries x seeds)."""
-    queries, seeds = scores.mean(axis=1), scores.mean()
+def means_of(stages, names, measure):
+    """The means over queries of a measure in the evaluate stages `names`, one per seed (list)."""
+    return [stages.facts(name)["means"][measure] for name in names]
+
+
+def measure_of(scores, means):
+    """The `Measured` of scores (DataFrame, queries x seeds), and of their `means_of`."""
+    queries, seeds = scores.mean(axis=1), pd.Series(means)
     return Measured(
-        len(queries), seeds.tolist(), half_width(queries, NORMAL_95), half_width(seeds, t.ppf(0.975, len(seeds) - 1))
+        len(queries), means, half_width(queries, NORMAL_95), half_width(seeds, t.ppf(0.975, len(seeds) - 1))
     )
 
 

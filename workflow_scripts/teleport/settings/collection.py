@@ -18,10 +18,13 @@ class TrainQueries(Section):
 
 class Judged(Section):
     """The settings of every form. patterns: for a form that is a folder, the names of its files, the corpus first;
-    has_texts: whether passages and queries have texts, not only ids"""
+    has_texts: whether passages and queries have texts, not only ids; parsed: whether texts are parsed from other files,
+    which takes longer; unknown_cost: what no forecast knows, as text"""
 
     patterns: ClassVar = ()
     has_texts: ClassVar = True
+    parsed: ClassVar = False
+    unknown_cost: ClassVar = ""
 
     positive_grade: Natural = Field(
         1, lt=2**31, description="Lowest grade of a training positive; see negatives.relevant_grade."

@@ -123,7 +123,7 @@ def missing_keys(config):
 
 def missing_texts(config):
     """Yield (place, sentence) of each setting that needs texts, if the collection has judgments alone."""
-    if config.collection.source != "judgments":
+    if config.collection.has_texts:
         return
     evaluation, rule = config.evaluation, "the collection has judgments alone, no texts"
     places = [place for place, _, _ in named_experiments(config)]
@@ -152,7 +152,7 @@ def measures_beyond_the_depth(config):
     measures = [(("evaluation", "measures"), evaluation.measures_of(split)) for split in evaluation.splits]
     if evaluation.contrast_split:
         measures.append((("evaluation", "analyses", "against", "measure"), [evaluation.contrast_measure]))
-    for place, names in measures if config.collection.source != "judgments" else ():
+    for place, names in measures if config.collection.has_texts else ():
         for name, cutoff in measure_cutoffs(names).items():
             if cutoff > evaluation.depth:
                 problem = f"{name!r} looks at {cutoff} passages, and evaluation.depth is {evaluation.depth}"

@@ -9,7 +9,7 @@ import ast
 import re
 import warnings
 from importlib import metadata
-from typing import Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 from pydantic import Field
 
@@ -37,6 +37,8 @@ MARKUP = re.compile(r"(?::[\w:+-]+:)?(`+)[~!]?([^`]+?)(?:\s*<[^`<>]*>)?\1_{0,2}"
 
 class ApiDocs(Judged):
     """The embedded collection: API documentation of installed packages, read from their sources with `ast`."""
+
+    parsed: ClassVar = True
 
     source: Literal["apidocs"]
     packages: list[Text] = Field(

@@ -50,6 +50,7 @@ class Cloud(Judged):
     """The documentation of two cloud clients, from their installed data files (requirements-cloud.txt)."""
 
     packages: ClassVar = tuple(DATA)
+    parsed: ClassVar = True
 
     source: Literal["cloud"]
     min_words: Natural = Field(20, description="Texts with fewer words are left out.")

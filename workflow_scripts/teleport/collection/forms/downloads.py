@@ -41,7 +41,7 @@ class OfficialSplit(Section):
     )
     qrels: str | None = Field(None, description="tsv: the file of TREC judgments.")
     all_questions: str | None = Field(
-        None, description="dpr: a file of form qa with all questions; those that `queries` lacks have no contexts."
+        None, description="dpr: a file of form qa with all questions; those that are not in `queries` have no contexts."
     )
 
     @model_validator(mode="after")

@@ -7,7 +7,7 @@ papers use (config/marco.yaml reads the official one).
 import difflib
 import os
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -20,6 +20,8 @@ HOME = Path("data/ir_datasets")
 
 class IrDatasets(Judged):
     """Sets of ir_datasets, which fetches, verifies and parses them below data/ir_datasets."""
+
+    unknown_cost: ClassVar = "ir_datasets' downloads"
 
     source: Literal["ir_datasets"]
     corpus: str = Field(description="The id whose documents are the passages, for example `msmarco-passage`.")

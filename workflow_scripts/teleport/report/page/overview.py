@@ -87,7 +87,8 @@ def starts_of(reader, contents, split, measure):
     for experiment in contents["experiments"]:
         names = list(dict.fromkeys(seed["runs"][0].get(split) for seed in experiment["seeds"]))
         if all(map(reader.finished, names)):
-            measured = tables.measure_of(tables.scores_of(reader, names, measure))
+            of_queries, means = (of(reader, names, measure) for of in (tables.scores_of, tables.means_of))
+            measured = tables.measure_of(of_queries, means)
             starts[experiment["system"]] = {"mean": over_seeds(measured.seeds)[0]} | measured._asdict()
     return starts
 
