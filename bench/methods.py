@@ -24,7 +24,6 @@ CROSS = {"steps": 4, "batch_queries": 4, "evaluate_every": 4, "dev": {"depth": 1
 SLICE = {
     "collection": {"packages": ["networkx"], "min_words": 30},
     "counts": None,
-    "evaluation": {"every_episode": False},
     "encoder": {"max_passage_tokens": 32},
     "training": {"steps": 4, "batch_queries": 4},
     "experiments": {

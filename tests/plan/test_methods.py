@@ -9,6 +9,7 @@ import pytest
 from commands import methods
 from paths import REPOSITORY
 from planned_episodes import planned_episodes
+from teleport.plan.plan import Plan
 from teleport.report.page.contents import episode_content
 from teleport.report.rows import measured_tables
 from teleport.settings.read import load_files
@@ -216,6 +217,26 @@ def test_the_page_is_made_from_the_files():
     text = (REPOSITORY / "docs/methods.md").read_text()
     assert methods.with_methods(text) == text, "docs/methods.md is stale: run `teleport schema`"
     assert text.count("config/methods/") >= len(CLAIMS)
+
+
+def test_a_table_of_methods_has_one_row_for_each_and_its_episodes_on_demand(tmp_path):
+    """The row is the last episode's. Only the table changes: every checkpoint is evaluated, as the page shows."""
+    demo, ance, later = REPOSITORY / "config/config.yaml", REPOSITORY / "config/methods/ance.yaml", tmp_path / "e.yaml"
+    later.write_text("evaluation: {every_episode: true}\n")
+    plans = [Plan(*load_files(files)) for files in ([demo], [demo, ance], [demo, ance, later])]
+    mains = [measured_tables(plan)["main"]["rows"] for plan in plans]
+    episodes = [[(row["system"], row["episode"]) for row in rows] for rows in mains]
+    first = [("BM25", 0), ("Zero-shot", 0), ("In-batch", 1)]
+    ance_tele, of_ance = [("ANCE-Tele", n) for n in (1, 2)], [("ANCE", n) for n in (1, 2, 3, 4)]
+    assert episodes[0] == [*first, *ance_tele]
+    assert episodes[1] == [*first, ance_tele[-1], of_ance[-1]]
+    assert episodes[2] == [*first, *ance_tele, *of_ance]
+    assert plans[1].stages.keys() == plans[2].stages.keys()
+    (trajectory,) = plans[1].trajectories["ance"]
+    evaluated = [episode.runs["test"].name for episode in trajectory.episodes[1:]]
+    assert len(set(evaluated)) == 4 and plans[1].stages.keys() >= set(evaluated)
+    assert mains[1][-1]["runs"] == {"test": evaluated[-1:]}
+    assert [row["runs"]["test"] for row in mains[2][-4:]] == [[name] for name in evaluated]
 
 
 def test_an_experiment_without_negatives_of_its_own_shares_its_stages(plan):

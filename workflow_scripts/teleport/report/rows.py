@@ -76,6 +76,13 @@ def checkpoint_row(plan, name, episode, system):
     return row | {"selected": [train for train in trains if train.settings.training.select == "dev"]}
 
 
+def shows_episodes(plan):
+    """Whether the main table has a row for every episode. By default it has, unless an experiment is a published method
+    (`about`): a table of methods has one row for each."""
+    every = plan.config.evaluation.every_episode
+    return not any(experiment.about for experiment in plan.experiments.values()) if every is None else every
+
+
 def main_rows(plan):
     """BM25, zero-shot, every experiment of the configuration after every episode or the last one, and systems from
     elsewhere. Zero-shot is one row per distinct pretrained encoder, searched with the configuration's index. With
@@ -93,7 +100,7 @@ def main_rows(plan):
     rows += zero_shot.values()
     for name in names:
         last = len(plan.experiments[name].method)
-        episodes = range(1 if plan.config.evaluation.every_episode else max(last, 1), last + 1)
+        episodes = range(1 if shows_episodes(plan) else max(last, 1), last + 1)
         rows += [checkpoint_row(plan, name, episode, label_of(plan, name)) for episode in episodes]
     for name, external in plan.config.external.items():
         runs, label = plan.external_runs.get(name), external.label or name
@@ -128,7 +135,7 @@ def tables_of(plan):
     significance, rows = plan.config.evaluation.significance, main_rows(plan)
     baseline_set = "baseline" in significance.model_fields_set  # else: without such a row there is no test
     tested = baseline_set or any(row["system"] == significance.baseline for row in rows)
-    title = "Every system and episode" if plan.config.evaluation.every_episode else "Every system"
+    title = "Every system and episode" if shows_episodes(plan) else "Every system"
     tables = [(MAIN_TABLE, title, rows, significance.model_dump() if tested else None, ())]
     for name, ablation in plan.config.ablations.items():
         by_episode = {"by_episode": True} if ablation.every_episode else {}

@@ -135,8 +135,10 @@ class Evaluation(Collapse):
     analyses: Analyses | None = Field(
         None, description="What the table `analyses` shows; null: there is no such table."
     )
-    every_episode: bool = Field(
-        True, description="The main table has a row for every episode of an experiment; false: for the last only."
+    every_episode: bool | None = Field(
+        None,
+        description="The main table has a row for every episode of an experiment; false: for the last only. null: "
+        "false if an experiment is a method of config/methods (`about`), else true.",
     )
     out_of_domain: Unique[ConfigurationFile] = Field(
         [],
