@@ -45,6 +45,7 @@ def training_text(episode):
     words += [f"up to {training.max_positives} positives"] if training.positive == "all" else []
     with_queries = " with queries" * training.memory_queries
     words += [f"memory of {training.memory}{with_queries}"] if training.memory else []
+    words += [f"{training.mixed_negatives} mixed"] if training.mixed_negatives else []
     words += [f"widths {', '.join(map(str, training.widths))}"] if training.widths else []
     words += map(chosen_text, training.masks)
     words += [name for name in ("triples", "distinct_positives") if getattr(training, name)]

@@ -56,12 +56,14 @@ CLAIMS = {
         "query 30 + bm25 30 of ranks 1-30, mined by checkpoint 1, softmax, 1 own",
     ],
     "dpr": ["bm25 30 of ranks 1-30, softmax, 1 own"],
+    "enterprise": ["query 15, nearer_to_positive True, mined by checkpoint 0, softmax, 7 own"],
     "facebook-search": ["query 1 of ranks 101-500 + random 100, mined by checkpoint 0, nll, 31 own"],
     "in-batch": ["softmax"],
     "lm-cocktail": [
         "query 15 of ranks 3-200, ranks after nothing, mined by checkpoint 0, softmax, 7 own, averaged 0.5"
     ],
     "matryoshka": ["query 15, mined by checkpoint 0, softmax, 1 own, widths 64, 128, 256, 384"],
+    "mochi": ["query 15, mined by checkpoint 0, softmax, 7 own, 8 mixed"],
     "nce": ["hardest"],
     "nemotron-abs": ["query 5 top, absolute_margin 0.05, s+ lowest, mined by checkpoint 0, softmax, 4 own"],
     "nemotron": ["query 5 top, percentage 0.95, s+ lowest, mined by checkpoint 0, softmax, 4 own"],
@@ -148,10 +150,12 @@ CLAIMS = {
     "gte": ["query 15, mined by checkpoint 0, joint, 1 own"],
     "jina-v2": ["bidirectional"],
     "kalm": ["query 15, mined by checkpoint 0, focal (gamma 0.5), 7 own"],
+    "listmle": ["query 15, mined by checkpoint 0, listmle (scores first), 15 own, first is bge"],
     "llave": ["hardness (alpha 9.0, of batch)"],
     "margin-mse": [
         "query 15, mined by checkpoint 0, margin-mse (scores first, teacher_scale 20.0), 7 own, first is bge"
     ],
+    "ms-swift": ["query 15, mined by checkpoint 0, softmax, 7 own, above_positive (margin 0.1)"],
     "qwen3-embedding": ["query 15, mined by checkpoint 0, qwen3 (margin 0.1), 7 own, known_positives"],
 }
 
