@@ -183,7 +183,7 @@ def new(arguments):
     print(
         *sentences,
         *plan.warnings,
-        *cost_sentences(plan),
+        *cost_sentences(plan, path),
         f"{path} is written: {len(plan.stages)} stages. Check it, then run:",
         sep="\n",
     )

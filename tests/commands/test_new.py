@@ -13,6 +13,7 @@ import yaml
 
 import manage
 from collection_world import random_passages
+from commands.forecast.hardware import read_hardware
 from commands.forecast.printed import print_forecast
 from commands.methods import cost_sentences
 from commands.new import new
@@ -504,14 +505,17 @@ def test_a_method_is_sized_for_the_collection(tmp_path, texts, monkeypatch, meth
         assert training.steps in (10, 5) and training.stop_after_steps in (None, 2, 3)
         assert training.select == ("last" if training.continues else "dev")
     assert mined == sum(any(each.kind == "retrieve" for each in pool.inputs.values()) for pool in trajectory.pools)
-    (said,) = cost_sentences(plan)
+    (sentence,) = cost_sentences(plan, "config/mine.yaml")
     assert (
-        said.startswith("Training takes ")
-        and "0 minutes" not in said
-        and ("nothing is mined" in said) == (method == "in-batch")
+        sentence.startswith("Training takes ")
+        and "0 minutes" not in sentence
+        and ("nothing is mined" in sentence) == (method == "in-batch")
     )
     monkeypatch.setattr("glob.glob", lambda pattern: ["/dev/nvidia0"])
-    assert cost_sentences(plan) == [], "nobody has measured this GPU"
+    (sentence,) = cost_sentences(plan, "config/mine.yaml")
+    assert "nobody has measured the GPU" in sentence and "python bench/calibrate.py" in sentence
+    (command,) = re.findall("`.venv/bin/teleport (forecast .*?)`", sentence)
+    assert command == "forecast config/mine.yaml --hardware h100" and read_hardware("h100")[1].device_memory
 
 
 @pytest.mark.parametrize("every", [6, pytest.param(1, marks=pytest.mark.slow)])

@@ -10,6 +10,7 @@ from pathlib import Path
 import yaml
 
 from commands.forecast.forecast import Forecast
+from commands.forecast.hardware import UNMEASURED
 from commands.forecast.printed import this_machine
 from teleport.plan.plan import Plan
 from teleport.refusal import Refusal
@@ -59,16 +60,19 @@ def sized(block, factor, batch):
     return block
 
 
-def cost_sentences(plan):
-    """A sentence (in a list) on the time of a plan's trainings and the part of mining in it; [] if nothing is trained,
-    or if the machine is unmeasured or its measurement not usable."""
+def cost_sentences(plan, file):
+    """A sentence (in a list) on the time of a plan's trainings and the part of mining in it, or on an unmeasured GPU
+    how to forecast it; [] if nothing is trained, or if the machine's measurement is not usable. file: the plan's"""
     try:
         line, hardware = this_machine()
     except Refusal:  # `teleport forecast` says what is wrong with it
         return []
     trains = [train for each in plan.trajectories.values() for trajectory in each for train in trajectory.trains]
-    if not trains or hardware is None:
+    if not trains:
         return []
+    if hardware is None:
+        known = f"`.venv/bin/teleport forecast {file} --hardware h100` forecasts it for an H100"
+        return [f"The time of mining and training is {UNMEASURED}; {known}."]
     stages, pools = Forecast(plan, hardware).stages, [train.inputs.get("negatives") for train in trains]
     pools = list({pool.name: pool for pool in pools if pool}.values())
     mining = {stage.name: stage for stage in (*pools, *mining_stages(pools))}
