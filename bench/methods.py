@@ -5,7 +5,8 @@
 The slice has the docstrings of one package, and trainings of few steps: it shows that each method runs to its end, and
 what its mining and teaching cost beside its training. Its figures of quality mean nothing. Methods share stages, as in
 the results folder of somebody who runs one after another. The stages run without Snakemake (here.py), which then makes
-their table: results/tables/methods/main.md.
+their table, results/tables/methods/main.md, and the page results/report/methods/index.html, whose table "What it cost"
+has the seconds of mining, teaching and training of each method.
 """
 
 import argparse
