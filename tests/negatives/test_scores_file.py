@@ -52,11 +52,15 @@ def test_both_forms_give_one_table(read, name, form):
     assert facts_of(job) == {"pairs": 4, "queries": 2, "other_queries": 0}
 
 
-def test_lines_of_other_queries_are_left_out_and_counted(read):
-    """As of those that collection.train_queries does not draw."""
-    job = read("s.tsv", tsv([("q9", "doc_id1", 1), *PAIRS]))
-    assert facts_of(job)["other_queries"] == 1
+def test_lines_of_other_queries_are_left_out_counted_and_warned_of(read, caplog):
+    """They may be of another split, or mistyped."""
     whole = PairTable.open(read.merge(read("all.tsv", tsv(PAIRS))), "scores.judge", 3)
+    assert not caplog.records
+    job = read("s.tsv", tsv([PAIRS[0], ("q9", "doc_id1", 1), ("Q2", "doc_id1", 1), *PAIRS[1:]]))
+    assert facts_of(job)["other_queries"] == 2
+    (warning,) = caplog.records
+    assert warning.levelname == "WARNING"
+    assert "s.tsv: 2 of 6 lines" in warning.message and "'q9' on line 2." in warning.message
     table = PairTable.open(read.merge(job), "scores.judge", 3)
     assert table.passages.tolist() == whole.passages.tolist() and table.scores.tolist() == whole.scores.tolist()
 

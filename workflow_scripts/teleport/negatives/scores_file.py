@@ -35,7 +35,9 @@ def run(job):
     if others == len(lines):
         raise Refusal(f"{path}: none of its {others} lines has a training query. Give ids of the split train.")
     if others:
-        log.info("%d of %d lines of %s have no training query and are left out", others, len(lines), path)
+        line, query, *_ = lines[trained.index(False)]
+        ids = f"{others} of {len(lines)} lines have no training query and are left out, first {query!r} on line {line}"
+        log.warning("%s: %s. Check these ids, unless they are of other splits or of queries not trained on", path, ids)
     numbers, queries, passages, scores = zip(*compress(lines, trained), strict=True)
     columns = [(queries, query_ids, "query is not in the training split")]
     columns += [(passages, read_column(job, "corpus.parquet", "doc_id"), "passage is not in the corpus")]
