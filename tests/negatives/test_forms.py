@@ -73,18 +73,23 @@ def test_what_is_exported_is_read_back_without_loss(world, pool, tmp_path, form)
 
 
 COLUMNS = "passage", "source", "episode", "rank", "score"
-CARRIED = dict.fromkeys(("tevatron", "nemo", "labeled-pair", "labeled-list"), {"source", "episode", "rank", "score"})
+ORIGINS = {"source", "episode", "rank", "score"}
+CARRIED = dict.fromkeys(("tevatron", "nemo", "labeled-pair", "labeled-list", "origin"), ORIGINS)
 
 
+@pytest.mark.parametrize("origin", [False, True])
 @pytest.mark.parametrize("form", FORMS)
-def test_a_pool_read_back_has_the_origins_and_scores_of_the_file(world, pool, tmp_path, form):
-    """Of a second episode with several sources. What a form has no room for is that of the new pool."""
+def test_a_pool_read_back_has_the_origins_and_scores_of_the_file(world, pool, tmp_path, form, origin):
+    """Of a second episode with several sources. What a form has no room for is that of the new pool, but the file
+    beside it has everything."""
     lists = {"query": world.retrieval(LISTS, scores=SCORES), "bm25": world.retrieval([[5, 6], [3, 0], [1, 2]])}
     lists |= {"momentum": pool[1]}
     mined = world.merge(pool[0], {"query": 2, "momentum": 2, "bm25": 1, "random": 1}, lists, episode=2)
     named(mined, {"collection": pool[0]})
-    export(mined.folder, tmp_path / "out", form=form, scores=form != "triples")
-    job = read_back(world, pool, form, tmp_path / "out")[2]
+    path = tmp_path / "out"
+    export(mined.folder, path, form=form, scores=form != "triples", origin=origin)
+    form, path = ("origin", origin_file(path)) if origin else (form, path)
+    job = read_back(world, pool, form, path)[2]
     again = world.merge(pool[0], {"file": 6, "bm25": 1}, {"file": job, "bm25": lists["bm25"]}, episode=3)
     carried = CARRIED.get(form, {"score"} if form == "pos-neg" else set())
     seen = set()
@@ -93,7 +98,7 @@ def test_a_pool_read_back_has_the_origins_and_scores_of_the_file(world, pool, tm
         assert (source, episode) == ("bm25", 3)
         for place, (old, new) in enumerate(zip(before, read, strict=True), 1):
             old, new = (dict(zip(COLUMNS, item, strict=True)) for item in (old, new))
-            old |= {key: {"source": "file", "episode": 3, "rank": place}.get(key) for key in CARRIED["nemo"] - carried}
+            old |= {key: {"source": "file", "episode": 3, "rank": place}.get(key) for key in ORIGINS - carried}
             old["score"] = np.nan if old["score"] is None else old["score"]
             assert set(new["source"].split("+")) == set(old["source"].split("+"))
             assert np.array_equal(new.pop("score"), old.pop("score"), equal_nan=True)
@@ -320,6 +325,8 @@ WRONG = [
     ("nemo", '{"question_id": ["a"], "question": "?", "pos_doc": [], "neg_doc": ["x"]}', r"line 1: .*\['a'\]"),
     ("nemo", '{"question_id": true, "question": "?", "pos_doc": [], "neg_doc": ["x"]}', "line 1: .*'True'"),
     ("tevatron", '{"query_id": "a", "negative_passages": [{"whole": 5}]}', "line 1: a negative passage"),
+    ("origin", '{"query_id": "a", "positives": []}', "line 1: 'negatives' is missing"),
+    ("origin", '{"query_id": "a", "positives": [], "negatives": [{"docid": "d99"}]}', "line 1: passage 'd99'"),
     ("triples", "a\td1\n", "line 1: column count 2"),
     ("triples", "a\td1\td99\n", "line 1: passage 'd99'"),
     ("triplet", '{"query": "nobody asks", "positive": "x", "negative": "y"}', "none of its 1 queries"),

@@ -6,7 +6,7 @@ first, positive second), as sentence-transformers does.
 """
 
 from collections.abc import Callable
-from itertools import groupby
+from itertools import chain, groupby
 from typing import NamedTuple
 
 from teleport.collection.dpr import dpr_records
@@ -245,6 +245,18 @@ def read_triples(path):
         yield Mined(query, None, [{"docid": positive}], negatives, f"{path}, line {triples[0][0]}")
 
 
+def read_origin(path):
+    def rows():
+        for place, record in placed(path):
+            require(place, record, {"query_id": str, "positives": list, "negatives": list})
+            yield record, place
+
+    for query, rows_of_query in groupby(rows(), key=lambda row: row[0]["query_id"]):
+        records, places = zip(*rows_of_query, strict=True)
+        sides = (list(chain.from_iterable(record[side] for record in records)) for side in ("positives", "negatives"))
+        yield Mined(query, None, *sides, places[0])
+
+
 def read_dpr(path):
     for number, query, ids in dpr_records(path, "hard_negative_ctxs"):
         yield Mined(None, query, [], [{"docid": each} for each in ids], f"{path}, record {number}")
@@ -296,5 +308,6 @@ FORMS = {
     "labeled-pair": Form(write_labeled_pair, read_labeled_pair, row_each=True, scores=False),
     "labeled-list": Form(write_labeled_list, read_labeled_list, scores=False),
     "triples": Form(write_triples, read_triples, all_positives=False, row_each=True, scores=False, begins=b""),
+    "origin": Form(None, read_origin),
     "dpr": Form(None, read_dpr),
 }

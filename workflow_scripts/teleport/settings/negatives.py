@@ -98,8 +98,9 @@ class NegativesFile(Section):
     form: FileForm = Field(
         "tevatron",
         description="tevatron: lines of query_id and negative_passages with docid, or with text if ids are missing. "
-        "pos-neg to triples: as `teleport export` writes them. dpr: hard_negative_ctxs. token-ids: "
-        "ANCE-Tele's released lines of query, positives and negatives as token ids.",
+        "pos-neg to triples: as `teleport export` writes them. origin: the .origin.jsonl that `teleport mine` writes "
+        "beside any form. dpr: hard_negative_ctxs. token-ids: ANCE-Tele's released lines of query, positives and "
+        "negatives as token ids.",
     )
 
 

@@ -96,7 +96,17 @@ class RelabelSettings(Section):
 
 # The forms of negatives.forms, and ANCE-Tele's.
 FileForm = Literal[
-    "tevatron", "pos-neg", "nemo", "n-tuple", "triplet", "labeled-pair", "labeled-list", "triples", "dpr", "token-ids"
+    "tevatron",
+    "pos-neg",
+    "nemo",
+    "n-tuple",
+    "triplet",
+    "labeled-pair",
+    "labeled-list",
+    "triples",
+    "origin",
+    "dpr",
+    "token-ids",
 ]
 
 
