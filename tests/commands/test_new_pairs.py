@@ -319,10 +319,16 @@ def test_negatives_join_the_passages_and_keep_their_scores(tmp_path, pairs, form
     (advice,) = [line for line in said if "negatives.jsonl: to train on them" in line]
     written = yaml.safe_load(path.read_text())
     assert "to the last entry of `episodes`" in advice
-    written["episodes"][-1] |= yaml.safe_load(advice.split("`")[1])
+    entry = written["episodes"][-1]
+    entry |= yaml.safe_load(advice.split("`")[1])
+    assert ("scores: file" in advice) is (of_positive is not None)
+    if of_positive is not None:
+        entry["training"] |= yaml.safe_load(advice.split("`")[-2])
     Path("advised.yaml").write_text(yaml.safe_dump(written))
     plan = Plan(*load_files(["advised.yaml"]))
     assert any(stage.kind == "negatives_file" for stage in plan.stages.values())
+    taught = [stage for stage in plan.stages.values() if "scores.file" in stage.inputs]
+    assert {stage.kind for stage in taught} == ({"train"} if of_positive is not None else set())
 
 
 @pytest.mark.parametrize("labels", ["pairs", "lists"])

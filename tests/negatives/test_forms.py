@@ -10,9 +10,11 @@ from stages import roles_of
 from teleport.arrays import Run
 from teleport.negatives import file, forms
 from teleport.negatives.export import Wanted, export_pool
+from teleport.negatives.scores import PairTable
 from teleport.refusal import Refusal
 from teleport.running.artefact import MANIFEST, Artefact
 from teleport.running.files import sha256_file, write_json
+from teleport.settings.pool import WITHOUT_SCORES
 
 TITLES = ["", "Ü", "T2", "", "T4", "T5", "", "T7"]
 CORPUS = {"doc_id": [f"d{n}" for n in range(8)], "title": TITLES, "text": [f"text {n}" for n in range(8)]}
@@ -108,6 +110,58 @@ def test_a_pool_read_back_has_the_origins_and_scores_of_the_file(world, pool, tm
     assert sources == ({"query", "query+momentum", "bm25", "random"} if "source" in carried else {"file"})
     assert {episode for _, episode, _ in seen} == ({1, 2} if "episode" in carried else {3})
     assert again.merge_facts["first_episodes"].get("1", 0) == (6 if "episode" in carried else 0)
+
+
+@pytest.mark.parametrize("form", [*FORMS, "origin"])
+def test_the_scores_of_a_file_are_those_of_a_teacher(world, pool, tmp_path, form):
+    """Of the negatives as drawn, and of the positives that the form has; a pair without a score is refused by its ids.
+    A form is refused in the plan exactly if it has none."""
+    from teleport.search.pairs import PairScorer
+
+    path, as_row = tmp_path / "out.jsonl", {"form": "triplet" if form == "origin" else form, "origin": True}
+    export(pool[1].folder, path, scores=form != "triples", **as_row)
+    job = read_back(world, pool, form, origin_file(path) if form == "origin" else path)[2]
+    reading = world.stages.make("merge", inputs={"scores.file": job, "collection": pool[0]})
+    table = PairTable.open(reading, "scores.file", 3)
+    if form in WITHOUT_SCORES:
+        with pytest.raises(Refusal, match=r"^file \(negatives_file/.*'a' \(row 0\) .*'d0' \(row 0\)"):
+            table.score(0, np.array([0]))
+        return
+    for query, items in enumerate(pool[1].pools):
+        highest = {}
+        for passage, *_, score in items:
+            highest[passage] = max(score, highest.get(passage, score))
+        assert table.score(query, np.array(list(highest))).tolist() == list(highest.values())
+    vectors = [np.load(pool[2].folder / name) for name in ("queries.train.npy", "passages.npy")]
+    expected, given = (each.score(0, np.array([0])) for each in (PairScorer(*vectors, None), table))
+    assert np.array_equal(given, expected)
+    has_all = np.isfinite(table.score(0, np.array([1]), partial=True))[0]
+    assert has_all == (form not in ("n-tuple", "triplet", "origin"))
+    assert len(table.scores) == sum(len({p for p, *_ in items}) for items in pool[1].pools) + 3 + has_all
+
+
+def test_a_pair_with_two_scores_has_the_higher_one_and_one_without_any_has_none(world, pool, tmp_path):
+    lines = [("T4 text 4", 0.25), ("text 6", None), ("unknown", 3), ("T4 text 4", 0.5), ("T4 text 4", None)]
+    texts, scores = zip(*lines, strict=True)
+    record = {"query": "who?", "pos": ["text 0"], "neg": texts, "pos_scores": [2], "neg_scores": scores}
+    second = {"query": "who?", "pos": ["text 0", "nowhere"], "neg": ["T4 text 4"], "pos_scores": [-1, 9]}
+    (tmp_path / "in").write_text("".join(f"{json.dumps(each)}\n" for each in (record, second)))
+    job = read_back(world, pool, "pos-neg", tmp_path / "in")[2]
+    table = PairTable.open(world.stages.make("merge", inputs={"scores.file": job}), "scores.file", 3)
+    assert table.offsets.tolist() == [0, 2, 2, 2]
+    assert dict(zip(table.passages.tolist(), table.scores.tolist(), strict=True)) == {0: 2, 4: 0.5}
+
+
+def test_a_filter_drops_what_the_file_scores_near_the_positive(world, pool, tmp_path):
+    record = {"query": "who?", "pos": ["text 0", "Ü text 1"], "neg": ["T4 text 4", "T5 text 5", "text 6"]}
+    records = [record | {"pos_scores": [8, 9], "neg_scores": [7.8, 8.5, 2]}]
+    for query, positive in (("what?", "T2 text 2"), ('why\t"so"?', "text 3")):
+        records.append({"query": query, "pos": [positive], "neg": [], "pos_scores": [1]})
+    (tmp_path / "in").write_text("".join(f"{json.dumps(each)}\n" for each in records))
+    job = read_back(world, pool, "pos-neg", tmp_path / "in")[2]
+    lists = {"file": job, "scores.file": job}
+    merged = world.merge(pool[0], {"file": 3}, lists, filters={"percentage": 0.95, "scores": "file"})
+    assert merged.passages == [[6], [], []]
 
 
 def test_scores_of_a_file_are_no_scores_of_a_checkpoint_that_mines_beside_it(world, pool, tmp_path):
@@ -331,6 +385,7 @@ WRONG = [
     ("triples", "a\td1\td99\n", "line 1: passage 'd99'"),
     ("triplet", '{"query": "nobody asks", "positive": "x", "negative": "y"}', "none of its 1 queries"),
     ("triplet", '{"query": "who?", "positive": "x", "negative": "y"}', "none of its negatives"),
+    ("pos-neg", '{"query": "who?", "pos": ["x"], "neg": ["x"], "pos_scores": ["high"]}', "line 1: the score 'high'"),
 ]  # fmt: skip
 
 

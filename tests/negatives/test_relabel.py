@@ -9,7 +9,7 @@ import pytest
 from commands.audit import audit
 from commands.export import export
 from teleport.arrays import Ragged
-from teleport.negatives import relabel, scores_file
+from teleport.negatives import file, relabel, scores_file
 from teleport.negatives.pool import FIELDS, read_pool
 from teleport.reader import positives_of
 from teleport.refusal import Refusal
@@ -50,6 +50,15 @@ class Judging:
         path.write_text("".join(f"q{q}\tp{p}\t{score}\n" for (q, p), score in lines if not np.isnan(score)))
         settings = {"path": str(path), "sha256": sha256_file(path)}
         return self.world.stages.run(scores_file.run, "scores_file", settings, {"collection": self.collection})
+
+    def negatives(self, scores):
+        """The stage that reads the negatives of a file with scores [Q, P], in which a pair with NaN has none."""
+        scores = np.where(np.isnan(scores), None, scores)
+        lines = ([{"docid": f"p{p}", "score": score} for p, score in enumerate(of)] for of in scores)
+        lines = [json.dumps({"query_id": f"q{q}", "negative_passages": of}) for q, of in enumerate(lines)]
+        self.path.write_text("\n".join(lines) + "\n")
+        settings = {"path": str(self.path), "form": "tevatron", "sha256": sha256_file(self.path)}
+        return self.world.stages.run(file.run, "negatives_file", settings, {"collection": self.collection})
 
     def relabel(self, given, judges=(), pool=None):
         """The finished stage of a relabelling as it is written, with what it has made as attributes."""
@@ -206,10 +215,11 @@ def test_what_is_relabelled_is_exported_and_audited_as_a_pool(judging, tmp_path)
     assert max(map(len, positives.values())) > 2 and audit(job.folder)["queries"] == len(trained)
 
 
+@pytest.mark.parametrize("of_file", ["judge", "negatives"])
 @pytest.mark.parametrize("by_positive", [False, True])
-def test_a_pair_without_a_verdict_keeps_its_label(judging, by_positive):
+def test_a_pair_without_a_verdict_keeps_its_label(judging, by_positive, of_file):
     """Verdicts of the first 30 passages alone; s+ is of the positives that have one."""
-    judge = judging.judge(judging.scores[:, :30])
+    judge = getattr(judging, of_file)(np.where(np.arange(PASSAGES) < 30, judging.scores, np.nan))
     given = {"kind": "rlhn", "scores": "judge", "most": 99} | ({} if by_positive else {"from_score": 0.5})
     job = judging.relabel(given, {"judge": judge})
 

@@ -13,6 +13,7 @@ from teleport.plan.plan import Plan
 from teleport.refusal import Refusal
 from teleport.report.rows import cost_stages
 from teleport.settings import read as config
+from teleport.settings.pool import WITHOUT_SCORES
 from teleport.training import costs as training_costs
 
 BASE = """
@@ -102,6 +103,7 @@ def test_a_file_teaches_by_its_content(tmp_path):
         ({"negatives": {"filters": {"scores": "nobody"}}}, r"c.yaml, line \d+: .*negatives.filters.scores: .*'nobody'"),
         ({"negatives": {"draw": {"kind": "top", "scores": "x"}}}, r"c.yaml, line \d+: .*negatives.draw.scores: .*'x'"),
         ({"teachers": {"miner": {"experiment": "plain"}}}, r"c.yaml, line \d+: .*teachers.miner: "),
+        ({"teachers": {"file": {"experiment": "plain"}}}, r"c.yaml, line \d+: .*teachers.file: "),
         ({"teachers": {"two": {"experiment": "plain", "file": "f"}}}, r"c.yaml, line \d+: .*teachers.two: .*exactly"),
     ],
 )
@@ -184,21 +186,72 @@ def test_distillation_reads_the_vectors_of_the_teacher_and_no_scores():
 def test_a_relabelling_reads_the_pool_and_what_judges_say_of_it(tmp_path):
     """The pool is that of an experiment without it. Training reads what is left of it, and the new positives."""
     (tmp_path / "verdicts.tsv").write_text("q\tp\t1\n")
-    teachers = {"teachers": {"file": {"file": str(tmp_path / "verdicts.tsv")}}}
-    relabel = {"kind": "arhn", "scores": "other", "answers": "file"}
+    teachers = {"teachers": {"said": {"file": str(tmp_path / "verdicts.tsv")}}}
+    relabel = {"kind": "arhn", "scores": "other", "answers": "said"}
     train, pool = train_of(
         **teachers, negatives={"relabel": relabel}, training={"loss": {"kind": "kl", "scores": "other"}}
     )
     stage = train.inputs["negatives"]
     assert stage.kind == "relabel" and train.inputs["positives"] is stage and pool.kind == "merge"
     assert pool.name == pool_of(plan(), "plain").name and stage.inputs["negatives"] is pool
-    assert set(stage.inputs) == {"corpus", "split.train", "negatives", "scores.other", "scores.file"}
-    assert stage.inputs["scores.file"].kind == "scores_file" and stage.inputs["scores.other"].settings.sources == {}
+    assert set(stage.inputs) == {"corpus", "split.train", "negatives", "scores.other", "scores.said"}
+    assert stage.inputs["scores.said"].kind == "scores_file" and stage.inputs["scores.other"].settings.sources == {}
     assert train.inputs["scores.other"] is stage.inputs["scores.other"], "of all pairs of the pool as it was"
     assert stage.loads == {"relabel": "teleport.negatives.relabelling.arhn"}
-    assert stage.settings.relabel.own == {"scores": "other", "answers": "file", "positive_score": "lowest"}
+    assert stage.settings.relabel.own == {"scores": "other", "answers": "said", "positive_score": "lowest"}
     answers, _ = train_of(negatives={"relabel": "answers"})
     assert set(answers.inputs["negatives"].inputs) == {"corpus", "split.train", "negatives"}
+
+
+def of_file(tmp_path, form="pos-neg", **more):
+    """Negatives of a file of a form."""
+    (tmp_path / "negatives.jsonl").write_text("{}\n")
+    return {"counts": {"file": 10}, "file": {"path": str(tmp_path / "negatives.jsonl"), "form": form}} | more
+
+
+def test_the_scores_of_a_file_of_negatives_teach_wherever_a_teacher_does(tmp_path):
+    by_file = {"scores": "file"}
+    negatives = of_file(tmp_path, draw={"kind": "top"} | by_file, filters={"percentage": 0.95} | by_file)
+    negatives["relabel"] = {"kind": "rlhn"} | by_file
+    train, pool = train_of(negatives=negatives, training={"loss": {"kind": "kl"} | by_file})
+    stage = pool.inputs["file"]
+    assert stage.kind == "negatives_file"
+    for reading in (pool, train.inputs["negatives"], train):
+        assert reading.inputs["scores.file"].name == stage.name
+    taught = {"negatives": of_file(tmp_path), "training": {"loss": {"kind": "kl"} | by_file}}
+    taught["episodes"] = [{}, {"negatives": {"counts": {"momentum": 10}}}]
+    (trajectory,) = plan(taught=taught).trajectories["taught"]
+    assert {each.inputs["scores.file"].name for each in trajectory.trains} == {stage.name}
+
+
+@pytest.mark.parametrize("form", [None, *WITHOUT_SCORES])
+@pytest.mark.parametrize(
+    ("key", "settings"),
+    [
+        ("training.loss.scores", {"training": {"loss": {"kind": "margin-mse", "scores": "file"}}}),
+        ("negatives.filters.scores", {"negatives": {"filters": {"max_score": 0.9, "scores": "file"}}}),
+        ("negatives.relabel.answers", {"negatives": {"relabel": {"kind": "arhn", "answers": "file"}}}),
+    ],
+)
+def test_a_file_without_scores_does_not_teach(tmp_path, form, key, settings):
+    negatives = (of_file(tmp_path, form) if form else {}) | settings.get("negatives", {})
+    with pytest.raises(Refusal, match=rf"c.yaml, line \d+: .*{key}: 'file' .*{form or 'no such file'}"):
+        plan(tmp_path, wrong=settings | {"negatives": negatives})
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"training": {"masks": [{"kind": "guide", "scores": "file"}]}},
+        {"training": {"clusters": {"number": 3, "vectors": "file"}}},
+        {"negatives": {"draw": {"kind": "triangle", "scores": "file"}}},
+        {"negatives": {"counts": {"file": 5, "neighbours": {"count": 5, "by": ["file"]}}}},
+    ],
+)
+def test_the_scores_of_a_file_are_no_vectors(tmp_path, settings):
+    negatives = of_file(tmp_path) | settings.get("negatives", {})
+    with pytest.raises(Refusal, match="episode 1: the teacher file has no vectors"):
+        plan(wrong=settings | {"negatives": negatives})
 
 
 def test_each_episode_judges_its_own_pool_and_momentum_draws_from_what_was_merged():

@@ -6,12 +6,16 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import torch
 from test_training_parallel import spec_of, without_gpu  # noqa: F401
 from training_process import gradients_of
 
+from teleport.negatives import file
+from teleport.negatives.scores import write_table
 from teleport.refusal import Refusal
+from teleport.running.files import sha256_file
 from teleport.running.launch import launch
 from teleport.settings.registry import LOSSES, MASKS, own_settings
 from teleport.training import train
@@ -148,6 +152,30 @@ def test_a_training_learns_from_each_teacher(stages):
         loss = training_of(name)["loss"] | ({"softmax": 1.0} if name == "kl" else {})
         facts = train.run(world.job({"steps": 40, "loss": loss}, inputs=world.taught()))
         assert facts["last_loss"] < 0.9 * facts["first_loss"]
+
+
+def test_a_training_learns_from_the_scores_of_a_file_of_negatives(stages, tmp_path):
+    """The steps are those that a table of the same scores gives."""
+    world, path, rng = World(stages), tmp_path / "negatives.jsonl", np.random.default_rng(2)
+    ids = pq.read_table(world.inputs["collection"].folder / "corpus.parquet")["doc_id"].to_pylist()
+    lines, table = [], {}
+    for query in range(20):
+        scores = {passage: float(rng.random(dtype=np.float32)) for passage in (query, query + 20, *range(40, 59))}
+        table |= {(query, passage): score for passage, score in scores.items()}
+        passages = [{"docid": ids[passage], "score": score} for passage, score in scores.items()]
+        sides = {"positive_passages": passages[:2], "negative_passages": passages[2:]}
+        lines.append(json.dumps({"query_id": f"query-{query:02d}"} | sides))
+    path.write_text("\n".join(lines) + "\n")
+    settings = {"path": str(path), "form": "tevatron", "sha256": sha256_file(path)}
+    given = stages.run(file.run, "negatives_file", settings, {"collection": world.inputs["collection"]})
+    other = stages.make("score")
+    pairs = np.array(sorted(table))
+    write_table(other, *pairs.T, np.array([table[tuple(pair)] for pair in pairs.tolist()]), 20)
+    losses = []
+    for teacher in (given, stages.finish(other)):
+        loss = chosen(LOSSES, "margin-mse", scores="file")
+        losses.append(train.run(world.job({"steps": 4, "loss": loss}, inputs={"scores.file": teacher}))["last_loss"])
+    assert losses[0] == losses[1] > 0
 
 
 @pytest.mark.parametrize(

@@ -196,4 +196,6 @@ def sentences(collection, negatives, output):
         notes.append(f"{negatives:,} negatives of training questions are in {output / NEGATIVES}: to train on them, "
                      f"add `negatives: {{counts: {{file: 1}}, file: {{path: {output / NEGATIVES}}}}}` to the last "
                      "entry of `episodes`.")  # fmt: skip
+    if negatives and collection.scores:
+        notes.append("To learn from their scores, give its `training` also `loss: {kind: kl, scores: file}`.")
     return notes

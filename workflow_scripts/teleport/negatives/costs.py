@@ -17,8 +17,10 @@ MERGED, RESCORED = 0.04, 1.5  # relative to a row of a run: drawing from a candi
 
 def negatives_file(stage, counts, place):
     """Ids, texts or tokens of all passages are hashed, to find those of the file."""
-    size = run_bytes(*counts.run(stage))
-    return Cost(size, memory=BASE + 16 * counts.passages + 2 * size, work={"texts": counts.passages})
+    lines, depth = counts.run(stage)
+    size = run_bytes(lines, depth)
+    memory = BASE + 16 * counts.passages + 4 * size
+    return Cost(size + lines * (depth + 1) * SCORE_BYTES, memory=memory, work={"texts": counts.passages})
 
 
 def positives(stage, counts, place):

@@ -2,9 +2,9 @@
 negatives separates a fault of mining from a fault of training.
 
 A function of the job reads files in the forms of `negatives.forms`, another one token ids. Each returns `records`,
-which yields (place, query, negatives) of the file; `queries`, {query: rows of the matching training queries, several if
-texts are the same}; and `find(place, negatives)`, int32 passage rows, -1 if no passage has the text. `place` is
-"FILE, line 3".
+which yields (place, query, positives with a score, negatives) of the file; `queries`, {query: rows of the matching
+training queries, several if texts are the same}; and `find(place, passages)`, int32 rows, -1 if no passage has the
+text. `place` is "FILE, line 3".
 """
 
 import json
@@ -16,12 +16,14 @@ from itertools import pairwise
 import numpy as np
 import pyarrow.parquet as pq
 
-from teleport.arrays import Run, in_slots, save_array
+from teleport.arrays import Run, in_slots, offsets_of, save_array
 from teleport.collection.records import json_rows
 from teleport.encoder.tokens import open_tokens
+from teleport.evaluation.names import read_query_ids
 from teleport.negatives.draw import hash_bytes, hash_ids
 from teleport.negatives.forms import FORMS, whole
 from teleport.negatives.pool import FIELDS, NAMES
+from teleport.negatives.scores import OF_PAIRS
 from teleport.negatives.scores_file import LARGEST
 from teleport.refusal import Refusal, Remedy
 from teleport.running.files import require_planned, write_json
@@ -47,7 +49,7 @@ def run(job):
     """Write a `Run` of the training queries in the file: negatives in its order, with its scores. A missing score is
     NaN; without any score in the file all are 0. A query on several lines of the file has as many lines here. If the
     file has scores or origins, also sources.json and the arrays of ORIGIN, as in `pool.Items` and of the Run's shape;
-    UNKNOWN if missing.
+    UNKNOWN if missing. The scores of positives and negatives become a `PairTable`, too (`write_pairs`).
 
     Facts: lines (or records) of the file, queries (training queries with a line), other_queries (lines of others, left
     out), negatives, unmatched (negatives whose text or token ids no passage has, left out), scored (negatives).
@@ -55,8 +57,8 @@ def run(job):
     path, form = job.settings.path, job.settings.form
     require_planned({path: job.settings.sha256})
     (records, queries, find), counts, rows, lists, scores = READERS.get(form, named)(job), Counter(), [], [], []
-    origins, names = [], []
-    for place, query, negatives in records:
+    origins, names, pairs = [], [], defaultdict(list)
+    for place, query, positives, negatives in records:
         meant = queries.get(query, [])
         passages = find(place, negatives) if meant else np.zeros(0, np.int32)
         counts.update(lines=1, other_queries=int(not meant), unmatched=int(np.count_nonzero(passages < 0)))
@@ -64,6 +66,9 @@ def run(job):
             rows += meant
             lists += [passages[passages >= 0]] * len(meant)
             scores += [scores_of(place, negatives)[passages >= 0]] * len(meant)
+            relevant = [(find(place, positives), scores_of(place, positives))] if positives else []
+            for row in meant:
+                pairs[row] += [(lists[-1], scores[-1]), *relevant]
             origins += [origins_of(place, negatives, names)[:, passages >= 0]] * len(meant)
     if not rows:
         remedy = GIVE_QUERIES.get(form, GIVE_IDS if form in WITH_IDS else GIVE_TEXTS)
@@ -89,12 +94,29 @@ def run(job):
         write_json(job.output(NAMES), names)
         for field, values in zip(ORIGIN, origins, strict=True):
             save_array(job.output(f"{field}.npy"), in_slots(lengths, values.astype(FIELDS[field])))
+    write_pairs(job, pairs)
     return dict(counts) | {"queries": len(set(rows)), "negatives": sum(map(len, lists)), "scored": scored}
 
 
-def scores_of(place, negatives):
-    """float32 [n]: the scores of negatives of a file, NaN if missing."""
-    given = [each.get("score") if isinstance(each, dict) else None for each in negatives]
+def write_pairs(job, pairs):
+    """Write the arrays of a `PairTable`, called OF_PAIRS; a repeated pair gets its highest score. pairs: {query row:
+    [(passages, -1 for an unknown one; float32 scores, NaN if missing)]}"""
+    lengths, lists = np.zeros(len(read_query_ids(job, "train")), np.int64), []
+    for row in sorted(pairs):
+        passages, scores = map(np.concatenate, zip(*pairs[row], strict=True))
+        order = np.lexsort((-scores, passages))  # NaN last
+        order = order[np.diff(passages[order], prepend=-1) != 0]
+        order = order[~np.isnan(scores[order])]
+        lengths[row] = len(order)
+        lists.append((passages[order], scores[order]))
+    columns = offsets_of(lengths), *map(np.concatenate, zip(*lists, strict=True))
+    for field, column in zip(("offsets", "passages", "scores"), columns, strict=True):
+        save_array(job.output(f"{OF_PAIRS}{field}.npy"), column)
+
+
+def scores_of(place, passages):
+    """float32 [n]: the scores of passages of a file, NaN if missing."""
+    given = [each.get("score") if isinstance(each, dict) else None for each in passages]
     numbers = [score for score in given if score is not None]
     if wrong := [score for score in numbers if type(score) not in (int, float) or not abs(score) <= LARGEST]:
         raise Refusal(f"{place}: the score {repr(wrong[0])[:40]} is not a finite number. Correct it, or leave it out.")
@@ -208,8 +230,17 @@ def named(job):
 
     by_id = job.settings.form in WITH_IDS
     records = FORMS[job.settings.form].read(path)
-    records = ((mined.place, mined.query_id if by_id else mined.query, mined.negatives) for mined in records)
+    records = (
+        (mined.place, mined.query_id if by_id else mined.query, with_score(mined.positives), mined.negatives)
+        for mined in records
+    )
     return records, queries_by(job, "query_id" if by_id else "text"), find
+
+
+def with_score(passages):
+    """Those passages (list) of a file that have a score; a file may have anything in their place."""
+    listed = passages if isinstance(passages, list) else []
+    return [each for each in listed if isinstance(each, dict) and each.get("score") is not None]
 
 
 def token_ids(job):
@@ -236,7 +267,8 @@ def token_ids(job):
         return np.array(rows, np.int32)
 
     cut_queries, whole_queries = (rows_by(token_keys(queries, cut)) for cut in (longest_query, None))
-    return token_records(job.settings.path), cut_queries | whole_queries, find
+    records = ((place, query, [], negatives) for place, query, negatives in token_records(job.settings.path))
+    return records, cut_queries | whole_queries, find
 
 
 def token_records(path):

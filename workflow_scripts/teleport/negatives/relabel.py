@@ -26,6 +26,7 @@ from teleport.running.log import log
 from teleport.settings.pool import RelabelSettings as Settings  # noqa: F401
 
 BLOCK_NEGATIVES = 2**18  # judged at once
+FILES = ("scores_file", "negatives_file")  # kinds of stages of judges that may lack pairs
 
 
 def run(job):
@@ -40,7 +41,7 @@ def run(job):
     lengths, end = np.diff(pool.offsets), len(pool.offsets) - 1
     roles = {role.removeprefix("scores."): role for role in job.inputs if role.startswith("scores.")}
     tables = {name: PairTable.open(job, role, end) for name, role in roles.items()}
-    files = {name for name, role in roles.items() if job.inputs[role].manifest["kind"] == "scores_file"}
+    files = {name for name, role in roles.items() if job.inputs[role].manifest["kind"] in FILES}
     pairs, unknown = 0, Counter(dict.fromkeys(sorted(files), 0))
     labels_of = partial(job.load("relabel").labels, **job.settings.relabel.own)
     answering, writer = cache(partial(have_answers, job, pool)), PoolWriter(job.output, pool.names)

@@ -1,9 +1,9 @@
 """Scores of pairs, by one contract: `score(query_rows, passage_rows) -> float32`, from int arrays of one length.
 
 Three things implement it: vectors (`search.pairs.PairScorer`), a table of pairs that a stage has written (`score`,
-`cross_score`, `scores_file`), and a run (`PairTable.of_run`). A draw, a filter, a loss or a mask names the scorer
-(`scores: miner`, the checkpoint that mines, or a teacher), and its stage reads the scores of every kind from the role
-`scores.miner`.
+`cross_score`, `scores_file`, `negatives_file`), and a run (`PairTable.of_run`). A draw, a filter, a loss or a mask
+names the scorer (`scores: miner`, the checkpoint that mines, `file`, or a teacher), and its stage reads the scores of
+every kind from the role `scores.miner`.
 """
 
 from dataclasses import dataclass
@@ -13,6 +13,8 @@ import pyarrow.parquet as pq
 
 from teleport.arrays import Run, offsets_of, pair_keys, save_array
 from teleport.refusal import Refusal
+
+OF_PAIRS = "pairs."  # before the names of a table's arrays, in a stage that also writes a `Run`
 
 
 @dataclass(frozen=True)
@@ -32,11 +34,13 @@ class PairTable:
         """Open the scores of the stage in a role: a table (`write_table`), or a `Run`."""
         artefact = job.inputs[role]
         name = f"{role.partition('.')[2]} ({artefact.manifest['kind']}/{artefact.manifest['key']})"
-        if "offsets.npy" not in artefact.manifest["files"]:
+        of_pairs = OF_PAIRS if f"{OF_PAIRS}offsets.npy" in artefact.manifest["files"] else ""
+        offsets, *names = (f"{of_pairs}{field}.npy" for field in ("offsets", "passages", "scores"))
+        if offsets not in artefact.manifest["files"]:
             return cls.of_run(name, Run.read(job, role), num_queries)
-        fields = (np.load(job.input(role, f"{field}.npy"), mmap_mode="r") for field in ("passages", "scores"))
+        fields = (np.load(job.input(role, field), mmap_mode="r") for field in names)
         parts = {"query": job.inputs.get("split.train"), "passage": job.inputs.get("corpus")}
-        return cls(name, np.load(job.input(role, "offsets.npy")), *fields, parts if all(parts.values()) else None)
+        return cls(name, np.load(job.input(role, offsets)), *fields, parts if all(parts.values()) else None)
 
     @classmethod
     def of_run(cls, name, run, num_queries):

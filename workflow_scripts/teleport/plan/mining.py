@@ -25,7 +25,7 @@ from teleport.settings.registry import (
     train_needs,
 )
 from teleport.settings.search import IndexSettings, RetrieveSettings
-from teleport.settings.section import MINER, NoSettings, Part
+from teleport.settings.section import FILE, MINER, NoSettings, Part
 from teleport.settings.training import ALSO, Training, TrainSettings
 from teleport.training.seen import JUDGMENTS, SCORES, VECTORS
 
@@ -129,7 +129,7 @@ class Mining:
         run = self.trajectory.plan.bm25("train", self.settings.mining.depth, self.experiment.encoder)
         return self.trajectory.link(run, self.number, "retrieve-bm25")
 
-    @property
+    @cached_property
     def file(self):
         """The negatives of an external file, in the form of a retrieval."""
         file, inputs = self.settings.negatives.file, self.trajectory.plan.parts("train")
@@ -204,6 +204,8 @@ class Mining:
         """The stage with the scores, by the checkpoint or file of `whose`, of the positives and of the candidates of
         some sources of a settings.Pool. inputs: the stages that these sources read, or the pool (`negatives`) whose
         pairs are scored"""
+        if of == "queries" and whose == FILE:
+            return self.file
         if of == "queries" and whose != MINER and self.experiment.teachers[whose].file:
             return scores_of_file(self, whose)
         # Settings that do not decide the candidates are dropped: they would only score the same pairs again.

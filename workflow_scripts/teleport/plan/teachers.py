@@ -23,10 +23,10 @@ from teleport.settings.teachers import (
 def vectors_of_teacher(mining, name):
     """The `Vectors` of a teacher. mining: of the episode that it teaches. Raises Refusal for a teacher without vectors,
     and for an episode that is not planned yet."""
-    teacher, key = mining.experiment.teachers[name], f"teachers.{name}"
-    if teacher.experiment:
+    teacher, key = mining.experiment.teachers.get(name), f"teachers.{name}"  # none is called FILE
+    if teacher and teacher.experiment:
         return episode_of(mining, key, teacher).vectors
-    if not teacher.encoder:
+    if not (teacher and teacher.encoder):
         raise Refusal(
             f"{mining.place}: the teacher {name} has no vectors, only scores of pairs of a query and a passage, but "
             "vectors are compared here. Name a teacher with an encoder."

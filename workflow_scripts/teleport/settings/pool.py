@@ -109,6 +109,8 @@ FileForm = Literal[
     "token-ids",
 ]
 
+WITHOUT_SCORES = ("triples", "dpr", "token-ids")
+
 
 class NegativesFileSettings(Section):
     """Settings of the stage `negatives_file`. sha256: of the file"""

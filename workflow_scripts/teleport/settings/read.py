@@ -9,7 +9,8 @@ from pathlib import Path
 from teleport.refusal import Refusal
 from teleport.settings.configuration import Config, mistakes, named_experiments
 from teleport.settings.experiment import Episode, Experiment, WrittenExperiment
-from teleport.settings.section import MINER, merged
+from teleport.settings.pool import WITHOUT_SCORES
+from teleport.settings.section import FILE, MINER, merged
 from teleport.settings.yaml_mapping import Locations, read_mapping, validated
 from teleport.training.seen import JUDGMENTS
 
@@ -98,14 +99,21 @@ def refuse_foreign_queries(overrides, shared, place, locations):
 
 
 def refuse_unknown_teachers(episode, teachers, places, locations):
-    """Raise Refusal if an episode compares the scores of an unknown teacher, or a teacher is called miner. places:
-    where its keys may be written, the nearest first"""
+    """Raise Refusal if an episode compares the scores of an unknown teacher or of a file without any, or if a teacher
+    has the name of another judge. places: where its keys may be written, the nearest first"""
+    file = episode.negatives.file
     for key, name in episode.judges:
-        if name != MINER and name not in teachers:
+        if name == FILE and (file is None or file.form in WITHOUT_SCORES):
+            where = locations.of_first(*((*place, *key) for place in places))
+            given = f"whose form {file.form} has none" if file else "and there is no such file"
+            problem = f"{name!r} names the scores in negatives.file, {given}"
+            raise Refusal(f"{where}: {problem}. Give a file with scores, or name a teacher.")
+        if name not in (MINER, FILE, *teachers):
             where = locations.of_first(*((*place, *key) for place in places))
             known = ", ".join([MINER, *teachers])
             raise Refusal(f"{where}: there is no teacher {name!r}. Add it under `teachers`, or take one of {known}.")
-    for name, what in ((MINER, "is the checkpoint that mines"), (JUDGMENTS, "are the grades of the collection")):
+    own = {MINER: "is the checkpoint that mines", FILE: "is negatives.file"}
+    for name, what in (own | {JUDGMENTS: "are the grades of the collection"}).items():
         if name in teachers:
             where = locations.of_first(*((*place, "teachers", name) for place in places[1:]))
             raise Refusal(f"{where}: {name} {what}. Give the teacher another name.")

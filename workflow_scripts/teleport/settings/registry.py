@@ -189,7 +189,9 @@ class FiltersOn(Section):
     """
 
     scores: Judge = Field(
-        MINER, description="Whose scores filters compare: miner (the checkpoint that mines) or a name in `teachers`."
+        MINER,
+        description="Whose scores filters compare: miner (the checkpoint that mines), file (negatives.file) or a name "
+        "in `teachers`.",
     )
 
     positive_score: PositiveScore = Field(

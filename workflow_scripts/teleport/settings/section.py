@@ -15,6 +15,7 @@ TABLE_NAME = "^[A-Za-z0-9][A-Za-z0-9_-]{0,99}$"  # of ablations: they become fil
 MAIN_TABLE = "main"
 ANALYSES_TABLE = "analyses"
 MINER = "miner"  # the checkpoint that mines, as a judge
+FILE = "file"  # the scores in the file of negatives, as a judge
 RERANKED = " (re-ranked)"  # after a split, for its re-ranked candidates
 # An override replaces these whole: another kind of checkpoint, index, loss or start has other parameters.
 WHOLE = (
@@ -215,14 +216,17 @@ class Chosen(Section):
         return dict(self.model_extra)
 
 
-# The scorer whose scores a draw, a filter, a mask or a loss compares: the checkpoint that mines, or a teacher.
+# The scorer whose scores a draw, a filter, a mask or a loss compares: MINER, FILE, or a teacher.
 Judge = Annotated[str, Field(pattern=NAME)]
 
 
 class Scored(Section):
     """Settings of what compares scores of pairs."""
 
-    scores: Judge = Field(MINER, description="Whose scores: miner (the checkpoint that mines) or a name in `teachers`.")
+    scores: Judge = Field(
+        MINER,
+        description="Whose scores: miner (the checkpoint that mines), file (negatives.file) or a name in `teachers`.",
+    )
 
 
 class ScaledScores(Scored):
