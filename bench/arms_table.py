@@ -12,15 +12,14 @@ from itertools import chain
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 from scipy.optimize import brentq
 
-from arms import BASELINE, CONFIG, GRID_SEED, PARTS, WARM_UP, last_training, plan_of
+from arms import BASELINE, CONFIG, GRID, GRID_SEED, PARTS, WARM_UP, last_training, plan_of
 from arms import arms_of as names_of_arms
 from here import needed
-from results import DATA, covers, draw, made_by, made_text, markdown, number, plus_minus, wrapped
+from results import DATA, covers, draw, made_by, made_text, markdown, number, plus_minus, wrapped, write_scores
 from rounds import REPOSITORY
 from significance import smallest
 from teleport.evaluation.significance import Scores, compare, crossed_p_value, holm
@@ -151,23 +150,16 @@ def work(trajectory, stages):
     return points
 
 
-def write_scores(scores):
-    """Write the scores (DataFrame) as Parquet; their values are few, so a dictionary keeps them in a byte each."""
-    columns = ["part", "row", "seed", "measure", "query", "value"]
-    table = pa.Table.from_pandas(scores[columns].astype({"seed": "Int64"}), preserve_index=False)
-    pq.write_table(table, SCORES, compression="zstd", compression_level=19, use_dictionary=True)
-
-
 def read_scores():
     """{(part, row, measure): `Scores`} of arms.parquet, queries in one order."""
     if not SCORES.is_file():
         return {}
-    frame, found = pq.read_table(SCORES).to_pandas(), {}
+    frame, scores = pq.read_table(SCORES).to_pandas(), {}
     for key, own in frame.groupby(["part", "row", "measure"], sort=False):
         seeds = tuple(int(seed) for seed in own["seed"].dropna().unique())
         lines = own.assign(seed=own["seed"].fillna(-1)).pivot(index="query", columns="seed", values="value")
-        found[key] = Scores(lines[list(seeds) or [-1]].sort_index().to_numpy(), seeds)
-    return found
+        scores[key] = Scores(lines[list(seeds) or [-1]].sort_index().to_numpy(), seeds)
+    return scores
 
 
 def page(data, scores):
@@ -197,7 +189,7 @@ def wrapped_lines(text):
 
 def arms_text(name, part, scores):
     """The table of the arms."""
-    (baseline, short), rows = BASELINES[part["table"]], []
+    (baseline, short), rows, edge = BASELINES[part["table"]], [], ""
     base = scores[baseline, MEASURE]
     for row in part["rows"]:
         ours = scores[row["row"], MEASURE]
@@ -205,8 +197,11 @@ def arms_text(name, part, scores):
         cells = [plus_minus(own.mean(), own.std(ddof=1) if len(own) > 1 else np.nan) for own in means]
         less = ours.values_QR.mean() - base.values_QR.mean() if row["row"] not in (baseline, "BM25") else None
         spent = [number(row.get(what), ",.0f") for what in ("pairs", "passages", "mining", "training")]
-        rows.append([row["label"], number(row.get("rate"), "g"), *cells, number(less, "+.3f"), *spent])
-    return markdown([name, *(column.format(short) for column in COLUMNS)], rows)
+        rate = number(row.get("rate"), "g")
+        if row.get("grid") and row["rate"] in (GRID[0], GRID[-1]):
+            rate, edge = f"{rate} ‡", "\n‡ An end of the grid: a rate beyond it may be better.\n"
+        rows.append([row["label"], rate, *cells, number(less, "+.3f"), *spent])
+    return markdown([name, *(column.format(short) for column in COLUMNS)], rows) + edge
 
 
 def choice_text(name, part):
@@ -354,7 +349,7 @@ def write():
     if rows := {(name, row) for name, of in rows.items() for row in of}:
         old = pq.read_table(SCORES).to_pandas() if SCORES.is_file() else lines[:0]
         own, others = ([pair in rows for pair in zip(each["part"], each["row"], strict=True)] for each in (lines, old))
-        write_scores(pd.concat([old[~np.array(others, bool)], lines[np.array(own, bool)]]))
+        write_scores(SCORES, pd.concat([old[~np.array(others, bool)], lines[np.array(own, bool)]]))
     scores = read_scores()
     for name, part in data.items():
         if "rows" in part and "smallest" not in part:  # minutes

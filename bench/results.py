@@ -14,6 +14,8 @@ import re
 import textwrap
 
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from rounds import REPOSITORY
 from teleport.report.figures import seconds
@@ -77,6 +79,14 @@ def covers(part, other):
     """Whether a part of a section has the rows of another one, with as many seeds."""
     seeds, others = ({row["row"]: row["seeds"] for row in each.get("rows", ())} for each in (part, other))
     return all(seeds.get(row, -1) >= number for row, number in others.items())
+
+
+def write_scores(path, scores):
+    """Write the scores of queries (DataFrame) as Parquet; their values are few, so a dictionary keeps them in a byte
+    each."""
+    columns = ["part", "row", "seed", "measure", "query", "value"]
+    table = pa.Table.from_pandas(scores[columns].astype({"seed": "Int64"}), preserve_index=False)
+    pq.write_table(table, path, compression="zstd", compression_level=19, use_dictionary=True)
 
 
 def replace_section(page, begin, text):

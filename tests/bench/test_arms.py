@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import re
 from types import SimpleNamespace
 
 import numpy as np
@@ -216,7 +217,7 @@ def toy(table, monkeypatch, tmp_path):
     gains |= {"momentum-lookahead": 0.2, "star-adore": 0.0}
     monkeypatch.setattr(table, "SCORES", tmp_path / "arms.parquet")
     frame = scores_of(gains)
-    table.write_scores(frame)
+    table.write_scores(table.SCORES, frame)
     rows = [{"row": row, "label": row, "seeds": 1 if row == "BM25" else 3} for row in gains]
     made = {"commits": ["a" * 40], "machine": "2 cores of X", "time": "1 stage", "seeds": [1, 2, 3], "budget": "none"}
     return {
@@ -372,3 +373,53 @@ def test_from_the_grid_to_the_page(bench, table, monkeypatch, tmp_path):
         monkeypatch.setattr(table, "measured", lambda new=new: (new, lines))
         table.write()
     assert [(tmp_path / f"arms.{form}").read_bytes() for form in ("json", "parquet", "md")] == written, "data is lost"
+
+
+def cells_of(text, columns):
+    """[cells (list)] of the rows of a table in Markdown with so many columns, without its head."""
+    rows = [[cell.strip() for cell in line.strip("| \n").split("|")] for line in text.splitlines() if line[:1] == "|"]
+    return [row for row in rows if len(row) == columns and not set(row[1]) <= set("-:")]
+
+
+def test_readme_and_results_say_what_the_scores_are(table):
+    """Their tables of arms, contrasts, draws and teachers, and README's sentence, from the scores of the queries."""
+    scores, results = table.read_scores(), (REPOSITORY / "docs/results.md").read_text()
+    mining, draws = results.split("## Does a draw")
+    parts = {name: {key[1:]: each for key, each in scores.items() if key[0] == name} for name, *_ in scores}
+
+    def text_of(part, row):
+        seeds = parts[part][row, table.MEASURE].values_QR.mean(axis=0)
+        means = f"{seeds.mean():.3f}"[1:]
+        return means if len(seeds) == 1 else f"{means} ± {seeds.std(ddof=1):.3f}".replace("± 0", "± ")
+
+    letters = dict(zip("abcdefghi", table.names_of_arms([str(table.CONFIG)]), strict=True))
+    arms = {"BM25": "BM25", "warm-up": "warm-up"} | {f"({letter})": arm for letter, arm in letters.items()}
+    rows = {row[0].split(" ")[0]: row[1:] for row in cells_of(mining, 3)[1:]}
+    collections = [f"arms-{name}-words" for name in ("cloud", "docstrings")]
+    assert rows == {name: [text_of(part, arm) for part in collections] for name, arm in arms.items()}
+
+    def same(cells, found):
+        """Whether the cells have a difference and a p (as precise as they are) of contrasts ({name: (…)})."""
+        (difference, p), (shown, shown_p) = found, cells
+        digits = len(shown_p.lstrip("-.0"))
+        return float(shown) == pytest.approx(difference, abs=5e-4) and float(f"{p:.{digits}g}") == float(shown_p)
+
+    def contrasts(part, name):
+        return {asked["name"]: (found.difference, p) for asked, _, found, p in table.contrasts(name, parts[part])}
+
+    of_arms = [contrasts(part, "arms") for part in collections]
+    shown = {row[0].partition(":")[0]: row[1:] for row in cells_of(mining, 5)[1:]}
+    assert shown.keys() == of_arms[0].keys()
+    for name, cells in shown.items():
+        assert same(cells[:2], of_arms[0][name]) and same(cells[2:], of_arms[1][name]), name
+    of_teachers = [contrasts(f"teachers-{name}", "teachers") for name in ("cloud", "docstrings")]
+    names = {"a filter": "filter", "relabelling": "relabel", "the teacher's": "distill"}
+    for row in cells_of(draws, 5)[1:]:
+        (name,) = [f"{name} − uniform" for start, name in names.items() if row[0].startswith(start)]
+        assert same(row[1:3], of_teachers[0][name]) and same(row[3:], of_teachers[1][name]), name
+    words = " ".join((REPOSITORY / "README.md").read_text().split())
+    found = re.search(r"RR@10 (\.\d+) against (\.\d+) \(p ([.\d]+)\), or (\.\d+) .* is (-\.\d+) \(p ([.\d]+);", words)
+    *means, difference, other_p = (found[number] for number in (1, 2, 4, 5, 6))
+    assert means == [rows[f"({letter})"][0].split(" ")[0] for letter in "eai"]
+    assert same((difference, other_p), of_arms[1]["e − a"])
+    assert same((f"{of_arms[0]['e − a'][0]}", found[3]), of_arms[0]["e − a"])
