@@ -277,10 +277,11 @@ class World:
         inputs = {"dev": run} | options.pop("inputs", {})
         return {"training": {"evaluate_every": 3} | options.pop("training", {}), "inputs": inputs, "dev": dev} | options
 
-    def taught(self, width=32, seed=5, scores=None, chunks=None):
+    def taught(self, width=32, seed=5, scores=None, chunks=None, spoil=None):
         """The inputs of a job whose loss or masks see a teacher, "miner": {role: job}. Scores of all pairs of the pools
         and of the positives are grades from 0 to 1, unless given (function of how many → float32), vectors are random.
         chunks: most tokens of a chunk, and most chunks, of which each has a vector; None: one for each passage
+        spoil: function of the vectors of "queries.train" or "passages", by that name → others
         """
         rng, inputs = np.random.default_rng(seed), self.inputs
         pool = Ragged.open(*(inputs["negatives"].folder / f"{name}.npy" for name in ("offsets", "passages")))
@@ -297,7 +298,8 @@ class World:
             save_array(vectors.output(CHUNK_OFFSETS), offsets)
             rows = offsets[-1]
         for name, number in (("queries.train", NUM_QUERIES), ("passages", rows)):
-            save_array(vectors.output(f"{name}.npy"), rng.normal(size=(number, width)).astype(np.float32))
+            made = rng.normal(size=(number, width)).astype(np.float32)
+            save_array(vectors.output(f"{name}.npy"), spoil(name, made) if spoil else made)
         roles = {"scores.miner": self.stages.finish(table)} | dict.fromkeys(
             ("vectors.miner.queries", "vectors.miner.passages"), self.stages.finish(vectors)
         )

@@ -120,10 +120,12 @@ def test_more_clusters_than_queries_are_refused(stages):
         train.run(Clustered(stages).job(number=21))
 
 
-def test_a_vector_that_is_not_finite_is_refused(stages):
-    vectors = np.zeros((NUM_QUERIES, 8))
+def test_vectors_that_are_not_finite_or_all_the_same_are_refused(stages):
+    vectors = np.ones((NUM_QUERIES, 8))
+    with pytest.raises(Refusal, match="queries.train.npy: all 20 query vectors are the same"):
+        train.run(Clustered(stages, vectors).job())
     vectors[3, 2] = np.nan
-    with pytest.raises(Refusal, match=r"queries.train.npy: .* query row 3 is not finite"):
+    with pytest.raises(Refusal, match=r"queries.train.npy: .* 'query-03' \(row 3\) is not finite"):
         train.run(Clustered(stages, vectors).job())
 
 

@@ -3,6 +3,7 @@ and MaxP: the gradients of the plain step; and what a training refuses of those 
 
 import json
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,13 +13,14 @@ import torch
 from test_training_parallel import spec_of, without_gpu  # noqa: F401
 from training_process import gradients_of
 
+from teleport.arrays import CHUNK_OFFSETS
 from teleport.negatives import file
 from teleport.negatives.scores import write_table
 from teleport.refusal import Refusal
 from teleport.running.files import sha256_file
 from teleport.running.launch import launch
 from teleport.settings.registry import LOSSES, MASKS, own_settings
-from teleport.training import train
+from teleport.training import train, vectors
 from teleport.training.data import read_training_set
 from teleport.training.parallel import ALONE
 from training_world import World, backward, on_cpu  # noqa: F401
@@ -190,6 +192,43 @@ def test_what_teaches_nothing_is_refused(stages, name, taught, says):
     world = World(stages)
     with pytest.raises(Refusal, match=says):
         train.run(world.job(training_of(name), inputs=world.taught(**taught)))
+
+
+def same(of, name, vectors):
+    return np.repeat(vectors[:1], len(vectors), axis=0) if name == of else vectors
+
+
+def broken(of, name, vectors):
+    vectors[17, 5] = np.nan if name == of else vectors[17, 5]
+    return vectors
+
+
+@pytest.mark.parametrize("name", ["mask guide", "distill"])
+@pytest.mark.parametrize(
+    ("spoil", "says"),
+    [
+        (partial(broken, "queries.train"), r"query 'query-17' \(row 17\) is not finite"),
+        (partial(broken, "passages"), r"passage '(\w+)' \(row 17\) is not finite"),
+        (partial(same, "queries.train"), "all 20 query vectors"),
+        (partial(same, "passages"), "all 60 passage vectors"),
+    ],
+)
+def test_vectors_that_teach_nothing_are_refused(stages, monkeypatch, name, spoil, says):
+    """In blocks of which the first is sound."""
+    monkeypatch.setattr(vectors, "BLOCK", 16)
+    world = World(stages)
+    with pytest.raises(Refusal, match=f"^the teacher miner: .*{says}"):
+        train.run(world.job(training_of(name), inputs=world.taught(spoil=spoil)))
+
+
+def test_a_chunk_that_is_not_finite_is_refused_with_its_passage(stages):
+    world, chunks = World(stages), tuple(CHUNKED.values())
+    taught = world.taught(chunks=chunks, spoil=partial(broken, "passages"))
+    offsets = np.load(taught["vectors.miner.passages"].folder / CHUNK_OFFSETS)
+    (row,) = np.flatnonzero((offsets[:-1] <= 17) & (offsets[1:] > 17))
+    assert row != 17
+    with pytest.raises(Refusal, match=rf"teacher miner: .*passage '\w+' \(row {row}\) is not finite"):
+        train.run(world.job(training_of("mask guide"), inputs=taught, **CHUNKED))
 
 
 def test_a_guide_may_have_vectors_of_another_width(stages):

@@ -4,9 +4,9 @@ queries of one cluster (TAS-B, Hofstätter et al., SIGIR 2021, arXiv 2104.06967;
 import numpy as np
 
 from teleport.refusal import Refusal
-from teleport.search.pairs import require_finite
 from teleport.seed import derive_seed
 from teleport.training.budget import ITERATIONS
+from teleport.training.vectors import require_vectors
 
 
 def read_clusters(job, seed):
@@ -19,7 +19,7 @@ def read_clusters(job, seed):
             f"training.clusters.number is {number}, and there are {len(vectors)} training queries: a cluster needs at "
             "least one. Lower it; a cluster should have several batches of queries."
         )
-    require_finite(path, vectors, "query")
+    require_vectors(job, path, "query", vectors)
     return cluster(vectors, number, derive_seed(seed, "clusters"), job.threads)
 
 

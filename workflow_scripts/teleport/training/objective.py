@@ -11,6 +11,7 @@ from teleport.arrays import offsets_of, open_passages
 from teleport.negatives.scores import PairTable, require_informative
 from teleport.refusal import Refusal
 from teleport.training.seen import JUDGMENTS, SCORES, VECTORS, look, names_seen, needed
+from teleport.training.vectors import require_vectors
 
 
 class Teacher(NamedTuple):
@@ -105,7 +106,7 @@ def grades_of(table, rows, passages):
 
 def open_vectors(job, whose, side=None):
     """{"queries", "passages", "offsets": numpy} of a teacher's vectors. side: of the model's passages, with whose
-    vectors they are compared, or None. Raises Refusal if widths or chunks differ from those."""
+    vectors they are compared, or None. Raises Refusal if widths or chunks differ, or by `require_vectors`."""
     queries = np.load(job.input(f"vectors.{whose}.queries", "queries.train.npy"), mmap_mode="r")
     passages, offsets = open_passages(job, f"vectors.{whose}.passages")
     if side and (dim := side.encoder.dim) != (width := passages.shape[1]):
@@ -118,4 +119,6 @@ def open_vectors(job, whose, side=None):
             f"the teacher {whose} cuts passages into other chunks than the model, so their vectors cannot be compared. "
             "Set `chunks: 1` in both encoders, or take a teacher with the same tokenizer."
         )
+    require_vectors(job, f"the teacher {whose}", "query", queries)
+    require_vectors(job, f"the teacher {whose}", "passage", passages, offsets)
     return {"queries": queries, "passages": passages, "offsets": offsets}
