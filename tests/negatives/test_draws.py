@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from commands.audit import audit
+from teleport.negatives import merge
 from teleport.negatives.draw import Candidates, draw_slots, hash_ids, slots_by_weight
 from teleport.negatives.draws import around, rank_decay, stratified, top, triangle, uniform
 from teleport.refusal import Refusal
@@ -361,3 +362,21 @@ def test_ranks_count_what_is_there_what_is_left_or_what_filters_leave(world):
     skipped = {"filters": {"above_positive": True, "skip_ranks": 1}, "ranks_after": "filters"}
     assert passages(**skipped) == [4, 5, 6] and passages(**skipped, ranks={}) == [4, 5, 6, 7, 8]
     assert Negatives().ranks_after == "removals"
+
+
+@pytest.mark.parametrize("compares", [{"draw": "top"}, {"filters": {"max_score": 9.0}}])
+def test_a_miner_whose_scores_are_all_the_same_is_refused_where_they_are_compared(world, monkeypatch, compares):
+    """One query with equal scores is no error; the positive's own score does not count."""
+    monkeypatch.setattr(merge, "BLOCK_SLOTS", 3)  # a block for each query
+
+    def pools(scores, **settings):
+        queries = range(len(scores))
+        collection = world.collection([f"q{q}" for q in queries], [(q, 0, 1) for q in queries], num_passages=9)
+        lists = {"query": world.retrieval([[1, 2, 0]] * len(scores), scores=scores)}
+        return world.merge(collection, {"query": 2}, lists, **settings).passages
+
+    with pytest.raises(Refusal, match=r"^negatives: .* all 3 queries 0\.5, .*mining.checkpoint"):
+        pools([[0.5, 0.5, 0.7]] * 3, **compares)
+    same, other = [0.5, 0.5, 0.5], [0.5, 0.4, 0.5]
+    for scores, settings in (([same] * 3, {}), ([same], compares), ([same, same, other], compares)):
+        assert pools(scores, **settings) == [[1, 2]] * len(scores)

@@ -58,6 +58,7 @@ def run(job):
     writer.append(np.zeros(len(known) - end, np.int64))
     lengths = np.diff(writer.close())
     merge.require_weights()
+    scores.require_different()
     for name, wanted in merge.wanted.items():
         if merge.drawn[name] < (end - begin) * wanted / 2:
             gives = f"gives {merge.drawn[name] / max(1, end - begin):.1f} negatives per query in the mean, not {wanted}"
@@ -195,6 +196,7 @@ class Scores:
         roles = [role for role in job.inputs if role.startswith(("scores.", "anchors."))]
         self.tables = {role: PairTable.open(job, role, num_queries) for role in roles}
         self.positive_scores = {}
+        self.lowest, self.highest, self.queries = np.inf, -np.inf, 0  # of the retrieved scores that were compared
         if rule := job.settings.positive_score:
             positives, part = positives_of_job(job, "train"), job.settings.part
             begin, end = rows_of_part(part, num_queries)
@@ -208,11 +210,24 @@ class Scores:
         """float32 [Q, S]: scores of the candidates of a source, for the queries from row `first` on; NaN in a slot
         without a candidate."""
         if role == "scores" and whose == MINER and block.scores_QS is not None:
+            retrieved = block.scores_QS[block.there_QS]
+            self.lowest = min(self.lowest, retrieved.min(initial=np.inf))
+            self.highest = max(self.highest, retrieved.max(initial=-np.inf))
+            self.queries += np.count_nonzero(block.there_QS.any(axis=1))
             return np.where(block.there_QS, block.scores_QS, np.float32(np.nan))
         rows, slots = np.nonzero(block.there_QS)
         scores_QS = np.full(block.there_QS.shape, np.nan, np.float32)
         scores_QS[rows, slots] = self.tables[f"{role}.{whose}"].score(first + rows, block.passages_QS[rows, slots])
         return scores_QS
+
+    def require_different(self):
+        """Raise Refusal if all candidates of several queries have one retrieved score: whoever mined has collapsed."""
+        if self.queries > 1 and self.lowest == self.highest:
+            raise Refusal(
+                f"negatives: the checkpoint that mines scores all candidates of all {self.queries:,} queries "
+                f"{self.lowest:g}, and a draw or a filter compares these scores. Set mining.checkpoint to another one, "
+                "or train this one with a lower learning rate."
+            )
 
     def of_positives(self, whose, first, last):
         """float32 [Q]: s+ of each query; None if nothing compares with it."""
