@@ -259,9 +259,9 @@ class Encoder(torch.nn.Module):
         return (torch.as_tensor(one) * torch.as_tensor(other)).sum(-1)
 
 
-def test_top_with_a_relative_margin_chooses_what_sentence_transformers_mines(world, monkeypatch):
-    """TopK-PercPos from the same vectors; every third query has two positives. Beside `datasets`, which need not be
-    installed."""
+def test_top_with_a_margin_or_a_percentage_chooses_what_sentence_transformers_mines(world, monkeypatch):
+    """TopK-PercPos in both of its forms, from the same vectors; every third query has two positives. Beside `datasets`,
+    which need not be installed."""
     from sentence_transformers.util import hard_negatives
 
     rng, queries, passages = np.random.default_rng(0), 40, 200
@@ -290,10 +290,19 @@ def test_top_with_a_relative_margin_chooses_what_sentence_transformers_mines(wor
     lists = {"query": world.retrieval(ids, scores=np.take_along_axis(scores, ids, axis=1))}
     collection = world.collection(names[0], [(*pair, 1) for pair in pairs], num_passages=passages)
     encoded = {"vectors": world.vectors(queries=vectors_Q, passages=vectors_P)}
-    ours, unfiltered, first = (
+    assert min(scores[pair] for pair in pairs) > 0, "else a percentage is no margin"
+    ours, share, unfiltered, *others = (
         world.merge(collection, {"query": 5}, lists, encoded, draw="top", filters=filters)
-        for filters in ({"relative_margin": 0.05}, {}, {"relative_margin": 0.05, "positive_score": "first"})
+        for filters in (
+            {"relative_margin": 0.05},
+            {"percentage": 0.95},
+            {},
+            {"relative_margin": 0.05, "positive_score": "first"},
+            {"percentage": 0.95, "positive_score": "first"},
+            {"percentage": 0.8},
+        )
     )
     assert dict(zip(names[0], map(sorted, ours.passages), strict=True)) == theirs
-    changed = [sum(a != b for a, b in zip(ours.passages, o.passages, strict=True)) for o in (unfiltered, first)]
-    assert min(changed) > 3, "the filter drops some of the highest, and the second positives count"
+    assert share.passages == ours.passages
+    changed = [sum(a != b for a, b in zip(ours.passages, o.passages, strict=True)) for o in (unfiltered, *others)]
+    assert min(changed) > 3, "the filter drops some of the highest, and its share and the second positives count"
