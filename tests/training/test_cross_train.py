@@ -6,8 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import sentence_transformers
 import torch
 from safetensors import safe_open
+from sentence_transformers.cross_encoder import losses
 from tokenizers import Tokenizer
 from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
@@ -119,8 +121,6 @@ def bits_of(job):
 @pytest.mark.parametrize("family", FAMILY_NAMES)
 def test_a_trained_checkpoint_says_what_sentence_transformers_says(stages, tmp_path, family):
     """Of each family: loaded as it is, without a length or a tokenizer of its own; pairs are cut, too."""
-    import sentence_transformers
-
     longest = 20 if family == "xlm-roberta" else 14
     world = World(stages, spread(source_folder(tmp_path / "source", family)))
     job = world.finished(world.job(steps=2, learning_rate=1e-4, max_tokens=longest))
@@ -254,10 +254,57 @@ def test_losses_are_those_of_a_plain_loop():
     softmax = np.mean([-row[0] + np.log(np.exp(row).sum()) for row in scores.numpy()])
     assert cross_train.binary(scores).item() == pytest.approx(binary, rel=1e-12)
     assert cross_train.softmax(scores).item() == pytest.approx(softmax, rel=1e-12)
-    labels = (torch.arange(4) == 0).double().expand(5, 4)
-    two = torch.stack([torch.zeros_like(scores), scores], -1).flatten(0, 1)  # RocketQA's two labels
-    released = torch.nn.functional.cross_entropy(two, labels.flatten().long())
-    assert cross_train.binary(scores).item() == pytest.approx(released.item(), rel=1e-12)
+
+
+class Given(sentence_transformers.CrossEncoder):
+    """A cross-encoder whose outputs are given: [M, labels], of the pair (anything, its number)."""
+
+    device = torch.device("cpu")
+    num_labels = property(lambda self: self.outputs.shape[1])
+
+    def __init__(self, outputs):
+        torch.nn.Module.__init__(self)
+        self.outputs = outputs
+
+    def preprocess(self, pairs, **_):
+        return {"numbers": torch.tensor([number for _, number in pairs])}
+
+    def forward(self, tokens):
+        return {"scores": self.outputs[tokens["numbers"]]}
+
+
+def by_pairs(scores):
+    labels = torch.arange(scores.numel()) % 4 == 0
+    return losses.BinaryCrossEntropyLoss(Given(scores.view(-1, 1)))([["q"] * len(labels), range(len(labels))], labels)
+
+
+def by_two_labels(scores):
+    """RocketQA's released code: the score is the difference of the two."""
+    loss = losses.CrossEntropyLoss(Given(torch.stack([torch.zeros_like(scores), scores], -1).flatten(0, 1)))
+    labels = torch.arange(scores.numel()) % 4 == 0
+    return loss([["q"] * len(labels), range(len(labels))], labels.long())
+
+
+def by_ranking(scores):
+    """One query a call, because its own takes passages of the other queries of a call as negatives."""
+    loss = losses.MultipleNegativesRankingLoss(Given(scores.view(-1, 1)), scale=1.0, activation_fn=None)
+    return sum(loss([["q"], *([4 * row + n] for n in range(4))], None) for row in range(len(scores))) / len(scores)
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [(cross_train.binary, by_pairs), (cross_train.binary, by_two_labels), (cross_train.softmax, by_ranking)],
+)
+def test_losses_and_gradients_are_those_of_sentence_transformers(ours, theirs):
+    found, expected = (
+        torch.randn(5, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(1)).requires_grad_()
+        for _ in range(2)
+    )
+    values = ours(found), theirs(expected)
+    assert values[0].item() == pytest.approx(values[1].item(), rel=1e-6)
+    for value in values:
+        value.backward()
+    torch.testing.assert_close(found.grad, expected.grad, rtol=1e-6, atol=0)
 
 
 def test_micro_batches_have_the_gradient_of_the_whole(stages, tmp_path):

@@ -7,6 +7,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from tokenizers import Tokenizer, models
+from transformers import PreTrainedTokenizerFast
 
 from teleport.refusal import Refusal
 from teleport.settings.registry import LOSSES, own_settings
@@ -449,36 +451,30 @@ def test_a_guide_scores_a_passage_by_its_best_chunk(counts):
     assert np.array_equal(found["teacher_vectors"][1].numpy(), np.concatenate(of_passages)), "a row for each chunk"
 
 
-def test_the_guide_s_mask_is_that_of_gist_embed():
+@pytest.mark.parametrize("margin", [0.0, 0.2, -0.3])
+def test_the_guide_s_mask_is_that_of_gist_embed(margin):
+    """Their loss has two columns of passages, so the second one holds all negatives of all queries."""
     from sentence_transformers.sentence_transformer.losses import GISTEmbedLoss
 
-    batch, loss = Batch(), object.__new__(GISTEmbedLoss)
-    torch.nn.Module.__init__(loss)
-    vars(loss).update(
-        temperature=1 / SCALE, margin_strategy="absolute", margin=0.0, contrast_anchors=False,
-        contrast_positives=False, gather_across_devices=False, must_retokenize=False,
-        similarity_fct=torch.nn.CosineSimilarity(dim=-1), cross_entropy_loss=torch.nn.CrossEntropyLoss(),
-    )  # fmt: skip
-    first = [0, 1]  # it takes one negative a query
-    numbers = torch.from_numpy(COLUMNS[:, first])
-    texts = [{"vectors": (batch.vectors[0], torch.from_numpy(batch.teacher[0]))}]
-    texts += [{"vectors": (batch.vectors[1][numbers[:, n]], torch.from_numpy(batch.teacher[1])[numbers[:, n]])} for n in first]  # fmt: skip  # noqa: E501
-
     class Looks(torch.nn.Module):
-        def __init__(self, which):
+        tokenizer, max_seq_length = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.WordLevel())), 1
+
+        def __init__(self, vectors):
             super().__init__()
-            self.which = which
+            self.vectors = vectors
 
         def forward(self, features, **_):
-            return {"sentence_embedding": features["vectors"][self.which]}
+            queries, passages = self.vectors
+            return {"sentence_embedding": queries if features["of"] is None else passages[features["of"]]}
 
-    loss.model, loss.guide = Looks(0), Looks(1)
-    kept = np.isin(np.arange(P), numbers.numpy())
-    batch.masked |= ~kept
-    batch.masked |= batch.call(guide.mask_scores).numpy()
-    assert batch.masked[:, kept].any()
-    ours = batch.call(softmax.loss)
-    assert ours.item() == pytest.approx(loss(texts, None).item(), rel=1e-6)
+    batch, alone = Batch(), {"contrast_anchors": False, "contrast_positives": False}
+    both = Looks(batch.vectors), Looks([torch.from_numpy(each) for each in batch.teacher])
+    theirs = GISTEmbedLoss(*both, temperature=1 / SCALE, margin_strategy="absolute", margin=-margin, **alone)
+    numbers = None, torch.from_numpy(POSITIVES), torch.from_numpy(OWN.ravel())
+    batch.masked |= batch.call(guide.mask_scores, margin=margin).numpy()
+    assert batch.masked[:, OWN.ravel()].sum() > 0 and batch.masked[:, POSITIVES].sum() > 0
+    expected = theirs([{"of": each} for each in numbers], None).item()
+    assert batch.call(softmax.loss).item() == pytest.approx(expected, rel=1e-6)
 
 
 # Refusals.
