@@ -134,9 +134,11 @@ def test_scores_are_those_of_a_plain_loop_and_of_sentence_transformers(world, pa
     np.testing.assert_allclose(table.scores, found, rtol=1e-5, atol=1e-5)
 
 
-def test_a_killed_stage_goes_on_to_the_same_bits(world, pairs, tmp_path, monkeypatch):
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_a_killed_stage_goes_on_to_the_same_bits(world, pairs, tmp_path, monkeypatch, architecture):
+    """ModernBERT in padded batches, the others packed."""
     monkeypatch.setattr(cross_score, "BLOCK_PAIRS", 8)
-    model, calls = ranked(world.stages, miniature(tmp_path / "model")), []
+    model, calls = ranked(world.stages, miniature(tmp_path / "model", architecture)), []
     whole, killed = job_of(world, pairs, model), job_of(world, pairs, model)
     world.stages.finish(whole, cross_score.run(whole))
     score = cross_score.score_pairs

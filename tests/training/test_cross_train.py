@@ -194,7 +194,9 @@ def test_the_cut_of_lengths_is_that_of_the_library():
 
 
 @pytest.mark.parametrize("loss", ["binary", "softmax"])
-def test_a_killed_training_goes_on_to_the_same_bits(world, monkeypatch, loss):
+@pytest.mark.parametrize("family", ["bert", "modernbert"])
+def test_a_killed_training_goes_on_to_the_same_bits(stages, tmp_path, monkeypatch, family, loss):
+    world = World(stages, as_drawn(source_folder(tmp_path / "source", family)))
     dev = {"queries": 6, "depth": 4}
     options = {"loss": loss, "steps": 7, "evaluate_every": 3, "select": "dev", "dev": dev}
     whole, killed = world.job(**options), world.job(**options)
