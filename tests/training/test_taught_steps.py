@@ -28,10 +28,14 @@ from training_world import World, backward, on_cpu  # noqa: F401
 CHUNKED = {"max_passage_tokens": 8, "chunks": 3}
 BATCH = [name for name, entry in LOSSES.items() if entry.takes != "lists"]
 BY_JUDGMENTS = ["bixse", "listmle"]
+REMEMBERING = ["bidirectional", "hardness", "focal", "m3-kd", "bixse", "hardest", "kl"]
+REMEMBERING += [f"mask {name}" for name in MASKS if name != "known_positives"]  # all of them have that one
+SEE_ALL = {"kl": {"softmax": 1.0}, "hardness": {"of": "all"}}  # else own negatives count alone, or for nearly all
 NAMES = [
     *BATCH,
     *(f"mask {name}" for name in MASKS),
     *(f"{name} by judgments" for name in BY_JUDGMENTS),
+    *(f"{name} with memory" for name in REMEMBERING),
     "widths",
     "mixed",
 ]
@@ -48,6 +52,10 @@ def training_of(name):
         return {"widths": [8, 20, 32]}
     if name == "mixed":
         return {"mixed_negatives": 4, "widths": [16, 32]}
+    if name.endswith(" with memory"):
+        made = training_of(name := name.removesuffix(" with memory"))
+        made.get("loss", {}).update(SEE_ALL.get(name, {}))
+        return made | {"memory": 40, "masks": ["known_positives", *made.get("masks", [])]}
     if name.endswith(" by judgments"):
         return {"loss": chosen(LOSSES, name.removesuffix(" by judgments"), scores="judgments")}
     table, name = (MASKS, name.removeprefix("mask ")) if name.startswith("mask ") else (LOSSES, name)
@@ -70,10 +78,14 @@ def job_of(world, taught, name, chunks=1, **training):
 
 
 def gradients(job):
-    """(loss, {name: gradient}) of a step with several buckets, in float64."""
+    """(loss, {name: gradient}) of a step with several buckets, in float64, which remembers passages of two others."""
     made = train.make_trainer(job, read_training_set(job, 1), 12, 1)
     made.token_budget = 60
     made.encoders.double()
+    if made.memory:
+        made.optimizer.step = lambda: None
+        made.step(0)
+        made.step(2)
     loss = backward(made, made.data.batch(1))
     return loss, {name: p.grad.numpy() for name, p in made.encoders.named_parameters() if p.grad is not None}
 
@@ -105,7 +117,7 @@ def test_guard_every_case_is_another_step(made):
     assert len({round(loss, 8) for loss in losses.values()}) == len(CASES) >= 25
 
 
-@pytest.mark.ci(12)
+@pytest.mark.ci(16)
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_cached_equals_direct(made, case):
     world, taught, plain = made
@@ -118,6 +130,13 @@ def test_guard_the_teacher_matters(made, name):
     other = gradients(job_of(world, taught_of(world, seed=6), name))
     with pytest.raises(AssertionError):
         require_same(other, plain[name, 1][1], tolerance=1e-3)
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name.endswith(" with memory")])
+def test_guard_the_memory_matters(made, name):
+    world, taught, plain = made
+    with pytest.raises(AssertionError):
+        require_same(gradients(job_of(world, taught, name, memory=0)), plain[name, 1][1], tolerance=1e-3)
 
 
 @pytest.mark.parametrize("name", ["kl", "margin-mse", "listmle"])
