@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from paths import REPOSITORY
+from teleport.negatives.pool import read_pool
 
 # In the order of the page: the file, and the table of its line.
 ON_THE_PAGE = [
@@ -77,16 +78,19 @@ def test_each_is_one_file_and_one_line(world):
         "label": "Ours",
         "negatives": {
             "counts": {"query": 4, "following": {"count": 3, "window": 5}, "hubs": 2},
-            "draws": {"query": {"kind": "boltzmann", "temperature": 0.1}},
-            "filters": {"far_below": 1e9},
+            "draws": {"query": {"kind": "boltzmann", "temperature": 1e-9}},
+            "filters": {"far_below": 0.05},
             "relabel": "highest",
         },
         "training": {
             "loss": {"kind": "hinge", "margin": 0.5},
-            "masks": ["known_positives", "other_positives", {"kind": "above_positive", "margin": 0.5}],
+            "masks": ["known_positives", {"kind": "above_positive", "margin": 0.5}],
         },
         "episodes": [{}],
     }
+    # The first episode of `tele`, whose loss sees the positives of other queries, with the new mask.
+    masked = {"label": "Masked", "training": {"masks": ["other_positives"]}, "episodes": world.config["episodes"][:1]}
+    world.config["experiments"]["masked"] = masked
     # A method is one file, as in config/methods, named after the configuration.
     method, taught = world.folder / "taught.yaml", {"label": "Taught", "training": {"loss": "margin-mse"}}
     taught |= {"negatives": {"counts": {"query": 4, "lookahead": 4}}, "episodes": [{}]}
@@ -100,26 +104,40 @@ def test_each_is_one_file_and_one_line(world):
         folder = (world.folder / "results/experiments" / experiment / "episode-1" / kind).resolve()
         return made[f"{folder.parent.name}/{folder.name}"], folder
 
-    merge, _ = of("ours", "merge")
-    assert merge["facts"]["drawn"] == {"query": 4 * 80, "following": 3 * 80, "hubs": 2 * 80}
+    # What teaches it is a table of the pairs of its pool, which the training reads.
+    (scores, folder), (taught, _) = of("taught", "score-pool"), of("taught", "train")
+    assert taught["inputs"]["scores.miner"] == f"score/{folder.name}" and taught["facts"]["first_loss"] > 0
+    stages = world.folder / "results/stages"
+    queries, passages = (stages / scores["inputs"][side] for side in ("queries", "passages"))
+    products = np.load(queries / "queries.train.npy") @ np.load(passages / "passages.npy").T
+    np.testing.assert_allclose(np.load(folder / "scores.npy"), products[pairs_of(folder)], rtol=1e-5, atol=1e-6)
+    mined = set(map(tuple, np.stack(pairs_of(stages / scores["inputs"]["negatives"]), 1).tolist()))
+    assert mined < set(map(tuple, np.stack(pairs_of(folder), 1).tolist())), "and the positives besides"
+
+    # The filter leaves out some of the five passages after the positive; the draw takes the first of the list.
+    (merge, folder), rows = of("ours", "merge"), np.arange(80)[:, None]
+    far = products[rows, rows + np.arange(1, 6)] < products[rows, rows] - 0.05
     assert merge["settings"]["sources"]["following"]["window"] == 5
-    assert merge["facts"]["filters"]["dropped"] == {name: {"far_below": 0} for name in ("query", "following", "hubs")}
+    assert merge["facts"]["filters"]["dropped"]["following"] == {"far_below": far.sum()} and far.sum() > 9
+    drawn = {"query": 4 * 80, "following": np.minimum(3, (~far).sum(axis=1)).sum(), "hubs": 2 * 80}
+    assert merge["facts"]["drawn"] == drawn
+    pool = read_pool(folder.joinpath)
+    by_draw = pool.items.passages[pool.items.sources == pool.bits["query"]].reshape(80, 4)
+    lists = np.load(stages / merge["inputs"]["query"] / "ids.npy")
+    assert [set(own) for own in by_draw] == [set(ids[ids != q][:4]) for q, ids in enumerate(lists)]
+
     relabelled, _ = of("ours", "relabel")
     assert relabelled["facts"]["relabelled"]["dropped"] == 80 and relabelled["inputs"]["negatives"].startswith("merge/")
     train, _ = of("ours", "train")
     assert train["settings"]["training"]["loss"] == {"kind": "hinge", "margin": 0.5} and train["facts"]["steps"] == 6
     assert "| Ours | 1 |" in (world.folder / "results/tables/main.md").read_text()
 
-    # What teaches it is a table of the pairs of its pool, which the training reads.
-    (scores, folder), (taught, _) = of("taught", "score-pool"), of("taught", "train")
-    assert taught["inputs"]["scores.miner"] == f"score/{folder.name}" and taught["facts"]["first_loss"] > 0
-    queries, passages = (world.folder / f"results/stages/{scores['inputs'][side]}" for side in ("queries", "passages"))
-    products = np.load(queries / "queries.train.npy") @ np.load(passages / "passages.npy").T
-    expected = products[pairs_of(folder)]
-    np.testing.assert_allclose(np.load(folder / "scores.npy"), expected, rtol=1e-5, atol=1e-6)
-    pool = world.folder / "results/stages" / scores["inputs"]["negatives"]
-    mined = set(map(tuple, np.stack(pairs_of(pool), 1).tolist()))
-    assert mined < set(map(tuple, np.stack(pairs_of(folder), 1).tolist())), "and the positives besides"
+    # Where other positives are masked, the softmax of the first step is lower.
+    masked, folder = of("masked", "train")
+    plain = world.folder / "results/experiments/tele/episode-1/train"
+    assert masked["inputs"]["negatives"] == world.manifests()[f"train/{plain.resolve().name}"]["inputs"]["negatives"]
+    losses = [float((of_one / "losses.tsv").read_text().split("\n")[1].split("\t")[2]) for of_one in (folder, plain)]
+    assert losses[0] < losses[1] - 0.01
 
     # An edit of the new loss, and an optional setting added to it, concern the training that uses it, and what follows.
     path = library / "training/losses/hinge.py"
