@@ -326,6 +326,8 @@ WRONG_DRAWS = [
     ({"draw": {"kind": "stratified", "strata": 0}}, "draw.strata"),
     ({"draw": {"kind": "top", "scores": "nobody"}}, "draw.scores"),
     ({"filters": {"percentage": -0.1}}, "filters.percentage"),
+    ({"filters": {"percentage": 0}}, "filters.percentage: .* not 0 "),
+    ({"filters": {"min_score": 0.5, "max_score": 0.4}}, "filters: min_score 0.5 .*max_score 0.4"),
     ({"filters": {"max_score": ".nan"}}, "filters.max_score"),
 ]
 

@@ -112,6 +112,22 @@ def test_a_name_that_nobody_has_is_refused_with_the_line(tmp_path, experiment, s
         plan(tmp_path, wrong=experiment)
 
 
+@pytest.mark.parametrize("others", [{}, {"skip_ranks": 3}])
+def test_scores_that_no_filter_compares_are_refused_where_they_are_written(tmp_path, others):
+    """In an experiment, an episode, or for all experiments. One of these may have no filter, as an ablation."""
+    asked = {"negatives": {"filters": {"scores": "other"} | others}}
+    for wrong in (asked, {"episodes": [{}, asked]}):
+        with pytest.raises(Refusal, match=r"c.yaml, line \d+: experiments.wrong.*negatives.filters.scores: .* other"):
+            plan(tmp_path, wrong=wrong)
+    shared, filtered = yaml.safe_load(BASE), {"negatives": {"filters": {"min_score": 0.1}}}
+    shared["negatives"] |= asked["negatives"]
+    with pytest.raises(Refusal, match="^negatives.filters.scores: .* other"):
+        config.load(shared)
+    made = Plan(*config.load(shared | {"experiments": {"plain": {}, "taught": filtered}}))
+    assert ["scores.other" in pool_of(made, name).inputs for name in ("plain", "taught")] == [False, True]
+    assert plan(plain={"negatives": {"filters": {"scores": "miner"} | others}}).stages
+
+
 @pytest.mark.parametrize(
     ("teacher", "draw", "says"),
     [

@@ -10,6 +10,7 @@ from teleport.refusal import Refusal
 from teleport.settings.configuration import Config, mistakes, named_experiments
 from teleport.settings.experiment import Episode, Experiment, WrittenExperiment
 from teleport.settings.pool import WITHOUT_SCORES
+from teleport.settings.registry import FILTERS
 from teleport.settings.section import FILE, MINER, merged
 from teleport.settings.yaml_mapping import Locations, read_mapping, validated
 from teleport.training.seen import JUDGMENTS
@@ -35,7 +36,8 @@ def load(raw, files=()):
         if experiments.setdefault(name, experiment) != experiment:
             raise Refusal(f"{locations.of(place)}: another experiment has this name and other settings. Rename one.")
     every = [episode for experiment in experiments.values() for episode in experiment.method]
-    refuse_undrawn(shared, every, (), locations)
+    for refuse in (refuse_undrawn, refuse_unfiltered):
+        refuse(shared, every, (), locations)
     for name, external in config.external.items():
         if external.encoder is not None:
             written = {"label": external.label, "encoder": external.encoder, "episodes": [], "seeds": config.seeds[:1]}
@@ -72,11 +74,11 @@ def experiment_of(config, written, overrides, place, locations):
                 f"{locations.of((*entry, 'lag'))}: lag mines with an earlier checkpoint of the same entry, and this "
                 "entry is one episode. Write the episodes that lag as one entry with `repeat`, or leave lag out."
             )
-        for refuse in (refuse_unread, refuse_undrawn):
+        for refuse in (refuse_unread, refuse_undrawn, refuse_unfiltered):
             refuse({"negatives": override.negatives}, [episode], entry, locations)
         refuse_unknown_teachers(episode, experiment.teachers, (entry, place, ()), locations)
         method += [episode] * override.repeat
-    for refuse in (refuse_unread, refuse_undrawn):
+    for refuse in (refuse_unread, refuse_undrawn, refuse_unfiltered):
         refuse(overrides, method, place, locations)
     if method and experiment.encoder.truncate_dim:
         where = locations.of_first((*place, "encoder", "truncate_dim"), ("encoder", "truncate_dim"))
@@ -145,6 +147,17 @@ def refuse_undrawn(written, episodes, place, locations):
                 f"{', '.join(sorted(drawn))} alone. Give {' or '.join(sorted(names))} a count in negatives.counts, or "
                 "leave the key out."
             )
+
+
+def refuse_unfiltered(written, episodes, place, locations):
+    """Raise Refusal if `negatives` of a mapping written at a place names a teacher for filters and its episodes have no
+    filter that compares scores."""
+    whose = ((written.get("negatives") or {}).get("filters") or {}).get("scores", MINER)
+    on = [episode.negatives.filters.on for episode in episodes if episode.has_pool]
+    if whose != MINER and on and not any(FILTERS[name].scores for filters in on for name in filters):
+        where = locations.of((*place, "negatives", "filters", "scores"))
+        known = ", ".join(name for name, entry in FILTERS.items() if entry.scores)
+        raise Refusal(f"{where}: no filter compares the scores of {whose}. Set one of {known}, or leave the key out.")
 
 
 def load_files(files):

@@ -10,7 +10,7 @@ import importlib
 import re
 from typing import Annotated, Literal, NamedTuple, Union
 
-from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, create_model
+from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, create_model, model_validator
 
 from teleport.refusal import Refusal
 from teleport.settings.pool import PositiveScore
@@ -199,6 +199,15 @@ class FiltersOn(Section):
         description="s+ of a query with several positives. lowest: a candidate must pass beside each of them; first: "
         "the one that `positive: first` trains on.",
     )
+
+    @model_validator(mode="after")
+    def something_is_left(self):
+        if None not in (self.min_score, self.max_score) and self.min_score > self.max_score:
+            raise Refusal(
+                f"min_score {self.min_score:g} is above max_score {self.max_score:g}, which leaves no candidate: lower "
+                "min_score, or raise max_score"
+            )
+        return self
 
     @property
     def on(self):

@@ -4,12 +4,13 @@ sign."""
 
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field, FiniteFloat
 
-from teleport.settings.section import NotNegative
+from teleport.settings.section import not_bool
 
 Settings = Annotated[
-    NotNegative | None, Field(description="Leave out scores above s+ x percentage (TopK-PercPos: 0.95).")
+    Annotated[FiniteFloat, Field(gt=0), BeforeValidator(not_bool)] | None,
+    Field(description="Leave out scores above s+ x percentage (TopK-PercPos: 0.95)."),
 ]
 
 
