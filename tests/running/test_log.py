@@ -8,6 +8,7 @@ from commands.job_texts import how_far
 from teleport.running import log as log_module
 from teleport.running.log import Progress
 from teleport.running.provenance import provenance
+from teleport.running.run import begin_attempt, has_work
 
 
 def test_the_log_has_a_line_in_ten_seconds_and_the_file_is_two_seconds_old_at_most(tmp_path, monkeypatch, caplog):
@@ -45,3 +46,21 @@ def test_each_warning_is_kept_once_for_the_manifest(monkeypatch, stages):
         logger.warning("%d queries have no negative", 3)
     assert log_module.warnings == ["3 queries have no negative"]
     assert provenance(stages.make("train"), 0.0, 1.0, 1)["warnings"] == log_module.warnings
+
+
+def test_warnings_of_a_killed_attempt_reach_the_manifest_of_the_one_that_continues(monkeypatch, stages):
+    kept, logger, job = log_module.Kept(logging.WARNING), logging.Logger("teleport"), stages.make("train")
+    monkeypatch.setattr(log_module, "kept", kept)
+    logger.addHandler(kept)
+
+    def attempt(job, text):
+        monkeypatch.setattr(log_module, "warnings", [])  # a new process
+        begin_attempt(job)
+        logger.warning(text)
+        return provenance(job, 0.0, 1.0, 1)["warnings"]
+
+    assert attempt(job, "of a part that is finished") == ["of a part that is finished"]
+    assert not has_work(job.resume), "warnings alone are no work"
+    assert attempt(job, "of the rest") == ["of a part that is finished", "of the rest"]
+    job.code = "edited"
+    assert attempt(job, "of all") == ["of all"], "other code continues nothing"

@@ -15,6 +15,7 @@ STAGE = re.compile("[a-z][a-z0-9_]*/[0-9a-f]{12}")  # the name of a stage, its f
 MANIFEST, DELETED = "manifest.json", "deleted.json"
 SPEC = "stage.json"  # beside the manifest: the planned stage, which its job reads
 HISTORY, PROGRESS = "history.log", "progress.json"  # in a resume folder: a line per attempt; the last report
+WARNINGS = "warnings.json"  # in a resume folder: of all attempts
 # Only `teleport verify` hashes larger files: hashing an index of 27 GB at every use would take longer than the search.
 ALWAYS_HASHED_BYTES = 64 * 2**20
 CARD = "README.md"  # of a checkpoint: text for people

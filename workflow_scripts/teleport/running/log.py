@@ -4,7 +4,7 @@ import logging
 import sys
 import time
 
-from teleport.running.files import write_json
+from teleport.running.files import read_saved, write_json
 
 PROGRESS_SECONDS = 10.0
 REPORT_SECONDS = 2.0
@@ -14,11 +14,24 @@ warnings = []  # of this process, for the manifest: nobody opens the log of a st
 
 
 class Kept(logging.Handler):
-    """Keeps each warning once, in `warnings`."""
+    """Keeps each warning once, in `warnings`, and in the file `path` if there is one."""
+
+    path = None
 
     def emit(self, record):
         if (text := record.getMessage()) not in warnings:
             warnings.append(text)
+            if self.path:
+                write_json(self.path, {"warnings": warnings})
+
+
+kept = Kept(logging.WARNING)
+
+
+def keep_warnings(path):
+    """Keep warnings in a file too, after those of an earlier attempt there: this one may not repeat its work."""
+    warnings[:] = dict.fromkeys([*read_saved(path).get("warnings", ()), *warnings])
+    kept.path = path
 
 
 class Progress:
@@ -49,5 +62,5 @@ class Progress:
 def configure_logging():
     """Log lines with time on stderr; Snakemake redirects them into the stage's log file."""
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
-    log.addHandler(Kept(logging.WARNING))
+    log.addHandler(kept)
     logging.getLogger("faiss").setLevel(logging.WARNING)  # else it logs eight lines about loading its libraries

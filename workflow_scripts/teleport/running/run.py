@@ -9,18 +9,18 @@ from pydantic import ValidationError
 
 from teleport.plan.kinds import KINDS
 from teleport.refusal import Refusal
-from teleport.running.artefact import HISTORY, MANIFEST, PROGRESS, SPEC, file_entry, signed
+from teleport.running.artefact import HISTORY, MANIFEST, PROGRESS, SPEC, WARNINGS, file_entry, signed
 from teleport.running.code import files_digest, stage_code
 from teleport.running.files import sync, write_json
 from teleport.running.job import STAMP
 from teleport.running.launch import RANK
 from teleport.running.locks import read_finished
-from teleport.running.log import log
+from teleport.running.log import keep_warnings, log
 from teleport.running.provenance import provenance
 from teleport.settings.section import mistakes_of
 
 FINISHED = "finished.json"  # a copy of the manifest, which Snakemake deletes before it runs the stage again
-BOOKKEEPING = (STAMP, HISTORY, PROGRESS)  # left by every attempt, whether it saved work or not
+BOOKKEEPING = (STAMP, HISTORY, PROGRESS, WARNINGS)  # left by every attempt, whether it saved work or not
 IS_HELPER = os.environ.get(RANK, "0") != "0"  # the first of the processes started together writes the files
 
 
@@ -124,6 +124,7 @@ def begin_attempt(job):
         moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())  # read on machines with other time zones
         file.write(f"{moment} host {os.uname().nodename} process {os.getpid()}\n")
     attempt = len(history.read_bytes().splitlines())
+    keep_warnings(job.resume / WARNINGS)
     log.info("%s attempt %d%s", job.name, attempt, ", resume state kept" if resumed else "")
     return attempt
 

@@ -69,7 +69,7 @@ class TrainingSet:
         self.without_positives = int(np.count_nonzero(~with_positives))
         for what, queries in (("negatives", self.without_negatives), ("positives", self.without_positives)):
             if queries:
-                log.info("%d of %d training queries have no %s: left out", queries, last - first, what)
+                log.warning("%d of %d training queries have no %s: left out", queries, last - first, what)
 
     @property
     def rows_per_query(self):
