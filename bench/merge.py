@@ -19,11 +19,12 @@ import numpy as np
 
 from rounds import interleaved, parser, report
 from teleport.arrays import Ragged, Run
+from teleport.negatives.budget import FIELDS
 from teleport.negatives.candidates import blocks
 from teleport.negatives.draw import hash_ids
 from teleport.negatives.draws.uniform import choose
 from teleport.negatives.merge import BLOCK_SLOTS, Filters, Merge, Scores
-from teleport.negatives.pool import FIELDS, Items, Pool, PoolWriter, read_pool
+from teleport.negatives.pool import Items, Pool, PoolWriter, read_pool
 from teleport.negatives.retrieved import Retrieval
 from teleport.negatives.sources.momentum import Momentum
 from teleport.plan.counts import mixture_counts

@@ -5,7 +5,8 @@ import pytest
 
 from collection_world import make_collection, make_run
 from teleport.analyses import negatives_overlap as overlap
-from teleport.negatives.pool import FIELDS, Items, PoolWriter
+from teleport.negatives.budget import FIELDS
+from teleport.negatives.pool import Items, PoolWriter
 from teleport.running.artefact import Artefact
 
 

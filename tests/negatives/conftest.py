@@ -7,7 +7,8 @@ import pytest
 
 from teleport.arrays import CHUNK_OFFSETS, Run, save_array
 from teleport.negatives import merge, score
-from teleport.negatives.pool import FIELDS, read_pool
+from teleport.negatives.budget import FIELDS
+from teleport.negatives.pool import read_pool
 from teleport.running.artefact import Artefact
 from teleport.settings.negatives import Negatives
 from teleport.settings.pool import Draw, ScoreSettings

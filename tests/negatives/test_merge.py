@@ -13,8 +13,8 @@ from pydantic import ValidationError
 
 from teleport.arrays import Run, save_array
 from teleport.negatives import merge
+from teleport.negatives.budget import FIELDS
 from teleport.negatives.candidates import blocks
-from teleport.negatives.pool import FIELDS
 from teleport.seed import derive_seed
 from teleport.settings.pool import Pool
 from teleport.settings.section import Part

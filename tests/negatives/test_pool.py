@@ -8,7 +8,8 @@ from pydantic import ValidationError
 
 from teleport.negatives import merge
 from teleport.negatives import pool as pools
-from teleport.negatives.pool import FIELDS, Items
+from teleport.negatives.budget import FIELDS
+from teleport.negatives.pool import Items
 from teleport.settings.experiment import MOST_EPISODES
 from teleport.settings.negatives import Mining
 from teleport.settings.pool import Pool

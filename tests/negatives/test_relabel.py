@@ -10,7 +10,8 @@ from commands.audit import audit
 from commands.export import export
 from teleport.arrays import Ragged
 from teleport.negatives import file, relabel, scores_file
-from teleport.negatives.pool import FIELDS, read_pool
+from teleport.negatives.budget import FIELDS
+from teleport.negatives.pool import read_pool
 from teleport.reader import positives_of
 from teleport.refusal import Refusal
 from teleport.running.artefact import Artefact

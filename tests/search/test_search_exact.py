@@ -10,6 +10,7 @@ import torch
 from teleport.costs import Place
 from teleport.search import candidates as kept
 from teleport.search import costs, exact, pairs, reaching
+from teleport.search.budget import workspace
 from teleport.search.exact import Exact
 from teleport.search.pairs import PairScorer, inner_products, ranked
 from teleport.settings.search import IndexSettings
@@ -400,7 +401,7 @@ def cost_of(place, passages=8_841_823, dim=768, scores="full", index="Flat"):
 @pytest.mark.parametrize("gpus", [1, 4])
 def test_the_forecast_asks_for_the_room_in_which_vectors_stay_on_a_gpu(dim, gpus):
     """With a byte less the search streams them from the disk; a second GPU takes no part of them."""
-    assert cost_of(Place(gpus=gpus), dim=dim).device_memory == 2 * 8_841_823 * dim + exact.workspace(dim)
+    assert cost_of(Place(gpus=gpus), dim=dim).device_memory == 2 * 8_841_823 * dim + workspace(dim)
 
 
 def test_the_forecast_of_a_search_by_codes_is_that_of_their_vectors():

@@ -16,3 +16,8 @@ def tokens_within(budget, room, per_token):
     """How many tokens a device encodes at once: its `budget`, or fewer if its `room` (bytes; None: not limited) does
     not hold so many at `per_token` bytes each."""
     return budget if room is None else min(budget, max(LEAST, int(SHARE * room / per_token)))
+
+
+def id_bytes(vocab_size):
+    """Bytes of a saved token id."""
+    return 2 if vocab_size <= 2**16 else 4

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from teleport.costs import BASE, TORCH_BASE, Cost, vector_bytes
-from teleport.encoder.budget import CHUNK_TEXTS, TOKEN_BUDGET
+from teleport.encoder.budget import CHUNK_TEXTS, TOKEN_BUDGET, id_bytes
 from teleport.encoder.shape import Shape
 
 TOKENIZER = 0.95e6  # bytes in each checkpoint: tokenizer.json and vocab.txt of BERT
@@ -62,7 +62,7 @@ def tokens(stage, counts, place):
         total = texts * counts.text_tokens(stage, counts.limit("passage"))
     else:
         total = texts * (counts.tokens_per_text(stage, of, counts.limit("query")) - 2)
-    size = total * (2 if shape.vocab_size <= 2**16 else 4) + 8 * (texts + 1)
+    size = total * id_bytes(shape.vocab_size) + 8 * (texts + 1)
     at_once = TOKENISED_BYTES * min(CHUNK_TEXTS, texts) * total / max(1, texts)
     return Cost(size, memory=2 * BASE + 16 * texts + at_once, work={"tokens": total})
 

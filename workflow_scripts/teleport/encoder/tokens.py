@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from teleport.arrays import GrowingArray, Ragged, offsets_of, save_array
-from teleport.encoder.budget import CHUNK_TEXTS
+from teleport.encoder.budget import CHUNK_TEXTS, id_bytes
 from teleport.encoder.checkpoint import sides
 from teleport.refusal import Refusal
 from teleport.running.files import write_json
@@ -43,7 +43,7 @@ def run(job):
     os.environ["RAYON_NUM_THREADS"] = str(job.threads)
     tokenizer, special = load_tokenizer(sides(job.input("pretrained", "checkpoint"))[1], job.settings.lower_case)
     write_json(job.output("special.json"), special)
-    dtype = np.uint16 if special["vocab_size"] <= 2**16 else np.uint32
+    dtype = {2: np.uint16, 4: np.uint32}[id_bytes(special["vocab_size"])]
     separator = separator_of(job.settings.title, tokenizer, special)
     name = job.settings.of
     split = name.removeprefix("queries.")

@@ -7,9 +7,9 @@ from teleport.collection.costs import looking_for_answers
 from teleport.costs import BASE, ID_BYTES, NEIGHBOUR_BYTES, PAIR_BYTES, TORCH_BASE, Cost, run_bytes, vector_bytes
 from teleport.encoder.costs import forward_work
 from teleport.encoder.shape import Shape
+from teleport.negatives.budget import POOL_BYTES
 from teleport.settings.registry import roles_of
 
-POOL_BYTES = 15  # a negative: passage 4, sources 2, first episode 1, rank 4, score 4
 SCORE_BYTES = 8  # a scored pair: passage 4, score 4
 MERGE_BUFFERS = 60e6  # the candidates of a block and their draws
 MERGED, RESCORED = 0.04, 1.5  # relative to a row of a run: drawing from a candidate, and scoring it again

@@ -20,9 +20,10 @@ from teleport.arrays import Run, in_slots, offsets_of, save_array
 from teleport.collection.records import json_rows
 from teleport.encoder.tokens import open_tokens
 from teleport.evaluation.names import read_query_ids
+from teleport.negatives.budget import FIELDS
 from teleport.negatives.draw import hash_bytes, hash_ids
 from teleport.negatives.forms import FORMS, whole
-from teleport.negatives.pool import FIELDS, NAMES
+from teleport.negatives.pool import NAMES
 from teleport.negatives.scores import OF_PAIRS
 from teleport.negatives.scores_file import LARGEST
 from teleport.refusal import Refusal, Remedy

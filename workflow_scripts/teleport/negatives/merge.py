@@ -18,11 +18,12 @@ from itertools import chain
 import numpy as np
 import pyarrow.parquet as pq
 
+from teleport.negatives.budget import FIELDS
 from teleport.negatives.candidates import blocks, open_sources
 from teleport.negatives.draw import Candidates, draw_slots, hashes_of_job
 from teleport.negatives.filters import chosen_filters
 from teleport.negatives.known_positives import known_passages
-from teleport.negatives.pool import FIELDS, Items, PoolWriter, count_duplicates, drop_duplicates, is_mined
+from teleport.negatives.pool import Items, PoolWriter, count_duplicates, drop_duplicates, is_mined
 from teleport.negatives.scores import PairTable, positive_scores
 from teleport.reader import positives_of_job
 from teleport.refusal import Refusal

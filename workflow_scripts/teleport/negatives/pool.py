@@ -8,9 +8,9 @@ from typing import NamedTuple
 import numpy as np
 
 from teleport.arrays import GrowingArray, offsets_of, pair_keys, save_array
+from teleport.negatives.budget import FIELDS
 from teleport.running.files import write_json
 
-FIELDS = dict(passages=np.int32, sources=np.uint16, first_episodes=np.uint8, ranks=np.int32, scores=np.float32)
 MINERS = ("query", "lookahead", "neighbours.miner")  # roles of a pool: retrievals whose vectors score its negatives
 NAMES = "sources.json"  # beside the arrays: the names of the sources, whose places are the bits of `sources`
 

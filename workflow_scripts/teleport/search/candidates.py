@@ -3,12 +3,12 @@ plus its bound reaches the last rank so far."""
 
 import torch
 
+from teleport.search.budget import HITS
 from teleport.search.reaching import append_reaching, kernel_exists
 
 GROUP = 64  # products per group, at most: the maximum is compared first, as most groups do not reach the last rank
 GROUPS = 4  # least groups per rank, so that their maxima bound the last rank
 ALIGNED = 8  # tensor cores need a multiple of this many passages; other kernels have a tenth of the speed
-HITS = {"cpu": 2**20, "cuda": 2**24}  # products compared one by one, at a time
 SLACK = 1.01  # factor on bounds, for the rounding in their own computation
 PRODUCT = 2.0**8  # the largest scaled products of a usual passage, about
 

@@ -3,10 +3,9 @@
 from dataclasses import replace
 
 from teleport.costs import BASE, Cost, run_bytes, search_flop, vector_bytes
-from teleport.search.budget import BLOCK_ROWS, LEAST_QUERIES, LEAST_ROOM, ROOM, TRAIN_PER_LIST
+from teleport.search.budget import BLOCK_ROWS, LEAST_QUERIES, LEAST_ROOM, ROOM, TRAIN_PER_LIST, workspace
 
 CANDIDATES, CANDIDATE_BYTES = 2**25, 20  # held by a search at a time, at most: number, proposed and exact score
-GPU_ROOM, GPU_DIM_ROOM = 10_200_547_328, 7_864_320  # of `exact.workspace`: bytes, and those of a dimension
 KEPT_BYTES = 24  # of a passage that a query keeps on a CPU, with copies
 PRODUCTS = 0.35e9  # memory of the libraries that compute products on a CPU
 GROWN = 1.45  # of inverted lists, whose memory doubles as they grow: measured with 4,096 lists of 8.8 million passages
@@ -61,7 +60,7 @@ def retrieve(stage, counts, place):
     vectors = index_bytes(index, passages, dim) if mapped else vectors  # what is held in memory
     if place.gpus:
         # One GPU searches. With less room than this it reads the vectors from the disk in every search.
-        on_device = vector_bytes(passages, dim, 2) + GPU_ROOM + GPU_DIM_ROOM * dim
+        on_device = vector_bytes(passages, dim, 2) + workspace(dim)
         memory = BASE + PRODUCTS + vectors + min(CANDIDATES, kept) * CANDIDATE_BYTES
         return Cost(size, memory, size, on_device, work)
     work["rows"] = kept  # sorting takes no time on a GPU

@@ -26,14 +26,10 @@ import torch
 from teleport.refusal import Refusal
 from teleport.running.devices import visible_devices
 from teleport.running.log import log
-from teleport.search.budget import LEAST_ROOM, QUERIES, ROOM
-from teleport.search.candidates import GROUP, HITS, SLACK, Candidates
+from teleport.search.budget import BLOCK, LEAST_ROOM, PAIRS, QUERIES, ROOM, SCORES, WORKERS, workspace
+from teleport.search.candidates import GROUP, SLACK, Candidates
 from teleport.search.pairs import ROUNDING, inner_products
 
-BLOCK = 65536  # passages read at a time if they do not stay on the device
-SCORES = {"cpu": 2**23, "cuda": 2**30}  # products at a time: a CPU's cache; large kernels on a GPU
-PAIRS = {"cpu": 512, "cuda": 2**17}  # scored exactly at a time
-WORKERS = 2  # groups of queries at a time on a GPU: one computes while the other waits for the host
 HOST_ROOM = 2**32  # bytes for vectors on a CPU that are not in an array, such as decoded ones
 LEAST_TAKEN = 4096  # least passages that a thread takes from the host
 MANY = 100  # queries that are compared with all passages one by one: a warning
@@ -307,12 +303,6 @@ def tensor_of(array):
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
         return torch.from_numpy(array)
-
-
-def workspace(dim):
-    """Bytes of device memory that a search needs besides its vectors: per worker its products, those compared one by
-    one, and the pairs it scores; and blocks while they are read and reduced."""
-    return WORKERS * (4 * SCORES["cuda"] + 48 * HITS["cuda"] + 24 * PAIRS["cuda"] * dim) + 24 * BLOCK * dim
 
 
 def mean_and_scale(vectors, reduces):
