@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from plain_answers import plain_holds, plain_tokens
 from rounds import interleaved, parser, report
 from teleport.answers import find_answers
-from teleport.collection.records import lines
+from teleport.records import lines
 
 PLAIN, STAGE, WHOLE = "plain implementation, sample", "stage, sample", "stage, all questions"
 

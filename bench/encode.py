@@ -24,13 +24,13 @@ import peers
 import texts
 from commands.doctor import compiler_problem
 from rounds import interleaved, report
-from teleport.collection.records import lines
 from teleport.encoder.batches import Chunks
 from teleport.encoder.budget import TOKEN_BUDGET
 from teleport.encoder.model import prepare
 from teleport.encoder.precision import pick_device, resolve_precision
 from teleport.encoder.side import Side, batches_at_once
 from teleport.encoder.tokens import load_tokenizer
+from teleport.records import lines
 
 PLAIN, SENTENCE_TRANSFORMERS = "plain torch, sorted by length", "sentence-transformers, sorted by length"
 OPENVINO = "OpenVINO, sorted by length"

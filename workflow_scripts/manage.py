@@ -39,7 +39,7 @@ def form_of_negatives(text):
     return text if text in NEGATIVES_FORMS else text.removesuffix("s")
 
 
-FAULTS = ("empty", "repeated", "dangling")  # as in teleport/collection/records.py
+FAULTS = ("empty", "repeated", "dangling")  # as in teleport/records.py
 DROP = f"leave out and count such records instead of refusing them: {', '.join(FAULTS)} (collection.drop)"
 COMMANDS = []  # (function, its arguments), in the order in which the help lists them
 

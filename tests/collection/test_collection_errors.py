@@ -6,9 +6,10 @@ import json
 import pyarrow.parquet as pq
 import pytest
 
-from teleport.collection import download, dpr, records
-from teleport.collection.dpr import json_array
+from teleport import dpr, records
+from teleport.collection import download
 from teleport.collection.forms.downloads import dpr_questions, qa_questions
+from teleport.dpr import json_array
 
 FILES = {
     "corpus.tsv": "d1\tCats\tA cat sleeps.\nd2\tDogs\tA dog barks.\n",

@@ -10,9 +10,9 @@ from types import SimpleNamespace
 import pyarrow.parquet as pq
 import pytest
 
+from teleport import dpr as dpr_json
+from teleport import records
 from teleport.collection import corpus as corpus_stage
-from teleport.collection import dpr as dpr_json
-from teleport.collection import records
 from teleport.collection.forms import downloads as official
 from teleport.collection.forms.downloads import OfficialSplit
 from teleport.refusal import Refusal

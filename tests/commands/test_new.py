@@ -18,7 +18,7 @@ from commands.forecast.printed import print_forecast
 from commands.methods import cost_sentences
 from commands.new import new
 from paths import REPOSITORY
-from teleport.collection import records
+from teleport import records
 from teleport.plan.plan import Plan
 from teleport.refusal import Refusal
 from teleport.settings.read import load_files

@@ -54,6 +54,6 @@ def test_a_passage_passes_at_most_eight_files_from_its_line_to_a_batch(stages, t
         made.batch = side.packed(side.buckets(np.arange(3), 100)[0])
 
     seen |= files_that_hold(partial(has_text, ids=ids), pack)
-    assert {"collection/records.py", "encoder/tokens.py", "encoder/batches.py"} <= seen, "not vacuous"
+    assert {"records.py", "encoder/tokens.py", "encoder/batches.py"} <= seen, "not vacuous"
     assert np.isin(ids, made.batch[0]).all()
     assert len(seen) <= 8, seen

@@ -11,8 +11,8 @@ import pytest
 import torch
 from campaign import sample
 
-from teleport.collection.records import open_bytes
 from teleport.plan.kinds import KINDS
+from teleport.records import open_bytes
 from teleport.running.artefact import file_entry, signed
 from teleport.running.files import write_json
 

@@ -608,8 +608,7 @@ def test_loading_imports_what_is_chosen_from_and_nothing_heavy(tmp_path):
     assert {name for name in modules if name.count(".") == 2 and ".settings." not in name} == {
         "teleport.negatives.draws", "teleport.negatives.filters", "teleport.negatives.relabelling",
         "teleport.training.losses", "teleport.training.masks", "teleport.training.seen",
-        "teleport.collection.documented", "teleport.collection.forms", "teleport.collection.records",
-        "teleport.collection.dpr", "teleport.running.log",
+        "teleport.collection.documented", "teleport.collection.forms", "teleport.running.log",
         "teleport.running.files",
     }  # fmt: skip
     assert heavy == set()

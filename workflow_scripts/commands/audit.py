@@ -12,9 +12,9 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from commands.export import input_of, stage_at
-from teleport.collection.records import lines
 from teleport.encoder.source import is_ranker, named
 from teleport.negatives.forms import FORMS, whole
+from teleport.records import lines
 from teleport.refusal import Refusal
 
 ALL = "all"

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 
 from commands.methods import method_file
-from teleport.collection.records import json_objects
 from teleport.negatives.pool import is_mined
 from teleport.plan.plan import Plan
+from teleport.records import json_objects
 from teleport.refusal import Refusal
 from teleport.report.rows import in_folder, needs_training
 from teleport.report.stages import Stages

@@ -22,8 +22,8 @@ from commands.pairs import arrow
 from commands.pairs.convert import convert
 from commands.pairs.find import SUFFIXES, tables_of
 from commands.pairs.judged import convert_judged, judged_tables
+from teleport import records
 from teleport.collection import corpus as corpus_stage
-from teleport.collection import records
 from teleport.collection import split as split_stage
 from teleport.collection.forms.beir import HEADER, Beir
 from teleport.collection.forms.tsv import Tsv

@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 from teleport.api import open_results
-from teleport.collection.records import lines
+from teleport.records import lines
 from teleport.refusal import Refusal
 from teleport.report.render import shortened
 from teleport.settings.read import load_files

@@ -11,7 +11,7 @@ import re
 from functools import partial
 from typing import NamedTuple
 
-from teleport.collection.records import float_of
+from teleport.records import float_of
 from teleport.refusal import Refusal
 
 QUESTIONS = ("query", "question", "anchor", "queries", "questions", "q", "sentence1", "sentence_a", "query_text")

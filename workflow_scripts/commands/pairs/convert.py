@@ -13,7 +13,7 @@ from commands.pairs import texts
 from commands.pairs.columns import columns_of, examples
 from teleport.collection.equal import digest_of
 from teleport.collection.forms.beir import HEADER
-from teleport.collection.records import Faults
+from teleport.records import Faults
 from teleport.refusal import Refusal
 from teleport.running.files import write_text
 

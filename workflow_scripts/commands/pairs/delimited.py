@@ -2,7 +2,7 @@
 
 import csv
 
-from teleport.collection.records import MOST_LINE_BYTES, SIMPLE, in_csv_quotes, lines, warn_of_quotes
+from teleport.records import MOST_LINE_BYTES, SIMPLE, in_csv_quotes, lines, warn_of_quotes
 from teleport.refusal import Refusal
 
 NAME = "a table with a header"

@@ -3,7 +3,7 @@
 import codecs
 import json
 
-from teleport.collection.records import lines, open_bytes
+from teleport.records import lines, open_bytes
 from teleport.refusal import Refusal
 
 NAME = "JSON lines"

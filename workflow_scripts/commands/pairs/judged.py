@@ -9,7 +9,7 @@ from commands.pairs.columns import ID_KEYS, TEXT_KEYS, Problem, id_of, picked, s
 from commands.pairs.convert import note
 from commands.pairs.find import SPLIT, Table, form_of
 from teleport.collection.forms.beir import HEADER
-from teleport.collection.records import Faults, float_of
+from teleport.records import Faults, float_of
 from teleport.running.files import write_text
 
 QRELS = ("qrels", "default", "data")

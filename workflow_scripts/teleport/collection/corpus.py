@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from teleport.arrays import save_array
 from teleport.collection.budget import ROW_GROUP
 from teleport.collection.equal import SameText
-from teleport.collection.records import Faults, checked
+from teleport.records import Faults, checked
 from teleport.refusal import Refusal
 from teleport.running.files import require_planned
 from teleport.running.log import log

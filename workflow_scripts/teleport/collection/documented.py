@@ -2,7 +2,7 @@
 
 import hashlib
 
-from teleport.collection.records import Rows, Split
+from teleport.records import Rows, Split
 
 # The splits: percent of the names by their hash, cumulated. An added name moves no other name to another split.
 SPLIT_BELOW = {"train": 80, "dev": 85, "test": 100}

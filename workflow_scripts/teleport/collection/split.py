@@ -18,8 +18,8 @@ import pyarrow.parquet as pq
 
 from teleport.arrays import save_array
 from teleport.collection.equal import digests_of, equal_pairs
-from teleport.collection.records import Faults, checked
 from teleport.reader import rows_of_ids
+from teleport.records import Faults, checked
 from teleport.refusal import Refusal, Remedy
 from teleport.running.files import require_planned
 from teleport.running.log import log

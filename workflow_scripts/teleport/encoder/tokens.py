@@ -24,7 +24,7 @@ from teleport.settings.encoder import TokensSettings as Settings  # noqa: F401
 
 MANY_UNKNOWN = 0.05  # of the tokens: texts in the script of a vocabulary have far fewer
 PERCENTILES = (50, 90, 99, 100)
-FIELD_END = "\t"  # between the fields of a title, if it has several (`collection.records.document_rows`)
+FIELD_END = "\t"  # between the fields of a title, if it has several (`records.document_rows`)
 
 
 def open_tokens(job, name):

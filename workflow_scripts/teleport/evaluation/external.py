@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from teleport import records
 from teleport.arrays import Run, in_slots
-from teleport.collection import records
 from teleport.evaluation.names import OWN_PASSAGES, read_column, read_query_ids
 from teleport.refusal import Refusal
 from teleport.running.files import require_planned

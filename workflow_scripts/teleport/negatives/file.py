@@ -17,7 +17,6 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from teleport.arrays import Run, in_slots, offsets_of, save_array
-from teleport.collection.records import json_rows
 from teleport.encoder.tokens import open_tokens
 from teleport.evaluation.names import read_query_ids
 from teleport.negatives.budget import FIELDS
@@ -26,6 +25,7 @@ from teleport.negatives.forms import FORMS, whole
 from teleport.negatives.pool import NAMES
 from teleport.negatives.scores import OF_PAIRS
 from teleport.negatives.scores_file import LARGEST
+from teleport.records import json_rows
 from teleport.refusal import Refusal, Remedy
 from teleport.running.files import require_planned, write_json
 from teleport.running.log import log

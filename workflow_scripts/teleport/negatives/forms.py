@@ -9,8 +9,8 @@ from collections.abc import Callable
 from itertools import chain, groupby
 from typing import NamedTuple
 
-from teleport.collection.dpr import dpr_records
-from teleport.collection.records import json_objects, tab_rows
+from teleport.dpr import dpr_records
+from teleport.records import json_objects, tab_rows
 from teleport.refusal import Refusal
 
 ORIGIN = ("score", "rank", "source", "episode")  # of a negative, beside its texts

@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from teleport.collection.records import float_of, json_rows, tab_rows, wrong_row
 from teleport.evaluation.names import read_column, read_query_ids
 from teleport.negatives.scores import require_informative, write_table
+from teleport.records import float_of, json_rows, tab_rows, wrong_row
 from teleport.refusal import Refusal
 from teleport.running.files import require_planned
 from teleport.running.log import log

@@ -1,8 +1,8 @@
 """The stages planned besides a search and its measures: re-ranking, and the analyses of `evaluation.analyses`."""
 
-from teleport.collection.records import archive_and_member
 from teleport.plan.identity import identify_file
 from teleport.plan.stage import Stage
+from teleport.records import archive_and_member
 from teleport.refusal import Refusal
 from teleport.settings import measures
 from teleport.settings.search import RerankSettings, RetrieveSettings

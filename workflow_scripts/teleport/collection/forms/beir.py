@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from teleport.collection.records import Rows, Split, existing, json_rows, judgment_rows, refuse, split_names
+from teleport.records import Rows, Split, existing, json_rows, judgment_rows, refuse, split_names
 from teleport.settings.collection import Judged
 from teleport.settings.section import LocalPath
 

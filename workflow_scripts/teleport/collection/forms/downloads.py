@@ -6,8 +6,8 @@ from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field, model_validator
 
-from teleport.collection import dpr, records
-from teleport.collection.records import REFETCH, Rows, Split, json_rows, lines, refuse, wrong_row
+from teleport import dpr, records
+from teleport.records import REFETCH, Rows, Split, json_rows, lines, refuse, wrong_row
 from teleport.refusal import Refusal, Remedy
 from teleport.running.log import log
 from teleport.settings.collection import Download, Fetched, SplitName

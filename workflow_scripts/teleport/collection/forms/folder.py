@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from teleport.collection.records import (
+from teleport.records import (
     Rows,
     Split,
     existing,

@@ -11,7 +11,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from teleport.collection.records import Rows, Split
+from teleport.records import Rows, Split
 from teleport.refusal import Refusal
 from teleport.settings.collection import Judged, SplitName
 

@@ -4,7 +4,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from teleport.collection.records import Rows, Split, existing, fetched, judgment_rows, located, refuse
+from teleport.records import Rows, Split, existing, fetched, judgment_rows, located, refuse
 from teleport.settings.collection import Fetched, SplitName
 from teleport.settings.section import LocalPath, Section
 

@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from teleport.collection.records import Rows, Split, existing, judgment_rows, passage_rows, query_rows
+from teleport.records import Rows, Split, existing, judgment_rows, passage_rows, query_rows
 from teleport.settings.collection import Judged, SplitName
 from teleport.settings.section import LocalPath, Section
 

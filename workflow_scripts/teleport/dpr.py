@@ -5,7 +5,7 @@ import re
 
 import ijson
 
-from teleport.collection.records import REFETCH, open_bytes
+from teleport.records import REFETCH, open_bytes
 from teleport.refusal import Refusal
 
 PIECE_BYTES = 2**16  # of JSON read at once; a record of DPR's training files has about 100,000
