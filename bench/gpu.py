@@ -50,6 +50,7 @@ from vectors import LENGTHS, make_vectors
 CUDA = torch.cuda.is_available()
 DEVICE = torch.device("cuda" if CUDA else "cpu")
 BF16 = torch.bfloat16
+PEER_STEP, PARTS = "peer, transformers sdpa padded, autocast", 4  # batches of each side, sorted by length
 SMALL = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 128}
 TINY = {  # of `compare`: one package, and three steps of each training
     "collection": {"packages": ["networkx"]},
@@ -212,14 +213,24 @@ def step_of(queries, count=40, chunk=None, **changes):
                 lines.say(f"{what}, {name}", **said, steps=steps, **measured, graphs=graphs, peak_gb=peak_gb())
 
             lines.attempt(f"{what}, {name}", measure)
-        peer = peers.step(world, data, DEVICE, BF16 if CUDA else None, chunk and (2 if small else chunk))
-        for number in range(2):
-            peer(number)
-        if CUDA:
-            torch.cuda.reset_peak_memory_stats()
-        taken = median_seconds(lambda: [peer(number) for number in range(steps // 2)], 1)
-        name = f"{what}, peer, transformers sdpa padded, autocast"
-        lines.say(name, **said, steps=steps // 2, ms=round(2e3 * taken / steps, 2), peak_gb=peak_gb())
+        shared = {"dtype": BF16 if CUDA else None, "chunk": chunk and (2 if small else chunk)}
+        kinds = {"": {}} if chunk else {"": {}, f", sorted in {PARTS}": {"parts": PARTS}}
+        if CUDA and not chunk:  # the last, as compiling may exceed the section's limit
+            kinds[f", sorted in {PARTS}, compiled"] = {"parts": PARTS, "compiled": True}
+        for suffix, options in kinds.items():
+
+            def measure_peer(suffix=suffix, options=options):
+                peer, started = peers.step(world, data, DEVICE, **shared, **options), time.perf_counter()
+                for number in range(2):
+                    peer(number)
+                first = time.perf_counter() - started
+                if CUDA:
+                    torch.cuda.reset_peak_memory_stats()
+                ms = 1e3 * median_seconds(lambda: [peer(number) for number in range(steps // 2)], 1) / (steps // 2)
+                measured = {"ms": round(ms, 2), "first_s": round(first, 1), "peak_gb": peak_gb()}
+                lines.say(f"{what}, {PEER_STEP}{suffix}", **said, steps=steps // 2, **measured)
+
+            lines.attempt(f"{what}, {PEER_STEP}{suffix}", measure_peer)
 
     return section
 

@@ -64,13 +64,14 @@ def encode(world, device, dtype=torch.float32, compiled=False):
     return run
 
 
-def step(world, data, device, dtype=None, chunk=None, parts=1):
+def step(world, data, device, dtype=None, chunk=None, parts=1, compiled=False):
     """A function of a step's number that takes a training step as a user writes it: padded to the longest, sdpa,
     autocast to `dtype` (None: float32), clipping, fused AdamW. Nothing in it waits for the device. chunk: with gradient
     caching, so many texts at a time, as sentence-transformers' cached losses do; dropout is drawn again, not repeated,
     which is no slower; parts: each side is sorted by length and encoded in so many batches, each padded to its own
     longest"""
     model = copy.deepcopy(world.reference).to(device).train()
+    model = torch.compile(model, dynamic=True) if compiled else model
     optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, fused=True)
 
     def vectors(tokens, rows, limit):

@@ -8,28 +8,29 @@ import pytest
 import torch
 from bench_world import bench_on_path  # noqa: F401
 
+PEER = "peer, transformers sdpa padded, autocast"
 LINES = {  # of each section on a processor; `tests` needs a GPU
     "ceilings": ["product 64 x 64 x 64", "copy"],
     "search": ["search, opened", "search, stage", "search, opened", "search, stage, lognormal lengths"],
-    "step-8": ["step 8 x (1 + 31), stage", "step 8 x (1 + 31), peer, transformers sdpa padded, autocast"],
+    "step-8": [f"step 8 x (1 + 31), {name}" for name in ("stage", PEER, f"{PEER}, sorted in 4")],
     "encode": ["encode, stage, bf16", "encode, peer, transformers sdpa, bf16, padded, sorted"],
-    "step-1": ["step 1 x (1 + 31), stage", "step 1 x (1 + 31), peer, transformers sdpa padded, autocast"],
-    "cached": [
-        "step 128 x (1 + 31), cached, stage",
-        "step 128 x (1 + 31), cached, peer, transformers sdpa padded, autocast",
-    ],
+    "step-1": [f"step 1 x (1 + 31), {name}" for name in ("stage", PEER, f"{PEER}, sorted in 4")],
+    "cached": [f"step 128 x (1 + 31), cached, {name}" for name in ("stage", PEER)],
     "live": ["live 32, encoding", "live 32, stage, lists"],
     "compare": ["compare, warm-up", "compare, same-passages", "compare, mined"],
 }
 
 
+ON_A_GPU = {f"{name}, peer, product of float16 and topk" for name in ("search", "live 32")}
+
+
 @pytest.mark.parametrize(
     "sections",
     [
-        ("ceilings", "search", "cached"),
-        pytest.param(("step-8", "encode", "step-1", "live", "compare"), marks=pytest.mark.slow),
+        ("ceilings", "search", "step-8", "encode", "step-1", "cached", "live"),
+        pytest.param(("compare",), marks=pytest.mark.slow),
     ],
-    ids=" ".join,
+    ids=len,
 )
 def test_its_sections_write_their_lines(tmp_path, capsys, monkeypatch, sections):
     import gpu
@@ -95,3 +96,14 @@ def test_a_search_without_room_for_all_passages_takes_fewer(gpu, monkeypatch, tm
 
 def test_all_sections_together_keep_within_the_ten_minutes_of_a_command(gpu):
     assert list(gpu.SECTIONS)[0] == "tests" and sum(seconds for _, seconds in gpu.SECTIONS.values()) <= 600
+
+
+def test_predictions_stand_in_the_lines_that_they_are_of(gpu, tmp_path):
+    for small in (True, False):
+        gpu.Lines(tmp_path, small).say("live 32, stage, lists", ms=3.0)
+    lines = [json.loads(line) for line in (tmp_path / "lines.jsonl").read_text().splitlines()]
+    assert [line.get("predicted_ms") for line in lines] == [None, 12] and lines[1]["ms"] == 3.0
+    written = {name for names in LINES.values() for name in names} | ON_A_GPU
+    for name in gpu.Lines(tmp_path, False).predictions:
+        base = name.removesuffix(", compiled")
+        assert {base, base.removesuffix(", bf16")} & written, name
