@@ -35,7 +35,6 @@ def test_a_step_of_bert_base_keeps_within_its_budget_of_bytes(work):
     assert 10e9 < traffic.bytes <= 32e9 and traffic.launches.total() <= 880, traffic.launches
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("autocast", "budget", "most"), [(False, 25e9, 470), (True, 31.5e9, 500)])
 def test_a_compiled_step_keeps_within_its_budget_of_bytes(work, autocast, budget, most):
     """As `train` computes it, autocast keeps the residual and LayerNorm in float32. With both in bfloat16, and weights
