@@ -79,7 +79,8 @@ def corpus(settings, job):
 
 
 def split(settings, name, job):
-    """A split of a `Cloud`. Names have no version, so all versions of an API are in one split."""
+    """A split of a `Cloud`. Names have no version, so all versions of an API are in one split. A service with another
+    name is another API: waf and wafv2, for example. 3 of 6,447 test queries have such a twin in `train`."""
     return documented_split(name, job)
 
 
