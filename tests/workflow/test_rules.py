@@ -178,10 +178,14 @@ def test_the_jobs_of_that_workflow_look_as_snakemake_shows_them(host):
 
 @pytest.mark.ci(0)
 def test_the_snakefile_may_be_named_from_elsewhere(world, tmp_path):
-    """Results and paths of the configuration are then of the folder where it was started."""
+    """Results and paths of the configuration are then of the folder where it was started, and none of its code runs."""
+    world.command()  # writes toy.yaml
     (tmp_path / "data").symlink_to(world.folder / "data")
+    for module in ("teleport", "commands", "yaml", "psutil", "numpy"):
+        (tmp_path / f"{module}.py").write_text("raise SystemExit('code of the current folder')")
     environment = os.environ | {"PYTHONPATH": str(world.folder / "workflow_scripts")}
-    command = [*SNAKEMAKE, "-n", "-s", world.folder / "Snakefile"]
+    # -P, as for the program `snakemake`: with -m alone Python itself would look into the current folder.
+    command = [sys.executable, "-P", *SNAKEMAKE[1:], "-n", "-s", world.folder / "Snakefile"]
     for configfile in ([], ["--configfile", world.folder / "toy.yaml"]):
         result = subprocess.run([*command, *configfile], cwd=tmp_path, env=environment, capture_output=True, text=True)
         assert result.returncode == 0 and "Job stats:" in result.stdout + result.stderr, result.stderr
