@@ -19,7 +19,19 @@ from scipy.optimize import brentq
 from arms import BASELINE, CONFIG, GRID, GRID_SEED, PARTS, WARM_UP, last_training, plan_of
 from arms import arms_of as names_of_arms
 from here import needed
-from results import DATA, covers, draw, made_by, made_text, markdown, number, plus_minus, wrapped, write_scores
+from results import (
+    DATA,
+    covers,
+    draw,
+    made_by,
+    made_text,
+    markdown,
+    number,
+    plus_minus,
+    read_scores,
+    wrapped,
+    write_scores,
+)
 from rounds import REPOSITORY
 from significance import smallest
 from teleport.evaluation.significance import Scores, compare, crossed_p_value, holm
@@ -148,18 +160,6 @@ def work(trajectory, stages):
             done["training"] = begun["training"] + share * facts["train_seconds"]
             points.append(done | {"score": score, "seconds": done["mining"] + done["training"]})
     return points
-
-
-def read_scores():
-    """{(part, row, measure): `Scores`} of arms.parquet, queries in one order."""
-    if not SCORES.is_file():
-        return {}
-    frame, scores = pq.read_table(SCORES).to_pandas(), {}
-    for key, own in frame.groupby(["part", "row", "measure"], sort=False):
-        seeds = tuple(int(seed) for seed in own["seed"].dropna().unique())
-        lines = own.assign(seed=own["seed"].fillna(-1)).pivot(index="query", columns="seed", values="value")
-        scores[key] = Scores(lines[list(seeds) or [-1]].sort_index().to_numpy(), seeds)
-    return scores
 
 
 def page(data, scores):
@@ -350,7 +350,7 @@ def write():
         old = pq.read_table(SCORES).to_pandas() if SCORES.is_file() else lines[:0]
         own, others = ([pair in rows for pair in zip(each["part"], each["row"], strict=True)] for each in (lines, old))
         write_scores(SCORES, pd.concat([old[~np.array(others, bool)], lines[np.array(own, bool)]]))
-    scores = read_scores()
+    scores = read_scores(SCORES)
     for name, part in data.items():
         if "rows" in part and "smallest" not in part:  # minutes
             own = {(row, measure): each for (of, row, measure), each in scores.items() if of == name}

@@ -7,7 +7,8 @@ The configuration's corpus, splits and start must be finished: `snakemake --core
 here and MultipleNegativesRankingLoss there. Steps of both take turns; their seconds are CPU seconds. Prints how far
 apart the two are in nDCG@10 of test, with p over queries and seeds, and in their losses (each draws its own dropout),
 and how far its evaluator is from ours on the same vectors. HF_HUB_OFFLINE=1 spares sentence-transformers' questions to
-the hub about the start.
+the hub about the start. --keep NAME writes the scores of all queries and seeds as a part of
+docs/measured/beside.parquet; without a configuration, the command prints difference and p of the parts there.
 """
 
 import sys
@@ -18,9 +19,11 @@ from types import SimpleNamespace
 from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 import pyarrow.parquet as pq
 import torch
 
+from results import DATA, read_scores, write_scores
 from rounds import parser, write_json
 from teleport.arrays import Ragged, offsets_of
 from teleport.encoder.checkpoint import sides
@@ -44,6 +47,7 @@ from teleport.training.objective import Objective
 from teleport.training.optimizers import make_optimizer
 from teleport.training.step import learning_rate
 
+KEPT, SYSTEMS = DATA / "beside.parquet", ("here", "there")
 MEASURE, DEPTH, BUDGET, RATE = "nDCG@10", 1000, 16384, 2e-5
 CUTOFF, TIE = 10, 1e-6  # of the measure; scores at most this far apart count as equal
 
@@ -237,11 +241,36 @@ def side_by_side(world, training, seeds):
     return np.array(scores), np.reshape(losses, shape), np.reshape(seconds, shape), apart, np.mean(tied)
 
 
+def keep(part, scores_SNQ, seeds):
+    """Write the scores of a part, in place of those that KEPT has of it."""
+    lines = [
+        pd.DataFrame({"query": np.arange(scores_SNQ.shape[2]).astype(str), "value": scores_SNQ[s, place]}).assign(
+            part=part, row=SYSTEMS[place], seed=seed, measure=MEASURE
+        )
+        for s, seed in enumerate(seeds)
+        for place in (0, 1)
+    ]
+    old = pq.read_table(KEPT).to_pandas() if KEPT.is_file() else lines[0][:0]
+    write_scores(KEPT, pd.concat([old[old["part"] != part], *lines]))
+
+
+def compared():
+    """{part: `Comparison` of here with there} of KEPT."""
+    scores = read_scores(KEPT)
+    parts = dict.fromkeys(part for part, *_ in scores)
+    return {part: compare(*(scores[part, name, MEASURE] for name in SYSTEMS)) for part in parts}
+
+
 def main(arguments=None):
     made = parser("The same training here and there.", steps=100, seeds=5, queries=32)
-    made.add_argument("config", type=Path, nargs="+", help="the files of a configuration whose start is made")
+    made.add_argument("config", type=Path, nargs="*", help="the files of a configuration whose start is made")
     made.add_argument("--test", default="test", help="the split that is evaluated")
+    made.add_argument("--keep", metavar="NAME", help="keep the scores as this part of docs/measured/beside.parquet")
     arguments = made.parse_args(arguments)
+    if not arguments.config:
+        for part, found in compared().items():
+            print(f"{part}: here - there {found.difference:+.4f}, p {found.p:.2g}, {found.method}")
+        return
     torch.set_num_threads(arguments.threads)
     world = world_of(Plan(*load_files(arguments.config)), arguments.test)
     training = Training(
@@ -250,6 +279,8 @@ def main(arguments=None):
     )  # fmt: skip
     seeds = tuple(range(1, arguments.seeds + 1))
     scores_SNQ, losses, seconds, apart, tied = side_by_side(world, training, seeds)
+    if arguments.keep:
+        keep(arguments.keep, scores_SNQ, seeds)
     found = compare(*(Scores(scores_SNQ[:, place].T, seeds) for place in (0, 1)))
     per_step = [float(median(seconds[:, :, place].ravel())) for place in (0, 1)]
     figures = {

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rounds import REPOSITORY
+from teleport.evaluation.significance import Scores
 from teleport.report.figures import seconds
 from teleport.report.stages import machines
 from teleport.running.artefact import STAGES, Artefact, is_finished
@@ -87,6 +88,18 @@ def write_scores(path, scores):
     columns = ["part", "row", "seed", "measure", "query", "value"]
     table = pa.Table.from_pandas(scores[columns].astype({"seed": "Int64"}), preserve_index=False)
     pq.write_table(table, path, compression="zstd", compression_level=19, use_dictionary=True)
+
+
+def read_scores(path):
+    """{(part, row, measure): `Scores`} of a file of `write_scores`, queries in one order; {} if it does not exist."""
+    if not path.is_file():
+        return {}
+    frame, scores = pq.read_table(path).to_pandas(), {}
+    for key, own in frame.groupby(["part", "row", "measure"], sort=False):
+        seeds = tuple(int(seed) for seed in own["seed"].dropna().unique())
+        lines = own.assign(seed=own["seed"].fillna(-1)).pivot(index="query", columns="seed", values="value")
+        scores[key] = Scores(lines[list(seeds) or [-1]].sort_index().to_numpy(), seeds)
+    return scores
 
 
 def replace_section(page, begin, text):

@@ -181,7 +181,7 @@ def test_contrasts_name_arms_and_say_what_can_be_found(bench, table, plan):
 
 def test_every_contrast_that_has_run_says_what_it_can_find(table):
     """The figures are of these scores: a new simulation of one finds four in five, give or take three errors."""
-    data, scores = table.read_saved(table.DATA / "arms.json"), table.read_scores()
+    data, scores = table.read_saved(table.DATA / "arms.json"), table.read_scores(table.SCORES)
     significance = importlib.import_module("significance")
     pairs = {}
     for name, part in data.items():
@@ -227,7 +227,7 @@ def toy(table, monkeypatch, tmp_path):
 
 def test_every_p_follows_from_the_scores(table, toy):
     data, frame = toy
-    scores = {key[1:]: each for key, each in table.read_scores().items()}
+    scores = {key[1:]: each for key, each in table.read_scores(table.SCORES).items()}
     assert scores["BM25", "RR@10"].seeds == () and scores["mined", "RR@10"].seeds == (1, 2, 3)
     one = frame[(frame["row"] == "mined") & (frame["measure"] == "RR@10") & (frame["seed"] == 2)].sort_values("query")
     np.testing.assert_array_equal(scores["mined", "RR@10"].values_QR[:, 1], one["value"])
@@ -238,14 +238,14 @@ def test_every_p_follows_from_the_scores(table, toy):
     ]
     assert [each.p for *_, each, _ in found] == [each.p for each in expected]
     assert [p for *_, p in found] == holm([each.p for each in expected])
-    text = table.page(data, table.read_scores())
+    text = table.page(data, table.read_scores(table.SCORES))
     assert "| e − c: does mining teach more than chance? | +0." in text and "| yes |" in text
     assert "| h − e: do STAR and then ADORE? | -0." in text and "| no, it costs |" in text
     assert "Smallest true difference" in text and "e − c 0.1." in text and "pilot" not in text
 
 
 def test_at_the_ends_of_an_interval_the_test_is_just_not_significant(table, toy):
-    scores = {key[1:]: each for key, each in table.read_scores().items()}
+    scores = {key[1:]: each for key, each in table.read_scores(table.SCORES).items()}
     ours, theirs = (scores[name, "RR@10"] for name in ("mined", "random"))
     difference, half = ours.values_QR.mean() - theirs.values_QR.mean(), table.half_width(ours, theirs)
     assert 0 < half < difference
@@ -264,7 +264,7 @@ def test_few_seeds_are_a_pilot(table, toy):
     data, _ = toy
     for row in data["arms-toy-layers-2"]["rows"]:
         row["seeds"] = min(row["seeds"], 2)
-    assert "**arms-toy-layers-2 is a pilot**" in table.page(data, table.read_scores())
+    assert "**arms-toy-layers-2 is a pilot**" in table.page(data, table.read_scores(table.SCORES))
 
 
 def test_arms_that_run_later_are_added_to_their_part(table):
@@ -290,7 +290,7 @@ def test_arms_that_run_later_are_added_to_their_part(table):
 def test_the_page_is_what_its_data_say(table):
     """And so is every p on it: none is kept anywhere."""
     data = table.read_saved(table.DATA / "arms.json")
-    assert table.PAGE.read_text() == table.page(data, table.read_scores()), "python bench/arms_table.py"
+    assert table.PAGE.read_text() == table.page(data, table.read_scores(table.SCORES)), "python bench/arms_table.py"
     assert all("p" not in row for part in data.values() for row in part.get("rows", ()))
     assert not data or table.SCORES.stat().st_size < 3e6
 
@@ -383,7 +383,7 @@ def cells_of(text, columns):
 
 def test_readme_and_results_say_what_the_scores_are(table):
     """Their tables of arms, contrasts, draws and teachers, and README's sentence, from the scores of the queries."""
-    scores, results = table.read_scores(), (REPOSITORY / "docs/results.md").read_text()
+    scores, results = table.read_scores(table.SCORES), (REPOSITORY / "docs/results.md").read_text()
     mining, draws = results.split("## Does a draw")
     parts = {name: {key[1:]: each for key, each in scores.items() if key[0] == name} for name, *_ in scores}
 

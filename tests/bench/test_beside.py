@@ -54,14 +54,21 @@ def test_evaluators_are_compared_where_no_scores_are_equal(world):
 
 
 @pytest.mark.ci(0)
-def test_the_command_writes_what_it_has_measured(world, tmp_path, monkeypatch):
+def test_the_command_writes_what_it_has_measured(world, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(beside, "Plan", lambda *loaded: None)
     monkeypatch.setattr(beside, "load_files", lambda files: ())
     monkeypatch.setattr(beside, "world_of", lambda plan, test: world)
-    beside.main(["x.yaml", "--steps", "2", "--seeds", "3", "--queries", "4", "--json", str(tmp_path / "beside.json")])
+    monkeypatch.setattr(beside, "KEPT", tmp_path / "beside.parquet")
+    options = ["--steps", "2", "--seeds", "3", "--queries", "4", "--json", str(tmp_path / "beside.json")]
+    for part in ("toy", "other", "toy"):
+        beside.main(["x.yaml", *options, "--keep", part])
     figures = json.loads((tmp_path / "beside.json").read_text())["figures"]
     assert figures["method"] == "crossed" and figures["evaluators_apart"] < 1e-4 and figures["first_loss_apart"] < 1e-4
     assert len(figures["cpu_seconds_per_step"]) == 2 and 0 <= figures["p"] <= 1
+    capsys.readouterr()
+    beside.main([])
+    line = f"here - there {figures['difference']:+.4f}, p {figures['p']:.2g}, crossed"
+    assert capsys.readouterr().out.splitlines() == [f"other: {line}", f"toy: {line}"], "from the scores that were kept"
 
 
 MODULE = '''
