@@ -248,7 +248,7 @@ def test_stages_of_a_colleague_are_taken_and_what_is_forced_is_made(world, tmp_p
     for path in sorted(other.folder.glob("results/stages/*/*/manifest.json"), reverse=True):
         path.touch()
     other.snakemake()
-    assert set(outcomes(other).values()) == {"unchanged"}
+    assert outcomes(other) == {} and other.manifests(), "whatever times the copies have, no stage runs"
     assert other.digests() == world.digests()
     shutil.rmtree(other.folder / "results/logs", ignore_errors=True)
     (first,) = (name for name in other.manifests() if name.startswith("lexical_index/"))
