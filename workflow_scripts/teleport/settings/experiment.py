@@ -199,7 +199,7 @@ class Episode(Section):
         if training.mixed_negatives and (among or live or own_alone or has_function(LOSSES[loss.kind], "num_pairs")):
             raise Refusal(
                 "training.mixed_negatives needs a loss that is a mean over queries and only compares each with all "
-                f"passages of the batch, such as softmax, and {loss.kind} is none: set it to 0, or take another loss"
+                f"passages of the batch, such as softmax, but {loss.kind} is another: set it to 0, or take another loss"
             )
         return self
 
