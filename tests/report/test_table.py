@@ -39,7 +39,8 @@ class World:
         job = self.stages.make(kind, settings, inputs)
         if frame is not None:
             pq.write_table(pa.table(frame), job.output("per_query.parquet"))
-            facts |= {"means": pd.DataFrame(frame).groupby("measure")["value"].mean().to_dict()}
+            means = pd.DataFrame(frame).groupby("measure")["value"].mean().to_dict()
+            facts |= {"means": facts.get("means", means)}
         self.stages.finish(job, facts)
         path = job.folder / MANIFEST
         names = {role: f"{up.kind}/{up.key}" for role, up in inputs.items()}
@@ -178,6 +179,12 @@ def test_the_three_forms_literally(small):
     assert texts["md"] == MARKDOWN
     assert texts["tex"] == LATEX
     assert texts["pairs.csv"] == PAIRS
+
+
+def test_a_mean_over_queries_is_the_one_that_the_evaluate_stage_computed(world):
+    """It is computed in one place: a table does not compute it again."""
+    world.row("Zero-shot", 0, test=[world.evaluation({"RR@10": np.arange(10) / 10}, means={"RR@10": 0.4321})])
+    assert world.write(world.spec(measures=["RR@10"]))["csv"].splitlines()[1].split(",")[2] == "0.4321"
 
 
 ELSEWHERE_CSV = """\

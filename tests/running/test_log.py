@@ -61,6 +61,8 @@ def test_warnings_of_a_killed_attempt_reach_the_manifest_of_the_one_that_continu
 
     assert attempt(job, "of a part that is finished") == ["of a part that is finished"]
     assert not has_work(job.resume), "warnings alone are no work"
-    assert attempt(job, "of the rest") == ["of a part that is finished", "of the rest"]
+    assert attempt(job, "of another machine") == ["of another machine"], "nothing was left, all is done again"
+    (job.resume / "part.npy").touch()
+    assert attempt(job, "of the rest") == ["of another machine", "of the rest"]
     job.code = "edited"
     assert attempt(job, "of all") == ["of all"], "other code continues nothing"

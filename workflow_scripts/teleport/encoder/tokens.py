@@ -43,7 +43,7 @@ def run(job):
     os.environ["RAYON_NUM_THREADS"] = str(job.threads)
     tokenizer, special = load_tokenizer(sides(job.input("pretrained", "checkpoint"))[1], job.settings.lower_case)
     write_json(job.output("special.json"), special)
-    dtype = {2: np.uint16, 4: np.uint32}[id_bytes(special["vocab_size"])]
+    dtype = np.dtype(f"u{id_bytes(special['vocab_size'])}")
     separator = separator_of(job.settings.title, tokenizer, special)
     name = job.settings.of
     split = name.removeprefix("queries.")

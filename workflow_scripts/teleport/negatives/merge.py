@@ -16,7 +16,6 @@ from functools import cache, partial
 from itertools import chain
 
 import numpy as np
-import pyarrow.parquet as pq
 
 from teleport.negatives.budget import FIELDS
 from teleport.negatives.candidates import blocks, open_sources
@@ -24,7 +23,7 @@ from teleport.negatives.draw import Candidates, draw_slots, hashes_of_job
 from teleport.negatives.filters import chosen_filters
 from teleport.negatives.known_positives import known_passages
 from teleport.negatives.pool import Items, PoolWriter, count_duplicates, drop_duplicates, is_mined
-from teleport.negatives.scores import PairTable, positive_scores
+from teleport.negatives.scores import PairTable, named_row, positive_scores
 from teleport.reader import positives_of_job
 from teleport.refusal import Refusal
 from teleport.running.log import log
@@ -73,10 +72,8 @@ def run(job):
 
 def named_pair(job, row, passage):
     """A query and a passage by their ids and rows, for messages."""
-    columns = ("split.train", "queries.train.parquet", "query_id"), ("corpus", "corpus.parquet", "doc_id")
-    ids = [pq.read_table(job.input(role, file), columns=[column])[column] for role, file, column in columns]
-    query, doc = (of[int(place)].as_py() for of, place in zip(ids, (row, passage), strict=True))
-    return f"the query {query!r} (row {row}) with the passage {doc!r} (row {passage})"
+    query, doc = named_row(job.inputs["split.train"], "query", row), named_row(job.inputs["corpus"], "passage", passage)
+    return f"the query {query} with the passage {doc}"
 
 
 def draws_of(job):

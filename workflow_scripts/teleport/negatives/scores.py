@@ -77,10 +77,14 @@ class PairTable:
 
     def named(self, what, row):
         """The name of the query or the passage in a row, for messages."""
-        if self.ids is None:
-            return f"in row {row}"
-        file, column = {"query": ("queries.train.parquet", "query_id"), "passage": ("corpus.parquet", "doc_id")}[what]
-        return f"{pq.read_table(self.ids[what].path(file), columns=[column])[column][int(row)].as_py()!r} (row {row})"
+        return f"in row {row}" if self.ids is None else named_row(self.ids[what], what, row)
+
+
+def named_row(artefact, what, row):
+    """The name of the training query or the passage in a row of its stage, for messages. what: "query", or "passage"
+    of a corpus"""
+    file, column = {"query": ("queries.train.parquet", "query_id"), "passage": ("corpus.parquet", "doc_id")}[what]
+    return f"{pq.read_table(artefact.path(file), columns=[column])[column][int(row)].as_py()!r} (row {row})"
 
 
 def write_table(job, rows, passages, scores, num_queries):

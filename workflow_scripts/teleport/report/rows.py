@@ -76,11 +76,16 @@ def checkpoint_row(plan, name, episode, system):
     return row | {"selected": [train for train in trains if train.settings.training.select == "dev"]}
 
 
+def main_names(plan):
+    """The experiments of the main table (list of names): those of the configuration itself, or else of all tables."""
+    return list(plan.config.experiments) or [name for name in plan.experiments if name not in plan.config.external]
+
+
 def shows_episodes(plan):
-    """Whether the main table has a row for every episode. By default it has, unless an experiment is a published method
-    (`about`): a table of methods has one row for each."""
+    """Whether the main table has a row for every episode. By default it has, unless one of its experiments is a
+    published method (`about`): a table of methods has one row for each."""
     every = plan.config.evaluation.every_episode
-    return not any(experiment.about for experiment in plan.experiments.values()) if every is None else every
+    return not any(plan.experiments[name].about for name in main_names(plan)) if every is None else every
 
 
 def main_rows(plan):
@@ -88,8 +93,7 @@ def main_rows(plan):
     elsewhere. Zero-shot is one row per distinct pretrained encoder, searched with the configuration's index. With
     another index it would be the same system again."""
     rows, zero_shot = [single_row(plan, "BM25", plan.bm25_runs)] if plan.bm25_runs else [], {}
-    names = list(plan.config.experiments) or [name for name in plan.experiments if name not in plan.config.external]
-    for name in names:
+    for name in main_names(plan):
         usual = plan.experiments[name].search_index == plan.config.search_index
         if usual and plan.trajectories[name][0].from_pretrained:
             row = checkpoint_row(plan, name, 0, f"Zero-shot ({label_of(plan, name)})")
@@ -98,7 +102,7 @@ def main_rows(plan):
     if len(zero_shot) == 1:
         next(iter(zero_shot.values()))["system"] = "Zero-shot"
     rows += zero_shot.values()
-    for name in names:
+    for name in main_names(plan):
         last = len(plan.experiments[name].method)
         episodes = range(1 if shows_episodes(plan) else max(last, 1), last + 1)
         rows += [checkpoint_row(plan, name, episode, label_of(plan, name)) for episode in episodes]

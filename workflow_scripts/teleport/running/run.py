@@ -124,6 +124,8 @@ def begin_attempt(job):
         moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())  # read on machines with other time zones
         file.write(f"{moment} host {os.uname().nodename} process {os.getpid()}\n")
     attempt = len(history.read_bytes().splitlines())
+    if not resumed:
+        (job.resume / WARNINGS).unlink(missing_ok=True)  # all work is done again, and warned of again
     keep_warnings(job.resume / WARNINGS)
     log.info("%s attempt %d%s", job.name, attempt, ", resume state kept" if resumed else "")
     return attempt

@@ -67,9 +67,10 @@ class TrainingSet:
         self.rows = first + np.flatnonzero(with_negatives & with_positives)
         self.without_negatives = int(np.count_nonzero(~with_negatives))
         self.without_positives = int(np.count_nonzero(~with_positives))
-        for what, queries in (("negatives", self.without_negatives), ("positives", self.without_positives)):
-            if queries:
-                log.warning("%d of %d training queries have no %s: left out", queries, last - first, what)
+        if self.without_negatives:  # the pool's stage warns
+            log.info("%d of %d training queries have no negatives: left out", self.without_negatives, last - first)
+        if self.without_positives:
+            log.warning("%d of %d training queries have no positives: left out", self.without_positives, last - first)
 
     @property
     def rows_per_query(self):

@@ -11,7 +11,7 @@ from teleport.arrays import offsets_of, open_passages
 from teleport.negatives.scores import PairTable, require_informative
 from teleport.refusal import Refusal
 from teleport.training.seen import JUDGMENTS, SCORES, VECTORS, look, names_seen, needed
-from teleport.training.vectors import require_vectors
+from teleport.training.vectors import require_teacher
 
 
 class Teacher(NamedTuple):
@@ -106,7 +106,7 @@ def grades_of(table, rows, passages):
 
 def open_vectors(job, whose, side=None):
     """{"queries", "passages", "offsets": numpy} of a teacher's vectors. side: of the model's passages, with whose
-    vectors they are compared, or None. Raises Refusal if widths or chunks differ, or by `require_vectors`."""
+    vectors they are compared, or None. Raises Refusal if widths or chunks differ, or by `require_teacher`."""
     queries = np.load(job.input(f"vectors.{whose}.queries", "queries.train.npy"), mmap_mode="r")
     passages, offsets = open_passages(job, f"vectors.{whose}.passages")
     if side and (dim := side.encoder.dim) != (width := passages.shape[1]):
@@ -119,6 +119,5 @@ def open_vectors(job, whose, side=None):
             f"the teacher {whose} cuts passages into other chunks than the model, so their vectors cannot be compared. "
             "Set `chunks: 1` in both encoders, or take a teacher with the same tokenizer."
         )
-    require_vectors(job, f"the teacher {whose}", "query", queries)
-    require_vectors(job, f"the teacher {whose}", "passage", passages, offsets)
+    require_teacher(job, whose)
     return {"queries": queries, "passages": passages, "offsets": offsets}

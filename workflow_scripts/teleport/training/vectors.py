@@ -1,12 +1,25 @@
 """Vectors of another encoder that a training reads: those of a teacher, and of queries that are clustered."""
 
-import numpy as np
-import pyarrow.parquet as pq
+from functools import lru_cache
 
+import numpy as np
+
+from teleport.arrays import open_passages
+from teleport.negatives.scores import named_row
 from teleport.refusal import Refusal
+from teleport.running.run import IS_HELPER
 from teleport.search.pairs import BLOCK
 
-IDS = {"query": ("split.train", "queries.train.parquet", "query_id"), "passage": ("corpus", "corpus.parquet", "doc_id")}
+ROLES = {"query": "split.train", "passage": "corpus"}  # of the stages that name a row
+
+
+@lru_cache(maxsize=8)  # a loss and its masks may read one teacher
+def require_teacher(job, whose):
+    """`require_vectors` of the teacher `whose`, in the first of the processes of a training."""
+    if not IS_HELPER:
+        queries = np.load(job.input(f"vectors.{whose}.queries", "queries.train.npy"), mmap_mode="r")
+        require_vectors(job, f"the teacher {whose}", "query", queries)
+        require_vectors(job, f"the teacher {whose}", "passage", *open_passages(job, f"vectors.{whose}.passages"))
 
 
 def require_vectors(job, name, what, vectors, offsets=None):
@@ -22,11 +35,10 @@ def require_vectors(job, name, what, vectors, offsets=None):
         if not finite.all():
             row = start + int(np.argmin(finite))
             row = row if offsets is None else int(np.searchsorted(offsets, row, side="right")) - 1
-            role, file, column = IDS[what]
-            text_id = pq.read_table(job.input(role, file), columns=[column])[column][row].as_py()
             raise Refusal(
-                f"{name}: the vector of the {what} {text_id!r} (row {row}) is not finite. The checkpoint that made it "
-                "is broken: take another one, or train it with a lower learning rate or with precision fp32."
+                f"{name}: the vector of the {what} {named_row(job.inputs[ROLES[what]], what, row)} is not finite. The "
+                "checkpoint that made it is broken: take another one, or train it with a lower learning rate or with "
+                "precision fp32."
             )
         same = same and bool((block == vectors[0]).all())
     if same:
