@@ -27,7 +27,7 @@ def check(stages, settings, facts=FACTS):
 
 def test_queries_that_are_trained_on_too_are_told(stages, caplog):
     check(stages, {})
-    assert "Of the test queries 1 are training queries, too." in caplog.text
+    assert "1 of the test queries are also training queries." in caplog.text
     assert "dev queries" not in caplog.text
 
 

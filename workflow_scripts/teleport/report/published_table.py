@@ -260,5 +260,5 @@ def spent_on(lines, stages):
     notes = [f"Our times were measured on {machines(finished)}."] if finished else []
     again = [stage for stage in finished if stage.manifest["provenance"]["attempt"] > 1]
     if partly := sorted({stage.manifest["kind"] for stage in again if "earlier_seconds" not in stage.facts}):
-        notes.append(f"Of interrupted stages ({', '.join(partly)}) only the time of the last attempt counts.")
+        notes.append(f"The time of an interrupted stage is that of its last attempt ({', '.join(partly)}).")
     return notes
