@@ -79,6 +79,20 @@ def test_eci_is_a_mean_over_queries_whose_negatives_all_have_a_score(tmp_path):
     assert audit(write(tmp_path / "in", "tevatron", records=unknown))["sources"]["all"]["eci"] is None
 
 
+def test_the_origin_beside_exported_negatives_has_all_but_texts(tmp_path):
+    """A line per row, of which one query may have several."""
+    path, whole = tmp_path / "in.origin.jsonl", audit(write(tmp_path / "in", "tevatron"))["sources"]
+    rows = [(FIRST, FIRST.negatives[:1]), (FIRST, FIRST.negatives[1:]), (SECOND, SECOND.negatives)]
+    ids = lambda passages: [{k: v for k, v in p.items() if k not in ("title", "text")} for p in passages]  # noqa: E731
+    lines = [{"query_id": m.query_id, "positives": ids(m.positives), "negatives": ids(own)} for m, own in rows]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert form_of(path) == "origin"
+    found = audit(path)["sources"]
+    assert list(found) == list(whole) and found["all"]["equal_text"] is None
+    for source, figures in whole.items():
+        assert found[source] == figures | {key: found[source][key] for key in ("equal_text", "like_positive")}
+
+
 @pytest.mark.parametrize("form", [name for name, form in FORMS.items() if form.write and name != "n-tuple"])
 def test_every_form_is_read_alike(tmp_path, form):
     """By its first line; a form with one positive alone knows that one, and triples know ids alone."""

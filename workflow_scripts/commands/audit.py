@@ -30,6 +30,7 @@ FORM_OF = {  # {key that only this form has: form}; the first key that occurs de
     "label": "labeled-pair",
     "negative_1": "n-tuple",
     "negative": "triplet",
+    "positives": "origin",
 }
 NONE = type(None)
 # The values that a passage in a file may have.
