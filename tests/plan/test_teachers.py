@@ -240,6 +240,24 @@ def test_the_scores_of_a_file_of_negatives_teach_wherever_a_teacher_does(tmp_pat
     assert {each.inputs["scores.file"].name for each in trajectory.trains} == {stage.name}
 
 
+@pytest.mark.parametrize("at", ["experiment", "episode"])
+def test_a_file_that_only_judges_is_read(tmp_path, at):
+    """One that nothing reads is refused."""
+
+    def written(**more):
+        negatives = {"counts": {"query": 10}, "relabel": {"kind": "rlhn", "scores": "file"}} | more
+        settings = {"negatives": of_file(tmp_path, **negatives)}
+        return settings if at == "experiment" else {"episodes": [settings]}
+
+    train, pool = train_of(**written())
+    assert set(pool.inputs) == {"corpus", "split.train", "query"}
+    assert train.inputs["negatives"].inputs["scores.file"].kind == "negatives_file"
+    with pytest.raises(Refusal, match="negatives.file is set"):
+        plan(wrong=written(relabel=None))
+    with pytest.raises(Refusal, match="negatives.draws is set"):
+        plan(wrong=written(draws={"file": "uniform"}))
+
+
 @pytest.mark.parametrize("form", [None, *WITHOUT_SCORES])
 @pytest.mark.parametrize(
     ("key", "settings"),

@@ -135,10 +135,11 @@ def refuse_unread(written, episodes, place, locations):
 
 def refuse_undrawn(written, episodes, place, locations):
     """Raise Refusal if `negatives` of a mapping written at a place has a file, or ranks or draws of sources, and its
-    episodes draw from none of these: they would silently train on something else."""
+    episodes draw from none of these, nor read the scores of the file: they would silently train on something else."""
     drawn = {name for episode in episodes if episode.has_pool for name in episode.negatives.drawn}
     given = written.get("negatives") or {}
-    named = {"file": {"file"} if given.get("file") else set()}
+    compared = any(whose == FILE for episode in episodes for _, whose in episode.judges)
+    named = {"file": {"file"} if given.get("file") and not compared else set()}
     named |= {key: set(given.get(key) or ()) for key in ("ranks", "draws")}
     for key, names in named.items():
         if drawn and names and not names & drawn:
