@@ -117,6 +117,8 @@ def test_each_collection_is_evaluated_in_a_table_of_its_own():
         ({"training": {"memory": 2, "masks": ["known_positives"]}}, "also.*training.memory"),
         ({"teachers": {"t": {"experiment": "both"}}}, "also.*teachers"),
         ({"negatives": {"counts": {"file": 4}, "file": {"path": "pandas.yaml"}}}, "also.*negatives.file"),
+        ({"negatives": {"filters": {"max_score": 0.9, "scores": "file"}, "file": {"path": "pandas.yaml"}}},
+         "also.*negatives.file.*scores: file"),
     ],
 )  # fmt: skip
 def test_what_several_collections_cannot_have_is_refused(changes, said):

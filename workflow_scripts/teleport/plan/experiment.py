@@ -19,7 +19,7 @@ from teleport.settings.experiment import Start
 from teleport.settings.measures import CheckSettings
 from teleport.settings.registry import looks_for_answers
 from teleport.settings.search import IndexSettings, RetrieveSettings
-from teleport.settings.section import MINER, Section, value_if_set
+from teleport.settings.section import FILE, MINER, Section, value_if_set
 
 
 class Row(NamedTuple):
@@ -247,8 +247,11 @@ class Also(Elsewhere):
     def mining(self, main):
         """The `Mining` in this collection of the episode of `main`, another `Mining`, by the same checkpoints."""
         place = f"experiments.{self.name}: also"
-        if main.settings.has_pool and "file" in main.settings.negatives.drawn:
-            raise Refusal(f"{place}: negatives.file belongs to one collection. Leave the source `file` out.")
+        judges = (whose for _, whose in main.settings.judges)
+        if main.settings.has_pool and FILE in (*main.settings.negatives.drawn, *judges):
+            raise Refusal(
+                f"{place}: negatives.file belongs to one collection. Leave the source `file` and `scores: file` out."
+            )
         number, miner = main.miner.number, main.miner.checkpoint
         vectors = Vectors(self, miner, main.number, f"-{MINER}", main.vectors.reading)
         miner = Episode(None, miner, vectors) if number is None else self.episodes[number]
