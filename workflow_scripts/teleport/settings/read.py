@@ -112,7 +112,7 @@ def refuse_unknown_teachers(episode, teachers, places, locations):
             raise Refusal(f"{where}: {problem}. Give a file with scores, or name a teacher.")
         if name not in (MINER, FILE, *teachers):
             where = locations.of_first(*((*place, *key) for place in places))
-            known = ", ".join([MINER, *teachers])
+            known = ", ".join([MINER, FILE, *teachers])
             raise Refusal(f"{where}: there is no teacher {name!r}. Add it under `teachers`, or take one of {known}.")
     own = {MINER: "is the checkpoint that mines", FILE: "is negatives.file"}
     for name, what in (own | {JUDGMENTS: "are the grades of the collection"}).items():

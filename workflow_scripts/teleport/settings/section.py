@@ -229,6 +229,14 @@ class Scored(Section):
     )
 
 
+class Compared(Scored):
+    """Settings of what compares vectors, which files and cross-encoders do not have."""
+
+    scores: Judge = Field(
+        MINER, description="Whose vectors: miner (the checkpoint that mines) or a name in `teachers`."
+    )
+
+
 class ScaledScores(Scored):
     """Settings of a loss that compares the size of a teacher's scores with that of the model's."""
 

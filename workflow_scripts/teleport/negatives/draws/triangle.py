@@ -2,10 +2,10 @@
 
 from pydantic import Field
 
-from teleport.settings.section import Natural, Scored
+from teleport.settings.section import Compared, Natural
 
 
-class Settings(Scored):
+class Settings(Compared):
     """Some candidates by exp(-(s - s+)^2 / 4), and of these the negatives by max(0, d+·d - q·d) (TriSampler)."""
 
     among: Natural = Field(100, description="How many candidates the first of the two draws keeps.")

@@ -4,11 +4,11 @@ the teacher's."""
 
 from pydantic import Field
 
-from teleport.settings.section import Number, Scored
+from teleport.settings.section import Compared, Number
 from teleport.training.losses.own_lists import beside_softmax
 
 
-class Settings(Scored):
+class Settings(Compared):
     """The distance of the model's vectors from a teacher's."""
 
     mse: Number = Field(0.0, ge=0, description="Weight of the added mean squared difference of the components.")

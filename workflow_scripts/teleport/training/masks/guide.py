@@ -3,10 +3,10 @@ guide scores all passages of the batch, so it must have vectors: a dual encoder.
 
 from pydantic import Field
 
-from teleport.settings.section import Number, Scored
+from teleport.settings.section import Compared, Number
 
 
-class Settings(Scored):
+class Settings(Compared):
     """A mask by the scores of a guide."""
 
     margin: Number = Field(
