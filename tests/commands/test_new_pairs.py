@@ -321,14 +321,35 @@ def test_negatives_join_the_passages_and_keep_their_scores(tmp_path, pairs, form
     assert "to the last entry of `episodes`" in advice
     entry = written["episodes"][-1]
     entry |= yaml.safe_load(advice.split("`")[1])
-    assert ("scores: file" in advice) is (of_positive is not None)
-    if of_positive is not None:
+    teaches = of_positive is not None and form not in (margins, several_margins)
+    assert ("scores: file" in advice) is teaches
+    if teaches:
         entry["training"] |= yaml.safe_load(advice.split("`")[-2])
     Path("advised.yaml").write_text(yaml.safe_dump(written))
     plan = Plan(*load_files(["advised.yaml"]))
     assert any(stage.kind == "negatives_file" for stage in plan.stages.values())
     taught = [stage for stage in plan.stages.values() if "scores.file" in stage.inputs]
-    assert {stage.kind for stage in taught} == ({"train"} if of_positive is not None else set())
+    assert {stage.kind for stage in taught} == ({"train"} if teaches else set())
+
+
+@pytest.mark.parametrize(
+    ("change", "teaches"),
+    [
+        ({}, True),
+        ({"pos_scores": None}, False),
+        ({"neg_scores": None}, False),
+        ({"pos": "text", "pos_scores": None, "neg_scores": None, "score": [1, 2]}, False),
+    ],
+)
+def test_scores_teach_only_if_no_pair_lacks_one_and_none_is_a_margin(tmp_path, pairs, change, teaches):
+    """Not even of one question, though the first record decides what the columns are."""
+    rows = flag(pairs)[0]
+    for row in rows[1:]:
+        row |= change
+    write_jsonl(tmp_path / "given/lists.jsonl", [row | {"score": row.get("score")} for row in rows])
+    said = " ".join(new("mine", tmp_path / "given", REPOSITORY)[1])
+    assert "negatives.jsonl: to train on them" in said and len(collection_of()[2]["train"]) > 1
+    assert ("scores: file" in said) is teaches
 
 
 @pytest.mark.parametrize("labels", ["pairs", "lists"])

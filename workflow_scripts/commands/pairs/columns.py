@@ -72,12 +72,13 @@ class Passage(NamedTuple):
 
 
 class Example(NamedTuple):
-    """A question with its passages; place: in the file"""
+    """A question with its passages; place: in the file; margins: whether its scores were margins, see `with_scores`"""
 
     place: str
     question: str
     passages: list
     negatives: list
+    margins: bool = False
 
 
 def columns_of(path, record, place, may_be_by_order=True, given=(None, None)):
@@ -173,7 +174,8 @@ def example(columns, place, record):
     else:
         passages = [each._replace(grade=1) for each in passages]
     passages, negatives = with_scores(columns, record, passages, negatives)
-    return Example(place, question, passages, negatives)
+    margins = any(is_margin(columns, record, key) for key in columns.scores)
+    return Example(place, question, passages, negatives, margins)
 
 
 def in_list(value):

@@ -70,6 +70,7 @@ class Collection:
         if question not in self.questions:
             self.questions.add(question)
             self.write("queries", {"_id": question, "text": example.question}, example.question)
+        self.counts["margins"] += example.margins
         judged = self.judged[split or "train"][question]
         for passage in example.passages:
             if passage.grade and digest_of(passage.text) == digest:
@@ -154,7 +155,8 @@ def read(table, split, collection, given, drop):
 
 def write_negatives(folder, collection, judged):
     """Write the negatives that were given with training questions, with scores, as `negatives.file` reads them; returns
-    how many there are. A positive of a question is never its negative, even if it was given as one."""
+    how many there are. A positive of a question is never its negative, even if it was given as one. Counts in
+    `collection.counts` the passages of these lines that are `unscored`."""
     total, lines = 0, []
     for question, grades in judged.get("train", {}).items():
         scores = {docid: score for docid, score in collection.negatives[question].items() if not grades.get(docid)}
@@ -165,6 +167,7 @@ def write_negatives(folder, collection, judged):
             negatives = [with_score(docid, score) for docid, score in scores.items()]
             line = {"query_id": question, "positive_passages": positives, "negative_passages": negatives}
             lines.append(json.dumps(line) + "\n")
+            collection.counts["unscored"] += sum("score" not in passage for passage in positives + negatives)
             total += len(scores)
     if lines:
         write_text(folder / NEGATIVES, "".join(lines))
@@ -196,6 +199,6 @@ def sentences(collection, negatives, output):
         notes.append(f"{negatives:,} negatives of training questions are in {output / NEGATIVES}: to train on them, "
                      f"add `negatives: {{counts: {{file: 1}}, file: {{path: {output / NEGATIVES}}}}}` to the last "
                      "entry of `episodes`.")  # fmt: skip
-    if negatives and collection.scores:
+    if negatives and not collection.counts["unscored"] and not collection.counts["margins"]:
         notes.append("To learn from their scores, give its `training` also `loss: {kind: kl, scores: file}`.")
     return notes
