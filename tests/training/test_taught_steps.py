@@ -20,7 +20,7 @@ from teleport.refusal import Refusal
 from teleport.running.files import sha256_file
 from teleport.running.launch import launch
 from teleport.settings.registry import LOSSES, MASKS, own_settings
-from teleport.training import train, vectors
+from teleport.training import objective, train, vectors
 from teleport.training.data import read_training_set
 from teleport.training.parallel import ALONE
 from training_world import World, backward, on_cpu  # noqa: F401
@@ -267,6 +267,25 @@ def test_a_guide_may_have_chunks_of_its_own(stages, model):
     world = World(stages)
     job = world.job({"steps": 1} | training_of("mask guide"), inputs=world.taught(width=16, chunks=(9, 4)), **model)
     assert train.run(job)["steps"] == 1
+
+
+@pytest.mark.parametrize("lacks", ["positive", "negative", "later positive", "untrained"])
+def test_a_pair_that_only_a_later_batch_has_is_refused_before_the_first_step(stages, monkeypatch, lacks):
+    """In blocks of queries of which the first is whole. What no batch has needs no score."""
+    monkeypatch.setattr(objective, "BLOCK_QUERIES", 7)
+    world = World(stages, sizes=[10] * 19 + [0])  # the last query has no pool
+    training = training_of("kl") | {"positive": "first" if lacks == "later positive" else "rotate"}
+    data = read_training_set(world.job(training), 1)
+    pairs = {(query, passage) for query in range(20) for of in (data.positives, data.pools) for passage in of[query]}
+    pairs.remove({"negative": (18, data.pools[18][9]), "untrained": (19, 19)}.get(lacks, (18, 38)))
+    table = stages.make("score")
+    write_table(table, *np.array(sorted(pairs)).T, np.random.default_rng(2).random(len(pairs)), 20)
+    job = world.job(training, inputs={"scores.miner": stages.finish(table)})
+    if lacks in ("positive", "negative"):
+        with pytest.raises(Refusal, match=r"miner .*'query-18' \(row 18\)"):
+            objective.open_objective(job, data, None)
+    else:
+        assert objective.open_objective(job, data, None).loss
 
 
 def test_a_pair_without_a_score_is_refused_with_its_ids(stages):

@@ -7,11 +7,13 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow.parquet as pq
 
-from teleport.arrays import offsets_of, open_passages
+from teleport.arrays import Ragged, offsets_of, open_passages, places_of
 from teleport.negatives.scores import PairTable, require_informative
 from teleport.refusal import Refusal
 from teleport.training.seen import JUDGMENTS, SCORES, VECTORS, look, names_seen, needed
 from teleport.training.vectors import require_teacher
+
+BLOCK_QUERIES = 4096  # whose pairs are looked up at once
 
 
 class Teacher(NamedTuple):
@@ -74,12 +76,26 @@ def open_sees(job, data, function, whose, side, require_scores=None):
         grades, number = whose == JUDGMENTS, len(data.query_ids)
         table = read_grades(job, number) if grades else PairTable.open(job, f"scores.{whose}", number)
         require_informative(table.scores, table.name)
+        if not grades:
+            require_pairs(table, data)
         if require_scores:
             require_scores(table.name, table.scores)
         given["score"] = partial(grades_of, table) if grades else table.score
     if VECTORS in needs:
         given |= open_vectors(job, whose, side if "vectors" in names else None)
     return partial(look, names, Teacher(**given))
+
+
+def require_pairs(table, data):
+    """Raise Refusal if a `PairTable` lacks a query that is trained on with a positive that an epoch may take, or with a
+    negative of its pool: its batch may come after hours. data: `data.TrainingSet`"""
+    positives = data.positives
+    if data.training.positive == "first":
+        firsts = positives.values[positives.offsets[data.rows]]
+        positives = Ragged.grouped(data.rows, firsts, len(positives))
+    for rows in np.split(data.rows, range(BLOCK_QUERIES, len(data.rows), BLOCK_QUERIES)):
+        for lists in (positives, data.pools):
+            table.score(rows.repeat(lists.lengths[rows]), lists.values[places_of(lists.offsets, rows)])
 
 
 def read_grades(job, num_queries):
