@@ -156,11 +156,12 @@ def test_a_candidate_passes_beside_the_lowest_positive_if_it_does_beside_each(ru
 
 
 def test_the_score_of_several_positives_is_the_lowest_the_mean_or_that_of_the_first():
-    scores, offsets = np.array([3, 1, 5, -2], np.float32), np.array([0, 3, 3, 4])
-    found = {rule: positive_scores(scores, offsets, rule).tolist() for rule in ("lowest", "mean", "first")}
-    assert [row[0] for row in found.values()] == [1, 3, 3] and all(np.isnan(row[1]) for row in found.values())
+    """Of those that have one."""
+    scores, rows = np.array([np.nan, 3, 1, 5, -2, np.nan], np.float32), np.array([0, 0, 0, 0, 2, 3])
+    found = {rule: positive_scores(rows, scores, 4, rule).tolist() for rule in ("lowest", "mean", "first")}
+    assert [row[0] for row in found.values()] == [1, 3, 3] and all(np.isnan(row[1::2]).all() for row in found.values())
     assert [row[2] for row in found.values()] == [-2, -2, -2]
-    assert positive_scores(scores[:0], np.zeros(3, int), "mean").shape == (2,)
+    assert positive_scores(rows[:0], scores[:0], 2, "mean").shape == (2,)
 
 
 def test_queries_that_a_filter_leaves_short_are_counted_apart_from_short_lists(world):

@@ -152,16 +152,27 @@ def test_a_pair_with_two_scores_has_the_higher_one_and_one_without_any_has_none(
     assert dict(zip(table.passages.tolist(), table.scores.tolist(), strict=True)) == {0: 2, 4: 0.5}
 
 
-def test_a_filter_drops_what_the_file_scores_near_the_positive(world, pool, tmp_path):
+def test_a_filter_drops_what_the_file_scores_near_the_positive(world, pool, tmp_path, caplog):
+    """s+ is of the positives that the file scores. It drops none where there is none, and a query may be missing."""
     record = {"query": "who?", "pos": ["text 0", "Ü text 1"], "neg": ["T4 text 4", "T5 text 5", "text 6"]}
-    records = [record | {"pos_scores": [8, 9], "neg_scores": [7.8, 8.5, 2]}]
-    for query, positive in (("what?", "T2 text 2"), ('why\t"so"?', "text 3")):
-        records.append({"query": query, "pos": [positive], "neg": [], "pos_scores": [1]})
-    (tmp_path / "in").write_text("".join(f"{json.dumps(each)}\n" for each in records))
-    job = read_back(world, pool, "pos-neg", tmp_path / "in")[2]
-    lists = {"file": job, "scores.file": job}
-    merged = world.merge(pool[0], {"file": 3}, lists, filters={"percentage": 0.95, "scores": "file"})
-    assert merged.passages == [[6], [], []]
+    records = [record | {"pos_scores": [8, None], "neg_scores": [7.8, 8.5, 2]}]
+    records.append({"query": "what?", "pos": ["T2 text 2"], "neg": ["T4 text 4", "text 6"], "neg_scores": [9, 1]})
+
+    def merged(draw="uniform"):
+        (tmp_path / "in").write_text("".join(f"{json.dumps(each)}\n" for each in records))
+        job = read_back(world, pool, "pos-neg", tmp_path / "in")[2]
+        filters = {"percentage": 0.95, "scores": "file"} if draw == "uniform" else {}
+        given = {"file": job, "scores.file": job}
+        return world.merge(pool[0], {"file": 3 if filters else 1}, given, filters=filters, draw=draw).passages
+
+    assert merged() == [[6], [4, 6], []]
+    assert "scores no positive of 2 of 3 training queries" in caplog.text
+    around = {"kind": "around", "scores": "file", "a": 1e9}
+    near, alike, none = merged(around)
+    assert near == [4] and alike[0] in (4, 6) and none == []
+    del records[0]["pos_scores"]
+    with pytest.raises(Refusal, match=r"^file \(negatives_file/\w+\) scores no positive of the 3 "):
+        merged()
 
 
 def test_scores_of_a_file_are_no_scores_of_a_checkpoint_that_mines_beside_it(world, pool, tmp_path):

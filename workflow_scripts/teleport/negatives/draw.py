@@ -61,8 +61,8 @@ class Candidates(NamedTuple):
         return splitmix64(streams_Q[:, None] + GOLDEN * np.arange(1, self.available_QS.shape[1] + 1, dtype=np.uint64))
 
     def gaps_QS(self):
-        """float64 [Q, S]: the score of each candidate minus the positive's; 0 for a query without a positive, because
-        no training reads its negatives."""
+        """float64 [Q, S]: the score of each candidate minus the positive's; 0 for a query without a scored
+        positive, whose candidates weigh alike then."""
         gaps_QS = self.scores_QS.astype(np.float64) - self.positive_scores_Q[:, None]
         return np.where(np.isnan(self.positive_scores_Q)[:, None], 0.0, gaps_QS)
 

@@ -23,7 +23,7 @@ from teleport.negatives.draw import Candidates, draw_slots, hashes_of_job
 from teleport.negatives.filters import chosen_filters
 from teleport.negatives.known_positives import known_passages
 from teleport.negatives.pool import Items, PoolWriter, count_duplicates, drop_duplicates, is_mined
-from teleport.negatives.scores import PairTable, named_row, positive_scores
+from teleport.negatives.scores import FILES, PairTable, named_row, positive_scores
 from teleport.reader import positives_of_job
 from teleport.refusal import Refusal
 from teleport.running.log import log
@@ -188,7 +188,11 @@ def renamed(sources, names, new_names):
 
 class Scores:
     """Scores of candidates by each scorer: from a source, else from the tables in the roles `scores.NAME` and, with the
-    first positive in place of the query, `anchors.NAME`."""
+    first positive in place of the query, `anchors.NAME`.
+
+    A file may lack positives: s+ is of those that it scores. If it scores none of a query's, filters that compare with
+    s+ drop none of its candidates, and draws weigh them alike. Raises Refusal if it scores none of any query.
+    """
 
     def __init__(self, job, num_queries):
         roles = [role for role in job.inputs if role.startswith(("scores.", "anchors."))]
@@ -199,10 +203,13 @@ class Scores:
             positives, part = positives_of_job(job, "train"), job.settings.part
             begin, end = rows_of_part(part, num_queries)
             scored = (positives.rows >= begin) & (positives.rows < end)
+            rows, passages = positives.rows[scored], positives.values[scored]
             for role in (role for role in roles if role.startswith("scores.")):
-                scores = np.full(len(positives.values), np.nan, np.float32)
-                scores[scored] = self.tables[role].score(positives.rows[scored], positives.values[scored])
-                self.positive_scores[role.partition(".")[2]] = positive_scores(scores, positives.offsets, rule)
+                table, by_file = self.tables[role], job.inputs[role].manifest["kind"] in FILES
+                scores_Q = positive_scores(rows, table.score(rows, passages, by_file), num_queries, rule)
+                self.positive_scores[role.partition(".")[2]] = scores_Q
+                if by_file:
+                    require_scored(table.name, scores_Q[np.unique(rows)])
 
     def of(self, whose, first, block, role="scores"):
         """float32 [Q, S]: scores of the candidates of a source, for the queries from row `first` on; NaN in a slot
@@ -249,9 +256,23 @@ class Scores:
         return scores_QN
 
 
+def require_scored(name, scores_Q):
+    """Raise Refusal if s+ (float32, of the queries with positives) of a file with a name is known of no query; warn if
+    it is not of some."""
+    unknown, number = np.count_nonzero(np.isnan(scores_Q)), len(scores_Q)
+    if number and unknown == number:
+        raise Refusal(
+            f"{name} scores no positive of the {number:,} training queries, and a draw or a filter compares with them. "
+            "Score these too, or name another judge."
+        )
+    if unknown:
+        then = "what compares with s+ drops none of their candidates and weighs them alike"
+        log.warning("%s scores no positive of %d of %d training queries: %s", name, unknown, number, then)
+
+
 class Filters:
     """Decides by ranks and scores which candidates may be drawn, and counts what filters by scores drop. A filter that
-    compares with the positive drops no candidate of a query without one. scores: `Scores`; num_queries: of all"""
+    compares with the positive drops no candidate of a query without s+. scores: `Scores`; num_queries: of all"""
 
     def __init__(self, job, scores, num_queries):
         self.settings, self.scores = job.settings, scores

@@ -13,20 +13,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from teleport.arrays import Ragged, offsets_of, pair_keys, rows_and_values, save_array
+from teleport.arrays import Ragged, pair_keys, rows_and_values, save_array
 from teleport.evaluation.names import read_column, read_query_ids
 from teleport.negatives import known_positives
 from teleport.negatives.candidates import blocks
 from teleport.negatives.pool import Items, PoolWriter, read_pool
 from teleport.negatives.relabelling import KEPT, NAMES, POSITIVE, WITHOUT_QUERY
-from teleport.negatives.scores import PairTable, positive_scores
+from teleport.negatives.scores import FILES, PairTable, positive_scores
 from teleport.reader import OWN_POSITIVES, positives_of_job
 from teleport.refusal import Refusal
 from teleport.running.log import log
 from teleport.settings.pool import RelabelSettings as Settings  # noqa: F401
 
 BLOCK_NEGATIVES = 2**18  # judged at once
-FILES = ("scores_file", "negatives_file")  # kinds of stages of judges that may lack pairs
 
 
 def run(job):
@@ -133,9 +132,7 @@ class Judged:
         with_negatives = np.isin(rows, self.queries_N)  # with a part of the queries, the others have no scores
         rows, passages = rows[with_negatives], self.positives.values[offsets[0] : offsets[-1]][with_negatives]
         scores = self.tables[whose].score(self.first + rows, passages, whose in self.files)
-        known = ~np.isnan(scores)
-        offsets = offsets_of(np.bincount(rows[known], minlength=self.number))
-        return positive_scores(scores[known], offsets, rule)[self.queries_N]
+        return positive_scores(rows, scores, self.number, rule)[self.queries_N]
 
     def have_answers(self):
         """bool [N]: the text of the passage has an answer to the query."""

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from teleport.arrays import Run, offsets_of, pair_keys, save_array
 from teleport.refusal import Refusal
 
+FILES = ("scores_file", "negatives_file")  # kinds of stages whose tables may lack pairs
 OF_PAIRS = "pairs."  # before the names of a table's arrays, in a stage that also writes a `Run`
 
 
@@ -104,9 +105,12 @@ def require_informative(scores, made_by):
         )
 
 
-def positive_scores(scores, offsets, rule):
-    """s+ of each query, float32 [Q], NaN without positives: by `rule` the lowest, mean or first of their scores."""
-    scores_Q = np.full(len(offsets) - 1, np.nan, np.float32)
+def positive_scores(rows, scores, num_queries, rule):
+    """s+ of each query, float32 [Q]: by `rule` the lowest, mean or first of the scores of its positives that have one;
+    NaN without such a positive. rows: int [n], the query of each positive, ascending; scores: float32 [n], or NaN"""
+    known = ~np.isnan(scores)
+    scores, offsets = scores[known], offsets_of(np.bincount(rows[known], minlength=num_queries))
+    scores_Q = np.full(num_queries, np.nan, np.float32)
     with_positives = np.flatnonzero(np.diff(offsets))
     starts = offsets[:-1][with_positives]
     if rule == "first":
