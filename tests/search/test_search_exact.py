@@ -411,6 +411,16 @@ def test_the_forecast_of_a_search_by_codes_is_that_of_their_vectors():
         assert (coded.work, coded.device_memory) == (plain.work, plain.device_memory) and coded.memory < plain.memory
 
 
+def test_the_forecast_of_inverted_lists_is_of_those_that_are_probed():
+    exact, lists = cost_of(Place(gpus=0)), cost_of(Place(gpus=0), index="IVF4096,Flat nprobe=64")
+    products = exact.work["search_flop"]
+    assert lists.work["host_flop"] == pytest.approx(products * (costs.SCANNED * 64 + 4096**2 / 8_841_823) / 4096)
+    one = cost_of(Place(gpus=0), index="IVF4096,Flat")
+    assert one.work["host_flop"] < lists.work["host_flop"] / 30 and "search_flop" not in one.work
+    everything = cost_of(Place(gpus=0), index="IVF4096,Flat nprobe=9999")
+    assert everything.work["host_flop"] == pytest.approx(products * (costs.SCANNED + 4096 / 8_841_823))
+
+
 def test_pairs_are_scored_as_a_search_scores_them(monkeypatch):
     monkeypatch.setattr(pairs, "PAIRS", 7)
     rng = np.random.default_rng(3)
