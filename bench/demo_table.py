@@ -1,6 +1,15 @@
-"""README's table, from the finished stages of `make demo` (results.py)."""
+"""README's table, from the finished stages of `make demo` (results.py).
 
-from results import made_by, made_text, markdown, number
+docs/measured/demo.json says how they came about; demo.parquet has the scores of every query. Means and marks are
+computed from these scores, by the functions of the workflow's own table, when README is written.
+"""
+
+from types import SimpleNamespace
+
+import pandas as pd
+import pyarrow.parquet as pq
+
+from results import DATA, made_by, made_text, markdown, number, write_scores
 from rounds import REPOSITORY
 from teleport.plan.plan import Plan
 from teleport.report.rows import measured_tables
@@ -10,49 +19,64 @@ from teleport.running.artefact import is_finished
 from teleport.settings.read import load_files
 from teleport.settings.section import MAIN_TABLE
 
-CONFIG = REPOSITORY / "config/config.yaml"
+CONFIG, NAME = REPOSITORY / "config/config.yaml", "demo"
+SCORES = DATA / f"{NAME}.parquet"
+
+
+def planned():
+    """(`Plan` of the demo, specification of its table)."""
+    plan = Plan(*load_files([str(CONFIG)]))
+    return plan, measured_tables(plan)[MAIN_TABLE]
 
 
 def measured():
-    """{"demo": a row for each system and episode, means over queries and marks} once all is finished, else {}."""
-    plan = Plan(*load_files([str(CONFIG)]))
+    """{"demo": how a row for each system and episode came about} once all is finished, else {}. Writes SCORES."""
+    plan, content = planned()
     if not all(map(is_finished, plan.stages)):
         return {}
-    content = measured_tables(plan)[MAIN_TABLE]
-    table, names = make_table(content, Stages(".")), columns(content)
-    marks = {name: marks_of(table, name, content["significance"], split) for name, (split, _) in names.items()}
-    rows = [
-        {"row": f"{row['system']} {row['episode']}", "system": row["system"], "episode": row["episode"], "seeds": 1}
-        | {"mean": {name: float(table.means[name][i]) for name in names}}
-        | {"mark": {name: of_rows[i] for name, of_rows in marks.items()}}
-        for i, row in enumerate(content["rows"])
-    ]
+    stages, rows, scores = Stages("."), [], []
+    for row in content["rows"]:
+        rows.append({"row": f"{row['system']} {row['episode']}", "seeds": 1})
+        for split, measure in columns(content).values():
+            of_queries = stages.query_scores(row["runs"][split][0])[measure]
+            own = {"part": NAME, "row": rows[-1]["row"], "seed": None, "measure": measure}
+            scores.append(pd.DataFrame({"query": of_queries.index, "value": of_queries.to_numpy()}).assign(**own))
+    write_scores(SCORES, pd.concat(scores))
     (trajectory,) = plan.trajectories["ance-tele"]
     trainings = [train.settings.training for train in trajectory.trains]
     steps = [str(min(training.stop_after_steps or training.steps, training.steps)) for training in trainings]
     budget = f"{trainings[-1].steps} steps in-batch; ANCE-Tele: {' and '.join(steps)} steps"
-    return {
-        "demo": {
-            "columns": list(names),
-            "rows": rows,
-            "made": made_by(plan.stages, seeds=[trajectory.seed], budget=budget),
-        }
-    }
+    return {NAME: {"rows": rows, "made": made_by(plan.stages, seeds=[trajectory.seed], budget=budget)}}
 
 
 def section(data):
     """The text between the marks: the table, the best of each column in bold, and how it came about."""
-    parts = []
-    for part in data.values():
-        names = part["columns"]
-        best = {name: max(round(row["mean"][name], 3) for row in part["rows"]) for name in names}
-        rows = [
-            [row["system"], str(row["episode"])]
-            + [cell(row["mean"][name], row["mark"][name], best[name]) for name in names]
-            for row in part["rows"]
-        ]
-        parts.append(markdown(["System", "Episode", *names], rows) + "\n" + made_text(part["made"]))
-    return "\n".join(parts)
+    if not data:
+        return ""
+    _, content = planned()
+    table, names = table_of(content, pq.read_table(SCORES).to_pandas()), columns(content)
+    marks = {name: marks_of(table, name, content["significance"], split) for name, (split, _) in names.items()}
+    best = {name: table.means[name].round(3).max() for name in names}
+    rows = [
+        [row["system"], str(row["episode"])]
+        + [cell(table.means[name][i], marks[name][i], best[name]) for name in names]
+        for i, row in enumerate(content["rows"])
+    ]
+    return markdown(["System", "Episode", *names], rows) + "\n" + made_text(data[NAME]["made"])
+
+
+def table_of(content, scores):
+    """The `Table` of a specification, as the workflow makes it, from saved scores (DataFrame)."""
+    rows = {name: f"{row['system']} {row['episode']}" for row in content["rows"] for (name,) in row["runs"].values()}
+
+    def query_scores(name):
+        own = scores[scores["row"] == rows[name]]
+        return {measure: each.set_index("query")["value"] for measure, each in own.groupby("measure", sort=False)}
+
+    def facts(name):
+        return {"means": {measure: each.mean() for measure, each in query_scores(name).items()}}
+
+    return make_table(content, SimpleNamespace(query_scores=query_scores, facts=facts))
 
 
 def cell(mean, mark, best):
