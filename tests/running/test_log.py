@@ -2,6 +2,7 @@
 
 import json
 import logging
+import shutil
 import time
 
 from commands.job_texts import how_far
@@ -66,3 +67,6 @@ def test_warnings_of_a_killed_attempt_reach_the_manifest_of_the_one_that_continu
     assert attempt(job, "of the rest") == ["of another machine", "of the rest"]
     job.code = "edited"
     assert attempt(job, "of all") == ["of all"], "other code continues nothing"
+    shutil.rmtree(job.resume)
+    logger.warning("after the end")
+    assert not job.resume.exists(), "a finished stage has no such folder, and gets none"

@@ -1,7 +1,5 @@
-"""How large a negative of a pool is, for stages and for the forecast."""
+"""How large a negative of a pool is, for stages and for the forecast, which loads no numpy."""
 
-import numpy as np
-
-# `pool.Items` says what they are.
-FIELDS = dict(passages=np.int32, sources=np.uint16, first_episodes=np.uint8, ranks=np.int32, scores=np.float32)
-POOL_BYTES = sum(np.dtype(kind).itemsize for kind in FIELDS.values())
+# numpy's names of types; `pool.Items` says what the fields are.
+FIELDS = {"passages": "i4", "sources": "u2", "first_episodes": "u1", "ranks": "i4", "scores": "f4"}
+POOL_BYTES = sum(int(kind[1:]) for kind in FIELDS.values())

@@ -104,7 +104,7 @@ class Merge:
         self.mined = mined
         earlier = (source.names for source in sources.values() if hasattr(source, "names"))
         self.names = list(dict.fromkeys([*sources, *chain.from_iterable(earlier)]))
-        if len(self.names) > 8 * FIELDS["sources"]().itemsize:
+        if len(self.names) > 8 * np.dtype(FIELDS["sources"]).itemsize:
             raise Refusal(
                 f"negatives: a pool can have at most 16 sources, but has {', '.join(self.names)}. Take fewer."
             )

@@ -14,14 +14,15 @@ warnings = []  # of this process, for the manifest: nobody opens the log of a st
 
 
 class Kept(logging.Handler):
-    """Keeps each warning once, in `warnings`, and in the file `path` if there is one."""
+    """Keeps each warning once, in `warnings`, and in the file `path` as long as its folder exists: a finished stage has
+    removed it."""
 
     path = None
 
     def emit(self, record):
         if (text := record.getMessage()) not in warnings:
             warnings.append(text)
-            if self.path:
+            if self.path and self.path.parent.is_dir():
                 write_json(self.path, {"warnings": warnings})
 
 
