@@ -44,6 +44,7 @@ OTHERS = {
     "BM25, 60,000 passages, the first 200, one core": [*ONE_CORE, "bench/bm25.py", "--threads", "1"],
     "merge": ["bench/merge.py"],
     "measures, 6,980 × 1,000": ["bench/measures.py"],
+    "a cross-encoder's scores": ["bench/cross.py"],
     "live search of a step, against the encoding of its queries": ["bench/live.py"],
 }
 BF16 = ", bf16"  # ends the name of a variant
