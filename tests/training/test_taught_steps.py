@@ -3,8 +3,10 @@ and MaxP: the gradients of the plain step; and what a training refuses of those 
 
 import json
 import sys
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -13,9 +15,9 @@ import torch
 from test_training_parallel import spec_of, without_gpu  # noqa: F401
 from training_process import gradients_of
 
-from teleport.arrays import CHUNK_OFFSETS
+from teleport.arrays import CHUNK_OFFSETS, Ragged
 from teleport.negatives import file
-from teleport.negatives.scores import write_table
+from teleport.negatives.scores import PairTable, write_table
 from teleport.refusal import Refusal
 from teleport.running.files import sha256_file
 from teleport.running.launch import launch
@@ -294,3 +296,15 @@ def test_a_pair_without_a_score_is_refused_with_its_ids(stages):
     world.inputs["negatives"] = World(stages, first_negative=0).inputs["negatives"]  # another pool than was scored
     with pytest.raises(Refusal, match=r"miner .*'query-\d\d' \(row \d+\) .*passage '"):
         train.run(world.job(training_of("kl"), inputs=taught))
+
+
+def test_positives_are_looked_up_where_there_are_no_pools():
+    """Nothing is mined: the loss reads the scores of positives alone."""
+    table = PairTable("judge", np.array([0, 1, 1]), np.array([5], np.int32), np.array([0.5], np.float32))
+    positives = Ragged(np.array([0, 1, 2]), np.array([5, 6], np.int32))
+    for rows in ([0], [0, 1]):
+        data = SimpleNamespace(
+            positives=positives, pools=None, rows=np.array(rows), training=SimpleNamespace(positive="rotate")
+        )
+        with pytest.raises(Refusal, match="judge .*in row 1 .*in row 6") if 1 in rows else nullcontext():
+            objective.require_pairs(table, data)

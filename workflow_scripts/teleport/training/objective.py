@@ -94,7 +94,7 @@ def require_pairs(table, data):
         firsts = positives.values[positives.offsets[data.rows]]
         positives = Ragged.grouped(data.rows, firsts, len(positives))
     for rows in np.split(data.rows, range(BLOCK_QUERIES, len(data.rows), BLOCK_QUERIES)):
-        for lists in (positives, data.pools):
+        for lists in (positives, data.pools) if data.pools is not None else (positives,):
             table.score(rows.repeat(lists.lengths[rows]), lists.values[places_of(lists.offsets, rows)])
 
 
