@@ -16,14 +16,14 @@ from itertools import pairwise
 import numpy as np
 import pyarrow.parquet as pq
 
-from teleport.arrays import Run, in_slots, offsets_of, save_array
+from teleport.arrays import Run, in_slots, save_array
 from teleport.encoder.tokens import open_tokens
 from teleport.evaluation.names import read_query_ids
 from teleport.negatives.budget import FIELDS
 from teleport.negatives.draw import hash_bytes, hash_ids
 from teleport.negatives.forms import FORMS, whole
 from teleport.negatives.pool import NAMES
-from teleport.negatives.scores import OF_PAIRS
+from teleport.negatives.scores import OF_PAIRS, highest_scores, write_table
 from teleport.negatives.scores_file import LARGEST
 from teleport.records import json_rows
 from teleport.refusal import Refusal, Remedy
@@ -58,7 +58,7 @@ def run(job):
     path, form = job.settings.path, job.settings.form
     require_planned({path: job.settings.sha256})
     (records, queries, find), counts, rows, lists, scores = READERS.get(form, named)(job), Counter(), [], [], []
-    origins, names, pairs = [], [], defaultdict(list)
+    origins, names, judged = [], [], []
     for place, query, positives, negatives in records:
         meant = queries.get(query, [])
         passages = find(place, negatives) if meant else np.zeros(0, np.int32)
@@ -67,20 +67,12 @@ def run(job):
             rows += meant
             lists += [passages[passages >= 0]] * len(meant)
             scores += [scores_of(place, negatives)[passages >= 0]] * len(meant)
-            relevant = [(find(place, positives), scores_of(place, positives))] if positives else []
-            for row in meant:
-                pairs[row] += [(lists[-1], scores[-1]), *relevant]
+            if positives:
+                relevant = find(place, positives), scores_of(place, positives)
+                judged += [(row, *relevant) for row in meant]
             origins += [origins_of(place, negatives, names)[:, passages >= 0]] * len(meant)
-    if not rows:
-        remedy = GIVE_QUERIES.get(form, GIVE_IDS if form in WITH_IDS else GIVE_TEXTS)
-        raise Refusal(f"{path}: none of its {counts['lines']} queries is a training query. {remedy}")
-    if not any(map(len, lists)) and not counts["unmatched"]:
-        which = "hard_negative_ctxs of its questions" if form == "dpr" else "lists of negatives of its queries"
-        empty = counts["lines"] - counts["other_queries"]
-        raise Refusal(f"{path}: all {empty} {which} are empty. Give a file with negatives, or mine some.")
-    if not any(map(len, lists)):
-        remedy = SAME_TOKENIZER if form == "token-ids" else GIVE_NAMES
-        raise Refusal(f"{path}: none of its negatives is in the collection. {remedy}")
+    require_negatives(path, form, counts, lists)
+    write_pairs(job, [*zip(rows, lists, scores, strict=True), *judged])
     lengths, scores = np.array([len(passages) for passages in lists]), np.concatenate(scores)
     ids = in_slots(lengths, np.concatenate(lists), empty=-1)
     scored = int(np.count_nonzero(~np.isnan(scores)))
@@ -95,24 +87,31 @@ def run(job):
         write_json(job.output(NAMES), names)
         for field, values in zip(ORIGIN, origins, strict=True):
             save_array(job.output(f"{field}.npy"), in_slots(lengths, values.astype(FIELDS[field])))
-    write_pairs(job, pairs)
     return dict(counts) | {"queries": len(set(rows)), "negatives": sum(map(len, lists)), "scored": scored}
 
 
-def write_pairs(job, pairs):
-    """Write the arrays of a `PairTable`, called OF_PAIRS; a repeated pair gets its highest score. pairs: {query row:
-    [(passages, -1 for an unknown one; float32 scores, NaN if missing)]}"""
-    lengths, lists = np.zeros(len(read_query_ids(job, "train")), np.int64), []
-    for row in sorted(pairs):
-        passages, scores = map(np.concatenate, zip(*pairs[row], strict=True))
-        order = np.lexsort((-scores, passages))  # NaN last
-        order = order[np.diff(passages[order], prepend=-1) != 0]
-        order = order[~np.isnan(scores[order])]
-        lengths[row] = len(order)
-        lists.append((passages[order], scores[order]))
-    columns = offsets_of(lengths), *map(np.concatenate, zip(*lists, strict=True))
-    for field, column in zip(("offsets", "passages", "scores"), columns, strict=True):
-        save_array(job.output(f"{OF_PAIRS}{field}.npy"), column)
+def require_negatives(path, form, counts, lists):
+    """Raise Refusal if no query of the file is trained on, or if none of its negatives is in the collection. lists: of
+    passages, one for each line of a training query"""
+    if not lists:
+        remedy = GIVE_QUERIES.get(form, GIVE_IDS if form in WITH_IDS else GIVE_TEXTS)
+        raise Refusal(f"{path}: none of its {counts['lines']} queries is a training query. {remedy}")
+    if not any(map(len, lists)) and not counts["unmatched"]:
+        which = "hard_negative_ctxs of its questions" if form == "dpr" else "lists of negatives of its queries"
+        empty = counts["lines"] - counts["other_queries"]
+        raise Refusal(f"{path}: all {empty} {which} are empty. Give a file with negatives, or mine some.")
+    if not any(map(len, lists)):
+        remedy = SAME_TOKENIZER if form == "token-ids" else GIVE_NAMES
+        raise Refusal(f"{path}: none of its negatives is in the collection. {remedy}")
+
+
+def write_pairs(job, lists):
+    """Write a `PairTable` called OF_PAIRS. lists: [(query row, passages, -1 for an unknown one, and their scores, NaN
+    if missing)]"""
+    rows, passages, scores = zip(*lists, strict=True)
+    rows, passages, scores = np.repeat(rows, [*map(len, passages)]), np.concatenate(passages), np.concatenate(scores)
+    pairs = (each[(passages >= 0) & ~np.isnan(scores)] for each in (rows, passages, scores))
+    write_table(job, *highest_scores(*pairs), len(read_query_ids(job, "train")), OF_PAIRS)
 
 
 def scores_of(place, passages):

@@ -47,11 +47,9 @@ class PairTable:
     def of_run(cls, name, run, num_queries):
         """The pairs of a `Run`; a repeated pair gets its highest score."""
         lines, columns = np.nonzero(run.ids >= 0)
-        rows, passages, scores = run.rows[lines], run.ids[lines, columns], run.scores[lines, columns]
-        order = np.lexsort((-scores, passages, rows))
-        keys = pair_keys(rows, passages)[order]
-        order = order[np.diff(keys, prepend=-1) != 0]
-        return cls(name, offsets_of(np.bincount(rows[order], minlength=num_queries)), passages[order], scores[order])
+        pairs = run.rows[lines], run.ids[lines, columns], run.scores[lines, columns]
+        rows, passages, scores = highest_scores(*pairs)
+        return cls(name, offsets_of(np.bincount(rows, minlength=num_queries)), passages, scores)
 
     def score(self, rows, passages, partial=False):
         """float32 [n]: the scores of passages (int [n]) for the queries of `rows` (int [n], or one int for all). Raises
@@ -88,12 +86,20 @@ def named_row(artefact, what, row):
     return f"{pq.read_table(artefact.path(file), columns=[column])[column][int(row)].as_py()!r} (row {row})"
 
 
-def write_table(job, rows, passages, scores, num_queries):
+def highest_scores(rows, passages, scores):
+    """Pairs (query rows, passage rows and scores, arrays of one length) ordered by row and passage, each once; a
+    repeated pair gets its highest score."""
+    order = np.lexsort((-scores, passages, rows))
+    order = order[np.diff(pair_keys(rows, passages)[order], prepend=-1) != 0]
+    return rows[order], passages[order], scores[order]
+
+
+def write_table(job, rows, passages, scores, num_queries, prefix=""):
     """Write pairs (query rows and passage rows, int arrays, and float32 scores), ordered by row and passage, as the
-    outputs of a `PairTable`: offsets.npy int64 [Q + 1], passages.npy int32, scores.npy float32."""
-    save_array(job.output("offsets.npy"), offsets_of(np.bincount(rows, minlength=num_queries)))
-    save_array(job.output("passages.npy"), passages.astype(np.int32))
-    save_array(job.output("scores.npy"), scores.astype(np.float32))
+    outputs of a `PairTable`, after `prefix`: offsets.npy int64 [Q + 1], passages.npy int32, scores.npy float32."""
+    save_array(job.output(f"{prefix}offsets.npy"), offsets_of(np.bincount(rows, minlength=num_queries)))
+    save_array(job.output(f"{prefix}passages.npy"), passages.astype(np.int32))
+    save_array(job.output(f"{prefix}scores.npy"), scores.astype(np.float32))
 
 
 def require_informative(scores, made_by):
