@@ -349,6 +349,14 @@ def test_configurations_name_files_that_are_there():
     assert not missing and len(lines) > 50
 
 
+def test_files_on_the_ways_through_the_code_are_there():
+    page = (REPOSITORY / "docs/extending.md").read_text()
+    ways = page[page.index("## One training step") : page.index("## Snakemake")]
+    files = re.findall(r"`([\w/]+\.py)`", ways)
+    missing = [file for file in files if not (REPOSITORY / "workflow_scripts/teleport" / file).is_file()]
+    assert not missing and len(files) > 20
+
+
 def test_every_suffix_of_an_array_is_in_the_legend():
     """docs/extending.md has one letter for each axis; `scores_QP` is queries by passages. In a folder where its axis
     does not occur, a letter is likely to have another meaning."""
