@@ -35,7 +35,7 @@ from teleport.encoder.precision import pick_device
 from teleport.encoder.tokens import load_tokenizer
 from teleport.plan.plan import Plan
 from teleport.running.files import sha256_file, write_json
-from teleport.running.job import Job
+from teleport.running.job import Job, spec_of
 from teleport.running.provenance import hardware
 from teleport.running.run import run
 from teleport.settings.read import load
@@ -96,7 +96,7 @@ def run_stages(plan, threads):
             continue
         for _ in range(1 if stage.kind in COMPUTING and on_cpu else 2):
             started = time.perf_counter()
-            run(Job(stage.spec() | {"code": "calibration"}, threads=threads))
+            run(Job(spec_of(stage) | {"code": "calibration"}, threads=threads))
             seconds[stage.kind] = stage, time.perf_counter() - started
         if stage.kind in COMPUTING:
             seconds[stage.kind] = stage, artefact_of(stage).facts[COMPUTING[stage.kind]]

@@ -24,7 +24,7 @@ def make(stages, failed=None):
     """
     from commands.edited import code_of
     from teleport.running.code import digests_of_all
-    from teleport.running.job import Job
+    from teleport.running.job import Job, spec_of
     from teleport.running.run import run
 
     code, left = digests_of_all(), set()
@@ -33,7 +33,7 @@ def make(stages, failed=None):
             left.add(name)
         elif not is_finished(name):
             try:
-                run(Job(stage.spec() | {"code": code_of(stage, code)}, threads=1))
+                run(Job(spec_of(stage) | {"code": code_of(stage, code)}, threads=1))
             except Exception as error:  # a defect of one row hides none of another
                 if failed is None:
                     raise
@@ -46,6 +46,7 @@ def make_together(stages, processes):
     longest chains come first."""
     from commands.edited import code_of
     from teleport.running.code import digests_of_all
+    from teleport.running.job import spec_of
 
     code, waiting, running = digests_of_all(), {}, {}
     for name, stage in needed(stages).items():
@@ -57,7 +58,7 @@ def make_together(stages, processes):
             ready = [name for name, (_, unmade) in waiting.items() if not unmade]
             for name in sorted(ready, key=ways.get, reverse=True)[: processes - len(running)]:
                 stage, _ = waiting.pop(name)
-                running[pool.submit(make_one, stage.spec() | {"code": code_of(stage, code)})] = name
+                running[pool.submit(make_one, spec_of(stage) | {"code": code_of(stage, code)})] = name
             for ended in wait(running, return_when=FIRST_COMPLETED).done:
                 name = running.pop(ended)
                 if error := ended.exception():  # printed at once: the pool ends after its other stages

@@ -27,7 +27,7 @@ from teleport.negatives.merge import BLOCK_SLOTS, Filters, Merge, Scores
 from teleport.negatives.pool import Items, Pool, PoolWriter, read_pool
 from teleport.negatives.retrieved import Retrieval
 from teleport.negatives.sources.momentum import Momentum
-from teleport.plan.counts import mixture_counts
+from teleport.settings.negatives import mixture_counts
 from teleport.settings.pool import Draw
 from teleport.settings.pool import Pool as Settings
 

@@ -4,7 +4,6 @@
 import inspect
 import json
 import os
-import re
 import shlex
 import sys
 import time
@@ -21,7 +20,7 @@ from commands.encoding import encoding_sentences
 from commands.forecast.printed import cost_sentence, shortages
 from commands.forecast.requests import Requests, group_of
 from commands.job_texts import episode_scores
-from commands.resources import own_resources
+from commands.resources import gpus_of, own_resources
 from commands.terminal import PLANNED, end_as_asked
 from teleport.plan.identity import file_digest
 from teleport.plan.kinds import is_scattered, needs
@@ -36,6 +35,7 @@ from teleport.running.artefact import MANIFEST, is_finished
 from teleport.running.code import digest_of, digests_of_all
 from teleport.running.devices import require_usable_apart
 from teleport.running.files import read_saved, write_text
+from teleport.running.job import spec_path, write_spec
 from teleport.running.launch import if_killed
 from teleport.settings.read import load, with_extended
 from teleport.settings.section import in_one_spelling
@@ -267,15 +267,6 @@ def command(script, *arguments):
     return shlex.join(["python3", f"{HOME}/workflow_scripts/{script}", *map(str, arguments)])
 
 
-def gpus_of(resources):
-    """How many GPUs a job has: by `gpu`, or by `gres` (gpu:2 or gpu:A100:2) if a site takes only that."""
-    given = str(resources.get("gres", ""))
-    gres = re.fullmatch(r"gpu(?::(?!\d+$)[\w.-]+)?(?::(\d+))?", given)
-    if re.match("gpu(:|$)", given) and not gres and not resources.gpu:
-        raise WorkflowError(f"resources: gres is {given!r}. Write gpu:2, or gpu:TYPE:2 with the type of the card.")
-    return resources.gpu or (int(gres[1] or 1) if gres else 0)
-
-
 @cache
 def written_configuration():
     """The file that the rule `configuration` copies."""
@@ -288,7 +279,7 @@ def written_configuration():
 @cache
 def spec_of_stage(stage):
     """The JSON file from which the job of a stage takes its settings."""
-    return stage.write() if MAIN and not workflow.dryrun else f"results/stages/{stage.name}/stage.json"
+    return write_spec(stage) if MAIN and not workflow.dryrun else spec_path(stage)
 
 
 def forced_at(stage):

@@ -6,6 +6,7 @@ from teleport.collection import corpus, split
 from teleport.running.artefact import MANIFEST, SPEC, Artefact
 from teleport.running.files import write_json
 from teleport.running.job import Job
+from teleport.running.run import publish_outputs
 from teleport.settings.collection import CorpusSettings, SplitSettings
 from teleport.settings.registry import FORMS, form
 from teleport.settings.section import Section
@@ -122,7 +123,7 @@ class Stages:
         manifest = {"kind": job.kind, "key": job.key, "settings": job.raw_settings, "inputs": inputs}
         manifest["facts"] = facts or {}
         job.folder.mkdir(parents=True, exist_ok=True)
-        write_json(job.folder / MANIFEST, manifest | {"files": job.publish()})
+        write_json(job.folder / MANIFEST, manifest | {"files": publish_outputs(job)})
         return job
 
     def run(self, function, kind, settings=None, inputs=None, threads=1, loads=None, origins=None):

@@ -15,7 +15,7 @@ from bench_world import bench_on_path  # noqa: F401
 from paths import REPOSITORY
 from teleport.plan.plan import Plan
 from teleport.running.artefact import Artefact, is_finished
-from teleport.running.job import Job
+from teleport.running.job import Job, spec_of
 from teleport.running.run import run
 from teleport.settings.read import load_files
 
@@ -27,7 +27,7 @@ def make(stage):
     for read in stage.inputs.values():
         if not is_finished(read.name):
             make(read)
-    job = Job(stage.spec() | {"code": "test", "origins": stage.origins})
+    job = Job(spec_of(stage) | {"code": "test", "origins": stage.origins})
     run(job)
     return Artefact(job.folder)
 

@@ -2,14 +2,12 @@
 
 import json
 import math
-import re
 from collections import Counter
 from types import SimpleNamespace
 
 import networkx
 import pytest
 import yaml
-from snakemake.exceptions import WorkflowError
 from snakemake_executor_plugin_slurm.submit_string import get_submit_command
 from snakemake_executor_plugin_slurm.utils import set_gres_string
 
@@ -222,46 +220,3 @@ def test_slurm_gives_a_job_with_several_gpus_one_node():
     job = SimpleNamespace(threads=8, resources=Asked(PROFILE["default-resources"] | {"gpu": 8}))
     named = dict.fromkeys(("run_uuid", "slurm_logfile", "comment_str", "account", "partition", "workdir"), "name")
     assert "--gpus=8" in set_gres_string(job) and " --nodes=1 " in get_submit_command(job, named)
-
-
-@pytest.fixture
-def gpus_of():
-    """The function of rules/common.smk, which Snakemake reads and Python cannot import."""
-    source = re.search(r"^def gpus_of\(.*?(?=^\S)", (REPOSITORY / "rules/common.smk").read_text(), re.M | re.S)[0]
-    names = {"re": re, "WorkflowError": WorkflowError}
-    exec(source, names)
-    return lambda gpu, **other: names["gpus_of"](Resources(gpu, **other))
-
-
-class Resources(dict):
-    """The resources of a job as a rule sees them."""
-
-    def __init__(self, gpu, **other):
-        super().__init__(other)
-        self.gpu = gpu
-
-
-@pytest.mark.parametrize(
-    ("gres", "expected"),
-    [
-        ("gpu:1", 1),
-        ("gpu:2", 2),
-        ("gpu", 1),
-        ("gpu:a100", 1),
-        ("gpu:a100:2", 2),
-        ("gpu:A100-SXM4-80GB:4", 4),
-        ("gpu:nvidia_h100.80gb:8", 8),
-        ("scratch:200G", 0),
-        ("", 0),
-    ],
-)
-def test_where_a_site_takes_only_gres_a_stage_reads_its_number_of_devices_from_it(gpus_of, gres, expected):
-    assert gpus_of(0, gres=gres) == expected
-    assert gpus_of(3, gres=gres) == 3, "`gpu` comes first"
-    assert gpus_of(0) == 0 and gpus_of(2) == 2
-
-
-@pytest.mark.parametrize("gres", ["gpu:two cards", "gpu:", "gpu:a100:", "gpu:a100:b:2", "gpu:1,scratch:200G"])
-def test_a_gres_that_names_no_number_of_cards_is_refused_with_what_to_write(gpus_of, gres):
-    with pytest.raises(WorkflowError, match=f"gres is '{gres}'.*gpu:TYPE:2"):
-        gpus_of(0, gres=gres)

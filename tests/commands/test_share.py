@@ -24,7 +24,7 @@ from teleport.running.code import stage_code
 from teleport.running.files import write_bytes, write_json
 from teleport.running.job import Job
 from teleport.running.places import arrives, place_at
-from teleport.running.run import publish_manifest
+from teleport.running.run import publish_manifest, publish_outputs
 from teleport.settings import read as config
 
 ENCODE, INDEX, TRAIN, EVALUATE, BM25 = (
@@ -55,7 +55,7 @@ def finish(name, code=None):
         part = job.outputs.get(top) or job.output(top)
         write_bytes(part / Path(*Path(file).parts[1:]) if part.name != f"{file}.part" else part, content)
     manifest = {"kind": job.kind, "key": job.key, "stamp": job.stamp(), "settings": {}, "inputs": job.spec["inputs"]}
-    manifest |= {"facts": {}, "files": job.publish(), "provenance": {"code": job.code, "git_commit": "c0ffee"}}
+    manifest |= {"facts": {}, "files": publish_outputs(job), "provenance": {"code": job.code, "git_commit": "c0ffee"}}
     publish_manifest(job, signed(manifest))
 
 

@@ -15,7 +15,7 @@ from teleport.plan.plan import Plan
 from teleport.report.links import link_experiments
 from teleport.report.write import write_tables
 from teleport.running.code import stage_code
-from teleport.running.job import Job
+from teleport.running.job import Job, spec_of, write_spec
 from teleport.running.run import run
 from teleport.settings.read import load_files
 
@@ -53,8 +53,8 @@ def make_desk(folder):
     with contextlib.chdir(folder):
         plan = Plan(*load_files([CONFIGURATION, METHOD]))
         for stage in in_order(plan.stages.values()).values():
-            run(Job(stage.spec() | {"code": stage_code(stage.kind, stage.loads)}, threads=1))
-            stage.write()
+            run(Job(spec_of(stage) | {"code": stage_code(stage.kind, stage.loads)}, threads=1))
+            write_spec(stage)
         link_experiments(plan)
         write_tables(Plan(*load_files([CONFIGURATION])))
         share(set(plan.stages), SHARED, vectors=True)

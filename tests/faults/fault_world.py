@@ -26,6 +26,7 @@ from stages import spec_file
 from teleport.plan.kinds import KINDS
 from teleport.plan.plan import Plan
 from teleport.running.code import files_digest, stage_code
+from teleport.running.job import spec_of
 from teleport.settings.read import load_files
 
 PASSAGES = 60
@@ -195,7 +196,7 @@ class FaultWorld:
         """Have a stage made, in another `folder` where one is named; `answer` takes the number that is returned, and
         waits for its end."""
         code, folder = stage_code(stage.kind, stage.loads), Path(disturbance.get("folder", self.folder))
-        arguments = [spec_file(folder, stage.spec()), "--code", code, "--files", self.files_digest]
+        arguments = [spec_file(folder, spec_of(stage)), "--code", code, "--files", self.files_digest]
         arguments += ["--anew", str(time.time()), "--save-every", "0", *options]
         return self.ask(arguments=arguments, **disturbance)
 

@@ -13,6 +13,7 @@ from teleport.plan.stage import Stage
 from teleport.refusal import Refusal
 from teleport.report.links import experiment_folders
 from teleport.report.rows import measured_tables
+from teleport.running.job import spec_of
 from teleport.settings import read as config
 from teleport.settings import registry
 from teleport.settings.collection import CorpusSettings
@@ -231,7 +232,7 @@ def test_modes_become_counts_per_source():
 
 def test_a_job_draws_in_the_order_of_the_registry_whatever_the_order_of_keys():
     (stage, *_) = merges(negatives={"counts": {"random": 1, "lookahead": 2, "query": 3, "bm25": 4}})
-    settings = type(stage.settings).model_validate(json.loads(json.dumps(stage.spec()))["settings"])
+    settings = type(stage.settings).model_validate(json.loads(json.dumps(spec_of(stage)))["settings"])
     assert list(settings.sources) == list(stage.settings.sources) == ["query", "lookahead", "bm25", "random"]
 
 

@@ -26,6 +26,7 @@ from teleport.running.blocks import RowBlocks
 from teleport.running.code import files_digest, stage_code
 from teleport.running.files import require_free_space
 from teleport.running.job import Job
+from teleport.running.run import publish_outputs
 from teleport.settings.section import Section
 
 
@@ -120,7 +121,7 @@ def test_a_kill_between_link_and_manifest_leaves_nothing_behind(stages):
     job = stages.make("encode")
     for _ in range(2):  # killed before the manifest, then finished
         fill(job)
-        job.publish()
+        publish_outputs(job)
     assert [path.name for path in job.folder.iterdir()] == ["rows.npy"]
     assert np.load(job.folder / "rows.npy")[:, 0].tolist() == [0, 0, 2, 2]
 

@@ -13,7 +13,7 @@ from collection_world import WORDS
 from teleport.negatives import cross_score
 from teleport.plan.plan import Plan
 from teleport.running.artefact import Artefact
-from teleport.running.job import Job
+from teleport.running.job import Job, spec_of
 from teleport.running.run import run
 from teleport.settings.read import load_files
 from teleport.training import cross_train
@@ -29,7 +29,7 @@ def make(stage):
     """Make a planned stage after those that it reads; returns its folder."""
     for read in stage.inputs.values():
         make(read)
-    job = Job(stage.spec() | {"code": "test"})
+    job = Job(spec_of(stage) | {"code": "test"})
     if not (job.folder / "manifest.json").exists():
         job.open_resume()
         run(job)

@@ -49,8 +49,8 @@ def failure(repository, command):
 @pytest.mark.parametrize(
     ("command", "module", "line"),
     [
-        slow("dry run", "teleport/plan/counts.py", "def resolve_draws("),
-        ("forecast", "teleport/plan/counts.py", "def resolve_draws("),
+        slow("dry run", "teleport/settings/negatives.py", "def resolve_draws("),
+        ("forecast", "teleport/settings/negatives.py", "def resolve_draws("),
         ("dry run", "commands/edited.py", "def code_of("),  # in a function that Snakemake calls for a job
         slow("dry run", "teleport/plan/plan.py", "def label("),  # in a message
         slow("status", "teleport/plan/experiment.py", "def build("),

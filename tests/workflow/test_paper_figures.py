@@ -27,7 +27,7 @@ from teleport.report.paper.write import write_figures
 from teleport.report.published import published_tables
 from teleport.report.published_table import write_published
 from teleport.report.stages import Reader
-from teleport.running.job import Job
+from teleport.running.job import Job, spec_of
 from teleport.running.run import run
 from teleport.settings.read import load_files
 
@@ -78,7 +78,7 @@ def run_stages(stages):
         job = Path(f"results/stages/{stage.name}/manifest.json")
         if not job.is_file():
             run_stages(stage.inputs.values())
-            run(Job(stage.spec() | {"code": "test"}))
+            run(Job(spec_of(stage) | {"code": "test"}))
 
 
 def toy_config():

@@ -1,7 +1,10 @@
 """This workflow's own resources, from --set-resources and profiles: they decide how a stage runs, and no result."""
 
+import re
+
 from pydantic import Field
 
+from teleport.refusal import Refusal
 from teleport.settings.section import Section
 from teleport.settings.yaml_mapping import Locations, validated
 
@@ -18,3 +21,15 @@ def own_resources(kind, resources):
     """The `Own` resources of a job. Raises Refusal that names the kind and the resource."""
     given = {name: value for name in Own.model_fields if (value := resources.get(name)) is not None}
     return validated(Own, given, ("resources", kind), Locations([]))
+
+
+def gpus_of(resources):
+    """How many GPUs a job has: by `gpu`, or by `gres` (gpu:2 or gpu:A100:2) if a site takes only that.
+
+    Raises Refusal for a `gres` of another form.
+    """
+    gpus, given = resources.get("gpu", 0), str(resources.get("gres", ""))
+    gres = re.fullmatch(r"gpu(?::(?!\d+$)[\w.-]+)?(?::(\d+))?", given)
+    if re.match("gpu(:|$)", given) and not gres and not gpus:
+        raise Refusal(f"resources: gres is {given!r}. Write gpu:2, or gpu:TYPE:2 with the type of the card.")
+    return gpus or (int(gres[1] or 1) if gres else 0)

@@ -61,7 +61,7 @@ class Trajectory:
 
     episodes: [Episode] from the start, number 0; rows: every stage with its link, in order; from_pretrained: whether
     the start is the pretrained checkpoint; warnings: for a person, before anything runs; keys_read: the union of
-    `counts.keys_read` for its pools; also: {name: `Also`} of the other collections that it is trained on
+    `keys_read` for its pools; also: {name: `Also`} of the other collections that it is trained on
     """
 
     of = ""

@@ -3,11 +3,12 @@
 from functools import cache, cached_property, partial
 from itertools import chain
 
-from teleport.plan.counts import keys_read, pool_warnings, resolve_draws
 from teleport.plan.identity import identify_file
+from teleport.plan.pool_warnings import pool_warnings
 from teleport.plan.stage import Stage
 from teleport.plan.teachers import require_comparable, scores_of_cross_encoder, scores_of_file, vectors_of_teacher
 from teleport.refusal import Refusal
+from teleport.settings.negatives import keys_read, resolve_draws
 from teleport.settings.pool import Draw, NegativesFileSettings, RelabelSettings, ScoreSettings
 from teleport.settings.registry import (
     ANCHORS,

@@ -7,7 +7,6 @@ from pathlib import Path
 from teleport.encoder.completed import completed
 from teleport.evaluation.check import needed_splits
 from teleport.plan.analyses import contrast
-from teleport.plan.counts import unread_warnings
 from teleport.plan.encodings import tokens_stage
 from teleport.plan.experiment import Trajectory
 from teleport.plan.identity import (
@@ -18,6 +17,7 @@ from teleport.plan.identity import (
     identify_split,
     pretrained_settings,
 )
+from teleport.plan.pool_warnings import unread_warnings
 from teleport.plan.stage import Stage, out_of_domain
 from teleport.refusal import Refusal
 from teleport.running.places import require_place

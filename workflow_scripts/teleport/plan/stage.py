@@ -1,4 +1,4 @@
-"""A planned stage: its key, its inputs, and the specification that run_stage.py reads.
+"""A planned stage: its key, its settings and its inputs.
 
 The key is a digest of the stage's kind, of the settings that decide its result, and of the keys of the stages it reads.
 It depends on content: a file enters as its SHA-256, and no path, no version of Python and no machine is part of a key.
@@ -9,8 +9,6 @@ import hashlib
 import json
 from dataclasses import dataclass, field
 
-from teleport.running.artefact import SPEC, STAGES
-from teleport.running.files import read_saved, write_json
 from teleport.settings.section import Section
 
 
@@ -47,18 +45,6 @@ class Stage:
     def input_names(self):
         """{role: `kind/key`} of the stages it reads."""
         return {role: stage.name for role, stage in self.inputs.items()}
-
-    def spec(self):
-        """The stage as its job reads it (dict of JSON)."""
-        spec = {"kind": self.kind, "key": self.key, "settings": self.raw_settings, "inputs": self.input_names}
-        return spec | {"loads": self.loads, "origins": self.origins}
-
-    def write(self):
-        """Write `spec` beside the stage, for its job; returns the path."""
-        path, spec = STAGES / self.name / SPEC, self.spec()
-        if read_saved(path) != json.loads(json.dumps(spec)):
-            write_json(path, spec)
-        return path
 
 
 def out_of_domain(name, what):

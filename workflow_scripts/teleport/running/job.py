@@ -1,26 +1,45 @@
 """The parts that every stage shares: checked inputs, atomic outputs, resume state, manifest, progress.
 
 A stage is a function `run(job) -> facts` of settings, input artefacts and code. It writes files through `job.output`;
-`run_stage` publishes them: hash, rename, and last the manifest, the one file that other stages and Snakemake wait for.
+`run.run` publishes them: hash, rename, and last the manifest, the one file that other stages and Snakemake wait for.
 A stage that dies leaves no manifest and no half-written artefact under its final name.
 """
 
 import importlib
-import os
+import json
 import shutil
 from functools import cached_property
 from pathlib import Path
 
 from teleport.plan.kinds import KINDS
-from teleport.running.artefact import PROGRESS, STAGES, Artefact, file_entry
+from teleport.running.artefact import PROGRESS, SPEC, STAGES, Artefact
 from teleport.running.devices import visible_devices
-from teleport.running.files import files_below, read_saved, require_free_space, share, write_json
+from teleport.running.files import read_saved, require_free_space, write_json
 from teleport.running.log import Progress
 
 RESUME = Path("results/resume")
 SHARDS = Path("results/shards")
 LOCKS = Path("results/locks")
 STAMP = "stamp.json"  # in a resume folder: identifies the state, which is discarded without it
+
+
+def spec_of(stage):
+    """A planned Stage as its job reads it (dict of JSON)."""
+    spec = {"kind": stage.kind, "key": stage.key, "settings": stage.raw_settings, "inputs": stage.input_names}
+    return spec | {"loads": stage.loads, "origins": stage.origins}
+
+
+def spec_path(stage):
+    """The file with the `spec_of` a stage."""
+    return STAGES / stage.name / SPEC
+
+
+def write_spec(stage):
+    """Write the `spec_of` a stage for its job; returns the path."""
+    path, spec = spec_path(stage), spec_of(stage)
+    if read_saved(path) != json.loads(json.dumps(spec)):
+        write_json(path, spec)
+    return path
 
 
 class Job:
@@ -105,19 +124,3 @@ class Job:
         files = [path.stat() for path in self.resume.rglob("*") if path.is_file()]
         present = sum(min(file.st_size, file.st_blocks * 512) for file in files)  # rows not yet written are holes
         require_free_space(self.resume, num_bytes - present)
-
-    def publish(self):
-        """Give every output its final name; returns the manifest's `files` ({name: {bytes, sha256}})."""
-        files = {}
-        for name, part in sorted(self.outputs.items()):
-            if not part.exists():
-                raise RuntimeError(f"stage {self.kind} announced the output {name!r} but did not write it")
-            final = self.folder / name
-            if final.is_dir():
-                shutil.rmtree(final)
-            os.replace(part, final)
-            part.unlink(missing_ok=True)  # renaming one link of a file onto another of it does nothing (POSIX)
-            for file in files_below(final):
-                share(file)
-                files[str(file.relative_to(self.folder))] = file_entry(file)
-        return files

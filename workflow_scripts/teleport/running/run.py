@@ -11,7 +11,7 @@ from teleport.plan.kinds import KINDS
 from teleport.refusal import Refusal
 from teleport.running.artefact import HISTORY, MANIFEST, PROGRESS, SPEC, WARNINGS, file_entry, signed
 from teleport.running.code import files_digest, stage_code
-from teleport.running.files import sync, write_json
+from teleport.running.files import files_below, share, sync, write_json
 from teleport.running.job import STAMP
 from teleport.running.launch import RANK
 from teleport.running.locks import read_finished
@@ -44,6 +44,23 @@ def take(job, since=0.0):
     return True
 
 
+def publish_outputs(job):
+    """Give every output its final name; returns the manifest's `files` ({name: {bytes, sha256}})."""
+    files = {}
+    for name, part in sorted(job.outputs.items()):
+        if not part.exists():
+            raise RuntimeError(f"stage {job.kind} announced the output {name!r} but did not write it")
+        final = job.folder / name
+        if final.is_dir():
+            shutil.rmtree(final)
+        os.replace(part, final)
+        part.unlink(missing_ok=True)  # renaming one link of a file onto another of it does nothing (POSIX)
+        for file in files_below(final):
+            share(file)
+            files[str(file.relative_to(job.folder))] = file_entry(file)
+    return files
+
+
 def publish_manifest(job, manifest):
     """Write the manifest, which makes the stage finished, and remove the state that nobody needs then."""
     for name in (FINISHED, MANIFEST):
@@ -66,7 +83,7 @@ def run(job):
     facts = job.module.run(job)
     worked = time.time()
     manifest = {"kind": job.kind, "key": job.key, "stamp": job.stamp(), "settings": job.raw_settings}
-    manifest |= {"inputs": job.spec["inputs"], "facts": facts, "files": job.publish()}
+    manifest |= {"inputs": job.spec["inputs"], "facts": facts, "files": publish_outputs(job)}
     manifest["provenance"] = provenance(job, started, time.time(), attempt)
     seconds = {"load": loaded - started, "work": worked - loaded, "publish": time.time() - worked}
     manifest["provenance"]["seconds"] = {phase: round(spent, 3) for phase, spent in seconds.items()}

@@ -7,7 +7,7 @@ from pydantic import ConfigDict, Field, ValidationError, WithJsonSchema, field_v
 
 from teleport.refusal import Refusal
 from teleport.settings.encoder import Encoder
-from teleport.settings.pool import FileForm, Pool, RanksAfter, Removal
+from teleport.settings.pool import Draw, FileForm, Pool, RanksAfter, Removal
 from teleport.settings.registry import (
     DRAWS,
     DRAWS_BY_RANK,
@@ -39,6 +39,10 @@ MIXED = ("query", "lookahead", "momentum")  # the sources of the modes mixture a
 SourceName = Annotated[str, WithJsonSchema({"type": "string", "enum": list(SOURCES)})]
 ChosenDraw, Filters = chosen(DRAWS, "draw", "draws"), filters()
 Relabelling = chosen(RELABELLINGS, "relabelling", "relabellings")
+# Settings that may decide how many negatives a pool has of each source, and those read only for a pool.
+OF_MIXTURE = {"alpha", "beta", "pool"}
+OF_COUNTS = OF_MIXTURE | {"mode", "sources", "per_source"}
+OF_A_POOL = OF_COUNTS | {"ranks", "draw", "draws", "filters"}
 
 
 class Start(Section):
@@ -256,3 +260,65 @@ class Negatives(Removal):
         if any(POSITIVES in pairs for pairs in compared(pool).values()):
             pool = pool.model_copy(update={"positive_score": self.filters.positive_score})
         return pool
+
+
+# ---- Negatives per source. Modes become counts here, so no stage knows about modes.
+
+
+def mixture_counts(pool, sources, alpha, beta):
+    """{source: negatives per query} of mode `mixture`; the counts sum to `pool` (ANCE-Tele, Appendix C).
+
+    Shares: momentum alpha, lookahead (1 - alpha) * beta, query (1 - alpha) * (1 - beta); the share of a source that is
+    not in `sources` goes to the others. Rounding by largest remainder, ties to the first of query, lookahead, momentum.
+    """
+    new = 1 - alpha if "momentum" in sources else 1
+    lookahead = beta if {"query", "lookahead"} <= set(sources) else float("lookahead" in sources)
+    shares = {"query": new * (1 - lookahead), "lookahead": new * lookahead, "momentum": 1 - new}
+    exact = {source: round(pool * shares[source], 9) for source in shares if source in sources}
+    counts = {source: int(share) for source, share in exact.items()}
+    by_remainder = sorted(counts, key=lambda source: counts[source] - exact[source])
+    for source in by_remainder[: pool - sum(counts.values())]:
+        counts[source] += 1
+    return counts
+
+
+def released_counts(per_source, sources, episode, last_size):
+    """{source: negatives per query} of mode `released_code`: a pool of 2 * per_source * episode, whatever the sources.
+
+    With momentum the last pool is taken whole and 2 * per_source negatives are new; otherwise all are new. Query and
+    lookahead share the new ones equally (released code). For fewer sources nothing was released; pools of equal size
+    make them comparable.
+    """
+    retrievals = [source for source in ("query", "lookahead") if source in sources]
+    new = 2 * per_source * (1 if "momentum" in sources else episode)
+    counts = {source: new // len(retrievals) for source in retrievals}
+    return counts | ({"momentum": last_size} if "momentum" in sources and last_size else {})
+
+
+def resolve_draws(negatives, episode, last_size):
+    """{source: Draw} of an episode by its settings.Negatives, in registry order. last_size: of the last pool, or 0"""
+    if negatives.counts is not None:
+        available = [name for name in negatives.counts if last_size or SOURCES[name].needs != "last_pool"]
+        counts = {name: negatives.count_of(name) for name in available}
+    elif negatives.mode == "released_code":
+        counts = released_counts(negatives.per_source, negatives.sources, episode, last_size)
+    else:
+        available = [name for name in negatives.sources if name != "momentum" or last_size]
+        counts = mixture_counts(negatives.pool, available, negatives.alpha, negatives.beta)
+    draws = {}
+    for name, source in SOURCES.items():
+        if count := counts.get(name):
+            how = {"draw": negatives.draw_of(name), "ranks": negatives.ranks.get(name), "scored": source.scored}
+            draws[name] = Draw(count=count, place=len(draws), **how, **negatives.settings_of(name))
+    return draws
+
+
+def keys_read(negatives, last_size):
+    """Return the names (set) of the settings of `negatives` that decide how many negatives a pool has of each
+    source."""
+    if negatives.counts is not None:
+        return {"counts"}
+    if negatives.mode == "released_code":
+        return {"mode", "sources", "per_source"}
+    both = {"query", "lookahead"} <= set(negatives.sources)
+    return {"mode", "sources", "pool", *(["alpha"] if last_size else []), *(["beta"] if both else [])}

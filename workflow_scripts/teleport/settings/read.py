@@ -9,13 +9,27 @@ from pathlib import Path
 from teleport.refusal import Refusal
 from teleport.settings.configuration import Config, mistakes, named_experiments
 from teleport.settings.experiment import Episode, Experiment, WrittenExperiment
+from teleport.settings.negatives import OF_COUNTS
 from teleport.settings.pool import WITHOUT_SCORES
 from teleport.settings.registry import FILTERS
-from teleport.settings.section import FILE, MINER, merged
+from teleport.settings.section import FILE, MINER
 from teleport.settings.yaml_mapping import Locations, read_mapping, validated
 from teleport.training.seen import JUDGMENTS
 
-OF_MODES = {"mode", "alpha", "beta", "pool", "per_source", "sources"}  # settings that `counts` replaces
+# An override replaces these whole: another kind of checkpoint, index, loss or start has other parameters.
+WHOLE = (
+    "checkpoint",
+    "query_checkpoint",
+    "index",
+    "search_index",
+    "counts",
+    "draw",
+    "draws",
+    "loss",
+    "relabel",
+    "start_from",
+    "file",
+)
 
 
 def load(raw, files=()):
@@ -30,18 +44,23 @@ def load(raw, files=()):
     config, experiments = validated(Config, raw, (), locations), {}
     if problems := [f"{locations.of(place)}: {sentence}" for place, sentence in mistakes(config)]:
         raise Refusal("\n".join(dict.fromkeys(problems)))
-    shared = config.model_dump(include=set(WrittenExperiment.model_fields), exclude_unset=True)
+    written = {name: raw[name] for name in WrittenExperiment.model_fields if name in raw}
     for place, name, overrides in named_experiments(config):
-        experiment = experiment_of(config, shared, overrides, place, locations)
+        experiment = experiment_of(config, written, overrides, place, locations)
         if experiments.setdefault(name, experiment) != experiment:
             raise Refusal(f"{locations.of(place)}: another experiment has this name and other settings. Rename one.")
     every = [episode for experiment in experiments.values() for episode in experiment.method]
     for refuse in (refuse_undrawn, refuse_unfiltered):
-        refuse(shared, every, (), locations)
+        refuse(written, every, (), locations)
     for name, external in config.external.items():
         if external.encoder is not None:
-            written = {"label": external.label, "encoder": external.encoder, "episodes": [], "seeds": config.seeds[:1]}
-            experiments[name] = experiment_of(config, shared, written, ("external", name), locations)
+            overrides = {
+                "label": external.label,
+                "encoder": external.encoder,
+                "episodes": [],
+                "seeds": config.seeds[:1],
+            }
+            experiments[name] = experiment_of(config, written, overrides, ("external", name), locations)
     if not experiments and not config.external and not (config.bm25 and "bm25" in config.model_fields_set):
         raise Refusal(
             "the configuration has no experiments: add at least one entry under `experiments` or `external`, or state "
@@ -89,6 +108,15 @@ def experiment_of(config, written, overrides, place, locations):
     return Experiment.taken_from(experiment, method=method)
 
 
+def merged(base, overrides):
+    """`overrides` over `base`, mapping by mapping (dict); lists and the keys in WHOLE are replaced whole."""
+    result = dict(base)
+    for key, value in overrides.items():
+        both = isinstance(value, dict) and isinstance(result.get(key), dict) and key not in WHOLE
+        result[key] = merged(result[key], value) if both else value
+    return result
+
+
 def refuse_foreign_queries(overrides, shared, place, locations):
     """Raise Refusal if the `overrides` of an encoder name another checkpoint but keep the query_checkpoint of the
     `shared` settings, which belongs to their checkpoint."""
@@ -125,7 +153,7 @@ def refuse_unread(written, episodes, place, locations):
     """Raise Refusal if `negatives` of a mapping written at a place sets a mode's settings and no episode uses a
     mode."""
     with_pool = [episode for episode in episodes if episode.has_pool]
-    of_mode = [key for key in written.get("negatives") or () if key in OF_MODES]
+    of_mode = [key for key in written.get("negatives") or () if key in OF_COUNTS]
     if of_mode and with_pool and all(episode.negatives.counts is not None for episode in with_pool):
         raise Refusal(
             f"{locations.of((*place, 'negatives', of_mode[0]))}: negatives.{of_mode[0]} is set, and negatives.counts, "

@@ -17,20 +17,6 @@ ANALYSES_TABLE = "analyses"
 MINER = "miner"  # the checkpoint that mines, as a judge
 FILE = "file"  # the scores in the file of negatives, as a judge
 RERANKED = " (re-ranked)"  # after a split, for its re-ranked candidates
-# An override replaces these whole: another kind of checkpoint, index, loss or start has other parameters.
-WHOLE = (
-    "checkpoint",
-    "query_checkpoint",
-    "index",
-    "search_index",
-    "counts",
-    "draw",
-    "draws",
-    "loss",
-    "relabel",
-    "start_from",
-    "file",
-)
 
 
 def not_bool(value):
@@ -249,12 +235,3 @@ class ScaledScores(Scored):
 
 class NoSettings(Section):
     """Settings of stages whose inputs decide everything."""
-
-
-def merged(base, overrides):
-    """`overrides` over `base`, mapping by mapping (dict); lists and the keys in WHOLE are replaced whole."""
-    result = dict(base)
-    for key, value in overrides.items():
-        both = isinstance(value, dict) and isinstance(result.get(key), dict) and key not in WHOLE
-        result[key] = merged(result[key], value) if both else value
-    return result

@@ -2,7 +2,7 @@
 
 import pytest
 
-from teleport.plan.counts import mixture_counts, released_counts
+from teleport.settings.negatives import mixture_counts, released_counts
 
 ALL = ["query", "lookahead", "momentum"]
 
