@@ -42,6 +42,13 @@ def test_all_searches_of_marco_take_at_most_twelve_minutes():
     assert len(searches) == 33 and 60 < sum(each.seconds for each in searches) < 720
 
 
+def test_queries_in_the_archive_of_the_passages_are_found_by_unpacking_it():
+    """52 s on two cores, of which other splits take one or two."""
+    found = forecast("cpu-2-cores", "marco")
+    seconds = {stage.settings.split: found.estimate(stage).seconds for stage in map(found.plan.split, ("dev", "dl19"))}
+    assert 45 < seconds["dev"] < 65 and seconds["dl19"] < 6
+
+
 def test_adore_on_a_gpu_leaves_the_room_that_its_search_demands():
     """The stage refuses to begin if its vectors and `STEP_RESERVE` do not fit."""
     from teleport.training import live

@@ -15,6 +15,7 @@ PARSED_TEXTS = 20  # lines of a file that take as long as a passage of a form th
 OF_LENGTH, USUAL_TOKENS = 0.4, 76  # the share of the work that grows with length, for a text as long as MS MARCO's
 ANSWER_COST = 0.25  # of searching a passage for one more question's answers, relative to the first question's
 PROCESS_MEMORY = 0.45e9  # of each process that searches for answers
+READ_ARCHIVED = 0.13  # of unpacking a passage, relative to reading it from a file: 52 s of MS MARCO's archive
 READ_AGAIN = 0.09  # of reading a passage from corpus.parquet, relative to reading a file, checking and writing it
 DIGEST_BYTES, READ_IDS = 20, 0.01  # per passage: digests and row of the first copy; reading its id alone
 QUESTION_BYTES, QUESTION_MEMORY = 40, 700  # with its judgments, dropped ones included
@@ -56,10 +57,12 @@ def work_of_text(stage, counts):
 
 
 def split(stage, counts, place):
-    """Questions and judgments are read, checked and written, and the ids of all passages are searched."""
+    """Questions and judgments are read, checked and written, and the ids of all passages are searched. Questions in the
+    archive of the passages are found by unpacking it."""
     questions = counts.queries[stage.settings.split]
     memory = BASE + counts.passages * DIGEST_BYTES + questions * QUESTION_MEMORY
-    read = READ_IDS * counts.passages + questions
+    archived = READ_ARCHIVED * stage.settings.source.is_behind_passages(stage.settings.split)
+    read = (READ_IDS + archived) * counts.passages + questions
     return Cost(questions * QUESTION_BYTES, memory=memory, work={"texts": read})
 
 

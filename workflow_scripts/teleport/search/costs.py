@@ -23,6 +23,9 @@ IVF_ITERATIONS, PQ_ITERATIONS = 10, 25  # of k-means, faiss's defaults
 # A product of faiss's scan of lists takes as long as so many of a matrix product: 4.5 with 32 dimensions, 8 with 384,
 # 9 with 768, on one core of an AMD EPYC.
 SCANNED = 6
+# On a processor, selecting from a score takes as long as multiplying so many dimensions more. A million passages on one
+# core of an AMD EPYC: 256 queries took .86, 1.23 and 4.73 s with 32, 128 and 768 dimensions (bench/search.py --alone).
+SELECTED, RATED = 110, 768  # RATED: the dimensions with which `search_flop` of a hardware line is measured
 RERANKED = 1000  # candidates of a query in a file
 
 
@@ -64,7 +67,8 @@ def retrieve(stage, counts, place):
     lines, depth = counts.run(stage)
     size, ranks = run_bytes(lines, depth), depth * stage.inputs["passages"].settings.chunks
     kept = lines * ranks
-    index, work = stage.inputs["index"].settings.index, {"search_flop": search_flop(lines, passages, dim)}
+    compared = dim if place.gpus else RATED * (dim + SELECTED) / (RATED + SELECTED)
+    index, work = stage.inputs["index"].settings.index, {"search_flop": search_flop(lines, passages, compared)}
     if index.kind == "ivf":
         work = {"host_flop": search_flop(lines, index.numbers[0] + SCANNED * passages * share_probed(index), dim)}
     work["read"] = vectors

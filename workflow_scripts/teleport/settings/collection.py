@@ -61,6 +61,10 @@ class Judged(Section):
         kept = {"splits": {name: self.splits[name]}} if "splits" in type(self).model_fields else {}
         return self.at_defaults(*(() if name == "train" else ("positives", "train_queries")), **kept)
 
+    def is_behind_passages(self, name):
+        """Whether the queries of a split are in the archive that has the passages."""
+        return False
+
     def at_defaults(self, *names, **others):
         """A copy with some settings at their defaults, and with the values in `others` for settings that this form
         has."""

@@ -72,6 +72,10 @@ class Downloads(Fetched):
     def of_corpus(self):
         return super().of_corpus().model_copy(update={"files": self.files_of(self.corpus)})
 
+    def is_behind_passages(self, name):
+        archive, _, member = self.corpus.file.partition("!")
+        return bool(member) and self.splits[name].queries.startswith(f"{archive}!")
+
     def of_split(self, name):
         """Return the settings of a split. Its files include those of the corpus, whose rows the judgments name."""
         used = self.files_of(self.corpus, self.splits[name])
