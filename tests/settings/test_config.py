@@ -2,6 +2,7 @@
 
 import ast
 import copy
+import difflib
 import json
 import os
 import re
@@ -18,7 +19,11 @@ from paths import REPOSITORY
 from teleport.refusal import Refusal
 from teleport.settings import read as config
 from teleport.settings.configuration import json_schema
-from teleport.settings.experiment import EpisodeTraining
+from teleport.settings.experiment import EpisodeTraining, WrittenExperiment
+from teleport.settings.measures import known_measures
+from teleport.settings.other_trainers import KEYS, VALUES
+from teleport.settings.registry import LOSSES
+from teleport.settings.yaml_mapping import models_in
 
 BASE = """\
 collection: {source: apidocs, packages: [numpy]}
@@ -198,6 +203,61 @@ def test_mistakes_are_told_with_file_line_key_and_remedy(tmp_path, old, new, mes
     assert message in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("section", "name", "ours"),
+    [
+        ("training", "gradient_accumulation_steps", "training.accumulate"),
+        ("training", "num_negatives", "training.negatives_per_query"),
+        ("training", "train_group_size", "training.negatives_per_query (without the positive: one less)"),
+        ("training", "per_device_train_batch_size", "training.batch_queries ("),
+        ("training", "batch_size", "batch_queries"),
+        ("training", "max_steps", "steps"),
+        ("training", "eval_steps", "training.evaluate_every"),
+        ("training", "temperature", "encoder.scale (1 / temperature)"),
+        ("encoder", "temperature", "encoder.scale (1 / temperature)"),
+        ("encoder", "lr", "training.learning_rate"),
+        ("encoder", "p_max_len", "encoder.max_passage_tokens"),
+        ("encoder", "max_seq_length", "encoder.max_query_tokens and encoder.max_passage_tokens"),
+    ],
+)
+def test_the_name_of_another_trainer_leads_to_ours(tmp_path, section, name, ours):
+    raw = yaml.safe_load(BASE)
+    raw[section][name] = 1
+    with pytest.raises(Refusal) as caught:
+        load(yaml.safe_dump(raw), tmp_path)
+    assert f": {section}.{name}: unknown key. Did you mean {ours}" in str(caught.value)
+
+
+def test_names_of_other_trainers_lead_to_what_is_there_and_no_spelling_leads_to():
+    for name, ours in KEYS.items():
+        for *above, key in (each.split(".") for each in re.findall(r"\w+(?:\.\w+)+", ours)):
+            owner = WrittenExperiment
+            for section in above:
+                owner = models_in(owner.model_fields[section].annotation)[0]
+            assert key in owner.model_fields and difflib.get_close_matches(name, owner.model_fields, n=1) != [key], name
+    for name, ours in VALUES.items():
+        assert name == name.lower() and name not in LOSSES
+        assert ours.partition(",")[0] in LOSSES or known_measures([f"{ours}@10"])
+
+
+@pytest.mark.parametrize("loss", ["InfoNCE", "MultipleNegativesRankingLoss", "{kind: mnrl}", "cross_entropy"])
+def test_the_loss_of_another_trainer_leads_to_ours(tmp_path, loss):
+    with pytest.raises(Refusal, match=r"line 5: training.loss: there is no such loss.* Did you mean softmax\?$"):
+        load(BASE.replace("steps: 60", f"loss: {loss}\n  steps: 60"), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("seeds", "3"), ("training.masks", "known_positives"), ("evaluation.splits", "test, dev")]
+)
+def test_a_value_in_the_place_of_a_list_is_refused_with_the_list(tmp_path, key, value):
+    (path := tmp_path / "second.yaml").write_text(BASE)
+    *section, name = key.split(".")
+    raw = config.merged(yaml.safe_load(BASE), {section[0]: {name: value}} if section else {name: int(value)})
+    path.write_text(yaml.safe_dump(raw))
+    with pytest.raises(Refusal, match=rf"second.yaml, line \d+: {key}: .*list, not .*{value}'?\. Write \[{value}\]\.$"):
+        config.load_files([path])
+
+
 def test_experiments_may_state_what_the_configuration_leaves_out(tmp_path):
     """A file for one collection alone, and after it a file with systems that are complete in themselves."""
     base = yaml.safe_load(BASE.replace("checkpoint: {{}}", "checkpoint: {}"))
@@ -306,6 +366,9 @@ ABSURD = [
     ("negatives.counts", "{query: 1000000000}", "a count of 1000000000 is more than 100,000: all are held in memory"),
     ("negatives.relevant_grade", "10000000000", "2147483648"),
     ("negatives.filters", "{relative_margin: .inf}", "not inf (Leave out scores"),
+    ("negatives.filters", "{relative_margin: 5}", "1, not 5 (Leave out scores of at least s+ - |s+| x margin). 5 %"),
+    ("negatives.filters", "{percentage: 95}", ". 95 % is 0.95."),
+    ("negatives.alpha", "50", ". 50 % is 0.5."),
     ("mining.depth", "1000000000", "1000000, not 1000000000 (Neighbours per anchor"),
     ("mining.index", "IVF1000000000,Flat", "'IVF1000000000,Flat' is not a known index"),
     ("mining.index", "{parameters: nprobe=64}", "not 'nprobe=64'"),
@@ -429,9 +492,13 @@ def test_files_are_merged_as_snakemake_merges_them(tmp_path, second):
         ("measures: [Cov@2000]", "'Cov@2000' looks at 2000 passages, and evaluation.depth is 1000. Set the depth to"),
         ("measures: [RR@10, 10]", "line 11: evaluation.measures.1: input should be a valid string, not 10"),
         ("splits: [test, dev, test]", "line 11: evaluation.splits: .*differ"),
-        ("measures: RR@10", "line 11: evaluation.measures: .*list, not 'RR@10'"),
+        ("measures: RR@10", r"line 11: evaluation.measures: .*list, not 'RR@10'\. Write \[RR@10\]\."),
+        ("measures: mrr@10", r"Write \[RR@10\]\."),
+        ("measures: [RR@10, map]", r"line 11: evaluation.measures: .*'map' .*Did you mean AP\?"),
+        ("measures: {test: [ndcg_cut_10]}", r"Did you mean nDCG@10\?"),
+        ("measures: [Recall@5, recall@100]", r"Did you mean R@100\?"),
         ("significance: {baseline: {x: A}}", "line 11: evaluation.significance.baseline: .*valid str"),
-        ("significance: {level: {test: 2}}", r"significance.level.test: .*1, not 2\.$"),
+        ("significance: {level: {test: 2}}", r"significance.level.test: .*1, not 2\. 2 % is 0.02\.$"),
     ],
 )
 def test_columns_that_cannot_be_are_refused(tmp_path, evaluation, message):

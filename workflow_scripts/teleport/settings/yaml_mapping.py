@@ -5,6 +5,7 @@ A mistake in it, of YAML or of a model, is a sentence with file, line and key.
 
 import difflib
 import math
+import re
 import typing
 from itertools import chain
 from pathlib import Path
@@ -13,6 +14,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from teleport.refusal import Refusal
+from teleport.settings.other_trainers import KEYS, our_value
 from teleport.settings.section import mistakes_of
 
 MOST_NODES = 1_000_000  # aliases followed: ten lines of aliases can stand for more than any memory holds
@@ -134,19 +136,33 @@ def describe(model, mistake, data, place, locations):
     where = locations.of((*place, *walked(model, mistake["loc"], data)[0]))
     if mistake["type"] == "extra_forbidden":
         known = sorted({name for owner in owners for name in owner.model_fields})
-        close = difflib.get_close_matches(str(key), known, n=1)
+        close = [KEYS[key]] if key in KEYS else difflib.get_close_matches(str(key), known, n=1)
         remedy = f"Did you mean {close[0]}?" if close else f"Known keys: {', '.join(known)}."
         return f"{where}: unknown key. {remedy}"
     if mistake["type"] == "missing":
         return f"{where}: this key is required; add it."
-    message = mistake["msg"].removeprefix("Value error, ")
-    given = "" if isinstance(mistake["input"], dict | list) else f", not {mistake['input']!r}"
+    message, value = mistake["msg"].removeprefix("Value error, "), mistake["input"]
+    of_python = {"None": "null", "True": "true", "False": "false"}
+    given = "" if isinstance(value, dict | list) else f", not {of_python.get(repr(value), repr(value))}"
     bounded = mistake["type"].startswith(("less_than", "greater_than", "finite"))
     fields = [owner.model_fields.get(key) for owner in owners] if bounded else []
     why = next((f" ({field.description.rstrip('.')})" for field in fields if field), "")
     if message[1:2].islower():  # not the name of an index
         message = f"{message[0].lower()}{message[1:]}"
-    return f"{where}: {message}{given}{why}."
+    return f"{where}: {message}{given}{why}.{remedy_of(mistake, message)}"
+
+
+def remedy_of(mistake, message):
+    """The remedy (text) of a mistake whose message has none: a value of another trainer, one in the place of a list, a
+    percentage."""
+    value, limits = mistake["input"], mistake.get("ctx", {})
+    names = [*re.findall("'([^']*)'", message), str(value.get("kind") if isinstance(value, dict) else value)]
+    ours = next(filter(None, map(our_value, names)), None)
+    if mistake["type"] == "list_type" and type(value) in (str, int, float):
+        return f" Write [{ours or value}]."
+    if min(limits.get("lt", 100), limits.get("le", 100)) <= 2 and isinstance(value, int | float) and 1 < value <= 100:
+        return f" {value:g} % is {value / 100:g}."
+    return f" Did you mean {ours}?" if ours else ""
 
 
 def walked(model, location, data):

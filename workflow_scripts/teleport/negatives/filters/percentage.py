@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field, FiniteFloat
 from teleport.settings.section import not_bool
 
 Settings = Annotated[
-    Annotated[FiniteFloat, Field(gt=0), BeforeValidator(not_bool)] | None,
+    Annotated[FiniteFloat, Field(gt=0, lt=2), BeforeValidator(not_bool)] | None,
     Field(description="Leave out scores above s+ x percentage (TopK-PercPos: 0.95)."),
 ]
 

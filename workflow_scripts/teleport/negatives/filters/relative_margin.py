@@ -4,9 +4,9 @@ from typing import Annotated
 
 from pydantic import Field
 
-from teleport.settings.section import NotNegative
+from teleport.settings.section import Share
 
-Settings = Annotated[NotNegative | None, Field(description="Leave out scores of at least s+ - |s+| x margin.")]
+Settings = Annotated[Share | None, Field(description="Leave out scores of at least s+ - |s+| x margin.")]
 
 
 def drops_scores(scores_QS, positive_scores_Q1, margin):
