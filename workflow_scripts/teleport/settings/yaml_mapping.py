@@ -122,11 +122,28 @@ def lines_below(file, node, path=()):
 
 
 def validated(model, data, place, locations):
-    """`data` as `model`. Raises Refusal naming every mistake's file, line and key below `place`."""
+    """`data` as `model`. A null that a setting does not take means its default, so that a later file or an override can
+    remove a key. Raises Refusal naming every mistake's file, line and key below `place`."""
     try:
         return model.model_validate(data)
     except ValidationError as error:
-        raise Refusal("\n".join(describe(model, m, data, place, locations) for m in mistakes_of(error))) from None
+        mistakes = mistakes_of(error)
+    for mistake in mistakes:
+        keys, _ = walked(model, mistake["loc"], data)
+        owners = walked(model, keys[:-1], data)[1] if mistake["input"] is None else []
+        fields = [owner.model_fields[keys[-1]] for owner in owners if keys[-1] in owner.model_fields]
+        if any(not field.is_required() for field in fields):
+            return validated(model, without(data, *keys), place, locations)
+    raise Refusal("\n".join(describe(model, mistake, data, place, locations) for mistake in mistakes))
+
+
+def without(data, key, *below):
+    """A copy of nested mappings and lists without the key at this path."""
+    if not below:
+        return {name: value for name, value in data.items() if name != key}
+    pairs = data.items() if isinstance(data, dict) else enumerate(data)
+    copied = {name: without(value, *below) if name == key else value for name, value in pairs}
+    return copied if isinstance(data, dict) else list(copied.values())
 
 
 def describe(model, mistake, data, place, locations):
