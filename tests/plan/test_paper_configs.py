@@ -134,6 +134,10 @@ def test_the_remedies_for_a_training_that_does_not_fit_begin_with_those_that_cha
     assert needed > 80
     places = [text.index(words) for words in ("gradient_caching: true", "train:gpu=N", "batch_queries", "changes the")]
     assert places == sorted(places)
+    raw["training"] |= {"gradient_caching": True, "gradient_checkpointing": True}
+    forecast = Forecast(Plan(*load(raw, [file])), read_hardware("a100")[1].model_copy(update={"device_memory": 1e9}))
+    (text,) = [text for text in memory_shortages(forecast) if "memory: train" in text]
+    assert text.endswith("training.gradient_caching is set: use encoder.lora or a device with more memory.")
 
 
 def test_ms_marco_and_trec_dl_are_scored_by_their_own_measures():

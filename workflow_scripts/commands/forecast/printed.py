@@ -12,14 +12,11 @@ from commands.forecast.hardware import UNMEASURED, is_unmeasured, read_hardware
 from commands.status import columns, duration
 from teleport.refusal import Refusal
 from teleport.running.artefact import STAGES, is_finished
-from teleport.running.devices import LARGER
+from teleport.running.devices import CACHING
 from teleport.running.files import PRUNE
 
 GB, WIDTH = 1e9, 100
-REMEDIES = {
-    "retrieve": "Vectors that do not fit are read from the disk again for every block of queries, slowly.",
-    "train": f"{LARGER['train']} A lower training.batch_queries or training.negatives_per_query changes the result.",
-}
+REMEDIES = {"retrieve": "Vectors that do not fit are read from the disk again for every block of queries, slowly."}
 
 
 def this_machine():
@@ -93,9 +90,24 @@ def memory_shortages(forecast):
             if has is not None and needed > has:
                 sentences.append(
                     f"{what.replace('_', ' ')}: {kind} needs about {needed / GB:.1f} GB, there are {has / GB:.1f} GB. "
-                    f"{REMEDIES.get(kind, 'Use a larger machine.')}"
+                    f"{remedy(forecast, kind, what)}"
                 )
     return sentences
+
+
+def remedy(forecast, kind, what):
+    """What helps the stage of a kind that needs most memory (`what`) of those that are still to do, as text."""
+    if kind != "train":
+        return REMEDIES.get(kind, "Use a larger machine.")
+    to_do = {name: each for name, each in forecast.stages.items() if each.kind == kind and not each.done}
+    settings = forecast.plan.stages[max(to_do, key=lambda name: getattr(to_do[name], what))].settings
+    training = settings.training
+    if not training.gradient_caching:
+        return f"{CACHING} A lower training.batch_queries or training.negatives_per_query changes the result."
+    ways = {"training.gradient_checkpointing": training.gradient_checkpointing, "encoder.lora": settings.lora}
+    ways |= {"training.precision: bf16": training.precision != "fp32"}
+    unset = [name for name, given in ways.items() if not given]
+    return f"training.gradient_caching is set: use {' or '.join([*unset, 'a device with more memory'])}."
 
 
 def heading(forecast, name):

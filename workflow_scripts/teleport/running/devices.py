@@ -221,13 +221,16 @@ def require_usable_apart():
         pool.submit(require_usable).result()
 
 
+CACHING = (
+    "Set training.gradient_caching: true (the memory of one bucket, the same gradients), or let several GPUs share the "
+    "step with --set-resources train:gpu=N."
+)
 # {kind of stage: the remedy if a device has too little memory for it}
 LARGER = {
     "encode": "Set training.precision to bf16, or use a device with more memory.",
     "retrieve": "Lower mining.depth or evaluation.depth, or use a device with more memory.",
-    "train": "Set training.gradient_caching: true (the memory of one bucket, the same gradients), or let several GPUs "
-    "share the step with --set-resources train:gpu=N. If it is set already, use training.gradient_checkpointing, "
-    "encoder.lora, training.precision: bf16 or a device with more memory.",
+    "train": f"{CACHING} If it is set already, use training.gradient_checkpointing, encoder.lora, training.precision: "
+    "bf16 or a device with more memory.",
 }
 
 
