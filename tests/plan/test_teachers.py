@@ -59,8 +59,11 @@ def test_a_filter_compares_the_scores_of_an_encoder_of_its_own():
     assert {"episode-1/score-other", "episode-1/encode-passages-other"} <= {row.link for row in trajectory.rows}
 
 
-def test_a_teacher_that_nobody_asks_plans_nothing():
+def test_a_teacher_that_nobody_asks_plans_nothing_and_is_a_warning():
     made = plan()
+    (warning,) = made.warnings
+    assert warning.startswith("teachers.other: no effect, because ")
+    assert plan(taught=FILTERED).warnings == [], "one experiment of several names it"
     assert not [stage for stage in made.stages.values() if stage.kind in ("score", "scores_file")]
     assert sum(stage.kind == "tokens" and stage.settings.of == "passages" for stage in made.stages.values()) == 1
 
@@ -83,6 +86,13 @@ def test_an_own_earlier_episode_teaches():
     (trajectory,) = plan(own=own).trajectories["own"]
     scored = trajectory.pools[1].inputs["scores.before"].inputs["passages"]
     assert scored.name == trajectory.episodes[1].vectors.passages.name
+
+
+def test_the_last_episode_of_an_experiment_that_teaches_itself_is_the_one_before():
+    itself = {"teachers": {"itself": {"experiment": "own"}}, "episodes": [{"repeat": 2}]}
+    (trajectory,) = plan(own=itself | {"negatives": {"draw": {"kind": "top", "scores": "itself"}}}).trajectories["own"]
+    scored = [pool.inputs["scores.itself"].inputs["passages"].name for pool in trajectory.pools]
+    assert scored == [episode.vectors.passages.name for episode in trajectory.episodes[:2]]
 
 
 def test_a_file_teaches_by_its_content(tmp_path):

@@ -19,6 +19,7 @@ from teleport.plan.identity import (
 )
 from teleport.plan.pool_warnings import unread_warnings
 from teleport.plan.stage import Stage, out_of_domain
+from teleport.plan.teachers import unused_warnings
 from teleport.refusal import Refusal
 from teleport.running.places import require_place
 from teleport.settings.collection import Fetched
@@ -146,6 +147,7 @@ class Plan:
         self.elsewhere = {stage: name for name, other in self.others.items() for stage in other.stages}
         given = {key for t in every for episode in t.experiment.method for key in episode.negatives.model_fields_set}
         unread = unread_warnings(given, set().union(*(trajectory.keys_read for trajectory in every)))
+        unread += unused_warnings(every)
         warnings = [warning for trajectory in every for warning in trajectory.warnings] + unread
         self.warnings = list(dict.fromkeys([*warnings, *fetched_elsewhere(config.collection)]))
         self.bm25_runs, self.external_runs = {}, {}

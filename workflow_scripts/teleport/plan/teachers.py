@@ -20,6 +20,14 @@ from teleport.settings.teachers import (
 )
 
 
+def unused_warnings(trajectories):
+    """Warnings about teachers of experiments (their `Trajectory` list) that no episode names."""
+    given = {name for trajectory in trajectories for name in trajectory.experiment.teachers}
+    used = {whose for trajectory in trajectories for episode in trajectory.method for _, whose in episode.judges}
+    why = "no effect, because no episode names it in a draw, filter, relabelling, source, loss, mask or clusters"
+    return [f"teachers.{name}: {why}." for name in sorted(given - used)]
+
+
 def vectors_of_teacher(mining, name):
     """The `Vectors` of a teacher. mining: of the episode that it teaches. Raises Refusal for a teacher without vectors,
     and for an episode that is not planned yet."""

@@ -140,7 +140,11 @@ class Teacher(Section):
 
     encoder: Encoder | None = Field(None, description="Another dual encoder, with the keys of `encoder`.")
     experiment: str | None = Field(None, description="The checkpoint of an experiment, under the same seed.")
-    episode: Integer | Literal["last"] = Field("last", description="Episode of that experiment; 0: its start.")
+    episode: Integer | Literal["last"] = Field(
+        "last",
+        description="Episode of that experiment; 0: its start. If the experiment teaches itself, last is the episode "
+        "before the one that it teaches.",
+    )
     file: LocalPath | None = Field(
         None,
         description="Scores or verdicts of pairs made elsewhere: JSON lines of query_id, passage_id, score, or "
