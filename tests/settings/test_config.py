@@ -259,6 +259,25 @@ def test_a_value_in_the_place_of_a_list_is_refused_with_the_list(tmp_path, key, 
         config.load_files([path])
 
 
+@pytest.mark.parametrize(
+    ("row", "where"),
+    [
+        ("{mining: {depth: 5}, negatives: {ranks: {query: [[1, 9]]}}}", "rows.yaml, line 2: experiments.row: "),
+        (
+            "{episodes: [{mining: {depth: 5}, negatives: {ranks: {query: [[1, 9]]}}}]}",
+            "line 2: experiments.row.episodes.0",
+        ),
+        ("{training: {steps: 0}}", "rows.yaml, line 2: experiments.row.training.steps: "),
+    ],
+)
+def test_a_mistake_in_an_experiment_that_shares_its_episodes_names_the_experiment(tmp_path, row, where):
+    first, second = tmp_path / "shared.yaml", tmp_path / "rows.yaml"
+    first.write_text(BASE)
+    second.write_text(f"experiments:\n  row: {row}\n")
+    with pytest.raises(Refusal, match=re.escape(where)):
+        config.load_files([first, second])
+
+
 def test_experiments_may_state_what_the_configuration_leaves_out(tmp_path):
     """A file for one collection alone, and after it a file with systems that are complete in themselves."""
     base = yaml.safe_load(BASE.replace("checkpoint: {{}}", "checkpoint: {}"))

@@ -84,8 +84,10 @@ def experiment_of(config, written, overrides, place, locations):
         for section in ("mining", "negatives", "training"):
             changes = getattr(override, section)
             settings[section] = merged(plain.get(section) or {}, changes) if changes else getattr(experiment, section)
-        entry = (*(place if "episodes" in overrides else ()), "episodes", number)
-        episode = validated(Episode, settings, entry, locations)
+        own = "episodes" in overrides
+        entry = (*(place if own else ()), "episodes", number)
+        places = (entry, place, ()) if own else (place, entry, ())  # an entry that others share names no experiment
+        episode = validated(Episode, settings, places[0], locations, places[1:])
         if method and method[-1].mines and method[-1].training.continues and episode.training.continues:
             episode = episode.model_copy(update={"entry": method[-1].entry})  # segments of one training
         if override.lag and override.repeat == 1 and episode.entry == len(method) + 1:

@@ -121,9 +121,10 @@ def lines_below(file, node, path=()):
     return lines
 
 
-def validated(model, data, place, locations):
+def validated(model, data, place, locations, elsewhere=()):
     """`data` as `model`. A null that a setting does not take means its default, so that a later file or an override can
-    remove a key. Raises Refusal naming every mistake's file, line and key below `place`."""
+    remove a key. Raises Refusal naming every mistake's file, line and key below `place`, or below another of the places
+    where its keys may be written, if only that has the key."""
     try:
         return model.model_validate(data)
     except ValidationError as error:
@@ -133,8 +134,8 @@ def validated(model, data, place, locations):
         owners = walked(model, keys[:-1], data)[1] if mistake["input"] is None else []
         fields = [owner.model_fields[keys[-1]] for owner in owners if keys[-1] in owner.model_fields]
         if any(not field.is_required() for field in fields):
-            return validated(model, without(data, *keys), place, locations)
-    raise Refusal("\n".join(describe(model, mistake, data, place, locations) for mistake in mistakes))
+            return validated(model, without(data, *keys), place, locations, elsewhere)
+    raise Refusal("\n".join(describe(model, mistake, data, (place, *elsewhere), locations) for mistake in mistakes))
 
 
 def without(data, key, *below):
@@ -146,11 +147,12 @@ def without(data, key, *below):
     return copied if isinstance(data, dict) else list(copied.values())
 
 
-def describe(model, mistake, data, place, locations):
+def describe(model, mistake, data, places, locations):
     """One mistake in `data` as `file, line N: key: rule, value. Remedy.`"""
     *above, key = mistake["loc"] or [None]
     owners = walked(model, above, data)[1]
-    where = locations.of((*place, *walked(model, mistake["loc"], data)[0]))
+    keys = walked(model, mistake["loc"], data)[0]
+    where = locations.of_first(*((*place, *keys) for place in places))
     if mistake["type"] == "extra_forbidden":
         known = sorted({name for owner in owners for name in owner.model_fields})
         close = [KEYS[key]] if key in KEYS else difflib.get_close_matches(str(key), known, n=1)
