@@ -3,13 +3,12 @@
 import math
 import os
 import re
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
-from typing import NamedTuple
 
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -18,21 +17,14 @@ import yaml
 from commands.encoding import cut_of_first, first_encodings, sentence, split_words
 from commands.hub_data import fetch_dataset
 from commands.methods import method_file, method_text
-from commands.pairs import arrow
-from commands.pairs.convert import convert
-from commands.pairs.find import SUFFIXES, tables_of
-from commands.pairs.judged import convert_judged, judged_tables
-from teleport import records
+from commands.splits import reader_of, write_divided
 from teleport.collection import corpus as corpus_stage
 from teleport.collection import split as split_stage
-from teleport.collection.forms.beir import HEADER, Beir
-from teleport.collection.forms.tsv import Tsv
 from teleport.plan.plan import Plan
 from teleport.reader import trained_too
 from teleport.refusal import Refusal
 from teleport.report.stages import FOUND_FIRST
-from teleport.running.files import files_below, part_of, remove, require_output, sha256_file, write_text
-from teleport.seed import derive_seed
+from teleport.running.files import remove, require_output, write_text
 from teleport.settings.collection import CorpusSettings, SplitSettings
 from teleport.settings.evaluation import Evaluation, Report
 from teleport.settings.measures import measure_cutoffs
@@ -40,10 +32,7 @@ from teleport.settings.read import load
 from teleport.settings.registry import form
 from teleport.settings.section import NAME
 
-SEED = 42
 TOKEN_CHARACTERS = 4.5  # of a text, with the space or sign behind a word; CLS and SEP come besides
-TEST_SHARE, DEV_SHARE = 3, 5  # a third of the judged queries, then a fifth of the others, if undivided
-MOST_DEV_QUERIES = 500
 MOST_STEPS, MOST_EPOCHS = 500, 10  # of an episode, in which each training query has its turn
 FIRST_ROWS = 200  # passages, and characters of each, whose script is checked
 OWN_TEXT = 0.05  # share of a split's queries that are also passages; a larger one means a collection like ArguAna
@@ -57,11 +46,6 @@ LEAST_POOL = 50  # passages among which a dev query ranks its positives
 DEPTH = Evaluation().depth
 SHOWN, MOST_SHOWN = Report().queries, 1000  # test queries that the page shows in full by default, and if they are few
 MEASURES = ("nDCG@10", "RR@10", "R@100", "R@1000")  # R@k of a whole collection of k passages is always 1
-# The names that files of queries and of judgments may have. Splits may share queries.tsv, and have BEIR's folder qrels.
-LAYOUTS = {"queries": ("queries.tsv", "queries.*.tsv"), "qrels": ("qrels.tsv", "qrels.*.tsv", "qrels/*.tsv")}
-DEV_NAMES = ("dev", "valid", "validation", "val")
-
-
 STEPS, BATCH = r" steps: .*", r"batch_queries: .*"
 OF_RECIPE = r"^# The recipe of .*\n# .*\n"
 OF_METHOD = (
@@ -76,16 +60,6 @@ EVALUATED = {
     EPISODES: "episodes: [] # nothing is trained\n",
     EXPERIMENTS: "external:\n  checkpoint: {label: Checkpoint, encoder: {}}\n",
 }
-
-
-class Roles(NamedTuple):
-    """The uses of a collection's splits. test: those that the table reports; dev: the one that chooses the checkpoint,
-    None if nothing is trained; divided: the split whose judgments are divided, None if none is; why: a sentence"""
-
-    test: list
-    dev: str | None
-    divided: str | None
-    why: str
 
 
 def new(name, folder, home, test=(), dev=None, method=None, columns=(None, None), drop=()):
@@ -109,12 +83,12 @@ def new(name, folder, home, test=(), dev=None, method=None, columns=(None, None)
     require_output(path)
     if method:
         method_file(method, home)  # before the collection is read, which may take minutes
-    above, made, origin, fetched = output.parent.exists(), [], None, []
-    try:
+    origin, notes = None, []
+    with removed_unless_written(path, output.parent) as made:
         if str(folder).startswith("hub:"):
-            folder, origin, note = fetch_dataset(str(folder), hub := Path("data", f"{name}-hub"))
-            made, fetched = [hub], [note]
-        source, given, roles, notes, divided = reader_of(folder, output, columns, drop)(output, folder, test, dev)
+            folder, origin, *notes = fetch_dataset(str(folder), hub := Path("data", f"{name}-hub"))
+            made.append(hub)
+        source, given, roles, of_splits, divided = reader_of(folder, output, columns, drop)(output, folder, test, dev)
         if drop:
             source, given = (each.model_copy(update={"drop": list(drop)}) for each in (source, given))
         if divided:
@@ -128,40 +102,25 @@ def new(name, folder, home, test=(), dev=None, method=None, columns=(None, None)
         text = configured(template, name, source, roles, counts, home, method)
         if origin:
             text = text.replace("\nname: ", f"\n# The collection is of {origin}\nname: ", 1)
-        text, more = fitted(text, source, roles, counts, same_text)
-        notes += more
+        text, of_texts = fitted(text, source, roles, counts, same_text)
         write_text(path, text)
+    return path, [*notes, sizes_text(counts, roles), *of_splits, *of_texts, *warnings(counts, shared)]
+
+
+@contextmanager
+def removed_unless_written(path, above):
+    """Yield a list for the folders that are made. If an error comes before `path` is written, they are removed, and so
+    is `above` if it is new and empty."""
+    made, existed = [], above.exists()
+    try:
+        yield made
     except BaseException:
         for each in [] if path.exists() else made:  # a written configuration, at Ctrl-C, needs them
             remove(each)
-        if not above:
+        if not existed:
             with suppress(OSError):  # others may have begun to use it
-                output.parent.rmdir()
+                above.rmdir()
         raise
-    return path, [*fetched, sizes_text(counts, roles), *notes, *warnings(counts, shared)]
-
-
-def write_divided(divided, output, made):
-    """Write the divided judgments to `output`, which is then added to `made` (list). A folder with the same files, as a
-    killed `teleport new` leaves it, is taken as it is. Raises Refusal for anything else there."""
-    if output.is_symlink() or not output.is_dir():
-        require_output(output, folder=True)  # before the division, which may take minutes
-    with part_of(output) as part:
-        divided(part)
-        if not output.is_dir() or not same_files(part, output):
-            require_output(output, folder=True)
-            made.append(output)
-            os.rename(part, output)
-
-
-def same_files(folder, other):
-    """Whether two folders have files of the same names and bytes; links count as what they lead to."""
-    try:
-        ours, theirs = ({path.relative_to(each): path for path in files_below(each)} for each in (folder, other))
-        same = ours.keys() == theirs.keys()  # digests last: they read the files
-        return same and all(sha256_file(path) == sha256_file(theirs[name]) for name, path in ours.items())
-    except OSError:  # a file that cannot be read is not ours
-        return False
 
 
 def fitted(text, source, roles, counts, same_text):
@@ -201,20 +160,6 @@ def warnings(counts, shared):
     few = f"searches return {counts['passages']} passages, not {DEPTH}: there are no more."
     notes = ([few] if counts["passages"] < DEPTH else []) + [f"{each[:1].lower()}{each[1:]}" for each in shared]
     return [f"warning: {each}" for each in notes]
-
-
-def reader_of(folder, output, columns, drop):
-    """Return the one of `beir`, `tables` and `written` that reads FROM; the arguments are those of `new`."""
-    reader = beir if records.existing_or_none(folder / "corpus.jsonl") else tables
-    if judged := judged_tables(folder):
-        reader = partial(written, judged.qrels, partial(convert_judged, judged, drop), judged.of_train)
-    elif reader is tables and not records.existing_or_none(folder / "corpus.tsv") and (splits := tables_of(folder)):
-        dataset = any(table.form is arrow for files in splits.values() for table in files)
-        training = "the split train" if dataset else "train.jsonl"
-        return partial(written, splits, partial(convert, splits, output, columns, drop), training)
-    if any(columns):
-        raise Refusal(f"{folder} is not a table of pairs, so --question and --passage have no effect. Leave them out.")
-    return reader
 
 
 def checked_counts(source, given):
@@ -325,205 +270,3 @@ def training_values(training, roles, counts):
 def flow(value):
     """A value as YAML in one line."""
     return yaml.safe_dump(value, default_flow_style=True, width=math.inf, allow_unicode=True).split("\n")[0]
-
-
-def tables(output, folder, test, dev):
-    """(source, source before judgments are divided, Roles, sentences on drawn splits, function that writes these): for
-    corpus.tsv, with queries and judgments named as in `LAYOUTS`.
-
-    output: the later folder of drawn splits. The function takes the folder to write to; it is None if none are drawn.
-    """
-    corpus = records.existing_or_none(folder / "corpus.tsv")
-    if not corpus:
-        raise Refusal(no_collection(folder))
-    files, training = files_of(folder)
-    roles, notes, write = roles_of(list(files), folder, test, dev, training), [], None
-    given = tsv(corpus, files | ({"train": files[roles.divided]} if roles.divided is not None else {}))
-    if roles.divided is not None:
-        queries, qrels = files.pop(roles.divided)
-        drawn, notes, write = divide(output, qrels, roles, files, "qrels.{}.tsv")
-        files |= {split: (queries, path) for split, path in drawn.items()}
-    if answers := sorted(path.name for path in folder.glob("answers.*.jsonl*")):
-        notes.append(f"{', '.join(answers)}: not read here; `source: folder` of config/README.md reads answers.")
-    return tsv(corpus, files), given, roles, notes, write
-
-
-def files_of(folder):
-    """({split: [queries, judgments]}, the names of train's files) of a folder of tables; the split is "" if no file
-    names one."""
-    queries = layout_of(folder, "queries") or "queries.*.tsv"
-    of_split = "*" in queries
-    qrels = layout_of(folder, "qrels") or "qrels.tsv"
-    if of_split and qrels == "qrels.tsv":
-        qrels = "qrels.*.tsv"
-    if "/" in qrels:
-        names = records.split_names(folder / "qrels", "*.tsv", "FROM")
-    elif "*" in qrels:
-        names = records.split_names(folder, "(?:queries|qrels).*.tsv" if of_split else qrels, "FROM")
-    else:
-        names = [""]
-    both = (queries, qrels)
-    files = {
-        split: [records.existing(folder / pattern.replace("*", split), "FROM") for pattern in both] for split in names
-    }
-    return files, " and ".join(pattern.replace("*", "train") for pattern in both if "*" in pattern)
-
-
-def layout_of(folder, role):
-    """The pattern in LAYOUTS that the files of a role have in a folder; None without them. Raises Refusal if the files
-    have two patterns."""
-    first_paths = {}
-    for pattern in LAYOUTS[role]:
-        paths = sorted(path for end in ("", ".gz") for path in folder.glob(f"{pattern}{end}"))
-        first_paths |= {pattern: paths[0].relative_to(folder)} if paths else {}
-    if len(first_paths) > 1:
-        one, other = list(first_paths.values())[:2]
-        raise Refusal(f"{folder} has {one} and also {other}. Remove one or the other.")
-    return next(iter(first_paths), None)
-
-
-def no_collection(folder):
-    """The message if a folder has no corpus; it names the folders below that have one, as in BEIR's sets of several."""
-    names = {f"corpus.{form}{zipped}" for form in ("tsv", "jsonl") for zipped in ("", ".gz")}
-    folders = [path.parent for pattern in ("*/corpus.*", "*/*/corpus.*") for path in folder.glob(pattern)
-             if path.name in names]  # fmt: skip
-    below = sorted({str(path.relative_to(folder)) for path in folders})
-    if below:
-        return f"{folder} has no corpus.tsv or corpus.jsonl, but its folders {', '.join(below)} have one. Give one of "\
-               f"them as FROM: {folder / below[0]}."  # fmt: skip
-    beside = "no corpus.tsv.gz or corpus.jsonl beside it, nor pairs in files that end with"
-    return f"{folder / 'corpus.tsv'}: no such file, and {beside} {SUFFIXES}. Correct FROM."
-
-
-def tsv(corpus, files):
-    """The source of files {split: (queries, judgments)}."""
-    splits = {
-        split: {"queries": str(queries), "qrels": str(qrels)} for split, (queries, qrels) in files.items() if split
-    }
-    return Tsv(source="tsv", corpus=str(corpus), splits=splits)
-
-
-def beir(output, folder, test, dev):
-    """Return the same as `tables`, for a BEIR folder; where judgments are divided, its other files are linked beside
-    them."""
-    names = records.split_names(folder / "qrels", "*.tsv", "FROM")
-    roles, given = roles_of(names, folder, test, dev, "qrels/train.tsv"), Beir(source="beir", path=str(folder))
-    if roles.divided is None:
-        return given, given, roles, [], None
-    others = set(names) - {roles.divided}
-    qrels = records.existing(folder / "qrels" / f"{roles.divided}.tsv", "FROM")
-    _, notes, write = divide(output, qrels, roles, others, "qrels/{}.tsv", HEADER)
-    files = ("corpus.jsonl", "queries.jsonl", *(f"qrels/{split}.tsv" for split in others))
-    linked = {file: records.existing(folder / file, "FROM").absolute() for file in files}
-
-    def write_with_links(part):
-        write(part)
-        for file, path in linked.items():
-            (part / file).with_name(path.name).symlink_to(path)
-
-    return Beir(source="beir", path=str(output)), given, roles, notes, write_with_links
-
-
-def written(split_tables, write, training, output, folder, test, dev):
-    """Return the same as `tables`, for {split: `Table`s} of commands.pairs, which are converted to BEIR's form. write:
-    a function of the folder to write to and of the function that draws splits; it returns sentences. training: the name
-    of the file of a split `train`"""
-    roles, notes = roles_of(list(split_tables), folder, test, dev, training), []
-
-    def draw(questions):
-        if roles.divided is None:
-            return {"train": questions}
-        files = ", ".join(training.replace("train", split) for split in ("train", "dev", "test"))
-        splits, sentence = drawn(questions, folder, roles, split_tables, files)
-        notes.append(f"{sentence}.")
-        return splits
-
-    source = Beir(source="beir", path=str(output))
-    return source, source, roles, notes, lambda part: notes.extend(write(part, draw))
-
-
-def roles_of(names, folder, test, dev, training):
-    """The `Roles` of the splits `names` of a folder, of which `test` (list) and `dev` may be given (--test, --dev).
-
-    training: the names of the files of a split `train`. A set that is not called train is never divided. Raises Refusal
-    if more than one guess is possible.
-    """
-    named = f"{folder} has the split{'' if len(names) == 1 else 's'} {', '.join(names)}"
-    have = named if any(names) else f"{folder} has one file of queries"
-    undivided = len(names) == 1 and names[0] in ("", "train") and not test
-    drawn = ("train", "dev") if undivided else ("train",)
-    if unknown := [split for split in (*test, *filter(None, [dev])) if split not in (*names, *drawn)]:
-        raise Refusal(f"{have}, no {', '.join(dict.fromkeys(unknown))}. Correct --test or --dev.")
-    if undivided and dev in (None, *drawn):
-        return Roles(["test"], "dev", names[0], "The table reports test; dev chooses the checkpoint.")
-    if "train" not in names:
-        if dev is not None:
-            raise Refusal(f"{have}, and none is called train: nothing is trained, and --dev {dev} has no use. "
-                          f"Leave it out, or call the files to train on {training}.")  # fmt: skip
-        reported = list(test) or [split for split in names if split == "test"] or names
-        why = f"{have}, and none is called train, so nothing is trained. The table reports {', '.join(reported)}"
-        return Roles(reported, None, None, f"{why} for BM25 and the checkpoint as it is. To train, add {training}.")
-    if dev in test or "train" in test:
-        options = f"--test {','.join(test)}" + (f" --dev {dev}" if dev else "")
-        raise Refusal(f"{options}: a split that trains or chooses the checkpoint cannot be reported.")
-    why = {split: "as you say" for split in (*test, dev)}
-    others = [split for split in names if split != "train" and split not in test]
-    if dev is None and (test or len(others) > 1):
-        named = [split for split in DEV_NAMES if split in others]
-        if named:
-            dev, why[named[0]] = named[0], "by its name"
-        elif not test and "test" not in others or set(others) - {"test"}:
-            ask = "Say which split chooses the checkpoint, --dev SPLIT (train: some of its queries are drawn)"
-            raise Refusal(f"{have}. {ask}{'' if test else ', and which splits the table reports, --test SPLIT,SPLIT'}.")
-    others = [split for split in others if split != dev]
-    if not test:
-        if "test" not in others and len(others) != 1:
-            raise Refusal(f"{have}. Say which of them the table reports: --test SPLIT, or --test SPLIT,SPLIT.")
-        test = ["test"] if "test" in others else others
-        why[test[0]] = "by its name" if test == ["test"] else "the only one left"
-    divided = "train" if dev in (None, "train") else None
-    if divided:
-        dev = "dev" if "dev" not in names else "dev-of-train"
-        why[dev] = "drawn from train"
-    reported = ", ".join(f"{split} ({why[split]})" for split in test)
-    return Roles(list(test), dev, divided, f"The table reports {reported}; {dev} ({why[dev]}) chooses the checkpoint.")
-
-
-def divide(output, qrels, roles, others, form, header=()):
-    """Draw from the judgments of the file `qrels` those of train and of the splits of `roles` (`Roles`) that are not
-    among the `others`.
-
-    output: the later folder of their files; form: the name of a split's file; header: names of its columns. Returns
-    (files by split, sentences, a function that writes them to a folder). The ids of queries decide their split, so that
-    they stay in it when others are added.
-    """
-    rows = list(records.judgment_rows(qrels, header))
-    queries = {row[1] for row in rows}
-    splits, sentence = drawn(queries, qrels, roles, others, form.format("SPLIT"))
-    files = {split: output / form.format(split) for split in splits}
-
-    def write(part):
-        for split in splits:
-            lines = [header] if header else []
-            lines += [row[1:] for row in rows if row[1] in splits[split]]
-            write_text(part / form.format(split), "".join("\t".join(line) + "\n" for line in lines))
-
-    return files, [f"{sentence}: {', '.join(map(str, files.values()))}."], write
-
-
-def drawn(queries, place, roles, others, form):
-    """({split: set of ids}, a sentence without its full stop) of train and the splits of `roles` that are not among the
-    `others`, into which the ids `queries` (set) are divided. For a refusal, place: where they are; form: which files
-    would divide them"""
-    missing = [split for split in (*roles.test, roles.dev) if split not in others]
-    splits = {"train": set(queries)}
-    for split in missing:
-        use, share, most = ("test", TEST_SHARE, None) if split == "test" else ("dev", DEV_SHARE, MOST_DEV_QUERIES)
-        draws = {query: derive_seed(SEED, use, query) for query in splits["train"]}
-        splits[split] = set(sorted((query for query in draws if draws[query] % share == 0), key=draws.get)[:most])
-        splits["train"] -= splits[split]
-    if not all(splits.values()):
-        problem = f"{place} has {len(queries)} judged queries, too few for {', '.join(splits)}"
-        raise Refusal(f"{problem}. Judge more of them, or divide them yourself: {form}.")
-    counts = " and ".join(f"{len(splits[split])} for {split}" for split in missing)
-    return splits, f"{counts} of {len(queries)} judged queries were drawn by their ids"
