@@ -7,6 +7,8 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import unquote, urlsplit
 
+from huggingface_hub import constants
+
 
 class Hub:
     """Serves `repositories`, {id: {file: bytes}}, each of one commit, which is its branch `main` too.
@@ -41,6 +43,13 @@ class Hub:
     def environment(self, cache):
         """What makes a process take this hub for the real one, and `cache` for where downloads lie."""
         return {"HF_ENDPOINT": self.url, "HF_HUB_CACHE": str(cache), "HF_HUB_OFFLINE": "0", "HF_HUB_DISABLE_XET": "1"}
+
+    def take_over(self, monkeypatch, cache):
+        """Do the same as `environment` for this process, until its test ends."""
+        template = f"{self.url}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
+        values = {"ENDPOINT": self.url, "HUGGINGFACE_CO_URL_TEMPLATE": template, "HF_HUB_DISABLE_XET": True}
+        for name, value in (values | {"HF_HUB_OFFLINE": False, "HF_HUB_CACHE": str(cache)}).items():
+            monkeypatch.setattr(constants, name, value)
 
     def commit(self, name):
         """40 hex digits: those that it was given, or of its content."""

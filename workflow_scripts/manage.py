@@ -160,6 +160,7 @@ def plan_of(files):
     argument("--test", type=comma_separated, default=[], help="splits that the table reports, separated by commas"),
     argument("--dev", help="the split that chooses the checkpoint; train: some of its queries are drawn"),
     argument("--method", help="a method of docs/methods.md instead of the recipe, such as ance-tele"),
+    argument("--encoder", metavar="CHECKPOINT", help="hub:OWNER/NAME@REVISION or a folder, to start from"),
     argument("--question", metavar="COLUMN", help="the column of questions in a table of pairs; default: by its name"),
     argument("--passage", metavar="COLUMN", help="the column of their passages; default: by its name"),
     argument("--drop", type=kinds_of_faults, default=[], metavar="KIND,KIND", help=DROP),
@@ -178,7 +179,7 @@ def new(arguments):
 
     given = arguments.name, arguments.folder
     options = arguments.test, arguments.dev, arguments.method, (arguments.question, arguments.passage), arguments.drop
-    path, sentences = new(*given, Path(__file__).parents[1], *options)
+    path, sentences = new(*given, Path(__file__).parents[1], *options, arguments.encoder)
     plan = plan_of([path])  # a wrong checkpoint is refused now
     print(
         *sentences,

@@ -5,8 +5,6 @@ import io
 import json
 from pathlib import Path
 
-import huggingface_hub
-import huggingface_hub.constants
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -41,12 +39,7 @@ def hub(monkeypatch, tmp_path):
         "lists/train.jsonl": lines,
     }
     served = Hub({NAME: files, "some/scripts": {"scripts.py": files["questions.py"], "a.bin": b"x"}})
-    monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", served.url)
-    template = f"{served.url}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
-    monkeypatch.setattr(huggingface_hub.constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_DISABLE_XET", True)
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    served.take_over(monkeypatch, tmp_path / "cache")
     (tmp_path / "home").mkdir()
     monkeypatch.chdir(tmp_path / "home")
     yield served

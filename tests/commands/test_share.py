@@ -10,7 +10,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import huggingface_hub
-import huggingface_hub.constants
 import pytest
 
 from commands.share import fetch, share, stages_at
@@ -412,12 +411,7 @@ def hub(monkeypatch, tmp_path):
 
     monkeypatch.setattr(huggingface_hub.HfApi, "create_repo", create_repo)
     monkeypatch.setattr(huggingface_hub.HfApi, "upload_folder", upload_folder)
-    template = f"{served.url}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
-    monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", served.url)
-    monkeypatch.setattr(huggingface_hub.constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_DISABLE_XET", True)
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    served.take_over(monkeypatch, tmp_path / "cache")
     yield served
     served.close()
 

@@ -80,8 +80,8 @@ def split_words(texts, encodings):
     if inside <= MANY_PIECES * words:
         return []
     return [f"warning: the checkpoint's tokenizer cuts a word of these passages into {1 + inside / words:.1f} tokens on"
-            " average, so it may not know their language. Compare its row with BM25's, or take a multilingual "
-            "checkpoint."]  # fmt: skip
+            " average, so it may not know their language. Compare its row with BM25's, or name a multilingual "
+            "checkpoint with --encoder."]  # fmt: skip
 
 
 def first_encodings(encoder, rows):

@@ -17,6 +17,7 @@ import yaml
 from commands.encoding import cut_of_first, first_encodings, sentence, split_words
 from commands.hub_data import fetch_dataset
 from commands.methods import method_file, method_text
+from commands.new_encoder import encoder_lines
 from commands.splits import reader_of, write_divided
 from teleport.collection import corpus as corpus_stage
 from teleport.collection import split as split_stage
@@ -46,6 +47,7 @@ LEAST_POOL = 50  # passages among which a dev query ranks its positives
 DEPTH = Evaluation().depth
 SHOWN, MOST_SHOWN = Report().queries, 1000  # test queries that the page shows in full by default, and if they are few
 MEASURES = ("nDCG@10", "RR@10", "R@100", "R@1000")  # R@k of a whole collection of k passages is always 1
+ENCODER = r"^  checkpoint: .*\n  scale: .*\n"
 STEPS, BATCH = r" steps: .*", r"batch_queries: .*"
 OF_RECIPE = r"^# The recipe of .*\n# .*\n"
 OF_METHOD = (
@@ -62,12 +64,13 @@ EVALUATED = {
 }
 
 
-def new(name, folder, home, test=(), dev=None, method=None, columns=(None, None), drop=()):
+def new(name, folder, home, test=(), dev=None, method=None, columns=(None, None), drop=(), encoder=None):
     """Write config/NAME.yaml for the collection in `folder` (Path); returns (its path, sentences on the collection).
 
     home: the folder of the repository; test, dev: the splits that the table reports, and the one that chooses the
     checkpoint, if their names do not say so; method: a file of config/methods, instead of the template's recipe;
-    columns: of questions and of passages in a table of pairs, if their names do not say so; drop: collection.drop.
+    columns: of questions and of passages in a table of pairs, if their names do not say so; drop: collection.drop;
+    encoder: as `encoder_lines` takes it, instead of the template's.
 
     If the folder does not divide its queries for training, dev and test, the judgments are divided in files below
     data/NAME-divided, a folder that must not exist yet unless it has the same files: nothing is written to `folder`.
@@ -83,11 +86,12 @@ def new(name, folder, home, test=(), dev=None, method=None, columns=(None, None)
     require_output(path)
     if method:
         method_file(method, home)  # before the collection is read, which may take minutes
-    origin, notes = None, []
+    (start, notes), origin = encoder_lines(encoder) if encoder is not None else ({}, []), None
     with removed_unless_written(path, output.parent) as made:
         if str(folder).startswith("hub:"):
-            folder, origin, *notes = fetch_dataset(str(folder), hub := Path("data", f"{name}-hub"))
+            folder, origin, note = fetch_dataset(str(folder), hub := Path("data", f"{name}-hub"))
             made.append(hub)
+            notes.append(note)
         source, given, roles, of_splits, divided = reader_of(folder, output, columns, drop)(output, folder, test, dev)
         if drop:
             source, given = (each.model_copy(update={"drop": list(drop)}) for each in (source, given))
@@ -99,7 +103,7 @@ def new(name, folder, home, test=(), dev=None, method=None, columns=(None, None)
         if method and not roles.dev:
             raise Refusal(f"--method {method}: nothing is trained. {roles.why}")
         template = (home / "config/own-data.yaml").read_text(encoding="utf-8")
-        text = configured(template, name, source, roles, counts, home, method)
+        text = configured(template, name, source, roles, counts, home, method, start)
         if origin:
             text = text.replace("\nname: ", f"\n# The collection is of {origin}\nname: ", 1)
         text, of_texts = fitted(text, source, roles, counts, same_text)
@@ -226,8 +230,9 @@ def script_of(source):
     )
 
 
-def configured(text, name, source, roles, counts, home, method=None):
-    """The template `text` with the collection, its counts, the sizes that suit them, and the episodes of a method."""
+def configured(text, name, source, roles, counts, home, method, start):
+    """The template `text` with the collection, its counts, the sizes that suit them, the episodes of a method and an
+    encoder. start: the lines of `encoder_lines`; {} for the template's encoder"""
     passages = counts["passages"]
     measures = [measure for measure, cutoff in measure_cutoffs(MEASURES).items() if cutoff < passages] or ["RR@10"]
     blocks = {"collection": source.model_dump(mode="json", exclude_unset=True), "counts": counts}
@@ -242,6 +247,9 @@ def configured(text, name, source, roles, counts, home, method=None):
     if method:
         sizes = (int(values[key].split()[-1]) for key in (STEPS, BATCH))
         values |= {EPISODES + r"\n": "", EXPERIMENTS: method_text(method, home, *sizes), OF_RECIPE: OF_METHOD}
+    if start:
+        lines = (f"  {key}: {flow(value)}{comment and f' # {comment}'}\n" for key, (value, comment) in start.items())
+        values[ENCODER] = "".join(lines)
     for pattern, value in values.items():
         text = re.sub(pattern, lambda _, value=value: value, text, count=1, flags=re.MULTILINE)
     return text

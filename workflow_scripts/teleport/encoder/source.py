@@ -68,9 +68,10 @@ def download(hub_id, revision, files=None):
             if (folder / name).is_file():
                 break
     except (HTTPError, HFValidationError, OSError) as error:
+        why = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
         raise Refusal(
-            f"{KEY}.hub: cannot get {hub_id!r} at revision {revision!r} ({type(error).__name__}: {error}). Check both "
-            f"names and the network, or download the model elsewhere and name its folder in {KEY}.folder."
+            f"{KEY}.hub: cannot get {hub_id!r} at revision {revision!r} ({why}). Check both names and the network, or "
+            f"download the model elsewhere and name its folder in {KEY}.folder."
         ) from error
     return folder
 
