@@ -13,6 +13,7 @@ from teleport.encoder.own_settings import dense_width, own_settings
 from teleport.encoder.source import KEY, OWN_FILES, download, find_weights, locate, read_config
 from teleport.refusal import Refusal
 from teleport.settings.encoder import CheckpointSource, Encoder
+from teleport.settings.yaml_mapping import Locations, validated
 
 OPTION = "--encoder"
 WHERE = re.compile(r"hub:([^/@]+/[^/@]+)(?:@(.+))?")
@@ -25,7 +26,8 @@ def encoder_lines(where):
     try:
         checkpoint = checkpoint_of(where)
         lines = {"checkpoint": (checkpoint.model_dump(mode="json", exclude_none=True), "")} | lines_of(checkpoint)
-        completed(Encoder(**{key: value for key, (value, _) in lines.items()}))
+        settings = {key: value for key, (value, _) in lines.items()}
+        completed(validated(Encoder, settings, ("encoder",), Locations(())))
     except Refusal as error:
         raise Refusal(re.sub(rf"{KEY}(\.hub|\.folder)?", OPTION, str(error))) from None
     if "pooling" not in lines:
@@ -52,8 +54,7 @@ def lines_of(checkpoint):
         find_weights(folder)
     own = own_settings(folder)
     if "pooling" not in own:  # sentence-transformers takes these two
-        architectures = read_config(folder).get("architectures") or [""]
-        decodes = str(architectures[0]).endswith("ForCausalLM")
+        decodes = "ForCausalLM" in str(read_config(folder).get("architectures"))
         lines["pooling"] = "last" if decodes else "mean", "its files name none: cls, mean or last, as it was trained"
     if "LayerNorm" in dict(modules_of(folder)):
         lines["projection"] = dense_width(folder), "the width of its head"
