@@ -227,6 +227,12 @@ def test_checkpoints_are_pinned_where_their_commit_is_known():
     assert len(named) > 20 and len(dict(named)) == len(set(named)), "each repository at one commit"
 
 
+def test_a_plan_warns_of_those_without_a_commit_in_one_sentence():
+    warned = [Plan(*read(name)).warnings for name in TABLE_5]
+    assert all(len(warnings) == 1 for warnings in warned)
+    assert set(re.findall(r"[(]main of ([^ ,)]+)", str(warned))) == UNPINNED
+
+
 def test_adore_star_is_two_headed_folders_with_a_space_before_each_text(monkeypatch, tmp_path_factory):
     folder = tmp_path_factory.mktemp("adore")
     for side in ("star", "adore-star"):

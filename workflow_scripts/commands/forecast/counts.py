@@ -6,12 +6,11 @@ import json
 from collections import Counter
 from contextlib import suppress
 from copy import copy
-from pathlib import Path
 
 from teleport.costs import vector_bytes
 from teleport.encoder.own_settings import dense_width, with_common_names
 from teleport.encoder.shape import Shape
-from teleport.encoder.source import OWN_FILES, WEIGHTS, locate
+from teleport.encoder.source import OWN_FILES, WEIGHTS, in_hub_cache, locate
 from teleport.refusal import Refusal
 from teleport.running.artefact import STAGES, Artefact, is_finished
 from teleport.settings.section import rows_of_part
@@ -203,11 +202,3 @@ def config_folders(pretrained):
             yield locate(source, OWN_FILES)
     elif config := in_hub_cache(source, "config.json"):
         yield config.parent
-
-
-def in_hub_cache(source, name):
-    """The Path of a file of a `CheckpointSource` on the hub, None if it would have to be downloaded."""
-    from huggingface_hub import try_to_load_from_cache
-
-    cached = try_to_load_from_cache(source.hub, name, revision=source.revision)
-    return Path(cached) if isinstance(cached, str) else None

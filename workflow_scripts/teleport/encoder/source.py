@@ -4,7 +4,7 @@ import hashlib
 import importlib.util
 import json
 import re
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from teleport.encoder.checkpoint import TOKENIZER_FILES
@@ -74,6 +74,16 @@ def download(hub_id, revision, files=None):
             f"download the model elsewhere and name its folder in {KEY}.folder."
         ) from error
     return folder
+
+
+def in_hub_cache(source, name):
+    """The Path of a file of a `CheckpointSource` on the hub, None if it would have to be downloaded."""
+    from huggingface_hub import try_to_load_from_cache
+
+    cached = None
+    with suppress(ValueError):  # no name of a repository, which `download` refuses
+        cached = try_to_load_from_cache(source.hub, name, revision=source.revision)
+    return Path(cached) if isinstance(cached, str) else None
 
 
 def folder_in_package(name):

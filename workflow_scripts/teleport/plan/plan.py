@@ -18,6 +18,7 @@ from teleport.plan.identity import (
     pretrained_settings,
 )
 from teleport.plan.pool_warnings import unread_warnings
+from teleport.plan.revisions import revision_warnings
 from teleport.plan.stage import Stage, out_of_domain
 from teleport.plan.teachers import unused_warnings
 from teleport.refusal import Refusal
@@ -149,7 +150,8 @@ class Plan:
         unread = unread_warnings(given, set().union(*(trajectory.keys_read for trajectory in every)))
         unread += unused_warnings(every)
         warnings = [warning for trajectory in every for warning in trajectory.warnings] + unread
-        self.warnings = list(dict.fromkeys([*warnings, *fetched_elsewhere(config.collection)]))
+        warnings += fetched_elsewhere(config.collection) + revision_warnings(config, self.stages.values())
+        self.warnings = list(dict.fromkeys(warnings))
         self.bm25_runs, self.external_runs = {}, {}
         if config.bm25 and config.collection.has_texts:
             depth, splits = config.evaluation.depth, config.evaluation.splits

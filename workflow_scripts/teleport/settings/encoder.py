@@ -26,7 +26,7 @@ class CheckpointSource(Section):
     """The source of the pretrained checkpoint: exactly one of hub, folder, package, packages."""
 
     hub: Text | None = Field(None, description="A model id on the Hugging Face hub; needs `revision`.")
-    revision: str | None = Field(None, description="The commit of the hub repository.")
+    revision: str | None = Field(None, description="The commit of the hub repository; a branch or tag may move.")
     folder: LocalPath | None = Field(None, description="A local folder in transformers' form.")
     package: Text | None = Field(None, description="An installed Python package that carries the checkpoint.")
     packages: Unique[Text] | None = Field(
