@@ -321,7 +321,7 @@ def test_negatives_join_the_passages_and_keep_their_scores(tmp_path, pairs, form
     assert "to the last entry of `episodes`" in advice
     entry = written["episodes"][-1]
     entry |= yaml.safe_load(advice.split("`")[1])
-    teaches = of_positive is not None and form not in (margins, several_margins)
+    teaches = of_positive is not None
     assert ("scores: file" in advice) is teaches
     if teaches:
         entry["training"] |= yaml.safe_load(advice.split("`")[-2])
@@ -338,10 +338,10 @@ def test_negatives_join_the_passages_and_keep_their_scores(tmp_path, pairs, form
         ({}, True),
         ({"pos_scores": None}, False),
         ({"neg_scores": None}, False),
-        ({"pos": "text", "pos_scores": None, "neg_scores": None, "score": [1, 2]}, False),
+        ({"pos": "text", "pos_scores": None, "neg_scores": None, "score": [1, 2]}, True),
     ],
 )
-def test_scores_teach_only_if_no_pair_lacks_one_and_none_is_a_margin(tmp_path, pairs, change, teaches):
+def test_scores_teach_only_if_no_pair_lacks_one(tmp_path, pairs, change, teaches):
     """Not even of one question, though the first record decides what the columns are."""
     rows = flag(pairs)[0]
     for row in rows[1:]:
@@ -350,6 +350,61 @@ def test_scores_teach_only_if_no_pair_lacks_one_and_none_is_a_margin(tmp_path, p
     said = " ".join(new("mine", tmp_path / "given", REPOSITORY)[1])
     assert "negatives.jsonl: to train on them" in said and len(collection_of()[2]["train"]) > 1
     assert ("scores: file" in said) is teaches
+
+
+def written_scores():
+    """{question: ({positive: score or None}, {negative: score or None})} of negatives.jsonl, by texts."""
+    corpus, queries, _ = collection_of()
+    lines = [json.loads(line) for line in Path("data/mine-divided/negatives.jsonl").read_text().splitlines()]
+    return {queries[line["query_id"]]["text"]: tuple(
+        {corpus[passage["docid"]]["text"]: passage.get("score") for passage in line[f"{side}_passages"]}
+        for side in ("positive", "negative")) for line in lines}  # fmt: skip
+
+
+def with_margins(pairs, of_question):
+    """Write a table of triplets with margins; returns what is said. of_question: [(positive, negative, margin)] of each
+    question, by the numbers of texts of its own"""
+    rows = [{"query": q, "positive": f"{p} {one}", "negative": f"{n} {other}", "score": margin}
+            for q, p, n in pairs for one, other, margin in of_question]  # fmt: skip
+    write_jsonl(Path("given/triplets.jsonl"), rows)
+    return " ".join(new("mine", Path("given"), REPOSITORY)[1])
+
+
+def test_margins_of_several_positives_are_differences_of_one_teachers_scores(pairs):
+    """By every pair of passages, although the only margin that links the last positive comes last."""
+    teacher = {("p", n): score for n, score in enumerate((9.5, 4.0, 7.25))}
+    teacher |= {("n", n): score for n, score in enumerate((3.0, 8.0, -1.5, 0.5))}
+    given = [(0, 0), (2, 3), (2, 2), (1, 0), (0, 1), (1, 2)]
+    said = with_margins(pairs, [(one, other, teacher["p", one] - teacher["n", other]) for one, other in given])
+    assert (written := written_scores()) and "scores: file" in said and "contradict" not in said
+    for question, positive, negative in [row for row in pairs if row[0] in written]:
+        scores = {name: score for side in written[question] for name, score in side.items()}
+        names = {("p", n): f"{positive} {n}" for n in range(3)} | {("n", n): f"{negative} {n}" for n in range(4)}
+        assert scores == {names[key]: score - teacher["p", 0] for key, score in teacher.items()}
+
+
+def test_a_positive_that_no_margin_compares_with_the_first_has_no_score(pairs):
+    said = with_margins(pairs, [(0, 0, 2.0), (1, 1, 5.0)])
+    assert (written := written_scores()) and "scores: file" not in said
+    assert f"{2 * len(written)} passages have no score" in said
+    for positives, negatives in written.values():
+        assert (list(positives.values()), list(negatives.values())) == ([0.0, None], [-2.0, None])
+
+
+def test_margins_that_contradict_each_other_are_counted_and_teach_nothing(pairs):
+    said = with_margins(pairs, [(0, 0, 2.0), (1, 0, 1.0), (0, 1, 2.0), (1, 1, 1.0004), (0, 0, 2.5)])
+    assert (written := written_scores()) and "scores: file" not in said
+    assert f"{len(written)} margins contradict others" in said, "a rounded one does not"
+
+
+@pytest.mark.parametrize(("beside", "margins"), [({"positive_score": 0.9, "negative_score": 0.5}, False),
+                                                 ({"positive_score": 0.75}, True)])  # fmt: skip
+def test_margins_beside_scores_are_on_their_scale(pairs, tmp_path, beside, margins):
+    rows = [{"query": q, "positive": p, "negative": n, "score": 0.25} | beside for q, p, n in pairs]
+    write_jsonl(tmp_path / "given/triplets.jsonl", rows)
+    said = " ".join(new("mine", tmp_path / "given", REPOSITORY)[1])
+    assert "scores: file" in said and ("Margins became" in said) is ("MarginMSELoss" in said) is margins
+    assert {(*p.values(), *n.values()) for p, n in written_scores().values()} == {(beside["positive_score"], 0.5)}
 
 
 @pytest.mark.parametrize("labels", ["pairs", "lists"])

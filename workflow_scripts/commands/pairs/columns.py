@@ -72,7 +72,8 @@ class Passage(NamedTuple):
 
 
 class Example(NamedTuple):
-    """A question with its passages; place: in the file; margins: whether its scores were margins, see `with_scores`"""
+    """A question with its passages; place: in the file; margins: whether the scores of its negatives are margins, see
+    `with_scores`"""
 
     place: str
     question: str
@@ -111,7 +112,8 @@ def columns_of(path, record, place, may_be_by_order=True, given=(None, None)):
     used = {question, passage, title, *negatives, grade, *scores}
     unused = tuple(name for name in record if name not in used)
     columns = Columns(question, passage, title, tuple(negatives), grade, tuple(scores), unused, why)
-    return columns._replace(margin=any(is_margin(columns, record, key) for key in scores))
+    of_negatives = [key for key in scores if in_list(record.get(key)) and spelled(key)[:3] != "pos"]
+    return columns._replace(margin=any(is_margin(columns, record, key) for key in of_negatives[-1:]))
 
 
 def examples(path, columns, rows, wrong):
@@ -173,9 +175,7 @@ def example(columns, place, record):
         passages = [each._replace(grade=grade) for each, grade in zip(passages, grades, strict=True)]
     else:
         passages = [each._replace(grade=1) for each in passages]
-    passages, negatives = with_scores(columns, record, passages, negatives)
-    margins = any(is_margin(columns, record, key) for key in columns.scores)
-    return Example(place, question, passages, negatives, margins)
+    return Example(place, question, *with_scores(columns, record, passages, negatives))
 
 
 def in_list(value):
@@ -253,14 +253,14 @@ def is_margin(columns, record, key):
 
 
 def with_scores(columns, record, passages, negatives):
-    """(passages, negatives) with the scores of a teacher, if the table has them: both kinds in one list, or apart; with
-    margins, the positive has 0. Raises Problem if there are not as many scores as passages."""
+    """(passages, negatives, whether there are margins) with the scores of a teacher, if the table has them: both kinds
+    in one list, or apart; with margins, a negative has that of the one positive over it. Raises Problem if there are
+    not as many scores as passages."""
+    margins = False
     for key in columns.scores:
         values = [number_of(value, key) for value in in_list(record.get(key))]
         if not values:
             continue
-        if is_margin(columns, record, key):
-            values = [0.0, *(-value for value in values)]
         both = (len(passages), len(negatives))
         of_both = both if len(values) == sum(both) else (0, both[1])
         ends = {"pos": (both[0], 0), "neg": (0, both[1])}
@@ -268,11 +268,12 @@ def with_scores(columns, record, passages, negatives):
         if len(values) != first + second:
             raise Problem(f"{key!r} has {len(values)} scores for {both[0]} passages and {both[1]} negatives. Give "
                           "every passage one")  # fmt: skip
-        passages = [p._replace(score=s) for p, s in zip(passages, values, strict=False)] if first else passages
-        negatives = (
-            [n._replace(score=s) for n, s in zip(negatives, values[first:], strict=True)] if second else negatives
-        )
-    return passages, negatives
+        if first:
+            passages = [p._replace(score=s) for p, s in zip(passages, values, strict=False)]
+        if second:
+            negatives = [n._replace(score=s) for n, s in zip(negatives, values[first:], strict=True)]
+            margins = is_margin(columns, record, key)
+    return passages, negatives, margins
 
 
 def shown(value):

@@ -18,6 +18,7 @@ from teleport.refusal import Refusal
 from teleport.running.files import write_text
 
 NEGATIVES = "negatives.jsonl"
+ROUNDING = 1e-3  # of margins that were written with few digits
 
 
 class Collection:
@@ -28,7 +29,8 @@ class Collection:
         self.passages, self.docids, self.questions, self.texts = {}, {}, set(), {}
         self.judged = defaultdict(lambda: defaultdict(dict))  # {split: {question: {passage: grade}}}
         self.negatives = defaultdict(dict)  # {question: {passage: score}}
-        self.scores = {}  # {(question, passage): a teacher's}
+        self.scores = defaultdict(dict)  # {question: {positive: a teacher's score}}
+        self.margins = defaultdict(list)  # {question: [(positive, negative, how much higher the positive's score is)]}
         self.counts, self.words, self.longest = Counter(), Counter(), Counter()
 
     def __enter__(self):
@@ -70,20 +72,25 @@ class Collection:
         if question not in self.questions:
             self.questions.add(question)
             self.write("queries", {"_id": question, "text": example.question}, example.question)
-        self.counts["margins"] += example.margins
-        judged = self.judged[split or "train"][question]
+        judged, positive = self.judged[split or "train"][question], None
         for passage in example.passages:
             if passage.grade and digest_of(passage.text) == digest:
                 self.counts["own text"] += 1  # every search would rank it first
                 continue
-            docid = self.add_passage(passage, wrong)
+            positive = docid = self.add_passage(passage, wrong)
             # A triplet repeats its pair with another negative.
             self.counts["repeated"] += judged.get(docid) == passage.grade and not example.negatives
             judged[docid] = max(passage.grade, judged.get(docid, 0))
             if passage.score is not None:
-                self.scores[question, docid] = passage.score
+                self.scores[question][docid] = passage.score
         for passage in example.negatives:
-            self.negatives[question][self.add_passage(passage, wrong)] = passage.score
+            docid = self.add_passage(passage, wrong)
+            if not example.margins:
+                self.negatives[question][docid] = passage.score
+                continue
+            self.negatives[question].setdefault(docid)
+            if positive not in (None, docid):
+                self.margins[question].append((positive, docid, passage.score))
 
     def drop_unanswered(self):
         """Leave out questions that have judgments but none above 0: no passage is a positive of theirs."""
@@ -156,22 +163,48 @@ def read(table, split, collection, given, drop):
 def write_negatives(folder, collection, judged):
     """Write the negatives that were given with training questions, with scores, as `negatives.file` reads them; returns
     how many there are. A positive of a question is never its negative, even if it was given as one. Counts in
-    `collection.counts` the passages of these lines that are `unscored`."""
+    `collection.counts` the passages of these lines that are `unscored`, and the margins that are `contradicted`."""
     total, lines = 0, []
     for question, grades in judged.get("train", {}).items():
-        scores = {docid: score for docid, score in collection.negatives[question].items() if not grades.get(docid)}
-        if scores:
-            positives = [
-                with_score(docid, collection.scores.get((question, docid))) for docid, g in grades.items() if g
-            ]
-            negatives = [with_score(docid, score) for docid, score in scores.items()]
-            line = {"query_id": question, "positive_passages": positives, "negative_passages": negatives}
+        given = collection.negatives[question]
+        if negatives := [docid for docid in given if not grades.get(docid)]:
+            scores = {docid: score for docid, score in given.items() if score is not None} | collection.scores[question]
+            if margins := collection.margins.get(question):
+                scores, contradicted = scores_of_margins(margins, scores)
+                collection.counts["contradicted"] += contradicted
+            sides = {"positive_passages": [docid for docid, grade in grades.items() if grade]}
+            sides |= {"negative_passages": negatives}
+            line = {"query_id": question}
+            line |= {name: [with_score(docid, scores.get(docid)) for docid in side] for name, side in sides.items()}
             lines.append(json.dumps(line) + "\n")
-            collection.counts["unscored"] += sum("score" not in passage for passage in positives + negatives)
-            total += len(scores)
+            collection.counts["unscored"] += sum(docid not in scores for side in sides.values() for docid in side)
+            total += len(negatives)
     if lines:
         write_text(folder / NEGATIVES, "".join(lines))
     return total
+
+
+def scores_of_margins(margins, known):
+    """({passage: score} of one question, how many margins contradict these). margins: [(positive, negative, score of
+    the positive minus that of the negative)]; known: {passage: score}, without which the first positive has 0.
+
+    Positives differ in their scores. Margins of two over the same negative tell by how much; a passage that no chain of
+    margins links with the first positive, or a known score, gets none. Losses of a teacher's margins or distributions
+    read differences within a question alone, so its zero does not matter to them.
+    """
+    near = defaultdict(list)
+    for positive, negative, margin in margins:
+        near[positive].append((negative, -margin))
+        near[negative].append((positive, margin))
+    scores = known or {margins[0][0]: 0.0}
+    reached = list(scores)
+    for passage in reached:
+        for other, difference in near[passage]:
+            if other not in scores:
+                scores[other] = scores[passage] + difference
+                reached.append(other)
+    linked = [(scores[one] - scores[other], margin) for one, other, margin in margins if one in scores]
+    return scores, sum(abs(difference - margin) > ROUNDING * max(1, abs(margin)) for difference, margin in linked)
 
 
 def with_score(docid, score):
@@ -199,6 +232,15 @@ def sentences(collection, negatives, output):
         notes.append(f"{negatives:,} negatives of training questions are in {output / NEGATIVES}: to train on them, "
                      f"add `negatives: {{counts: {{file: 1}}, file: {{path: {output / NEGATIVES}}}}}` to the last "
                      "entry of `episodes`.")  # fmt: skip
-    if negatives and not collection.counts["unscored"] and not collection.counts["margins"]:
+    unscored, contradicted = collection.counts["unscored"], collection.counts["contradicted"]
+    if negatives and collection.margins:
+        notes.append(
+            "Margins became scores, whose differences alone count: a question's first positive has 0, unless scored."
+        )
+        if unscored:
+            notes.append(f"{unscored:,} passages have no score: no margins link them with that positive.")
+        if contradicted:
+            notes.append(f"{contradicted:,} margins contradict others of their question, and do not count.")
+    if negatives and not unscored and not contradicted:
         notes.append("To learn from their scores, give its `training` also `loss: {kind: kl, scores: file}`.")
     return notes
