@@ -5,8 +5,14 @@ import json
 import numpy as np
 import pytest
 
-from teleport.reader import read_positives, with_same_text
+from teleport.negatives import relabel, scores_file
+from teleport.negatives.pool import read_pool
+from teleport.reader import positives_of, read_positives, with_same_text
 from teleport.running.artefact import Artefact
+from teleport.running.files import sha256_file
+from teleport.settings.negatives import Negatives
+from teleport.settings.pool import RelabelSettings
+from teleport.settings.registry import RELABELLINGS
 from teleport.training.data import read_training_set
 from training_world import settings as train_settings
 
@@ -83,6 +89,55 @@ def test_a_mask_knows_the_copies(stages, collection, same_text):
     known = KNOWN if same_text else map(set, POSITIVES)
     assert [set(data.known_positives(row).tolist()) for row in range(3)] == list(known)
     assert [data.positives[row].tolist() for row in range(3)] == POSITIVES, "what is trained on stays"
+
+
+@pytest.fixture
+def relabelled(world, tmp_path):
+    """A function of `same_text`: (collection, relabel stage). Passage 0 becomes a positive of query 0, and its copy 2,
+    the positive of query 1, has no verdict; 5 is a copy of 1, the positive of query 2."""
+
+    def make(same_text):
+        folder, verdicts = tmp_path / f"{same_text}", tmp_path / "verdicts.tsv"
+        collection = given(world.stages, folder, [[8], [2], [1]])
+        verdicts.write_text("q0\td0\t1\nq2\td0\t0\n")
+        settings = {"path": str(verdicts), "sha256": sha256_file(verdicts)}
+        judge = world.stages.run(scores_file.run, "scores_file", settings, {"collection": collection})
+        lists = {"query": world.retrieval([[0, 2, 3, 1], [0, 1, 3, 9], [0, 3, 2, 9]])}
+        pool = world.merge(collection, {"query": 4}, lists, same_text=same_text)
+        chosen = Negatives(relabel={"kind": "rlhn", "scores": "judge", "from_score": 0.5}).relabel
+        inputs = {"collection": collection, "negatives": pool, "scores.judge": judge}
+        loads = {"relabel": RELABELLINGS["rlhn"].module}
+        job = world.stages.run(relabel.run, "relabel", RelabelSettings(relabel=chosen), inputs, loads=loads)
+        return collection, job
+
+    return make
+
+
+@pytest.mark.parametrize("same_text", [False, True])
+def test_no_copy_of_a_new_positive_stays_a_negative_of_its_query(relabelled, same_text):
+    _, job = relabelled(same_text)
+    pool, facts = read_pool(lambda name: job.folder / name), Artefact(job.folder).facts
+    negatives = [pool.items.passages[a:b].tolist() for a, b in zip(pool.offsets, pool.offsets[1:], strict=False)]
+    assert positives_of(None, Artefact(job.folder), "train")[0].tolist() == [8, 0]
+    assert negatives[0] == ([3, 1] if same_text else [2, 3, 1])
+    assert negatives[2] == [0, 3, 2, 9], "of another query the two are negatives like others"
+    assert facts["relabelled"] == {"dropped": int(same_text), "positive": 1, "query dropped": 0}
+
+
+@pytest.mark.parametrize("same_text", [False, True])
+def test_a_mask_knows_the_copies_of_what_is_trained_on_without_a_judgment(world, relabelled, same_text):
+    """A positive by a verdict, or one judged below relevant_grade."""
+    collection, job = relabelled(same_text)
+    training = {"masks": ["known_positives"], "negatives_per_query": 0, "batch_queries": 2}
+    for inputs, settings, known in (
+        ({"positives": job}, {}, [{8, 0, 2}, {2, 0, 4, 7}, {1, 5}]),
+        ({}, {"relevant_grade": 2}, [{8}, {2, 0, 4, 7}, {1, 5}]),
+    ):
+        settings = train_settings(training, same_text=same_text, **settings)
+        data = read_training_set(world.stages.make("train", settings, {"collection": collection} | inputs), seed=1)
+        if not same_text:
+            known = [{8, 0} if inputs else {8}, {2}, {1}]
+        assert [set(data.known_positives(row).tolist()) for row in range(3)] == known
 
 
 def test_papers_go_by_ids_and_own_collections_by_text():

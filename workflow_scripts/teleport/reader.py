@@ -32,6 +32,12 @@ def read_positives(collection, split, grade=None):
     return Ragged.grouped(query[positive], passage[positive], num_queries)
 
 
+def united(*parts):
+    """A `Ragged` with the values of all `parts` (each a `Ragged` of as many lists), ascending, each once."""
+    keys = np.unique(np.concatenate([pair_keys(part.rows, part.values) for part in parts]))
+    return Ragged.grouped(*rows_and_values(keys), len(parts[0]))
+
+
 def with_same_text(corpus, queries, split, known):
     """The `known` passages of each query of a split (`Ragged`), and all passages with the same text as one of them or
     as the query, under any id: `Ragged`, ascending, each once. corpus, queries: the Artefacts of the corpus and of the

@@ -3,8 +3,8 @@
 import numpy as np
 
 from teleport.answers import find_answers
-from teleport.arrays import Ragged, pair_keys, rows_and_values
-from teleport.reader import positives_of_job, read_answers, read_positives, with_same_text
+from teleport.arrays import Ragged
+from teleport.reader import positives_of_job, read_answers, read_positives, united, with_same_text
 from teleport.running.log import Progress
 
 
@@ -17,9 +17,7 @@ def known_passages(job):
     if job.settings.remove == "answers":
         known = Ragged(np.zeros_like(trained_on.offsets), np.zeros(0, np.int32))
     else:
-        judged = read_positives(job.inputs["split.train"], "train", job.settings.relevant_grade)
-        keys = np.unique(np.concatenate([pair_keys(part.rows, part.values) for part in (judged, trained_on)]))
-        known = Ragged.grouped(*rows_and_values(keys), len(judged))
+        known = united(read_positives(job.inputs["split.train"], "train", job.settings.relevant_grade), trained_on)
     if job.settings.same_text:
         return with_same_text(job.inputs["corpus"], job.inputs["split.train"], "train", known)
     return known

@@ -2,8 +2,9 @@
 
 A rule of `negatives.relabelling` decides whether each negative of a pool is kept, left out, or a positive, and which
 queries lose all negatives, so that they are not trained on. A judge that is a file need not have every pair: a pair
-without a verdict keeps its label. New positives come after the query's other positives, in the order of the pool. The
-pool of the stage `merge` stays as it is, and momentum draws from it.
+without a verdict keeps its label. New positives come after the query's other positives, in the order of the pool. If
+the pool has `same_text`, kept negatives with the text of a new positive are left out. The pool of the stage `merge`
+stays as it is, and momentum draws from it.
 """
 
 from collections import Counter
@@ -18,7 +19,7 @@ from teleport.evaluation.names import read_column, read_query_ids
 from teleport.negatives import known_positives
 from teleport.negatives.candidates import blocks
 from teleport.negatives.pool import Items, PoolWriter, read_pool
-from teleport.negatives.relabelling import KEPT, NAMES, POSITIVE, WITHOUT_QUERY
+from teleport.negatives.relabelling import DROPPED, KEPT, NAMES, POSITIVE, WITHOUT_QUERY
 from teleport.negatives.scores import FILES, PairTable, positive_scores
 from teleport.reader import OWN_POSITIVES, positives_of_job
 from teleport.refusal import Refusal
@@ -43,6 +44,8 @@ def run(job):
     files = {name for name, role in roles.items() if job.inputs[role].manifest["kind"] in FILES}
     pairs, unknown = 0, Counter(dict.fromkeys(sorted(files), 0))
     labels_of = partial(job.load("relabel").labels, **job.settings.relabel.own)
+    by_text = job.inputs["negatives"].manifest["settings"].get("same_text")
+    first_P = np.load(job.input("corpus", "same_text.npy"), mmap_mode="r") if by_text else None
     answering, writer = cache(partial(have_answers, job, pool)), PoolWriter(job.output, pool.names)
     listed, positive_keys, after, dropped = Listed(job, tables), [pair_keys(positives.rows, positives.values)], [], 0
     for first, last in blocks([lengths], 0, end, BLOCK_NEGATIVES):
@@ -52,6 +55,8 @@ def run(job):
         labels_N = labels_of(judged)
         without_Q = judged.count(labels_N == WITHOUT_QUERY) > 0
         labels_N[without_Q[judged.queries_N]] = WITHOUT_QUERY
+        if by_text:
+            labels_N[copies_of_positives(judged, labels_N, first_P)] = DROPPED
         after.append(judged.count(labels_N == KEPT))
         writer.append(after[-1], Items(*(field[labels_N == KEPT] for field in judged.items)))
         positive_keys.append(judged.keys_N[first_of_each(judged.keys_N, labels_N == POSITIVE)])
@@ -88,6 +93,13 @@ def have_answers(job, pool):
     """bool [all negatives]: the passage has an answer to the query. All at once, so that the corpus is read once."""
     rows = np.repeat(np.arange(len(pool.offsets) - 1), np.diff(pool.offsets))
     return known_positives.have_answers(job, np.asarray(pool.items.passages)[:, None], rows)[:, 0]
+
+
+def copies_of_positives(judged, labels_N, first_P):
+    """bool [N]: which kept negatives of a block (`Judged`) have the text of a new positive of their query. first_P: for
+    each passage the first one with its text"""
+    texts_N = pair_keys(judged.queries_N, first_P[judged.items.passages])
+    return (labels_N == KEPT) & np.isin(texts_N, texts_N[labels_N == POSITIVE])
 
 
 def first_of_each(keys, marked):

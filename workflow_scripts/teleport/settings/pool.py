@@ -31,7 +31,8 @@ class Removal(Section):
         False,
         exclude_if=is_false,
         description="Also exclude passages whose text equals a known positive or the query, whatever their ids; "
-        "masks of known positives cover them too. Off in the papers, which go by ids.",
+        "masks of known positives cover them too, and relabelling drops copies of a new positive. Off in the "
+        "papers, which go by ids.",
     )
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from teleport.arrays import Ragged, offsets_of
-from teleport.reader import positives_of_job, read_positives, with_same_text
+from teleport.reader import positives_of_job, read_positives, united, with_same_text
 from teleport.refusal import Refusal
 from teleport.running.log import log
 from teleport.seed import derive_seed
@@ -235,14 +235,14 @@ def read_training_set(job, seed):
     `QuerySet` for a live search."""
     training, split = job.settings.training, job.inputs["split.train"]
     queries = pq.read_table(split.path("queries.train.parquet"), columns=["query_id"])
-    pools = relevant = None
+    positives, pools, relevant = positives_of_job(job, "train"), None, None
     if training.negatives_per_query:
         pools = Ragged.open(job.input("negatives", "offsets.npy"), job.input("negatives", "passages.npy"))
     if training.masks or training.distinct_positives or job.settings.live:
         relevant = read_positives(split, "train", job.settings.relevant_grade)
         if job.settings.same_text:
-            relevant = with_same_text(job.inputs["corpus"], split, "train", relevant)
+            relevant = with_same_text(job.inputs["corpus"], split, "train", united(relevant, positives))
     query_ids = queries["query_id"].to_pylist()
-    positives, kind = positives_of_job(job, "train"), QuerySet if job.settings.live else TrainingSet
+    kind = QuerySet if job.settings.live else TrainingSet
     clusters = read_clusters(job, seed) if training.clusters else None
     return kind(query_ids, positives, pools, training, seed, relevant, job.settings.part, clusters)
