@@ -132,6 +132,15 @@ def test_work_of_marco_is_that_of_the_papers_table(marco):
     )
 
 
+def test_a_last_pool_costs_a_search_for_answers_only_if_it_may_have_some(marco):
+    def looked_for(first):
+        episodes = [{"negatives": {"remove": remove}} for remove in (first, "answers", "answers")]
+        return [cost.work.get("answers", 0) for cost in costs(make_plan(episodes=episodes), "merge")]
+
+    before, always = looked_for("judged"), looked_for("answers")
+    assert before[0] == 0 and before[1] > 1.05 * always[1] > 0 and before[2] == always[2]
+
+
 def test_a_collection_of_unknown_size_is_an_error_with_its_remedy(marco):
     with pytest.raises(ValueError, match=r"corpus/\w+ is not built.*`counts"):
         Counts(make_plan(counts=None))

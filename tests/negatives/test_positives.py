@@ -9,6 +9,8 @@ from plain_answers import plain_holds, plain_tokens
 from teleport.arrays import Ragged
 from teleport.negatives import positives
 from teleport.negatives.export import export_pool
+from teleport.negatives.known_positives import pool_has_answers
+from teleport.negatives.sources import momentum
 from teleport.reader import positives_of_job, read_answers
 from teleport.running.artefact import MANIFEST, Artefact
 from teleport.running.files import write_json
@@ -109,6 +111,19 @@ def test_a_positive_found_later_leaves_the_momentum_negatives(questions, count):
     assert sum(p in known for pool, known in zip(first.passages, expected, strict=True) for p in pool) > 5
     without = [[p for p in pool if p not in known] for pool, known in zip(first.passages, expected, strict=True)]
     assert job.passages == [2 * pool for pool in without]  # the lists are as in Episode 1, and shorter than the counts
+
+
+@pytest.mark.parametrize("earlier", ["judged", "answers"])
+def test_answers_leave_the_last_pool_too_and_one_that_has_none_is_not_searched(questions, monkeypatch, earlier):
+    """What stays keeps its first episode and rank."""
+    first, searched = questions.merge(remove=earlier), []
+    monkeypatch.setattr(momentum, "pool_has_answers", lambda *given: searched.append(1) or pool_has_answers(*given))
+    inputs, counts = {"momentum": first}, {"query": 99, "momentum": 99}
+    job = questions.merge(inputs, counts, episode=2, remove="answers")
+    new, old = ([[(p, e, r) for p, _, e, r, _ in pool] for pool in of.pools] for of in (job, first))
+    without = [[item for item in pool if not questions.holds(q, item[0])] for q, pool in enumerate(old)]
+    assert [[item for item in pool if item[1] == 1] for pool in new] == without
+    assert len(searched) == (earlier == "judged") == (without != old), "not vacuous"
 
 
 def test_answers_leave_random_negatives_too(questions):

@@ -43,7 +43,8 @@ def pool_size(stage):
 
 def offered(stage, counts, place):
     """Return upper bounds: (candidates of a `merge` or `score` stage, with the last pool; bytes of what they are read
-    from; work). Passages with an answer are looked for in what each source offers, but not in the last pool."""
+    from; work). Passages with an answer are looked for in what each source offers; in the last pool, if it may have
+    some."""
     settings, inputs, work, looked = stage.settings, stage.inputs, {}, []
     read = {name: roles_of(name, inputs) for name in settings.sources}
     lists = [run_bytes(*counts.run(inputs[role])) for name in read if name != "momentum" for role in read[name]]
@@ -51,7 +52,8 @@ def offered(stage, counts, place):
     last = pool_size(inputs["momentum"]) if "momentum" in inputs and "momentum" in settings.sources else 0
     pairs = [*(size / NEIGHBOUR_BYTES for size in lists), queries_of(stage, counts) * random]
     if settings.remove == "answers":
-        looked = [looking_for_answers(number, counts, place.threads) for number in pairs]
+        old = [queries_of(stage, counts) * last] if last and inputs["momentum"].settings.remove != "answers" else []
+        looked = [looking_for_answers(number, counts, place.threads) for number in pairs + old]
         work = {rate: sum(each[rate] for each, _ in looked) for rate in looked[0][0]}
     memory = max((memory for _, memory in looked), default=0)
     return sum(pairs) + queries_of(stage, counts) * last, sum(lists) + memory, work

@@ -39,3 +39,9 @@ def have_answers(job, passages_LK, rows_L):
     corpus = job.input("corpus", "corpus.parquet")
     answers_L, progress = [answers_Q[row] for row in rows_L], Progress(job.progress.path)  # with a separate rate
     return find_answers(corpus, passages_LK, answers_L, job.threads, progress)
+
+
+def pool_has_answers(job, pool):
+    """bool [all negatives]: the passage has an answer to the query. All at once, so that the corpus is read once."""
+    rows = np.repeat(np.arange(len(pool.offsets) - 1), np.diff(pool.offsets))
+    return have_answers(job, np.asarray(pool.items.passages)[:, None], rows)[:, 0]

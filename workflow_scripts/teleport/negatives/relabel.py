@@ -16,8 +16,8 @@ import pyarrow.parquet as pq
 
 from teleport.arrays import Ragged, pair_keys, rows_and_values, save_array
 from teleport.evaluation.names import read_column, read_query_ids
-from teleport.negatives import known_positives
 from teleport.negatives.candidates import blocks
+from teleport.negatives.known_positives import pool_has_answers
 from teleport.negatives.pool import Items, PoolWriter, read_pool
 from teleport.negatives.relabelling import DROPPED, KEPT, NAMES, POSITIVE, WITHOUT_QUERY
 from teleport.negatives.scores import FILES, PairTable, positive_scores
@@ -46,7 +46,7 @@ def run(job):
     labels_of = partial(job.load("relabel").labels, **job.settings.relabel.own)
     by_text = job.inputs["negatives"].manifest["settings"].get("same_text")
     first_P = np.load(job.input("corpus", "same_text.npy"), mmap_mode="r") if by_text else None
-    answering, writer = cache(partial(have_answers, job, pool)), PoolWriter(job.output, pool.names)
+    answering, writer = cache(partial(pool_has_answers, job, pool)), PoolWriter(job.output, pool.names)
     listed, positive_keys, after, dropped = Listed(job, tables), [pair_keys(positives.rows, positives.values)], [], 0
     for first, last in blocks([lengths], 0, end, BLOCK_NEGATIVES):
         judged = Judged(pool, first, last, positives, tables, answering, files)
@@ -87,12 +87,6 @@ def run(job):
     facts = {"queries": had, "negatives": int(after_Q.sum()), "relabelled": dict(listed.number)}
     facts |= {"dropped_queries": dropped, "empty_queries": had - left - dropped}
     return facts | {"pairs": pairs, "without_verdict": dict(unknown)}
-
-
-def have_answers(job, pool):
-    """bool [all negatives]: the passage has an answer to the query. All at once, so that the corpus is read once."""
-    rows = np.repeat(np.arange(len(pool.offsets) - 1), np.diff(pool.offsets))
-    return known_positives.have_answers(job, np.asarray(pool.items.passages)[:, None], rows)[:, 0]
 
 
 def copies_of_positives(judged, labels_N, first_P):
