@@ -179,6 +179,16 @@ def test_analyses_add_their_stages_and_a_table():
     assert made.contrasts["BM25"].settings.measure == "RR@10"
 
 
+@pytest.mark.parametrize(("searched", "mined"), [(10, 20), (100, 100), (1000, 200)])
+def test_an_overlap_looks_no_deeper_than_the_lists(searched, mined):
+    analyses = {"against": {"run": "BM25"}, "negatives": True}
+    changes = {"evaluation": {"depth": searched, "measures": ["RR@10"], "analyses": analyses}}
+    made = plan(**changes, mining={"depth": mined})
+    analysed = made.trajectories["tele"][0].episodes[-1].analyses
+    depths = [analysed[name].settings.depth for name in ("contrast", "negatives")]
+    assert depths == [min(searched, 100), min(mined, 100)] and made.contrasts["BM25"].settings.depth == depths[0]
+
+
 def test_forgetting_compares_the_searches_before_and_after_every_episode():
     base, made = plan(), plan(evaluation={"analyses": {"forgetting": True}})
     assert kinds(new(made)) == ["forgetting"] * 2 + ["retrieve"]

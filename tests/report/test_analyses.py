@@ -65,7 +65,7 @@ Errors of ANCE, episode 1, by decades: 0 or more: 75.0% of queries, 0.0% of erro
 
 Overlap: the share of the first 100 passages that both have. Wins, losses and ties of 43 queries by nDCG@10.
 
-Negatives in the top 100: share of a training query's negatives that are among its first negatives under the checkpoint that was trained on them.
+Negatives in the top K: share of a training query's negatives that are among its first K negatives under the checkpoint that was trained on them.
 """  # noqa: E501
 
 

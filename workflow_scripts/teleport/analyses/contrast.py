@@ -1,5 +1,6 @@
-"""Stage `contrast`: compare two runs of a split: the overlap of their first 100 passages (ANCE, Table 6), the queries
-won, lost and tied (A.4), and the first rank at which the lists differ (Tables 8 and 9). No code was released for it."""
+"""Stage `contrast`: compare two runs of a split: the overlap of their first passages, 100 if the search is as
+deep (ANCE, Table 6), the queries won, lost and tied (A.4), and the first rank at which the lists differ (Tables 8 and
+9). No code was released for it."""
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +23,7 @@ def run(job):
     lists differ (0: none); doc_id and grade of the run at that rank, reference_doc_id and reference_grade of the
     reference (null: no passage, no judgment).
 
-    Facts: overlap (mean over queries of |first 100 of both| / 100), wins, losses and ties of the run by
+    Facts: overlap (mean over queries of |first `depth` of both| / depth), wins, losses and ties of the run by
     settings.measure, num_queries, depth, measure.
     """
     settings, split = job.settings, job.settings.split

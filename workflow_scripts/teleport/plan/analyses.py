@@ -8,6 +8,8 @@ from teleport.settings import measures
 from teleport.settings.search import RerankSettings, RetrieveSettings
 from teleport.settings.section import RERANKED, NoSettings
 
+TOP = 100  # how many passages overlaps look at, if the lists have as many (ANCE, Table 6 and Section 6.3)
+
 
 def reranked(split):
     """The key of the re-ranked candidates of a split among an episode's runs."""
@@ -60,8 +62,9 @@ def analyse(trajectory, episode):
     if (source := pool or episode.train) and "positives" in source.inputs:
         train["positives"] = source.inputs["positives"]
     if settings.negatives and pool:
-        inputs = train | {"negatives": pool, "queries": search_train(trajectory, episode)}
-        stage = Stage("negatives_overlap", measures.NegativesOverlapSettings(), inputs)
+        search = search_train(trajectory, episode)
+        overlap = measures.NegativesOverlapSettings(depth=min(TOP, search.settings.depth))
+        stage = Stage("negatives_overlap", overlap, train | {"negatives": pool, "queries": search})
         analyses["negatives"] = trajectory.link(stage, number)
     if settings.forgetting and number:
         before = trajectory.episodes[number - 1]
@@ -87,9 +90,14 @@ def search_train(trajectory, episode):
 
 def contrast(plan, run):
     """The contrast stage of a run of the split of `analyses.against` with the reference run."""
-    split, measure = plan.config.evaluation.contrast_split, plan.config.evaluation.contrast_measure
-    ignore = plan.config.evaluation.ignore_own_text
-    settings = measures.ContrastSettings.taken_from(plan.collapse, split=split, measure=measure, ignore_own_text=ignore)
+    evaluation, split = plan.config.evaluation, plan.config.evaluation.contrast_split
+    settings = measures.ContrastSettings.taken_from(
+        plan.collapse,
+        split=split,
+        measure=evaluation.contrast_measure,
+        depth=min(TOP, evaluation.depth),
+        ignore_own_text=evaluation.ignore_own_text,
+    )
     return Stage("contrast", settings, plan.parts(split) | {"run": run, "reference": reference(plan)})
 
 

@@ -46,7 +46,7 @@ NOTES = {
     "positive. Ties: irrelevant passages with the positive's score, which do not count.",
     "contrast": "Overlap: the share of the first {depth} passages that both have. Wins, losses and "
     "ties of {num_queries:,} queries by {measure}.",
-    "negatives": "Negatives in the top {depth}: share of a training query's negatives that are among its first "
+    "negatives": "Negatives in the top K: share of a training query's negatives that are among its first K "
     "negatives under the checkpoint that was trained on them.",
     "forgetting": "Forgotten and gained: shares of {num_queries:,} training queries whose reciprocal rank in the first "
     "100 passages (or mining.depth, when that is less) is lower, or higher, after an episode.",

@@ -80,12 +80,15 @@ class Analyses(Section):
         None, description="Split whose pairwise errors are counted, by exact ranks (STAR, ADORE: Table 1, dev)."
     )
     against: Against | None = Field(
-        None, description="Overlap of the first 100 passages (ANCE, Table 6), and queries won, lost and tied (A.4)."
+        None,
+        description="Overlap of the first 100 passages (or evaluation.depth, when that is less; ANCE, Table 6), and "
+        "queries won, lost and tied (A.4).",
     )
     negatives: bool = Field(
         False,
-        description="Share of an episode's pool among the first 100 negatives of the checkpoint trained on it "
-        "(ANCE, Section 6.3); the training queries are searched once more after the last episode.",
+        description="Share of an episode's pool among the first 100 negatives (or mining.depth, when that is less) of "
+        "the checkpoint trained on it (ANCE, Section 6.3); the training queries are searched once more after the last "
+        "episode.",
     )
     forgetting: bool = Field(
         False,
