@@ -59,3 +59,32 @@ def test_evaluate_scores_documents(stages, mode, rr, run):
     assert Artefact(job.folder).facts["means"] == {"RR@10": rr, "R@10": 1}
     lines = gzip.decompress((job.folder / "test.run.gz").read_bytes()).decode().splitlines()
     assert [line.split()[2] for line in lines] == run
+
+
+# Six documents of two passages. Lists of four: two documents, four, and a search that found no more.
+SHORT, LONG, ENDED = [0, 1, 2, 3], [0, 2, 4, 6], [0, 1, -1, -1]
+
+
+@pytest.mark.parametrize(
+    ("lists", "changes", "warned"),
+    [
+        ([SHORT, LONG, ENDED, SHORT], {}, "1 of 3 queries"),  # the last query has no judgment
+        ([SHORT, LONG, SHORT], {"collapse": "firstp"}, "2 of 3 queries"),
+        ([LONG, LONG, ENDED], {}, ""),
+        ([SHORT, LONG, SHORT], {"measures": ["R@2", "AP", "Cov@4"]}, ""),  # answers are searched in passages
+        ([SHORT, LONG, SHORT], {"collapse": None}, ""),
+        ([list(range(12))] * 3, {"measures": ["R@10"]}, ""),  # no passage is left to search for
+    ],
+)
+def test_full_lists_that_collapse_to_fewer_documents_than_a_measure_counts_are_warned_of(
+    stages, caplog, lists, changes, warned
+):
+    passages, queries = [(f"D{n // 2}#{n % 2}", "", "") for n in range(12)], [(f"q{n}", "") for n in range(4)]
+    judged, answers = {"test": [(n, 2 * n, 1) for n in range(3)]}, {"test": {"q0": ["word"]}}
+    collection = make_collection(stages, passages, {"test": queries}, judged, answers)
+    settings = {"split": "test", "measures": ["RR@1", "R@3"], "collapse": "maxp", "separator": "#"} | changes
+    stages.run(evaluate.run, "evaluate", settings, {"collection": collection, "run": make_run(stages, lists)})
+    if warned:
+        (line,) = caplog.messages
+        assert line.startswith(warned) and "R@3" in line and "evaluation.depth" in line and " 4 passages" in line
+    assert bool(caplog.messages) == bool(warned)

@@ -12,10 +12,12 @@ from teleport.arrays import Run, pair_keys
 from teleport.evaluation.measures import Judgments, score_run
 from teleport.evaluation.names import Documents, read_column, read_doc_ids, read_query_ids
 from teleport.reader import read_answers
+from teleport.running.log import log
 from teleport.settings.measures import EvaluateSettings as Settings  # noqa: F401
-from teleport.settings.measures import coverage_cutoffs
+from teleport.settings.measures import coverage_cutoffs, measure_cutoffs
 
 BLOCK_QUERIES = 1000
+SEARCHES = ("retrieve", "bm25")  # kinds of runs that evaluation.depth cuts
 
 
 def run(job):
@@ -34,9 +36,13 @@ def run(job):
     """
     split, names = job.settings.split, job.settings.measures
     query_ids = read_query_ids(job, split)
-    doc_ids, judgments, (scored,), (of_passages,) = as_scored(job, read_doc_ids(job, "run"), [Run.read(job, "run")])
-    cutoffs = coverage_cutoffs(names)
-    judged, values = score_run(scored.ids, scored.rows, judgments, [name for name in names if name not in cutoffs])
+    retrieved, passage_ids, cutoffs = Run.read(job, "run"), read_doc_ids(job, "run"), coverage_cutoffs(names)
+    doc_ids, judgments, (scored,), (of_passages,) = as_scored(job, passage_ids, [retrieved])
+    by_judgments = [name for name in names if name not in cutoffs]
+    judged, values = score_run(scored.ids, scored.rows, judgments, by_judgments)
+    cut = job.inputs["run"].manifest["kind"] in SEARCHES and retrieved.ids.shape[1] < len(passage_ids)
+    if job.settings.collapse and cut:
+        warn_of_few_documents(retrieved, scored, judged, by_judgments)
     queries, facts = dict.fromkeys(values, judged), {}
     if cutoffs:  # answers are searched in passages, even if documents are judged
         covered, answered = score_coverage(job, split, of_passages.ids, of_passages.rows, cutoffs)
@@ -51,6 +57,21 @@ def run(job):
     pq.write_table(pa.table(table), job.output("per_query.parquet"))
     num_queries = len(next(iter(queries.values())))
     return facts | {"means": {name: float(values[name].mean()) for name in names}, "num_queries": num_queries}
+
+
+def warn_of_few_documents(retrieved, scored, judged, names):
+    """Warn of lists that have fewer documents than a measure counts only because the search returned no more passages.
+    retrieved, scored: the `Run` of passages and that of documents; judged: query rows; names: of measures"""
+    cutoffs = measure_cutoffs(names)
+    name = max(cutoffs, key=cutoffs.get, default=None)
+    full_Q = (retrieved.ids[:, -1] >= 0) & np.isin(retrieved.rows, judged)
+    few_Q = full_Q & (np.count_nonzero(scored.ids >= 0, axis=1) < cutoffs.get(name, 0))
+    if few_Q.any():
+        log.warning(
+            "%d of %d queries have fewer than %d documents among their %d passages, so %s may be too low. Raise "
+            "evaluation.depth, which counts passages",
+            few_Q.sum(), len(judged), cutoffs[name], retrieved.ids.shape[1], name,
+        )  # fmt: skip
 
 
 def as_scored(job, doc_ids, runs):

@@ -118,8 +118,8 @@ class Evaluation(Collapse):
     )
     depth: Depth = Field(
         1000,
-        description="Passages per query in a run. If set, a smaller corpus is an error; if not, it is cut to the "
-        "corpus.",
+        description="Passages per query in a run; with `collapse` they give fewer documents. If set, a smaller corpus "
+        "is an error; if not, it is cut to the corpus.",
     )
     measures: list[str] | dict[str, list[str]] = Field(
         ["RR@10", "nDCG@10", "R@100", "R@1000"],
