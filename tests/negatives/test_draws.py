@@ -1,5 +1,6 @@
 """Each draw against a literal example, an independent implementation, and the closed form of its chances."""
 
+import json
 from collections import Counter
 from itertools import permutations
 
@@ -7,10 +8,12 @@ import numpy as np
 import pytest
 
 from commands.audit import audit
+from commands.export import export
 from teleport.negatives import merge
 from teleport.negatives.draw import Candidates, draw_slots, hash_ids, slots_by_weight
 from teleport.negatives.draws import around, rank_decay, stratified, top, triangle, uniform
 from teleport.refusal import Refusal
+from teleport.running.artefact import Artefact
 from teleport.settings.negatives import Negatives
 
 NAN = float("nan")
@@ -280,9 +283,24 @@ def test_every_source_has_its_own_draw_and_one_leaves_the_other_alone(scored):
     assert not np.isnan([item[4] for pool in mixed.pools for item in pool[:6]]).any()
 
 
-def test_pairs_that_no_draw_compared_have_no_score_in_an_audit(scored):
-    """Around s+ the table has the positives and the source that is compared, and nothing of the other source."""
+def test_vectors_score_the_pairs_that_no_draw_compared(scored, tmp_path):
+    """The table of a draw around s+ has the positives and the source that is compared. Without vectors, it is all there
+    is: the other source then has no scores but those of passages that both sources found."""
     mixed = scored.merge({"query": 6, "bm25": 6}, draws={"query": "around"})
+
+    def hardest(name):
+        written = export(mixed.folder, tmp_path / name, hardest=True)
+        return written, [json.loads(line)["negative_passages"] for line in (tmp_path / name).read_text().splitlines()]
+
+    written, negatives = hardest("with")
+    assert "no checkpoint scored" not in written
+    for row, (pool, exported) in enumerate(zip(mixed.passages, negatives, strict=True)):
+        best = sorted(pool, key=lambda p: -scored.scores[row, p])
+        assert [p["docid"] for p in exported] == [f"doc_id{p}" for p in best]
+    assert [figures["scored"] for figures in audit(mixed.folder)["sources"].values()] == [1, 1, 1]
+    Artefact(scored.vectors.folder).delete_files()
+    written, without = hardest("without")
+    assert "6 queries, 6 of them with passages that no checkpoint scored" in written and without != negatives
     found = audit(mixed.folder)["sources"]
     assert found["query"]["scored"] == 1 and found["bm25"]["scored"] < 1
 

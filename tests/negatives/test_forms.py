@@ -247,6 +247,9 @@ def test_the_hardest_come_first_and_no_more_than_wanted(pool, tmp_path):
     two = [json.loads(line) for line in written(pool, tmp_path / "two", form="n-tuple", hardest=True, most=2)]
     assert [[row["negative_1"], row["negative_2"]] for row in two] == [row["neg"][:2] for row in hard]
     assert all("negative_3" not in row for row in two)
+    Artefact(pool[2].folder).delete_files()
+    assert "no checkpoint" not in export(pool[1].folder, tmp_path / "lists", hardest=True), "the lists have the scores"
+    assert "3 of them with passages that no" in export(pool[1].folder, tmp_path / "both", hardest=True, scores=True)
 
 
 def test_the_most_of_a_pool_as_drawn_are_a_random_choice_in_its_order(pool, world, tmp_path):

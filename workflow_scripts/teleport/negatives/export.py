@@ -69,7 +69,8 @@ def export_pool(negatives, corpus, train, folder, wanted=Wanted()):  # noqa: B00
                 if wanted.origin:
                     origins.write(f"{json.dumps(origin_of(part), ensure_ascii=False)}\n")
             number += 1
-            unscored += any("score" not in passage for passage in mined.positives + mined.negatives)
+            to_score = mined.negatives + (mined.positives if wanted.scores else [])
+            unscored += any("score" not in passage for passage in to_score)
     if not number:
         raise Refusal(
             f"{negatives.folder}: no query has both a positive and a negative, so there is nothing to export."
@@ -77,8 +78,9 @@ def export_pool(negatives, corpus, train, folder, wanted=Wanted()):  # noqa: B00
     left_out = [f"{short} that have fewer than {width} negatives"] * bool(short)
     left_out += [f"{further} positives that are not the first of their query"] * bool(further)
     without = f", without {' and '.join(left_out)}" if left_out else ""
-    of_them = f", {unscored} of them with passages that no checkpoint scored" if wanted.scores and unscored else ""
-    return f"{number} queries{without}{of_them}"
+    if unscored and (wanted.scores or wanted.hardest):
+        without += f", {unscored} of them with passages that no checkpoint scored"
+    return f"{number} queries{without}"
 
 
 def origin_of(mined):
@@ -162,8 +164,8 @@ def known(key, score):
 
 
 def scorer_of(negatives, num_queries):
-    """Return the scorer of pairs by the checkpoint that mined a pool (`negatives.scores`): its vectors, or the table of
-    the pool and the positives; None if no checkpoint mined it, or its vectors were removed.
+    """Return the scorer of pairs by the checkpoint that mined a pool (`negatives.scores`): its vectors, which score all
+    pairs; if they were removed, the table of the pairs that a draw or a filter compared; None without either.
 
     negatives: the Artefact of a merge stage, or of a relabel stage
     """
@@ -171,14 +173,15 @@ def scorer_of(negatives, num_queries):
     job = Job(negatives.manifest | {"code": ""}, root=root)
     if job.kind == "relabel":
         return scorer_of(job.inputs["negatives"], num_queries)
+    for role in ("scores.miner", *MINERS):
+        if role in job.inputs:
+            reader = Job(job.inputs[role].manifest | {"code": ""}, root=root)
+            vectors = [reader.inputs[side] for side in ("queries", "passages") if side in reader.inputs]
+            if len(vectors) == 2 and not any(each.deleted for each in vectors):
+                return PairScorer.of_job(reader, "train")
     if "scores.miner" in job.inputs:
         table = PairTable.open(job, "scores.miner", num_queries)
-        return SimpleNamespace(score=partial(table.score, partial=True))  # it has the pairs that the draw compared
-    retrievals = [job.inputs[role] for role in MINERS if role in job.inputs]
-    for retrieval in retrievals:
-        mined = Job(retrieval.manifest | {"code": ""}, root=root)
-        if {"queries", "passages"} <= mined.inputs.keys() and not any(a.deleted for a in mined.inputs.values()):
-            return PairScorer.of_job(mined, "train")
+        return SimpleNamespace(score=partial(table.score, partial=True))
     return None
 
 
