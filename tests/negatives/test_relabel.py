@@ -238,6 +238,26 @@ def test_a_pair_without_a_verdict_keeps_its_label(judging, by_positive, of_file)
     assert (job.facts_made["pairs"], job.facts_made["without_verdict"]) == (len(pairs), {"judge": unknown})
 
 
+@pytest.mark.parametrize("kind", ["rlhn", "arhn"])
+def test_a_judge_of_negatives_alone_is_refused_where_s_plus_is_compared(judging, tmp_path, caplog, kind):
+    """Not where nothing compares with s+: `answers` of arhn, and rlhn with from_score."""
+    alone = judging.scores.copy()
+    for q, own in judging.positives.items():
+        alone[q, own] = np.nan
+    judge = judging.judge(alone, tmp_path / "alone.tsv")
+    for compared in (judge, judging.negatives(alone)):
+        where = rf"^judge \({compared.kind}/{compared.key}\) .* {QUERIES - 1} queries.*negatives.relabel {kind}"
+        with pytest.raises(Refusal, match=where):
+            judging.relabel({"kind": kind, "scores": "judge"}, {"judge": compared})
+    whole = {"judge": judge, "whole": judging.judge(judging.scores)}
+    given = {"answers": "judge", "scores": "whole"} if kind == "arhn" else {"from_score": 0.5, "scores": "judge"}
+    relabelled = judging.relabel({"kind": kind} | given, whole).facts_made["relabelled"]
+    assert min(relabelled["positive"], relabelled["dropped"] or kind == "rlhn") > 0 and "s+" not in caplog.text
+    alone[0, 0] = 0.25
+    judging.relabel({"kind": kind, "scores": "judge"}, {"judge": judging.judge(alone)})
+    assert f"scores no positive of {QUERIES - 2} of {QUERIES - 1} queries" in caplog.text
+
+
 def test_what_is_wrong_is_refused_with_pair_or_rule(judging):
     others = judging.scores.copy()
     for q, pool in enumerate(judging.pool.passages):

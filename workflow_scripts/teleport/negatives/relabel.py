@@ -41,7 +41,7 @@ def run(job):
     lengths, end = np.diff(pool.offsets), len(pool.offsets) - 1
     roles = {role.removeprefix("scores."): role for role in job.inputs if role.startswith("scores.")}
     tables = {name: PairTable.open(job, role, end) for name, role in roles.items()}
-    files = {name for name, role in roles.items() if job.inputs[role].manifest["kind"] in FILES}
+    files = {name: [] for name, role in roles.items() if job.inputs[role].manifest["kind"] in FILES}
     pairs, unknown = 0, Counter(dict.fromkeys(sorted(files), 0))
     labels_of = partial(job.load("relabel").labels, **job.settings.relabel.own)
     by_text = job.inputs["negatives"].manifest["settings"].get("same_text")
@@ -76,9 +76,11 @@ def run(job):
             f"{tables[name].name} has a verdict of none of the {pairs:,} pairs that negatives.relabel looks at. Give "
             "verdicts of negatives of this pool, such as `teleport export` writes."
         )
-    had, left = int(np.count_nonzero(lengths)), int(np.count_nonzero(after_Q))
+    had, left, kind = int(np.count_nonzero(lengths)), int(np.count_nonzero(after_Q)), job.settings.relabel.kind
+    for name, compared in files.items():
+        if compared:
+            require_scored(tables[name].name, np.concatenate(compared), kind)
     if had and not left:
-        kind = job.settings.relabel.kind
         raise Refusal(
             f"negatives.relabel {kind} leaves no query a negative. Check the scores that it reads, and its settings."
         )
@@ -96,6 +98,21 @@ def copies_of_positives(judged, labels_N, first_P):
     return (labels_N == KEPT) & np.isin(texts_N, texts_N[labels_N == POSITIVE])
 
 
+def require_scored(name, scores_Q, kind):
+    """Raise Refusal if s+ (float32, of the queries with positives and negatives) of a file with a name is known of no
+    query, so that no negative is above it; warn if it is not of some. kind: of the relabelling"""
+    unknown, number = np.count_nonzero(np.isnan(scores_Q)), len(scores_Q)
+    if number and unknown == number:
+        raise Refusal(
+            f"{name} scores no positive of the {number:,} queries with negatives, and negatives.relabel {kind} "
+            "compares with them. Score these too, name another judge, or take rlhn with from_score, such as 0.5 for "
+            "verdicts."
+        )
+    if unknown:
+        then = "none of their negatives counts as above s+"
+        log.warning("%s scores no positive of %d of %d queries with negatives: %s", name, unknown, number, then)
+
+
 def first_of_each(keys, marked):
     """int64, ascending: where each different marked key occurs for the first time."""
     places = np.flatnonzero(marked)
@@ -106,7 +123,8 @@ class Judged:
     """The N negatives of a block of queries, and their scores by judges.
 
     queries_N: int64, the query of each, from 0 on in this block, ascending; items: flat `pool.Items`; keys_N: as
-    `pair_keys`, by the rows of all queries; files: the names of judges that may have no score of a pair
+    `pair_keys`, by the rows of all queries; files: {judge that may have no score of a pair: list of s+ of queries, to
+    which those that are compared are added}
     """
 
     def __init__(self, pool, first, last, positives, tables, answering, files):
@@ -138,7 +156,10 @@ class Judged:
         with_negatives = np.isin(rows, self.queries_N)  # with a part of the queries, the others have no scores
         rows, passages = rows[with_negatives], self.positives.values[offsets[0] : offsets[-1]][with_negatives]
         scores = self.tables[whose].score(self.first + rows, passages, whose in self.files)
-        return positive_scores(rows, scores, self.number, rule)[self.queries_N]
+        scores_Q = positive_scores(rows, scores, self.number, rule)
+        if whose in self.files:
+            self.files[whose].append(scores_Q[np.unique(rows)])
+        return scores_Q[self.queries_N]
 
     def have_answers(self):
         """bool [N]: the text of the passage has an answer to the query."""
