@@ -122,3 +122,29 @@ def test_a_filter_drops_what_a_file_scores_high(world, tmp_path):
     pool = world.merge(collection, {"query": 4}, lists, {"scores.judge": judge}, filters=filters)
     assert [sorted(passages) for passages in pool.passages] == [[2, 4], [6, 8]]
     assert pool.merge_facts["filters"]["dropped"] == {"query": {"max_score": 4}}
+
+
+@pytest.mark.parametrize("judge", ["top", "max_score"])
+def test_a_file_without_positives_is_read_where_another_judge_has_s_plus(world, tmp_path, judge):
+    """The miner has s+ and a file orders candidates, or the other way round. The miner's score of passage p is 10 - p,
+    s+ is 9, and the file scores passages 2 to 9 by p."""
+    collection = world.collection(["q0", "q1"], [(0, 1, 1), (1, 1, 1)], num_passages=10)
+    vectors = world.vectors(queries=[[1.0]] * 2, passages=[[10.0 - p] for p in range(10)])
+    ids = list(range(2, 10))
+    lists = {"query": world.retrieval([ids] * 2, scores=[[10 - p for p in ids]] * 2)}
+    path = tmp_path / "judge.tsv"
+    path.write_text(tsv((query, f"doc_id{p}", p) for query in ("q0", "q1") for p in ids))
+    settings = {"path": str(path), "sha256": sha256_file(path)}
+    job = world.stages.run(scores_file.run, "scores_file", settings, {"collection": collection})
+    inputs = {"scores.judge": job, "vectors": vectors}
+    by_judge = {
+        "top": {"draw": {"kind": "top", "scores": "judge"}, "filters": {"percentage": 0.7}},  # drops 2 and 3
+        "max_score": {"draw": {"kind": "around", "a": 99}, "filters": {"max_score": 5.5, "scores": "judge"}},
+    }
+    pool = world.merge(collection, {"query": 2}, lists, inputs, **by_judge[judge])
+    assert pool.passages == [{"top": [8, 9], "max_score": [2, 3]}[judge]] * 2
+    assert sum(pool.merge_facts["filters"]["dropped"]["query"].values()) == {"top": 4, "max_score": 8}[judge]
+    around, percentage = {"kind": "around", "scores": "judge"}, {"percentage": 2, "scores": "judge"}
+    for compared in ({"draw": around}, {"filters": percentage}):
+        with pytest.raises(Refusal, match=rf"^judge \(scores_file/{job.key}\) scores no positive of the 2 "):
+            world.merge(collection, {"query": 2}, lists, inputs, **compared)

@@ -10,6 +10,7 @@ from teleport.costs import Place
 from teleport.encoder.costs import forward_work
 from teleport.encoder.shape import Shape
 from teleport.plan.plan import Plan
+from teleport.plan.stage import Stage
 from teleport.refusal import Refusal
 from teleport.report.rows import cost_stages
 from teleport.settings import read as config
@@ -57,6 +58,15 @@ def test_a_filter_compares_the_scores_of_an_encoder_of_its_own():
     assert pool.settings.filter_scores == "other" and plain.settings.filter_scores is None
     (trajectory,) = made.trajectories["taught"]
     assert {"episode-1/score-other", "episode-1/encode-passages-other"} <= {row.link for row in trajectory.rows}
+
+
+def test_a_pool_names_whose_s_plus_it_compares_with_outside_its_key():
+    draws = {"query": {"kind": "top", "scores": "other"}, "bm25": "around"}
+    pool = pool_of(plan(taught={"negatives": {"draws": draws}}), "taught")
+    assert {"scores.miner", "scores.other"} <= pool.inputs.keys() and pool.settings.positive_judges == ["miner"]
+    unnamed = pool.settings.model_copy(update={"positive_judges": []})
+    assert Stage("merge", unnamed, pool.inputs).key == pool.key
+    assert pool_of(plan(taught=FILTERED), "taught").settings.positive_judges == []
 
 
 def test_a_teacher_that_nobody_asks_plans_nothing_and_is_a_warning():

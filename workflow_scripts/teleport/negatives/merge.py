@@ -191,7 +191,8 @@ class Scores:
     first positive in place of the query, `anchors.NAME`.
 
     A file may lack positives: s+ is of those that it scores. If it scores none of a query's, filters that compare with
-    s+ drop none of its candidates, and draws weigh them alike. Raises Refusal if it scores none of any query.
+    s+ drop none of its candidates, and draws weigh them alike. Raises Refusal if it scores none of any query, and
+    something compares with its s+.
     """
 
     def __init__(self, job, num_queries):
@@ -204,10 +205,11 @@ class Scores:
             begin, end = rows_of_part(part, num_queries)
             scored = (positives.rows >= begin) & (positives.rows < end)
             rows, passages = positives.rows[scored], positives.values[scored]
-            for role in (role for role in roles if role.startswith("scores.")):
-                table, by_file = self.tables[role], job.inputs[role].manifest["kind"] in FILES
+            for whose in job.settings.positive_judges:
+                table = self.tables[role := f"scores.{whose}"]
+                by_file = job.inputs[role].manifest["kind"] in FILES
                 scores_Q = positive_scores(rows, table.score(rows, passages, by_file), num_queries, rule)
-                self.positive_scores[role.partition(".")[2]] = scores_Q
+                self.positive_scores[whose] = scores_Q
                 if by_file:
                     require_scored(table.name, scores_Q[np.unique(rows)])
 

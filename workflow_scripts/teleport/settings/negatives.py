@@ -257,9 +257,9 @@ class Negatives(Removal):
         filters = self.filters.on
         whose = self.filters.scores if any(FILTERS[name].scores for name in filters) else None
         pool = Pool.taken_from(self, filters=filters, filter_scores=whose, **others)
-        if any(POSITIVES in pairs for pairs in compared(pool).values()):
-            pool = pool.model_copy(update={"positive_score": self.filters.positive_score})
-        return pool
+        judges = sorted(whose for whose, pairs in compared(pool).items() if POSITIVES in pairs)
+        update = {"positive_score": self.filters.positive_score, "positive_judges": judges}
+        return pool.model_copy(update=update) if judges else pool
 
 
 # ---- Negatives per source. Modes become counts here, so no stage knows about modes.

@@ -73,13 +73,19 @@ class Offer(Removal):
 
 class Pool(Offer):
     """The settings of a `merge` stage. filters: {name: setting} of the active ones; filter_scores: whose scores they
-    compare; positive_score: which positive's, if a draw or a filter compares with it"""
+    compare; positive_score: which positive's, if a draw or a filter compares with it; positive_judges: whose scores
+    these compare with it"""
 
     sources: dict[str, Draw] = Field(min_length=1)
     ranks_after: RanksAfter = "removals"
     filters: dict[str, Any] = {}
     filter_scores: Judge | None = None
     positive_score: PositiveScore | None = None
+    positive_judges: list[Judge] = []
+
+    def identity(self):
+        """Draws and filters tell whose s+ they compare with."""
+        return self.model_dump(mode="json", exclude={"positive_judges"})
 
 
 class ScoreSettings(Offer):
