@@ -258,6 +258,20 @@ def test_a_judge_of_negatives_alone_is_refused_where_s_plus_is_compared(judging,
     assert f"scores no positive of {QUERIES - 2} of {QUERIES - 1} queries" in caplog.text
 
 
+def test_a_file_may_have_the_false_negatives_alone(judging):
+    """All of its verdicts are true. With s+ such a file compares nothing, and is refused."""
+    verdicts = np.where(judging.scores >= 0.5, 1.0, np.nan)
+    given = {"kind": "rlhn", "scores": "judge", "most": 99}
+    job = judging.relabel(given | {"from_score": 0.5}, {"judge": judging.judge(verdicts)})
+    agrees(judging, job, expected(judging, lambda q, p: judging.scores[q, p] >= 0.5, most=99))
+    assert job.facts_made["relabelled"]["positive"] > 20 < job.facts_made["without_verdict"]["judge"]
+    for q, own in judging.positives.items():
+        verdicts[q, own] = 1.0
+    judge, number = judging.judge(verdicts), np.count_nonzero(verdicts == 1)
+    with pytest.raises(Refusal, match=rf"^judge \(scores_file/{judge.key}\): all {number} scores are 1"):
+        judging.relabel(given, {"judge": judge})
+
+
 def test_what_is_wrong_is_refused_with_pair_or_rule(judging):
     others = judging.scores.copy()
     for q, pool in enumerate(judging.pool.passages):

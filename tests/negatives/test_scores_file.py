@@ -86,7 +86,6 @@ def test_a_verdict_is_a_score_and_a_header_no_line(read):
         ("f.jsonl", jsonl(PAIRS) + '{"query_id": "q1", "passage_id": "doc_id1"}\n', "f.jsonl, line 5: the score None"),
         ("g.tsv", tsv([*PAIRS, ("q1", "doc_id1", 1e39)]), "g.tsv, line 5: the score '1e.39'"),
         ("h.tsv", tsv(PAIRS) + "q1\tdoc_id1\n", "h.tsv, line 5: column count 2"),
-        ("i.tsv", tsv([(query, passage, 2) for query, passage, _ in PAIRS]), "i.tsv: all 4 scores are 2"),
         ("j.tsv", "", "j.tsv has no"),
     ],
 )
@@ -148,3 +147,15 @@ def test_a_file_without_positives_is_read_where_another_judge_has_s_plus(world, 
     for compared in ({"draw": around}, {"filters": percentage}):
         with pytest.raises(Refusal, match=rf"^judge \(scores_file/{job.key}\) scores no positive of the 2 "):
             world.merge(collection, {"query": 2}, lists, inputs, **compared)
+
+
+@pytest.mark.parametrize(
+    "compares", [{"draw": {"kind": "top", "scores": "judge"}}, {"filters": {"min_score": 1, "scores": "judge"}}]
+)
+def test_a_file_whose_scores_are_all_the_same_is_refused_where_they_are_compared(read, world, compares):
+    """A file of verdicts may have the false negatives alone."""
+    job = read("s.jsonl", jsonl([("q0", f"doc_id{p}", True) for p in range(3, 6)]))
+    assert facts_of(job)["pairs"] == 3
+    lists, collection = {"query": world.retrieval([[3, 4, 5]])}, world.collection(["q0"], [(0, 2, 1)], num_passages=10)
+    with pytest.raises(Refusal, match=rf"^judge \(scores_file/{job.key}\): all 3 scores are 1"):
+        world.merge(collection, {"query": 2}, lists, {"scores.judge": job}, **compares)

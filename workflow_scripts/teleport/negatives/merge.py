@@ -23,7 +23,7 @@ from teleport.negatives.draw import Candidates, draw_slots, hashes_of_job
 from teleport.negatives.filters import chosen_filters
 from teleport.negatives.known_positives import known_passages
 from teleport.negatives.pool import Items, PoolWriter, count_duplicates, drop_duplicates, is_mined
-from teleport.negatives.scores import FILES, PairTable, named_row, positive_scores
+from teleport.negatives.scores import FILES, PairTable, named_row, positive_scores, require_informative
 from teleport.reader import positives_of_job
 from teleport.refusal import Refusal
 from teleport.running.log import log
@@ -192,12 +192,14 @@ class Scores:
 
     A file may lack positives: s+ is of those that it scores. If it scores none of a query's, filters that compare with
     s+ drop none of its candidates, and draws weigh them alike. Raises Refusal if it scores none of any query, and
-    something compares with its s+.
+    something compares with its s+, and if all of its scores are the same.
     """
 
     def __init__(self, job, num_queries):
         roles = [role for role in job.inputs if role.startswith(("scores.", "anchors."))]
         self.tables = {role: PairTable.open(job, role, num_queries) for role in roles}
+        for table in (table for role, table in self.tables.items() if job.inputs[role].manifest["kind"] in FILES):
+            require_informative(table.scores, table.name)
         self.positive_scores = {}
         self.lowest, self.highest, self.queries = np.inf, -np.inf, 0  # of the retrieved scores that were compared
         if rule := job.settings.positive_score:

@@ -20,7 +20,7 @@ from teleport.negatives.candidates import blocks
 from teleport.negatives.known_positives import pool_has_answers
 from teleport.negatives.pool import Items, PoolWriter, read_pool
 from teleport.negatives.relabelling import DROPPED, KEPT, NAMES, POSITIVE, WITHOUT_QUERY
-from teleport.negatives.scores import FILES, PairTable, positive_scores
+from teleport.negatives.scores import FILES, PairTable, positive_scores, require_informative
 from teleport.reader import OWN_POSITIVES, positives_of_job
 from teleport.refusal import Refusal
 from teleport.running.log import log
@@ -80,6 +80,7 @@ def run(job):
     for name, compared in files.items():
         if compared:
             require_scored(tables[name].name, np.concatenate(compared), kind)
+            require_informative(tables[name].scores, tables[name].name)
     if had and not left:
         raise Refusal(
             f"negatives.relabel {kind} leaves no query a negative. Check the scores that it reads, and its settings."

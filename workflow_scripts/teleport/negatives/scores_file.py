@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from teleport.evaluation.names import read_column, read_query_ids
-from teleport.negatives.scores import require_informative, write_table
+from teleport.negatives.scores import write_table
 from teleport.records import float_of, json_rows, tab_rows, wrong_row
 from teleport.refusal import Refusal
 from teleport.running.files import require_planned
@@ -56,7 +56,6 @@ def run(job):
         before, again = sorted(order[same[0] : same[0] + 2])
         pair = f"query {queries[again]!r} with passage {names[again]!r}"
         raise wrong_row(path, numbers[again], f"{pair} is on line {numbers[before]} already. Remove one of the lines.")
-    require_informative(scores, path)
     write_table(job, rows[order], passages[order], scores[order], len(query_ids))
     return {"pairs": len(rows), "queries": len(np.unique(rows)), "other_queries": others}
 
