@@ -653,6 +653,10 @@ BAD = {
         questions({"question": "q", "file": "a.txt", "answer": "x y"}),
         ["q.jsonl, line 2", "'answer' is not in a.txt"],
     ),
+    "an answer that is a number": (
+        questions({"question": "q", "file": "a.txt", "answer": 0}),
+        ["q.jsonl, line 2", "'answer' is 0 (int)"],
+    ),
     "one file with a split and one without": (half_named, ["train.jsonl, a split's file, and more.jsonl"]),
     "too few": (one(query="q", positive="p"), ["has 5 judged queries, too few for train, test, dev", "dev.jsonl"]),
 }

@@ -424,8 +424,19 @@ def test_a_wrong_line_is_named(world, pool, tmp_path, form, text, message):
     assert "in.jsonl" in str(caught.value)
 
 
-def test_an_id_that_is_a_number_is_its_text(world, pool):
+def test_an_id_that_is_a_number_is_its_text(world, tmp_path):
+    """0, too."""
     assert [forms.nemo_id("in, line 1", given) for given in (7, "7", None)] == ["7", "7", None]
+    collection = world.collection(["0"], [(0, 1, 1)], doc_id=["0", "1", "2"], title=[""] * 3, text=["x", "y", "z"])
+    passages = [
+        {"id": 0},
+        {"id": 0, "text": "as another tool cut it"},
+        {"id": "", "text": "z"},
+        {"id": None, "text": "z"},
+    ]
+    record = {"question_id": 0, "question": "?", "pos_doc": [{"id": 1}], "neg_doc": passages}
+    (tmp_path / "in").write_text(json.dumps(record) + "\n")
+    assert read_back(world, [collection], "nemo", tmp_path / "in")[0].ids.tolist() == [[0, 0, 2, 2]]
 
 
 def test_more_sources_than_a_pool_has_are_none_of_it(world, pool, tmp_path, caplog):

@@ -100,7 +100,7 @@ def examples(path, rows, passages, wrong):
                 )
             (name,) = matches
             chosen = passages[name]
-            if answer and record[answer]:
+            if answer and record[answer] not in (None, ""):
                 chosen = holding(chosen, text_of(record[answer], answer))
             if not passages[name]:
                 raise Problem(f"{name} has no text. Remove the line", "empty")

@@ -178,7 +178,7 @@ def nemo_passage(place, doc):
     if not isinstance(doc.get("text"), str | None):
         raise Refusal(f"{place}: the text {str(doc['text'])[:40]!r} of a passage is not text. Correct it.")
     names = {"docid": doc.get("id"), "whole": doc.get("text")}
-    return {key: value for key, value in names.items() if value} | with_origin(doc, (), True)
+    return {key: value for key, value in names.items() if value not in (None, "")} | with_origin(doc, (), True)
 
 
 def read_n_tuple(path):
