@@ -31,8 +31,8 @@ def test_top_after_a_percentage_of_the_positive_is_the_k_highest_that_the_filter
     inputs = {role: world.folder / STAGES / name for role, name in manifest["inputs"].items()}
     score = json.loads((inputs["scores.miner"] / "manifest.json").read_text())
     assert list(score["settings"]["sources"]) == ["bm25"], "the retrieval of the queries has its scores"
-    vectors = world.folder / STAGES / score["inputs"]["queries"]
-    queries, passages = (np.load(vectors / f"{name}.npy").astype(np.float64) for name in ("queries.train", "passages"))
+    paths = (STAGES / score["inputs"][n.partition(".")[0]] / f"{n}.npy" for n in ("queries.train", "passages"))
+    queries, passages = (np.load(world.folder / path).astype(np.float64) for path in paths)
     products, pool = (queries @ passages.T).astype(np.float32), read_pool(lambda name: merge / name)
     dropped = short = 0
     for row in range(80):  # the positive of query q is passage q
