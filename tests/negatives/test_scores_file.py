@@ -143,7 +143,7 @@ def test_a_file_without_positives_is_read_where_another_judge_has_s_plus(world, 
     pool = world.merge(collection, {"query": 2}, lists, inputs, **by_judge[judge])
     assert pool.passages == [{"top": [8, 9], "max_score": [2, 3]}[judge]] * 2
     assert sum(pool.merge_facts["filters"]["dropped"]["query"].values()) == {"top": 4, "max_score": 8}[judge]
-    around, percentage = {"kind": "around", "scores": "judge"}, {"percentage": 2, "scores": "judge"}
+    around, percentage = {"kind": "around", "scores": "judge"}, {"percentage": 1.9, "scores": "judge"}
     for compared in ({"draw": around}, {"filters": percentage}):
         with pytest.raises(Refusal, match=rf"^judge \(scores_file/{job.key}\) scores no positive of the 2 "):
             world.merge(collection, {"query": 2}, lists, inputs, **compared)
