@@ -79,8 +79,8 @@ def write_collection(folder, scale, mean):
     folder.mkdir()
     passages = texts.make_texts(words, texts.lengths(PASSAGES * scale, 1, mean), 2)
     (folder / "corpus.tsv").write_text("".join(f"d{i}\t\t{text}\n" for i, text in enumerate(passages)))
-    for split, count in (("train", TRAIN * scale), ("test", TEST)):
-        queries = texts.make_texts(words, texts.lengths(count, 3, mean=8), 4)
+    for split, count, seed in (("train", TRAIN * scale, 3), ("test", TEST, 5)):
+        queries = texts.make_texts(words, texts.lengths(count, seed, mean=8), seed + 1)
         (folder / f"queries.{split}.tsv").write_text("".join(f"{split}{i}\t{q}\n" for i, q in enumerate(queries)))
         (folder / f"qrels.{split}.tsv").write_text("".join(f"{split}{i}\t0\td{i}\t1\n" for i in range(count)))
 

@@ -60,6 +60,9 @@ def test_passages_of_a_calibration_are_as_long_as_is_asked_for(mean, most, tmp_p
     lines = (tmp_path / "collection" / "corpus.tsv").read_text().splitlines()
     assert np.mean([len(line.split("\t")[2].split()) for line in lines]) == pytest.approx(mean, rel=0.05)
     assert calibrate.configuration(1, None, mean)["encoder"]["max_passage_tokens"] == most
+    train, test = ((tmp_path / "collection" / f"queries.{split}.tsv").read_text() for split in ("train", "test"))
+    texts = [{line.split("\t")[1] for line in queries.splitlines()} for queries in (train, test)]
+    assert texts[0].isdisjoint(texts[1]) and min(map(len, texts)) > 50, "the stage `check` would warn"
 
 
 @pytest.mark.parametrize(("seconds", "times"), [((8.0, 6.0), [(1, 1)]), ((0.9, 7.0), [(1, 1), (6, 1)])])

@@ -248,6 +248,16 @@ def test_the_warnings_of_a_stage_come_at_its_end(start):
     assert lines(logger)[-1] == "table main: done in 0.0 s, 2 jobs"
 
 
+def test_a_warning_about_the_collection_comes_once_and_one_about_a_stage_every_time(logger):
+    for number, name in enumerate(("check/aaa", "check/bbb", "merge/ccc", "merge/ddd")):
+        manifest = f"results/stages/{name}/manifest.json"
+        begin(logger, number, name, manifest)
+        write_json(Path(manifest), {"provenance": {"warnings": [f"2 queries of a {name[:5]}"]}})
+        end(logger, number)
+    warnings = [line for line in lines(logger) if line.startswith("warning: ")]
+    assert [line.partition("(")[2] for line in warnings] == ["check/aaa)", "merge/ccc)", "merge/ddd)"]
+
+
 @pytest.mark.parametrize(("before", "change"), [(0.5, " (+0.029)"), (None, "")])
 def test_the_end_of_an_episode(logger, before, change):
     score(EVALUATE[1], 0.529)

@@ -7,6 +7,7 @@ import pytest
 from teleport.arrays import save_array
 from teleport.collection.equal import digests_of
 from teleport.evaluation.check import run
+from teleport.records import warn_once
 
 FACTS = {"num_passages": 400, "splits": {"train": {"queries": 60}, "dev": {"queries": 0}, "test": {"queries": 20}}}
 SETTINGS = {"mining_depth": 200, "evaluation_depth": 400, "splits": ["test"], "measures": ["RR@10"], "trains": True}
@@ -26,8 +27,11 @@ def check(stages, settings, facts=FACTS):
 
 
 def test_queries_that_are_trained_on_too_are_told(stages, caplog):
+    """Once in a process, which may run the checks of several experiments."""
+    warn_once.cache_clear()
     check(stages, {})
-    assert "1 of the test queries are also training queries." in caplog.text
+    check(stages, {"batch_queries": 9})
+    assert caplog.messages.count("1 of the test queries are also training queries.") == 1
     assert "dev queries" not in caplog.text
 
 

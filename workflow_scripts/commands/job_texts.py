@@ -62,6 +62,11 @@ def warnings_of(outputs):
     return manifest.get("provenance", {}).get("warnings", [])
 
 
+def is_check(outputs):
+    """Whether a job has made a stage `check`, by its outputs (paths)."""
+    return bool(outputs) and Path(outputs[0]).parent.parent == STAGES / "check"
+
+
 def score_line(scores, outputs):
     """ "episode 1: RR@10 0.529 (+0.053) · ance-tele" for the outputs of an episode's evaluation; None for another."""
     output = Path(outputs[0]) if outputs else Path()

@@ -24,7 +24,7 @@ import snakemake
 from snakemake_interface_logger_plugins.base import LogHandlerBase
 from snakemake_interface_logger_plugins.common import LogEvent
 
-from commands.job_texts import how_far, outcome, reason, report_folder, score_line, warnings_of
+from commands.job_texts import how_far, is_check, outcome, reason, report_folder, score_line, warnings_of
 from commands.status import duration, read_report, read_text
 from teleport.refusal import Refusal
 from teleport.running.artefact import PROGRESS
@@ -103,6 +103,7 @@ class LogHandler(LogHandlerBase):
         self.others = {}  # {job: its rule} of the running jobs that look as Snakemake shows them
         self.listed, self.counted, self.total, self.ended = 0, False, 0, 0
         self.has_failed, self.failed_jobs = False, set()  # whether a job ever did; those that no retry has made since
+        self.of_checks = set()  # warnings about the collection, which several experiments check
         self.interrupted, self.ending = False, False
         self.held = []  # Snakemake's messages on its own steps: shown at the end of a call that runs and plans no jobs
         self.thread, self.over = None, threading.Event()
@@ -213,8 +214,11 @@ class LogHandler(LogHandlerBase):
             self.ended += 1
             self.made += job.outputs
             self.write(f"{job.message}: done in {duration(time.time() - job.started, 1)}, {self.of_all()}")
-            for warning in warnings_of(job.outputs):
+            warnings = [warning for warning in warnings_of(job.outputs) if warning not in self.of_checks]
+            for warning in warnings:
                 self.write(f"warning: {warning} ({job.message})", YELLOW)
+            if is_check(job.outputs):
+                self.of_checks.update(warnings)
             self.write(score_line(PLANNED.scores, job.outputs))
 
     def of_all(self):

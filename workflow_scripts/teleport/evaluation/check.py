@@ -1,7 +1,6 @@
 """Stage `check`: check that the collection fits the experiments before any vector is computed."""
 
 from teleport.refusal import Refusal
-from teleport.running.log import log
 from teleport.settings.measures import CheckSettings as Settings  # noqa: F401
 from teleport.settings.measures import coverage_cutoffs
 
@@ -10,6 +9,7 @@ def run(job):
     """Compare the counts of the corpus (`corpus`) and of the splits (`split.NAME`) with the configuration, and warn of
     queries that are also training queries. Returns the counts compared."""
     from teleport.reader import trained_too  # imports numpy, which planning does not need
+    from teleport.records import warn_once  # a process may run the checks of several experiments
 
     settings, num_passages = job.settings, job.facts("corpus")["num_passages"]
     inputs = {role.partition(".")[2]: artefact for role, artefact in job.inputs.items() if role != "corpus"}
@@ -20,7 +20,7 @@ def run(job):
         check_measures(settings, name, splits[name], splits[name].get("positive_grade") == 1)
     check_training(settings, splits)
     for sentence in trained_too(inputs):
-        log.warning("%s", sentence)
+        warn_once(sentence)
     return {"num_passages": num_passages, "depths": depths, "queries": queries}
 
 
