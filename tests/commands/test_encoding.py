@@ -48,6 +48,15 @@ def test_what_the_configuration_leaves_out_is_told_once(said):
     assert len(many) == 4 and many[-1].startswith("2 more encoders: ")
 
 
+def test_a_prompt_that_is_replaced_is_told(said):
+    write_json(Path("bert/config_sentence_transformers.json"), {"prompts": {"query": "web: ", "document": ""}})
+    assert said(ALL | {"query_prefix": "law: "})[0] == [
+        "bert: mean pooling, vectors normalised to length 1, queries of at most 8 tokens, passages of at most 16, "
+        "after 'law: '; query_prefix 'law: ' replaces the checkpoint's prompt 'web: '."
+    ]
+    assert said(ALL | {"query_prefix": "web: "}, ALL | {"query_prefix": "web: ", "passage_prefix": "p: "})[0] == []
+
+
 def test_once_there_are_tokens_it_is_told_how_many_passages_are_cut(said):
     """64 tokens with the special ones: 62 of a text."""
     left_out = {"pooling": "cls"}

@@ -1,11 +1,11 @@
-"""What a checkpoint says of itself: taken where the configuration is silent, refused where the two disagree."""
+"""What a checkpoint says of itself: taken where the configuration is silent; another pooling is refused."""
 
 import json
 
 import pytest
 
 from encoder_world import make_pretrained, source_folder
-from teleport.encoder.completed import completed
+from teleport.encoder.completed import completed, read_files, replaced
 from teleport.encoder.own_settings import own_settings
 from teleport.refusal import Refusal
 from teleport.settings.encoder import Encoder
@@ -85,13 +85,30 @@ def test_more_tokens_than_positions_are_refused_before_anything_is_built(folder,
     [
         ({"pooling": "mean"}, "encoder.pooling is 'mean', but .*1_Pooling/config.json says 'cls'. Set it to 'cls', or"),
         ({"normalize": False}, "encoder.normalize is False, but .*modules.json says True"),
-        ({"query_prefix": ""}, "encoder.query_prefix is '', but .*config_sentence_transformers.json says 'q: '"),
-        ({"max_passage_tokens": 49}, "is 49, .*sentence_bert_config.json .* 48 tokens. Set encoder.max_pas"),
+        ({"max_passage_tokens": 65}, "encoder.max_passage_tokens is 65, but .*config.json .* 64"),
     ],
 )
 def test_a_conflict_names_both(folder, said, message):
     with pytest.raises(ValueError, match=message):
         completed(encoder(folder, **said))
+
+
+@pytest.mark.parametrize(
+    ("said", "names"),
+    [
+        ({"query_prefix": "Find the paragraph of the law: ", "passage_prefix": "p: "}, ["query_prefix"]),
+        ({"query_prefix": "", "passage_prefix": "{title}: ", "title": "none"}, ["query_prefix", "passage_prefix"]),
+        ({"max_query_tokens": 48, "max_passage_tokens": 64}, ["max_passage_tokens"]),
+    ],
+)
+def test_other_prompts_and_longer_texts_are_taken_and_told(folder, said, names):
+    asked = encoder(folder, **said)
+    made = completed(asked)
+    assert {name: getattr(made, name) for name in said} == said
+    own = replaced(asked, read_files(asked))
+    files = {"query_prefix": "q: ", "passage_prefix": "p: ", "max_passage_tokens": 48}
+    assert {name: value for name, (value, _) in own.items()} == {name: files[name] for name in names}
+    assert replaced(encoder(folder), read_files(asked)) == {}, "nothing is set"
 
 
 @pytest.mark.parametrize(
@@ -134,13 +151,16 @@ def test_the_two_sides_may_have_prompts_of_their_own(folder, tmp_path):
     assert (made.query_prefix, made.passage_prefix) == ("ask: ", "p: ")
 
 
-def test_queries_longer_than_their_own_checkpoint_takes_are_refused(folder, tmp_path):
+def test_the_lengths_of_queries_are_those_of_their_own_checkpoint(folder, tmp_path):
     queries = source_folder(tmp_path / "queries")
     two = {"tied": False, "query_checkpoint": {"folder": str(queries)}}
     write(queries, "sentence_bert_config.json", {"max_seq_length": 40})
-    message = r"encoder.max_query_tokens is 41, .*queries/sentence_bert_config.json of encoder.query_checkpoint"
-    with pytest.raises(Refusal, match=f"{message} .* 40 tokens"):
-        completed(encoder(folder, max_query_tokens=41, **two))
+    made = completed(encoder(folder, **two))
+    assert (made.max_query_tokens, made.max_passage_tokens) == (40, 48)
+    longer = encoder(folder, max_query_tokens=41, **two)
+    assert completed(longer).max_query_tokens == 41
+    ((value, file),) = replaced(longer, read_files(longer)).values()
+    assert value == 40 and file == queries / "sentence_bert_config.json"
     write(queries, "sentence_bert_config.json", {})
     config = json.loads((queries / "config.json").read_text())
     write(queries, "config.json", config | {"max_position_embeddings": 40})

