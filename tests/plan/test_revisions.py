@@ -23,6 +23,7 @@ encoder:
   passage_prefix: ""
   max_query_tokens: 32
   max_passage_tokens: 128
+  scale: 20
 training: {steps: 60}
 episodes: [{}]
 experiments: {tele: {}}

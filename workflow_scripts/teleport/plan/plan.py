@@ -7,7 +7,7 @@ from pathlib import Path
 from teleport.encoder.completed import completed, read_files, replaced
 from teleport.evaluation.check import needed_splits
 from teleport.plan.analyses import contrast
-from teleport.plan.encoder_warnings import longer_texts
+from teleport.plan.encoder_warnings import longer_texts, small_scores
 from teleport.plan.encodings import tokens_stage
 from teleport.plan.experiment import Trajectory
 from teleport.plan.identity import (
@@ -153,9 +153,8 @@ class Plan:
         unread = unread_warnings(given, set().union(*(trajectory.keys_read for trajectory in every)))
         unread += unused_warnings(every)
         warnings = [warning for trajectory in every for warning in trajectory.warnings] + unread
-        warnings += (
-            longer_texts(self) + fetched_elsewhere(config.collection) + revision_warnings(config, self.stages.values())
-        )
+        warnings += longer_texts(self) + small_scores(self) + fetched_elsewhere(config.collection)
+        warnings += revision_warnings(config, self.stages.values())
         self.warnings = list(dict.fromkeys(warnings))
         self.bm25_runs, self.external_runs = {}, {}
         if config.bm25 and config.collection.has_texts:

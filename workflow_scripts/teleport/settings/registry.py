@@ -109,33 +109,35 @@ class Loss(NamedTuple):
     """The module of a loss, and the scores that it takes.
 
     "batch": of all passages of a batch; "own": only of a query's own negatives, which must exist; "lists": of the
-    results of a live search. Its arguments name what else it reads (`training.seen`).
+    results of a live search. Its arguments name what else it reads (`training.seen`). softmax: whether it takes their
+    softmax, for which cosines are too small
     """
 
     module: str
     takes: str = "batch"
+    softmax: bool = False
 
 
 LOSSES = {
-    "softmax": Loss("teleport.training.losses.softmax"),
+    "softmax": Loss("teleport.training.losses.softmax", softmax=True),
     "nll": Loss("teleport.training.losses.nll", "own"),
     "ranknet": Loss("teleport.training.losses.ranknet"),
     "hardest": Loss("teleport.training.losses.hardest"),
     "lambda": Loss("teleport.training.losses.lambda_loss", "lists"),
     "ranknet-list": Loss("teleport.training.losses.ranknet_list", "lists"),
-    "kl": Loss("teleport.training.losses.kl", "own"),
+    "kl": Loss("teleport.training.losses.kl", "own", softmax=True),
     "margin-mse": Loss("teleport.training.losses.margin_mse", "own"),
-    "listmle": Loss("teleport.training.losses.listmle", "own"),
+    "listmle": Loss("teleport.training.losses.listmle", "own", softmax=True),
     "adr-mse": Loss("teleport.training.losses.adr_mse", "own"),
     "cl-drd": Loss("teleport.training.losses.cl_drd", "own"),
-    "m3-kd": Loss("teleport.training.losses.m3_kd"),
+    "m3-kd": Loss("teleport.training.losses.m3_kd", softmax=True),
     "bixse": Loss("teleport.training.losses.bixse"),
     "distill": Loss("teleport.training.losses.distill"),
-    "hardness": Loss("teleport.training.losses.hardness"),
-    "focal": Loss("teleport.training.losses.focal"),
-    "bidirectional": Loss("teleport.training.losses.bidirectional"),
-    "joint": Loss("teleport.training.losses.joint"),
-    "qwen3": Loss("teleport.training.losses.qwen3"),
+    "hardness": Loss("teleport.training.losses.hardness", softmax=True),
+    "focal": Loss("teleport.training.losses.focal", softmax=True),
+    "bidirectional": Loss("teleport.training.losses.bidirectional", softmax=True),
+    "joint": Loss("teleport.training.losses.joint", softmax=True),
+    "qwen3": Loss("teleport.training.losses.qwen3", softmax=True),
 }
 
 LIVE = "teleport.training.live"  # searches at every step, if negatives.live is set
