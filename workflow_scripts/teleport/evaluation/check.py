@@ -1,24 +1,51 @@
 """Stage `check`: check that the collection fits the experiments before any vector is computed."""
 
+from pydantic import Field
+
+from teleport.encoder.checkpoint import sides
 from teleport.refusal import Refusal
-from teleport.settings.measures import CheckSettings as Settings  # noqa: F401
-from teleport.settings.measures import coverage_cutoffs
+from teleport.settings.measures import CheckSettings, coverage_cutoffs
+from teleport.settings.section import Integer, Section, is_empty
+
+EMBEDDINGS = ("embeddings", "embed_tokens", "attention_bias")  # the ends of names of tables, which are no linear layers
+
+
+class DevPool(Section):
+    """How many queries of a split a training ranks, and against how many passages, `random` ones included."""
+
+    split: str
+    queries: Integer
+    passages: Integer
+    random: Integer
+
+
+class Settings(CheckSettings):
+    """What trainings need, besides. It is here because trainings with a dev set depend on settings/measures.py."""
+
+    dev_pools: list[DevPool] = Field([], exclude_if=is_empty, description="The dev sets of trainings.")
+    lora_targets: list[str] = Field(
+        [], exclude_if=is_empty, description="Linear layers that get adapters; with the role `pretrained`."
+    )
 
 
 def run(job):
-    """Compare the counts of the corpus (`corpus`) and of the splits (`split.NAME`) with the configuration, and warn of
-    queries that are also training queries. Returns the counts compared."""
+    """Compare the corpus (`corpus`), the splits (`split.NAME`) and, if layers are named, those of the checkpoint
+    (`pretrained`) with the configuration, and warn of queries that are also training queries. Returns the counts
+    compared."""
     from teleport.reader import trained_too  # imports numpy, which planning does not need
     from teleport.records import warn_once  # a process may run the checks of several experiments
 
     settings, num_passages = job.settings, job.facts("corpus")["num_passages"]
-    inputs = {role.partition(".")[2]: artefact for role, artefact in job.inputs.items() if role != "corpus"}
+    inputs = {role[6:]: artefact for role, artefact in job.inputs.items() if role.startswith("split.")}
     splits = {name: artefact.facts for name, artefact in inputs.items()}
     depths = check_depths(settings, num_passages)
     queries = check_splits(settings, splits)
     for name in settings.splits:
         check_measures(settings, name, splits[name], splits[name].get("positive_grade") == 1)
     check_training(settings, splits)
+    check_dev_pools(settings, inputs, num_passages)
+    if settings.lora_targets:
+        check_targets(settings.lora_targets, job.input("pretrained", "checkpoint"))
     for sentence in trained_too(inputs):
         warn_once(sentence)
     return {"num_passages": num_passages, "depths": depths, "queries": queries}
@@ -106,3 +133,41 @@ def check_training(settings, splits):
                 f"training.dev.split names {name!r}, which has no judged positive. Add its judgments to the "
                 "collection, or name another split."
             )
+
+
+def check_dev_pools(settings, splits, num_passages):
+    """Raise Refusal for a dev set whose queries have more positives than its pool has passages, whichever are drawn;
+    warn if the pool may be too small. splits: {name: Artefact}"""
+    import numpy as np
+
+    from teleport.reader import read_positives
+    from teleport.records import warn_once
+
+    for pool in settings.dev_pools:
+        positives = read_positives(splits[pool.split], pool.split)
+        queries = min(pool.queries, np.count_nonzero(positives.lengths))
+        if num_passages <= pool.passages or queries <= pool.passages - pool.random:
+            continue
+        fits = queries <= pool.passages * np.bincount(positives.values).max()  # a passage may be of several queries
+        sentence = (
+            f"training.dev: {queries} queries of {pool.split} are ranked against {pool.passages} passages, of which "
+            f"{pool.random} are random, so some {'may' if fits else 'will'} have no positive among them. Set "
+            f"dev.passages to {queries} more than dev.random at least, or lower dev.queries."
+        )
+        if not fits:
+            raise Refusal(sentence)
+        warn_once(sentence)
+
+
+def check_targets(targets, checkpoint):
+    """Raise Refusal for a name in encoder.lora.targets that no linear layer of a checkpoint (its folder) has."""
+    from safetensors import safe_open
+
+    with safe_open(sides(checkpoint)[1] / "model.safetensors", framework="numpy") as file:
+        weights = file.keys()
+        matrices = [name for name in weights if len(file.get_slice(name).get_shape()) == 2]
+    names = [name.removesuffix(".weight").rpartition(".")[2] for name in matrices]
+    known = list(dict.fromkeys(name for name in names if not name.endswith(EMBEDDINGS)))
+    if unknown := [name for name in targets if name not in known]:
+        problem = f"has {unknown[0]!r}, but the linear layers of the checkpoint are {', '.join(known)}"
+        raise Refusal(f"encoder.lora.targets {problem}. Name some of these, or null for all.")

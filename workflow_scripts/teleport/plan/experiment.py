@@ -8,7 +8,8 @@ checkpoints; `Also` searches one that is also trained on.
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from teleport.evaluation.check import needed_splits
+from teleport.evaluation.check import DevPool, needed_splits
+from teleport.evaluation.check import Settings as CheckSettings
 from teleport.plan.analyses import analyse, rerank, reranked
 from teleport.plan.encodings import Checkpoint, Reading, Vectors, encode_stage, tokens_stage, vectors_of_encoder
 from teleport.plan.identity import pretrained_settings
@@ -16,7 +17,6 @@ from teleport.plan.mining import SIDES, Mining
 from teleport.plan.stage import Stage, out_of_domain
 from teleport.refusal import Refusal
 from teleport.settings.experiment import Start
-from teleport.settings.measures import CheckSettings
 from teleport.settings.registry import looks_for_answers
 from teleport.settings.search import IndexSettings, RetrieveSettings
 from teleport.settings.section import FILE, MINER, Section, value_if_set
@@ -85,7 +85,11 @@ class Trajectory:
         self.tokenizer = Stage("pretrained", pretrained_settings(encoder, 0), {})
         if self.tokenizer.name != self.pretrained.name:
             self.link(self.tokenizer, 0, "pretrained-tokenizer")
-        self.link(Stage("check", check, self.plan.parts(*splits)), 0)
+        inputs = self.plan.parts(*splits)
+        if method and encoder.lora and encoder.lora.targets:
+            check = check.model_copy(update={"lora_targets": encoder.lora.targets})
+            inputs |= {"pretrained": self.pretrained}
+        self.link(Stage("check", check, inputs), 0)
         start_from = method[0].training.start_from if method else "pretrained"
         self.from_pretrained = not isinstance(start_from, Start)
         start = self.start(start_from)
@@ -226,7 +230,7 @@ class Elsewhere(Trajectory):
         if method and "train" not in plan.config.collection.split_names():
             raise Refusal(f"experiments.{self.name}: also: {of} has no split 'train' to train on. Leave it out.")
         self.link_collection(splits)
-        check = check_settings(self.evaluation, method).model_copy(update={"dev_splits": []})
+        check = check_settings(self.evaluation, method).model_copy(update={"dev_splits": [], "dev_pools": []})
         self.link(Stage("check", check, plan.parts(*splits)), 0)
 
     def runs(self, number, checkpoint):
@@ -268,6 +272,7 @@ class Also(Elsewhere):
 def check_settings(evaluation, method):
     """The settings of a check stage: what evaluation and the episodes (settings.Episode) need from the collection."""
     by_split = {split: evaluation.measures_of(split) for split in evaluation.splits}
+    watched = [episode.watched_by for episode in method if episode.watched_by]
     return CheckSettings(
         mining_depth=max((value_if_set(episode.mining, "depth") for episode in method if episode.has_pool), default=0),
         live_depth=max((episode.negatives.live.depth for episode in method if episode.negatives.live), default=0),
@@ -279,7 +284,8 @@ def check_settings(evaluation, method):
         batch_queries=max(map(queries_of_a_batch, method), default=None),
         remove="answers" if any(episode.negatives.remove == "answers" for episode in method) else "judged",
         answers=any(looks_for_answers(episode.negatives.relabel) for episode in method),
-        dev_splits=sorted({episode.watched_by.split for episode in method if episode.watched_by}),
+        dev_splits=sorted({dev.split for dev in watched}),
+        dev_pools=list(dict.fromkeys(map(DevPool.taken_from, watched))),
     )
 
 

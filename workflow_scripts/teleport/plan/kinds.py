@@ -24,13 +24,13 @@ class Kind(NamedTuple):
     network: bool = False
 
 
-# Stages that read vectors (10) run before stages that make more, so that few are on the disk at a time (keep_vectors).
-# Results that a person waits for (20), such as an evaluation and the few vectors of its queries, come before a
-# training, which takes hours.
+# What may refuse a configuration (100) comes first. Stages that read vectors (10) run before stages that make more, so
+# that few are on the disk at a time (keep_vectors). Results that a person waits for (20), such as an evaluation and the
+# few vectors of its queries, come before a training, which takes hours.
 KINDS = {
     "download": Kind("teleport.collection.download", mem_mb=1000, minutes=1440, network=True),
     "corpus": Kind("teleport.collection.corpus", minutes=240, network=True),  # with `source: ir_datasets`
-    "split": Kind("teleport.collection.split", minutes=60, network=True),
+    "split": Kind("teleport.collection.split", minutes=60, priority=100, network=True),
     "check": Kind("teleport.evaluation.check", mem_mb=1000, minutes=10, priority=100),
     "pretrained": Kind("teleport.encoder.pretrained", priority=50, network=True),
     "tokens": Kind("teleport.encoder.tokens", threads=8, minutes=240, priority=50),

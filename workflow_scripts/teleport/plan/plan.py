@@ -1,5 +1,6 @@
 """The plan of a configuration: its stages, their keys, and who uses them."""
 
+import math
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -64,10 +65,16 @@ def require_splits(config, experiments):
                 )
 
 
-def require_centroids(counts, stages):
-    """Raise Refusal for k-means with more centroids than `counts` of the configuration has vectors: passages of an
-    index, or training queries. Without `counts` (None) the stage itself refuses."""
+def require_counts(counts, stages):
+    """Raise Refusal if `counts` of the configuration has too few training queries for a batch, or fewer vectors than
+    k-means has centroids: passages of an index, or training queries. Without `counts` (None) the stages refuse."""
     for stage in stages if counts else ():
+        trained = counts.queries.get("train", math.inf)
+        if stage.kind == "check" and (needed := stage.settings.batch_queries or 0) > trained:
+            raise Refusal(
+                f"training.batch_queries: a batch (from one of mining.parts) needs {needed} training queries, and "
+                f"counts.queries.train is {trained}. Lower it, or correct counts."
+            )
         if stage.kind == "index" and (centroids := stage.settings.index.centroids) > counts.passages:
             key = "search_index or negatives.live.index" if stage.settings.depth is None else "mining.index"
             raise Refusal(
@@ -75,9 +82,9 @@ def require_centroids(counts, stages):
                 "`counts`. Name another index, such as Flat, or correct counts."
             )
         clusters = stage.settings.training.clusters if stage.kind == "train" else None
-        if clusters and clusters.number > (queries := counts.queries.get("train", clusters.number)):
+        if clusters and clusters.number > trained:
             raise Refusal(
-                f"training.clusters.number: {clusters.number} clusters are more than the {queries} training queries of "
+                f"training.clusters.number: {clusters.number} clusters are more than the {trained} training queries of "
                 "`counts`. Lower it, or correct counts."
             )
 
@@ -168,7 +175,7 @@ class Plan:
                 runs = {split: self.external(name, split) for split in external.runs}
                 self.external_runs[name] = self.add_runs(runs, name)
         stages = [stage for name, stage in self.stages.items() if name not in self.elsewhere]
-        require_centroids(config.counts, stages)
+        require_counts(config.counts, stages)
 
     def other(self, path, key):
         """(name, `Plan` of its collection with BM25 alone) of another configuration file, by its path. key: of the
