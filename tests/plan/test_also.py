@@ -290,7 +290,7 @@ def also_judgments():
         (["test.yaml"], r"evaluation\.out_of_domain: test\.yaml.* test "),
         (["nested.yaml"], r"evaluation\.out_of_domain: nested\.yaml.*itself"),
         (["broken.yaml"], r"evaluation\.out_of_domain: broken\.yaml, line \d+: collection"),
-        (["splitless.yaml"], r"evaluation\.out_of_domain: splitless\.yaml: evaluation\.splits.*'nil'"),
+        (["splitless.yaml"], r"evaluation\.out_of_domain: splitless\.yaml, line \d+: evaluation\.splits.*'nil'"),
         (["judged.yaml"], r"evaluation\.out_of_domain: judged\.yaml.*judgments"),
     ],
 )  # fmt: skip

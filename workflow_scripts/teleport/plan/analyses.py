@@ -1,9 +1,9 @@
 """The stages planned besides a search and its measures: re-ranking, and the analyses of `evaluation.analyses`."""
 
 from teleport.plan.identity import identify_file
+from teleport.plan.places import Misplaced
 from teleport.plan.stage import Stage
 from teleport.records import archive_and_member
-from teleport.refusal import Refusal
 from teleport.settings import measures
 from teleport.settings.search import RerankSettings, RetrieveSettings
 from teleport.settings.section import RERANKED, NoSettings
@@ -110,5 +110,6 @@ def reference(plan):
     if name not in external or split not in (external[name].runs or {}):
         others = "".join(f" or {other}" for other, entry in external.items() if split in (entry.runs or {}))
         missing = f"{name!r} is not an entry of external with a run of {split!r}"
-        raise Refusal(f"evaluation.analyses.against.run: {missing}. Name BM25{others}.")
+        key = "evaluation.analyses.against.run"
+        raise Misplaced(f"{key}: {missing}. Name BM25{others}.", key)
     return plan.external(name, split)

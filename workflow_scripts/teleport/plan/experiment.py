@@ -14,6 +14,7 @@ from teleport.plan.analyses import analyse, rerank, reranked
 from teleport.plan.encodings import Checkpoint, Reading, Vectors, encode_stage, tokens_stage, vectors_of_encoder
 from teleport.plan.identity import pretrained_settings
 from teleport.plan.mining import SIDES, Mining
+from teleport.plan.places import Misplaced
 from teleport.plan.stage import Stage, out_of_domain
 from teleport.refusal import Refusal
 from teleport.settings.experiment import Start
@@ -57,7 +58,7 @@ class Episode:
 
 
 class Trajectory:
-    """The stages of one experiment under one seed.
+    """The stages of one experiment under one seed, once they are planned by `build`.
 
     episodes: [Episode] from the start, number 0; rows: every stage with its link, in order; from_pretrained: whether
     the start is the pretrained checkpoint; warnings: for a person, before anything runs; keys_read: the union of
@@ -72,7 +73,6 @@ class Trajectory:
         self.method = self.experiment.method
         self.rows, self.episodes, self.warnings, self.keys_read, self.tokenised = [], [], [], set(), {}
         self.prefix = f"seed-{seed}/" if len(self.experiment.seeds) > 1 else ""
-        self.build()
 
     def build(self):
         """Evaluate the start, then in every episode: mine, merge, train, evaluate."""
@@ -142,13 +142,13 @@ class Trajectory:
     def miner(self, number, settings):
         """The `Episode` whose checkpoint mines for an episode; it has no number if it is no earlier one of this
         trajectory. Raises Refusal if there is no such checkpoint yet."""
-        named, place = settings.mining.checkpoint, f"experiments.{self.name}, episode {number}: mining.checkpoint"
+        named, key = settings.mining.checkpoint, "mining.checkpoint"
+        place = f"experiments.{self.name}, episode {number}: {key}"
         if named == "previous":
             return self.episodes[max(settings.entry - 1, number - 1 - settings.lag)]
         if settings.lag:
-            raise Refusal(
-                f"{place} names a checkpoint, but lag counts back from the last one. Set lag to 0, or this to previous."
-            )
+            lags = "names a checkpoint, but lag counts back from the last one"
+            raise Misplaced(f"{place} {lags}. Set lag to 0, or this to previous.", key)
         checkpoint, reading = Checkpoint(self.pretrained, self.pretrained, self.pretrained), None
         if named != "pretrained" and named.encoder:
             vectors = vectors_of_encoder(self, named.encoder, number, MINER, "mining.checkpoint.encoder")
@@ -156,7 +156,7 @@ class Trajectory:
         if named != "pretrained" and named.experiment == self.name:
             wanted = number - 1 if named.episode == "last" else named.episode
             if not 0 <= wanted < number:
-                raise Refusal(f"{place}: episode {wanted} has no checkpoint yet. Name an earlier one.")
+                raise Misplaced(f"{place}: episode {wanted} has no checkpoint yet. Name an earlier one.", key)
             return self.episodes[wanted]
         if named != "pretrained":
             checkpoint, reading = self.plan.miner_of(named, self)
@@ -228,7 +228,8 @@ class Elsewhere(Trajectory):
         self.episodes, self.tokenised, self.also = [], {}, {}
         splits = needed_splits(self.evaluation.splits, (), bool(method))
         if method and "train" not in plan.config.collection.split_names():
-            raise Refusal(f"experiments.{self.name}: also: {of} has no split 'train' to train on. Leave it out.")
+            missing = f"{of} has no split 'train' to train on"
+            raise Misplaced(f"experiments.{self.name}: also: {missing}. Leave it out.", "also")
         self.link_collection(splits)
         check = check_settings(self.evaluation, method).model_copy(update={"dev_splits": [], "dev_pools": []})
         self.link(Stage("check", check, plan.parts(*splits)), 0)

@@ -12,7 +12,7 @@ from teleport.collection.download import FOLDER, read_recorded
 from teleport.collection.forms.apidocs import package_version
 from teleport.encoder.packages import versions_of
 from teleport.encoder.source import digest_of_weights, find_weights, require_digest
-from teleport.refusal import Refusal
+from teleport.plan.places import Misplaced
 from teleport.running.files import read_saved, sha256_file, write_json
 from teleport.settings.collection import CorpusSettings, Download, DownloadSettings, Expected, Fetched, SplitSettings
 from teleport.settings.encoder import Identified, PretrainedSettings
@@ -85,15 +85,18 @@ def source_digests(source, split=None):
     for key, patterns in (("path", [corpus]), (apart, others)):
         folder = Path(getattr(source, key))
         if not folder.is_dir():
-            raise Refusal(f"collection.{key}: there is no folder {folder}. Give the path of an existing folder.")
+            missing = f"there is no folder {folder}. Give the path of an existing folder."
+            raise Misplaced(f"collection.{key}: {missing}", f"collection.{key}")
         names = [pattern + ending for pattern in patterns for ending in ("", ".gz")]
         there = [folder / name for name in names if os.path.lexists(folder / name)]
         files |= dict.fromkeys(there, f"collection.{key}")
         if not files:  # the corpus comes first
-            raise Refusal(f"collection.path: {source.path} has no {corpus}, plain or .gz. Name the corpus's folder.")
+            missing = f"{source.path} has no {corpus}, plain or .gz. Name the corpus's folder."
+            raise Misplaced(f"collection.path: {missing}", "collection.path")
     for path, key in files.items():
         if path.with_name(f"{path.name}.gz") in files:
-            raise Refusal(f"{key}: {path} and {path.name}.gz both exist. Remove the one that should not be read.")
+            both = f"{path} and {path.name}.gz both exist"
+            raise Misplaced(f"{key}: {both}. Remove the one that should not be read.", key)
     return {str(path): identify_file(path, key) for path, key in files.items()}
 
 
@@ -117,7 +120,8 @@ def identify_checkpoint(checkpoint, key):
         return Identified.taken_from(checkpoint)
     folder = Path(checkpoint.folder)
     if not folder.is_dir():
-        raise Refusal(f"{key}.folder: there is no folder {folder}. Give the path of a checkpoint.")
+        key = f"{key}.folder"
+        raise Misplaced(f"{key}: there is no folder {folder}. Give the path of a checkpoint.", key)
     weights = find_weights(folder, key)  # before anything below a wrong folder, such as /, is read
     paths = {str(path.relative_to(folder)): path for path in sorted(folder.rglob("*")) if path.exists()}
     read = [name for name, path in paths.items() if not (path.is_dir() or UNREAD.search(name))]
@@ -140,13 +144,13 @@ def pretrained_settings(encoder, seed, place="encoder"):
 def identify_file(file, key):
     """The digest of an external file. key: of the configuration, for a refusal"""
     if Path(file).exists() and not Path(file).is_file():  # a pipe may never end
-        raise Refusal(f"{key}: {file} is a folder, pipe, device or socket. Give the path of a regular file.")
+        raise Misplaced(f"{key}: {file} is a folder, pipe, device or socket. Give the path of a regular file.", key)
     try:
         return file_digest(Path(file))
     except FileNotFoundError:
-        raise Refusal(f"{key}: there is no file {file}. Give the path of an existing file.") from None
+        raise Misplaced(f"{key}: there is no file {file}. Give the path of an existing file.", key) from None
     except OSError as error:
-        raise Refusal(f"{key}: {file} cannot be read ({error.strerror}). Correct that, or the path.") from None
+        raise Misplaced(f"{key}: {file} cannot be read ({error.strerror}). Correct that, or the path.", key) from None
 
 
 def file_digest(path):

@@ -4,6 +4,7 @@ from functools import cache, cached_property, partial
 from itertools import chain
 
 from teleport.plan.identity import identify_file
+from teleport.plan.places import Misplaced
 from teleport.plan.pool_warnings import pool_warnings
 from teleport.plan.stage import Stage
 from teleport.plan.teachers import require_comparable, scores_of_cross_encoder, scores_of_file, vectors_of_teacher
@@ -151,7 +152,8 @@ class Mining:
         self.trajectory.keys_read |= keys_read(negatives, last_size if "momentum" in negatives.sources else 0)
         if not draws:
             problem = "momentum needs an earlier pool to draw from"
-            raise Refusal(f"{self.place}: negatives.counts: {problem}. Add another source, or an episode before it.")
+            remedy = "Add another source, or an episode before it."
+            raise Misplaced(f"{self.place}: negatives.counts: {problem}. {remedy}", "negatives.counts")
         self.trajectory.warnings += pool_warnings(draws, self.settings, self.place)
         if "momentum" in draws and last.settings.part:
             problem = "momentum draws from the last pool, which has only a part of the queries (mining.parts)"

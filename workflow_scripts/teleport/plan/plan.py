@@ -19,6 +19,7 @@ from teleport.plan.identity import (
     identify_split,
     pretrained_settings,
 )
+from teleport.plan.places import Misplaced, located, of_experiment
 from teleport.plan.pool_warnings import unread_warnings
 from teleport.plan.revisions import revision_warnings
 from teleport.plan.stage import Stage, out_of_domain
@@ -36,6 +37,10 @@ from teleport.settings.search import Bm25, Bm25Settings, LexicalIndexSettings
 MAY_CHANGE = {"max_query_tokens", "max_passage_tokens", "max_characters", "chunks", "vectors"}
 MAY_CHANGE |= {"query_prefix", "passage_prefix"}
 
+# Keys of the configuration, and of an experiment.
+OUT_OF_DOMAIN = "evaluation.out_of_domain"
+DEV_SPLIT, START, MINED_BY = "training.dev.split", "training.start_from", "mining.checkpoint"
+
 
 def alike(one, two):
     """Whether two encoders (settings.Encoder) differ at most in MAY_CHANGE."""
@@ -45,24 +50,27 @@ def alike(one, two):
 def require_splits(config, experiments):
     """Raise Refusal if the collection has no split of a name that is evaluated, watched, or trained on, or if a
     reported split chooses checkpoints."""
-    episodes = [episode for experiment in experiments.values() for episode in experiment.method]
-    watched = [episode.watched_by.split for episode in episodes if episode.watched_by]
+    episodes = [(name, *each) for name, experiment in experiments.items() for each in enumerate(experiment.method, 1)]
+    watched = [(name, number, episode) for name, number, episode in episodes if episode.watched_by]
     names = config.collection.split_names()
-    for split, reason in needed_splits(config.evaluation.splits, watched, bool(episodes)).items():
+    dev_splits = [episode.watched_by.split for *_, episode in watched]
+    for split, reason in needed_splits(config.evaluation.splits, dev_splits, bool(episodes)).items():
         if split not in names:
+            experiment = next((of for *of, episode in watched if episode.watched_by.split == split), None)
+            key = "evaluation.splits" if split in config.evaluation.splits else "collection"
             have = f"the collection has no such split; it has {', '.join(names)}"
             remedy = "Add its queries and judgments to the collection, or change the configuration."
-            raise Refusal(f"{reason}, but {have}. {remedy}")
+            raise Misplaced(f"{reason}, but {have}. {remedy}", DEV_SPLIT if experiment else key, experiment)
     reported = [] if config.evaluation.report_dev else config.evaluation.splits
-    for name, experiment in experiments.items():
-        for episode in filter(lambda episode: episode.watched_by, experiment.method):
-            split, training = episode.watched_by.split, episode.training
-            if (training.select == "dev" or training.patience) and split in reported:
-                raise Refusal(
-                    f"experiment {name}: training.select: dev and training.patience choose its checkpoint by the "
-                    f"queries of {split}, which evaluation.splits reports. Name another split as training.dev.split, "
-                    "or, if you only choose settings, set evaluation.report_dev: true."
-                )
+    for *experiment, episode in watched:
+        split, training = episode.watched_by.split, episode.training
+        if (training.select == "dev" or training.patience) and split in reported:
+            sentence = (
+                f"experiment {experiment[0]}: training.select: dev and training.patience choose its checkpoint by the "
+                f"queries of {split}, which evaluation.splits reports. Name another split as training.dev.split, "
+                "or, if you only choose settings, set evaluation.report_dev: true."
+            )
+            raise Misplaced(sentence, DEV_SPLIT, experiment)
 
 
 def require_counts(counts, stages):
@@ -71,40 +79,43 @@ def require_counts(counts, stages):
     for stage in stages if counts else ():
         trained = counts.queries.get("train", math.inf)
         if stage.kind == "check" and (needed := stage.settings.batch_queries or 0) > trained:
-            raise Refusal(
+            raise Misplaced(
                 f"training.batch_queries: a batch (from one of mining.parts) needs {needed} training queries, and "
-                f"counts.queries.train is {trained}. Lower it, or correct counts."
+                f"counts.queries.train is {trained}. Lower it, or correct counts.",
+                "counts.queries.train",
             )
         if stage.kind == "index" and (centroids := stage.settings.index.centroids) > counts.passages:
             key = "search_index or negatives.live.index" if stage.settings.depth is None else "mining.index"
-            raise Refusal(
+            raise Misplaced(
                 f"{key} {stage.settings.index}: {centroids} centroids are more than the {counts.passages} passages of "
-                "`counts`. Name another index, such as Flat, or correct counts."
+                "`counts`. Name another index, such as Flat, or correct counts.",
+                "counts.passages",
             )
         clusters = stage.settings.training.clusters if stage.kind == "train" else None
         if clusters and clusters.number > trained:
-            raise Refusal(
+            raise Misplaced(
                 f"training.clusters.number: {clusters.number} clusters are more than the {trained} training queries of "
-                "`counts`. Lower it, or correct counts."
+                "`counts`. Lower it, or correct counts.",
+                "counts.queries.train",
             )
 
 
 def require_out_of_domain(plan):
     """Raise Refusal for a file in evaluation.out_of_domain whose queries are evaluated already, whose name is taken in
     tables, or which has evaluation.out_of_domain itself."""
-    known = {plan.split(split).name: "evaluation.splits" for split in plan.config.evaluation.splits}
+    known, key = {plan.split(split).name: "evaluation.splits" for split in plan.config.evaluation.splits}, OUT_OF_DOMAIN
     for name, other in plan.out_of_domain.items():
         path, written = plan.written[name]
         for split in other.config.evaluation.splits:
             if (owner := known.setdefault(other.split(split).name, path)) != path:
                 same = f"{path} evaluates the same {split} queries as {owner}"
-                raise Refusal(f"evaluation.out_of_domain: {same}. Leave one of them out.")
+                raise Misplaced(f"{key}: {same}. Leave one of them out.", key)
             if taken := {name, out_of_domain(name, split)} & set(plan.config.evaluation.splits):
                 both = f"{path} and a split of evaluation.splits are both called {taken.pop()} in tables"
-                raise Refusal(f"evaluation.out_of_domain: {both}. Rename the file.")
+                raise Misplaced(f"{key}: {both}. Rename the file.", key)
         if written.evaluation.out_of_domain:
             nested = f"{path} has evaluation.out_of_domain itself"
-            raise Refusal(f"evaluation.out_of_domain: {nested}. Name a configuration without it.")
+            raise Misplaced(f"{key}: {nested}. Name a configuration without it.", key)
 
 
 class Plan:
@@ -119,24 +130,26 @@ class Plan:
     collection; `replaced`: {experiment name: `completed.replaced`}; `warnings`: sentences for a person.
     """
 
+    @located
     def __init__(self, config, experiments):
-        self.config, self.splits = config, {}
+        self.config, self.experiments, self.splits = config, dict(experiments), {}
         for place in config.artefacts:
             require_place(place, "artefacts: ")
         self.loads = {"form": FORMS[config.collection.source]}
         settings = identify_corpus(config.collection)
         self.corpus = Stage("corpus", settings, self.downloads(settings.source), self.loads)
         require_splits(config, experiments)
-        self.experiments, self.replaced = {}, {}
+        self.replaced = {}
         for name, experiment in experiments.items():  # encoders completed with the settings in checkpoints' files
-            pretrained_settings(experiment.encoder, None)  # refuses a missing checkpoint
-            files = read_files(experiment.encoder)
-            self.experiments[name] = experiment.model_copy(update={"encoder": completed(experiment.encoder, files)})
+            with of_experiment(name, key="encoder"):
+                pretrained_settings(experiment.encoder, None)  # refuses a missing checkpoint
+                files = read_files(experiment.encoder)
+                encoder = completed(experiment.encoder, files)
+            self.experiments[name] = experiment.model_copy(update={"encoder": encoder})
             self.replaced[name] = replaced(experiment.encoder, files)
         self.planned, self.contrasts, self.others, self.written = {}, {}, {}, {}
         self.stages, self.users, self.labels, self.seeds = {}, {}, {}, {}
-        key = "evaluation.out_of_domain"
-        self.out_of_domain = dict(self.other(path, key) for path in config.evaluation.out_of_domain)
+        self.out_of_domain = dict(self.other(path, OUT_OF_DOMAIN) for path in config.evaluation.out_of_domain)
         require_out_of_domain(self)
         self.trajectories = {
             name: [self.trajectory(name, seed) for seed in experiment.seeds]
@@ -177,23 +190,23 @@ class Plan:
         stages = [stage for name, stage in self.stages.items() if name not in self.elsewhere]
         require_counts(config.counts, stages)
 
-    def other(self, path, key):
-        """(name, `Plan` of its collection with BM25 alone) of another configuration file, by its path. key: of the
-        configuration, for a refusal"""
-        name = Path(path).stem
+    def other(self, path, place):
+        """(name, `Plan` of its collection with BM25 alone) of another configuration file, by its path. place: the key
+        that names it, for a refusal"""
+        name, key = Path(path).stem, place.rpartition(" ")[2]
         if name not in self.others:
-            place = key
             try:
-                config, _ = load_files([path])  # its mistakes name the file
-                place = f"{key}: {path}"
+                config, _ = load_files([path])
                 self.written[name], self.others[name] = (path, config), Plan(self.of_collection(config), {})
             except Refusal as error:
-                raise Refusal(f"{place}: {error}") from None
+                there = place if path in str(error) else f"{place}: {path}"
+                raise Misplaced(f"{there}: {error}", key) from None
         file, config = self.written[name]
         if file != path:
-            raise Refusal(f"{key}: {path} and {file} are both called {name}, which names their stages. Rename one.")
+            both = f"{path} and {file} are both called {name}, which names their stages"
+            raise Misplaced(f"{place}: {both}. Rename one.", key)
         if not config.collection.has_texts:
-            raise Refusal(f"{key}: {path} has judgments alone, no texts to encode. Leave it out.")
+            raise Misplaced(f"{place}: {path} has judgments alone, no texts to encode. Leave it out.", key)
         return name, self.others[name]
 
     def of_collection(self, config):
@@ -253,7 +266,10 @@ class Plan:
         seed = self.experiments[name].seeds[0] if name in self.config.external else seed
         if (name, seed) not in self.planned:
             self.planned[name, seed] = None  # until it is planned
-            self.planned[name, seed] = Trajectory(self, name, seed)
+            trajectory = Trajectory(self, name, seed)
+            with of_experiment(name, trajectory.episodes):
+                trajectory.build()
+            self.planned[name, seed] = trajectory
         if self.planned[name, seed] is None:
             names = [other for (other, _), trajectory in self.planned.items() if trajectory is None]
             circle = " → ".join([*names[names.index(name) :], name])
@@ -266,34 +282,36 @@ class Plan:
     def checkpoint_of(self, start, trajectory):
         """The `Checkpoint` that a `settings.Start` under training.start_from names. Raises Refusal for a missing
         experiment or episode, or other encoder settings."""
-        where = f"experiments.{trajectory.name}: training.start_from"
-        other, episode = self.episode_of(start, trajectory, where)
+        where = f"experiments.{trajectory.name}: {START}"
+        other, episode = self.episode_of(start, trajectory, START)
         if not alike(other.experiment.encoder, trajectory.experiment.encoder):
             remedy = "Make them equal; only lengths, prefixes, chunks and vectors may differ."
-            raise Refusal(f"{where}: {start.experiment} has other `encoder` settings. {remedy}")
+            raise Misplaced(f"{where}: {start.experiment} has other `encoder` settings. {remedy}", START)
         return episode.checkpoint
 
     def miner_of(self, named, trajectory):
         """(`Checkpoint`, `Reading` or None) of a `settings.MinedBy`, which names another experiment or an entry of
         `external`. The reading is None if the two encoders are `alike`: then the trajectory's encoder reads the texts,
         and the checkpoint mines with the lengths and prefixes that are trained."""
-        where = f"experiments.{trajectory.name}: mining.checkpoint"
+        where = f"experiments.{trajectory.name}: {MINED_BY}"
         if named.external and not (named.external in self.config.external and named.external in self.experiments):
-            raise Refusal(f"{where}: external has no encoder called {named.external!r}. Add it, or name another one.")
-        other, episode = self.episode_of(named, trajectory, where)
+            missing = f"external has no encoder called {named.external!r}"
+            raise Misplaced(f"{where}: {missing}. Add it, or name another one.", MINED_BY)
+        other, episode = self.episode_of(named, trajectory, MINED_BY)
         same_reading = not named.external and alike(other.experiment.encoder, trajectory.experiment.encoder)
         return episode.checkpoint, None if same_reading else other.reading
 
-    def episode_of(self, named, trajectory, where):
+    def episode_of(self, named, trajectory, key):
         """(`Trajectory`, its `Episode`) that a `settings.Start` or `settings.MinedBy` names, under the seed of a
-        trajectory. where: begins a refusal"""
+        trajectory. key: of the experiment, for a refusal"""
+        where = f"experiments.{trajectory.name}: {key}"
         name = getattr(named, "external", None) or named.experiment
         if name not in self.experiments:
-            raise Refusal(f"{where}: no experiment is called {name!r}. Add it, or name another one.")
+            raise Misplaced(f"{where}: no experiment is called {name!r}. Add it, or name another one.", key)
         other = self.trajectory(name, trajectory.seed)
         number = other.episodes[-1].number if named.episode == "last" else named.episode
         if not 0 <= number < len(other.episodes):
-            raise Refusal(f"{where}: {name} has {len(other.episodes) - 1} episodes, not {number}.")
+            raise Misplaced(f"{where}: {name} has {len(other.episodes) - 1} episodes, not {number}.", key)
         return other, other.episodes[number]
 
     def add(self, stage, user, label):
@@ -326,8 +344,9 @@ class Plan:
         """The tokens stage of "passages" or "queries.SPLIT" that BM25 reads; an encoder without prefixes uses the same
         stage. Raises Refusal without an encoder."""
         if encoder is None:
-            raise Refusal(
-                "bm25.terms is subwords, and the configuration has no encoder. Add one, or set terms to characters."
+            raise Misplaced(
+                "bm25.terms is subwords, and the configuration has no encoder. Add one, or set terms to characters.",
+                "bm25.terms",
             )
         encoder = completed(encoder).model_copy(update={"query_prefix": "", "passage_prefix": ""})
         tokenizer = Stage("pretrained", pretrained_settings(encoder, 0), {})

@@ -52,6 +52,12 @@ class Config(Defaults):
         "stage that one of them has is copied from there, not computed. They decide no result.",
     )
     report: Report | None = Field(Report(), description="The report page; null: made only on request.")
+    _files: tuple = ()
+
+    @property
+    def files(self):
+        """The paths of the files that it was read from."""
+        return self._files
 
     @field_validator("collection", mode="before")
     @classmethod

@@ -42,6 +42,7 @@ def load(raw, files=()):
             "as in `--configfile config/apidocs.yaml config/ablations/negatives.yaml`."
         )
     config, experiments = validated(Config, raw, (), locations), {}
+    config._files = tuple(files)
     if problems := [f"{locations.of(place)}: {sentence}" for place, sentence in mistakes(config)]:
         raise Refusal("\n".join(dict.fromkeys(problems)))
     written = {name: raw[name] for name in WrittenExperiment.model_fields if name in raw}

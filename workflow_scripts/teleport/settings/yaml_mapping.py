@@ -89,19 +89,25 @@ class Locations:
 
     def of(self, path):
         """`file, line N: a.b.c` for the deepest part of `path` that is in a file."""
-        path = tuple(map(str, path))
-        for depth in range(len(path), 0, -1):
-            for file, lines in self.lines.items():
-                if path[:depth] in lines:
-                    return f"{file}, line {lines[path[:depth]]}: {'.'.join(path)}"
-        return ".".join(path) or "configuration"
+        return ": ".join(filter(None, (self.line(path), ".".join(map(str, path))))) or "configuration"
 
     def of_first(self, *paths):
         """`of` the first of these paths that a file has in full, or else of the first."""
-        for path in (tuple(map(str, path)) for path in paths):
-            if any(path in lines for lines in self.lines.values()):
-                return self.of(path)
-        return self.of(paths[0])
+        return self.of(self.first(*paths))
+
+    def first(self, *paths):
+        """The first of these paths that a file has in full, or else the first."""
+        there = (path for path in paths if any(tuple(map(str, path)) in lines for lines in self.lines.values()))
+        return next(there, paths[0])
+
+    def line(self, *paths):
+        """`file, line N` for the deepest part of the first of these paths; "" if no file has any."""
+        path = tuple(map(str, self.first(*paths)))
+        for depth in range(len(path), 0, -1):
+            for file, lines in self.lines.items():
+                if path[:depth] in lines:
+                    return f"{file}, line {lines[path[:depth]]}"
+        return ""
 
 
 def lines_below(file, node, path=()):
