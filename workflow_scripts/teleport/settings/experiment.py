@@ -49,8 +49,8 @@ class EpisodeTraining(Training):
     masks: Unique[ChosenMask] = Field(
         [],
         description="Which passages of the batch are no negatives of a query. known_positives: its positives "
-        "(STAR); above_positive, guide: those that the model, or a teacher, scores above the positive "
-        "(Qwen3; GISTEmbed).",
+        "(STAR; without it, a training warns if more than 1 % of its first queries have some); above_positive, "
+        "guide: those that the model, or a teacher, scores above the positive (Qwen3; GISTEmbed).",
     )
     start_from: Literal["previous", "pretrained"] | Start = Field(
         "pretrained",

@@ -142,6 +142,7 @@ LOSSES = {
 
 LIVE = "teleport.training.live"  # searches at every step, if negatives.live is set
 DEV = "teleport.training.dev"  # ranks dev queries during training, if training.evaluate_every is set
+UNMASKED = "teleport.training.unmasked"  # counts known positives in batches, if they are negatives of a loss there
 
 
 def own_settings(module):
@@ -282,6 +283,8 @@ def train_loads(settings):
     training = settings.training
     loads = {"loss": LOSSES[training.loss.kind].module}
     loads |= {f"masks.{mask.kind}": MASKS[mask.kind].module for mask in training.masks}
+    if LOSSES[training.loss.kind].takes == "batch" and "masks.known_positives" not in loads:
+        loads["unmasked"] = UNMASKED
     return loads | ({"live": LIVE} if settings.live else {}) | ({"dev": DEV} if settings.dev else {})
 
 
@@ -307,4 +310,4 @@ def seeing_function(entry):
 def registered_modules():
     """The names of all library modules that a stage may load by name (set of str)."""
     tables = (SOURCES, DRAWS, FILTERS, RELABELLINGS, MASKS, LOSSES)
-    return {entry.module for table in tables for entry in table.values()} | {DEV, LIVE} | set(FORMS.values())
+    return {entry.module for table in tables for entry in table.values()} | {DEV, LIVE, UNMASKED} | set(FORMS.values())

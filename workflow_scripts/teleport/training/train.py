@@ -68,6 +68,7 @@ def train_together(job, processes):
         steps = load_moments(job.input("continued", "optimizer.safetensors"), *trained)
         first = steps if training.continues is True else 0
     stop = end_of_segment(training, trainer.total, first)
+    counted = job.load("unmasked").count(trainer, first, stop) if "unmasked" in job.loads else {}
     computed = computed_in(precision(trainer), trainer.device.type, trainer.trained[0].compiled)
     state = load_state(job.resume, *trained, computed, first)
     resumed_from, earlier = state.step if state.curves else 0, state.seconds + state.dev_seconds
@@ -79,7 +80,7 @@ def train_together(job, processes):
     train(job, trainer, state, stop, selection)
     trainer.take(0)
     selection.publish(state)
-    made = facts(trainer, state) | selection.facts(state)
+    made = facts(trainer, state) | selection.facts(state) | counted
     if processes.rank == 0:
         if training.continues:
             save_moments(job.output("optimizer.safetensors"), *trained, stop)
