@@ -43,7 +43,7 @@ from teleport.settings.training import Training
 from teleport.training.data import TrainingSet
 from teleport.training.dual_encoder import Trainer
 from teleport.training.losses import softmax
-from teleport.training.objective import Objective
+from teleport.training.objective import Objective, Term
 from teleport.training.optimizers import make_optimizer
 from teleport.training.step import learning_rate
 
@@ -115,7 +115,7 @@ class Ours:
         sides = side_of(world, encoder, world.train, queries), side_of(world, encoder, world.passages, passages)
         self.data = TrainingSet([f"q{i}" for i in range(len(world.train))], world.positives, None, training, seed)
         settings = SimpleNamespace(training=training, scale=world.scale, also=[])
-        objective = Objective(softmax.loss)
+        objective = Objective([Term(softmax.loss)])
         self.trainer = Trainer(*sides, self.data, objective, settings, training.steps, seed, torch.device("cpu"))
 
     def step(self, step):

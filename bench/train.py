@@ -31,7 +31,7 @@ from teleport.settings.training import Training
 from teleport.training.data import TrainingSet
 from teleport.training.dual_encoder import Trainer
 from teleport.training.losses import softmax
-from teleport.training.objective import Objective
+from teleport.training.objective import Objective, Term
 from teleport.training.parallel import ALONE
 
 PEER = "padded to the longest"  # and in bf16, with that at the end
@@ -62,7 +62,7 @@ def make_trainer(world, data, device, precision, compiled=False, processes=ALONE
     if compiled:
         compile_layers(encoder)
     settings = SimpleNamespace(training=data.training.model_copy(update=changes), scale=peers.SCALE)
-    return Trainer(*sides, data, Objective(softmax.loss), settings, STEPS, 0, device, processes)
+    return Trainer(*sides, data, Objective([Term(softmax.loss)]), settings, STEPS, 0, device, processes)
 
 
 def stage_step(trainer):

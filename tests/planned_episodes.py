@@ -40,7 +40,8 @@ def pool_text(episode, trajectory):
 def training_text(episode):
     """Loss, own negatives, masks and start of the training of an `Episode`."""
     training, start = episode.train.settings.training, episode.settings.training.start_from
-    words = [chosen_text(training.loss)]
+    weights = [f"{loss.weight:g} " if loss.weight != 1 else "" for loss in training.losses]
+    words = [" + ".join(weight + chosen_text(loss) for weight, loss in zip(weights, training.losses, strict=True))]
     words += [f"{training.negatives_per_query} own"] if training.negatives_per_query else []
     words += [f"up to {training.max_positives} positives"] if training.positive == "all" else []
     with_queries = " with queries" * training.memory_queries

@@ -80,9 +80,14 @@ def on_cpu(monkeypatch):
 def settings(training=None, **others):
     """Settings of a train job: the defaults above with changes. An episode begins its own training unless told."""
     own, training = {"run_episode": others["episode"]} if "episode" in others else {}, TRAINING | (training or {})
-    named = [training.get("loss", "softmax"), *training.get("masks", [])]
-    loss, *masks = ({"kind": name} if isinstance(name, str) else name for name in named)
+    loss, masks = training.get("loss", "softmax"), [kind_of(mask) for mask in training.get("masks", [])]
+    loss = list(map(kind_of, loss)) if isinstance(loss, list) else kind_of(loss)
     return SETTINGS | own | others | {"training": training | {"loss": loss, "masks": masks}}
+
+
+def kind_of(name):
+    """A loss or a mask as the plan gives it, if only its name is given."""
+    return {"kind": name} if isinstance(name, str) else name
 
 
 def training_set(sizes, **training):
@@ -313,12 +318,13 @@ class World:
 def loss_of(trainer, batch):
     """The loss of a batch with its graph, what is masked in it left out."""
     ((batch, masked, _),) = trainer.micro_batches(batch)
-    return trainer.forward(batch, masked)[0]
+    (loss,), _ = trainer.forward(batch, masked)
+    return loss
 
 
 def backward(trainer, batch):
     """Add the gradients of a step on a batch, without clipping; returns its loss (float)."""
-    return sum(trainer.backward(*micro_batch)[0] for micro_batch in trainer.micro_batches(batch)).item()
+    return sum(sum(trainer.backward(*micro_batch)[0]) for micro_batch in trainer.micro_batches(batch)).item()
 
 
 def die_at(job, step, monkeypatch):

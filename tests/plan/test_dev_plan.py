@@ -41,7 +41,7 @@ def test_without_a_dev_set_a_stage_reads_none(planned):
     trajectory, trains = trains_of(planned, "last")
     for train in trains:
         assert train.raw_settings["dev"] is None and "dev" not in train.inputs
-        assert set(train.loads) == {"loss", "unmasked"}
+        assert set(train.loads) == {"losses.softmax", "unmasked"}
     (check,) = [row.stage for row in trajectory.rows if row.stage.kind == "check"]
     assert check.raw_settings["dev_splits"] == [] and "dev_pools" not in check.raw_settings
     unread = plan(training={"dev": {"queries": 50}}, experiments={"last": {}})

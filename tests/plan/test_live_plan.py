@@ -51,7 +51,7 @@ def test_live_search_reads_frozen_vectors_and_an_index_and_no_pool():
     assert train.inputs["passages"].name == warm_up.episodes[-1].vectors.passages.name
     assert train.inputs["index"].name == warm_up.episodes[-1].vectors.index.name
     assert adore.pools == [] and not [row for row in adore.rows if "retrieve" in row.link or row.link == "merge"]
-    assert train.loads == {"loss": "teleport.training.losses.lambda_loss", "live": "teleport.training.live"}
+    assert train.loads == {"losses.lambda": "teleport.training.losses.lambda_loss", "live": "teleport.training.live"}
     assert train.settings.live.depth == 200 and warm_up.trains[0].settings.live is None
     (check,) = [row.stage for row in adore.rows if row.stage.kind == "check"]
     assert (check.settings.mining_depth, check.settings.live_depth) == (0, 200)
@@ -142,7 +142,7 @@ def test_what_does_not_go_together_is_one_sentence(row, message):
 
 def test_the_ablation_needs_no_cut():
     made = plan(adore=changed(loss="ranknet-list"))
-    assert only(made, "adore").trains[0].loads["loss"].endswith("ranknet_list")
+    assert only(made, "adore").trains[0].loads["losses.ranknet-list"].endswith("ranknet_list")
 
 
 def test_masks_by_score_are_refused_and_those_by_judgments_are_not():

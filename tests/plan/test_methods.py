@@ -120,7 +120,7 @@ CLAIMS = {
     "stratified": ["query 20 stratified (strata 10), mined by checkpoint 0, softmax, 15 own"],
     "tas-balanced": [
         "query 20 stratified (scores first, strata 10, by_range True), mined by checkpoint 0, kl (scores first, "
-        "teacher_scale 20.0, temperature 1.0, softmax 1.0), 1 own, batches of 20 clusters by first, first is bge"
+        "teacher_scale 20.0, temperature 1.0) + softmax, 1 own, batches of 20 clusters by first, first is bge"
     ],
     "contaccum": ["bm25 30 of ranks 1-30, softmax, 1 own, memory of 2048 with queries, known_positives"],
     "xbm": ["softmax, memory of 1024, known_positives"],
@@ -136,11 +136,11 @@ CLAIMS = {
         "query 29 top (scores first), mined by checkpoint 0, cl-drd (scores first, ranked 30), 29 own, from previous, "
         "first is bge",
     ],
-    "embed-distill": ["query 15, mined by checkpoint 0, distill (scores first, softmax 1.0), 7 own, first is bge"],
+    "embed-distill": ["query 15, mined by checkpoint 0, distill (scores first) + softmax, 7 own, first is bge"],
     "embedding-gemma": ["query 15, mined by checkpoint 0, hardness (alpha 5.0, of own), 7 own"],
     "flagembedding-kl": [
         "query 15 of ranks 3-200, ranks after nothing, mined by checkpoint 0, kl (scores first, teacher_scale 20.0, "
-        "temperature 1.0, softmax 1.0), 7 own, first is bge"
+        "temperature 1.0) + softmax, 7 own, first is bge"
     ],
     "flagembedding-m3": [
         "query 15 of ranks 3-200, ranks after nothing, mined by checkpoint 0, m3-kd (scores first, teacher_scale "

@@ -899,3 +899,6 @@ def test_a_mask_that_looks_at_scores_does_not_weigh_pairs_of_micro_batches(monke
     with pytest.raises(ValueError, match=r"training.masks: known_positives .*loss nll"):
         plan(training=training)
     assert plan(training=training | {"accumulate": 1}).stages and plan(training=training | {"masks": []}).stages
+    monkeypatch.setattr(experiment, "has_function", lambda entry, name: name != "num_pairs" or "nll" in entry.module)
+    with pytest.raises(ValueError, match=r"training.masks: known_positives .*loss nll"):
+        plan(training=training | {"loss": ["softmax", "nll"]})

@@ -172,6 +172,9 @@ def test_teachers_in_a_circle_are_refused():
         plan(one=taught_by("two"), two=taught_by("one"))
 
 
+TWO = [("kl", "other"), ("margin-mse", "miner")]
+
+
 def train_of(**experiment):
     (trajectory,) = plan(taught=experiment).trajectories["taught"]
     return trajectory.trains[-1], trajectory.pools[-1]
@@ -187,7 +190,19 @@ def test_a_loss_reads_the_scores_of_the_pool_s_pairs_and_a_guide_vectors():
     assert train.inputs["vectors.miner.queries"].name == mined["queries"].name
     assert train.inputs["vectors.miner.passages"].name == mined["passages"].name
     assert "scores.miner" not in train.inputs and "vectors.other.passages" not in train.inputs
-    assert train.loads == {"loss": "teleport.training.losses.kl", "masks.guide": "teleport.training.masks.guide"}
+    assert train.loads == {"losses.kl": "teleport.training.losses.kl", "masks.guide": "teleport.training.masks.guide"}
+
+
+def test_two_losses_have_a_judge_each():
+    """One of them learns from the grades of judgments, which need no stage."""
+    losses = ["softmax", *({"kind": kind, "scores": whose} for kind, whose in TWO)]
+    train, _ = train_of(training={"loss": [*losses, {"kind": "bixse", "scores": "judgments", "weight": 0.5}]})
+    assert {f"scores.{whose}" for _, whose in TWO} == {role for role in train.inputs if role.startswith("scores")}
+    assert {name for name in train.loads if name.startswith("losses.")} == {
+        f"losses.{kind}" for kind in ("softmax", "kl", "margin-mse", "bixse")
+    }
+    alone, _ = train_of(training={"loss": "softmax"})
+    assert alone.key == train_of(training={"loss": [{"kind": "softmax", "weight": 1.0}]})[0].key != train.key
 
 
 def test_two_masks_of_one_kind_have_a_judge_each():

@@ -129,7 +129,34 @@ def test_numbers_that_yaml_reads_as_text_become_numbers(tmp_path):
         (
             "tele: {}",
             "tele: {training: {loss: {kind: softmax, star_alpha: 0.1}}}",
-            "training.loss.star_alpha: unknown key. Known keys: kind, label_smoothing.",
+            "training.loss.star_alpha: unknown key. Known keys: kind, label_smoothing, weight.",
+        ),
+        ("tele: {}", "tele: {training: {loss: []}}", "training.loss: list should have at least 1"),
+        ("tele: {}", "tele: {training: {loss: [softmax, mse]}}", "training.loss.1: there is no such loss"),
+        (
+            "tele: {}",
+            "tele: {training: {loss: [nll, {kind: softmax, weight: 0}]}}",
+            "training.loss.1.weight: input should be greater than 0",
+        ),
+        ("tele: {}", "tele: {training: {loss: [softmax, {kind: kl, softmax: 1}]}}", "training.loss.1.softmax: unknown"),
+        ("tele: {}", "tele: {training: {loss: [softmax, {kind: lambda, metric_cut: 9}]}}", "loss lambda does not go"),
+        (
+            "tele: {}",
+            "tele: {training: {triples: true, loss: [nll, softmax]}}",
+            "triples goes with losses such as nll: softmax",
+        ),
+        ("tele: {}", "tele: {training: {negatives_per_query: 0, loss: [softmax, kl]}}", "loss kl compares"),
+        ("tele: {}", "tele: {training: {mixed_negatives: 8, loss: [softmax, margin-mse]}}", "margin-mse is another"),
+        (
+            "tele: {}",
+            "tele: {training: {widths: [64], loss: [softmax, distill]}}",
+            "widths does not go with loss distill",
+        ),
+        ("tele: {}", "tele: {training: {positive: all, loss: [softmax, joint]}}", "loss joint compares"),
+        (
+            "tele: {}",
+            "tele: {training: {loss: [softmax, {kind: kl, scores: x}]}}",
+            "training.loss.1.scores: there is no teacher 'x'",
         ),
         ("tele: {}", "tele: {training: {masks: [own]}}", "training.masks.0: there is no such mask"),
         ("tele: {}", "tele: {negatives: {draw: best}}", "negatives.draw: there is no such draw"),
@@ -154,7 +181,7 @@ def test_numbers_that_yaml_reads_as_text_become_numbers(tmp_path):
         (
             "tele: {}",
             "tele: {training: {loss: {kind: nll, label_smoothing: 0.1}}}",
-            "training.loss.label_smoothing: unknown key. Known keys: kind.",
+            "training.loss.label_smoothing: unknown key. Known keys: kind, weight.",
         ),
         (
             "tele: {}",

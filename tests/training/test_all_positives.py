@@ -135,10 +135,10 @@ def test_micro_batches_weigh_by_their_terms(stages, loss):
     for part in parts:
         masked = other_positives(part)
         number = int((~masked).sum()) - len(masked) if loss == "ranknet" else len(part.queries_Q)
-        value, _ = made.forward(part, [masked])
+        (value,), _ = made.forward(part, [masked])
         terms, total = terms + number, total + number * value.item()
     assert len({len(part.queries_Q) for part in parts}) > 1, "not vacuous"
-    shares = [float(made.backward(*micro)[0]) for micro in made.micro_batches(batch)]
+    shares = [float(*made.backward(*micro)[0]) for micro in made.micro_batches(batch)]
     assert sum(shares) == pytest.approx(total / terms, rel=1e-10)
 
 

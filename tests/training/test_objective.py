@@ -76,7 +76,7 @@ def test_a_loss_gets_the_scores_of_the_positive_and_of_its_own_negatives(stages,
         return softmax.loss(scores_QP, positive_columns_Q, own_columns_QN)
 
     chosen = scored(monkeypatch, "softmax")
-    made = make(stages, monkeypatch, {"loss": {"loss": loss}}, loss=chosen, accumulate=accumulate)
+    made = make(stages, monkeypatch, {"losses.softmax": {"loss": loss}}, loss=chosen, accumulate=accumulate)
     batch = made.data.batch(1)
     backward(made, batch)
     assert len(seen) == accumulate and all(isinstance(each, torch.Tensor) for each in seen)

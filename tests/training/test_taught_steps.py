@@ -30,14 +30,15 @@ from training_world import World, backward, on_cpu  # noqa: F401
 CHUNKED = {"max_passage_tokens": 8, "chunks": 3}
 BATCH = [name for name, entry in LOSSES.items() if entry.takes != "lists"]
 BY_JUDGMENTS = ["bixse", "listmle"]
-REMEMBERING = ["bidirectional", "hardness", "focal", "m3-kd", "bixse", "hardest", "kl"]
+SUMS = ["margin-mse and softmax", "kl and distill", "joint and bixse"]
+REMEMBERING = ["bidirectional", "hardness", "focal", "m3-kd", "bixse", "hardest", "margin-mse and softmax"]
 REMEMBERING += [f"mask {name}" for name in MASKS if name != "known_positives"]  # all of them have that one
-SEE_ALL = {"kl": {"softmax": 1.0}, "hardness": {"of": "all"}}  # else own negatives count alone, or for nearly all
 NAMES = [
     *BATCH,
     *(f"mask {name}" for name in MASKS),
     *(f"{name} by judgments" for name in BY_JUDGMENTS),
     *(f"{name} with memory" for name in REMEMBERING),
+    *SUMS,
     "widths",
     "mixed",
 ]
@@ -49,15 +50,19 @@ def chosen(table, name, **changes):
 
 
 def training_of(name):
-    """The settings of a training with a loss, or with the softmax and a mask, or with it over several widths."""
+    """The settings of a training with a loss or two, or with the softmax and a mask, or with it over several widths."""
     if name == "widths":
         return {"widths": [8, 20, 32]}
     if name == "mixed":
         return {"mixed_negatives": 4, "widths": [16, 32]}
     if name.endswith(" with memory"):
         made = training_of(name := name.removesuffix(" with memory"))
-        made.get("loss", {}).update(SEE_ALL.get(name, {}))
+        if name == "hardness":
+            made["loss"]["of"] = "all"  # else own negatives count for nearly all
         return made | {"memory": 40, "masks": ["known_positives", *made.get("masks", [])]}
+    if " and " in name:
+        first, second = name.split(" and ")
+        return {"loss": [chosen(LOSSES, first), chosen(LOSSES, second, weight=0.5)]}
     if name.endswith(" by judgments"):
         return {"loss": chosen(LOSSES, name.removesuffix(" by judgments"), scores="judgments")}
     table, name = (MASKS, name.removeprefix("mask ")) if name.startswith("mask ") else (LOSSES, name)
@@ -171,9 +176,8 @@ def test_two_processes_equal_one(made, tmp_path, monkeypatch):
 def test_a_training_learns_from_each_teacher(stages):
     """A whole stage: the loss falls."""
     world = World(stages)
-    for name in ("kl", "distill"):
-        loss = training_of(name)["loss"] | ({"softmax": 1.0} if name == "kl" else {})
-        facts = train.run(world.job({"steps": 40, "loss": loss}, inputs=world.taught()))
+    for name in ("kl and softmax", "distill"):
+        facts = train.run(world.job({"steps": 40} | training_of(name), inputs=world.taught()))
         assert facts["last_loss"] < 0.9 * facts["first_loss"]
 
 
@@ -287,7 +291,7 @@ def test_a_pair_that_only_a_later_batch_has_is_refused_before_the_first_step(sta
         with pytest.raises(Refusal, match=r"miner .*'query-18' \(row 18\)"):
             objective.open_objective(job, data, None)
     else:
-        assert objective.open_objective(job, data, None).loss
+        assert objective.open_objective(job, data, None).terms
 
 
 def test_a_pair_without_a_score_is_refused_with_its_ids(stages):

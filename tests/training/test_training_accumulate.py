@@ -78,10 +78,10 @@ def test_a_mean_over_pairs_weighs_all_pairs_of_the_step_alike(stages, loss):
     for masked_QP in whole.micro_batches(batch)[0][1]:
         counted_QP &= ~torch.from_numpy(masked_QP)
     columns = map(torch.from_numpy, (batch.positive_columns_Q, batch.own_columns_QN))
-    expected = split.objective.loss(scores_QP.masked_fill(~counted_QP, float("-inf")), *columns)
+    expected = split.objective.terms[0].loss(scores_QP.masked_fill(~counted_QP, float("-inf")), *columns)
     found = backward(split, batch)
     assert found == pytest.approx(expected.item(), rel=2e-6)
-    weights = [weight for *_, weight in split.micro_batches(batch)]
+    weights = [weight for *_, (weight,) in split.micro_batches(batch)]
     assert abs(weights[0] - weights[1]) > 0.1 and sum(weights) == pytest.approx(1), "not vacuous"
     if loss == "nll":  # whose passages are those of one batch
         gradient = gradients(split)

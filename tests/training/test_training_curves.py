@@ -129,5 +129,5 @@ def test_micro_batches_give_the_scores_of_the_whole_batch(stages):
 def test_a_micro_batch_without_a_negative_leaves_the_mean_of_the_others(stages):
     trainer = with_gradients(stages, accumulate=2)
     scores = [torch.tensor([1.0, float("nan")]), torch.tensor([3.0, 5.0])]
-    trainer.backward = lambda *_: (torch.tensor(0.0), scores.pop(0))
+    trainer.backward = lambda *_: ([torch.tensor(0.0)], scores.pop(0))
     assert trainer.step(1).read()[-2:] == [2.0, 5.0]

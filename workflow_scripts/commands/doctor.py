@@ -234,7 +234,7 @@ def step_and_search():
     from teleport.training.data import TrainingSet
     from teleport.training.dual_encoder import Trainer
     from teleport.training.losses import softmax
-    from teleport.training.objective import Objective
+    from teleport.training.objective import Objective, Term
 
     rng, device, threads = np.random.default_rng(0), pick_device(), len(os.sched_getaffinity(0))
     tokens = Ragged(20 * np.arange(TEXTS + 1), rng.integers(4, 200, 20 * TEXTS).astype(np.uint16))
@@ -249,7 +249,7 @@ def step_and_search():
     training = Training(**options, positive="first", warmup_ratio=0.0)
     data = TrainingSet([f"q{i}" for i in range(QUERIES)], positives, pools, training, 0)
     settings = SimpleNamespace(training=training, scale=1.0)
-    trainer = Trainer(side, side, data, Objective(softmax.loss), settings, 2, 0, device)
+    trainer = Trainer(side, side, data, Objective([Term(softmax.loss)]), settings, 2, 0, device)
     losses = [trainer.finish(trainer.step(step))[0] for step in range(2)]
     with torch.inference_mode():
         side.encoder.eval()

@@ -5,6 +5,7 @@ import json
 from teleport.settings.configuration import Config
 
 KINDS = ("kind", "source")  # keys that name which of several sections one is
+UNLISTED = (".kind", "loss.weight")  # endings of keys that the text of the key above names
 HEADS = ("key", "default, and other values", "what it says")
 # Keys of the configuration, and keys of their sections, that have a table of their own.
 TABLES = ("collection", "counts", "encoder", "mining", "negatives", "training", "episodes")
@@ -69,7 +70,7 @@ def rows(model, shown, prefix=""):
                 shown.add(inner["title"])
                 of = f"`{kind_of(inner)}`: " if kind_of(inner) else ""
                 below = rows(inner, shown, f"{key}.NAME." if named else f"{key}.")
-                yield from ((k, default, of + text) for k, default, text in below if not k.endswith(".kind"))
+                yield from ((k, default, of + text) for k, default, text in below if not k.endswith(UNLISTED))
 
 
 def default_of(field, required):

@@ -248,7 +248,7 @@ def system_columns(trajectories, wanted):
     run = next(iter(trajectories[0].episodes[-1].runs.values())).inputs["run"] if trajectories else None
     columns = {
         "negatives": negatives_text(last.trains[-1]) + miner_text(last.episodes[-1]) if last else None,
-        "loss": last.trains[-1].settings.training.loss.kind if last else None,
+        "loss": losses_text(last.trains[-1].settings.training) if last else None,
         "episodes": len(last.trains) if last else 0,
         "refreshes": refreshes(last) if last else 0,
         "gap": mined[-1] if mined else None,
@@ -256,6 +256,11 @@ def system_columns(trajectories, wanted):
         "seconds": [cost_stages(trajectory.trains) for trajectory in trained],
     }
     return {name: columns[name] for name in wanted}
+
+
+def losses_text(training):
+    """The losses of a settings.Training, such as "softmax + 0.5 kl" (text)."""
+    return " + ".join(f"{loss.weight:g} {loss.kind}" if loss.weight != 1 else loss.kind for loss in training.losses)
 
 
 def until(trajectories, episode):

@@ -16,6 +16,7 @@ from teleport.settings.registry import (
     chosen,
     has_function,
     judges,
+    losses,
     own_settings,
     seeing_function,
 )
@@ -25,7 +26,7 @@ from teleport.settings.teachers import Teacher
 from teleport.settings.training import Dev, Training
 from teleport.training.seen import JUDGMENTS, VECTORS, names_seen, needed
 
-ChosenLoss, ChosenMask = chosen(LOSSES, "loss", "losses"), chosen(MASKS, "mask", "masks")
+Losses, ChosenMask = losses(), chosen(MASKS, "mask", "masks")
 # Arguments of a loss that compares texts of one side, or their vectors.
 AMONG_TEXTS = {"query_query_QQ", "passage_passage_QP", "vectors"}
 MINED = ("queries", "lookahead", "neighbours")  # needs of sources that draw from a checkpoint's retrieval
@@ -35,7 +36,7 @@ MOST_EPISODES = 255  # a pool stores first episodes as uint8
 class EpisodeTraining(Training):
     """How an episode trains, and from where."""
 
-    loss: ChosenLoss = Field(
+    loss: Losses = Field(
         "softmax",
         validate_default=True,
         description="softmax: over all passages of the batch (ANCE-Tele, released); nll: pairs of positive and own "
@@ -44,7 +45,7 @@ class EpisodeTraining(Training):
         "(ADORE), or ranknet-list, all weights 1. With a teacher: kl, m3-kd, margin-mse, listmle, "
         "adr-mse, cl-drd, bixse, distill (`scores: judgments`: the grades of the training queries, divided by "
         "the highest one; not with distill). Variants of softmax: hardness, focal, bidirectional, joint, "
-        "qwen3.",
+        "qwen3. A list is a sum, such as [softmax, {kind: kl, scores: NAME, weight: 0.5}]; a weight is 1 if not given.",
     )
     masks: Unique[ChosenMask] = Field(
         [],
@@ -77,6 +78,11 @@ class EpisodeTraining(Training):
 def masks_by_score(training):
     """The names of the masks of a training that compare scores (list)."""
     return [mask.kind for mask in training.masks if has_function(MASKS[mask.kind], "mask_scores")]
+
+
+def learns_grades(loss):
+    """Whether a loss learns from the grades of judgments in the place of a teacher's scores."""
+    return loss.own.get("scores") == JUDGMENTS and VECTORS not in needed(seeing_function(LOSSES[loss.kind]))
 
 
 class About(Section):
@@ -124,11 +130,13 @@ class Episode(Section):
 
     @property
     def judges(self):
-        """[(key in the episode, judge named there)] of filters, draws, a relabelling, clusters, masks, the loss and the
+        """[(key in the episode, judge named there)] of filters, draws, a relabelling, clusters, masks, losses and the
         source `neighbours`, without a loss that learns from judgments."""
         training, negatives = self.training, self.negatives
         chosen = {("negatives", "draw"): negatives.draw}
-        chosen |= {} if self.learns_grades else {("training", "loss"): training.loss}
+        for number, loss in enumerate(training.losses):
+            key = ("training", "loss", number) if len(training.losses) > 1 else ("training", "loss")
+            chosen |= {} if learns_grades(loss) else {key: loss}
         chosen |= {("negatives", "draws", name): draw for name, draw in negatives.draws.items()}
         chosen |= {("training", "masks", number): mask for number, mask in enumerate(training.masks)}
         named = [((*key, "scores"), each.own["scores"]) for key, each in chosen.items() if "scores" in each.own]
@@ -138,84 +146,86 @@ class Episode(Section):
         return [*named, (("negatives", "filters", "scores"), negatives.filters.scores)]
 
     @property
-    def learns_grades(self):
-        """Whether the loss learns from the grades of judgments in the place of a teacher's scores."""
-        loss = self.training.loss
-        return loss.own.get("scores") == JUDGMENTS and VECTORS not in needed(seeing_function(LOSSES[loss.kind]))
-
-    @property
     def watched_by(self):
         """The `Dev` set that is ranked during its training; None if there is none."""
         return self.training.dev if self.training.evaluate_every else None
 
     @model_validator(mode="after")
-    def loss_has_what_it_takes(self):
-        """Negatives of the kind that the loss compares."""
-        training, loss, live = self.training, self.training.loss, self.negatives.live
-        takes, lists = LOSSES[loss.kind].takes, sorted(name for name, loss in LOSSES.items() if loss.takes == "lists")
-        if takes == "own" and not self.has_pool:
-            raise Refusal(
-                f"training.loss {loss.kind} compares a positive with the query's own negatives, and "
-                "negatives_per_query is 0: set it to 1 or more, or take a loss over the batch (softmax, ranknet, "
-                "hardest)"
-            )
-        if training.triples and takes == "batch":
-            raise Refusal(
-                f"training.triples goes with losses such as nll: {loss.kind} compares with the whole batch, in which "
-                "the positive of a query is repeated. Change one of them"
-            )
-        settings = own_settings(LOSSES[loss.kind].module).model_validate(loss.own)
-        if hasattr(settings, "require"):
-            settings.require(training, self.has_pool)
-        if (takes == "lists") != (live is not None):
-            others = ", ".join(name for name in LOSSES if name not in lists)
-            raise Refusal(
-                f"training.loss {loss.kind} does not go with these negatives: with negatives.live take "
-                f"one of {', '.join(lists)}; without it one of {others}"
-            )
+    def losses_have_what_they_take(self):
+        """Negatives of the kind that a loss compares."""
+        training, live = self.training, self.negatives.live
+        lists = sorted(name for name, loss in LOSSES.items() if loss.takes == "lists")
+        for loss in training.losses:
+            takes = LOSSES[loss.kind].takes
+            if takes == "own" and not self.has_pool:
+                raise Refusal(
+                    f"training.loss {loss.kind} compares a positive with the query's own negatives, and "
+                    "negatives_per_query is 0: set it to 1 or more, or take a loss over the batch (softmax, ranknet, "
+                    "hardest)"
+                )
+            if training.triples and takes == "batch":
+                raise Refusal(
+                    f"training.triples goes with losses such as nll: {loss.kind} compares with the whole batch, in "
+                    "which the positive of a query is repeated. Change one of them"
+                )
+            settings = own_settings(LOSSES[loss.kind].module).model_validate(loss.own)
+            if hasattr(settings, "require"):
+                settings.require(training, self.has_pool)
+            if (takes == "lists") != (live is not None):
+                others = ", ".join(name for name in LOSSES if name not in lists)
+                raise Refusal(
+                    f"training.loss {loss.kind} does not go with these negatives: with negatives.live take "
+                    f"one of {', '.join(lists)}; without it one of {others}"
+                )
         return self
 
     @model_validator(mode="after")
-    def loss_goes_with_the_rows_of_a_batch(self):
-        """Several positives, several widths and the memory each need a loss of some kind."""
-        training, loss, live = self.training, self.training.loss, self.negatives.live
-        among = [name for name in names_seen(seeing_function(LOSSES[loss.kind])) if name in AMONG_TEXTS]
-        if training.positive == "all" and (among or live):
-            compares = "searches for its positives" if live else "compares texts of one side with each other"
-            raise Refusal(
-                f"training.positive all repeats a query, and loss {loss.kind} {compares}: set positive to rotate, or "
-                "take another loss"
-            )
-        if training.widths and ("vectors" in among or live):
-            compares = "searches with whole vectors" if live else "compares vectors with a teacher's of equal width"
-            raise Refusal(f"training.widths does not go with loss {loss.kind}, which {compares}: leave one of them out")
-        own_alone = LOSSES[loss.kind].takes == "own" and not loss.own.get("softmax")
-        if training.memory and (among or live or own_alone):
-            why = "compares texts of one side, or vectors, too" if among else "does not"
-            raise Refusal(
-                "training.memory needs a loss that only compares a query with all passages of the batch, and "
-                f"{loss.kind} {why}: set it to 0, or take another loss"
-            )
-        if training.mixed_negatives and (among or live or own_alone or has_function(LOSSES[loss.kind], "num_pairs")):
-            raise Refusal(
-                "training.mixed_negatives needs a loss that is a mean over queries and only compares each with all "
-                f"passages of the batch, such as softmax, but {loss.kind} is another: set it to 0, or take another loss"
-            )
+    def losses_go_with_the_rows_of_a_batch(self):
+        """Several positives, several widths and the memory each need losses of some kind."""
+        training, live = self.training, self.negatives.live
+        own_alone = all(LOSSES[loss.kind].takes == "own" for loss in training.losses)
+        for loss in training.losses:
+            among = [name for name in names_seen(seeing_function(LOSSES[loss.kind])) if name in AMONG_TEXTS]
+            if training.positive == "all" and (among or live):
+                compares = "searches for its positives" if live else "compares texts of one side with each other"
+                raise Refusal(
+                    f"training.positive all repeats a query, and loss {loss.kind} {compares}: set positive to rotate, "
+                    "or take another loss"
+                )
+            if training.widths and ("vectors" in among or live):
+                compares = "searches with whole vectors" if live else "compares vectors with a teacher's of equal width"
+                raise Refusal(
+                    f"training.widths does not go with loss {loss.kind}, which {compares}: leave one of them out"
+                )
+            if training.memory and (among or live or own_alone):
+                why = "compares texts of one side, or vectors, too" if among else "does not"
+                raise Refusal(
+                    "training.memory needs a loss that only compares a query with all passages of the batch, and "
+                    f"{loss.kind} {why}: set it to 0, or take another loss"
+                )
+            pairs = has_function(LOSSES[loss.kind], "num_pairs")
+            if training.mixed_negatives and (among or live or own_alone or pairs):
+                raise Refusal(
+                    "training.mixed_negatives needs a loss that is a mean over queries and only compares each with all "
+                    f"passages of the batch, such as softmax, but {loss.kind} is another: set it to 0, or take another "
+                    "loss"
+                )
         return self
 
     @model_validator(mode="after")
     def micro_batches_have_negatives(self):
         """A micro-batch is compared alone, and a mean over pairs needs their number beforehand."""
-        training, loss = self.training, self.training.loss
+        training = self.training
         if training.batch_queries == training.accumulate and not (self.negatives.live or training.negatives_per_query):
             raise Refusal(
                 "with training.negatives_per_query 0 a micro-batch of one query has no negative at all: lower "
                 "training.accumulate, or raise training.batch_queries or training.negatives_per_query"
             )
         by_scores = masks_by_score(training)
-        if by_scores and training.accumulate > 1 and has_function(LOSSES[loss.kind], "num_pairs"):
+        of_pairs = [loss.kind for loss in training.losses if has_function(LOSSES[loss.kind], "num_pairs")]
+        if by_scores and training.accumulate > 1 and of_pairs:
             raise Refusal(
-                f"training.masks: {by_scores[0]} drops pairs by score, but loss {loss.kind} is a mean over pairs and "
+                f"training.masks: {by_scores[0]} drops pairs by score, but loss {of_pairs[0]} is a mean over pairs and "
                 "needs their number in each micro-batch beforehand. Set training.accumulate to 1, or leave the mask out"
             )
         return self

@@ -10,11 +10,20 @@ import importlib
 import re
 from typing import Annotated, Literal, NamedTuple, Union
 
-from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, create_model, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Discriminator,
+    Field,
+    PlainSerializer,
+    Tag,
+    create_model,
+    model_validator,
+)
 
 from teleport.refusal import Refusal
 from teleport.settings.pool import PositiveScore
-from teleport.settings.section import MINER, Chosen, Judge, Section
+from teleport.settings.section import MINER, Chosen, Judge, Number, Section, Weighted, is_one
 from teleport.training.seen import names_seen, needed
 
 # By the name that `collection.source` gives.
@@ -166,8 +175,9 @@ CollectionSource = Annotated[
 ]
 
 
-def chosen(table, noun, nouns):
-    """The type of an entry of a table, given as NAME or as {kind: NAME, and its settings}; it becomes a `Chosen`."""
+def chosen(table, noun, nouns, becomes=Chosen, **fields):
+    """The type of an entry of a table, given as NAME or as {kind: NAME, and its settings}; it becomes a `Chosen` or
+    another class. fields: settings that every entry has"""
 
     def by_name(given):
         given = {"kind": given} if isinstance(given, str) else given
@@ -178,11 +188,21 @@ def chosen(table, noun, nouns):
     kinds = []
     for name, entry in table.items():
         title = re.sub("[^A-Za-z]", "", f"{name} {noun}".replace("_", " ").title())
-        kinds.append(create_model(title, __base__=own_settings(entry.module), kind=(Literal[name], ...)))
+        kinds.append(create_model(title, __base__=own_settings(entry.module), kind=(Literal[name], ...), **fields))
     one = Annotated[Union[tuple(kinds)], Field(discriminator="kind")] if len(kinds) > 1 else kinds[0]  # noqa: UP007
     named = BeforeValidator(by_name, json_schema_input_type=Literal[tuple(table)] | one)
-    as_chosen = AfterValidator(lambda settings: Chosen(**settings.model_dump()))
-    return Annotated[one, named, as_chosen, PlainSerializer(Chosen.model_dump)]
+    as_chosen = AfterValidator(lambda settings: becomes(**settings.model_dump()))
+    return Annotated[one, named, as_chosen, PlainSerializer(becomes.model_dump)]
+
+
+def losses():
+    """The type of a loss, or of a list of losses, whose weighted sum a step minimises; a list of one is that loss."""
+    weight = Number, Field(1.0, gt=0, exclude_if=is_one, description="Factor of the loss in a sum of several.")
+    one = chosen(LOSSES, "loss", "losses", becomes=Weighted, weight=weight)
+    alone = AfterValidator(lambda several: several if len(several) > 1 else several[0])
+    several = Annotated[list[one], Field(min_length=1), alone]
+    which = Discriminator(lambda given: "several" if isinstance(given, list) else "one")
+    return Annotated[Annotated[one, Tag("one")] | Annotated[several, Tag("several")], which]
 
 
 class FiltersOn(Section):
@@ -281,19 +301,21 @@ def compared(settings):
 def train_loads(settings):
     """{name: module} that a train stage loads, by its settings.TrainSettings."""
     training = settings.training
-    loads = {"loss": LOSSES[training.loss.kind].module}
+    loads = {f"losses.{loss.kind}": LOSSES[loss.kind].module for loss in training.losses}
     loads |= {f"masks.{mask.kind}": MASKS[mask.kind].module for mask in training.masks}
-    if LOSSES[training.loss.kind].takes == "batch" and "masks.known_positives" not in loads:
+    over_batch = any(LOSSES[loss.kind].takes == "batch" for loss in training.losses)
+    if over_batch and "masks.known_positives" not in loads:
         loads["unmasked"] = UNMASKED
     return loads | ({"live": LIVE} if settings.live else {}) | ({"dev": DEV} if settings.dev else {})
 
 
 def train_needs(training):
-    """({teacher: `seen.SCORES` of pairs, `seen.VECTORS` or both, which the loss and the masks of a settings.Training
+    """({teacher: `seen.SCORES` of pairs, `seen.VECTORS` or both, which the losses and the masks of a settings.Training
     read (set)}; the teachers whose vectors are compared with the model's (set))."""
     needs, compared = {}, set()
-    for chosen, table in [(training.loss, LOSSES), *((mask, MASKS) for mask in training.masks)]:
-        function = seeing_function(table[chosen.kind])
+    of_losses = [(loss, LOSSES[loss.kind]) for loss in training.losses]
+    for chosen, entry in of_losses + [(mask, MASKS[mask.kind]) for mask in training.masks]:
+        function = seeing_function(entry)
         if needed(function):
             whose = chosen.own["scores"]
             needs.setdefault(whose, set()).update(needed(function))

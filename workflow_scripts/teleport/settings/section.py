@@ -41,6 +41,11 @@ def is_zero(value):
     return value == 0
 
 
+def is_one(value):
+    """Return the same as `is_none`, for a factor."""
+    return value == 1
+
+
 def is_empty(value):
     """Return the same as `is_none`, for a list."""
     return value == []
@@ -200,6 +205,12 @@ class Chosen(Section):
     def own(self):
         """The settings besides `kind` (dict)."""
         return dict(self.model_extra)
+
+
+class Weighted(Chosen):
+    """A loss of a training. weight: its factor in the sum of the training's losses"""
+
+    weight: Number = Field(1.0, exclude_if=is_one)
 
 
 # The scorer whose scores a draw, a filter, a mask or a loss compares: MINER, FILE, or a teacher.

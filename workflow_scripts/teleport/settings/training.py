@@ -19,6 +19,7 @@ from teleport.settings.section import (
     Section,
     Share,
     Unique,
+    Weighted,
     exactly_one,
     is_empty,
     is_false,
@@ -42,7 +43,7 @@ class Clusters(Section):
 class Training(Section):
     """One episode's training, from any checkpoint."""
 
-    loss: Chosen
+    loss: Weighted | list[Weighted]
     masks: list[Chosen] = []
     negatives_per_query: Integer = Field(
         31,
@@ -173,6 +174,11 @@ class Training(Section):
     one_warm_up = exactly_one("warmup_ratio", "warmup_steps")
     one_length = exactly_one("epochs", "steps")
 
+    @property
+    def losses(self):
+        """The losses whose weighted sum a step minimises (list)."""
+        return self.loss if isinstance(self.loss, list) else [self.loss]
+
     @model_validator(mode="after")
     def schedule_is_possible(self):
         length, name = (self.cycle_steps, "cycle_steps") if self.cycle_steps else (self.steps, "steps")
@@ -215,7 +221,8 @@ class Training(Section):
             raise Refusal("memory can have a query's own positives from earlier steps: add known_positives to masks")
         if self.memory and self.continues:
             raise Refusal("memory ends with its stage, but continues goes on in the next stage: leave one of them out")
-        if self.memory_queries and (not self.memory or self.loss.kind != "softmax" or self.mixed_negatives):
+        softmax_alone = [loss.kind for loss in self.losses] == ["softmax"]
+        if self.memory_queries and (not self.memory or not softmax_alone or self.mixed_negatives):
             raise Refusal(
                 "memory_queries remembers the queries of passages in memory, as rows of loss softmax without "
                 "mixed_negatives: set memory, take that loss, or leave memory_queries out"

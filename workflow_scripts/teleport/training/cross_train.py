@@ -84,15 +84,15 @@ class CrossTrainer(Steps):
         self.loss = LOSSES[training.loss.kind]
 
     def forward(self, batch, masked):
-        """(loss of a `data.Batch` with its graph, float32 scalar; mean scores of positives and of negatives, [2])."""
+        """([loss of a `data.Batch` with its graph, float32 scalar]; mean scores of positives and of negatives, [2])."""
         columns_QK = np.column_stack([batch.positive_columns_Q, batch.own_columns_QN])
         passages_QK = batch.passages_P[columns_QK]
         rows = np.repeat(batch.queries_Q, columns_QK.shape[1])
         scores_QK = self.scores(self.texts, rows, passages_QK.ravel(), self.token_budget).view(columns_QK.shape)
         is_positive_QK = torch.zeros_like(scores_QK, dtype=torch.bool)
         is_positive_QK[:, 0] = True
-        seen = scores_QK.detach()
-        return self.loss(scores_QK), torch.stack([mean_where(seen, is_positive_QK), mean_where(seen, ~is_positive_QK)])
+        means = [mean_where(scores_QK.detach(), which_QK) for which_QK in (is_positive_QK, ~is_positive_QK)]
+        return [self.loss(scores_QK)], torch.stack(means)
 
     def scores(self, texts, rows, passages, token_budget):
         """Float32 [M] of M pairs, in the precision of the training."""

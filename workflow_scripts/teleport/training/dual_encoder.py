@@ -16,7 +16,7 @@ from teleport.training.mixing import draw_mixtures, mixed_scores
 from teleport.training.parallel import ALONE
 from teleport.training.seen import Step
 from teleport.training.several import Part, turns
-from teleport.training.step import Steps
+from teleport.training.step import Steps, added
 from teleport.training.step_metrics import mean_scores, mean_where
 
 
@@ -52,7 +52,8 @@ class Trainer(Steps):
         self.masks = [] if self.live else self.objective.masks
         if self.training.positive == "all":
             self.masks = [other_positives, *self.masks]
-        self.num_pairs = self.objective.num_pairs if self.masks else None
+        self.num_pairs = [term.num_pairs if self.masks else None for term in self.objective.terms]
+        self.weights = [term.weight for term in self.objective.terms]
 
     def batch(self, step):
         number, own_step = self.turn(step)
@@ -68,7 +69,7 @@ class Trainer(Steps):
         return (0, step) if self.turns is None else tuple(int(each[step]) for each in self.turns)
 
     def forward(self, batch, masked):
-        """(loss of a `data.Batch` with its graph, float32 scalar; its `mean_scores`)."""
+        """(losses of a `data.Batch` with their graph, list of float32 scalars; its `mean_scores`)."""
         return self.live_loss(batch) if self.live else self.batch_loss(batch, masked)
 
     def batch_loss(self, batch, masked):
@@ -82,7 +83,7 @@ class Trainer(Steps):
             encoded = Encoded(*vectors, self.padding(batch))
         narrowed = [encoded.narrowed(width, normalize) for width in self.training.widths] or [encoded]
         losses, means = zip(*(self.loss_of(batch, masked, each) for each in narrowed), strict=True)
-        return sum(losses[1:], losses[0]), means[-1]  # from the first: 0 + loss is a kernel
+        return list(map(added, zip(*losses, strict=True))), means[-1]
 
     def loss_of(self, batch, masked, encoded):
         """Return the same as `forward`, from the batch's `Encoded`."""
@@ -97,7 +98,7 @@ class Trainer(Steps):
         means = mean_scores(scores_QP, *columns)
         if self.training.mixed_negatives:
             scores_QP = torch.cat([scores_QP, self.mixed(batch, encoded, scores_QP)], dim=1)
-        return self.objective.loss(scores_QP, *columns, **self.objective.sees(seen)), means
+        return [term.loss(scores_QP, *columns, **term.sees(seen)) for term in self.objective.terms], means
 
     def mixed(self, batch, encoded, scores_QP):
         """The scaled scores of each query's mixed negatives (`mixing`): [Q, M]. scores_QP: with what masks left out"""
@@ -114,7 +115,7 @@ class Trainer(Steps):
         passage_vectors_QKD, *labels = self.live.lists(batch.queries_Q, query_vectors_QD.detach())
         scores_QK = self.scale * (passage_vectors_QKD @ query_vectors_QD.unsqueeze(2)).squeeze(2)
         means = [mean_where(scores_QK.detach(), to_device(label_QK, self.device)) for label_QK in labels]
-        return self.objective.loss(scores_QK, *labels), torch.stack(means)
+        return [term.loss(scores_QK, *labels) for term in self.objective.terms], torch.stack(means)
 
     def encoded(self, batch):
         """The `Encoded` of all processes' queries and passages."""

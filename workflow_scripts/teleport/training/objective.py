@@ -27,27 +27,38 @@ class Teacher(NamedTuple):
     offsets: np.ndarray | None = None
 
 
-class Objective(NamedTuple):
-    """Functions of a step. Shapes: Q queries, P passages of a batch, N own negatives of a query.
+class Term(NamedTuple):
+    """One loss of a step. Shapes: Q queries, P passages of a batch.
 
     loss: see `losses`, with its settings bound
     num_pairs: function (bool [Q, P] of what is not left out, both columns; all numpy) -> the number of pairs that the
         loss is a mean over; None if it is a mean over queries
-    masks: functions of a `data.Batch` -> bool [Q, P], True where a passage is left out for a query
-    score_masks: [(function of scores and both columns, on the device -> the same, its `sees`)]
     sees: function of a `seen.Step` -> {argument of the loss: value}
+    weight: its factor in the sum
     """
 
     loss: Callable
     num_pairs: Callable | None = None
+    sees: Callable = lambda step: {}
+    weight: float = 1.0
+
+
+class Objective(NamedTuple):
+    """Functions of a step. Shapes: Q queries, P passages of a batch.
+
+    terms: the `Term`s whose weighted sum is minimised (list)
+    masks: functions of a `data.Batch` -> bool [Q, P], True where a passage is left out for a query
+    score_masks: [(function of scores and both columns, on the device -> the same, its `sees`)]
+    """
+
+    terms: list
     masks: list = []
     score_masks: list = []
-    sees: Callable = lambda step: {}
 
 
 def open_objective(job, data, side):
     """The `Objective` of a train job. data: its `data.TrainingSet`; side: of the passages"""
-    training, module, masks, score_masks = job.settings.training, job.load("loss"), [], []
+    training, masks, score_masks = job.settings.training, [], []
     for mask in training.masks:
         of_mask, (whose, own) = job.load(f"masks.{mask.kind}"), split_scores(mask)
         if hasattr(of_mask, "mask_scores"):
@@ -56,10 +67,15 @@ def open_objective(job, data, side):
         else:
             seen = open_sees(job, data, of_mask.mask, whose, side)(None)
             masks.append(partial(of_mask.mask, data=data, **seen, **own))
-    whose, own = split_scores(training.loss)
+    return Objective([open_term(job, data, side, loss) for loss in training.losses], masks, score_masks)
+
+
+def open_term(job, data, side, loss):
+    """The `Term` of a loss (`section.Weighted`) of a train job."""
+    module, (whose, own) = job.load(f"losses.{loss.kind}"), split_scores(loss)
     require = getattr(module, "require_scores", None)
     sees = open_sees(job, data, module.loss, whose, side, require and partial(require, **own))
-    return Objective(partial(module.loss, **own), getattr(module, "num_pairs", None), masks, score_masks, sees)
+    return Term(partial(module.loss, **own), getattr(module, "num_pairs", None), sees, loss.weight)
 
 
 def split_scores(chosen):

@@ -24,7 +24,7 @@ class TrainingState:
 
     computed: str  # how the steps were computed, for example "bfloat16 on cuda, compiled"
     first_step: int = 0  # steps of this training done in earlier stages
-    curves: list[list[float]] = field(default_factory=list)  # `step_metrics.COLUMNS` of each step (float32)
+    curves: list[list[float]] = field(default_factory=list)  # `step_metrics.columns_of` each step (float32)
     seconds: float = 0.0
     attempts: int = 0
     real_tokens: int = 0

@@ -2,7 +2,6 @@
 
 from teleport.refusal import Refusal
 from teleport.running.log import log
-from teleport.settings.section import Chosen
 from teleport.settings.training import Training
 
 EPOCHS = 2  # of a cross-encoder, as in RocketQA's released code, if the settings give no length
@@ -10,7 +9,7 @@ EPOCHS = 2  # of a cross-encoder, as in RocketQA's released code, if the setting
 
 def training_of(schedule):
     """The `Training` for the loop, from a settings.RankerSchedule."""
-    given = schedule.model_dump() | {"loss": Chosen(kind=schedule.loss)}
+    given = schedule.model_dump() | {"loss": {"kind": schedule.loss}}
     return Training(**given | ({} if schedule.steps or schedule.epochs else {"epochs": EPOCHS}))
 
 

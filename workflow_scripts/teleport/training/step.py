@@ -23,8 +23,9 @@ class Steps:
     training: a settings.Training; total: length of the full schedule
     """
 
-    live = memory = num_pairs = None  # only some dual encoders have these
+    live = memory = None  # only some dual encoders have these
     masks, parts, most_chunks = (), (), 1
+    num_pairs, weights = (None,), (1.0,)  # of each loss of the step
 
     def __init__(self, models, data, training, total, seed, device, processes=ALONE):
         self.data, self.training, self.total, self.seed = data, training, total, seed
@@ -45,10 +46,10 @@ class Steps:
         rank = [self.processes.rank] if self.processes.rank else []
         torch.manual_seed(derive_seed(self.seed, "dropout", step, *rank))
         batch = self.batch(step)
-        loss, scores = 0.0, []
+        losses, scores = [0.0] * len(self.weights), []
         for micro_batch in self.micro_batches(batch):
-            share, means = self.backward(*micro_batch)
-            loss = loss + share
+            shares, means = self.backward(*micro_batch)
+            losses = [loss + share for loss, share in zip(losses, shares, strict=True)]
             scores.append(means)
         self.processes.sum_gradients(self.encoders)
         norm, layer_norms = self.gradient_norms()
@@ -60,7 +61,8 @@ class Steps:
         if self.memory:
             self.memory.end_step(self.most_chunks)
         means = torch.stack(scores).nanmean(0)
-        values = torch.cat([torch.stack([loss, norm]), layer_norms, means])
+        values = [torch.stack([added(losses), norm]), layer_norms, means]
+        values = torch.cat([*values, torch.stack(losses)] if len(losses) > 1 else values)
         return StepMetrics(step, batch, values, self.live and self.live.take_result())
 
     def batch(self, step):
@@ -72,27 +74,28 @@ class Steps:
         return self.data
 
     def micro_batches(self, batch):
-        """[(micro-batch, its masks, its weight in the step's loss)]. The loss is the mean over all terms; a micro-batch
-        has only its own passages. If the loss is a mean over queries, a micro-batch weighs by its rows, equally many
-        except with `positive: all`. If it is a mean over pairs, a micro-batch weighs by its pairs, whose number masks
-        make unequal."""
-        micro_batches = []
+        """[(micro-batch, its masks, the weight of each of its losses in the step's loss)]. Each is the mean over all
+        its terms; a micro-batch has only its own passages. If a loss is a mean over queries, a micro-batch weighs by
+        its rows, equally many except with `positive: all`. If it is a mean over pairs, a micro-batch weighs by its
+        pairs, whose number masks make unequal."""
+        parts, counts = [], []
         for micro in batch.split(self.training.accumulate):
             seen = self.memory.batch(micro) if self.memory else micro
-            masked, pairs = [np.asarray(mask(seen)) for mask in self.masks], len(micro.queries_Q)
-            if self.num_pairs:
-                kept = ~np.logical_or.reduce(masked)
-                pairs = self.num_pairs(kept, micro.positive_columns_Q, micro.own_columns_QN)
-            micro_batches.append((micro, masked, pairs))
-        total = max(sum(pairs for _, _, pairs in micro_batches), 1)
-        return [(micro, masked, max(pairs, 1) / total) for micro, masked, pairs in micro_batches]
+            masked = [np.asarray(mask(seen)) for mask in self.masks]
+            columns = micro.positive_columns_Q, micro.own_columns_QN
+            kept = ~np.logical_or.reduce(masked) if any(self.num_pairs) else None
+            counts.append([number(kept, *columns) if number else len(micro.queries_Q) for number in self.num_pairs])
+            parts.append((micro, masked))
+        weights = np.maximum(counts, 1) / np.maximum(np.sum(counts, axis=0), 1) * self.weights
+        return [(*part, of_losses) for part, of_losses in zip(parts, weights.tolist(), strict=True)]
 
-    def backward(self, batch, masked, weight):
-        """Add the gradients of a (micro-)batch's share of the step's loss; returns that share and `mean_scores`."""
-        loss, scores = self.forward(batch, masked)
-        loss = weight * loss
-        loss.backward()
-        return loss.detach(), scores
+    def backward(self, batch, masked, weights):
+        """Add the gradients of a (micro-)batch's share of the step's loss; returns the share of each loss, and
+        `mean_scores`."""
+        losses, scores = self.forward(batch, masked)
+        shares = [weight * loss for weight, loss in zip(weights, losses, strict=True)]
+        added(shares).backward()
+        return [share.detach() for share in shares], scores
 
     def on_device(self, array):
         """A numpy array as a tensor on the device of the encoders."""
@@ -102,8 +105,8 @@ class Steps:
         return learning_rate(step, self.total, self.training)
 
     def finish(self, metrics):
-        """The values of a step, floats in the order of `step_metrics.COLUMNS`. Raises Refusal with step and query ids
-        when the loss or the norm of its gradient is not finite."""
+        """The values of a step, floats in the order of `step_metrics.columns_of`. Raises Refusal with step and query
+        ids when the loss or the norm of its gradient is not finite."""
         loss, norm, *_ = values = metrics.read()
         if math.isfinite(loss) and math.isfinite(norm):
             return values
@@ -114,6 +117,11 @@ class Steps:
             "Lower training.learning_rate or encoder.scale, or set training.precision to fp32; if it is step 1, check "
             "the weights of the checkpoint."
         )
+
+
+def added(losses):
+    """The sum of some losses (scalars). It begins with the first: 0 + loss is a kernel."""
+    return sum(losses[1:], losses[0])
 
 
 def learning_rate(step, total, training):

@@ -19,8 +19,8 @@ FLUSH_SECONDS = 10
 
 
 class StepMetrics:
-    """The `COLUMNS` of a step (float32), its `Batch`, and the result of `LiveSearch.take_result`, if there is one.
-    Reading the values at once would make the CPU wait for a step on CUDA, and then the device for the CPU."""
+    """The values of a step (`columns_of`, float32), its `Batch`, and the result of `LiveSearch.take_result`, if there
+    is one. Reading the values at once would make the CPU wait for a step on CUDA, and then the device for the CPU."""
 
     def __init__(self, step, batch, values, search=None):
         self.step, self.batch, self.search = step, batch, search
@@ -95,13 +95,19 @@ def mean_where(scores, counted):
     return scores.where(counted, 0.0).sum() / counted.sum()
 
 
+def columns_of(training):
+    """The names of a step's values: COLUMNS, and the share of each of several losses in the first."""
+    shares = [f"loss_{number}_{loss.kind}" for number, loss in enumerate(training.losses, 1)]
+    return [*COLUMNS, *(shares if len(shares) > 1 else [])]
+
+
 def tables(job, trainer, state, steps=0, scores=0):
     """{file: (columns, lines [step from 1, value of each column])}, without the first `steps` steps and `scores` dev
-    scores. Files: learning rate and `COLUMNS`; the measures of a live search, means over a step's queries; the dev
+    scores. Files: learning rate and `columns_of`; the measures of a live search, means over a step's queries; the dev
     score."""
     first = state.first_step + steps
     curves = [[step + 1, trainer.rate(step), *values] for step, values in enumerate(state.curves[steps:], first)]
-    made = {"losses.tsv": (["learning_rate", *COLUMNS], curves)}
+    made = {"losses.tsv": (["learning_rate", *columns_of(trainer.training)], curves)}
     if trainer.live:
         means = [[step, *values] for step, values in enumerate(state.search_means[steps:], first + 1)]
         made["found.tsv"] = trainer.live.measures, means

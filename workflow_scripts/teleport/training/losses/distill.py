@@ -5,23 +5,20 @@ the teacher's."""
 from pydantic import Field
 
 from teleport.settings.section import Compared, Number
-from teleport.training.losses.own_lists import beside_softmax
 
 
 class Settings(Compared):
     """The distance of the model's vectors from a teacher's."""
 
     mse: Number = Field(0.0, ge=0, description="Weight of the added mean squared difference of the components.")
-    softmax: Number = Field(0.0, ge=0, description="Weight of the added softmax over the batch.")
 
 
-def loss(scores_QP, positive_columns_Q, own_columns_QN, vectors, teacher_vectors, mse=0.0, softmax=0.0):
+def loss(scores_QP, positive_columns_Q, own_columns_QN, vectors, teacher_vectors, mse=0.0):
     """Mean over all queries and passages of the batch of 1 - cos(own vector, teacher's vector) (scalar), plus `mse`
-    times the mean squared difference of their numbers, plus `softmax` times the loss of that name."""
+    times the mean squared difference of their numbers."""
     import torch
     from torch.nn.functional import cosine_similarity, mse_loss
 
     own_MD, wanted_MD = torch.cat(vectors), torch.cat(teacher_vectors)
     distance = (1 - cosine_similarity(own_MD, wanted_MD.to(own_MD), dim=1)).mean()
-    distance = distance + mse * mse_loss(own_MD, wanted_MD.to(own_MD)) if mse else distance
-    return beside_softmax(distance, softmax, scores_QP, positive_columns_Q)
+    return distance + mse * mse_loss(own_MD, wanted_MD.to(own_MD)) if mse else distance

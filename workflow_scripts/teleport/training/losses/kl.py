@@ -3,9 +3,8 @@ FlagEmbedding; sentence-transformers' DistillKLDivLoss)."""
 
 from pydantic import Field
 
-from teleport.refusal import Refusal
 from teleport.settings.section import Number, ScaledScores
-from teleport.training.losses.own_lists import beside_softmax, own_list
+from teleport.training.losses.own_lists import own_list
 
 
 class Settings(ScaledScores):
@@ -14,19 +13,11 @@ class Settings(ScaledScores):
     temperature: Number = Field(
         1.0, gt=0, description="Divides the scores of model and teacher; its square multiplies the loss."
     )
-    softmax: Number = Field(0.0, ge=0, description="Weight of the added softmax over the batch (FlagEmbedding: 1).")
-
-    def require(self, training, has_pool):
-        """Raise Refusal if the other settings of an episode do not go with these."""
-        if self.softmax and training.triples:
-            raise Refusal(
-                "training.loss.softmax is over the batch, and triples repeat it: set one of them to 0 or false"
-            )
 
 
-def loss(scores_QP, positive_columns_Q, own_columns_QN, judged_QN, teacher_scale=1.0, temperature=1.0, softmax=0.0):
+def loss(scores_QP, positive_columns_Q, own_columns_QN, judged_QN, teacher_scale=1.0, temperature=1.0):
     """Mean over the queries of T^2 KL(softmax(judged / T) || softmax(scores / T)) over the positive and the own
-    negatives (scalar), plus `softmax` times the loss of that name."""
+    negatives (scalar)."""
     from torch import xlogy
 
     scores_QN, judged_QN, counted_QN = own_list(
@@ -35,4 +26,4 @@ def loss(scores_QP, positive_columns_Q, own_columns_QN, judged_QN, teacher_scale
     shares_QN = (judged_QN / temperature).softmax(1)
     logs_QN = (scores_QN / temperature).log_softmax(1).masked_fill(~counted_QN, 0.0)
     divergence_Q = (xlogy(shares_QN, shares_QN) - shares_QN * logs_QN).sum(1)
-    return beside_softmax(temperature**2 * divergence_Q.mean(), softmax, scores_QP, positive_columns_Q)
+    return temperature**2 * divergence_Q.mean()

@@ -10,10 +10,3 @@ def own_list(scores_QP, positive_columns_Q, own_columns_QN, judged_QN):
     scores_QN = scores_QP.gather(1, columns_QN)
     counted_QN = scores_QN > float("-inf")
     return scores_QN, judged_QN.to(scores_QN).masked_fill(~counted_QN, float("-inf")), counted_QN
-
-
-def beside_softmax(loss, weight, scores_QP, positive_columns_Q):
-    """A loss plus `weight` times the softmax over all passages of the batch."""
-    from torch.nn.functional import cross_entropy
-
-    return loss + weight * cross_entropy(scores_QP, positive_columns_Q) if weight else loss
