@@ -119,8 +119,9 @@ CLAIMS = {
     "star": ["query 200 of ranks 1-200, mined by checkpoint 0, ranknet, 1 own, known_positives, from bm25-negatives"],
     "stratified": ["query 20 stratified (strata 10), mined by checkpoint 0, softmax, 15 own"],
     "tas-balanced": [
-        "query 20 stratified (scores first, strata 10, by_range True), mined by checkpoint 0, kl (scores first, "
-        "teacher_scale 20.0, temperature 1.0) + softmax, 1 own, batches of 20 clusters by first, first is bge"
+        "query 20 stratified (scores first, strata 10, by_range True), mined by checkpoint 0, margin-mse "
+        "(scores first, teacher_scale 20.0) + 0.75 margin-mse-batch (scores first, teacher_scale 20.0), 1 own, "
+        "batches of 20 clusters by first, first is bge"
     ],
     "contaccum": ["bm25 30 of ranks 1-30, softmax, 1 own, memory of 2048 with queries, known_positives"],
     "xbm": ["softmax, memory of 1024, known_positives"],

@@ -26,6 +26,7 @@ from teleport.training.losses import (
     listmle,
     m3_kd,
     margin_mse,
+    margin_mse_batch,
     qwen3,
     softmax,
 )
@@ -116,6 +117,16 @@ def plain_margin_mse(batch, queries, passages):
             if scores[i][OWN[i, n]] > -INF:
                 margin = scores[i][POSITIVES[i]] - scores[i][OWN[i, n]]
                 squares.append((margin - (batch.judged[i, 0] - batch.judged[i, 1 + n])) ** 2)
+    return sum(squares) / len(squares)
+
+
+def plain_margin_mse_batch(batch, queries, passages):
+    squares, scores, teacher = [], scores_of(batch, queries, passages), batch.teacher[0] @ batch.teacher[1].T
+    for i in range(Q):
+        for j in set(range(P)) - set(COLUMNS[i].tolist()):
+            if scores[i][j] > -INF:
+                margin = scores[i][POSITIVES[i]] - scores[i][j]
+                squares.append((margin - 3 * (teacher[i, POSITIVES[i]] - teacher[i, j])) ** 2)
     return sum(squares) / len(squares)
 
 
@@ -247,6 +258,7 @@ CASES = {
     "kl": (kl, {}, plain_kl, {}),
     "kl, T 2": (kl, {"temperature": 2.0}, plain_kl, {"temperature": 2.0}),
     "margin-mse": (margin_mse, {}, plain_margin_mse, {}),
+    "margin-mse-batch": (margin_mse_batch, {"teacher_scale": 3.0}, plain_margin_mse_batch, {}),
     "listmle": (listmle, {}, plain_listmle, {}),
     "adr-mse": (adr_mse, {}, plain_adr_mse, {"alpha": 1.0}),
     "adr-mse, alpha 0.3": (adr_mse, {"alpha": 0.3}, plain_adr_mse, {"alpha": 0.3}),
@@ -321,6 +333,25 @@ def test_a_teacher_s_scale_multiplies_its_scores(module):
     found = scaled.call(module.loss, teacher_scale=3.0).item()
     assert found == pytest.approx(expected.call(module.loss).item(), rel=1e-12)
     assert found != pytest.approx(scaled.call(module.loss).item(), rel=1e-2)
+
+
+def test_margin_mse_over_the_batch_is_that_of_the_released_code():
+    """TAS-B, matchmaker's train.py, with one own negative: half the mean over the positives of the other queries, and
+    half that over their negatives. Alone, without pairs, it is 0."""
+    rng = np.random.default_rng(3)
+    scores, teacher = (torch.from_numpy(rng.normal(size=(Q, 2 * Q))) for _ in range(2))
+    columns = torch.arange(2 * Q).view(Q, 2)
+    parts = []
+    for of in (0, 1):
+        ours, theirs = ((each.gather(1, columns[:, :1]) - each[:, columns[:, of]]) for each in (scores, teacher))
+        parts.append((ours - theirs).square()[~torch.eye(Q, dtype=torch.bool)].mean())
+    found = margin_mse_batch.loss(scores, columns[:, 0], columns[:, 1:], teacher)
+    assert found.item() == pytest.approx(float(sum(parts) / 2), rel=1e-12)
+    one = [each[:1, :2] for each in (scores, teacher)]
+    assert margin_mse_batch.loss(one[0], columns[:1, 0], columns[:1, 1:], one[1]) == 0
+    counted = rng.random((Q, 2 * Q)) < 0.5
+    pairs = sum(counted[query, passage] for query in range(Q) for passage in range(2 * Q) if passage // 2 != query)
+    assert margin_mse_batch.num_pairs(counted, columns[:, 0].numpy(), columns[:, 1:].numpy()) == pairs
 
 
 def test_gamma_0_and_a_sure_positive_are_the_plain_softmax_and_no_nan():

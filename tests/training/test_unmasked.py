@@ -39,7 +39,14 @@ def brute_force(job, steps):
 
 @pytest.mark.parametrize(
     ("training", "grade"),
-    [({}, 1), ({}, 2), ({"accumulate": 2}, 2), ({"positive": "all"}, 2), ({"loss": "hardest", "masks": [GUIDE]}, 1)],
+    [
+        ({}, 1),
+        ({}, 2),
+        ({"accumulate": 2}, 2),
+        ({"positive": "all"}, 2),
+        ({"loss": "hardest", "masks": [GUIDE]}, 1),
+        ({"loss": ["nll", "softmax"]}, 2),
+    ],
 )
 def test_known_positives_in_a_batch_are_counted_and_warned_of(stages, caplog, training, grade):
     world = World(stages, first_negative=0)  # pools have positives of others, and the query's own
@@ -52,9 +59,12 @@ def test_known_positives_in_a_batch_are_counted_and_warned_of(stages, caplog, tr
     assert "known_positives" in warning and "training.masks" in warning
 
 
-@pytest.mark.parametrize("training", [{"masks": ["known_positives"]}, {"loss": "nll"}])
-def test_nothing_is_counted_if_a_mask_leaves_them_out_or_only_own_negatives_count(stages, caplog, training):
-    facts = train.run(World(stages, first_negative=0).job({"batch_queries": 8, "steps": 1} | training))
+@pytest.mark.parametrize(
+    "training", [{"masks": ["known_positives"]}, {"loss": "nll"}, {"loss": {"kind": "distill", "scores": "miner"}}]
+)
+def test_nothing_is_counted_if_a_mask_leaves_them_out_or_none_is_a_negative(stages, caplog, training):
+    world = World(stages, first_negative=0)
+    facts = train.run(world.job({"batch_queries": 8, "steps": 1} | training, inputs=world.taught()))
     assert not set(FACTS) & facts.keys() and "known" not in caplog.text
 
 

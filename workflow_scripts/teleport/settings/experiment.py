@@ -42,10 +42,11 @@ class EpisodeTraining(Training):
         description="softmax: over all passages of the batch (ANCE-Tele, released); nll: pairs of positive and own "
         "negative (ANCE); ranknet: pairs with all passages of the batch (STAR); hardest: the "
         "highest-scored passage of the batch (NCE). With negatives.live: lambda, pairs weighed by ranks "
-        "(ADORE), or ranknet-list, all weights 1. With a teacher: kl, m3-kd, margin-mse, listmle, "
-        "adr-mse, cl-drd, bixse, distill (`scores: judgments`: the grades of the training queries, divided by "
-        "the highest one; not with distill). Variants of softmax: hardness, focal, bidirectional, joint, "
-        "qwen3. A list is a sum, such as [softmax, {kind: kl, scores: NAME, weight: 0.5}]; a weight is 1 if not given.",
+        "(ADORE), or ranknet-list, all weights 1. With a teacher: kl, m3-kd, margin-mse, "
+        "margin-mse-batch, listmle, adr-mse, cl-drd, bixse, distill (`scores: judgments`: the grades of the training "
+        "queries, divided by the highest one; not with distill and margin-mse-batch). Variants of softmax: hardness, "
+        "focal, bidirectional, joint, qwen3. A list is a sum, such as [softmax, {kind: kl, weight: 0.5}]; a weight "
+        "is 1 if not given.",
     )
     masks: Unique[ChosenMask] = Field(
         [],

@@ -119,12 +119,14 @@ class Loss(NamedTuple):
 
     "batch": of all passages of a batch; "own": only of a query's own negatives, which must exist; "lists": of the
     results of a live search. Its arguments name what else it reads (`training.seen`). softmax: whether it takes their
-    softmax, for which cosines are too small
+    softmax, for which cosines are too small; contrasts: whether the passages of other queries are negatives for it, and
+    not what a teacher says
     """
 
     module: str
     takes: str = "batch"
     softmax: bool = False
+    contrasts: bool = True
 
 
 LOSSES = {
@@ -136,12 +138,13 @@ LOSSES = {
     "ranknet-list": Loss("teleport.training.losses.ranknet_list", "lists"),
     "kl": Loss("teleport.training.losses.kl", "own", softmax=True),
     "margin-mse": Loss("teleport.training.losses.margin_mse", "own"),
+    "margin-mse-batch": Loss("teleport.training.losses.margin_mse_batch", contrasts=False),
     "listmle": Loss("teleport.training.losses.listmle", "own", softmax=True),
     "adr-mse": Loss("teleport.training.losses.adr_mse", "own"),
     "cl-drd": Loss("teleport.training.losses.cl_drd", "own"),
     "m3-kd": Loss("teleport.training.losses.m3_kd", softmax=True),
     "bixse": Loss("teleport.training.losses.bixse"),
-    "distill": Loss("teleport.training.losses.distill"),
+    "distill": Loss("teleport.training.losses.distill", contrasts=False),
     "hardness": Loss("teleport.training.losses.hardness", softmax=True),
     "focal": Loss("teleport.training.losses.focal", softmax=True),
     "bidirectional": Loss("teleport.training.losses.bidirectional", softmax=True),
@@ -303,8 +306,8 @@ def train_loads(settings):
     training = settings.training
     loads = {f"losses.{loss.kind}": LOSSES[loss.kind].module for loss in training.losses}
     loads |= {f"masks.{mask.kind}": MASKS[mask.kind].module for mask in training.masks}
-    over_batch = any(LOSSES[loss.kind].takes == "batch" for loss in training.losses)
-    if over_batch and "masks.known_positives" not in loads:
+    losses = [LOSSES[loss.kind] for loss in training.losses]
+    if any(loss.takes == "batch" and loss.contrasts for loss in losses) and "masks.known_positives" not in loads:
         loads["unmasked"] = UNMASKED
     return loads | ({"live": LIVE} if settings.live else {}) | ({"dev": DEV} if settings.dev else {})
 
