@@ -24,21 +24,21 @@ def small_scores(plan):
     experiments = {}
     for trajectory in chain(*plan.trajectories.values()):
         for train in trajectory.trains:
-            for whose, key in cosines_without_factor(train):
-                sentence = (
-                    f"training.loss {train.settings.training.loss.kind} takes a softmax of the {whose}'s scores of "
-                    f"vectors of length 1, which lie between -1 and 1: set {key}, such as 20."
-                )
-                experiments.setdefault(sentence, {})[trajectory.name] = True
+            for loss in train.settings.training.losses:
+                for whose, key in cosines_without_factor(train, loss):
+                    sentence = (
+                        f"training.loss {loss.kind} takes a softmax of the {whose}'s scores of vectors of length 1, "
+                        f"which lie between -1 and 1: set {key}, such as 20."
+                    )
+                    experiments.setdefault(sentence, {})[trajectory.name] = True
     return [f"experiments {', '.join(names)}: {sentence}" for sentence, names in experiments.items()]
 
 
-def cosines_without_factor(train):
-    """[("model" or "teacher", key of the factor)] of the scores whose softmax the loss of a train stage takes, if they
+def cosines_without_factor(train, loss):
+    """[("model" or "teacher", key of the factor)] of the scores whose softmax a loss of a train stage takes, if they
     are cosines and the factor is at most 1."""
-    loss = train.settings.training.loss
     own, without = loss.own, []
-    if not (LOSSES[loss.kind].softmax or own.get("softmax")):
+    if not LOSSES[loss.kind].softmax:
         return []
     temperature = own.get("temperature", 1.0)
     if train.settings.normalize and train.settings.scale <= temperature:
