@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from teleport.plan.places import located
 from teleport.plan.plan import Plan
 from teleport.refusal import Refusal
 from teleport.report.write import planned_tables
@@ -98,7 +99,7 @@ def test_a_refusal_names_the_line(name):
         (bare / file).write_text("{}")
     number = next(i for i, line in enumerate(Path("own.yaml").read_text().splitlines(), 1) if "# HERE" in line)
     with pytest.raises(Refusal, match=f"^own.yaml, line {number}: {said}"):
-        planned_tables(Plan(*load_files(["own.yaml"])))
+        located(planned_tables)(Plan(*load_files(["own.yaml"])))
 
 
 def test_a_key_of_the_file_that_is_extended_is_found_there_and_one_of_no_file_nowhere():

@@ -65,13 +65,13 @@ def test_known_positives_in_a_batch_are_counted_and_warned_of(stages, caplog, tr
 def test_nothing_is_counted_if_a_mask_leaves_them_out_or_none_is_a_negative(stages, caplog, training):
     world = World(stages, first_negative=0)
     facts = train.run(world.job({"batch_queries": 8, "steps": 1} | training, inputs=world.taught()))
-    assert not set(FACTS) & facts.keys() and "known" not in caplog.text
+    assert not set(FACTS) & facts.keys() and "known positives" not in caplog.text
 
 
 def test_few_are_not_warned_of(stages, caplog):
     """The pools have nobody's positives, and the queries of a batch no common one."""
     facts = train.run(World(stages).job({"batch_queries": 8, "steps": 1}, relevant_grade=2))
-    assert [facts[name] for name in FACTS] == [0, 0, 1] and "known" not in caplog.text
+    assert [facts[name] for name in FACTS] == [0, 0, 1] and "known positives" not in caplog.text
 
 
 def test_batches_are_those_that_the_training_begins_with_and_fewer_if_they_are_large(stages, monkeypatch):

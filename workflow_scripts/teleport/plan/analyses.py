@@ -1,7 +1,7 @@
 """The stages planned besides a search and its measures: re-ranking, and the analyses of `evaluation.analyses`."""
 
 from teleport.plan.identity import identify_file
-from teleport.plan.places import Misplaced
+from teleport.plan.misplaced import Misplaced
 from teleport.plan.stage import Stage
 from teleport.records import archive_and_member
 from teleport.settings import measures

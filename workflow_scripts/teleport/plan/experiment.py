@@ -14,7 +14,7 @@ from teleport.plan.analyses import analyse, rerank, reranked
 from teleport.plan.encodings import Checkpoint, Reading, Vectors, encode_stage, tokens_stage, vectors_of_encoder
 from teleport.plan.identity import pretrained_settings
 from teleport.plan.mining import SIDES, Mining
-from teleport.plan.places import Misplaced
+from teleport.plan.misplaced import Misplaced
 from teleport.plan.stage import Stage, out_of_domain
 from teleport.refusal import Refusal
 from teleport.settings.experiment import Start

@@ -12,7 +12,7 @@ from teleport.collection.download import FOLDER, read_recorded
 from teleport.collection.forms.apidocs import package_version
 from teleport.encoder.packages import versions_of
 from teleport.encoder.source import digest_of_weights, find_weights, require_digest
-from teleport.plan.places import Misplaced
+from teleport.plan.misplaced import Misplaced
 from teleport.running.files import read_saved, sha256_file, write_json
 from teleport.settings.collection import CorpusSettings, Download, DownloadSettings, Expected, Fetched, SplitSettings
 from teleport.settings.encoder import Identified, PretrainedSettings

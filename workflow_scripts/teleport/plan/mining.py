@@ -4,9 +4,9 @@ from functools import cache, cached_property, partial
 from itertools import chain
 
 from teleport.plan.identity import identify_file
-from teleport.plan.places import Misplaced
+from teleport.plan.misplaced import Misplaced
 from teleport.plan.pool_warnings import pool_warnings
-from teleport.plan.stage import Stage
+from teleport.plan.stage import Stage, is_mined, mined_by_others
 from teleport.plan.teachers import require_comparable, scores_of_cross_encoder, scores_of_file, vectors_of_teacher
 from teleport.refusal import Refusal
 from teleport.settings.negatives import keys_read, resolve_draws
@@ -380,16 +380,3 @@ class Mining:
             problem = f"training.steps is {training.steps}, and the episodes that this one continues take {done}"
             raise Refusal(f"{self.place}: {problem}. Raise it, stop earlier episodes sooner, or remove this one.")
         return before.train
-
-
-def is_mined(pool):
-    """Whether a merge stage draws from a checkpoint's retrieval."""
-    return any(stage.kind == "retrieve" for stage in pool.inputs.values())
-
-
-def mined_by_others(pool):
-    """The retrievals (list) by teachers that a merge stage draws from; none if the checkpoint that mines has one,
-    too."""
-    roles = [role for role, stage in pool.inputs.items() if stage.kind == "retrieve"]
-    others = [role for role in roles if role.startswith("neighbours.") and role != f"neighbours.{MINER}"]
-    return [pool.inputs[role] for role in others] if others == roles else []

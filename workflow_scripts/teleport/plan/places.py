@@ -1,7 +1,6 @@
 """Finds the file and line of the key that a refusal of a plan is about."""
 
 from bisect import bisect_left
-from contextlib import contextmanager
 from functools import wraps
 from itertools import accumulate
 
@@ -9,27 +8,6 @@ from teleport.refusal import Refusal
 from teleport.settings.configuration import named_experiments
 from teleport.settings.read import with_bases
 from teleport.settings.yaml_mapping import Locations
-
-
-class Misplaced(Refusal):
-    """A refusal about a `key` of the configuration, such as "evaluation.splits", or of an experiment, (name, number of
-    the episode)."""
-
-    def __init__(self, sentence, key, experiment=None):
-        super().__init__(sentence)
-        self.key, self.experiment = key, experiment
-
-
-@contextmanager
-def of_experiment(name, episodes=(), key=""):
-    """Let a refusal of the block be about the experiment `name` and the episode after the planned `episodes`, and about
-    the `key`, unless it says so of others already."""
-    try:
-        yield
-    except Refusal as error:
-        error.key = getattr(error, "key", None) or key
-        error.experiment = getattr(error, "experiment", None) or (name, max(1, len(episodes)))
-        raise
 
 
 def located(function):

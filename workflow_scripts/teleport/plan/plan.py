@@ -19,7 +19,8 @@ from teleport.plan.identity import (
     identify_split,
     pretrained_settings,
 )
-from teleport.plan.places import Misplaced, located, of_experiment
+from teleport.plan.misplaced import Misplaced, of_experiment
+from teleport.plan.places import located
 from teleport.plan.pool_warnings import unread_warnings
 from teleport.plan.revisions import revision_warnings
 from teleport.plan.stage import Stage, out_of_domain

@@ -9,7 +9,7 @@ import hashlib
 import json
 from dataclasses import dataclass, field
 
-from teleport.settings.section import Section
+from teleport.settings.section import MINER, Section
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,3 +50,16 @@ class Stage:
 def out_of_domain(name, what):
     """The name of a split, or a stage, of the other collection `name`: "test-of-squad"."""
     return f"{what}-of-{name}"
+
+
+def is_mined(pool):
+    """Whether a merge stage draws from a checkpoint's retrieval."""
+    return any(stage.kind == "retrieve" for stage in pool.inputs.values())
+
+
+def mined_by_others(pool):
+    """The retrievals (list) by teachers that a merge stage draws from; none if the checkpoint that mines has one,
+    too."""
+    roles = [role for role, stage in pool.inputs.items() if stage.kind == "retrieve"]
+    others = [role for role in roles if role.startswith("neighbours.") and role != f"neighbours.{MINER}"]
+    return [pool.inputs[role] for role in others] if others == roles else []

@@ -5,7 +5,7 @@ from teleport.encoder.own_settings import dense_width, read_form, read_sizes
 from teleport.encoder.source import OWN_FILES, locate, require_ranker
 from teleport.plan.encodings import tokens_stage, vectors_of_encoder
 from teleport.plan.identity import identify_checkpoint, identify_file
-from teleport.plan.places import Misplaced
+from teleport.plan.misplaced import Misplaced
 from teleport.plan.stage import Stage
 from teleport.refusal import Refusal
 from teleport.settings.encoder import TextSettings

@@ -8,9 +8,8 @@ from copy import copy
 from functools import cache
 from itertools import chain
 
-from teleport.plan.mining import is_mined, mined_by_others
-from teleport.plan.places import Misplaced
-from teleport.plan.stage import Stage, out_of_domain
+from teleport.plan.misplaced import Misplaced
+from teleport.plan.stage import Stage, is_mined, mined_by_others, out_of_domain
 from teleport.refusal import Refusal
 from teleport.report.verdicts import baselines
 from teleport.settings.section import ANALYSES_TABLE, MAIN_TABLE, MINER

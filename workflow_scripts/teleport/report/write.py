@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-from teleport.plan.places import located
 from teleport.report.published import published_tables, untrained
 from teleport.report.rows import analysis_tables, in_folder, measured_tables, other_tables
 
@@ -14,7 +13,6 @@ FORMS = {
 }
 
 
-@located
 def planned_tables(plan):
     """{kind of FORMS: {path of its files without their suffix: table}} of all tables of a plan. Raises Refusal for
     settings that a table cannot show."""
