@@ -51,30 +51,48 @@ def test_without_a_dev_set_a_stage_reads_none(planned):
 def test_with_one_a_stage_has_all_of_its_settings(planned):
     _, (train, _) = trains_of(planned, "best")
     assert train.raw_settings["dev"] == {
-        "split": "dev", "queries": 50, "passages": 400, "random": 100, "measure": "RR@10",
+        "split": "dev", "queries": 50, "passages": 400, "random": 100, "measure": "RR@10", "neighbours": "bm25",
     }  # fmt: skip
     told = train.raw_settings["training"]
     assert told | {"evaluate_every": 10, "select": "dev", "patience": 2, "average_with_start": 0.5} == told
     assert train.loads["dev"] == "teleport.training.dev"
 
 
+def by(neighbours, **changes):
+    """The base, with the dev queries' neighbours found by BM25, the start or the miner."""
+    return plan(training={"dev": {"neighbours": neighbours}}, **changes)
+
+
+@pytest.mark.parametrize("name", ["watched", "best"])
+def test_no_checkpoint_finds_the_dev_queries_neighbours(planned, name):
+    """A checkpoint's own neighbours would make every other one look better than it."""
+    _, trains = trains_of(planned, name)
+    searches = {train.inputs["dev"].name: train.inputs["dev"] for train in trains}
+    (search,) = searches.values()
+    assert (search.kind, search.settings.split, search.settings.depth) == ("bm25", "dev", 1000)
+    assert {stage.kind for stage in search.inputs.values()} == {"split", "lexical_index"}
+
+
+@pytest.mark.parametrize("neighbours", ["miner", "start"])
 @pytest.mark.parametrize("name", ["watched", "in-batch"])
-def test_the_checkpoint_that_mines_finds_the_dev_queries_neighbours(planned, name):
-    """Also where nothing is mined: that before the episode. What it searches is what evaluation searches."""
-    trajectory, trains = trains_of(planned, name)
+def test_a_checkpoint_may_find_the_dev_queries_neighbours(name, neighbours):
+    """Also where nothing is mined: that before the episode, or the start. What it searches is what evaluation
+    searches."""
+    trajectory, trains = trains_of(by(neighbours), name)
     for number, train in enumerate(trains):
-        search = train.inputs["dev"]
-        assert search.inputs["passages"] is trajectory.episodes[number].vectors.passages
-        assert search.inputs["index"] is trajectory.episodes[number].vectors.index
+        search, vectors = train.inputs["dev"], trajectory.episodes[number if neighbours == "miner" else 0].vectors
+        assert search.inputs["passages"] is vectors.passages and search.inputs["index"] is vectors.index
         told = search.raw_settings
         assert (told["of"], told["split"], told["depth"], told["scores"]) == ("queries", "dev", 1000, "full")
 
 
-def test_where_the_split_is_evaluated_the_retrieval_is_that_of_the_evaluation(planned):
-    both = plan(evaluation={"splits": ["test", "dev"], "report_dev": True})
-    for made, shared in ((planned, False), (both, True)):
+@pytest.mark.parametrize("neighbours", ["miner", "bm25"])
+def test_where_the_split_is_evaluated_the_retrieval_is_that_of_the_evaluation(neighbours):
+    both = {"evaluation": {"splits": ["test", "dev"], "report_dev": True}}
+    for changes, shared in (({}, False), (both, True)):
+        made = by(neighbours, **changes)
         trajectory, (train, _) = trains_of(made, "watched")
-        runs = [stage.inputs["run"].name for stage in trajectory.episodes[0].runs.values()]
+        runs = [stage.inputs["run"].name for stage in (*trajectory.episodes[0].runs.values(), *made.bm25_runs.values())]
         assert (train.inputs["dev"].name in runs) == shared
 
 

@@ -109,14 +109,18 @@ class Mining:
 
     @cached_property
     def dev(self):
-        """{"dev": stage}, the retrieval of the dev queries by the checkpoint that mines, or by the start, even if the
-        episode mines nothing; {} if training has no dev set. It searches exactly, to the depth of evaluation, so an
-        evaluation of the split is the same stage."""
+        """{"dev": stage}, the retrieval of the dev queries by BM25, by the checkpoint that mines or by the start; {} if
+        training has no dev set. It searches exactly, to the depth of evaluation, so an evaluation of the split is the
+        same stage."""
         if not (dev := self.settings.watched_by):
             return {}
-        vectors = self.trajectory.episodes[0].vectors if dev.neighbours == "start" else self.vectors
-        settings = RetrieveSettings(of="queries", split=dev.split, depth=self.trajectory.evaluation.depth)
-        return {"dev": self.trajectory.retrieve(vectors, vectors.index, settings, self.number, "retrieve-dev")}
+        trajectory, depth = self.trajectory, self.trajectory.evaluation.depth
+        if dev.neighbours == "bm25":
+            run = trajectory.plan.bm25(dev.split, depth, self.experiment.encoder)
+            return {"dev": trajectory.link(run, self.number, "retrieve-dev")}
+        vectors = trajectory.episodes[0].vectors if dev.neighbours == "start" else self.vectors
+        settings = RetrieveSettings(of="queries", split=dev.split, depth=depth)
+        return {"dev": trajectory.retrieve(vectors, vectors.index, settings, self.number, "retrieve-dev")}
 
     @cached_property
     def positives(self):

@@ -255,10 +255,7 @@ class Dev(Section):
     split: str = Field("dev", description="Split of the ranked queries; never one that a table reports.")
     queries: Natural = Field(100, description="At most this many of its judged queries.")
     passages: Integer = Field(
-        400,
-        ge=2,
-        le=10_000_000,
-        description="Size of the pool: positives, neighbours under the miner by rank, random passages.",
+        400, ge=2, le=10_000_000, description="Size of the pool: positives, neighbours by rank, random passages."
     )
     random: Integer = Field(100, ge=0, description="How many of `passages` are random; more if there are no others.")
     measure: str = Field(
@@ -267,11 +264,10 @@ class Dev(Section):
         description="Measure by which steps are compared: RR@10, nDCG@10, R(rel=2)@100, …",
     )
 
-    neighbours: Literal["start"] | None = Field(
-        None,
-        exclude_if=is_none,
-        description="start: neighbours under the experiment's start, so that all episodes have one pool; null: "
-        "under each episode's miner.",
+    neighbours: Literal["bm25", "start", "miner"] = Field(
+        "bm25",
+        description="Who finds them. bm25: no checkpoint. start (of the experiment), miner (of each episode): passages "
+        "that this checkpoint ranks too high, so that any other checkpoint looks better than it (docs/results.md).",
     )
 
     @model_validator(mode="after")

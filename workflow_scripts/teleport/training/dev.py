@@ -99,8 +99,8 @@ def open_dev(job, trainer):
     rng = np.random.default_rng(derive_seed(job.settings.seed, "dev", dev.split))
     positives, judgments = read_positives(split, dev.split), read_judgments(job, dev.split)
     rows_Q = draw_queries(positives.lengths, dev.queries, rng)
-    neighbours = Run.read(job, "dev").ids[rows_Q]
-    lists = [positives[row].tolist() for row in rows_Q], neighbours.tolist()
+    neighbours = [ids[ids >= 0].tolist() for ids in Run.read(job, "dev").ids[rows_Q]]  # BM25 may find fewer
+    lists = [positives[row].tolist() for row in rows_Q], neighbours
     passages_P = draw_pool(*lists, job.facts("corpus")["num_passages"], dev.passages, dev.random, rng)
     refuse_unanswerable(lists[0], passages_P, dev)
     own_QP = own_pairs(job, dev.split, rows_Q[:, None], passages_P) if job.settings.ignore_own_text else None
