@@ -24,7 +24,7 @@ from commands.resources import gpus_of, own_resources
 from commands.terminal import PLANNED, end_as_asked
 from teleport.plan.identity import file_digest
 from teleport.plan.kinds import is_scattered, needs
-from teleport.plan.places import located
+from teleport.plan.key_lines import with_line
 from teleport.plan.plan import Plan
 from teleport.refusal import Refusal
 from teleport.report.links import experiment_folders
@@ -80,8 +80,8 @@ try:
     PLAN = Plan(CONFIG, EXPERIMENTS)
     REQUESTS = Requests(PLAN, described, lambda name: is_finished(name) and not outdated(name))
     CLUSTER = REQUESTS.cluster if described else None
-    TABLES = located(planned_tables)(PLAN)
-    planned_figures(PLAN)  # a figure that cannot be drawn is refused now
+    TABLES = with_line(planned_tables)(PLAN)
+    with_line(planned_figures)(PLAN)  # a figure that cannot be drawn is refused now
 except Refusal as error:
     sys.exit(f"error: {error}")  # a WorkflowError would come with this line and a traceback
 

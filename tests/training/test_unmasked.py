@@ -33,8 +33,9 @@ def brute_force(job, steps):
                 left_out = batch.positive_columns_Q[batch.queries_Q == query]
             columns = [at for at in range(len(batch.passages_P)) if at // size == own // size and at not in left_out]
             known = known_to(query, job.settings.relevant_grade)
-            numbers.append(sum(batch.passages_P[at] in known for at in columns))
-    return sum(numbers) / len(numbers), sum(number > 0 for number in numbers) / len(numbers), len(steps)
+            numbers.append((query, sum(batch.passages_P[at] in known for at in columns)))
+    some, queries = {query for query, number in numbers if number}, {query for query, _ in numbers}
+    return sum(number for _, number in numbers) / len(numbers), len(some) / len(queries), len(steps)
 
 
 @pytest.mark.parametrize(

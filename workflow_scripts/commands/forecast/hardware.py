@@ -35,7 +35,9 @@ class Hardware(Section):
     rows: Rate = Field(description="Lines/s of a run that are scored and written.")
     answers: Rate = Field(4e4, description="Passages/s, each of one question, that are looked through for answers.")
     bm25_tokens: Rate = Field(description="Tokens/s that a process splits, stems and inverts for the index of BM25.")
-    bm25_scores: Rate = Field(description="Passages times queries/s of BM25, though it adds only what has a term.")
+    bm25_scores: Rate = Field(
+        description="Passages times queries/s of BM25 (bench/bm25.py), though it adds only what has a term."
+    )
     disk: Rate = Field(description="Bytes/s written and hashed.")
     read: Rate | None = Field(None, description="Bytes/s of vectors read, which are not hashed; null: as `disk`.")
     network: Rate = Field(12.5e6, description="Bytes/s of downloads; the default, 100 Mbit/s, is an assumption.")

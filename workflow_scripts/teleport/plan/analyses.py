@@ -1,7 +1,7 @@
 """The stages planned besides a search and its measures: re-ranking, and the analyses of `evaluation.analyses`."""
 
+from teleport.plan.about_key import AboutKey
 from teleport.plan.identity import identify_file
-from teleport.plan.misplaced import Misplaced
 from teleport.plan.stage import Stage
 from teleport.records import archive_and_member
 from teleport.settings import measures
@@ -111,5 +111,5 @@ def reference(plan):
         others = "".join(f" or {other}" for other, entry in external.items() if split in (entry.runs or {}))
         missing = f"{name!r} is not an entry of external with a run of {split!r}"
         key = "evaluation.analyses.against.run"
-        raise Misplaced(f"{key}: {missing}. Name BM25{others}.", key)
+        raise AboutKey(f"{key}: {missing}. Name BM25{others}.", key)
     return plan.external(name, split)

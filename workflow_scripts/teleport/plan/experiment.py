@@ -10,11 +10,11 @@ from typing import NamedTuple
 
 from teleport.evaluation.check import DevPool, needed_splits
 from teleport.evaluation.check import Settings as CheckSettings
+from teleport.plan.about_key import AboutKey
 from teleport.plan.analyses import analyse, rerank, reranked
 from teleport.plan.encodings import Checkpoint, Reading, Vectors, encode_stage, tokens_stage, vectors_of_encoder
 from teleport.plan.identity import pretrained_settings
 from teleport.plan.mining import SIDES, Mining
-from teleport.plan.misplaced import Misplaced
 from teleport.plan.stage import Stage, out_of_domain
 from teleport.refusal import Refusal
 from teleport.settings.experiment import Start
@@ -148,7 +148,7 @@ class Trajectory:
             return self.episodes[max(settings.entry - 1, number - 1 - settings.lag)]
         if settings.lag:
             lags = "names a checkpoint, but lag counts back from the last one"
-            raise Misplaced(f"{place} {lags}. Set lag to 0, or this to previous.", key)
+            raise AboutKey(f"{place} {lags}. Set lag to 0, or this to previous.", key)
         checkpoint, reading = Checkpoint(self.pretrained, self.pretrained, self.pretrained), None
         if named != "pretrained" and named.encoder:
             vectors = vectors_of_encoder(self, named.encoder, number, MINER, "mining.checkpoint.encoder")
@@ -156,7 +156,7 @@ class Trajectory:
         if named != "pretrained" and named.experiment == self.name:
             wanted = number - 1 if named.episode == "last" else named.episode
             if not 0 <= wanted < number:
-                raise Misplaced(f"{place}: episode {wanted} has no checkpoint yet. Name an earlier one.", key)
+                raise AboutKey(f"{place}: episode {wanted} has no checkpoint yet. Name an earlier one.", key)
             return self.episodes[wanted]
         if named != "pretrained":
             checkpoint, reading = self.plan.miner_of(named, self)
@@ -229,7 +229,7 @@ class Elsewhere(Trajectory):
         splits = needed_splits(self.evaluation.splits, (), bool(method))
         if method and "train" not in plan.config.collection.split_names():
             missing = f"{of} has no split 'train' to train on"
-            raise Misplaced(f"experiments.{self.name}: also: {missing}. Leave it out.", "also")
+            raise AboutKey(f"experiments.{self.name}: also: {missing}. Leave it out.", "also")
         self.link_collection(splits)
         check = check_settings(self.evaluation, method).model_copy(update={"dev_splits": [], "dev_pools": []})
         self.link(Stage("check", check, plan.parts(*splits)), 0)

@@ -12,7 +12,7 @@ from teleport.collection.download import FOLDER, read_recorded
 from teleport.collection.forms.apidocs import package_version
 from teleport.encoder.packages import versions_of
 from teleport.encoder.source import digest_of_weights, find_weights, require_digest
-from teleport.plan.misplaced import Misplaced
+from teleport.plan.about_key import AboutKey
 from teleport.running.files import read_saved, sha256_file, write_json
 from teleport.settings.collection import CorpusSettings, Download, DownloadSettings, Expected, Fetched, SplitSettings
 from teleport.settings.encoder import Identified, PretrainedSettings
@@ -86,17 +86,17 @@ def source_digests(source, split=None):
         folder = Path(getattr(source, key))
         if not folder.is_dir():
             missing = f"there is no folder {folder}. Give the path of an existing folder."
-            raise Misplaced(f"collection.{key}: {missing}", f"collection.{key}")
+            raise AboutKey(f"collection.{key}: {missing}", f"collection.{key}")
         names = [pattern + ending for pattern in patterns for ending in ("", ".gz")]
         there = [folder / name for name in names if os.path.lexists(folder / name)]
         files |= dict.fromkeys(there, f"collection.{key}")
         if not files:  # the corpus comes first
             missing = f"{source.path} has no {corpus}, plain or .gz. Name the corpus's folder."
-            raise Misplaced(f"collection.path: {missing}", "collection.path")
+            raise AboutKey(f"collection.path: {missing}", "collection.path")
     for path, key in files.items():
         if path.with_name(f"{path.name}.gz") in files:
             both = f"{path} and {path.name}.gz both exist"
-            raise Misplaced(f"{key}: {both}. Remove the one that should not be read.", key)
+            raise AboutKey(f"{key}: {both}. Remove the one that should not be read.", key)
     return {str(path): identify_file(path, key) for path, key in files.items()}
 
 
@@ -121,7 +121,7 @@ def identify_checkpoint(checkpoint, key):
     folder = Path(checkpoint.folder)
     if not folder.is_dir():
         key = f"{key}.folder"
-        raise Misplaced(f"{key}: there is no folder {folder}. Give the path of a checkpoint.", key)
+        raise AboutKey(f"{key}: there is no folder {folder}. Give the path of a checkpoint.", key)
     weights = find_weights(folder, key)  # before anything below a wrong folder, such as /, is read
     paths = {str(path.relative_to(folder)): path for path in sorted(folder.rglob("*")) if path.exists()}
     read = [name for name, path in paths.items() if not (path.is_dir() or UNREAD.search(name))]
@@ -144,13 +144,13 @@ def pretrained_settings(encoder, seed, place="encoder"):
 def identify_file(file, key):
     """The digest of an external file. key: of the configuration, for a refusal"""
     if Path(file).exists() and not Path(file).is_file():  # a pipe may never end
-        raise Misplaced(f"{key}: {file} is a folder, pipe, device or socket. Give the path of a regular file.", key)
+        raise AboutKey(f"{key}: {file} is a folder, pipe, device or socket. Give the path of a regular file.", key)
     try:
         return file_digest(Path(file))
     except FileNotFoundError:
-        raise Misplaced(f"{key}: there is no file {file}. Give the path of an existing file.", key) from None
+        raise AboutKey(f"{key}: there is no file {file}. Give the path of an existing file.", key) from None
     except OSError as error:
-        raise Misplaced(f"{key}: {file} cannot be read ({error.strerror}). Correct that, or the path.", key) from None
+        raise AboutKey(f"{key}: {file} cannot be read ({error.strerror}). Correct that, or the path.", key) from None
 
 
 def file_digest(path):

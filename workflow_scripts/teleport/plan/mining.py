@@ -3,8 +3,8 @@
 from functools import cache, cached_property, partial
 from itertools import chain
 
+from teleport.plan.about_key import AboutKey
 from teleport.plan.identity import identify_file
-from teleport.plan.misplaced import Misplaced
 from teleport.plan.pool_warnings import pool_warnings
 from teleport.plan.stage import Stage, is_mined, mined_by_others
 from teleport.plan.teachers import require_comparable, scores_of_cross_encoder, scores_of_file, vectors_of_teacher
@@ -157,7 +157,7 @@ class Mining:
         if not draws:
             problem = "momentum needs an earlier pool to draw from"
             remedy = "Add another source, or an episode before it."
-            raise Misplaced(f"{self.place}: negatives.counts: {problem}. {remedy}", "negatives.counts")
+            raise AboutKey(f"{self.place}: negatives.counts: {problem}. {remedy}", "negatives.counts")
         self.trajectory.warnings += pool_warnings(draws, self.settings, self.place)
         if "momentum" in draws and last.settings.part:
             problem = "momentum draws from the last pool, which has only a part of the queries (mining.parts)"

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from teleport.encoder.completed import completed, read_files, replaced
 from teleport.evaluation.check import needed_splits
+from teleport.plan.about_key import AboutKey, about, of_experiment
 from teleport.plan.analyses import contrast
 from teleport.plan.encoder_warnings import longer_texts, small_scores
 from teleport.plan.encodings import tokens_stage
@@ -19,8 +20,7 @@ from teleport.plan.identity import (
     identify_split,
     pretrained_settings,
 )
-from teleport.plan.misplaced import Misplaced, of_experiment
-from teleport.plan.places import located
+from teleport.plan.key_lines import with_line
 from teleport.plan.pool_warnings import unread_warnings
 from teleport.plan.revisions import revision_warnings
 from teleport.plan.stage import Stage, out_of_domain
@@ -61,7 +61,7 @@ def require_splits(config, experiments):
             key = "evaluation.splits" if split in config.evaluation.splits else "collection"
             have = f"the collection has no such split; it has {', '.join(names)}"
             remedy = "Add its queries and judgments to the collection, or change the configuration."
-            raise Misplaced(f"{reason}, but {have}. {remedy}", DEV_SPLIT if experiment else key, experiment)
+            raise AboutKey(f"{reason}, but {have}. {remedy}", DEV_SPLIT if experiment else key, experiment)
     reported = [] if config.evaluation.report_dev else config.evaluation.splits
     for *experiment, episode in watched:
         split, training = episode.watched_by.split, episode.training
@@ -71,7 +71,7 @@ def require_splits(config, experiments):
                 f"queries of {split}, which evaluation.splits reports. Name another split as training.dev.split, "
                 "or, if you only choose settings, set evaluation.report_dev: true."
             )
-            raise Misplaced(sentence, DEV_SPLIT, experiment)
+            raise AboutKey(sentence, DEV_SPLIT, experiment)
 
 
 def require_counts(counts, stages):
@@ -80,21 +80,21 @@ def require_counts(counts, stages):
     for stage in stages if counts else ():
         trained = counts.queries.get("train", math.inf)
         if stage.kind == "check" and (needed := stage.settings.batch_queries or 0) > trained:
-            raise Misplaced(
+            raise AboutKey(
                 f"training.batch_queries: a batch (from one of mining.parts) needs {needed} training queries, and "
                 f"counts.queries.train is {trained}. Lower it, or correct counts.",
                 "counts.queries.train",
             )
         if stage.kind == "index" and (centroids := stage.settings.index.centroids) > counts.passages:
             key = "search_index or negatives.live.index" if stage.settings.depth is None else "mining.index"
-            raise Misplaced(
+            raise AboutKey(
                 f"{key} {stage.settings.index}: {centroids} centroids are more than the {counts.passages} passages of "
                 "`counts`. Name another index, such as Flat, or correct counts.",
                 "counts.passages",
             )
         clusters = stage.settings.training.clusters if stage.kind == "train" else None
         if clusters and clusters.number > trained:
-            raise Misplaced(
+            raise AboutKey(
                 f"training.clusters.number: {clusters.number} clusters are more than the {trained} training queries of "
                 "`counts`. Lower it, or correct counts.",
                 "counts.queries.train",
@@ -110,13 +110,13 @@ def require_out_of_domain(plan):
         for split in other.config.evaluation.splits:
             if (owner := known.setdefault(other.split(split).name, path)) != path:
                 same = f"{path} evaluates the same {split} queries as {owner}"
-                raise Misplaced(f"{key}: {same}. Leave one of them out.", key)
+                raise AboutKey(f"{key}: {same}. Leave one of them out.", key)
             if taken := {name, out_of_domain(name, split)} & set(plan.config.evaluation.splits):
                 both = f"{path} and a split of evaluation.splits are both called {taken.pop()} in tables"
-                raise Misplaced(f"{key}: {both}. Rename the file.", key)
+                raise AboutKey(f"{key}: {both}. Rename the file.", key)
         if written.evaluation.out_of_domain:
             nested = f"{path} has evaluation.out_of_domain itself"
-            raise Misplaced(f"{key}: {nested}. Name a configuration without it.", key)
+            raise AboutKey(f"{key}: {nested}. Name a configuration without it.", key)
 
 
 class Plan:
@@ -131,11 +131,12 @@ class Plan:
     collection; `replaced`: {experiment name: `completed.replaced`}; `warnings`: sentences for a person.
     """
 
-    @located
+    @with_line
     def __init__(self, config, experiments):
         self.config, self.experiments, self.splits = config, dict(experiments), {}
-        for place in config.artefacts:
-            require_place(place, "artefacts: ")
+        with about("artefacts"):
+            for place in config.artefacts:
+                require_place(place, "artefacts: ")
         self.loads = {"form": FORMS[config.collection.source]}
         settings = identify_corpus(config.collection)
         self.corpus = Stage("corpus", settings, self.downloads(settings.source), self.loads)
@@ -201,13 +202,13 @@ class Plan:
                 self.written[name], self.others[name] = (path, config), Plan(self.of_collection(config), {})
             except Refusal as error:
                 there = place if path in str(error) else f"{place}: {path}"
-                raise Misplaced(f"{there}: {error}", key) from None
+                raise AboutKey(f"{there}: {error}", key) from None
         file, config = self.written[name]
         if file != path:
             both = f"{path} and {file} are both called {name}, which names their stages"
-            raise Misplaced(f"{place}: {both}. Rename one.", key)
+            raise AboutKey(f"{place}: {both}. Rename one.", key)
         if not config.collection.has_texts:
-            raise Misplaced(f"{place}: {path} has judgments alone, no texts to encode. Leave it out.", key)
+            raise AboutKey(f"{place}: {path} has judgments alone, no texts to encode. Leave it out.", key)
         return name, self.others[name]
 
     def of_collection(self, config):
@@ -287,7 +288,7 @@ class Plan:
         other, episode = self.episode_of(start, trajectory, START)
         if not alike(other.experiment.encoder, trajectory.experiment.encoder):
             remedy = "Make them equal; only lengths, prefixes, chunks and vectors may differ."
-            raise Misplaced(f"{where}: {start.experiment} has other `encoder` settings. {remedy}", START)
+            raise AboutKey(f"{where}: {start.experiment} has other `encoder` settings. {remedy}", START)
         return episode.checkpoint
 
     def miner_of(self, named, trajectory):
@@ -297,7 +298,7 @@ class Plan:
         where = f"experiments.{trajectory.name}: {MINED_BY}"
         if named.external and not (named.external in self.config.external and named.external in self.experiments):
             missing = f"external has no encoder called {named.external!r}"
-            raise Misplaced(f"{where}: {missing}. Add it, or name another one.", MINED_BY)
+            raise AboutKey(f"{where}: {missing}. Add it, or name another one.", MINED_BY)
         other, episode = self.episode_of(named, trajectory, MINED_BY)
         same_reading = not named.external and alike(other.experiment.encoder, trajectory.experiment.encoder)
         return episode.checkpoint, None if same_reading else other.reading
@@ -308,11 +309,11 @@ class Plan:
         where = f"experiments.{trajectory.name}: {key}"
         name = getattr(named, "external", None) or named.experiment
         if name not in self.experiments:
-            raise Misplaced(f"{where}: no experiment is called {name!r}. Add it, or name another one.", key)
+            raise AboutKey(f"{where}: no experiment is called {name!r}. Add it, or name another one.", key)
         other = self.trajectory(name, trajectory.seed)
         number = other.episodes[-1].number if named.episode == "last" else named.episode
         if not 0 <= number < len(other.episodes):
-            raise Misplaced(f"{where}: {name} has {len(other.episodes) - 1} episodes, not {number}.", key)
+            raise AboutKey(f"{where}: {name} has {len(other.episodes) - 1} episodes, not {number}.", key)
         return other, other.episodes[number]
 
     def add(self, stage, user, label):
@@ -345,7 +346,7 @@ class Plan:
         """The tokens stage of "passages" or "queries.SPLIT" that BM25 reads; an encoder without prefixes uses the same
         stage. Raises Refusal without an encoder."""
         if encoder is None:
-            raise Misplaced(
+            raise AboutKey(
                 "bm25.terms is subwords, and the configuration has no encoder. Add one, or set terms to characters.",
                 "bm25.terms",
             )

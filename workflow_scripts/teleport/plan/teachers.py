@@ -3,9 +3,9 @@ be trained on a pool; and whether a loss can compare the model's vectors with a 
 
 from teleport.encoder.own_settings import dense_width, read_form, read_sizes
 from teleport.encoder.source import OWN_FILES, locate, require_ranker
+from teleport.plan.about_key import AboutKey
 from teleport.plan.encodings import tokens_stage, vectors_of_encoder
 from teleport.plan.identity import identify_checkpoint, identify_file
-from teleport.plan.misplaced import Misplaced
 from teleport.plan.stage import Stage
 from teleport.refusal import Refusal
 from teleport.settings.encoder import TextSettings
@@ -48,7 +48,7 @@ def trajectory_of(mining, key, name):
     if name == mining.trajectory.name:
         return mining.trajectory
     if name not in mining.trajectory.plan.experiments:
-        raise Misplaced(f"{mining.place}: {key}: no experiment is called {name!r}. Add it, or name another one.", key)
+        raise AboutKey(f"{mining.place}: {key}: no experiment is called {name!r}. Add it, or name another one.", key)
     return mining.trajectory.plan.trajectory(name, mining.trajectory.seed)
 
 
@@ -175,7 +175,7 @@ def require_dev(mining, key, dev, training):
     if dev.split not in (names := config.collection.split_names()):
         have = f"the collection has no split {dev.split!r}; it has {', '.join(names)}"
         remedy = "Name one of them, or set evaluate_every to null."
-        raise Misplaced(f"{mining.place}: {key}.split: {have}. {remedy}", f"{key}.split")
+        raise AboutKey(f"{mining.place}: {key}.split: {have}. {remedy}", f"{key}.split")
     reported = [] if config.evaluation.report_dev else config.evaluation.splits
     if (training.select == "dev" or training.patience) and dev.split in reported:
         raise Refusal(

@@ -8,7 +8,7 @@ from copy import copy
 from functools import cache
 from itertools import chain
 
-from teleport.plan.misplaced import Misplaced
+from teleport.plan.about_key import AboutKey
 from teleport.plan.stage import Stage, is_mined, mined_by_others, out_of_domain
 from teleport.refusal import Refusal
 from teleport.report.verdicts import baselines
@@ -118,13 +118,13 @@ def ablation_rows(plan, table):
     ablation, rows = plan.config.ablations[table], []
     if ablation.bm25 and not plan.bm25_runs:
         key = f"ablations.{table}.bm25"
-        raise Misplaced(f"{key}: the configuration has `bm25: null`. Remove one of them.", key)
+        raise AboutKey(f"{key}: the configuration has `bm25: null`. Remove one of them.", key)
     if ablation.bm25:
         rows.append(single_row(plan, "BM25", plan.bm25_runs) | {"columns": system_columns([], ablation.columns)})
     for name in dict.fromkeys([*ablation.also, *ablation.experiments]):
         if name not in plan.experiments:
             known, key = ", ".join(plan.experiments), f"ablations.{table}.also"
-            raise Misplaced(f"{key}: there is no experiment {name!r}. The experiments are {known}.", key)
+            raise AboutKey(f"{key}: there is no experiment {name!r}. The experiments are {known}.", key)
         last = len(plan.experiments[name].method)
         for episode in range(1, last + 1) if ablation.every_episode and last else [last]:
             columns = system_columns(until(plan.trajectories[name], episode), ablation.columns)
@@ -176,7 +176,7 @@ def measured_table(plan, name, title, rows, test, columns):
     for label in chain.from_iterable(baselines(test).values()):
         if label not in labels:
             key = "evaluation.significance.baseline" if name == MAIN_TABLE else f"ablations.{name}.baseline"
-            raise Misplaced(f"{key}: {label!r} is not a row of table {name}. Its rows are {', '.join(labels)}.", key)
+            raise AboutKey(f"{key}: {label!r} is not a row of table {name}. Its rows are {', '.join(labels)}.", key)
     evaluation, splits = plan.config.evaluation, plan.config.evaluation.splits
     if any(row.get("selected") for row in rows):
         columns = [*columns, "step"]

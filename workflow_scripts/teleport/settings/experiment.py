@@ -51,8 +51,8 @@ class EpisodeTraining(Training):
     masks: Unique[ChosenMask] = Field(
         [],
         description="Which passages of the batch are no negatives of a query. known_positives: its positives "
-        "(STAR; without it, a training warns if more than 1 % of its first queries have some); above_positive, "
-        "guide: those that the model, or a teacher, scores above the positive (Qwen3; GISTEmbed).",
+        "(STAR; without it, a loss over the batch warns if more than 1 % of its first queries have some); "
+        "above_positive, guide: those that the model, or a teacher, scores above the positive (Qwen3; GISTEmbed).",
     )
     start_from: Literal["previous", "pretrained"] | Start = Field(
         "pretrained",
@@ -136,8 +136,7 @@ class Episode(Section):
         training, negatives = self.training, self.negatives
         chosen = {("negatives", "draw"): negatives.draw}
         for number, loss in enumerate(training.losses):
-            key = ("training", "loss", number) if len(training.losses) > 1 else ("training", "loss")
-            chosen |= {} if learns_grades(loss) else {key: loss}
+            chosen |= {} if learns_grades(loss) else {("training", "loss", number): loss}
         chosen |= {("negatives", "draws", name): draw for name, draw in negatives.draws.items()}
         chosen |= {("training", "masks", number): mask for number, mask in enumerate(training.masks)}
         named = [((*key, "scores"), each.own["scores"]) for key, each in chosen.items() if "scores" in each.own]

@@ -137,12 +137,15 @@ def refuse_unknown_teachers(episode, teachers, places, locations):
     file = episode.negatives.file
     for key, name in episode.judges:
         if name == FILE and (file is None or file.form in WITHOUT_SCORES):
-            where = locations.of_first(*((*place, *key) for place in places))
+            where = locations.of_first(*spellings(places, key))
             given = f"whose form {file.form} has none" if file else "and there is no such file"
             problem = f"{name!r} names the scores in negatives.file, {given}"
             raise Refusal(f"{where}: {problem}. Give a file with scores, or name a teacher.")
+        if name == JUDGMENTS:
+            where = locations.of_first(*spellings(places, key))
+            raise Refusal(f"{where}: {name} are grades of pairs, and this compares others. Name a teacher.")
         if name not in (MINER, FILE, *teachers):
-            where = locations.of_first(*((*place, *key) for place in places))
+            where = locations.of_first(*spellings(places, key))
             known = ", ".join([MINER, FILE, *teachers])
             raise Refusal(f"{where}: there is no teacher {name!r}. Add it under `teachers`, or take one of {known}.")
     own = {MINER: "is the checkpoint that mines", FILE: "is negatives.file"}
@@ -152,11 +155,18 @@ def refuse_unknown_teachers(episode, teachers, places, locations):
             raise Refusal(f"{where}: {name} {what}. Give the teacher another name.")
 
 
+def spellings(places, key):
+    """The paths of a key below `places`: with its numbers in lists, and without, as a single loss may be written."""
+    plain = [part for part in key if not isinstance(part, int)]
+    return [(*place, *each) for place in places for each in (key, plain)]
+
+
 def refuse_unread(written, episodes, place, locations):
     """Raise Refusal if `negatives` of a mapping written at a place sets a mode's settings and no episode uses a
     mode."""
     with_pool = [episode for episode in episodes if episode.has_pool]
-    of_mode = [key for key in written.get("negatives") or () if key in OF_COUNTS]
+    given = (written.get("negatives") or {}).items()
+    of_mode = [key for key, value in given if key in OF_COUNTS and value is not None]
     if of_mode and with_pool and all(episode.negatives.counts is not None for episode in with_pool):
         raise Refusal(
             f"{locations.of((*place, 'negatives', of_mode[0]))}: negatives.{of_mode[0]} is set, and negatives.counts, "
@@ -184,7 +194,7 @@ def refuse_undrawn(written, episodes, place, locations):
 def refuse_unfiltered(written, episodes, place, locations):
     """Raise Refusal if `negatives` of a mapping written at a place names a teacher for filters and its episodes have no
     filter that compares scores."""
-    whose = ((written.get("negatives") or {}).get("filters") or {}).get("scores", MINER)
+    whose = ((written.get("negatives") or {}).get("filters") or {}).get("scores") or MINER
     on = [episode.negatives.filters.on for episode in episodes if episode.has_pool]
     if whose != MINER and on and not any(FILTERS[name].scores for filters in on for name in filters):
         where = locations.of((*place, "negatives", "filters", "scores"))

@@ -182,10 +182,11 @@ def remedy_of(mistake, message):
     percentage."""
     value, limits = mistake["input"], mistake.get("ctx", {})
     names = [*re.findall("'([^']*)'", message), str(value.get("kind") if isinstance(value, dict) else value)]
-    ours = next(filter(None, map(our_value, names)), None)
+    of_these = {"loss", "measure", "measures"} & set(mistake["loc"])  # what other trainers name otherwise
+    ours = next(filter(None, map(our_value, names)), None) if of_these else None
     if mistake["type"] == "list_type" and type(value) in (str, int, float):
         return f" Write [{ours or value}]."
-    if min(limits.get("lt", 100), limits.get("le", 100)) <= 2 and isinstance(value, int | float) and 1 < value <= 100:
+    if min(limits.get("lt", 100), limits.get("le", 100)) <= 2 and isinstance(value, int | float) and 2 <= value <= 100:
         return f" {value:g} % is {value / 100:g}."
     return f" Did you mean {ours}?" if ours else ""
 

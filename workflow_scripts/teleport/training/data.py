@@ -235,12 +235,13 @@ def read_training_set(job, seed):
     `QuerySet` for a live search."""
     training, split = job.settings.training, job.inputs["split.train"]
     queries = pq.read_table(split.path("queries.train.parquet"), columns=["query_id"])
-    positives, pools = positives_of_job(job, "train"), None
+    positives, pools, relevant = positives_of_job(job, "train"), None, None
     if training.negatives_per_query:
         pools = Ragged.open(job.input("negatives", "offsets.npy"), job.input("negatives", "passages.npy"))
-    relevant = read_positives(split, "train", job.settings.relevant_grade)
-    if job.settings.same_text:
-        relevant = with_same_text(job.inputs["corpus"], split, "train", united(relevant, positives))
+    if training.masks or training.distinct_positives or job.settings.live or "unmasked" in job.loads:
+        relevant = read_positives(split, "train", job.settings.relevant_grade)
+        if job.settings.same_text:
+            relevant = with_same_text(job.inputs["corpus"], split, "train", united(relevant, positives))
     query_ids = queries["query_id"].to_pylist()
     kind = QuerySet if job.settings.live else TrainingSet
     clusters = read_clusters(job, seed) if training.clusters else None

@@ -1,7 +1,7 @@
 """The objective of a training: the loss and the masks of its settings, as functions of a batch and its scores."""
 
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -59,22 +59,23 @@ class Objective(NamedTuple):
 def open_objective(job, data, side):
     """The `Objective` of a train job. data: its `data.TrainingSet`; side: of the passages"""
     training, masks, score_masks = job.settings.training, [], []
+    tables = cache(partial(open_table, job, data))
     for mask in training.masks:
         of_mask, (whose, own) = job.load(f"masks.{mask.kind}"), split_scores(mask)
         if hasattr(of_mask, "mask_scores"):
-            sees = open_sees(job, data, of_mask.mask_scores, whose, side)
+            sees = open_sees(job, tables, of_mask.mask_scores, whose, side)
             score_masks.append((partial(of_mask.mask_scores, **own), sees))
         else:
-            seen = open_sees(job, data, of_mask.mask, whose, side)(None)
+            seen = open_sees(job, tables, of_mask.mask, whose, side)(None)
             masks.append(partial(of_mask.mask, data=data, **seen, **own))
-    return Objective([open_term(job, data, side, loss) for loss in training.losses], masks, score_masks)
+    return Objective([open_term(job, tables, side, loss) for loss in training.losses], masks, score_masks)
 
 
-def open_term(job, data, side, loss):
-    """The `Term` of a loss (`section.Weighted`) of a train job."""
+def open_term(job, tables, side, loss):
+    """The `Term` of a loss (`section.Weighted`) of a train job. tables: see `open_sees`"""
     module, (whose, own) = job.load(f"losses.{loss.kind}"), split_scores(loss)
     require = getattr(module, "require_scores", None)
-    sees = open_sees(job, data, module.loss, whose, side, require and partial(require, **own))
+    sees = open_sees(job, tables, module.loss, whose, side, require and partial(require, **own))
     return Term(partial(module.loss, **own), getattr(module, "num_pairs", None), sees, loss.weight)
 
 
@@ -84,22 +85,30 @@ def split_scores(chosen):
     return own.get("scores"), {key: value for key, value in own.items() if key != "scores"}
 
 
-def open_sees(job, data, function, whose, side, require_scores=None):
-    """Return what a loss or a mask reads, as a function of a `seen.Step`. whose: scores; require_scores: of a loss that
-    takes only some scores, function (name, float32 array)"""
+def open_sees(job, tables, function, whose, side, require_scores=None):
+    """Return what a loss or a mask reads, as a function of a `seen.Step`. tables: function (judge) -> its `PairTable`;
+    whose: scores; require_scores: of a loss that takes only some scores, function (name, float32 array)"""
     names, needs, given = names_seen(function), needed(function), {}
     if SCORES in needs:
-        grades, number = whose == JUDGMENTS, len(data.query_ids)
-        table = read_grades(job, number) if grades else PairTable.open(job, f"scores.{whose}", number)
-        require_informative(table.scores, table.name)
-        if not grades:
-            require_pairs(table, data)
+        table = tables(whose)
         if require_scores:
             require_scores(table.name, table.scores)
-        given["score"] = partial(grades_of, table) if grades else table.score
+        given["score"] = partial(grades_of, table) if whose == JUDGMENTS else table.score
     if VECTORS in needs:
         given |= open_vectors(job, whose, side if "vectors" in names else None)
     return partial(look, names, Teacher(**given))
+
+
+def open_table(job, data, whose):
+    """The `PairTable` of a judge. Raises Refusal if all scores are equal, or a pair that is trained on has none."""
+    if whose == JUDGMENTS:
+        table = read_grades(job, len(data.query_ids))
+        require_informative(table.scores, table.name)
+        return table
+    table = PairTable.open(job, f"scores.{whose}", len(data.query_ids))
+    require_informative(table.scores, table.name)
+    require_pairs(table, data)
+    return table
 
 
 def require_pairs(table, data):

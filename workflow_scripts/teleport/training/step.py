@@ -46,11 +46,8 @@ class Steps:
         rank = [self.processes.rank] if self.processes.rank else []
         torch.manual_seed(derive_seed(self.seed, "dropout", step, *rank))
         batch = self.batch(step)
-        losses, scores = [0.0] * len(self.weights), []
-        for micro_batch in self.micro_batches(batch):
-            shares, means = self.backward(*micro_batch)
-            losses = [loss + share for loss, share in zip(losses, shares, strict=True)]
-            scores.append(means)
+        shares, scores = zip(*[self.backward(*each) for each in self.micro_batches(batch)], strict=True)
+        losses = list(map(added, zip(*shares, strict=True)))
         self.processes.sum_gradients(self.encoders)
         norm, layer_norms = self.gradient_norms()
         torch.nn.utils.clip_grads_with_norm_(self.encoders.parameters(), self.training.max_grad_norm, norm)

@@ -13,13 +13,16 @@ WARNED = 0.01  # share of the queries that have some
 def count(trainer, first, stop):
     """Count in the first batches of the steps from `first` to `stop` of a `dual_encoder.Trainer`, and warn if more than
     WARNED of the queries have known positives there. Returns the facts (dict)."""
-    training, numbers = trainer.training, []
+    training, rows, numbers = trainer.training, [], []
     batches = min(stop - first, BATCHES, max(1, QUERIES // training.batch_queries))
     for step in range(first, first + batches):
         data, (_, own_step) = trainer.data_of(step), trainer.turn(step)
-        numbers += [unmasked(micro, data) for micro in data.batch(own_step).split(training.accumulate)]
-    numbers_Q = np.concatenate(numbers)
-    per_query, share = numbers_Q.mean(), (numbers_Q > 0).mean()
+        for micro_batch in data.batch(own_step).split(training.accumulate):
+            rows.append(micro_batch.queries_Q)
+            numbers.append(unmasked(micro_batch, data))
+    rows, numbers = np.concatenate(rows), np.concatenate(numbers)
+    share = len(np.unique(rows[numbers > 0])) / len(np.unique(rows))
+    per_query = numbers.mean()
     if share > WARNED:
         log.warning(
             "%.1f %% of the queries have other known positives among the passages of their batch, %.2f a query "

@@ -10,6 +10,7 @@ A figure is a dict of its settings, and of `behind`: the input of its kind, with
     cases       [[label, contrast stage, how tables call the reference]]
 """
 
+from teleport.plan.about_key import about
 from teleport.refusal import Refusal
 from teleport.report.published import planned_table, published_path
 from teleport.report.rows import label_of, named, reference_name
@@ -17,7 +18,10 @@ from teleport.report.rows import label_of, named, reference_name
 
 def planned_figures(plan):
     """{name: figure} of `figures`, under the first seeds but for curves. Raises Refusal if one cannot be drawn."""
-    behind = {n: BEHIND[of.kind](Named(plan, f"figures.{n}"), of) for n, of in plan.config.figures.items()}
+    behind = {}
+    for n, of in plan.config.figures.items():
+        with about(f"figures.{n}"):
+            behind[n] = BEHIND[of.kind](Named(plan, f"figures.{n}"), of)
     return {n: named(of.model_dump(mode="json") | {"behind": behind[n]}) for n, of in plan.config.figures.items()}
 
 

@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from teleport.plan.places import located
+from teleport.plan.key_lines import with_line
 from teleport.plan.plan import Plan
 from teleport.refusal import Refusal
+from teleport.report.paper.plan import planned_figures
 from teleport.report.write import planned_tables
 from teleport.settings.read import load, load_files
 
@@ -81,6 +82,8 @@ CASES = {
         "experiment b, episode 2: training.continues",
         "experiments:\n  a: {}\n  b:\n    training: {continues: true}\n    episodes:\n    - repeat: 2 # HERE",
     ),
+    "artefacts": ("artefacts: nil", "artefacts: [nil] # HERE"),
+    "a figure": ("figures.f: there is no experiment 'nil'", "figures:\n  f: {kind: curves, systems: [nil]} # HERE"),
     "a batch": ("training.batch_queries: .* 5", "counts:\n  passages: 9\n  queries: {train: 5} # HERE"),
 }
 
@@ -99,7 +102,9 @@ def test_a_refusal_names_the_line(name):
         (bare / file).write_text("{}")
     number = next(i for i, line in enumerate(Path("own.yaml").read_text().splitlines(), 1) if "# HERE" in line)
     with pytest.raises(Refusal, match=f"^own.yaml, line {number}: {said}"):
-        located(planned_tables)(Plan(*load_files(["own.yaml"])))
+        plan = Plan(*load_files(["own.yaml"]))
+        with_line(planned_figures)(plan)
+        with_line(planned_tables)(plan)
 
 
 def test_a_key_of_the_file_that_is_extended_is_found_there_and_one_of_no_file_nowhere():

@@ -5,13 +5,23 @@ from contextlib import contextmanager
 from teleport.refusal import Refusal
 
 
-class Misplaced(Refusal):
+class AboutKey(Refusal):
     """A refusal about a `key` of the configuration, such as "evaluation.splits", or of an experiment, (name, number of
     the episode)."""
 
     def __init__(self, sentence, key, experiment=None):
         super().__init__(sentence)
         self.key, self.experiment = key, experiment
+
+
+@contextmanager
+def about(key):
+    """Let a refusal of the block be about a `key`."""
+    try:
+        yield
+    except Refusal as error:
+        error.key = key
+        raise
 
 
 @contextmanager

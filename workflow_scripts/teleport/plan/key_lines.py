@@ -10,7 +10,7 @@ from teleport.settings.read import with_bases
 from teleport.settings.yaml_mapping import Locations
 
 
-def located(function):
+def with_line(function):
     """Decorates a function of a `Plan`, whose refusals then begin with the file and line of their key."""
 
     @wraps(function)
