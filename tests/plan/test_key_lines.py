@@ -83,7 +83,10 @@ CASES = {
         "experiments:\n  a: {}\n  b:\n    training: {continues: true}\n    episodes:\n    - repeat: 2 # HERE",
     ),
     "artefacts": ("artefacts: nil", "artefacts: [nil] # HERE"),
-    "a figure": ("figures.f: there is no experiment 'nil'", "figures:\n  f: {kind: curves, systems: [nil]} # HERE"),
+    "a figure": (
+        "figures.f: there is no experiment 'nil'",
+        "figures:\n  f: {kind: curves, systems: [nil], measure: RR@10} # HERE",
+    ),
     "a batch": ("training.batch_queries: .* 5", "counts:\n  passages: 9\n  queries: {train: 5} # HERE"),
 }
 
