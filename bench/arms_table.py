@@ -72,7 +72,7 @@ The contrasts below each table were fixed before anything ran. Every other compa
 CAPTION = """
 ![Dev scores of the arms, a row for each part](arms.png)
 
-Dev scores of each arm, means over seeds, in the pools that chose the rates.
+Dev scores of each arm, means over seeds. They do not compare arms: their pools only choose rates.
 """
 
 
