@@ -467,10 +467,10 @@ def test_grades_need_no_pool():
 @pytest.mark.parametrize(
     ("experiment", "says"),
     [
-        (by_judgments("distill"), r"c.yaml, line \d+: .*training.loss.scores: .*no teacher 'judgments'"),
+        (by_judgments("distill"), r"c.yaml, line \d+: .*training.loss.scores: .*judgments are grades"),
         (
             {"negatives": {"filters": {"max_score": 0.9, "scores": "judgments"}}},
-            r"c.yaml, line \d+: .*negatives.filters.scores: .*no teacher 'judgments'",
+            r"c.yaml, line \d+: .*negatives.filters.scores: .*judgments are grades",
         ),
         (
             {"teachers": {"judgments": {"experiment": "plain"}}},

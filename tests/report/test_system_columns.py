@@ -121,14 +121,18 @@ def test_seconds_are_those_of_refreshes_and_trainings(rows):
         assert len(set(names)) == len(names) and kinds(cost["training"]).keys() == {"train"}
 
 
-def test_what_dev_queries_are_ranked_among_is_no_mining():
+@pytest.mark.parametrize(
+    ("neighbours", "found"),
+    [("miner", {"encode": 2, "index": 1, "retrieve": 1}), ("bm25", {"lexical_index": 1, "bm25": 1})],
+)
+def test_what_dev_queries_are_ranked_among_is_no_mining(neighbours, found):
     """In-batch negatives mine nothing, whatever chooses their step; what another episode mined with is mining there."""
-    watched = {"dev": {"split": "dev", "queries": 8, "passages": 24, "random": 8}, "evaluate_every": 20}
-    made = plan(training=watched)
+    dev = {"split": "dev", "queries": 8, "passages": 24, "random": 8, "neighbours": neighbours}
+    made = plan(training={"dev": dev, "evaluate_every": 20})
     columns = (system_columns(made.trajectories[name], ["seconds"]) for name in ("in-batch", "warm"))
     (in_batch,), (warm,) = (named(of_system)["seconds"] for of_system in columns)
     assert in_batch["mining"] == []
-    assert kinds(in_batch["training"]) == {"encode": 2, "index": 1, "retrieve": 1, "train": 1}
+    assert kinds(in_batch["training"]) == found | {"train": 1}
     assert kinds(warm["mining"]) == {"encode": 2, "index": 1, "retrieve": 1, "merge": 1}
 
 

@@ -156,9 +156,10 @@ def refuse_unknown_teachers(episode, teachers, places, locations):
 
 
 def spellings(places, key):
-    """The paths of a key below `places`: with its numbers in lists, and without, as a single loss may be written."""
+    """The paths of a key below `places`: without its numbers in lists, as a single loss may be written, and with
+    them."""
     plain = [part for part in key if not isinstance(part, int)]
-    return [(*place, *each) for place in places for each in (key, plain)]
+    return [(*place, *each) for place in places for each in (plain, key)]
 
 
 def refuse_unread(written, episodes, place, locations):
