@@ -419,22 +419,27 @@ def test_readme_and_results_say_what_the_scores_are(table):
         (name,) = [f"{name} − uniform" for start, name in names.items() if row[0].startswith(start)]
         assert same(row[1:3], of_teachers[0][name]) and same(row[3:], of_teachers[1][name]), name
     misled = results.split("## Dev sets that mislead")[1].split("\n## ")[0]
-    starts = {"docstrings, two layers": "docstrings-layers-2", "cloud, word vectors": "cloud-words"}
+    starts = {"docstrings, two layers": "docstrings-layers-2"}
+    starts |= {f"{name}, word vectors": f"{name}-words" for name in ("cloud", "docstrings")}
     rows_of_pools = [row for row in cells_of(misled, 4) if row[0] in starts]
     for name, pool, *cells in rows_of_pools:
         found = contrasts(f"arms-{starts[name]}{'-bm25' * (pool == 'BM25')}", "arms")
         for contrast, cell in zip(("e − c", "e − a"), cells, strict=True):
             assert same(cell.rstrip(")").split(" ("), found[contrast]), (name, pool, contrast)
-    assert rows_of_pools
+    assert len(rows_of_pools) == 6
     layers = parts["arms-docstrings-layers-2-bm25"]
     shown = re.search(r"\(e\) (\S+), \(a\) (\S+), \(c\) (\S+), warm-up (\S+)\n", mining).groups()
     found = [layers[row, table.MEASURE].values_QR.mean() for row in ("mined", "same-passages", "random", "warm-up")]
     assert [float(each) for each in shown] == pytest.approx(found, abs=5e-4)
     words = " ".join((REPOSITORY / "README.md").read_text().split())
-    found = re.search(r"RR@10 (\.\d+) against (\.\d+) \(p ([.\d]+)\), or (\.\d+) .* is (-\.\d+) \(p ([.\d]+);", words)
-    *means, difference, other_p = (found[number] for number in (1, 2, 4, 5, 6))
-    assert means == [rows[f"({letter})"][0].split(" ")[0] for letter in "eai"]
-    assert same((difference, other_p), of_arms[1]["e − a"])
-    assert same((f"{of_arms[0]['e − a'][0]}", found[3]), of_arms[0]["e − a"])
+    found = re.search(
+        r"RR@10 (\.\d+) against (\.\d+) \(p ([.\d]+)\), or (\.\d+) .* is ([-+]\.\d+) \(p ([.\d]+);", words
+    )
+    *means, large, difference, other_p = (found[number] for number in (1, 2, 4, 5, 6))
+    mined, in_batch = (text_of("arms-cloud-words-bm25", arm).split(" ")[0] for arm in ("mined", "same-passages"))
+    assert (means, large) == ([mined, in_batch], rows["(i)"][0].split(" ")[0])
+    assert same((difference, other_p), contrasts("arms-docstrings-words-bm25", "arms")["e − a"])
+    of_cloud = contrasts("arms-cloud-words-bm25", "arms")["e − a"]
+    assert same((f"{of_cloud[0]}", found[3]), of_cloud)
     of_layers = re.search(r"two layers (\+\.\d+) \(p ([.\d]+)\)", words).groups()
     assert same(of_layers, contrasts("arms-docstrings-layers-2-bm25", "arms")["e − a"])
