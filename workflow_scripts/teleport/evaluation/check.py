@@ -1,11 +1,13 @@
 """Stage `check`: check that the collection fits the experiments before any vector is computed."""
 
+from typing import Literal
+
 from pydantic import Field
 
 from teleport.encoder.checkpoint import sides
 from teleport.refusal import Refusal
-from teleport.settings.measures import CheckSettings, coverage_cutoffs
-from teleport.settings.section import Integer, Section, is_empty
+from teleport.settings.measures import coverage_cutoffs
+from teleport.settings.section import Integer, Section, is_empty, is_false
 
 EMBEDDINGS = ("embeddings", "embed_tokens", "attention_bias")  # the ends of names of tables, which are no linear layers
 
@@ -19,9 +21,20 @@ class DevPool(Section):
     random: Integer
 
 
-class Settings(CheckSettings):
-    """What trainings need, besides. It is here because trainings with a dev set depend on settings/measures.py."""
+class Settings(Section):
+    """What the plan needs from the collection, and trainings from the checkpoint."""
 
+    splits: list[str]
+    evaluation_depth: Integer = Field(description="0 where it is left out, and cut to the collection.")
+    measures: list[str] = Field(description="Those of all splits, each once.")
+    measures_of: dict[str, list[str]] | None = Field(None, description="Where splits differ: split → measures.")
+    trains: bool = Field(description="Whether there is an episode; what follows counts only then.")
+    mining_depth: Integer = Field(description="0 where nothing is mined, and as for evaluation_depth.")
+    live_depth: Integer = Field(description="0 where no step searches.")
+    batch_queries: Integer | None = Field(description="How many training queries the largest batch needs.")
+    remove: Literal["judged", "answers"]
+    answers: bool = Field(False, exclude_if=is_false, description="Whether a relabelling looks for answers.")
+    dev_splits: list[str] = Field(description="Those that trainings are watched by.")
     dev_pools: list[DevPool] = Field([], exclude_if=is_empty, description="The dev sets of trainings.")
     lora_targets: list[str] = Field(
         [], exclude_if=is_empty, description="Linear layers that get adapters; with the role `pretrained`."
@@ -36,7 +49,7 @@ def run(job):
     from teleport.records import warn_once  # a process may run the checks of several experiments
 
     settings, num_passages = job.settings, job.facts("corpus")["num_passages"]
-    inputs = {role[6:]: artefact for role, artefact in job.inputs.items() if role.startswith("split.")}
+    inputs = {role.partition(".")[2]: artefact for role, artefact in job.inputs.items() if role.startswith("split.")}
     splits = {name: artefact.facts for name, artefact in inputs.items()}
     depths = check_depths(settings, num_passages)
     queries = check_splits(settings, splits)

@@ -99,22 +99,6 @@ class Collapse(Section):
     )
 
 
-class CheckSettings(Section):
-    """Settings of the stage `check`: what the plan needs from the collection."""
-
-    splits: list[str]
-    evaluation_depth: Integer = Field(description="0 where it is left out, and cut to the collection.")
-    measures: list[str] = Field(description="Those of all splits, each once.")
-    measures_of: dict[str, list[str]] | None = Field(None, description="Where splits differ: split → measures.")
-    trains: bool = Field(description="Whether there is an episode; what follows counts only then.")
-    mining_depth: Integer = Field(description="0 where nothing is mined, and as for evaluation_depth.")
-    live_depth: Integer = Field(description="0 where no step searches.")
-    batch_queries: Integer | None = Field(description="How many training queries the largest batch needs.")
-    remove: Literal["judged", "answers"]
-    answers: bool = Field(False, exclude_if=is_false, description="Whether a relabelling looks for answers.")
-    dev_splits: list[str] = Field(description="Those that trainings are watched by.")
-
-
 class EvaluateSettings(Collapse):
     """Settings of the stage `evaluate`."""
 
