@@ -23,19 +23,20 @@ from teleport.negatives.draw import Candidates, draw_slots, hashes_of_job
 from teleport.negatives.filters import chosen_filters
 from teleport.negatives.known_positives import known_passages
 from teleport.negatives.pool import Items, PoolWriter, count_duplicates, drop_duplicates, is_mined
-from teleport.negatives.scores import FILES, PairTable, named_row, positive_scores, require_informative
+from teleport.negatives.scores import FILES, PairTable, named_row, positive_scores, require_informative, require_scored
 from teleport.reader import positives_of_job
-from teleport.refusal import Refusal
+from teleport.refusal import Refusal, Remedy
 from teleport.running.log import log
 from teleport.seed import derive_seed
 from teleport.settings.pool import Pool as Settings  # noqa: F401
-from teleport.settings.section import rows_of_part
+from teleport.settings.section import MINER, rows_of_part
 
 BLOCK_SLOTS = 2**18  # candidates handled at once: 2 MB of draws and of each step between, which a cache holds
 # The name in a source's seed, if it differs from the source's: with another one draws differ from published results.
 SEED_NAMES = {"lookahead": "positive"}
 PERCENTILES = {"min": 0, "p25": 25, "median": 50, "p75": 75, "p90": 90, "max": 100}
-MINER = "miner"
+REMEDY = Remedy("a draw or a filter compares with them. Score these too, or name another judge.")
+THEN = Remedy("what compares with s+ drops none of their candidates and weighs them alike")
 NUM_EPISODES = np.iinfo(FIELDS["first_episodes"]).max + 1
 
 
@@ -213,7 +214,7 @@ class Scores:
                 scores_Q = positive_scores(rows, table.score(rows, passages, by_file), num_queries, rule)
                 self.positive_scores[whose] = scores_Q
                 if by_file:
-                    require_scored(table.name, scores_Q[np.unique(rows)])
+                    require_scored(table.name, scores_Q[np.unique(rows)], "training queries", REMEDY, THEN)
 
     def of(self, whose, first, block, role="scores"):
         """float32 [Q, S]: scores of the candidates of a source, for the queries from row `first` on; NaN in a slot
@@ -258,20 +259,6 @@ class Scores:
             rows, places = np.nonzero(filled_QN)
             scores_QN[rows, places] = table.score(first + rows, passages_QN[rows, places])
         return scores_QN
-
-
-def require_scored(name, scores_Q):
-    """Raise Refusal if s+ (float32, of the queries with positives) of a file with a name is known of no query; warn if
-    it is not of some."""
-    unknown, number = np.count_nonzero(np.isnan(scores_Q)), len(scores_Q)
-    if number and unknown == number:
-        raise Refusal(
-            f"{name} scores no positive of the {number:,} training queries, and a draw or a filter compares with them. "
-            "Score these too, or name another judge."
-        )
-    if unknown:
-        then = "what compares with s+ drops none of their candidates and weighs them alike"
-        log.warning("%s scores no positive of %d of %d training queries: %s", name, unknown, number, then)
 
 
 class Filters:

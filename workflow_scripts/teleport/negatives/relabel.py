@@ -20,9 +20,9 @@ from teleport.negatives.candidates import blocks
 from teleport.negatives.known_positives import pool_has_answers
 from teleport.negatives.pool import Items, PoolWriter, read_pool
 from teleport.negatives.relabelling import DROPPED, KEPT, NAMES, POSITIVE, WITHOUT_QUERY
-from teleport.negatives.scores import FILES, PairTable, positive_scores, require_informative
+from teleport.negatives.scores import FILES, PairTable, positive_scores, require_informative, require_scored
 from teleport.reader import OWN_POSITIVES, positives_of_job
-from teleport.refusal import Refusal
+from teleport.refusal import Refusal, Remedy
 from teleport.running.log import log
 from teleport.settings.pool import RelabelSettings as Settings  # noqa: F401
 
@@ -71,16 +71,8 @@ def run(job):
     relabelled = Ragged.grouped(*rows_and_values(keys), end)
     save_array(job.output(f"{OWN_POSITIVES}offsets.npy"), relabelled.offsets)
     save_array(job.output(f"{OWN_POSITIVES}passages.npy"), relabelled.values)
-    for name in (name for name in files if pairs and unknown[name] == pairs):
-        raise Refusal(
-            f"{tables[name].name} has a verdict of none of the {pairs:,} pairs that negatives.relabel looks at. Give "
-            "verdicts of negatives of this pool, such as `teleport export` writes."
-        )
-    had, left, kind = int(np.count_nonzero(lengths)), int(np.count_nonzero(after_Q)), job.settings.relabel.kind
-    for name, compared in files.items():
-        if compared:
-            require_scored(tables[name].name, np.concatenate(compared), kind)
-            require_informative(tables[name].scores, tables[name].name)
+    require_verdicts(tables, files, pairs, unknown, kind := job.settings.relabel.kind)
+    had, left = int(np.count_nonzero(lengths)), int(np.count_nonzero(after_Q))
     if had and not left:
         raise Refusal(
             f"negatives.relabel {kind} leaves no query a negative. Check the scores that it reads, and its settings."
@@ -92,26 +84,31 @@ def run(job):
     return facts | {"pairs": pairs, "without_verdict": dict(unknown)}
 
 
+def require_verdicts(tables, files, pairs, unknown, kind):
+    """Raise Refusal if a judge that is a file has a verdict of no pair, or scores that cannot decide. tables: {judge:
+    `PairTable`}; files: as for `Judged`, of all blocks; pairs: how many; unknown: {judge: how many it does not have};
+    kind: of the relabelling"""
+    for name in (name for name in files if pairs and unknown[name] == pairs):
+        raise Refusal(
+            f"{tables[name].name} has a verdict of none of the {pairs:,} pairs that negatives.relabel looks at. Give "
+            "verdicts of negatives of this pool, such as `teleport export` writes."
+        )
+    remedy = Remedy(
+        f"negatives.relabel {kind} compares with them. Score these too, name another judge, or take rlhn with "
+        "from_score, such as 0.5 for verdicts."
+    )
+    then = Remedy("none of their negatives counts as above s+")
+    for name, compared in files.items():
+        if compared:
+            require_scored(tables[name].name, np.concatenate(compared), "queries with negatives", remedy, then)
+            require_informative(tables[name].scores, tables[name].name)
+
+
 def copies_of_positives(judged, labels_N, first_P):
     """bool [N]: which kept negatives of a block (`Judged`) have the text of a new positive of their query. first_P: for
     each passage the first one with its text"""
     texts_N = pair_keys(judged.queries_N, first_P[judged.items.passages])
     return (labels_N == KEPT) & np.isin(texts_N, texts_N[labels_N == POSITIVE])
-
-
-def require_scored(name, scores_Q, kind):
-    """Raise Refusal if s+ (float32, of the queries with positives and negatives) of a file with a name is known of no
-    query, so that no negative is above it; warn if it is not of some. kind: of the relabelling"""
-    unknown, number = np.count_nonzero(np.isnan(scores_Q)), len(scores_Q)
-    if number and unknown == number:
-        raise Refusal(
-            f"{name} scores no positive of the {number:,} queries with negatives, and negatives.relabel {kind} "
-            "compares with them. Score these too, name another judge, or take rlhn with from_score, such as 0.5 for "
-            "verdicts."
-        )
-    if unknown:
-        then = "none of their negatives counts as above s+"
-        log.warning("%s scores no positive of %d of %d queries with negatives: %s", name, unknown, number, then)
 
 
 def first_of_each(keys, marked):

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from teleport.arrays import Run, offsets_of, pair_keys, save_array
 from teleport.refusal import Refusal
+from teleport.running.log import log
 
 FILES = ("scores_file", "negatives_file")  # kinds of stages whose tables may lack pairs
 OF_PAIRS = "pairs."  # before the names of a table's arrays, in a stage that also writes a `Run`
@@ -100,6 +101,16 @@ def write_table(job, rows, passages, scores, num_queries, prefix=""):
     save_array(job.output(f"{prefix}offsets.npy"), offsets_of(np.bincount(rows, minlength=num_queries)))
     save_array(job.output(f"{prefix}passages.npy"), passages.astype(np.int32))
     save_array(job.output(f"{prefix}scores.npy"), scores.astype(np.float32))
+
+
+def require_scored(name, scores_Q, queries, remedy, then):
+    """Raise Refusal if s+ (float32 [Q]) of a file with a name is known of none of the `queries` (in words); warn if it
+    is not of some. remedy: what compares with s+, and what to do; then: what happens without s+"""
+    unknown, number = np.count_nonzero(np.isnan(scores_Q)), len(scores_Q)
+    if number and unknown == number:
+        raise Refusal(f"{name} scores no positive of the {number:,} {queries}, and {remedy}")
+    if unknown:
+        log.warning("%s scores no positive of %d of %d %s: %s", name, unknown, number, queries, then)
 
 
 def require_informative(scores, made_by):

@@ -119,6 +119,17 @@ def require_out_of_domain(plan):
             raise AboutKey(f"{key}: {nested}. Name a configuration without it.", key)
 
 
+def warnings_of(plan, trajectories):
+    """The sentences (list) on what a person may not have meant, each once."""
+    methods = [trajectory.experiment.method for trajectory in trajectories]
+    given = {key for method in methods for episode in method for key in episode.negatives.model_fields_set}
+    warnings = list(chain.from_iterable(trajectory.warnings for trajectory in trajectories))
+    warnings += unread_warnings(given, set().union(*(trajectory.keys_read for trajectory in trajectories)))
+    warnings += unused_warnings(trajectories) + longer_texts(plan) + small_scores(plan)
+    warnings += fetched_elsewhere(plan.config.collection) + revision_warnings(plan.config, plan.stages.values())
+    return list(dict.fromkeys(warnings))
+
+
 class Plan:
     """All stages of a configuration, shared by experiments as far as they agree.
 
@@ -171,13 +182,7 @@ class Plan:
             if row.of:
                 self.others[row.of].stages[row.stage.name] = row.stage
         self.elsewhere = {stage: name for name, other in self.others.items() for stage in other.stages}
-        given = {key for t in every for episode in t.experiment.method for key in episode.negatives.model_fields_set}
-        unread = unread_warnings(given, set().union(*(trajectory.keys_read for trajectory in every)))
-        unread += unused_warnings(every)
-        warnings = [warning for trajectory in every for warning in trajectory.warnings] + unread
-        warnings += longer_texts(self) + small_scores(self) + fetched_elsewhere(config.collection)
-        warnings += revision_warnings(config, self.stages.values())
-        self.warnings = list(dict.fromkeys(warnings))
+        self.warnings = warnings_of(self, every)
         self.bm25_runs, self.external_runs = {}, {}
         if config.bm25 and config.collection.has_texts:
             depth, splits = config.evaluation.depth, config.evaluation.splits

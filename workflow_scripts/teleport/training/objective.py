@@ -101,13 +101,11 @@ def open_sees(job, tables, function, whose, side, require_scores=None):
 
 def open_table(job, data, whose):
     """The `PairTable` of a judge. Raises Refusal if all scores are equal, or a pair that is trained on has none."""
-    if whose == JUDGMENTS:
-        table = read_grades(job, len(data.query_ids))
-        require_informative(table.scores, table.name)
-        return table
-    table = PairTable.open(job, f"scores.{whose}", len(data.query_ids))
+    grades, number = whose == JUDGMENTS, len(data.query_ids)
+    table = read_grades(job, number) if grades else PairTable.open(job, f"scores.{whose}", number)
     require_informative(table.scores, table.name)
-    require_pairs(table, data)
+    if not grades:
+        require_pairs(table, data)
     return table
 
 
