@@ -1,10 +1,12 @@
-"""Two small collections of pairs from files of a machine, to try the whole way from pairs to a table.
+"""Three small collections of pairs from files of a machine, to try the whole way from pairs to a table.
 
     python bench/pairs.py functions functions.jsonl    # Python's standard library: a docstring's first paragraph → code
     python bench/pairs.py foldoc foldoc.jsonl          # a dictionary of computing: term → definition
+    python bench/pairs.py cloud cloud.jsonl            # two cloud clients' documentation: first sentence → the rest
 
-Then `teleport new functions functions.jsonl`. The dictionary is Debian's package dict-foldoc. Which pairs are taken
-follows from their digests, so one version of Python or of the dictionary gives one file.
+Then `teleport new functions functions.jsonl`. The dictionary is Debian's package dict-foldoc; the clients are in
+requirements-cloud.txt. Which pairs are taken follows from their digests, so one version of Python, of the dictionary or
+of the clients gives one file.
 """
 
 import argparse
@@ -47,9 +49,18 @@ def terms(path):
             yield term, definition
 
 
+def documentation(requirements):
+    """(question, passage) of the collection `source: cloud`; requirements: the file that pins its packages."""
+    from teleport.collection.forms.cloud import Cloud, harvest
+
+    settings = Cloud(source="cloud")
+    return ((query, text) for _, query, text in harvest(settings.versions(), settings.min_words) if query)
+
+
 SOURCES = {
     "functions": (functions, Path(sysconfig.get_path("stdlib"))),
     "foldoc": (terms, Path("/usr/share/dictd/foldoc.dict.dz")),
+    "cloud": (documentation, Path("requirements-cloud.txt")),
 }
 
 
