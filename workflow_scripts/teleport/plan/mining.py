@@ -6,7 +6,7 @@ from itertools import chain
 from teleport.plan.about_key import AboutKey
 from teleport.plan.identity import identify_file
 from teleport.plan.pool_warnings import pool_warnings
-from teleport.plan.stage import Stage, is_mined, mined_by_others
+from teleport.plan.stage import Stage, draws_from_retrieval, mined_by_others
 from teleport.plan.teachers import require_comparable, scores_of_cross_encoder, scores_of_file, vectors_of_teacher
 from teleport.refusal import Refusal
 from teleport.settings.negatives import keys_read, resolve_draws
@@ -263,7 +263,7 @@ class Mining:
         if dev := self.settings.watched_by:
             inputs |= {f"split.{dev.split}": trajectory.plan.split(dev.split)}
             inputs |= trajectory.tokens(f"queries.{dev.split}")
-        if pool and is_mined(pool):  # the stages trained since: the gap counts their steps
+        if pool and draws_from_retrieval(pool):  # the stages trained since: the gap counts their steps
             if others := mined_by_others(pool):
                 inputs["miner"] = others[0].inputs["queries"].inputs["checkpoint"]
             elif self.miner.number is None:  # a miner of another trajectory, whose steps do not count here

@@ -52,7 +52,7 @@ def out_of_domain(name, what):
     return f"{what}-of-{name}"
 
 
-def is_mined(pool):
+def draws_from_retrieval(pool):
     """Whether a merge stage draws from a checkpoint's retrieval."""
     return any(stage.kind == "retrieve" for stage in pool.inputs.values())
 

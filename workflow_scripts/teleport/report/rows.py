@@ -9,7 +9,7 @@ from functools import cache
 from itertools import chain
 
 from teleport.plan.about_key import AboutKey
-from teleport.plan.stage import Stage, is_mined, mined_by_others, out_of_domain
+from teleport.plan.stage import Stage, draws_from_retrieval, mined_by_others, out_of_domain
 from teleport.refusal import Refusal
 from teleport.report.verdicts import baselines
 from teleport.settings.section import ANALYSES_TABLE, MAIN_TABLE, MINER
@@ -243,7 +243,7 @@ def system_columns(trajectories, wanted):
     """
     trained = [trajectory for trajectory in trajectories if trajectory.trains]
     last = trained[0] if trained else None
-    mined = [episode.train for episode in last.episodes if episode.pool and is_mined(episode.pool)] if last else []
+    mined = [each.train for each in last.episodes if each.pool and draws_from_retrieval(each.pool)] if last else []
     run = next(iter(trajectories[0].episodes[-1].runs.values())).inputs["run"] if trajectories else None
     columns = {
         "negatives": negatives_text(last.trains[-1]) + miner_text(last.episodes[-1]) if last else None,
@@ -308,7 +308,7 @@ def negatives_text(train):
 def miner_text(episode):
     """Who mined for an `Episode`: "; mined by NAME" if the configuration names a checkpoint from elsewhere, else ""."""
     named, pool = episode.settings.mining.checkpoint, episode.pool
-    if isinstance(named, str) or not pool or not is_mined(pool) or mined_by_others(pool):
+    if isinstance(named, str) or not pool or not draws_from_retrieval(pool) or mined_by_others(pool):
         return ""
     of = "" if named.episode == "last" else f", episode {named.episode}"
     return f"; mined by {named.encoder.checkpoint.place if named.encoder else named.external or named.experiment}{of}"
