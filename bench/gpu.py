@@ -3,7 +3,7 @@
     python bench/gpu.py OUT [--small] [SECTION ...]
 
 OUT: the folder of what it writes: lines.jsonl and, of the section `tests`, tests.txt. It needs torch, transformers and
-what bench/README.md installs, but no network, checkpoint or Snakemake; `tests` needs pytest too, and `compare` the whole
+what bench/README.md installs, but no network, checkpoint or Snakemake; `tests` needs pytest too, `compare` the whole
 environment. Weights are random, so only `compare` has figures of accuracy. A section that fails writes its error as a
 line, one that exceeds its limit (SECTIONS) ends there, and the next one follows. Predictions of
 bench/gpu_predictions.yaml are in the same lines. --small: sizes that run on a processor in two minutes.

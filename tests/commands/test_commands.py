@@ -342,7 +342,7 @@ def test_documents_are_compared_with_documents(stages):
     first = evaluation(stages, collection, [0.25, 0.5], collapse="firstp", separator="#")
     assert compare(of_documents, first, None, None, 0).startswith("RR@10 of 2 queries")
     passages = evaluation(stages, collection, [0.25, 1.0], found="q1 Q0 D7#0 1 0.5 x\n")
-    with pytest.raises(Refusal, match="score documents"):
+    with pytest.raises(Refusal, match="evaluation.separator"):
         compare(of_documents, passages, None, None, 10)
     said = compare(of_documents, others, None, "q0", 10).splitlines()
     assert [line.split() for line in said if "D7" in line] == [["1", "3", "D7"]] * 2  # its highest grade

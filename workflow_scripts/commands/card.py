@@ -103,7 +103,7 @@ def in_table(home, evaluated):
         seeds = lines[ours]["seed"].nunique()
         means = f" of the mean of {seeds} seeds" if seeds > 1 else ""
         notes = [f"This checkpoint, {'; '.join(gains)}; each p is two-sided, of one pair{means}."] if gains else []
-        notes += ["Another seed may turn them."] if alone else []
+        notes += ["With another seed these differences may change sign."] if alone else []
         lexical = {line.split: stages / line.stage for line in sources[sources["system"] == "BM25"].itertuples()}
         return {split: Artefact(at) for split, at in lexical.items() if (at / MANIFEST).is_file()}, notes
     return {}, []

@@ -36,7 +36,10 @@ def compare(first, second, measure, query, most):
     if len({(stage.manifest["inputs"][f"split.{split_of(stage)}"], split_of(stage)) for stage in chain(*systems)}) > 1:
         raise Refusal(f"{first} and {second} are of two collections or splits: their queries differ.")
     if len({documents_of(stage) for stage in chain(*systems)}) > 1:
-        raise Refusal(f"{first} and {second} score documents and passages, or documents by other separators.")
+        raise Refusal(
+            f"{first} and {second} cannot be compared: one scores documents and the other passages, or their documents "
+            "have other separators. Give two stages that score passages, or documents by the same evaluation.separator."
+        )
     one = systems[0][0]
     queries = pq.read_table(queries_of(one).path(f"queries.{split_of(one)}.parquet")).to_pylist()
     texts = {row["query_id"]: row["text"] for row in queries}

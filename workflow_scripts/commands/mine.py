@@ -36,7 +36,7 @@ def mined(name, method, home=Path(".")):
     if "train" not in config.collection.split_names():
         raise Refusal(
             f"{path}: the collection has no split train, and negatives are mined for training queries. Add its queries "
-            "and judgments, named as the files of the other splits are; copies of test's mine for the queries of test."
+            "and judgments, named as the files of other splits are. To mine for the queries of test, copy its files."
         )
     plan = Plan(config, settings)
     trajectory = plan.trajectories[experiments[0]][0]

@@ -1,5 +1,5 @@
-"""The running stages and where they run, from the resume folders that running and killed stages and shards keep; no
-process is queried.
+"""Which stages run, and where: read from the resume folders of running and killed stages and shards. No process is
+queried.
 
 Such a folder has `history.log`, a line per attempt with host and process, and `progress.json`, the last report; either
 may be missing or torn at any moment. A finished stage has none; a finished shard keeps it, with a manifest, until the

@@ -3,8 +3,7 @@
 A job has a line when it begins, with its kind, episode, experiments and log, one when it ends, with its time and how
 many jobs are done, and some in between when it takes long. A failure is shown with its cause. A dry run lists its jobs
 and ends with what they cost. Jobs without a `message:` or a `log:`, such as those of another workflow that has this one
-as a module, and all else that is not named here look as Snakemake shows them. Its own log in .snakemake/log has
-everything.
+as a module, and everything else look as Snakemake shows them. Snakemake's own log in .snakemake/log has all of it.
 """
 
 import gc

@@ -1,4 +1,4 @@
-"""The files of pairs in FROM, with their form and split."""
+"""Finds the files of pairs in FROM of `teleport new`, with the form and split of each."""
 
 import re
 from typing import NamedTuple

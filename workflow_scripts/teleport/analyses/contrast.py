@@ -1,5 +1,5 @@
-"""Stage `contrast`: compare two runs of a split: the overlap of their first passages, 100 if the search is as
-deep (ANCE, Table 6), the queries won, lost and tied (A.4), and the first rank at which the lists differ (Tables 8 and
+"""Stage `contrast`: compare two runs of a split: the overlap of their first 100 passages (ANCE, Table 6; fewer if the
+search is less deep), the queries won, lost and tied (A.4), and the first rank at which the lists differ (Tables 8 and
 9). No code was released for it."""
 
 import numpy as np

@@ -1,6 +1,6 @@
 """Stage `negatives_overlap`: the share of a training query's negatives that the checkpoint trained on them ranks among
-its first passages, 100 if the search is as deep, positives left out; the mean over queries (ANCE, Section 6.3 and
-Figure 3; no code was released)."""
+its first 100 passages, positives left out (fewer than 100 if the search is less deep); the mean over queries (ANCE,
+Section 6.3 and Figure 3; no code was released)."""
 
 import numpy as np
 

@@ -9,7 +9,7 @@ The pool lists negatives source by source. With a `part` only its queries get ne
 With `remove: answers` (released, NQ and TriviaQA) every passage whose text has an answer to the question is removed,
 and nothing else: a judged passage without an answer can be a negative. Momentum negatives are drawn from the pool of
 the last episode, so older episodes' negatives decay geometrically, unless the whole pool is taken (the released code).
-Passages known in this episode are removed from them: with `positives: answers` a positive may be new in this episode.
+Positives of this episode are removed from them: with `positives: answers` a positive may be new in this episode.
 """
 
 from functools import cache, partial

@@ -1,7 +1,7 @@
 """A GPU kernel that selects the passages of a block that reach a query's last rank, in one pass over the products.
 
 Triton compiles it, which comes with torch's builds for CUDA. Each product is read once and compared once, with the
-largest error of its neighbours. Only if one may reach the last rank are they compared one by one.
+largest error of its neighbours. They are compared one by one only if one of them may reach the last rank.
 """
 
 import threading

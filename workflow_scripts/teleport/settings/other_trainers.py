@@ -1,4 +1,4 @@
-"""What other trainers call our settings, losses and measures, where no similar spelling leads to ours: Tevatron,
+"""Names of our settings, losses and measures in other trainers, if their spelling is not similar to ours: Tevatron,
 FlagEmbedding, sentence-transformers, DPR, ANCE and Hugging Face's Trainer. A refusal of their name gives ours."""
 
 import re

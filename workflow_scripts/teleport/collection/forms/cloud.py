@@ -2,8 +2,8 @@
 
 botocore describes Amazon's services (service-2.json), google-api-python-client Google's (discovery documents); both are
 Apache-2.0 and none of their code is run. The first sentence of a documented operation, shape, member, method or
-property is the query, the rest of its text the passage. A text without such a rest is a passage without a query. These
-make the search hard: most document a sibling or another service with the same words.
+property is the query, the rest of its text the passage. A text without such a rest is a passage without a query. Such
+passages make the search hard: most document a sibling or another service with the same words.
 """
 
 import gzip

@@ -35,8 +35,8 @@ class Settings(Section):
         masks = training.masks or training.positive == "all"
         if self.star_alpha is not None and masks and training.accumulate > 1:
             raise Refusal(
-                "training.loss.star_alpha adds two means, of which masks leave unequal parts to micro-batches: set "
-                "training.accumulate to 1, masks to [], or star_alpha to null"
+                "training.loss.star_alpha adds two means over pairs, and masks leave micro-batches unequal numbers "
+                "of pairs: set training.accumulate to 1, masks to [], or star_alpha to null"
             )
 
 
