@@ -11,6 +11,7 @@ the pages of memory-mapped files that were read.
 import random
 import resource
 import time
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
@@ -23,7 +24,7 @@ from teleport.negatives.budget import FIELDS
 from teleport.negatives.candidates import blocks
 from teleport.negatives.draw import hash_ids
 from teleport.negatives.draws.uniform import choose
-from teleport.negatives.merge import BLOCK_SLOTS, Filters, Merge, Scores
+from teleport.negatives.merge import BLOCK_SLOTS, Filters, Merge, Scores, never_negative
 from teleport.negatives.pool import Items, Pool, PoolWriter, read_pool
 from teleport.negatives.retrieved import Retrieval
 from teleport.negatives.sources.momentum import Momentum
@@ -59,7 +60,8 @@ def make_merge(ids, pool, scores=None, last_pool=None):
     hashes_Q = hash_ids([f"q{i}" for i in range(queries)])
     uniform = dict.fromkeys(sources, (None, choose))
     filters, named = Filters(job, scores, queries), "row {} with passage {}".format
-    return Merge(job.settings, sources, hashes_Q, uniform, scores, filters, named)
+    refused = partial(never_negative, positives, PASSAGES)
+    return Merge(job.settings, sources, hashes_Q, uniform, scores, filters, named, refused)
 
 
 def blocks_of(merge):

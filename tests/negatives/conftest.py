@@ -21,9 +21,10 @@ class World:
 
     def collection(self, query_ids, judgments, positive_grade=1, num_passages=100, **columns):
         """judgments: (query row, passage row, grade) triples; columns: doc_id, title, text of the corpus, `queries`
-        (texts) and `answers` (a list of each query), where a test needs others than made-up ones."""
+        (texts) and `answers` (a list of each query), where a test needs others than made-up ones. Passages after the
+        first 100 have no text."""
         job = self.stages.make("collection")
-        numbers = range(len(columns.get("text", range(num_passages))))
+        numbers = range(len(columns.get("text", range(min(num_passages, 100)))))
         corpus = {name: columns.get(name, [f"{name}{n}" for n in numbers]) for name in ("doc_id", "title", "text")}
         pq.write_table(pa.table(corpus), job.output("corpus.parquet"))
         queries = {"query_id": query_ids, "text": columns.get("queries", [f"text of {name}" for name in query_ids])}
@@ -35,7 +36,12 @@ class World:
             answers = {"query_id": query_ids, "answers": columns["answers"]}
             pq.write_table(pa.table(answers), job.output("answers.train.parquet"))
         return self.stages.finish(
-            job, {"positive_grade": positive_grade, "num_passages": len(numbers), "queries": len(query_ids)}
+            job,
+            {
+                "positive_grade": positive_grade,
+                "num_passages": len(numbers) if "text" in columns else num_passages,
+                "queries": len(query_ids),
+            },
         )
 
     def retrieval(self, ids, rows=None, scores=None):

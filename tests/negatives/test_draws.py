@@ -9,12 +9,13 @@ import pytest
 
 from commands.audit import audit
 from commands.export import export
-from teleport.negatives import merge
+from teleport.negatives import merge, retrieved
 from teleport.negatives.draw import Candidates, draw_slots, hash_ids, slots_by_weight
 from teleport.negatives.draws import around, rank_decay, stratified, top, triangle, uniform
 from teleport.refusal import Refusal
 from teleport.running.artefact import Artefact
 from teleport.settings.negatives import Negatives
+from teleport.settings.registry import DRAWS
 
 NAN = float("nan")
 
@@ -305,7 +306,7 @@ def test_vectors_score_the_pairs_that_no_draw_compared(scored, tmp_path):
     assert found["query"]["scored"] == 1 and found["bm25"]["scored"] < 1
 
 
-@pytest.mark.parametrize("draw", ["around", "triangle", "stratified", "rank-decay"])
+@pytest.mark.parametrize("draw", [name for name in DRAWS if name != "uniform"])
 def test_each_draw_makes_a_pool(scored, draw):
     """A pool lists the same passages twice in a row, and others than a uniform draw does."""
     counts = {"query": 8, "bm25": 4}
@@ -398,3 +399,42 @@ def test_a_miner_whose_scores_are_all_the_same_is_refused_where_they_are_compare
     same, other = [0.5, 0.5, 0.5], [0.5, 0.4, 0.5]
     for scores, settings in (([same] * 3, {}), ([same], compares), ([same, same, other], compares)):
         assert pools(scores, **settings) == [[1, 2]] * len(scores)
+
+
+# --- draws and sources of one's own -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("chosen", "wrong"),
+    [
+        ([[0, 2]], r"\(1, 2\), not \(2, 2\)"),
+        ([[0], [1]], r"\(2, 1\), not \(2, 2\)"),
+        ([[0, 2], [1, 1]], "twice"),
+        ([[0, 2], [0, 1]], "not available"),
+        ([[0, 2], [-1, 1]], "not available"),
+    ],
+)
+def test_a_draw_that_breaks_its_contract_is_named(chosen, wrong):
+    given = candidates([[1, 1, 1], [NAN, 1, 1]])
+    with pytest.raises(ValueError, match=rf"{__name__}\.choose drew .*{wrong}"):
+        drawn(lambda c, n: np.array(chosen), given, 2)
+
+
+def test_slots_beyond_the_last_are_not_filled():
+    assert drawn(lambda c, n: np.array([[3, 0], [3, 3]]), candidates([[1, 1, 1], [1, 1, 1]]), 2) == [[0], []]
+
+
+@pytest.mark.parametrize("passage", [1, -1, 7])
+def test_a_source_that_gives_a_known_positive_or_no_passage_is_named(world, monkeypatch, passage):
+    collection, lists, _ = triangles(world, nearer=[])
+    given = retrieved.Retrieval.block
+
+    def block(self, first, last):
+        found = given(self, first, last)
+        passages, there = found.passages_QS.copy(), found.there_QS.copy()
+        passages[1, 0], there[1, 0] = passage, True  # passage 1 is the positive of query 1
+        return found._replace(passages_QS=passages, there_QS=there)
+
+    monkeypatch.setattr(retrieved.Retrieval, "block", block)
+    with pytest.raises(ValueError, match=rf"source query gives passage {passage} to query 1"):
+        world.merge(collection, {"query": 4}, lists)

@@ -208,7 +208,10 @@ def long_lists(world, num_queries=200, depth=100, start=0):
 
 def test_sampling_really_happens(world):
     names = [f"q{n}" for n in range(200)]
-    collection, lists = world.collection(names, [(q, 10**6, 1) for q in range(200)]), long_lists(world)
+    collection, lists = (
+        world.collection(names, [(q, 10**6, 1) for q in range(200)], num_passages=10**6 + 1),
+        long_lists(world),
+    )
     job = world.merge(collection, {"query": 30}, {"query": lists})
     ranks = np.array([[item[3] for item in pool] for pool in job.pools])
     assert (ranks.min(), ranks.max()) == (1, 100)
@@ -226,9 +229,9 @@ def test_sampling_really_happens(world):
 def test_a_sample_does_not_depend_on_the_other_queries(world):
     names = [f"q{n}" for n in range(200)]
     lists, rows = long_lists(world), [150, 3, 77]
-    whole = world.merge(world.collection(names, []), {"query": 20}, {"query": lists})
+    whole = world.merge(world.collection(names, [], num_passages=10**6), {"query": 20}, {"query": lists})
     part = world.merge(
-        world.collection([names[n] for n in rows], []),
+        world.collection([names[n] for n in rows], [], num_passages=10**6),
         {"query": 20},
         {"query": world.retrieval(np.load(lists.folder / "ids.npy")[rows])},
     )
@@ -237,7 +240,7 @@ def test_a_sample_does_not_depend_on_the_other_queries(world):
 
 def shares_of_episodes(world, episodes, counts_of_episode):
     """Share of each first episode in the last pool, when all episodes mine different passages."""
-    collection, last = world.collection([f"q{n}" for n in range(200)], []), None
+    collection, last = world.collection([f"q{n}" for n in range(200)], [], num_passages=10**8), None
     for episode in range(1, episodes + 1):
         lists = {
             "query": long_lists(world, start=episode * 10**5),
@@ -335,7 +338,9 @@ def test_rank_ranges_count_what_is_left_of_each_list(world):
 
 
 def test_rank_arms_draw_from_exactly_the_ranks_they_name(world):
-    collection = world.collection([f"q{n}" for n in range(100)], [(q, 200 * q + q, 1) for q in range(100)])
+    collection = world.collection(
+        [f"q{n}" for n in range(100)], [(q, 200 * q + q, 1) for q in range(100)], num_passages=10**6
+    )
     lists = long_lists(world, 100, 200)  # the positive of query q is at its rank q + 1
     arms = {"1-20": [[1, 20]], "181-199": [[181, 199]], "both": [[1, 20], [181, 199]]}
     for ranges in arms.values():
@@ -351,11 +356,12 @@ def test_rank_arms_draw_from_exactly_the_ranks_they_name(world):
 
 
 def test_several_sources_lie_in_the_order_of_the_pool(world):
-    collection = world.collection(["a"], [(0, 1, 1)], num_passages=3)
-    lists = {"file": world.retrieval([[5, 1]]), "bm25": world.retrieval([[7, 8]])}
+    collection = world.collection(["a"], [(0, 1, 1)], num_passages=4)
+    lists = {"file": world.retrieval([[3, 1]]), "bm25": world.retrieval([[2, 3]])}
     job = world.merge(collection, {"bm25": 2, "random": 5, "file": 2}, lists, episode=3)
     rows = [[item[:4] for item in pool] for pool in job.pools][0]
-    assert rows == [(7, "bm25", 3, 1), (8, "bm25", 3, 2), (0, "random", 3, 0), (2, "random", 3, 0), (5, "file", 3, 1)]
+    random = [(passage, "random", 3, 0) for passage in (0, 2, 3)]
+    assert rows == [(2, "bm25", 3, 1), (3, "bm25", 3, 2), *random, (3, "file", 3, 1)]
     assert np.isnan([item[4] for item in job.pools[0]]).all(), "none of them has the miner's score of the query"
 
 

@@ -69,15 +69,23 @@ class Candidates(NamedTuple):
 
 def draw_slots(choose, candidates, count):
     """Draw `count` of each query's slots without replacement, or all if fewer: slots_QN (int64, ascending, 0 if not
-    filled) and filled_QN (bool), N = min(count, S). choose: function of a module in `draws`, with its settings"""
-    num_slots = candidates.available_QS.shape[1]
-    if num_slots:
-        slots_QN = choose(candidates, min(count, num_slots))
-    else:
-        slots_QN = np.empty((len(candidates.available_QS), 0), np.int64)
-    slots_QN.sort(axis=1)
+    filled) and filled_QN (bool), N = min(count, S). choose: function of a module in `draws`, with its settings. Raises
+    ValueError if it does anything else."""
+    num_queries, num_slots = candidates.available_QS.shape
+    count = min(count, num_slots)
+    slots_QN = np.sort(choose(candidates, count), axis=1) if num_slots else np.empty((num_queries, 0), np.int64)
     filled_QN = slots_QN < num_slots
-    return np.where(filled_QN, slots_QN, 0), filled_QN
+    drawn_QN = np.where(filled_QN, slots_QN, 0)
+    wrong = None
+    if slots_QN.shape != (num_queries, count):
+        wrong = f"an array of {slots_QN.shape}, not {(num_queries, count)}"
+    elif (slots_QN[:, 1:] == slots_QN[:, :-1])[filled_QN[:, 1:]].any():
+        wrong = "a slot twice for one query"
+    elif (slots_QN < 0).any() or not np.take_along_axis(candidates.available_QS, drawn_QN, axis=1)[filled_QN].all():
+        wrong = "a slot that is not available"
+    if wrong:
+        raise ValueError(f"{getattr(choose, 'func', choose).__module__}.choose drew {wrong}")
+    return drawn_QN, filled_QN
 
 
 def slots_of_smallest(keys_QS, available_QS, count):

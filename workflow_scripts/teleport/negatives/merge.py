@@ -21,7 +21,7 @@ from teleport.negatives.budget import FIELDS
 from teleport.negatives.candidates import blocks, open_sources
 from teleport.negatives.draw import Candidates, draw_slots, hashes_of_job
 from teleport.negatives.filters import chosen_filters
-from teleport.negatives.known_positives import known_passages
+from teleport.negatives.known_positives import are_known, known_passages
 from teleport.negatives.pool import Items, PoolWriter, count_duplicates, drop_duplicates, is_mined
 from teleport.negatives.scores import FILES, PairTable, named_row, positive_scores, require_informative, require_scored
 from teleport.reader import positives_of_job
@@ -49,7 +49,8 @@ def run(job):
     filters = Filters(job, scores, len(known))
     sources, named = open_sources(job, known), partial(named_pair, job)
     mined = is_mined(job.inputs, job.settings.sources.values())
-    merge = Merge(job.settings, sources, hashes_of_job(job), draws_of(job), scores, filters, named, mined)
+    refused = partial(never_negative, known, job.facts("corpus")["num_passages"])
+    merge = Merge(job.settings, sources, hashes_of_job(job), draws_of(job), scores, filters, named, refused, mined)
     begin, end = rows_of_part(part, len(known))
     writer = PoolWriter(job.output, merge.names)
     writer.append(np.zeros(begin, np.int64))
@@ -77,6 +78,13 @@ def named_pair(job, row, passage):
     return f"the query {query} with the passage {doc}"
 
 
+def never_negative(known, num_passages, first, passages_QN):
+    """bool [Q, N]: passages that no source may give the queries from row `first` on: known ones (Ragged), and numbers
+    that are no passage's."""
+    rows = np.arange(first, first + len(passages_QN))
+    return (passages_QN < 0) | (passages_QN >= num_passages) | are_known(passages_QN, rows, known)
+
+
 def draws_of(job):
     """{source: (scorer whose scores it compares, or None; function of (candidates, count))} of a merge job."""
     draws = {}
@@ -91,13 +99,13 @@ class Merge:
     """Draws and joins the negatives of a block of queries, and counts the draws.
 
     sources: {name: object described in negatives/sources}; hashes_Q: uint64, of the queries' ids; draws: see
-    `draws_of`; scores: `Scores`; filters: `Filters`; named: function of (query row, passage row), for messages; mined:
-    `pool.is_mined`
+    `draws_of`; scores: `Scores`; filters: `Filters`; named: function of (query row, passage row), for messages;
+    refused: `never_negative` of (first row, passages_QN); mined: `pool.is_mined`
     """
 
-    def __init__(self, settings, sources, hashes_Q, draws, scores, filters, named, mined=False):
+    def __init__(self, settings, sources, hashes_Q, draws, scores, filters, named, refused, mined=False):
         self.settings, self.sources, self.hashes_Q = settings, sources, hashes_Q
-        self.draws, self.scores, self.filters, self.named = draws, scores, filters, named
+        self.draws, self.scores, self.filters, self.named, self.refused = draws, scores, filters, named, refused
         self.wanted = {name: settings.sources[name].count for name in sources}
         self.drawn, self.short = dict.fromkeys(sources, 0), dict.fromkeys(sources, 0)
         self.weightless = {name: [] for name in sources}  # (row, a candidate) of queries whose candidates all weigh 0
@@ -111,7 +119,7 @@ class Merge:
             )
 
     def draw(self, name, first, last):
-        """Negatives of one source: (`Items` [Q, N], filled_QN)."""
+        """Negatives of one source: (`Items` [Q, N], filled_QN). Raises ValueError if it gives what is `refused`."""
         source, settings, (whose, choose) = self.sources[name], self.settings.sources[name], self.draws[name]
         block, count = source.block(first, last), settings.count
         scores = cache(partial(self.scores.of, first=first, block=block))
@@ -128,7 +136,12 @@ class Merge:
         if len(rows):
             passages = block.passages_QS[rows, np.argmax(available_QS[rows], axis=1)]
             self.weightless[name] += zip((first + rows).tolist(), passages.tolist(), strict=True)
-        return self.items(name, block, slots_QN, first, filled_QN), filled_QN
+        items = self.items(name, block, slots_QN, first, filled_QN)
+        if (wrong_QN := filled_QN & self.refused(first, items.passages)).any():
+            row, place = np.argwhere(wrong_QN)[0]
+            pair = f"passage {items.passages[row, place]} to query {first + row} (rows)"
+            raise ValueError(f"the source {name} gives {pair}, a known positive or no passage: see its `there_QS`")
+        return items, filled_QN
 
     def require_weights(self):
         """Raise Refusal if a draw gives all candidates of a source weight 0 for every query; warn if for some."""
