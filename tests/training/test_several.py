@@ -7,6 +7,7 @@ import training_world
 from stages import roles_of
 from teleport.arrays import Ragged
 from teleport.refusal import Refusal
+from teleport.seed import derive_seed
 from teleport.training import train
 from teleport.training.data import read_training_set
 from teleport.training.several import turns
@@ -66,6 +67,23 @@ def test_no_batch_mixes_collections_and_negatives_are_of_the_own_pool(world):
     assert seen.count(1) == 3 and trainer.parts[1].queries.tokens is not trainer.parts[0].queries.tokens
     first, second = (part.passages.tokens for part in trainer.parts)
     assert not np.array_equal(first.values, second.values)
+
+
+def test_known_positives_are_counted_in_the_batches_of_both_collections(world):
+    """By pairs of a collection and a query: equal rows of two collections are two queries."""
+    job = several(world, {"masks": [], "batch_queries": 8}, weights=[0.5])
+    facts, seed = train.run(job), derive_seed(job.settings.seed, "train", 1)
+    trainer, numbers = train.make_trainer(job, read_training_set(job, seed), STEPS, seed), {}
+    for step in range(STEPS):
+        collection, own_step = trainer.turn(step)
+        batch = trainer.data_of(step).batch(own_step)
+        for query in batch.queries_Q.tolist():
+            known = {query, 59} | ({query + 20} if query % 2 == 0 else set())
+            others = sum(passage in known for passage in batch.passages_P.tolist()) - 1
+            numbers.setdefault((collection, query), []).append(others)
+    assert len(numbers) > 30
+    assert facts["queries_with_known_positives_in_batch"] == sum(map(any, numbers.values())) / len(numbers)
+    assert facts["known_positives_in_batch"] == pytest.approx(np.mean(sum(numbers.values(), [])))
 
 
 def all_bits(job):

@@ -25,7 +25,7 @@ class JobOf:
     def __init__(self, job, number):
         self.number, prefix = number, ALSO.format(number)
         self.inputs = {role.removeprefix(prefix): of for role, of in job.inputs.items() if role.startswith(prefix)}
-        self.settings, self.load, self.threads = job.settings, job.load, job.threads
+        self.settings, self.loads, self.load, self.threads = job.settings, job.loads, job.load, job.threads
 
     def input(self, role, name):
         return self.inputs[role].path(name)

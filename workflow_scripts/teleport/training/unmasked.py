@@ -3,6 +3,7 @@ plan loads this module for a training with a loss over the batch and without the
 
 import numpy as np
 
+from teleport.arrays import pair_keys
 from teleport.running.log import log
 from teleport.training.data import other_positives
 
@@ -16,9 +17,9 @@ def count(trainer, first, stop):
     training, rows, numbers = trainer.training, [], []
     batches = min(stop - first, BATCHES, max(1, QUERIES // training.batch_queries))
     for step in range(first, first + batches):
-        data, (_, own_step) = trainer.data_of(step), trainer.turn(step)
+        data, (collection, own_step) = trainer.data_of(step), trainer.turn(step)
         for micro_batch in data.batch(own_step).split(training.accumulate):
-            rows.append(micro_batch.queries_Q)
+            rows.append(pair_keys(np.int64(collection), micro_batch.queries_Q))  # each collection numbers its own
             numbers.append(unmasked(micro_batch, data))
     rows, numbers = np.concatenate(rows), np.concatenate(numbers)
     share = len(np.unique(rows[numbers > 0])) / len(np.unique(rows))
