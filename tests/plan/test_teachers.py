@@ -545,6 +545,13 @@ def test_a_cross_encoder_is_trained_on_the_pool_of_another_experiment(start):
     assert other.inputs["ranker"].name != train.name
 
 
+@pytest.mark.parametrize(("depth", "searched"), [(20, 1000), (2000, 2000)])
+def test_a_cross_encoder_reranks_as_many_neighbours_as_its_dev_set_names(start, depth, searched):
+    made = plan(taught=taught_by(ranker(start, evaluate_every=5, dev={"split": "dev", "depth": depth})))
+    train = pool_of(made, "taught").inputs["scores.ranker"].inputs["ranker"]
+    assert train.inputs["dev"].settings.depth == searched and train.settings.dev.depth == depth
+
+
 def test_the_dev_measure_of_a_cross_encoder_is_one_that_is_computed(start):
     with pytest.raises(Refusal, match=r"teachers.ranker.cross_encoder.training.dev.*'nDCG\(rel=2\)@10'"):
         plan(taught=taught_by(ranker(start, evaluate_every=5, dev={"split": "dev", "measure": "nDCG(rel=2)@10"})))
@@ -602,6 +609,7 @@ def test_a_loss_is_taught_by_what_was_trained_on_the_pool_of_its_episode(start):
         ({"pool": {"experiment": "taught", "episode": 1}}, "training.pool: taught .*episode 1 "),
         ({"pool": {"experiment": "empty", "episode": 1}}, "training.pool: episode 1 of empty "),
         ({"evaluate_every": 5, "dev": {"split": "no"}}, "training.dev.split: .*'no'"),
+        ({"dev": {"measure": "R@51"}}, "training.dev.*R@51 .* 51 passages .* raise depth"),
         ({"evaluate_every": 5, "select": "dev", "dev": {"split": "test"}}, "dev.split: evaluation.splits reports test"),
     ],
 )

@@ -695,6 +695,8 @@ TRAINED = "training: {trains: [query], loss: ranknet-list, negatives_per_query: 
             "{training: {dev: {measure: nDCG(rel=2)@10}}}",
             "there is no measure 'nDCG(rel=2)@10' that ir-measures can",
         ),
+        ("", "{training: {dev: {measure: R@400}}}", "R@400 is the same for every order of the 400 passages"),
+        ("", "{training: {dev: {measure: Success(rel=2)@60, passages: 50, random: 9}}}", "raise passages"),
     ],
 )
 def test_what_no_episode_would_read_is_refused(tmp_path, top, experiment, message):
@@ -712,6 +714,8 @@ def test_what_no_episode_would_read_is_refused(tmp_path, top, experiment, messag
         (f"negatives: {{file: {FILE}}}\n", "{episodes: []}"),
         ("", f"{{negatives: {{{LIVE}, remove: judged}}, {TRAINED}}}"),
         ("", "{training: {dev: {measure: R(rel=2)@10}}}"),
+        ("", "{training: {dev: {measure: R@399}}}"),
+        ("", "{training: {dev: {measure: RR(rel=2)@400}}}"),
     ],
 )
 def test_what_some_episode_reads_is_taken(tmp_path, top, experiment):

@@ -139,7 +139,8 @@ def trained(mining, name, start):
         require_dev(mining, f"{key}.dev", dev, training)
         splits.append(f"queries.{dev.split}")
         inputs |= plan.parts(dev.split)
-        search = RetrieveSettings(of="queries", split=dev.split, depth=plan.config.evaluation.depth)
+        depth = max(plan.config.evaluation.depth, dev.depth)  # an evaluation of the split is mostly the same stage
+        search = RetrieveSettings(of="queries", split=dev.split, depth=depth)
         inputs["dev"] = trajectory.retrieve(vectors, vectors.index, search, mining.number, f"retrieve-dev-{name}")
     texts = TextSettings(title=given.title, query_prefix="", passage_prefix="")
     for of in dict.fromkeys(splits):

@@ -22,6 +22,7 @@ from teleport.settings.section import (
     is_false,
     is_none,
 )
+from teleport.settings.training import require_order
 
 
 class Reads(Section):
@@ -87,6 +88,11 @@ class RankerDev(Section):
         pattern=r"^(RR|nDCG|R|P|AP|Success)(\(rel=[1-9][0-9]*\))?@[1-9][0-9]*$",
         description="Measure by which steps are compared: RR@10, nDCG@10, …",
     )
+
+    @model_validator(mode="after")
+    def the_order_of_passages_decides(self):
+        require_order(self.measure, self.depth + 1, "depth")
+        return self
 
     @property
     def name(self):

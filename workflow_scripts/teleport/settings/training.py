@@ -249,6 +249,17 @@ class Training(Section):
         return self
 
 
+def require_order(measure, ranked, key):
+    """Raise Refusal for a measure that is the same for every order of the `ranked` passages that `key` sets (a number
+    at most): with R@400 of 400 passages no step would be better than the start."""
+    name, cutoff = measure.split("@")
+    if int(cutoff) >= ranked and not name.startswith(("RR", "nDCG", "AP")):
+        raise Refusal(
+            f"measure {measure} is the same for every order of the {ranked} passages that are ranked: lower its "
+            f"cut-off, or raise {key}"
+        )
+
+
 class Dev(Section):
     """Some queries of a split and a fixed pool of passages: drawn once, the same at every evaluation."""
 
@@ -271,11 +282,12 @@ class Dev(Section):
     )
 
     @model_validator(mode="after")
-    def some_passages_are_known(self):
+    def the_order_of_passages_decides(self):
         if self.random >= self.passages:
             raise Refusal(
                 f"random {self.random} leaves no place for positives among {self.passages} passages: lower it"
             )
+        require_order(self.measure, self.passages, "passages")
         return self
 
     @property
