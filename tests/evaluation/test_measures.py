@@ -239,6 +239,13 @@ def test_queries_in_blocks_score_the_same(monkeypatch):
     assert len(run) > 3 * 7 and score_queries(run, judgments, names) == whole
 
 
-def test_grades_far_below_zero_are_negative_ones():
-    """pytrec_eval ends the process where all judgments of a query are -2, TREC Web's grade of spam."""
-    assert score_queries({"q": ["a", "b"]}, {"q": {"a": -2, "b": -2}}, ["Bpref"])["Bpref"] == {"q": 0.0}
+@pytest.mark.parametrize("grade", [-1, -2])
+def test_a_query_with_grades_below_zero_alone_scores_zero(monkeypatch, grade):
+    """pytrec_eval ends the process if all judgments of a query are -2, TREC Web's grade of spam, and reads memory that
+    is not its own if all are -1: nDCG then may never end."""
+    calls, calculate = [], ir_measures.iter_calc
+    monkeypatch.setattr(ir_measures, "iter_calc", lambda *given: calls.append(given) or calculate(*given))
+    names = ["Bpref", "nDCG@10", "R@5", "RR@10"]
+    scores = score_queries({"q": ["a", "b"]}, {"q": {"a": grade, "b": grade}}, names)
+    assert scores == {name: {"q": 0.0} for name in names}
+    assert len(calls) == 4 and all(max(grades["0"].values()) == 0 for _, grades, _ in calls)

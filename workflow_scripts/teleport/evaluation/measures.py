@@ -60,8 +60,10 @@ def score_by_ir_measures(ranked, judged, measure):
         run, grades = {}, {}
         for query in range(first, min(first + BLOCK_QUERIES, len(ranked))):
             passages, values = judged[query]
-            # Grades are raised to -1: pytrec_eval ends the process if all grades of a query are lower.
-            grades[str(query)] = dict(zip(map(str, passages.tolist()), np.maximum(values, -1).tolist(), strict=True))
+            # Grades are raised to -1, or to 0 if all of a query are lower: else pytrec_eval may end the process, or
+            # compute nDCG for ever.
+            values = np.maximum(values, 0 if values.max() < 0 else -1)
+            grades[str(query)] = dict(zip(map(str, passages.tolist()), values.tolist(), strict=True))
             if ids := ranked[query][:cutoff].tolist():  # no empty list: `Judged` divides by the number of results
                 run[str(query)] = dict(zip(map(str, ids), range(0, -len(ids), -1), strict=True))
         for metric in ir_measures.iter_calc([measure], grades, run):
