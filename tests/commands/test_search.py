@@ -82,6 +82,8 @@ def test_an_experiment_that_is_not_there_is_refused(world, what, said):  # noqa:
         list(search("none.yaml", ["a"], None, 3, False))
     with pytest.raises(Refusal, match="no query"):
         list(search("mine/tuned", [], None, 3, False))
+    with pytest.raises(Refusal, match="nor an experiment"):  # such as an empty variable of a shell
+        list(search("", ["a"], None, 3, False))
 
 
 def test_new_queries_have_as_many_components_as_those_of_the_stage(world):  # noqa: F811

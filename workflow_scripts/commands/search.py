@@ -44,7 +44,7 @@ def experiment_at(what):
             several = f"has the experiments {', '.join(experiments)}: name one of them."
             raise Refusal(f"{what} {several if experiments else 'has no experiment yet: run the workflow first.'}")
         return next(iter(experiments.values())), None, None
-    experiments, path = open_results("results"), os.path.relpath(what, "results/experiments")
+    experiments, path = open_results("results"), os.path.relpath(Path(what), "results/experiments")
     for name in (what, path, *(str(parent) for parent in Path(path).parents)):
         if name in experiments:
             below = () if name == what else Path(os.path.relpath(path, name)).parts
