@@ -701,6 +701,13 @@ def test_what_has_no_text_is_left_out_where_the_user_says_so(tmp_path, pairs, ca
     assert "4 records are left out: without text" in caplog.text
 
 
+def test_a_split_of_which_nothing_is_left_is_refused(tmp_path, pairs):
+    write_jsonl(tmp_path / "given/train.jsonl", records_of(pairs))
+    write_jsonl(tmp_path / "given/test.jsonl", [{"query": "", "positive": "p"}])
+    with pytest.raises(Refusal, match=r"test.jsonl: no question"):
+        new("mine", tmp_path / "given", REPOSITORY, drop=["empty"])
+
+
 def test_a_question_about_a_text_that_is_not_there_is_left_out_where_the_user_says_so(tmp_path, pairs):
     for name, text in (("a.txt", "one text"), ("empty.txt", " ")):
         (tmp_path / "given").mkdir(exist_ok=True)

@@ -122,7 +122,7 @@ def convert(tables, output, given, drop, folder, draw):
         collection.drop_unanswered()
     judged = {split: dict(questions) for split, questions in collection.judged.items()}
     for split, (table, *_) in tables.items():
-        if not judged[split or "train"]:
+        if not judged.get(split or "train"):
             raise Refusal(f"{table.path}: no question has a passage of a grade above 0. Give relevant passages, too.")
     whole = judged.pop("train", {})
     for split, ids in draw(set(whole)).items() if whole else ():
