@@ -6,7 +6,7 @@ import pytest
 
 from teleport.evaluation.significance import Scores, compare
 from teleport.report.table import Table, measure_of, verdicts_with_costs
-from teleport.report.verdicts import PAIRS, USUAL, comparison_text, labels_of, p_text, pairs_of_rows, verdicts
+from teleport.report.verdicts import PAIRS, USUAL, comparison_text, figure, labels_of, p_text, pairs_of_rows, verdicts
 from teleport.settings.measures import better
 
 ROWS = [
@@ -47,6 +47,12 @@ def test_pairs_are_those_of_the_test():
             Scores(other[:, None], tuple(ROWS[pair.b]["seeds"])), Scores(one[:, None], tuple(ROWS[pair.a]["seeds"]))
         )
         assert pair.p == pytest.approx(again.p, abs=0.02) and pair.method == "permutation"
+
+
+def test_a_figure_is_rounded_as_a_cell_of_the_table_is():
+    values = np.arange(2001) / 2000
+    assert [figure(value) for value in values] == [f"{value:.3f}".removeprefix("0") for value in values.tolist()]
+    assert [figure(value, "+") for value in (-0.0004, -0.065, 10.5)] == ["+.000", "-.065", "+10.500"]
 
 
 def test_many_pairs_take_the_t_test(monkeypatch):

@@ -169,8 +169,8 @@ def comparison_text(rows, i, j, gain, p, level):
 
 def figure(value, sign=""):
     """A measure as text without the zero before its point: ".589", "+.065", "1.000"."""
-    text = f"{round(value, 3) + 0.0:{sign}.3f}"  # no minus before zero
-    return text.replace("0.", ".", 1) if abs(value) < 1 and round(abs(value), 3) < 1 else text
+    text = f"{value:{sign}z.3f}"  # z: no minus before zero
+    return text.replace("0.", ".", 1) if text.lstrip("+-").startswith("0.") else text
 
 
 def p_text(p):
