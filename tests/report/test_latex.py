@@ -18,9 +18,9 @@ DOCUMENT = r"""\documentclass[twocolumn]{article}
 %s
 \end{document}
 """
-STRANGE = [r"50%_of {#1} ~ $x^2 \ & †", "α = 0.5, β > 0 – Télé ×2", "**bold** ± 0.1", "-0.3"]
+STRANGE = [r"50%_of {#1} ~ $x^2 \ & †", "α = 0.5, β > 0 – Télé ×2", "**bold** ± 0.1", "-0.3", "[2] Ours", "*"]
 
-pytestmark = pytest.mark.skipif(
+needs_tex = pytest.mark.skipif(
     shutil.which("pdflatex") is None, reason="no TeX here: `apt-get install texlive-latex-recommended` brings it"
 )
 
@@ -34,6 +34,7 @@ def compiled(texts, folder):
     return done.stdout
 
 
+@needs_tex
 def test_the_papers_tables_compile(tmp_path):
     texts = []
     for path in sorted((REPOSITORY / "config/published").glob("*.yaml")):
@@ -43,9 +44,17 @@ def test_the_papers_tables_compile(tmp_path):
     assert "Float too large" not in compiled(texts, tmp_path)
 
 
+@needs_tex
 @pytest.mark.parametrize("wide", [False, True])
 def test_strange_texts_compile(tmp_path, wide):
     frame = pd.DataFrame({"System": STRANGE, "RR@10 of A_1": STRANGE})
     text = latex(Printed("strange", "A & B_1", frame, ["† differs, p < 0.05", *STRANGE], wide))
     assert r"p $<$ 0.05" in text
     compiled([text], tmp_path)
+
+
+def test_no_row_begins_with_what_the_line_above_takes_for_its_option():
+    """After the end of a line TeX skips white space and looks for `[0.5em]` or a star."""
+    text = latex(Printed("labels", "Labels", pd.DataFrame({"System": ["A", "[2] Ours", "* Theirs", "**B**"]}), []))
+    rows = text.partition("\\midrule")[2].partition("\\bottomrule")[0].split("\\\\")
+    assert [row.strip() for row in rows[:4]] == ["A", "{}[2] Ours", "{}* Theirs", r"\textbf{B}"]

@@ -91,9 +91,10 @@ def heading(name):
 
 
 def latex_cell(text):
-    """A cell for LaTeX: bold as a command, and a true minus before a number."""
+    """A cell for LaTeX: bold as a command, a true minus before a number, and braces before what the end of the line
+    above would take for its own option."""
     bold = re.sub(r"\*\*(.+?)\*\*", r"\\textbf{\1}", escape(text))
-    return re.sub(r"^-(?=\d)", "$-$", bold)
+    return re.sub(r"^(?=[\[*])", "{}", re.sub(r"^-(?=\d)", "$-$", bold))
 
 
 def escape(text):
