@@ -92,3 +92,16 @@ def test_a_wrong_line_is_told_and_nothing_is_left(hub):
     with pytest.raises(Refusal, match=r"lists/train.jsonl.*line 61"):
         new("mine", Path(f"hub:{NAME}/lists"), REPOSITORY)
     assert list(Path.cwd().iterdir()) == []
+
+
+def test_a_killed_command_is_run_again_and_other_files_are_refused(hub):
+    path, _ = new("mine", Path(f"hub:{NAME}/lists"), REPOSITORY)
+    text = path.read_text()
+    path.unlink()  # as a kill leaves it while the collection is checked, before the configuration is written
+    new("mine", Path(f"hub:{NAME}/lists"), REPOSITORY)
+    assert path.read_text() == text
+    path.unlink()
+    Path("data/mine-hub/lists/train.jsonl").write_text("other")
+    with pytest.raises(Refusal, match="data/mine-hub exists already"):
+        new("mine", Path(f"hub:{NAME}/lists"), REPOSITORY)
+    assert Path("data/mine-hub/lists/train.jsonl").read_text() == "other"

@@ -7,7 +7,7 @@ from pathlib import Path, PurePosixPath
 
 from commands.pairs.find import SUFFIXES, form_of
 from teleport.refusal import Refusal
-from teleport.running.files import gigabytes, part_of, require_free_space, require_output, sha256_file, write_text
+from teleport.running.files import gigabytes, require_free_space, sha256_file, write_new_folder, write_text
 
 WHERE = re.compile(r"hub:([^/@]+/[^/@]+)(?:@((?:refs/(?:convert|pr)/)?[^/@]+))?(?:/([^@]+))?")
 # Subfolders of the named folder in which `new` looks for tables.
@@ -17,15 +17,14 @@ CHECK_HUB = "Check its name, the network, and `hf auth whoami`."
 DIGESTS = "SHA256SUMS"  # as `sha256sum -c` reads it
 
 
-def fetch_dataset(where, copy):
+def fetch_dataset(where, copy, made):
     """Copy the tables of hub:OWNER/NAME[@REVISION][/FOLDER] into the new folder `copy`, with their digests; returns
-    (the folder to read, where they are from with the hash of the commit, a sentence)."""
+    (the folder to read, where they are from with the hash of the commit, a sentence). made: of `write_new_folder`"""
     from huggingface_hub import HfApi, snapshot_download
     from huggingface_hub.errors import HFValidationError, HTTPError
 
     if not (match := WHERE.fullmatch(where)) or ".." in PurePosixPath(match[3] or "").parts:
         raise Refusal(f"{where}: give hub:OWNER/NAME@REVISION, or hub:OWNER/NAME@REVISION/FOLDER.")
-    require_output(copy, folder=True)
     repository, revision, below = match[1], match[2] or "main", PurePosixPath(match[3] or ".")
     try:
         info = HfApi().dataset_info(repository, revision=revision, files_metadata=True)
@@ -37,7 +36,8 @@ def fetch_dataset(where, copy):
     except (OSError, HFValidationError, HTTPError) as error:
         failure = f"the hub does not give it ({type(error).__name__}: {str(error).partition(chr(10))[0]})"
         raise Refusal(f"{where}: {failure}. Check its name, its revision and the network.") from None
-    with part_of(copy) as part:
+
+    def write(part):
         for name in names:
             (part / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(cached / name, part / name)
@@ -48,8 +48,9 @@ def fetch_dataset(where, copy):
                     f"{cached / name} does not have the SHA-256 that the hub lists. Remove it, and run again."
                 )
         write_text(part / DIGESTS, "".join(f"{digest}  {name}\n" for name, digest in digests.items()))
-        size = sum((part / name).stat().st_size for name in names)
-        part.rename(copy)
+
+    write_new_folder(write, copy, made)
+    size = sum((copy / name).stat().st_size for name in names)
     at = f"hub:{repository}@{info.sha}"
     summary = f"{at}: {len(names)} files, {gigabytes(size)}, in {copy}; {copy / DIGESTS} has their digests."
     return copy / below, at, summary

@@ -18,14 +18,14 @@ from commands.encoding import cut_of_first, first_encodings, sentence, split_wor
 from commands.hub_data import fetch_dataset
 from commands.methods import method_file, method_text
 from commands.new_encoder import encoder_lines
-from commands.splits import reader_of, write_divided
+from commands.splits import reader_of
 from teleport.collection import corpus as corpus_stage
 from teleport.collection import split as split_stage
 from teleport.plan.plan import Plan
 from teleport.reader import trained_too
 from teleport.refusal import Refusal
 from teleport.report.stages import FOUND_FIRST
-from teleport.running.files import remove, require_output, write_text
+from teleport.running.files import remove, require_output, write_new_folder, write_text
 from teleport.settings.collection import CorpusSettings, SplitSettings
 from teleport.settings.evaluation import Evaluation, Report
 from teleport.settings.measures import measure_cutoffs
@@ -89,14 +89,13 @@ def new(name, folder, home, test=(), dev=None, method=None, columns=(None, None)
     (start, notes), origin = encoder_lines(encoder) if encoder is not None else ({}, []), None
     with removed_unless_written(path, output.parent) as made:
         if str(folder).startswith("hub:"):
-            folder, origin, note = fetch_dataset(str(folder), hub := Path("data", f"{name}-hub"))
-            made.append(hub)
+            folder, origin, note = fetch_dataset(str(folder), Path("data", f"{name}-hub"), made)
             notes.append(note)
         source, given, roles, of_splits, divided = reader_of(folder, output, columns, drop)(output, folder, test, dev)
         if drop:
             source, given = (each.model_copy(update={"drop": list(drop)}) for each in (source, given))
         if divided:
-            write_divided(divided, output, made)
+            write_new_folder(divided, output, made)
         counts, shared, same_text = checked_counts(source, given)
         if empty := next((split for split in (*roles.test, roles.dev) if counts["positives"].get(split) == 0), None):
             raise Refusal(f"{folder}: the split {empty} has no relevant passage. Judge some, or remove its files.")

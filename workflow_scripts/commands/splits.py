@@ -1,7 +1,6 @@
 """The splits of a collection for `teleport new`: read from its files, given their roles, and drawn where the judgments
 are undivided. `reader_of` finds the reader of a folder; each reader returns the same as `tables`."""
 
-import os
 from functools import partial
 from typing import NamedTuple
 
@@ -13,7 +12,7 @@ from teleport import records
 from teleport.collection.forms.beir import HEADER, Beir
 from teleport.collection.forms.tsv import Tsv
 from teleport.refusal import Refusal
-from teleport.running.files import files_below, part_of, require_output, sha256_file, write_text
+from teleport.running.files import write_text
 from teleport.seed import derive_seed
 
 SEED = 42
@@ -248,26 +247,3 @@ def drawn(queries, place, roles, others, form):
         raise Refusal(f"{problem}. Judge more of them, or divide them yourself: {form}.")
     counts = " and ".join(f"{len(splits[split])} for {split}" for split in missing)
     return splits, f"{counts} of {len(queries)} judged queries were drawn by their ids"
-
-
-def write_divided(divided, output, made):
-    """Write the divided judgments to `output`, which is then added to `made` (list). A folder with the same files, as a
-    killed `teleport new` leaves it, is taken as it is. Raises Refusal for anything else there."""
-    if output.is_symlink() or not output.is_dir():
-        require_output(output, folder=True)  # before the division, which may take minutes
-    with part_of(output) as part:
-        divided(part)
-        if not output.is_dir() or not same_files(part, output):
-            require_output(output, folder=True)
-            made.append(output)
-            os.rename(part, output)
-
-
-def same_files(folder, other):
-    """Whether two folders have files of the same names and bytes; links count as what they lead to."""
-    try:
-        ours, theirs = ({path.relative_to(each): path for path in files_below(each)} for each in (folder, other))
-        same = ours.keys() == theirs.keys()  # digests last: they read the files
-        return same and all(sha256_file(path) == sha256_file(theirs[name]) for name, path in ours.items())
-    except OSError:  # a file that cannot be read is not ours
-        return False

@@ -145,6 +145,29 @@ def require_file(path):
         raise Refusal(f"{path} is {kind_of(os.stat(path).st_mode)}, which is never overwritten. Move it away.")
 
 
+def write_new_folder(write, output, made):
+    """Make the folder `output` by `write`, a function of the folder to write to, and add it to `made` (list). A folder
+    with the same files, as a killed command leaves it, is taken as it is. Raises Refusal for anything else there."""
+    if output.is_symlink() or not output.is_dir():
+        require_output(output, folder=True)  # before the files are written, which may take minutes
+    with part_of(output) as part:
+        write(part)
+        if not output.is_dir() or not same_files(part, output):
+            require_output(output, folder=True)
+            made.append(output)
+            os.rename(part, output)
+
+
+def same_files(folder, other):
+    """Whether two folders have files of the same names and bytes; links count as what they lead to."""
+    try:
+        ours, theirs = ({path.relative_to(each): path for path in files_below(each)} for each in (folder, other))
+        same = ours.keys() == theirs.keys()  # digests last: they read the files
+        return same and all(sha256_file(path) == sha256_file(theirs[name]) for name, path in ours.items())
+    except OSError:  # a file that cannot be read is not ours
+        return False
+
+
 def write_bytes(path, content):
     """Write a file under a temporary name (`part_of`), then rename: a reader sees the old file or the new one."""
     require_file(path)
