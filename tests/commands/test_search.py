@@ -1,6 +1,7 @@
 """`teleport search`, and vectors for services elsewhere."""
 
 import json
+import os
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -96,6 +97,22 @@ def test_new_queries_have_as_many_components_as_those_of_the_stage(world):  # no
     directions = [each / np.linalg.norm(each, axis=1, keepdims=True) for each in (vectors, whole[:, :8])]
     assert vectors.shape == (3, 8) and whole.shape == (3, 32)
     np.testing.assert_allclose(*directions, rtol=0, atol=1e-6)
+
+
+def test_a_killed_export_to_faiss_can_be_run_again(world, monkeypatch):  # noqa: F811
+    link, replace, calls = world.trained["encode"].folder, os.replace, []
+
+    def killed_at_the_second(source, target):
+        calls.append(target)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        replace(source, target)
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(os, "replace", killed_at_the_second)
+        export(link, Path("killed.faiss"))
+    export(link, Path("killed.faiss"))
+    assert faiss.read_index("killed.faiss").ntotal == len(Path("killed.faiss.ids.txt").read_text().split()) == 30
 
 
 @pytest.mark.parametrize("chunks", [1, 2])

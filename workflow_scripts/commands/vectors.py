@@ -55,6 +55,6 @@ def write_faiss(ids, vectors, output, folder):
         index.add(np.asarray(vectors[first : first + BLOCK], np.float32))
     faiss.write_index(index, str(folder / "index"))
     (folder / "ids").write_text("".join(f"{name}\n" for name in ids.to_pylist()), encoding="utf-8")
+    os.replace(folder / "index", output)  # first: a killed export may be run again, and does not replace the ids
     os.replace(folder / "ids", names)
-    os.replace(folder / "index", output)
     return f"{len(ids):,} vectors in {output}, and their ids in {names}, an id for each number"
