@@ -109,6 +109,7 @@ def test_each_collection_is_evaluated_in_a_table_of_its_own():
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
+        ({"ablations": {"also-pandas": {"title": "t", "experiments": {"a": {}}}}}, "ablations.also-pandas: .*Rename"),
         ({"also": [{"config": f"{name}.yaml", "weight": 0.5} for name in PACKAGES]}, "also.*sum to 1"),
         ({"also": [{"config": f"{at}pandas.yaml", "weight": 0.1} for at in ("", "x/")]}, "also.*two files.*pandas"),
         ({"also": [{"config": "none.yaml", "weight": 0.1}]}, "none.yaml"),

@@ -111,9 +111,9 @@ def unfit_names(config):
             yield place, f"the name must match {pattern}, as it becomes a folder or a file. Rename it."
         elif place[0] == "external" and name in experiments:
             yield place, "an experiment has this name. Rename one of them."
-        elif place == ("ablations", name) and (name == MAIN_TABLE or name.split("-")[0] == ANALYSES_TABLE):
+        elif place == ("ablations", name) and (name == MAIN_TABLE or name.split("-")[0] in (ANALYSES_TABLE, "also")):
             taken = f"the table of every system and episode is {MAIN_TABLE}, those of analyses begin with"
-            yield place, f"{taken} {ANALYSES_TABLE}. Rename the ablation."
+            yield place, f"{taken} {ANALYSES_TABLE}, those of other collections with also. Rename the ablation."
 
 
 def missing_keys(config):
