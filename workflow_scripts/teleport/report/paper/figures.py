@@ -18,6 +18,7 @@ from teleport.report.page.negatives import sample
 from teleport.report.published import read_published
 from teleport.report.published_table import make_lines
 from teleport.report.render import NONE, Printed, shortened
+from teleport.report.verdicts import PRINTED
 from teleport.settings.measures import better
 
 BLOCK = 2**16  # passages whose vectors are summed at a time
@@ -203,6 +204,7 @@ def case_table(reader, name, figure, label, stage, against):
     cells["Rank"] = frame["rank"].map(lambda rank: str(rank) if rank else NONE)
     for side, of in (("", label), ("reference_", against)):
         cells[of] = [passage(*line) for line in frame[[f"{side}doc_id", f"{side}text", f"{side}grade"]].to_numpy()]
+    cells = cells.map(lambda text: text.replace("*", PRINTED["*"]))  # of texts: two stars would make them bold
     notes = [
         f"{facts['num_queries']:,} {split} queries: {label} wins {facts['wins']}, loses {facts['losses']} against "
         f"{against}, and {facts['ties']} are ties.",
