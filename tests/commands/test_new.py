@@ -629,6 +629,7 @@ def test_which_split_is_for_what_is_told(tmp_path, texts, splits, given, reporte
         (["dl19", "dl20"], {}, "--test SPLIT"),
         (["dev", "dl19", "dl20"], {}, "--test SPLIT"),
         (["dev", "test"], {"test": ["tset"]}, "no tset. Correct --test or --dev"),
+        (["train", "dev", "test"], {"dev": ""}, "no ''. Correct --test or --dev"),
         (["dev", "test"], {"test": ["dev"], "dev": "dev"}, "--test dev --dev dev: "),
         (["dev"], {"test": ["train"]}, "--test train: a split that"),
         (["dev", "x: y"], {}, "has a file of the split 'x: y', and the name of a split must match"),

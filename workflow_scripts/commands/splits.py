@@ -172,8 +172,8 @@ def roles_of(names, folder, test, dev, training):
     have = named if any(names) else f"{folder} has one file of queries"
     undivided = len(names) == 1 and names[0] in ("", "train") and not test
     drawn = ("train", "dev") if undivided else ("train",)
-    if unknown := [split for split in (*test, *filter(None, [dev])) if split not in (*names, *drawn)]:
-        raise Refusal(f"{have}, no {', '.join(dict.fromkeys(unknown))}. Correct --test or --dev.")
+    if unknown := [split for split in (*test, *([dev] if dev is not None else [])) if split not in (*names, *drawn)]:
+        raise Refusal(f"{have}, no {', '.join(dict.fromkeys(unknown)) or repr('')}. Correct --test or --dev.")
     if undivided and dev in (None, *drawn):
         return Roles(["test"], "dev", names[0], "The table reports test; dev chooses the checkpoint.")
     if "train" not in names:
