@@ -35,8 +35,19 @@ MOST = "at most so many negatives of a query: a random choice, or with --order h
 
 def form_of_negatives(text):
     """A form of NEGATIVES_FORMS, also in the plural or spelled labelled, as argparse takes it."""
-    text = text.replace("labelled", "labeled")
-    return text if text in NEGATIVES_FORMS else text.removesuffix("s")
+    form = text.replace("labelled", "labeled")
+    return next((each for each in (form, form.removesuffix("s")) if each in NEGATIVES_FORMS), text)
+
+
+def configuration(text):
+    """A file of a configuration; NAME stands for config/NAME.yaml, as argparse takes it."""
+    named = f"config/{text}.yaml"
+    return named if not os.path.exists(text) and os.path.exists(named) else text
+
+
+def name_of_configuration(text):
+    """The NAME of config/NAME.yaml, which may be given in its place, as argparse takes it."""
+    return text.removeprefix("config/").removesuffix(".yaml")
 
 
 FAULTS = ("empty", "repeated", "dangling")  # as in teleport/records.py
@@ -51,7 +62,9 @@ def argument(*names, **options):
 
 def files(*names, **options):
     """The argument FILE ..., the files of one configuration."""
-    return argument(*names or ["files"], **{"nargs": "+", "metavar": "FILE", "help": FILES} | options)
+    return argument(
+        *names or ["files"], **{"nargs": "+", "metavar": "FILE", "help": FILES, "type": configuration} | options
+    )
 
 
 def command(*arguments):
@@ -267,7 +280,9 @@ def verify(arguments):
 
 
 @command(
-    argument("name", metavar="NAME", help="of config/NAME.yaml, which `teleport new` has written"),
+    argument(
+        "name", metavar="NAME", type=name_of_configuration, help="of config/NAME.yaml, which `teleport new` has written"
+    ),
     argument("--output", type=file, help="the file to write or replace; default: NAME-negatives.jsonl, triples: .tsv"),
     argument("--method", default="config/variants/mined.yaml", help="a file, or a name in config/methods"),
     argument(
@@ -337,7 +352,7 @@ def export(arguments):
     """Write a stage for others: negatives as training data, a run with its judgments, a checkpoint, or vectors.
 
     STAGE is a merge, relabel, evaluate, train or encode stage, or the link to it:
-    results/experiments/NAME/episode-3/train.
+    results/experiments/NAME/EXPERIMENT/episode-3/train.
     Forms of negatives: the lines of Tevatron, FlagEmbedding (pos-neg) and NeMo, the columns of sentence-transformers
     (n-tuple, triplet, labeled-pair, labeled-list), or ids in TSV (triples). n-tuple, triplet and triples have the first
     positive of a query, the others all of them. Scores are those of the checkpoint that mined. Vectors become Parquet
@@ -454,7 +469,7 @@ def push(arguments):
 def compare(arguments):
     """Set two evaluations side by side: p, wins, losses, ties and the largest differences, or one query.
 
-    A and B are evaluate stages, or links to them: results/experiments/NAME/episode-3/evaluate-test. If an
+    A and B are evaluate stages, or links to them: results/experiments/NAME/EXPERIMENT/episode-3/evaluate-test. If an
     experiment has several seeds, this path without the folder seed-N means all of them. With three or more seeds, p is
     over queries and seeds.
     """

@@ -67,7 +67,7 @@ def stage_at(path, example="train"):
     # Otherwise the remedy for torn stages would name a stage that never existed.
     if not (path / MANIFEST).is_file() or not KEY.fullmatch(path.resolve().name):
         problem = f"{path} is neither a finished stage nor a link to one"
-        raise Refusal(f"{problem}. Give one such as results/experiments/NAME/episode-1/{example}.")
+        raise Refusal(f"{problem}. Give one such as results/experiments/NAME/EXPERIMENT/episode-1/{example}.")
     folder = path.resolve()
     here = STAGES / folder.parent.name / folder.name  # results/ may be a link: the root is its place, not its target
     return Artefact(here if here.is_dir() and here.samefile(folder) else folder)

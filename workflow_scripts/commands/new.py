@@ -55,7 +55,7 @@ OF_METHOD = (
     "# Segments of one training continue from their last step instead (select: last).\n"
 )
 EXPERIMENTS = r"^experiments:\n(  .*\n)+"
-EPISODES = r"^# The second episode mines.*\n# .*\nepisodes:\n(  .*\n)+"
+EPISODES = r"^# The second episode mines.*\n(# .*\n)+episodes:\n(  .*\n)+"
 # Changes of the template if nothing is trained: no training, no episode, and a row for the checkpoint.
 EVALUATED = {
     r"(^# The recipe of .*\n(# .*\n)*)?^training:\n(  .*\n)+\n?": "",

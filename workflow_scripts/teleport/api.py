@@ -52,7 +52,9 @@ def open_results(folder: str | Path = "results", *configfiles: str | Path) -> di
     folder = Path(folder)
     home = folder / "experiments"
     if folder.absolute().name != "results" or not home.is_dir():
-        raise Refusal(f"{folder} has no experiments. Give the folder `results` of a workflow that has run.")
+        raise Refusal(
+            f"{folder} has no experiments. Run the workflow first, or give the folder `results` of one that has run."
+        )
     found = {str(path.parent.relative_to(home)): path.parent for path in sorted(home.rglob(INDEX))}
     if configfiles:
         from teleport.settings.read import load_files

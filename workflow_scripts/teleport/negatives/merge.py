@@ -68,7 +68,11 @@ def run(job):
     weightless = {row for pairs in merge.weightless.values() for row, _ in pairs if not lengths[row]}
     empty = int(np.count_nonzero(lengths[begin:end] == 0))
     if left := empty - len(weightless):
-        log.warning("%d of %d queries have no negative: filters and known passages leave none", left, end - begin)
+        log.warning(
+            "%d of %d queries have no negative: their lists are empty, or filters and known passages leave none",
+            left,
+            end - begin,
+        )
     return merge.facts() | {"queries": end - begin, "negatives": int(lengths.sum()), "empty_queries": empty}
 
 

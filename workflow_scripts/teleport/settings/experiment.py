@@ -265,7 +265,10 @@ class Episode(Section):
                 "momentum out of negatives.sources or counts, or set mining.parts to 1"
             )
         if negatives.counts and not self.has_pool:
-            raise Refusal("negatives.counts has negatives but training.negatives_per_query is 0: change one of them")
+            raise Refusal(
+                "negatives.counts has negatives, but training.negatives_per_query is 0: change one of them. If the 0 is "
+                "of `episodes` in an earlier file, give this experiment its own `episodes`"
+            )
         if negatives.relabel and not self.has_pool:
             raise Refusal(
                 f"negatives.relabel {negatives.relabel.kind} judges the negatives of a pool, and there is none: set "
