@@ -266,8 +266,8 @@ class Episode(Section):
             )
         if negatives.counts and not self.has_pool:
             raise Refusal(
-                "negatives.counts has negatives, but training.negatives_per_query is 0: change one of them. If the 0 is "
-                "of `episodes` in an earlier file, give this experiment its own `episodes`"
+                "negatives.counts has negatives, but training.negatives_per_query is 0: change one of them. If 0 is "
+                "set by `episodes` in an earlier file, give this experiment its own `episodes`"
             )
         if negatives.relabel and not self.has_pool:
             raise Refusal(
