@@ -183,7 +183,7 @@ def remedy_of(mistake, message):
     value, limits = mistake["input"], mistake.get("ctx", {})
     names = [*re.findall("'([^']*)'", message), str(value.get("kind") if isinstance(value, dict) else value)]
     of_these = {"loss", "measure", "measures"} & set(mistake["loc"])  # what other trainers name otherwise
-    ours = next(filter(None, map(our_value, names)), None) if of_these else None
+    ours = next((each for each in map(our_value, names) if each and each not in names), None) if of_these else None
     if mistake["type"] == "list_type" and type(value) in (str, int, float):
         return f" Write [{ours or value}]."
     if min(limits.get("lt", 100), limits.get("le", 100)) <= 2 and isinstance(value, int | float) and 2 <= value <= 100:
