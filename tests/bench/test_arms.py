@@ -418,22 +418,26 @@ def test_readme_and_results_say_what_the_scores_are(table):
     for row in cells_of(draws, 5)[1:]:
         (name,) = [f"{name} − uniform" for start, name in names.items() if row[0].startswith(start)]
         assert same(row[1:3], of_teachers[0][name]) and same(row[3:], of_teachers[1][name]), name
-    misled = results.split("## Dev sets that mislead")[1].split("\n## ")[0]
-    starts = {"docstrings, two layers": "docstrings-layers-2"}
-    starts |= {f"{name}, word vectors": f"{name}-words" for name in ("cloud", "docstrings")}
-    rows_of_pools = [row for row in cells_of(misled, 4) if row[0] in starts]
-    for name, pool, *cells in rows_of_pools:
-        found = contrasts(f"arms-{starts[name]}{'-bm25' * (pool == 'BM25')}", "arms")
-        for contrast, cell in zip(("e − c", "e − a"), cells, strict=True):
-            assert same(cell.rstrip(")").split(" ("), found[contrast]), (name, pool, contrast)
-    assert len(rows_of_pools) == 6
-    layers = parts["arms-docstrings-layers-2-bm25"]
-    shown = re.search(r"\(e\) (\S+), \(a\) (\S+), \(c\) (\S+), warm-up (\S+)\n", mining).groups()
-    found = [layers[row, table.MEASURE].values_QR.mean() for row in ("mined", "same-passages", "random", "warm-up")]
-    assert [float(each) for each in shown] == pytest.approx(found, abs=5e-4)
+    encoders = {"two layers": "layers-2", "word vectors": "words"}
+    fair = [row for row in cells_of(mining, 8) if row[1] in encoders]
+    for collection, encoder, *means, e_c, e_a in fair:
+        part = f"arms-{collection}-{encoders[encoder]}-bm25"
+        shown = [text_of(part, arm).split(" ")[0] for arm in ("warm-up", "same-passages", "random", "mined")]
+        assert means == shown, part
+        for contrast, cell in {"e − c": e_c, "e − a": e_a}.items():
+            assert same(cell.rstrip(")").split(" ("), contrasts(part, "arms")[contrast]), (part, contrast)
+    assert len(fair) == 4
+    misled = " ".join(results.split("## Dev sets that mislead")[1].split("\n## ")[0].split())
+    part = "arms-docstrings-layers-2"
+    *differences, p = re.search(r"e − c and e − a were (\S+) here \(p (\S+) each", misled).groups()
+    for contrast in ("e − c", "e − a"):
+        assert same((*differences, p), contrasts(part, "arms")[contrast]), contrast
+    shown = re.search(r"\(a\) (\S+), \(c\) (\S+), \(e\) (\S+), warm-up (\S+)\.", misled).groups()
+    arms = ("same-passages", "random", "mined", "warm-up")
+    assert list(shown) == [text_of(part, arm).split(" ")[0] for arm in arms]
     words = " ".join((REPOSITORY / "README.md").read_text().split())
     found = re.search(
-        r"RR@10 (\.\d+) against (\.\d+) \(p ([.\d]+)\), or (\.\d+) .* is ([-+]\.\d+) \(p ([.\d]+);", words
+        r"RR@10 (\.\d+) against (\.\d+) \(p ([.\d]+)\), or (\.\d+) .* is ([-+]\.\d+) \(p ([.\d]+)\)", words
     )
     *means, large, difference, other_p = (found[number] for number in (1, 2, 4, 5, 6))
     mined, in_batch = (text_of("arms-cloud-words-bm25", arm).split(" ")[0] for arm in ("mined", "same-passages"))
@@ -443,3 +447,7 @@ def test_readme_and_results_say_what_the_scores_are(table):
     assert same((f"{of_cloud[0]}", found[3]), of_cloud)
     of_layers = re.search(r"two layers (\+\.\d+) \(p ([.\d]+)\)", words).groups()
     assert same(of_layers, contrasts("arms-docstrings-layers-2-bm25", "arms")["e − a"])
+    *means, p = re.search(r"two layers (\.\d+) against (\.\d+) \(p ([.\d]+)\)", words).groups()
+    shown = [text_of("arms-cloud-layers-2-bm25", arm).split(" ")[0] for arm in ("mined", "same-passages")]
+    difference, found_p = contrasts("arms-cloud-layers-2-bm25", "arms")["e − a"]
+    assert means == shown and same((f"{difference}", p), (difference, found_p))
