@@ -1,9 +1,11 @@
 """The table of single queries that two runs answer differently, from stages made in this process."""
 
+import pandas as pd
+
 from teleport.analyses import contrast
 from teleport.evaluation import external
 from teleport.report.paper.figures import case_table
-from teleport.report.render import latex, markdown
+from teleport.report.render import Printed, latex, markdown
 from teleport.report.stages import Reader
 
 
@@ -27,3 +29,9 @@ def test_stars_in_a_text_are_no_bold(stages, tmp_path):
     assert values["text"].tolist() == ["f(*args, **kwargs) and g(**options)"]
     assert "d1: f(∗args, ∗∗kwargs) and g(∗∗options) (1)" in markdown(table) and "2 ∗∗ 3" in markdown(table)
     assert r"\textbf" not in latex(table)
+
+
+def test_tags_and_bars_of_labels_are_shown_by_a_page():
+    frame = pd.DataFrame({"System": ["ANCE <ours>", "a|b", "p < 0.05"]})
+    written = markdown(Printed("main", "Title", frame, []))
+    assert all(f"| {shown} |" in written for shown in (r"ANCE &lt;ours>", r"a\|b", "p < 0.05"))

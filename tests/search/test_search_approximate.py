@@ -87,7 +87,7 @@ def test_the_log_shows_the_recall(stages, encoded, caplog):
     [
         ("IVF601,Flat", "mining.index IVF601,Flat: 601 centroids"),
         ("PQ3", "mining.index PQ3: 3 parts"),
-        ("PQ4x10", "mining.index PQ4x10: 1024 centroids"),
+        ("PQ4x10", "1024 centroids are more than the 600 passages. Take fewer bits, as in PQ4x4, or Flat"),
         ("IVF4,Flat efSearch=3", "mining.index IVF4,Flat efSearch=3: "),
     ],
 )

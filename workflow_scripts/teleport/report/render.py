@@ -64,7 +64,8 @@ def markdown(table):
     """A `Printed` table in Markdown, with title and notes (text)."""
     names = list(table.frame.columns)
     lines = [names, [":--" if name in WORDS else "--:" for name in names], *table.frame.to_numpy().tolist()]
-    escaped = [" | ".join(text.replace("|", "\\|") for text in line) for line in lines]
+    tags = re.compile(r"<(?=[A-Za-z/!?])")  # would vanish from the page that shows the table
+    escaped = [" | ".join(tags.sub("&lt;", text.replace("|", "\\|")) for text in line) for line in lines]
     body = "\n".join(f"| {line} |" for line in escaped)
     above = "\n".join(table.verdicts) + "\n\n" if table.verdicts else ""
     return f"{table.title}\n\n{above}{body}\n\n" + "\n\n".join(table.notes) + "\n"

@@ -84,9 +84,12 @@ def check_fits(settings, rows, dim, key):
             f"{key} {settings}: {settings.numbers[0]} parts do not divide the {dim} dimensions. Choose a divisor."
         )
     if settings.centroids > rows:
-        raise Refusal(
-            f"{key} {settings}: {settings.centroids} centroids are more than the {rows} passages. Lower the number."
+        fewer = (
+            "Lower the number."
+            if settings.kind == "ivf"
+            else f"Take fewer bits, as in PQ{settings.numbers[0]}x4, or Flat."
         )
+        raise Refusal(f"{key} {settings}: {settings.centroids} centroids are more than the {rows} passages. {fewer}")
 
 
 def file_bytes(settings, rows, dim):
