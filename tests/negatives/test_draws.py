@@ -350,7 +350,10 @@ def test_queries_whose_candidates_all_have_weight_0_are_counted_with_the_cause(w
     caplog.clear()
     short = {"query": world.retrieval([[6, 5], [6, 5], [2, -1]], scores=[[4, 3]] * 3)}
     world.merge(collection, {"query": 2}, short, {"vectors": vectors}, draw="triangle")
-    assert "1 of 3 queries have no negative: filters and known passages leave none" in caplog.messages
+    assert (
+        "1 of 3 queries have no negative: their lists are empty, or filters and known passages leave none"
+        in caplog.messages
+    )
     assert [text for text in caplog.messages if "negatives.draw triangle: 1 queries" in text]
 
 

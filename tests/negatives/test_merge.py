@@ -177,7 +177,7 @@ def test_a_literal_example(world, caplog):
     assert [record.getMessage() for record in caplog.records] == [
         "lookahead gives 0.7 negatives per query in the mean, not 2: its lists are short, or filters, known "
         "passages or its draw leave little",
-        "1 of 3 queries have no negative: filters and known passages leave none",
+        "1 of 3 queries have no negative: their lists are empty, or filters and known passages leave none",
     ]
     lists, counts = lists | {"momentum": first}, counts | {"momentum": 4}
     second = world.merge(collection, counts, lists, episode=2)

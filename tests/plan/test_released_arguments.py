@@ -37,6 +37,7 @@ OTHERS = {
         for name in (
             "config-out-of-domain",
             "fewer-vectors",
+            "in-batch-alone",
             "mined",
             "openqa-squad",
             "recipe",
