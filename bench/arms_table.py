@@ -23,6 +23,7 @@ from results import (
     DATA,
     covers,
     draw,
+    lines_of,
     made_by,
     made_text,
     markdown,
@@ -123,10 +124,7 @@ def of_part(plan, part):
             points = zip(seeds, works, strict=True)
             curves += [point | {"row": row, "seed": seed} for seed, own in points for point in own if row != WARM_UP]
         for seed, name in zip(seeds, names, strict=True):
-            for measure in (MEASURE, RECALL):
-                values = stages.query_scores(name)[measure].sort_index()
-                lines = pd.DataFrame({"query": values.index, "value": values.to_numpy()})
-                scores.append(lines.assign(row=row, seed=seed, measure=measure))
+            scores += [lines_of(stages, name, measure, row=row, seed=seed) for measure in (MEASURE, RECALL)]
     used = chain.from_iterable(trajectory.rows for each in plan.trajectories.values() for trajectory in each)
     row, short = BASELINES[table := table_of(plan)]
     seeds, steps = plan.experiments[row].seeds, plan.experiments[row].training.steps
@@ -247,15 +245,18 @@ def half_width(ours, theirs):
     return brentq(above, 1e-6, 1.0)
 
 
+def interval(difference, ours, theirs):
+    """The 95 % interval of the difference of two `Scores` as text."""
+    half = half_width(ours, theirs)
+    return " to ".join(number(difference + way * half, "+.3f") for way in (-1, 1))
+
+
 def contrasts_text(name, table, scores):
     """The table of the contrasts that were fixed beforehand."""
     rows = []
     for asked, pair, found, p in contrasts(table, scores):
         said = "cannot be told" if p >= LEVEL else "yes" if found.difference > 0 else "no, it costs"
-        between = ""
-        if found.method == "crossed":
-            half = half_width(*pair)
-            between = " to ".join(number(found.difference + way * half, "+.3f") for way in (-1, 1))
+        between = interval(found.difference, *pair) if found.method == "crossed" else ""
         cells = [number(found.difference, "+.3f"), between, number(found.p, ".2g"), number(p, ".2g")]
         rows.append([f"{asked['name']}: {asked['asks']}?", *cells, said])
     run = {row[0] for row in rows}

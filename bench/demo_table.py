@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pandas as pd
 import pyarrow.parquet as pq
 
-from results import DATA, made_by, made_text, markdown, number, write_scores
+from results import DATA, lines_of, made_by, made_text, markdown, number, write_scores
 from rounds import REPOSITORY
 from teleport.plan.plan import Plan
 from teleport.report.rows import measured_tables
@@ -38,9 +38,8 @@ def measured():
     for row in content["rows"]:
         rows.append({"row": f"{row['system']} {row['episode']}", "seeds": 1})
         for split, measure in columns(content).values():
-            of_queries = stages.query_scores(row["runs"][split][0])[measure]
-            own = {"part": NAME, "row": rows[-1]["row"], "seed": None, "measure": measure}
-            scores.append(pd.DataFrame({"query": of_queries.index, "value": of_queries.to_numpy()}).assign(**own))
+            evaluated, own = row["runs"][split][0], {"part": NAME, "row": rows[-1]["row"], "seed": None}
+            scores.append(lines_of(stages, evaluated, measure, **own))
     write_scores(SCORES, pd.concat(scores))
     (trajectory,) = plan.trajectories["ance-tele"]
     trainings = [train.settings.training for train in trajectory.trains]

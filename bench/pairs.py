@@ -49,8 +49,8 @@ def terms(path):
             yield term, definition
 
 
-def documentation(requirements):
-    """(question, passage) of the collection `source: cloud`; requirements: the file that pins its packages."""
+def documentation():
+    """(question, passage) of the collection `source: cloud`, from installed packages."""
     from teleport.collection.forms.cloud import Cloud, harvest
 
     settings = Cloud(source="cloud")
@@ -60,7 +60,7 @@ def documentation(requirements):
 SOURCES = {
     "functions": (functions, Path(sysconfig.get_path("stdlib"))),
     "foldoc": (terms, Path("/usr/share/dictd/foldoc.dict.dz")),
-    "cloud": (documentation, Path("requirements-cloud.txt")),
+    "cloud": (documentation, None),
 }
 
 
@@ -80,9 +80,12 @@ def main(arguments=None):
     made.add_argument("--most", type=int, default=1000, help="pairs; default: 1000")
     arguments = made.parse_args(arguments)
     read, usual = SOURCES[arguments.source]
-    if not (place := arguments.place or usual).exists():
+    place = arguments.place or usual
+    if place and not usual:
+        made.error(f"--from {place}: {arguments.source} is read from installed packages. Leave it out.")
+    if place and not place.exists():
         made.error(f"{place} does not exist: give another --from, or for foldoc install Debian's package dict-foldoc")
-    pairs = chosen(read(place), arguments.most)
+    pairs = chosen(read(place) if place else read(), arguments.most)
     with open(arguments.output, "x", encoding="utf-8") as file:
         for query, passage in pairs:
             file.write(json.dumps({"query": query, "passage": passage}, ensure_ascii=False) + "\n")

@@ -18,9 +18,9 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 
-from arms_table import CONTRASTS, half_width, work
+from arms_table import CONTRASTS, interval, work
 from here import make, make_together, needed
-from results import DATA, made_by, made_text, markdown, number, plus_minus, read_scores, wrapped, write_scores
+from results import DATA, lines_of, made_by, made_text, markdown, number, plus_minus, read_scores, wrapped, write_scores
 from rounds import REPOSITORY
 from significance import smallest
 from teleport.evaluation.significance import compare
@@ -77,9 +77,7 @@ def measured(plan):
     rows = evaluations(plan)
     for row, evaluated in rows.items():
         for seed, stage in zip(seeds if len(evaluated) > 1 else [None], evaluated, strict=True):
-            values = stages.query_scores(stage.name)[MEASURE]
-            own = {"row": row, "seed": seed, "measure": MEASURE}
-            scores.append(pd.DataFrame({"query": values.index, "value": values.to_numpy()}).assign(**own))
+            scores.append(lines_of(stages, stage.name, MEASURE, row=row, seed=seed))
     for row in (ALONE, RECIPE):
         works = [work(trajectory, stages)[-1] for trajectory in plan.trajectories[row]]
         spent[row] = {name: float(np.mean([each[name] for each in works])) for name in works[0]}
@@ -108,12 +106,11 @@ def contrast_text(ours, theirs):
     """The contrast that was fixed, of two `Scores`."""
     queries = f"{len(ours.values_QR):,} test queries."
     if np.array_equal(ours.values_QR, theirs.values_QR):
-        return f"{CONTRAST['name']}: 0, because dev kept the same checkpoint in both rows under every seed. {queries}"
-    found, half = compare(ours, theirs), half_width(ours, theirs)
-    least, most = (number(found.difference + way * half, "+.3f") for way in (-1, 1))
-    found_from = smallest(ours.values_QR - theirs.values_QR)
+        return f"{CONTRAST['name']}: 0, because both rows have the same score for each query and seed. {queries}"
+    found, found_from = compare(ours, theirs), smallest(ours.values_QR - theirs.values_QR)
+    between = interval(found.difference, ours, theirs)
     return (
-        f"{CONTRAST['name']}: {found.difference:+.3f}, 95 % interval {least} to {most}, p {found.p:.2g}. Smallest true "
+        f"{CONTRAST['name']}: {found.difference:+.3f}, 95 % interval {between}, p {found.p:.2g}. Smallest true "
         f"difference that four of five simulated trials mark: {found_from:g}. {queries}"
     )
 

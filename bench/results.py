@@ -91,6 +91,13 @@ def write_scores(path, scores):
     pq.write_table(table, path, compression="zstd", compression_level=19, use_dictionary=True)
 
 
+def lines_of(stages, evaluated, measure, **own):
+    """The scores of an evaluate stage (name) by a measure as `write_scores` takes them, a line for each query
+    (DataFrame); own: the values of the other columns."""
+    values = stages.query_scores(evaluated)[measure]
+    return pd.DataFrame({"query": values.index, "value": values.to_numpy()}).assign(measure=measure, **own)
+
+
 def read_scores(path):
     """{(part, row, measure): `Scores`} of a file of `write_scores`, queries in one order; {} if it does not exist."""
     if not path.is_file():

@@ -62,6 +62,7 @@ def test_the_page_of_results_says_what_the_scores_are(recipe):
         assert (int(queries), means) == (len(own["start"].values_QR), shown)
         contrast = recipe.contrast_text(own[recipe.RECIPE], own[recipe.ALONE]).replace("0.", ".")
         same = difference == "0: the same checkpoints"
-        assert ("the same checkpoint" if same else difference.replace(", ", ", 95 % interval ")) in contrast
+        assert ("the same score" if same else difference.replace(", ", ", 95 % interval ")) in contrast
+        assert not same or set(data[f"own-{name}"]["kept"].values()) == {5}
     kept = sum(part["kept"][recipe.RECIPE] for part in data.values())
     assert f"In {kept} of {5 * len(data)} trainings dev kept" in text

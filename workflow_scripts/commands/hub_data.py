@@ -7,7 +7,14 @@ from pathlib import Path, PurePosixPath
 
 from commands.pairs.find import SUFFIXES, form_of
 from teleport.refusal import Refusal
-from teleport.running.files import gigabytes, require_free_space, sha256_file, write_new_folder, write_text
+from teleport.running.files import (
+    gigabytes,
+    require_free_space,
+    require_new_folder,
+    sha256_file,
+    write_new_folder,
+    write_text,
+)
 
 WHERE = re.compile(r"hub:([^/@]+/[^/@]+)(?:@((?:refs/(?:convert|pr)/)?[^/@]+))?(?:/([^@]+))?")
 # Subfolders of the named folder in which `new` looks for tables.
@@ -25,6 +32,7 @@ def fetch_dataset(where, copy, made):
 
     if not (match := WHERE.fullmatch(where)) or ".." in PurePosixPath(match[3] or "").parts:
         raise Refusal(f"{where}: give hub:OWNER/NAME@REVISION, or hub:OWNER/NAME@REVISION/FOLDER.")
+    require_new_folder(copy)
     repository, revision, below = match[1], match[2] or "main", PurePosixPath(match[3] or ".")
     try:
         info = HfApi().dataset_info(repository, revision=revision, files_metadata=True)

@@ -12,7 +12,7 @@ from teleport.plan.about_key import AboutKey
 from teleport.plan.stage import Stage, draws_from_retrieval, mined_by_others, out_of_domain
 from teleport.refusal import Refusal
 from teleport.report.verdicts import baselines
-from teleport.settings.section import ANALYSES_TABLE, MAIN_TABLE, MINER
+from teleport.settings.section import ALSO_TABLE, ANALYSES_TABLE, MAIN_TABLE, MINER
 
 # kinds of stages whose results become negatives
 MINING = ("encode", "index", "retrieve", "lexical_index", "bm25", "negatives_file", "positives", "scores_file", "score")
@@ -158,8 +158,9 @@ def measured_tables(plan):
 def other_tables(plan):
     """{"also-NAME": table} of the other collections that experiments are trained on, each as `main`."""
     mains = {name: next(iter(tables_of(other))) for name, other in plan.others.items() if other.trajectories}
+    names = {name: f"{ALSO_TABLE}-{name}" for name in mains}
     return {
-        f"also-{name}": measured_table(plan.others[name], f"also-{name}", f"Also trained on: {name}", *main[2:])
+        names[name]: measured_table(plan.others[name], names[name], f"Also trained on: {name}", *main[2:])
         for name, main in mains.items()
     }
 

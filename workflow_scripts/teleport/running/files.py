@@ -145,11 +145,16 @@ def require_file(path):
         raise Refusal(f"{path} is {kind_of(os.stat(path).st_mode)}, which is never overwritten. Move it away.")
 
 
+def require_new_folder(output):
+    """Raise Refusal for a path that `write_new_folder` would refuse whatever it is to hold: before work of minutes."""
+    if output.is_symlink() or not output.is_dir():
+        require_output(output, folder=True)
+
+
 def write_new_folder(write, output, made):
     """Make the folder `output` by `write`, a function of the folder to write to, and add it to `made` (list). A folder
     with the same files, as a killed command leaves it, is taken as it is. Raises Refusal for anything else there."""
-    if output.is_symlink() or not output.is_dir():
-        require_output(output, folder=True)  # before the files are written, which may take minutes
+    require_new_folder(output)
     with part_of(output) as part:
         write(part)
         if not output.is_dir() or not same_files(part, output):

@@ -13,8 +13,18 @@ from teleport.settings.experiment import Defaults, Override, WrittenExperiment
 from teleport.settings.measures import measure_cutoffs
 from teleport.settings.registry import CollectionSource
 from teleport.settings.search import Bm25
-from teleport.settings.section import ANALYSES_TABLE, MAIN_TABLE, NAME, TABLE_NAME, LocalPath, Unique, entries
+from teleport.settings.section import (
+    ALSO_TABLE,
+    ANALYSES_TABLE,
+    MAIN_TABLE,
+    NAME,
+    TABLE_NAME,
+    LocalPath,
+    Unique,
+    entries,
+)
 
+OWN_TABLES = (ANALYSES_TABLE, ALSO_TABLE)  # the beginnings of names that ablations do not have
 REQUIRED = ("encoder", "training", "episodes")  # unless every experiment gives them itself
 
 
@@ -111,9 +121,9 @@ def unfit_names(config):
             yield place, f"the name must match {pattern}, as it becomes a folder or a file. Rename it."
         elif place[0] == "external" and name in experiments:
             yield place, "an experiment has this name. Rename one of them."
-        elif place == ("ablations", name) and (name == MAIN_TABLE or name.split("-")[0] in (ANALYSES_TABLE, "also")):
+        elif place == ("ablations", name) and (name == MAIN_TABLE or name.split("-")[0] in OWN_TABLES):
             taken = f"the table of every system and episode is {MAIN_TABLE}, those of analyses begin with"
-            yield place, f"{taken} {ANALYSES_TABLE}, those of other collections with also. Rename the ablation."
+            yield place, f"{taken} {ANALYSES_TABLE}, those of other collections with {ALSO_TABLE}. Rename the ablation."
 
 
 def missing_keys(config):

@@ -14,6 +14,7 @@ NAME = "^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
 TABLE_NAME = "^[A-Za-z0-9][A-Za-z0-9_-]{0,99}$"  # of ablations: they become file names, where a dot begins the ending
 MAIN_TABLE = "main"
 ANALYSES_TABLE = "analyses"
+ALSO_TABLE = "also"
 MINER = "miner"  # the checkpoint that mines, as a judge
 FILE = "file"  # the scores in the file of negatives, as a judge
 RERANKED = " (re-ranked)"  # after a split, for its re-ranked candidates
