@@ -665,11 +665,11 @@ def test_a_schedule_that_cannot_be_is_refused_with_the_line(tmp_path, given, say
         plan(tmp_path, taught=taught_by({"ranker": {"cross_encoder": given}}))
 
 
-@pytest.mark.parametrize("loss", ["joint", "qwen3", {"kind": "distill", "scores": "other"}])
+@pytest.mark.parametrize("loss", ["bidirectional", "joint", "qwen3", {"kind": "distill", "scores": "other"}])
 def test_all_positives_do_not_go_with_what_compares_texts_of_one_side(loss):
     with pytest.raises(Refusal, match="training.positive all repeats a query"):
         plan(wrong={"training": {"loss": loss, "positive": "all"}})
-    assert train_of(training={"loss": "bidirectional", "positive": "all"})[0].settings.training.positive == "all"
+    assert train_of(training={"loss": "softmax", "positive": "all"})[0].settings.training.positive == "all"
 
 
 def test_its_training_is_forecast_by_pairs_and_by_lists_that_are_reranked(start):

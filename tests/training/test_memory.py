@@ -184,6 +184,15 @@ def test_micro_batches_have_the_memory_of_the_steps_before_alone(stages, loss):
     )
 
 
+def test_micro_batches_weigh_by_their_rows_and_those_that_are_remembered(stages):
+    made = trainer_of(job_of(stages, accumulate=2, positive="all", memory_queries=True))
+    made.step(0)
+    batch, remembered = made.data.batch(1), len(made.memory.queries_R)
+    rows = [len(micro.queries_Q) + remembered for micro in batch.split(2)]
+    assert remembered and rows[0] != rows[1], "not vacuous"
+    assert [weight for *_, (weight,) in made.micro_batches(batch)] == pytest.approx([row / sum(rows) for row in rows])
+
+
 @pytest.mark.parametrize("queries", [False, True])
 def test_a_killed_training_remembers_to_the_last_bit(stages, monkeypatch, queries):
     world = World(stages)

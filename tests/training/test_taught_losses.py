@@ -10,6 +10,7 @@ import torch
 from tokenizers import Tokenizer, models
 from transformers import PreTrainedTokenizerFast
 
+from teleport.maxp import Padding
 from teleport.refusal import Refusal
 from teleport.settings.registry import LOSSES, own_settings
 from teleport.training.encoded import Encoded
@@ -65,6 +66,7 @@ class Batch:
             "passage_passage_QP": SCALE * encoded.products_of(positives),
             "vectors": tuple(self.vectors),
             "teacher_vectors": tuple(map(torch.from_numpy, self.teacher)),
+            "shares_M": encoded.shares(),
             "guide_QP": torch.from_numpy(self.teacher[0] @ self.teacher[1].T),
         } | others
 
@@ -480,6 +482,18 @@ def test_a_guide_scores_a_passage_by_its_best_chunk(counts):
     found = look(["guide_QP", "teacher_vectors"], teacher, step)
     np.testing.assert_allclose(found["guide_QP"].numpy(), expected, rtol=1e-5)
     assert np.array_equal(found["teacher_vectors"][1].numpy(), np.concatenate(of_passages)), "a row for each chunk"
+
+
+def test_a_passage_of_several_chunks_counts_once():
+    """Of four texts, the first query and the first passage are at right angles to the teacher's vectors: distance 1."""
+    east, north = [1.0, 0.0], [0.0, 1.0]
+    padding = Padding.of(np.arange(2), np.array([0, 1, 4]), 3, torch.from_numpy)
+    made, wanted = (
+        Encoded(torch.tensor([first, north]), padding.pad(torch.tensor([first, north, north, north])), padding)
+        for first in (east, north)
+    )
+    found = distill.loss(None, None, None, made.of_texts(), wanted.of_texts(), made.shares())
+    assert found.item() == pytest.approx((1 + 0 + 1 + 0) / 4)
 
 
 @pytest.mark.parametrize("margin", [0.0, 0.2, -0.3])

@@ -146,12 +146,13 @@ def test_guard_the_memory_matters(made, name):
         require_same(gradients(job_of(world, taught, name, memory=0)), plain[name, 1][1], tolerance=1e-3)
 
 
-@pytest.mark.parametrize("name", ["kl", "margin-mse", "listmle"])
-def test_micro_batches_of_a_loss_over_own_lists_are_the_whole_step(made, name):
-    """A query's own list is in one micro-batch with it; `margin-mse` weighs pairs equally if masks leave some out."""
+@pytest.mark.parametrize(("name", "chunks"), [("kl", 1), ("margin-mse", 1), ("listmle", 1), ("distill", 3)])
+def test_micro_batches_of_a_loss_over_own_texts_are_the_whole_step(made, name, chunks):
+    """A query's own list is in one micro-batch with it; `margin-mse` weighs pairs equally if masks leave some out, and
+    `distill` weighs passages equally, however many chunks they have."""
     world, taught, _ = made
     masks = ["known_positives"]
-    whole, split = (gradients(job_of(world, taught, name, accumulate=n, masks=masks)) for n in (1, 2))
+    whole, split = (gradients(job_of(world, taught, name, chunks, accumulate=n, masks=masks)) for n in (1, 2))
     require_same(split, whole)
 
 

@@ -132,6 +132,13 @@ class Padding(NamedTuple):
         """The rows of padded vectors that have a chunk."""
         return vectors_CD if self.most == 1 else vectors_CD[self.real_C]
 
+    def shares(self, vectors_CD):
+        """1 / chunks of its passage for each of the `real` rows of padded vectors."""
+        if self.most == 1:
+            return vectors_CD.new_ones(len(vectors_CD))
+        counts_P = self.real_C.unflatten(0, (-1, self.most)).sum(1)
+        return counts_P.repeat_interleave(counts_P).to(vectors_CD.dtype).reciprocal()
+
     def rows_of(self, columns_Q):
         """The rows of some passages (int64)."""
         if self.most == 1:

@@ -203,8 +203,9 @@ class Episode(Section):
                     "training.memory needs a loss that only compares a query with all passages of the batch, and "
                     f"{loss.kind} {why}: set it to 0, or take another loss"
                 )
-            pairs = has_function(LOSSES[loss.kind], "num_pairs")
-            if training.mixed_negatives and (among or live or own_alone or pairs):
+            names, pairs = names_seen(seeing_function(LOSSES[loss.kind])), has_function(LOSSES[loss.kind], "num_pairs")
+            graded = LOSSES[loss.kind].takes == "batch" and "judged_QN" in names  # a mixture has no grade
+            if training.mixed_negatives and (among or live or own_alone or pairs or graded):
                 raise Refusal(
                     "training.mixed_negatives needs a loss that is a mean over queries and only compares each with all "
                     f"passages of the batch, such as softmax, but {loss.kind} is another: set it to 0, or take another "

@@ -2,6 +2,7 @@
 
 from typing import Any, NamedTuple
 
+import torch
 from torch.nn.functional import normalize as unit
 
 from teleport.maxp import Padding
@@ -28,6 +29,10 @@ class Encoded(NamedTuple):
     def of_texts(self):
         """(vectors of the queries, of the passages), the latter with a row for each chunk that a passage has."""
         return self.queries_QD, self.padding.real(self.passages_CD)
+
+    def shares(self):
+        """What each row of `of_texts` counts, if every text counts 1: float32 [Q + C]."""
+        return torch.cat([self.queries_QD.new_ones(len(self.queries_QD)), self.padding.shares(self.passages_CD)])
 
     def narrowed(self, width, normalize):
         """The first `width` numbers of every vector, scaled to length 1 if `normalize`."""

@@ -73,15 +73,15 @@ class Steps:
     def micro_batches(self, batch):
         """[(micro-batch, its masks, the weight of each of its losses in the step's loss)]. Each is the mean over all
         its terms; a micro-batch has only its own passages. If a loss is a mean over queries, a micro-batch weighs by
-        its rows, equally many except with `positive: all`. If it is a mean over pairs, a micro-batch weighs by its
-        pairs, whose number masks make unequal."""
+        its rows, remembered ones too, equally many except with `positive: all`. If it is a mean over pairs, a
+        micro-batch weighs by its pairs, whose number masks make unequal."""
         parts, counts = [], []
         for micro in batch.split(self.training.accumulate):
             seen = self.memory.batch(micro) if self.memory else micro
             masked = [np.asarray(mask(seen)) for mask in self.masks]
             columns = micro.positive_columns_Q, micro.own_columns_QN
             kept = ~np.logical_or.reduce(masked) if any(self.num_pairs) else None
-            counts.append([number(kept, *columns) if number else len(micro.queries_Q) for number in self.num_pairs])
+            counts.append([number(kept, *columns) if number else len(seen.queries_Q) for number in self.num_pairs])
             parts.append((micro, masked))
         weights = np.maximum(counts, 1) / np.maximum(np.sum(counts, axis=0), 1) * self.weights
         return [(*part, of_losses) for part, of_losses in zip(parts, weights.tolist(), strict=True)]

@@ -9,7 +9,11 @@ class Settings(Scored):
     """Weights exp(-a (s - s+ - b)^2) (SimANS)."""
 
     a: NotNegative = Field(0.5, description="Sharpness of the draw (SimANS, released: 0.5); 0 is uniform.")
-    b: Number = Field(0.0, description="How far above s+ the likeliest score is (SimANS, released: 0).")
+    b: Number = Field(
+        0.0,
+        description="How far above s+ the likeliest score is (SimANS). Its released code adds b, so its 1.0 for NQ is "
+        "-1 here.",
+    )
 
 
 def choose(candidates, count, a, b):

@@ -9,7 +9,9 @@ from teleport.settings.section import Natural, Scored, is_false
 class Settings(Scored):
     """Candidates in the order of their scores are cut into strata."""
 
-    strata: Natural = Field(10, description="Number of strata; all give equally many negatives, up to one.")
+    strata: Natural = Field(
+        10, description="Number of strata; all give equally many negatives, up to one, as far as they have them."
+    )
     by_range: bool = Field(
         False,
         exclude_if=is_false,

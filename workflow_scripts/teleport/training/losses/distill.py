@@ -13,12 +13,15 @@ class Settings(Compared):
     mse: Number = Field(0.0, ge=0, description="Weight of the added mean squared difference of the components.")
 
 
-def loss(scores_QP, positive_columns_Q, own_columns_QN, vectors, teacher_vectors, mse=0.0):
+def loss(scores_QP, positive_columns_Q, own_columns_QN, vectors, teacher_vectors, shares_M, mse=0.0):
     """Mean over all queries and passages of the batch of 1 - cos(own vector, teacher's vector) (scalar), plus `mse`
-    times the mean squared difference of their numbers."""
+    times the mean squared difference of their numbers. A passage's distance is the mean over its chunks."""
     import torch
-    from torch.nn.functional import cosine_similarity, mse_loss
+    from torch.nn.functional import cosine_similarity
 
-    own_MD, wanted_MD = torch.cat(vectors), torch.cat(teacher_vectors)
-    distance = (1 - cosine_similarity(own_MD, wanted_MD.to(own_MD), dim=1)).mean()
-    return distance + mse * mse_loss(own_MD, wanted_MD.to(own_MD)) if mse else distance
+    own_MD = torch.cat(vectors)
+    wanted_MD = torch.cat(teacher_vectors).to(own_MD)
+    distances_M = 1 - cosine_similarity(own_MD, wanted_MD, dim=1)
+    if mse:
+        distances_M = distances_M + mse * (own_MD - wanted_MD).square().mean(dim=1)
+    return shares_M @ distances_M / shares_M.sum()

@@ -24,6 +24,11 @@ class Settings(Section):
                 "training.loss hardness weighs a query's own negatives, and there are none: set its `of` to batch or "
                 "all, or negatives_per_query to 1 or more"
             )
+        if self.of != "all" and training.mixed_negatives:
+            raise Refusal(
+                f"training.loss hardness with of: {self.of} tells a query's own negatives from those of the others, "
+                "and mixed negatives are neither: set its `of` to all, or mixed_negatives to 0"
+            )
 
 
 def loss(scores_QP, positive_columns_Q, own_columns_QN, scale, alpha=5.0, of="own"):

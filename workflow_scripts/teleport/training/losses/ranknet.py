@@ -32,6 +32,11 @@ class Settings(Section):
                 "training.loss.star_alpha weighs own negatives against the rest of the batch: it goes with "
                 "negatives_per_query of 1 or more. Set it to null, or change that"
             )
+        if self.star_alpha is not None and training.batch_queries == training.accumulate:
+            raise Refusal(
+                "training.loss.star_alpha weighs the passages of other queries, and a micro-batch of one query has "
+                "none: lower training.accumulate, or raise training.batch_queries"
+            )
         masks = training.masks or training.positive == "all"
         if self.star_alpha is not None and masks and training.accumulate > 1:
             raise Refusal(
