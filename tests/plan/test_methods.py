@@ -125,7 +125,7 @@ CLAIMS = {
     ],
     "contaccum": ["bm25 30 of ranks 1-30, softmax, 1 own, memory of 2048 with queries, known_positives"],
     "xbm": ["softmax, memory of 1024, known_positives"],
-    "trisampler": ["query 15 triangle (among 100), s+ lowest, mined by checkpoint 0, softmax, 15 own"],
+    "trisampler": ["query 15 triangle (among 100), s+ first, mined by checkpoint 0, softmax, 15 own"],
     "adr-mse": ["query 15, mined by checkpoint 0, adr-mse (scores first, alpha 1.0), 15 own, first is bge"],
     "bixse": ["query 15, mined by checkpoint 0, bixse (bias -10.0, clip True), 1 own"],
     "cde": ["softmax, guide (scores first, margin -1e-05), batches of 20 clusters by first, first is bge"],
