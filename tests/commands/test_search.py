@@ -31,6 +31,7 @@ TRAINED = ("experiments", "episodes", "training", "negatives", "mining")  # what
         ("results/experiments/mine/tuned", 1),
         ("results/experiments/mine/tuned/episode-1", 1),
         ("results/experiments/mine/tuned/episode-0/encode", 0),
+        ("mine/tuned/episode-0", 0),
         ("mine.yaml", 1),
     ],
 )
@@ -81,8 +82,9 @@ def test_an_experiment_that_is_not_there_is_refused(world, what, said):  # noqa:
     Path("none.yaml").write_text(yaml.safe_dump(alone))
     with pytest.raises(Refusal, match="none.yaml has no experiment"):
         list(search("none.yaml", ["a"], None, 3, False))
-    with pytest.raises(Refusal, match="no query"):
-        list(search("mine/tuned", [], None, 3, False))
+    for queries in ([], ["", " "]):
+        with pytest.raises(Refusal, match="no query"):
+            list(search("mine/tuned", queries, None, 3, False))
     with pytest.raises(Refusal, match="nor an experiment"):  # such as an empty variable of a shell
         list(search("", ["a"], None, 3, False))
 

@@ -19,7 +19,7 @@ def search(what, queries, file, depth, as_json):
     what: a configuration file with one experiment, or an experiment's folder, also that of a seed or an episode in it,
     or its name below results/experiments; file: of further queries, one per line
     """
-    queries = [*queries, *(text for _, text in (lines(file) if file else ()) if text.strip())]
+    queries = [text for text in (*queries, *(text for _, text in (lines(file) if file else ()))) if text.strip()]
     if not queries:
         raise Refusal("there is no query. Give one in quotes, or --file with one per line.")
     experiment, episode, seed = experiment_at(what)
@@ -44,11 +44,12 @@ def experiment_at(what):
             several = f"has the experiments {', '.join(experiments)}: name one of them."
             raise Refusal(f"{what} {several if experiments else 'has no experiment yet: run the workflow first.'}")
         return next(iter(experiments.values())), None, None
-    experiments, path = open_results("results"), os.path.relpath(Path(what), "results/experiments")
-    for name in (what, path, *(str(parent) for parent in Path(path).parents)):
-        if name in experiments:
-            below = () if name == what else Path(os.path.relpath(path, name)).parts
-            return experiments[name], number_in(below, "episode-"), number_in(below, "seed-")
+    experiments = open_results("results")
+    for path in map(Path, (what, os.path.relpath(what or ".", "results/experiments"))):
+        for name in map(str, (path, *path.parents)):
+            if name in experiments:
+                below = path.relative_to(name).parts
+                return experiments[name], number_in(below, "episode-"), number_in(below, "seed-")
     raise Refusal(
         f"{what} is neither a configuration file nor an experiment. Experiments: {', '.join(experiments) or 'none'}."
     )
