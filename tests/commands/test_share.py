@@ -112,6 +112,19 @@ def test_a_results_folder_is_a_place_too_and_a_stage_comes_with_what_it_was_made
     assert fetch("../one/results")[0].startswith("2 stages have arrived")
 
 
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        ("train", "^train is not a stage.* such as tele/train"),
+        ("0123456789ab", "^0123456789ab is not a stage.* Look below results/experiments"),
+        ("", "'' is not a stage.* Look below results/experiments"),
+    ],
+)
+def test_a_stage_without_its_experiment_is_refused_with_a_whole_name(elsewhere, what, said):
+    with pytest.raises(Refusal, match=said):
+        stages_at(what)
+
+
 def test_without_vectors_all_else_is_finished(elsewhere, monkeypatch):
     share(stages_at("tele"), "../shared.tar", vectors=False)
     monkeypatch.chdir(elsewhere)

@@ -15,7 +15,7 @@ from commands.export import KEY
 from commands.hub_data import uploaded
 from teleport.plan.kinds import KINDS
 from teleport.refusal import Refusal
-from teleport.report.links import INDEX
+from teleport.report.links import INDEX, stage_links
 from teleport.running.artefact import (
     DELETED,
     MANIFEST,
@@ -121,17 +121,20 @@ def stages_at(what):
     path = EXPERIMENTS / what if (EXPERIMENTS / what).exists() else Path(what)
     if KEY.fullmatch(what):
         path = next(STAGES.glob(f"*/{what}"), path)
-    for name in (what, "/".join(path.resolve().parts[-2:])):
+    for name in (what, "/".join(path.resolve().parts[-2:]) if os.path.lexists(path) else ""):
         if STAGE.fullmatch(name):
             return {name}
     stages = set()
-    for index in path.rglob(INDEX):
+    for index in path.rglob(INDEX) if what else ():
         listed = rows([index], "\t", "kind", "key")
         folder = TABLES / os.path.relpath(index.parent.parent, EXPERIMENTS)
         shown = [rows([table], ",", "stage") for table in folder.glob("*.sources.csv")]
         stages |= listed.union(*(table for table in shown if table & listed))
     if not stages:
-        raise Refusal(f"{what} is not a stage, experiment or configuration file. Look below {EXPERIMENTS}.")
+        links = (str(link.relative_to(EXPERIMENTS)) for link in stage_links(EXPERIMENTS))
+        within = sorted(link for link in links if what and f"/{what}/" in f"/{link}/")
+        look = f"Name its experiment, too, such as {within[0]}" if within else f"Look below {EXPERIMENTS}"
+        raise Refusal(f"{what or repr(what)} is not a stage, experiment or configuration file. {look}.")
     return stages
 
 
