@@ -414,6 +414,25 @@ def test_a_lock_that_a_kill_left_is_told_from_one_in_use(logger, tmp_path, level
     assert used == f"error: Snakemake's process {other.pid} works in {tmp_path}: wait for its end."
 
 
+@pytest.mark.parametrize(
+    ("target", "remedy"),
+    [
+        ("config/own.yaml", "write --configfile config/own.yaml."),
+        ("own", "write --configfile config/own.yaml."),
+        ("config/other.yaml", "no rule makes config/other.yaml. Name a table"),
+    ],
+)
+def test_a_target_that_is_a_configuration_is_led_to_its_option(logger, tmp_path, target, remedy):
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config/own.yaml").touch()
+    of_snakemake(logger, "Building DAG of jobs...")
+    error = f"MissingRuleException:\nNo rule to produce {target} (if you use input functions make sure …)."
+    of_snakemake(logger, error, logging.ERROR)
+    logger.handler.close()
+    (line,) = lines(logger)
+    assert line.startswith("error: ") and remedy in line
+
+
 def test_a_dry_run_lists_jobs_without_hashes_and_ends_with_what_it_would_cost(start, monkeypatch):
     monkeypatch.setattr(terminal, "MOST_JOBS", 2)
     logger = start(dry=True)

@@ -8,6 +8,7 @@ as a module, and everything else look as Snakemake shows them. Snakemake's own l
 
 import gc
 import os
+import re
 import signal
 import sys
 import threading
@@ -39,6 +40,7 @@ SILENT = (LogEvent.JOB_STARTED, LogEvent.PROGRESS, LogEvent.RESOURCES_INFO)
 CONFIGFILE = "--configfile", "--configfiles"
 LOGS = "results/logs/"  # of our rules
 LOCKED = "Directory cannot be locked"  # in the message of a run, or a dry run, that meets a lock
+NO_RULE = re.compile("No rule to produce (.+) [(]if you use")  # in the message of a run with an unknown target
 OF_A_FAILED_JOB = ("RuleException", "CalledProcessError")  # they have the shell command and no cause
 RED, YELLOW = 31, 33
 
@@ -146,6 +148,9 @@ class LogHandler(LogHandlerBase):
             self.on_cluster = True
         elif LOCKED in str(record.msg):
             self.write(f"error: {locked_text()}", RED)
+        elif missing := NO_RULE.search(str(record.msg)):
+            self.held = []
+            self.write(f"error: {no_target_text(missing[1])}", RED)
         elif event is None and record.levelname == "INFO" and record.pathname.startswith(SNAKEMAKE):
             self.held += [self.format(record)]
         elif event not in SILENT and not self.is_repeated(record, event):
@@ -332,6 +337,14 @@ def is_ours(record):
 def is_counted(rule):
     """Whether the jobs of a rule (its name) count among those of a run: targets do not."""
     return rule != "all" and "/" not in rule
+
+
+def no_target_text(name):
+    """Return the text on a target that no rule makes, with the remedy."""
+    files = [name, f"config/{name}.yaml"]
+    if file := next((each for each in files if each.endswith((".yaml", ".yml")) and os.path.isfile(each)), None):
+        return f"{name} is no file of results. To take it as the configuration, write --configfile {file}."
+    return f"no rule makes {name}. Name a table or another file below results, results/experiments/NAME, or nothing."
 
 
 def locked_text():
