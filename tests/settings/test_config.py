@@ -127,7 +127,18 @@ def test_numbers_that_yaml_reads_as_text_become_numbers(tmp_path):
             "a micro-batch of one query has none",
         ),
         ("tele: {}", "tele: {encoder: {layers: 0, lora: {}}}", "layers: 0 has none"),
-        ("tele: {}", "tele: {training: {star_alpha: 0.1}}", "experiments.tele.training.star_alpha: unknown key"),
+        (
+            "tele: {}",
+            "tele: {training: {star_alpha: 0.1}}",
+            "experiments.tele.training.star_alpha: unknown key. Did you mean training.loss.star_alpha",
+        ),
+        (
+            "tele: {}",
+            "tele: {training: {margin: 1}}",
+            "Did you mean training.loss.margin (qwen3) or training.masks.margin",
+        ),
+        ("steps: 60", "steps: 60\n  scale: 20", "training.scale: unknown key. Did you mean encoder.scale?"),
+        ("experiments:", "loss: nll\nexperiments:", "line 8: loss: unknown key. Did you mean training.loss?"),
         ("tele: {}", "tele: {training: {loss: lambda}}", "training.loss.metric_cut: "),
         (
             "tele: {}",

@@ -27,6 +27,7 @@ KEYS = {
     "metric_for_best_model": "training.dev.measure",
     "matryoshka_dims": "training.widths",
     "seed": "seeds (a list, outside of training)",
+    "teacher": "scores (a name under teachers)",
     "temperature": "encoder.scale (1 / temperature)",
     "max_seq_length": "encoder.max_query_tokens and encoder.max_passage_tokens",
     "q_max_len": "encoder.max_query_tokens",

@@ -19,6 +19,8 @@ from teleport.settings.section import mistakes_of
 
 MOST_NODES = 1_000_000  # aliases followed: ten lines of aliases can stand for more than any memory holds
 
+MOST_HOMES = 3  # of a misplaced key, and kinds that have it, that are named
+
 
 class Loader(yaml.SafeLoader):
     """Reports the location of an impossible value, such as the date 2026-13-45 or `!!bool x`."""
@@ -161,8 +163,11 @@ def describe(model, mistake, data, places, locations):
     where = locations.of_first(*((*place, *keys) for place in places))
     if mistake["type"] == "extra_forbidden":
         known = sorted({name for owner in owners for name in owner.model_fields})
-        close = [KEYS[key]] if key in KEYS else difflib.get_close_matches(str(key), known, n=1)
-        remedy = f"Did you mean {close[0]}?" if close else f"Known keys: {', '.join(known)}."
+        meant = [*filter(None, [KEYS.get(key)]), *homes(owners, key, keys[:-1])]
+        meant = meant or difflib.get_close_matches(str(key), known, n=1)
+        if not meant and len(elsewhere := homes([model], key)) == 1:
+            meant = [each for each in elsewhere if each.partition(" ")[0] != ".".join(map(str, keys))]
+        remedy = f"Did you mean {' or '.join(meant)}?" if meant else f"Known keys: {', '.join(known)}."
         return f"{where}: unknown key. {remedy}"
     if mistake["type"] == "missing":
         return f"{where}: this key is required; add it."
@@ -175,6 +180,25 @@ def describe(model, mistake, data, places, locations):
     if message[1:2].islower():  # not the name of an index
         message = f"{message[0].lower()}{message[1:]}"
     return f"{where}: {message}{given}{why}.{remedy_of(mistake, message)}"
+
+
+def homes(models, key, above=()):
+    """The keys nearest below `models`, whose own keys are `above`, that are called `key`, with the kinds that have it
+    (list of str): "training.loss.margin (qwen3)". Kinds, and all, are left out if they are more than MOST_HOMES."""
+    level = [(tuple(map(str, above)), model) for model in models]
+    while level:
+        kinds = {}
+        for path, model in level:
+            if key in model.model_fields:
+                of = typing.get_args(model.model_fields["kind"].annotation) if "kind" in model.model_fields else ()
+                kinds.setdefault(".".join((*path, key)), {}).update(dict.fromkeys(of))
+        if kinds:
+            few = {path: of for path, of in kinds.items() if 0 < len(of) <= MOST_HOMES and key != "kind"}
+            named = [path + (f" ({', '.join(few[path])})" if path in few else "") for path in kinds]
+            return named if len(named) <= MOST_HOMES else []
+        fields = [((*path, name), field) for path, model in level for name, field in model.model_fields.items()]
+        level = [(path, model) for path, field in fields for model in models_in(field.annotation)]
+    return []
 
 
 def remedy_of(mistake, message):
