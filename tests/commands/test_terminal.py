@@ -258,7 +258,7 @@ def test_a_warning_about_the_collection_comes_once_and_one_about_a_stage_every_t
     assert [line.partition("(")[2] for line in warnings] == ["check/aaa)", "merge/ccc)", "merge/ddd)"]
 
 
-@pytest.mark.parametrize(("before", "change"), [(0.5, " (+0.029)"), (None, "")])
+@pytest.mark.parametrize(("before", "change"), [(0.5, " (+0.029)"), (0.5291, " (+0.000)"), (None, "")])
 def test_the_end_of_an_episode(logger, before, change):
     score(EVALUATE[1], 0.529)
     if before is not None:

@@ -82,7 +82,7 @@ def of_all(systems, measure, texts, most):
     a_Q, b_Q = (each.values_QR.mean(axis=1) for each in (one, two))
     lines = [
         f"{measure} of {len(names)} queries: A {a_Q.mean():.4f}, B {b_Q.mean():.4f}, "
-        f"B - A {comparison.difference:+.4f}, p {p_text(comparison.p)}",
+        f"B - A {comparison.difference:+z.4f}, p {p_text(comparison.p)}",
         f"B wins {comparison.won}, loses {comparison.lost}, ties {len(names) - comparison.won - comparison.lost}",
         how_tested(comparison, len(one.seeds), len(two.seeds)),
     ]

@@ -78,7 +78,7 @@ def score_line(scores, outputs):
     if score is None:
         return None
     episode, dot, users = label.partition(" · ")
-    change = "" if earlier is None else f" ({score - earlier:+.3f})"
+    change = "" if earlier is None else f" ({score - earlier:+z.3f})"
     return f"{episode}: {measure} {score:.3f}{change}{dot}{users}"
 
 
