@@ -2,8 +2,11 @@
 
 import json
 import re
+import shutil
+import subprocess
 
 import jinja2
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -13,6 +16,7 @@ from teleport.refusal import Refusal
 from teleport.report.charts import SOURCE_COLOURS, STATE_COLOURS, TEN
 from teleport.report.page.curves import MOST_POINTS, column_points, read_curve
 from teleport.report.page.site import ASSETS, MOST_CHARACTERS, Site, bold, longest_that_fit, read_texts, script_json
+from teleport.report.render import Printed
 from teleport.report.stages import Reader
 
 KEPT = []
@@ -147,6 +151,21 @@ def test_the_script_is_short_and_so_are_all_lines():
 def test_cells_are_text_but_for_what_is_bold():
     assert bold("**0.5** ± 0.1†") == "<b>0.5</b> ± 0.1†"
     assert bold("<i>**<b>**") == "&lt;i&gt;<b>&lt;b&gt;</b>"
+
+
+def test_a_label_is_not_bold_whatever_it_holds(site):
+    table = Printed("main", "Title", pd.DataFrame({"System": ["**A**"], "RR@10": ["**0.5**"]}), [])
+    text = site.templates.get_template("macros.html").module.printed(table)
+    assert ">**A**</th>" in text and "<b>0.5</b>" in text
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="no node here, which runs the script's arithmetic")
+def test_the_script_rounds_a_half_as_tables_do():
+    (line,) = re.findall(r"const fixed = .*?;", (ASSETS / "page.js").read_text())
+    values = [*(n / 16 for n in range(40)), 0.0005, 0.4005, 0.593]
+    code = f"{line} console.log({json.dumps(values)}.map(fixed).join(' '))"
+    done = subprocess.run(["node", "-e", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [f"{value:.3f}" for value in values]
 
 
 def test_what_fits():

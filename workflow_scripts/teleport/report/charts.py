@@ -270,7 +270,7 @@ def query_charts():
     all queries."""
     rate = alt.X("rate:Q", title=None, axis=PERCENT)
     by_step = {"yOffset": alt.YOffset("step:O"), "color": colour("step:O", "In episode")}
-    by_step["tooltip"] = [SYSTEM, tip("step:O", "Episode"), tip("rate:Q", "Rate", ".1%"), tip("what:N", "By")]
+    by_step["tooltip"] = [SYSTEM, tip("step:O", "Episode"), tip("rate:Q", "Rate", ".2%"), tip("what:N", "By")]
     river = {"x": "step:O", "x_title": "From checkpoint to checkpoint", "y_title": "Queries", "href": "url:N"}
     # A query, its positives and negatives on the plane that all episodes share, an episode at a time.
     episode = alt.param(name="shown", value=1, bind=alt.binding_range(min=1, max=9, step=1, name="Episode "))
@@ -308,7 +308,7 @@ def scatter():
     base, axis = chart(320), {"scale": alt.Scale(nice=False, padding=14), "axis": alt.Axis(tickCount=6)}
     places = base.transform_aggregate(count="count()", first="argmin(at)", groupby=["a", "b"])
     places = places.transform_calculate(url="datum.first.url", queries="datum.first.id")
-    scores = [tip("a:Q", "From", ".3f"), tip("b:Q", "To", ".3f")]
+    scores = [tip("a:Q", "From", ".4f"), tip("b:Q", "To", ".4f")]
     points = places.mark_point(color=BLUE, stroke="white", strokeWidth=0.7, **DOT).encode(
         x=alt.X("a:Q", title="From", **axis),
         y=alt.Y("b:Q", title="To", **axis),

@@ -166,13 +166,14 @@ page.apps.diff = async (root, { scored, labels, pairs }) => {
     const url = page.query(split, row, full, `${a}-${b}`);
     return { row, at, id: queries.ids[at], text: queries.texts[at], a: ofA[at], b: ofB[at], url };
   }).filter((each) => each.a !== null && each.b !== null); // the queries that have this measure
-  const sign = (value) => `${value < 0 ? "−" : "+"}${Math.abs(value).toFixed(3)}`;
+  const fixed = (value) => ((value * 16) % 4 === 1 ? value - 1e-6 : value).toFixed(3); // a half to even, as in tables
+  const sign = (value) => `${Number(fixed(value)) < 0 ? "−" : "+"}${fixed(Math.abs(value))}`;
   const better = fewer.includes(measure) ? -1 : 1;
   const way = (value) => (Math.abs(value) > 1e-9 ? better * Math.sign(value) : 0);
   const [won, lost] = [1, -1].map((wanted) => rows.filter((row) => way(row.b - row.a) === wanted).length);
   const [meanA, meanB] = ["a", "b"].map((end) => rows.reduce((sum, row) => sum + row[end], 0) / rows.length);
   const p = pairs[`${split} ${measure}`]?.[`${a} ${b}`];
-  const means = `${labels[b]} ${meanB.toFixed(3)}, ${labels[a]} ${meanA.toFixed(3)}: ${sign(meanB - meanA)}`;
+  const means = `${labels[b]} ${fixed(meanB)}, ${labels[a]} ${fixed(meanA)}: ${sign(meanB - meanA)}`;
   const counts = `won ${won}, lost ${lost}, the same on ${rows.length - won - lost} queries`;
   const chance = p === undefined ? "" : `, p ${p} of this pair alone`;
   root.querySelector(".said").textContent = `${means}${chance} (${measure}, ${split}); ${counts}.`;
