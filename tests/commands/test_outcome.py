@@ -4,10 +4,10 @@ from pathlib import Path
 
 from commands.job_texts import outcome
 
-TABLE = """Every system and episode
+TABLE = r"""Every system and episode
 
 * Tele .589: +.065 over Zero-shot (p .0006); 93 s of mining and training.
-* Other .577: not significantly above Zero-shot (+.053, p .08).
+* \*Other\* .577: not significantly above Zero-shot (+.053, p .08).
 
 By RR@10, at 0.05, two-sided, Holm-corrected over all of these comparisons.
 
@@ -29,7 +29,7 @@ def test_verdicts_first_then_where_to_look(tmp_path, monkeypatch):
     assert outcome([page, *others, table, bare]) == [
         "Every system and episode:",
         "Tele .589: +.065 over Zero-shot (p .0006); 93 s of mining and training.",
-        "Other .577: not significantly above Zero-shot (+.053, p .08).",
+        "*Other* .577: not significantly above Zero-shot (+.053, p .08).",
         "By RR@10, at 0.05, two-sided, Holm-corrected over all of these comparisons.",
         f"to look at: {table}",
         f"to look at: {bare}",

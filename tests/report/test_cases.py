@@ -32,6 +32,9 @@ def test_stars_in_a_text_are_no_bold(stages, tmp_path):
 
 
 def test_tags_and_bars_of_labels_are_shown_by_a_page():
-    frame = pd.DataFrame({"System": ["ANCE <ours>", "a|b", "p < 0.05"]})
-    written = markdown(Printed("main", "Title", frame, []))
-    assert all(f"| {shown} |" in written for shown in (r"ANCE &lt;ours>", r"a\|b", "p < 0.05"))
+    shown = {"ANCE <ours>": r"ANCE \<ours>", "a|b": r"a\|b", "p < 0.05": "p < 0.05", "*a* **b**": r"\*a\* \*\*b\*\*"}
+    shown |= {"[2](x) `c`": r"\[2\](x) \`c\`", "_a_b_": r"\_a_b\_", "a&lt;b & c": r"a\&lt;b & c", r"a\|b": r"a\\\|b"}
+    frame = pd.DataFrame({"System": list(shown), "RR@10": "**0.5**"})
+    written = markdown(Printed("main", "Title", frame, ["† differs from <b>"]))
+    assert all(f"| {text} | **0.5** |" in written for text in shown.values())
+    assert written.endswith("† differs from &lt;b>\n")

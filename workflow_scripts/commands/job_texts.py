@@ -1,5 +1,6 @@
 """The texts about a job, from the log, report and manifest of its stage; and about a run, at its end."""
 
+import re
 from itertools import chain, pairwise
 from pathlib import Path
 
@@ -94,4 +95,5 @@ def outcome(made):
 def verdicts_in(table):
     """The verdicts above a table in Markdown, and the sentence on how they were tested (list of str); [] without."""
     title, *lines = [line for line in table.partition("\n|")[0].splitlines() if line]
-    return [f"{title}:", *(line.removeprefix("* ") for line in lines)] if lines else []
+    shown = (re.sub(r"\\([^\w\s])", r"\1", line.removeprefix("* ")) for line in lines)  # without Markdown's escapes
+    return [f"{title}:", *shown] if lines else []

@@ -18,6 +18,9 @@ LATEX_SIGNS |= {"|": "$|$"}  # else a dash in TeX's usual encoding, as < and > a
 LATEX_SIGNS |= {"α": r"$\alpha$", "β": r"$\beta$"}
 LATEX_SIGNS |= {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
 
+TAGS = re.compile(r"<(?=[A-Za-z/!?])")  # would vanish from the page that shows a table
+TAKES_EFFECT = re.compile(r"[\\`*\[\]]|(?<!\w)_|_(?!\w)|&(?=#?\w+;)|" + TAGS.pattern)  # in Markdown
+
 SHRINK = "\\resizebox{\\ifdim\\width>\\linewidth\\linewidth\\else\\width\\fi}{!}{%\n"  # where it is too wide
 
 
@@ -63,12 +66,23 @@ def shortened(text, most):
 def markdown(table):
     """A `Printed` table in Markdown, with title and notes (text)."""
     names = list(table.frame.columns)
-    lines = [names, [":--" if name in WORDS else "--:" for name in names], *table.frame.to_numpy().tolist()]
-    tags = re.compile(r"<(?=[A-Za-z/!?])")  # would vanish from the page that shows the table
-    escaped = [" | ".join(tags.sub("&lt;", text.replace("|", "\\|")) for text in line) for line in lines]
+    forms = [literal if name in WORDS else without_tags for name in names]
+    rows = [[form(text) for form, text in zip(forms, line, strict=True)] for line in table.frame.to_numpy().tolist()]
+    lines = [map(without_tags, names), [":--" if name in WORDS else "--:" for name in names], *rows]
+    escaped = [" | ".join(text.replace("|", "\\|") for text in line) for line in lines]
     body = "\n".join(f"| {line} |" for line in escaped)
     above = "\n".join(table.verdicts) + "\n\n" if table.verdicts else ""
-    return f"{table.title}\n\n{above}{body}\n\n" + "\n\n".join(table.notes) + "\n"
+    return f"{without_tags(table.title)}\n\n{above}{body}\n\n" + "\n\n".join(map(without_tags, table.notes)) + "\n"
+
+
+def without_tags(text):
+    """A text in Markdown, in which no HTML takes effect."""
+    return TAGS.sub("&lt;", text)
+
+
+def literal(text):
+    """A text, such as a label, as Markdown that shows it as it is."""
+    return TAKES_EFFECT.sub(r"\\\g<0>", text)
 
 
 def latex(table):

@@ -28,7 +28,7 @@ from scipy.stats import t
 from teleport.evaluation.significance import LEAST_SEEDS, least_p
 from teleport.reader import trained_too
 from teleport.report.figures import over_seeds, seconds
-from teleport.report.render import NONE, SEVERAL_SEEDS, Printed, cell, write_forms
+from teleport.report.render import NONE, SEVERAL_SEEDS, Printed, cell, literal, write_forms
 from teleport.report.stages import Stages, collection_text, machines, relabelled_text, trace_figures, warnings_of
 from teleport.report.verdicts import (
     baselines,
@@ -83,7 +83,7 @@ def write_table(spec, root, output_folder):
     if "Seconds" in cells:
         cells["Seconds"] = cells.pop("Seconds")  # last, after the measures
     sentences, note = verdicts_with_costs(spec, table, stages)
-    lines = [f"* {sentence}" for sentence in sentences[:MOST_VERDICTS]]
+    lines = [f"* {literal(sentence)}" for sentence in sentences[:MOST_VERDICTS]]
     if len(sentences) > MOST_VERDICTS:
         note += f" The report page has the verdicts of {len(sentences) - MOST_VERDICTS} more systems."
     lines += ["", note] * bool(lines)
