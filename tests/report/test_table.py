@@ -300,8 +300,8 @@ def test_seeds_give_mean_and_deviation_and_are_random_in_the_test(world):
     base, seeds = rng.random(10), [rng.random(10) for _ in range(3)]
     world.row("Zero-shot", 0, test=[world.evaluation({"RR@10": base})])
     world.row("A|B", 1, test=[world.evaluation({"RR@10": s}, seed=n) for n, s in enumerate(seeds)])
-    texts = world.write(world.spec(measures=["RR@10"]))
-    means = [s.mean() for s in seeds]
+    spec = world.spec(measures=["RR@10"])
+    texts, means = world.write(spec), [s.mean() for s in seeds]
     mean, deviation = np.mean(means), np.sqrt(sum((m - np.mean(means)) ** 2 for m in means) / 2)
     p = crossed_p_value(Scores(np.transpose(seeds), (0, 1, 2)), Scores(base[:, None]))
     assert texts["csv"] == (
@@ -312,7 +312,9 @@ def test_seeds_give_mean_and_deviation_and_are_random_in_the_test(world):
     assert rf"| A\|B | 1 | {'**' if mean > base.mean() else ''}" in texts["md"]
     assert f" ± {deviation:.3f} |" in texts["md"]
     assert rf" $\pm$ {deviation:.3f} \\" in texts["tex"]
-    assert "\nMean ± standard deviation over seeds.\n" in texts["md"]
+    notes = page_table(Stages(world.stages.root), {"experiments": []}, spec)["printed"].notes
+    sentence = "Mean ± standard deviation over seeds."
+    assert f"\n{sentence}\n" in texts["md"] and sentence in notes
     assert "\nTested over queries and seeds, both random (crossed random effects).\n" in texts["md"]
     assert "checkpoints" not in texts["md"]
     assert [line.split(",")[3] for line in texts["sources.csv"].splitlines()[1:]] == ["", "0", "1", "2"]

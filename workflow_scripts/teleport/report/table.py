@@ -79,15 +79,12 @@ def write_table(spec, root, output_folder):
     """Write NAME.csv, .md, .tex, .sources.csv, .pairs.csv to `output_folder`, from results/ below `root` (a Path)."""
     stages = Stages(root)
     table, sources = make_table(spec, stages), trace_figures(spec["rows"], stages)
-    cells = pd.concat([row_cells(table.rows), measure_cells(spec, table)], axis=1)
-    if "Seconds" in cells:
-        cells["Seconds"] = cells.pop("Seconds")  # last, after the measures
     sentences, note = verdicts_with_costs(spec, table, stages)
     lines = [f"* {literal(sentence)}" for sentence in sentences[:MOST_VERDICTS]]
     if len(sentences) > MOST_VERDICTS:
         note += f" The report page has the verdicts of {len(sentences) - MOST_VERDICTS} more systems."
     lines += ["", note] * bool(lines)
-    printed = Printed(spec["name"], spec["title"], cells, footer(spec, table, stages), verdicts=lines)
+    printed = Printed(spec["name"], spec["title"], cells_of(spec, table), footer(spec, table, stages), verdicts=lines)
     write_forms(printed, csv_frame(table), output_folder, sources=sources, pairs=table.pairs)
 
 
@@ -272,6 +269,14 @@ def p_suffix(mark, marks):
     return f" p {mark}" if len(marks) > 1 else " p"
 
 
+def cells_of(spec, table):
+    """The cells of a `Table` as text (DataFrame), with the seconds last."""
+    cells = pd.concat([row_cells(table.rows), measure_cells(spec, table)], axis=1)
+    if "Seconds" in cells:
+        cells["Seconds"] = cells.pop("Seconds")
+    return cells
+
+
 def row_cells(rows):
     """Return the cells of a table's rows besides its measures, as text; the number of episodes, if it is a column,
     replaces the row's episode."""
@@ -307,14 +312,19 @@ def marks_of(table, column, significance, split):
 
 def footer(spec, table, stages):
     """Return the sentences (list) that a reader needs beside the figures."""
-    facts, test = stages.facts(spec["collection"]["corpus"]), spec["significance"]
+    facts = stages.facts(spec["collection"]["corpus"])
     counts = count_queries(spec["rows"], {split: spec["measures"][split] for split in spec["splits"]}, stages)
     notes = [f"Collection {collection_text(facts, *counts)}", *overlaps(spec, stages)]
     notes += out_of_domain_notes(spec, stages)
     if "versions" in facts:
         notes.append(f"Made from {', '.join(f'{name} {version}' for name, version in facts['versions'].items())}.")
-    if table.deviations.notna().any(axis=None):
-        notes.append(SEVERAL_SEEDS)
+    evaluated = [name for row in spec["rows"] for names in row["runs"].values() for name in names]
+    return notes + legend(spec, table, stages) + warnings_of(stages, evaluated)
+
+
+def legend(spec, table, stages):
+    """The sentences (list) that explain the cells of a table, those of its files and of the page."""
+    notes, test = [SEVERAL_SEEDS] if table.deviations.notna().any(axis=None) else [], spec["significance"]
     if test:
         notes += significance_text(test, tested_splits(spec), table.comparisons)
     notes.append("Best of each column in bold.")
@@ -325,10 +335,7 @@ def footer(spec, table, stages):
         where = machines(map(stages.artefact, names))
         notes.append(f"Seconds of mining and training, as if each system ran alone, one stage after another: {where}.")
     relabelled = [row for row in spec["rows"] if all(map(stages.finished, row.get("relabelled") or [None]))]
-    notes += [relabelled_note(row, stages) for row in relabelled]
-    return notes + warnings_of(
-        stages, [name for row in spec["rows"] for names in row["runs"].values() for name in names]
-    )
+    return notes + [relabelled_note(row, stages) for row in relabelled]
 
 
 def out_of_domain_notes(spec, stages):

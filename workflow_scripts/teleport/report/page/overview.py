@@ -12,7 +12,7 @@ from teleport.report.figures import over_seeds, seconds
 from teleport.report.page.drawings import state_rows
 from teleport.report.render import NONE, Printed
 from teleport.report.stages import machines, relabelled_text, warnings_of
-from teleport.report.verdicts import baseline_text, baselines, labels_of, significance_text
+from teleport.report.verdicts import baseline_text, baselines, labels_of
 from teleport.report.words import SEED_COLUMNS, by_kind, duration, of_seed, size
 
 
@@ -44,13 +44,11 @@ def page_table(reader, contents, table):
         named = {name: row[name] for name in ("system", "episode", "runs")} | {"at": at, "label": label}
         content["rows"].append(named | {"cells": cells, "differs": differences(settings, above)})
         above = settings or above
-    cells = pd.concat([tables.row_cells(made.rows), tables.measure_cells(table, made)], axis=1)
     notes = tables.overlaps(table, reader) + tables.out_of_domain_notes(table, reader)
-    notes += significance_text(test, tables.tested_splits(table), made.comparisons) if test else []
+    notes += tables.legend(table, made, reader)
     warnings = warnings_of(reader, chain.from_iterable(chain(*row["runs"].values()) for row in done))
-    content["printed"] = Printed(
-        table["name"], table["title"], cells, [*notes, "Best of each column in bold.", *warnings]
-    )
+    cells = tables.cells_of(table, made)
+    content["printed"] = Printed(table["name"], table["title"], cells, [*notes, *warnings])
     content["verdicts"], content["note"] = tables.verdicts_with_costs(table, made, reader)
     evaluated = [columns[name][0] in table["splits"] for name in made.pairs["column"]]  # others have no page of queries
     return content | {"matrices": matrices(made.pairs[evaluated], columns)}
