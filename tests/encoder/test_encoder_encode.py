@@ -1,7 +1,6 @@
 """Stage `encode`: the vectors of transformers and sentence-transformers, and the same bits after a kill."""
 
 import importlib.util
-import json
 import re
 import shutil
 import threading
@@ -24,7 +23,7 @@ from encoder_world import (
     source_folder,
 )
 from stages import facts_of, roles_of
-from teleport.encoder import batches, encode, overlap, tokens
+from teleport.encoder import batches, encode, tokens
 from teleport.encoder.load import load_encoders, save_encoders
 from teleport.encoder.model import Encoder
 from teleport.encoder.side import Side
@@ -218,31 +217,11 @@ def test_bfloat16_is_close(stages, world):
 
 def test_passages_in_float16(stages, world, monkeypatch):
     monkeypatch.setitem(encode.BLOCK_TEXTS, "cpu", 3)
-    monkeypatch.setattr(overlap, "DEPTH", 4)
     whole = arrays(encode_all(stages, SETTINGS, world))
     job = encode_all(stages, SETTINGS | {"vectors": "fp16"}, world)
     kept = arrays(job)
     np.testing.assert_array_equal(kept.pop("passages.npy"), whole["passages.npy"].astype(np.float16))
     assert all(array.dtype == np.float32 and (array == whole[name]).all() for name, array in kept.items()) and kept
-    facts = facts_of(job["passages"])
-    assert facts["overlap_passages"] == len(PASSAGES) and facts["overlap_depth"] == 4 and facts["overlap"] > 0.5
-
-
-def test_a_killed_run_goes_on_comparing_float16_vectors(stages, world, monkeypatch):
-    """Its facts are those of a run that nobody disturbed."""
-    monkeypatch.setitem(encode.BLOCK_TEXTS, "cpu", 2)
-    monkeypatch.setattr(overlap, "DEPTH", 3)
-    settings = OF_PASSAGES | {"vectors": "fp16"}
-    whole = facts_of(stages.run(encode.run, "encode", settings, world))
-    job = stages.make("encode", settings, world, save_every=0.0)
-    with monkeypatch.context() as patch:
-        counted(patch, die_after=3)  # after the vectors that are compared, and two blocks
-        with pytest.raises(KeyboardInterrupt):
-            encode.run(job)
-    facts = encode.run(job)
-    names = [name for name in whole if name.startswith("overlap")]
-    assert [facts[name] for name in names] == [whole[name] for name in names] and len(names) == 4
-    assert whole["overlap_passages"] == len(PASSAGES)
 
 
 def test_a_split_without_queries_has_no_vectors(stages, tmp_path):
@@ -250,24 +229,6 @@ def test_a_split_without_queries_has_no_vectors(stages, tmp_path):
     collection = make_collection(stages, queries={"dev": []})
     inputs = {"collection": collection, "tokens": make_tokens(stages, collection, checkpoint), "checkpoint": checkpoint}
     assert arrays(encode_all(stages, SETTINGS, inputs))["queries.dev.npy"].shape == (0, 32)
-
-
-def test_overlap_is_that_of_two_whole_searches_also_when_each_block_has_another_process(monkeypatch):
-    monkeypatch.setattr(overlap, "DEPTH", 5)
-    rng = np.random.default_rng(0)
-    queries, passages = (rng.normal(size=(n, 8)).astype(np.float32) for n in (6, 40))
-    coarse = passages.round()  # loses more than float16 does
-    whole, measured = overlap.Overlap(queries), overlap.Overlap(queries)
-    for start in range(0, 40, 16):
-        for each in (whole, measured):
-            each.add(passages[start : start + 16], coarse[start : start + 16])
-        saved, measured = json.dumps(measured.state()), overlap.Overlap(queries)
-        measured.restore(json.loads(saved))
-        assert measured.state() == whole.state()
-    exact, found = (np.argsort(-(queries @ vectors.T), axis=1)[:, :5] for vectors in (passages, coarse))
-    share = np.mean([len(set(one) & set(two)) / 5 for one, two in zip(exact, found, strict=True)])
-    expected = {"overlap": round(share, 5), "overlap_depth": 5, "overlap_queries": 6, "overlap_passages": 40}
-    assert measured.facts() == expected and share < 1
 
 
 def test_a_value_that_overflows_float16_is_an_error():

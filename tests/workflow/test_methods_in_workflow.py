@@ -130,8 +130,6 @@ def test_segments_files_and_a_dev_set(world):
     mined = [manifest(f"ance/episode-{number}/retrieve-queries")["inputs"]["queries"] for number in (1, 2, 3)]
     assert mined[0] == mined[1] != mined[2]
 
-    halves = manifest("ance/episode-1/encode-passages")["facts"]
-    assert 0.99 < halves["overlap"] <= 1 and halves["overlap_passages"] > 200
     kept = np.load(experiments / "ance/episode-1/encode-passages/passages.npy", mmap_mode="r")
     assert kept.dtype == np.float16
 

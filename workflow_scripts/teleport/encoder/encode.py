@@ -12,7 +12,6 @@ from teleport.encoder.budget import TOKEN_BUDGET, tokens_within
 from teleport.encoder.checkpoint import sides
 from teleport.encoder.load import load_encoder
 from teleport.encoder.model import prepare
-from teleport.encoder.overlap import QUERIES, Overlap
 from teleport.encoder.precision import compiles, computed_in, pick_device, resolve_precision, room_to_encode, to_encode
 from teleport.encoder.shape import Shape, forward_bytes
 from teleport.encoder.side import batches_at_once, open_side
@@ -41,7 +40,7 @@ def run(job):
 
     Facts: dim, dtype, device, compiled; texts, real_tokens and encode_seconds of all jobs and attempts;
     texts_per_second of one device; earlier_seconds, the part of encode_seconds before this process; shards, a summary
-    of each, or, without shards and with fp16, the facts of `Overlap`.
+    of each.
     """
     name, (side, facts) = job.settings.of, open_texts(job)
     rows = texts = len(side.lengths)
@@ -52,19 +51,17 @@ def run(job):
         rows += max(sizes) - sum(sizes)
     job.require_room(vector_bytes(job, rows, facts))
     with torch.inference_mode(), batches_at_once(job.threads) as parallel_map:
-        overlap = None if shards else open_overlap(job, side)
         blocks = open_blocks(job, side, facts, texts)
         join(blocks, shards)
         earlier = blocks.totals["seconds"]
         progress = partial(job.progress, total=texts, unit="texts")
-        encode_texts(blocks, name, side, parallel_map, progress, overlap=overlap)
+        encode_texts(blocks, name, side, parallel_map, progress)
         blocks.publish()
     if side.offsets is not None:
         save_array(job.output(CHUNK_OFFSETS), side.offsets)
     facts |= {key: blocks.totals[key] for key in ("texts", "real_tokens")}
     facts |= {"encode_seconds": round(seconds := blocks.totals["seconds"], 3), "earlier_seconds": round(earlier, 3)}
     facts["texts_per_second"] = round(facts["texts"] / seconds, 1) if seconds else 0.0
-    facts |= overlap.facts() if overlap else {}
     return facts | ({"shards": [shard.summary("encode_seconds") for shard in shards]} if shards else {})
 
 
@@ -73,7 +70,7 @@ def run_shard(job):
     """Encode the passages of one shard into passages.npy in its own folder, which the job that joins shards reads.
 
     Facts: rows (the first and the one after the last, of passages or their chunks), block_texts, totals over all
-    attempts, encode_seconds, dim, dtype, device, compiled; with fp16 the facts of `Overlap`.
+    attempts, encode_seconds, dim, dtype, device, compiled.
     """
     side, facts = open_texts(job)
     block_texts = BLOCK_TEXTS[side.device.type]
@@ -81,10 +78,8 @@ def run_shard(job):
     job.require_room(vector_bytes(job, last - first, facts))
     blocks = open_blocks(job, side, facts, last - first)
     with torch.inference_mode(), batches_at_once(job.threads) as parallel_map:
-        overlap = open_overlap(job, side)
         progress = partial(job.progress, total=last - first, unit="texts")
-        encode_texts(blocks, job.settings.of, side, parallel_map, progress, first, overlap)
-    facts |= overlap.facts() if overlap else {}
+        encode_texts(blocks, job.settings.of, side, parallel_map, progress, first)
     facts |= {"rows": [first, last], "block_texts": block_texts, "totals": blocks.totals}
     return facts | {"encode_seconds": round(blocks.totals["seconds"], 3)}
 
@@ -127,14 +122,6 @@ def vector_bytes(job, rows, facts):
     return rows * facts["dim"] * np.dtype(dtype_of(job)).itemsize
 
 
-def open_overlap(job, side):
-    """The `Overlap` of the first passages with all, if the job stores passages in float16, else None."""
-    if job.settings.vectors == "fp32" or job.settings.of != "passages" or not len(side.lengths):
-        return None
-    rows = np.arange(min(QUERIES, len(side.lengths)))
-    return Overlap(side.vectors(rows, tokens_at_once(side)).cpu().numpy())
-
-
 def tokens_at_once(side):
     """How many tokens of a `Side` are encoded at once."""
     room = room_to_encode(side.encoder, side.device, side.dtype)
@@ -142,19 +129,17 @@ def tokens_at_once(side):
     return tokens_within(TOKEN_BUDGET["encode"][side.device.type], room, per_token)
 
 
-def encode_texts(blocks, name, side, parallel_map, progress, first=0, overlap=None):
+def encode_texts(blocks, name, side, parallel_map, progress, first=0):
     """Encode the texts of one side, from row `first` on, that `blocks` does not have yet; `blocks.totals` sums the
     work. parallel_map: as for `Side.vectors`; progress: called with the number of finished texts"""
     stored, budget = blocks[f"{name}.npy"], tokens_at_once(side)
-    if overlap and "overlap" in blocks.notes:
-        overlap.restore(blocks.notes["overlap"])
     progress(blocks.done)  # from here on a rate is measured
     for start, stop in blocks:
         started, rows = time.monotonic(), first + np.arange(start, stop)
         lengths, report = side.lengths[rows], lambda done, start=start: progress(start + done)
         bucket_map = partial(map_with_progress, parallel_map, lengths, report)
         vectors = side.vectors(rows, budget, bucket_map).cpu().numpy()
-        blocks.beside(partial(store, vectors, stored[start:stop], overlap, blocks.notes))
+        blocks.beside(partial(store, vectors, stored[start:stop]))
         counts = {"texts": stop - start, "real_tokens": side.count_tokens(rows)}
         blocks.totals.update(counts | {"seconds": time.monotonic() - started})
 
@@ -169,15 +154,11 @@ def map_with_progress(parallel_map, lengths, progress, function, buckets):
         yield vectors
 
 
-def store(vectors, stored, overlap, notes):
-    """Write a block of vectors into its rows of the file, and compare the stored values with them in `overlap`. `notes`
-    are saved with the rows, so a killed run continues the comparison."""
+def store(vectors, stored):
+    """Write a block of vectors into its rows of the file."""
     if stored.dtype == np.float16:
         require_float16(vectors)
     stored[:] = vectors
-    if overlap:
-        overlap.add(vectors, stored)
-        notes["overlap"] = overlap.state()
 
 
 def require_float16(vectors):

@@ -26,7 +26,7 @@ class RowBlocks:
 
     arrays: {name of the output: (dtype, shape)}, each with the same number of rows; made: other conditions under which
     rows are kept (plain JSON), such as the precision they are computed in; totals: a Counter that is saved with the
-    rows; notes: a dict of plain JSON, saved too; earlier: seconds that the rows took in earlier processes
+    rows; earlier: seconds that the rows took in earlier processes
     """
 
     def __init__(self, job, arrays, block_rows, made=None):
@@ -38,7 +38,6 @@ class RowBlocks:
         state = read_saved(self.counter)
         same = state.get("plan") == self.plan and all((job.resume / name).is_file() for name in arrays)
         self.done, self.totals = (state["done"], Counter(state["totals"])) if same else (0, Counter())
-        self.notes = state["notes"] if same else {}
         self.earlier, self.began = state.get("seconds", 0.0) if same else 0.0, time.monotonic()
         if not same:  # the arrays begin as zeros: a later run must not take them for the rows that an old count names
             self.counter.unlink(missing_ok=True)
@@ -89,7 +88,7 @@ class RowBlocks:
         self.wait()
         for array in self.arrays.values():
             array.flush()
-        state = {"plan": self.plan, "done": self.done, "totals": self.totals, "notes": self.notes}
+        state = {"plan": self.plan, "done": self.done, "totals": self.totals}
         write_json(self.counter, state | {"seconds": self.earlier + time.monotonic() - self.began})
 
     def publish(self):

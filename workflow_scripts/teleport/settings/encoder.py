@@ -109,8 +109,7 @@ class Encoded(Lengths):
 
     vectors: Literal["fp32", "fp16"] = Field(
         "fp32",
-        description="Number format of stored passage vectors; fp16: half the disk, nearly the same search results "
-        "(the manifest of `encode` says how near).",
+        description="Number format of stored passage vectors; fp16: half the disk, nearly the same search results.",
     )
     truncate_dim: IntegerOrNull = Field(
         None,
