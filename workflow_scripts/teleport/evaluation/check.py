@@ -7,7 +7,7 @@ from pydantic import Field
 from teleport.encoder.checkpoint import sides
 from teleport.refusal import Refusal
 from teleport.settings.measures import coverage_cutoffs
-from teleport.settings.section import Integer, Section, is_empty, is_false
+from teleport.settings.section import Integer, Section, equals
 
 EMBEDDINGS = ("embeddings", "embed_tokens", "attention_bias")  # the ends of names of tables, which are no linear layers
 
@@ -33,11 +33,11 @@ class Settings(Section):
     live_depth: Integer = Field(description="0 where no step searches.")
     batch_queries: Integer | None = Field(description="How many training queries the largest batch needs.")
     remove: Literal["judged", "answers"]
-    answers: bool = Field(False, exclude_if=is_false, description="Whether a relabelling looks for answers.")
+    answers: bool = Field(False, exclude_if=equals(False), description="Whether a relabelling looks for answers.")
     dev_splits: list[str] = Field(description="Those that trainings are watched by.")
-    dev_pools: list[DevPool] = Field([], exclude_if=is_empty, description="The dev sets of trainings.")
+    dev_pools: list[DevPool] = Field([], exclude_if=equals([]), description="The dev sets of trainings.")
     lora_targets: list[str] = Field(
-        [], exclude_if=is_empty, description="Linear layers that get adapters; with the role `pretrained`."
+        [], exclude_if=equals([]), description="Linear layers that get adapters; with the role `pretrained`."
     )
 
 

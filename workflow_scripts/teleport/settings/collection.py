@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, SerializeAsAny
 
-from teleport.settings.section import NAME, Integer, Natural, NumberOrNull, Section, Unique, by_content, is_none
+from teleport.settings.section import NAME, Integer, Natural, NumberOrNull, Section, Unique, by_content, equals
 
 SplitName = Annotated[str, Field(pattern=NAME)]
 
@@ -35,11 +35,11 @@ class Judged(Section):
         "best retrieved passage with an answer (QA).",
     )
     train_queries: TrainQueries | None = Field(
-        None, exclude_if=is_none, description="Train on some of the training queries; null: on all."
+        None, exclude_if=equals(None), description="Train on some of the training queries; null: on all."
     )
     drop: Unique[Literal["empty", "repeated", "dangling"]] | None = Field(
         None,
-        exclude_if=is_none,
+        exclude_if=equals(None),
         description="What is left out and counted instead of refused. empty: passages and queries without text, and "
         "DPR's questions without a positive; repeated: all but the first of an id or a judged pair; "
         "dangling: judgments and answers of missing queries or passages (a missing positive still "

@@ -15,8 +15,8 @@ from teleport.settings.section import (
     Text,
     Tokens,
     Unique,
+    equals,
     exactly_one,
-    is_none,
 )
 
 Precision = Literal["auto", "fp32", "bf16"]
@@ -32,7 +32,7 @@ class CheckpointSource(Section):
     packages: Unique[Text] | None = Field(
         None,
         min_length=1,
-        exclude_if=is_none,
+        exclude_if=equals(None),
         description="Installed packages, each with a part (NAME.zip.001, …) of one zip file; needs `sha256`.",
     )
     sha256: str | None = Field(None, pattern="^[0-9a-f]{64}$", description="Expected digest of the weights file.")
@@ -114,7 +114,7 @@ class Encoded(Lengths):
     truncate_dim: IntegerOrNull = Field(
         None,
         ge=1,
-        exclude_if=is_none,
+        exclude_if=equals(None),
         description="For evaluation alone: keep this many first components of every vector (Matryoshka), scaled to "
         "length 1 again with normalize; null: all.",
     )
@@ -159,7 +159,7 @@ class Cut(Section):
     layers: IntegerOrNull = Field(
         None,
         ge=0,
-        exclude_if=is_none,
+        exclude_if=equals(None),
         description="Start with this many of its first layers, so that it cannot retrieve yet (0: only its word "
         "vectors); null: all.",
     )
@@ -180,7 +180,7 @@ class Adapted(Section):
 
     lora: Lora | None = Field(
         None,
-        exclude_if=is_none,
+        exclude_if=equals(None),
         description="Train low-rank adapters instead of the weights; null: all weights are trained.",
     )
 

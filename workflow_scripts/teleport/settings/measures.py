@@ -11,7 +11,7 @@ import ir_measures
 from pydantic import Field
 
 from teleport.refusal import Refusal
-from teleport.settings.section import Integer, Section, is_false
+from teleport.settings.section import Integer, Section, equals
 
 # Computed in evaluation/measures.py, Cov in evaluation/evaluate.py.
 OWN = re.compile(r"(Hole|Errors|Cov)@([1-9][0-9]*)")
@@ -104,7 +104,7 @@ class EvaluateSettings(Collapse):
 
     split: str
     measures: list[str]
-    ignore_own_text: bool = Field(False, exclude_if=is_false)
+    ignore_own_text: bool = Field(False, exclude_if=equals(False))
 
 
 class ExternalSettings(Section):
@@ -138,7 +138,7 @@ class ContrastSettings(Collapse):
     split: str
     measure: str
     depth: Integer = 100
-    ignore_own_text: bool = Field(False, exclude_if=is_false)
+    ignore_own_text: bool = Field(False, exclude_if=equals(False))
 
 
 class NegativesOverlapSettings(Section):

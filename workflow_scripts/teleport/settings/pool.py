@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict, Field, field_validator
 
-from teleport.settings.section import Chosen, Integer, Judge, Part, Section, is_false
+from teleport.settings.section import Chosen, Integer, Judge, Part, Section, equals
 
 PositiveScore = Literal["lowest", "mean", "first"]
 
@@ -29,7 +29,7 @@ class Removal(Section):
     )
     same_text: bool = Field(
         False,
-        exclude_if=is_false,
+        exclude_if=equals(False),
         description="Also exclude passages whose text equals a known positive or the query, whatever their ids; "
         "masks of known positives cover them too, and relabelling drops copies of a new positive. Off in the "
         "papers, which go by ids.",

@@ -23,7 +23,7 @@ from pydantic import (
 
 from teleport.refusal import Refusal
 from teleport.settings.pool import PositiveScore
-from teleport.settings.section import MINER, Chosen, Judge, Number, Section, Weighted, is_one
+from teleport.settings.section import MINER, Chosen, Judge, Number, Section, Weighted, equals
 from teleport.training.seen import names_seen, needed
 
 # By the name that `collection.source` gives.
@@ -200,7 +200,7 @@ def chosen(table, noun, nouns, becomes=Chosen, **fields):
 
 def losses():
     """The type of a loss, or of a list of losses, whose weighted sum a step minimises; a list of one is that loss."""
-    weight = Number, Field(1.0, gt=0, exclude_if=is_one, description="Factor of the loss in a sum of several.")
+    weight = Number, Field(1.0, gt=0, exclude_if=equals(1.0), description="Factor of the loss in a sum of several.")
     one = chosen(LOSSES, "loss", "losses", becomes=Weighted, weight=weight)
     alone = AfterValidator(lambda several: several if len(several) > 1 else several[0])
     several = Annotated[list[one], Field(min_length=1), alone]

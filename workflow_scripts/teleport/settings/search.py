@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
 from teleport.refusal import Refusal
-from teleport.settings.section import Integer, Number, Part, Section
+from teleport.settings.section import Integer, Number, Part, Section, equals
 
 NUMBER = r"[1-9]\d{0,7}"
 FORMS = {
@@ -123,17 +123,12 @@ class RerankSettings(Section):
     split: str
 
 
-def is_words(value):
-    """For `exclude_if`: the setting was added later and is in a key only if it has another value."""
-    return value == "words"
-
-
 class Bm25(Section):
     """Lexical search (Lucene's formula): the baseline, and a source of negatives."""
 
     terms: Literal["words", "characters", "subwords"] = Field(
         "words",
-        exclude_if=is_words,
+        exclude_if=equals("words"),
         description="Terms of the index. words; characters: in scripts without spaces, each character and each pair "
         "of neighbours, otherwise words, with their vowel signs; subwords: tokens of the encoder's tokenizer.",
     )

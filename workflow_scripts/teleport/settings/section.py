@@ -27,29 +27,9 @@ def not_bool(value):
     return value
 
 
-def is_none(value):
-    """For `exclude_if`: the setting was added later and is in a key only if it is set."""
-    return value is None
-
-
-def is_false(value):
-    """Return the same as `is_none`, for a setting that is on or off."""
-    return value is False
-
-
-def is_zero(value):
-    """Return the same as `is_none`, for a number."""
-    return value == 0
-
-
-def is_one(value):
-    """Return the same as `is_none`, for a factor."""
-    return value == 1
-
-
-def is_empty(value):
-    """Return the same as `is_none`, for a list."""
-    return value == []
+def equals(default):
+    """For `exclude_if`: the setting was added later and is in a key only if it has another value."""
+    return lambda value: value == default
 
 
 def mistakes_of(error):
@@ -211,7 +191,7 @@ class Chosen(Section):
 class Weighted(Chosen):
     """A loss of a training. weight: its factor in the sum of the training's losses"""
 
-    weight: Number = Field(1.0, exclude_if=is_one)
+    weight: Number = Field(1.0, exclude_if=equals(1.0))
 
 
 # The scorer whose scores a draw, a filter, a mask or a loss compares: MINER, FILE, or a teacher.

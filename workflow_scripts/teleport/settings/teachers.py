@@ -18,9 +18,8 @@ from teleport.settings.section import (
     Section,
     Share,
     Tokens,
+    equals,
     exactly_one,
-    is_false,
-    is_none,
 )
 from teleport.settings.training import require_order
 
@@ -168,7 +167,7 @@ class RankerSettings(Section):
     """Settings of the stage `ranker`. seed: of the output added to an encoder, as a start; None for a cross-encoder"""
 
     checkpoint: Identified
-    seed: IntegerOrNull = Field(None, exclude_if=is_none)
+    seed: IntegerOrNull = Field(None, exclude_if=equals(None))
 
     def identity(self):
         """A folder is identified by its files, whatever its path."""
@@ -183,7 +182,7 @@ class CrossTrainSettings(Section):
     max_tokens: Tokens
     seed: Integer
     dev: RankerDev | None = None
-    ignore_own_text: bool = Field(False, exclude_if=is_false)
+    ignore_own_text: bool = Field(False, exclude_if=equals(False))
 
 
 class CrossScoreSettings(ScoreSettings, Reads):

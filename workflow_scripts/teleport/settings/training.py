@@ -20,11 +20,8 @@ from teleport.settings.section import (
     Share,
     Unique,
     Weighted,
+    equals,
     exactly_one,
-    is_empty,
-    is_false,
-    is_none,
-    is_zero,
 )
 
 Side = Literal["query", "passage"]
@@ -102,7 +99,7 @@ class Training(Section):
     )
     max_positives: Natural = Field(
         MOST_POSITIVES,
-        exclude_if=lambda number: number == MOST_POSITIVES,
+        exclude_if=equals(MOST_POSITIVES),
         description="With positive all: at most this many positives of a query in a step; the next epoch takes the "
         "next ones.",
     )
@@ -111,7 +108,7 @@ class Training(Section):
     )
     clusters: Clusters | None = Field(
         None,
-        exclude_if=is_none,
+        exclude_if=equals(None),
         description="A batch has queries of one cluster, as long as they fill it (TAS-B); null: of all queries.",
     )
     precision: Precision = Field("auto", description="auto: bf16 if the hardware is faster with it.")
@@ -124,7 +121,7 @@ class Training(Section):
     )
     gradient_checkpointing: bool = Field(
         False,
-        exclude_if=is_false,
+        exclude_if=equals(False),
         description="Keep only the input of each layer, and compute the layer again in the backward pass; same "
         "gradients.",
     )
@@ -135,13 +132,13 @@ class Training(Section):
         0,
         ge=0,
         le=1_000_000,
-        exclude_if=is_zero,
+        exclude_if=equals(0),
         description="This many passages of the last batches are further negatives, with their vectors of then and "
         "without gradient (cross-batch memory); 0: none.",
     )
     memory_queries: bool = Field(
         False,
-        exclude_if=is_false,
+        exclude_if=equals(False),
         description="The queries whose positive is in `memory` are further rows of the softmax, with their vectors of "
         "then (ContAccum).",
     )
@@ -149,13 +146,13 @@ class Training(Section):
         0,
         ge=0,
         le=100_000,
-        exclude_if=is_zero,
+        exclude_if=equals(0),
         description="This many further negatives per query, each a random point between the vectors of two of its own "
         "(MoCHi, arXiv 2010.01028; KaLM-Embedding-V2); 0: none.",
     )
     widths: Unique[Natural] = Field(
         [],
-        exclude_if=is_empty,
+        exclude_if=equals([]),
         description="Widths of the vectors' beginnings whose losses are summed, such as [64, 128, 384] (Matryoshka, "
         "arXiv 2205.13147); []: whole vectors only.",
     )
@@ -337,8 +334,8 @@ class TrainSettings(Lengths, Pooling, Adapted):
     seed: Integer
     scale: Number
     relevant_grade: Integer
-    same_text: bool = Field(False, exclude_if=is_false)
-    ignore_own_text: bool = Field(False, exclude_if=is_false)
+    same_text: bool = Field(False, exclude_if=equals(False))
+    ignore_own_text: bool = Field(False, exclude_if=equals(False))
     live: Live | None = None
     dev: Dev | None = None
-    also: list[Number] = Field([], exclude_if=lambda weights: not weights)
+    also: list[Number] = Field([], exclude_if=equals([]))

@@ -3,7 +3,7 @@ finds that this spread of a teacher's scores distils better than the highest sco
 
 from pydantic import Field
 
-from teleport.settings.section import Natural, Scored, is_false
+from teleport.settings.section import Natural, Scored, equals
 
 
 class Settings(Scored):
@@ -14,7 +14,7 @@ class Settings(Scored):
     )
     by_range: bool = Field(
         False,
-        exclude_if=is_false,
+        exclude_if=equals(False),
         description="Strata are equal ranges of the scores (TAS-B's bins of margins), so that rare scores are drawn "
         "more often; else they have equally many candidates.",
     )
