@@ -5,6 +5,7 @@ from pydantic import Field
 
 from teleport.settings.section import Number, Scored
 from teleport.training.losses.own_lists import own_list
+from teleport.training.losses.pairs import num_own_pairs
 
 
 class Settings(Scored):
@@ -34,6 +35,4 @@ def loss(scores_QP, positive_columns_Q, own_columns_QN, judged_QN, alpha=1.0):
 
 def num_pairs(counted_QP, positive_columns_Q, own_columns_QN):
     """How many passages the loss is the mean of."""
-    import numpy as np  # here: loading a configuration loads this file
-
-    return len(positive_columns_Q) + int(np.take_along_axis(counted_QP, own_columns_QN, axis=1).sum())
+    return len(positive_columns_Q) + num_own_pairs(counted_QP, positive_columns_Q, own_columns_QN)

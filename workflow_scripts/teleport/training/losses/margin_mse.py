@@ -1,6 +1,7 @@
 """MarginMSE (Hofstätter et al., arXiv 2010.02666): a teacher's margins between the positive and each own negative."""
 
 from teleport.settings.section import ScaledScores
+from teleport.training.losses.pairs import num_own_pairs
 
 
 class Settings(ScaledScores):
@@ -17,8 +18,4 @@ def loss(scores_QP, positive_columns_Q, own_columns_QN, judged_QN, teacher_scale
     return ((margins_QN - wanted_QN).square() * counted_QN).sum() / counted_QN.sum().clamp(min=1)
 
 
-def num_pairs(counted_QP, positive_columns_Q, own_columns_QN):
-    """How many pairs the loss is the mean of."""
-    import numpy as np  # here: loading a configuration loads this file
-
-    return int(np.take_along_axis(counted_QP, own_columns_QN, axis=1).sum())
+num_pairs = num_own_pairs

@@ -1,5 +1,5 @@
-"""RankNet's logistic loss (Burges et al. 2005) of pairs of a batch or of ranked lists. Several losses share this file;
-it is not a loss itself, so a loss that uses it depends on no other one."""
+"""RankNet's logistic loss (Burges et al. 2005) of pairs of a batch or of ranked lists, and the number of own pairs.
+Several losses share this file; it is not a loss itself, so a loss that uses it depends on no other one."""
 
 
 def mean_pair_loss(positive_scores_Q, other_scores_QK):
@@ -10,6 +10,13 @@ def mean_pair_loss(positive_scores_Q, other_scores_QK):
     losses_QK = -logsigmoid(positive_scores_Q.unsqueeze(1) - other_scores_QK)  # 0 for a masked score
     pairs = (other_scores_QK > float("-inf")).sum()
     return losses_QK.sum() / pairs.clamp(min=1)
+
+
+def num_own_pairs(counted_QP, positive_columns_Q, own_columns_QN):
+    """How many pairs of a query's positive and one of its own negatives there are: a `num_pairs` of losses."""
+    import numpy as np
+
+    return int(np.take_along_axis(counted_QP, own_columns_QN, axis=1).sum())
 
 
 def mean_list_loss(scores_QK, positive_QK, negative_QK, gains_K=None):
