@@ -148,4 +148,5 @@ def test_a_batch_that_the_processes_cannot_share_is_refused_with_the_remedy(stag
     data = read_training_set(job, 1)
     with pytest.raises(ValueError, match="2 queries .* 3 processes.*multiple of 6"):
         train.make_trainer(job, data, 12, 1, Processes(0, 3))
-    assert train.make_trainer(job, data, 12, 1, Processes(1, 2)).own_batch(data.batch(0)).queries_Q.size == 2
+    train.make_trainer(job, data, 12, 1, Processes(1, 2))
+    assert [part.queries_Q.size for part in data.batch(0).split(2)] == [2, 2]

@@ -20,9 +20,9 @@ from teleport.encoder.pair_texts import PairTexts, pair_form
 from teleport.encoder.precision import autocast, computed_in, pick_device, resolve_precision
 from teleport.encoder.ranker import load_ranker
 from teleport.encoder.tokens import open_tokens
-from teleport.evaluation.evaluate import own_pairs, read_judgments
+from teleport.evaluation.evaluate import own_pairs
 from teleport.evaluation.measures import Judgments, score_run
-from teleport.reader import positives_of_job, read_positives
+from teleport.reader import positives_of_job
 from teleport.refusal import Refusal
 from teleport.running.devices import out_of_memory
 from teleport.running.files import read_saved, write_json
@@ -30,6 +30,7 @@ from teleport.seed import derive_seed
 from teleport.settings.teachers import CrossTrainSettings as Settings  # noqa: F401
 from teleport.settings.teachers import RankerDev
 from teleport.training.data import TrainingSet
+from teleport.training.dev import open_queries
 from teleport.training.resume import load_state
 from teleport.training.schedule import schedule_steps, training_of
 from teleport.training.selection import Selection
@@ -167,10 +168,7 @@ class Reranking:
 def open_reranking(job, trainer):
     """The `Reranking` of a job: the positives and first neighbours of each query, as in sentence-transformers'
     CrossEncoderRerankingEvaluator."""
-    dev, split = job.settings.dev, job.inputs[f"split.{job.settings.dev.split}"]
-    rng = np.random.default_rng(derive_seed(job.settings.seed, "dev", dev.split))
-    positives, judgments = read_positives(split, dev.split), read_judgments(job, dev.split)
-    rows_Q = np.sort(rng.permutation(np.flatnonzero(positives.lengths))[: dev.queries])
+    dev, (_, positives, rows_Q, judgments) = job.settings.dev, open_queries(job)
     near = Run.read(job, "dev").ids[rows_Q, : dev.depth]
     lists = [np.union1d(positives[row], own[own >= 0]) for row, own in zip(rows_Q, near, strict=True)]
     if job.settings.ignore_own_text:
@@ -179,7 +177,6 @@ def open_reranking(job, trainer):
         parts = np.split(own_M, np.cumsum(lengths)[:-1])
         lists = [each[~own] for each, own in zip(lists, parts, strict=True)]
     lengths_Q = np.array([len(own) for own in lists])
-    judgments = Judgments(*(column[np.isin(judgments.queries, rows_Q)] for column in judgments))
     texts = replace(trainer.texts, queries=open_tokens(job, f"queries.{dev.split}"))
     rows_M, passages_P = np.repeat(rows_Q, lengths_Q), np.concatenate(lists)
     return Reranking(trainer, texts, rows_Q, rows_M, passages_P, offsets_of(lengths_Q), judgments, dev)

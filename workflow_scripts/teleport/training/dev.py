@@ -69,6 +69,16 @@ def draw_queries(lengths, most, rng):
     return np.sort(rng.permutation(judged)[:most])
 
 
+def open_queries(job):
+    """(generator of the dev set's draws; positives of all queries of its split, `Ragged`; the rows of its queries,
+    int64; their `Judgments`) of a job."""
+    dev, split = job.settings.dev, job.inputs[f"split.{job.settings.dev.split}"]
+    rng = np.random.default_rng(derive_seed(job.settings.seed, "dev", dev.split))
+    positives, judgments = read_positives(split, dev.split), read_judgments(job, dev.split)
+    rows_Q = draw_queries(positives.lengths, dev.queries, rng)
+    return rng, positives, rows_Q, Judgments(*(column[np.isin(judgments.queries, rows_Q)] for column in judgments))
+
+
 def draw_pool(positives, neighbours, num_passages, most, random, rng):
     """The passages that queries are ranked against: `most`, or all if there are fewer; int64, ascending. Those in
     `positives` and `neighbours`, lists per query with the best first, take turns by rank until `random` passages are
@@ -95,16 +105,12 @@ def refuse_unanswerable(positives, passages_P, dev):
 def open_dev(job, trainer):
     """The `DevSet` of a train job. The root seed alone decides queries and random passages, so all episodes share
     them."""
-    dev, split = job.settings.dev, job.inputs[f"split.{job.settings.dev.split}"]
-    rng = np.random.default_rng(derive_seed(job.settings.seed, "dev", dev.split))
-    positives, judgments = read_positives(split, dev.split), read_judgments(job, dev.split)
-    rows_Q = draw_queries(positives.lengths, dev.queries, rng)
+    dev, (rng, positives, rows_Q, judgments) = job.settings.dev, open_queries(job)
     neighbours = [ids[ids >= 0].tolist() for ids in Run.read(job, "dev").ids[rows_Q]]  # BM25 may find fewer
     lists = [positives[row].tolist() for row in rows_Q], neighbours
     passages_P = draw_pool(*lists, job.facts("corpus")["num_passages"], dev.passages, dev.random, rng)
     refuse_unanswerable(lists[0], passages_P, dev)
     own_QP = own_pairs(job, dev.split, rows_Q[:, None], passages_P) if job.settings.ignore_own_text else None
-    judgments = Judgments(*(column[np.isin(judgments.queries, rows_Q)] for column in judgments))
     queries, passages, name = trainer.queries, trainer.passages, f"queries.{dev.split}"
     if isinstance(queries, Frozen):
         queries = replace(queries, array=np.load(job.input("dev_queries", f"{name}.npy"), mmap_mode="r")[rows_Q])

@@ -111,7 +111,8 @@ class Trainer(Steps):
 
     def live_loss(self, batch):
         """Return the same as `forward`, for queries against the passages that a live search ranks for them."""
-        query_vectors_QD = self.processes.gather(self.vectors(self.queries, self.own_batch(batch).queries_Q))
+        own = batch.split(self.processes.size)[self.processes.rank]  # the queries that this process encodes
+        query_vectors_QD = self.processes.gather(self.vectors(self.queries, own.queries_Q))
         passage_vectors_QKD, *labels = self.live.lists(batch.queries_Q, query_vectors_QD.detach())
         scores_QK = self.scale * (passage_vectors_QKD @ query_vectors_QD.unsqueeze(2)).squeeze(2)
         means = [mean_where(scores_QK.detach(), to_device(label_QK, self.device)) for label_QK in labels]
@@ -163,10 +164,6 @@ class Trainer(Steps):
         if side not in self.graphs:
             self.graphs[side] = Graphs(side.encoder, side.max_tokens, side.dtype)
         return self.graphs[side]
-
-    def own_batch(self, batch):
-        """The `Batch` of the queries that this process encodes, with their passages."""
-        return batch.split(self.processes.size)[self.processes.rank]
 
     def real_tokens(self, batch):
         """How many tokens the encoded texts of a `data.Batch` have."""
