@@ -91,12 +91,11 @@ def check_splits(settings, splits):
     queries = {name: split["queries"] for name, split in splits.items()}
     needed = needed_splits(settings.splits, settings.dev_splits, settings.trains)
     for name, reason in needed.items():
-        if not queries.get(name):
-            state = "has no judged queries there" if name in queries else "has no such split"
-            have = ", ".join(f"{other} ({count} queries)" for other, count in sorted(queries.items())) or "none"
+        if not queries[name]:
+            have = ", ".join(f"{other} ({count} queries)" for other, count in sorted(queries.items()))
             raise Refusal(
-                f"{reason}, but the collection {state}; it has: {have}. Add its queries and judgments to the "
-                "collection, or change the configuration."
+                f"{reason}, but the collection has no judged queries there; it has: {have}. Add its queries and "
+                "judgments to the collection, or change the configuration."
             )
     if settings.trains and (most := queries["train"]) < settings.batch_queries:
         raise Refusal(
