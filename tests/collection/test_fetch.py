@@ -484,7 +484,8 @@ def test_jobs_that_note_first_uses_at_once_lose_none(tmp_path, monkeypatch):
     monkeypatch.setattr(download, "write_json", lambda *given: time.sleep(0.5) or write(*given))
     (tmp_path / "data/downloads").mkdir(parents=True)
     paths = [Path("data/downloads", name) for name in ("one.tsv", "other.tsv")]
-    threads = [threading.Thread(target=download.trust, args=(p, {"bytes": 1, "sha256": p.name})) for p in paths]
+    given = [(path, {"bytes": 1, "sha256": path.name}, []) for path in paths]
+    threads = [threading.Thread(target=download.trust, args=each) for each in given]
     for path, thread in zip(paths, threads, strict=True):
         path.write_text("x")
         thread.start()

@@ -8,7 +8,7 @@ import pytest
 from plain_answers import plain_holds, plain_tokens
 from teleport.arrays import Ragged
 from teleport.negatives import positives
-from teleport.negatives.export import export_pool
+from teleport.negatives.export import Wanted, export_pool
 from teleport.negatives.known_positives import pool_has_answers
 from teleport.negatives.sources import momentum
 from teleport.reader import positives_of_job, read_answers
@@ -148,7 +148,7 @@ def test_the_export_has_the_positives_that_the_pool_was_made_with(questions, tmp
     manifest = json.loads(path.read_text()) | {"inputs": {"positives": f"positives/{found.key}"}}
     write_json(path, manifest)
     collection = Artefact(questions.collection.folder)
-    export_pool(Artefact(job.folder), collection, collection, tmp_path)
+    export_pool(Artefact(job.folder), collection, collection, tmp_path, Wanted())
     lines = [json.loads(line) for line in (tmp_path / "lines").read_text().splitlines()]
     exported = {line["query_id"]: [p["docid"] for p in line["positive_passages"]] for line in lines}
     expected = {

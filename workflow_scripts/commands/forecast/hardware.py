@@ -69,24 +69,24 @@ def is_unmeasured(measured=MEASURED):
     return bool(glob.glob(DEVICE_FILES)) and not Path(measured).is_file()
 
 
-def read_hardware(name=None, measured=MEASURED, lines=LINES):
+def read_hardware(name=None, measured=MEASURED):
     """(name, Hardware): the line `name`; without one, the measured line of this machine, or else the first line. Raises
     Refusal if there is no such line, or if without a name the GPU here is unmeasured."""
     if name is None and is_unmeasured(measured):
         raise Refusal(UNMEASURED)
-    entries = read_mapping(lines)
+    entries = read_mapping(LINES)
     if Path(measured).is_file():
         entries = {THIS: read_mapping(measured)} | entries
     name = name or next(iter(entries))
     if name not in entries:
         raise Refusal(
-            f"there is no hardware line {name!r}: {lines} has {', '.join(entries)}. Choose one of them, add one, or "
+            f"there is no hardware line {name!r}: {LINES} has {', '.join(entries)}. Choose one of them, add one, or "
             "measure this machine with `python bench/calibrate.py`."
         )
     try:
         return name, Hardware.model_validate(entries[name])
     except ValidationError as error:
-        mistake, place = error.errors()[0], measured if name == THIS else lines
+        mistake, place = error.errors()[0], measured if name == THIS else LINES
         raise Refusal(
             f"{place}: hardware line {name!r}, {'.'.join(map(str, mistake['loc']))}: {mistake['msg']}. Correct it, or "
             "measure again with `python bench/calibrate.py`."

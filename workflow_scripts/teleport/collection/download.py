@@ -75,7 +75,7 @@ def locked(path, reason):
         yield
 
 
-def trust(path, digests, mirrors=()):
+def trust(path, digests, mirrors):
     """Compare a file without a published digest with the digest of its first use, or record it; never remove it."""
     if other := what_it_is_instead(path):  # a mirror that has moved or wants a login may send it
         raise Refusal(

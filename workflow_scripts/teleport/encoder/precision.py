@@ -43,7 +43,7 @@ def to_encode(model, device, dtype=None):
     return model.to(device)
 
 
-def room_to_encode(model, device, dtype=None):
+def room_to_encode(model, device, dtype):
     """Return the same as `require_memory`, for a model's weights, which have 32 bits, and for the copy that
     `model.prepare` makes."""
     copied = 0 if dtype is None else sum(dtype.itemsize * p.numel() for p in model.parameters())

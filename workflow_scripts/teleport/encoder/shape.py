@@ -57,7 +57,7 @@ def kept_bytes(shape, tokens, training):
     return kept
 
 
-def activation_bytes(shape, tokens, half=True):
+def activation_bytes(shape, tokens, half):
     """Return the bytes that a training step keeps of `tokens` tokens for its backward pass, if attention keeps no
     weights.
 

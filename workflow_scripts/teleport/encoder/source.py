@@ -141,7 +141,7 @@ def is_ranker(folder):
     )
 
 
-def require_ranker(folder, key, starts=False):
+def require_ranker(folder, key, starts):
     """Raise Refusal for a cross-encoder with several labels and, if a training `starts` from it, for another model_type
     than RANKERS. key: of the configuration"""
     config, path = read_config(folder), Path(folder) / "config.json"

@@ -37,12 +37,12 @@ class Wanted(NamedTuple):
     origin: bool = False
 
 
-def export_pool(negatives, corpus, train, folder, wanted=Wanted()):  # noqa: B008 (immutable)
+def export_pool(negatives, corpus, train, folder, wanted):
     """Write the pool of a merge or relabel stage in a form; returns a sentence on the written negatives.
 
     Negatives keep the order and the duplicates of the pool, unless `wanted` changes it. A query without negatives or
     positives is left out, because nobody can train on it. negatives, corpus, train: `running.artefact.Artefact`s;
-    folder: a temporary one, for the files `lines` and `origin` and the unpacked corpus.
+    folder: a temporary one, for the files `lines` and `origin` and the unpacked corpus; wanted: a `Wanted`
     """
     form, pool = FORMS[wanted.form], Pools(negatives, corpus, train, folder)
     width = pool.most(wanted.most) if form.one_row else 0

@@ -88,12 +88,12 @@ class Terms:
         return self.numbers[self.ends[passage] : self.ends[passage + 1]]
 
 
-def read_batches(path, title, groups=None):
-    """Yield lists of the texts that BM25 reads, of some row groups or of all passages: title and text, or the text
-    alone if `title` is "none"."""
+def read_batches(path, title):
+    """Yield lists of the texts of all passages that BM25 reads: title and text, or the text alone if `title` is
+    "none"."""
     columns = ["text"] if title == "none" else ["title", "text"]
     # With pre_buffer, everything read would stay in memory until the end of the file.
-    for batch in pq.ParquetFile(path, pre_buffer=False).iter_batches(BATCH_TEXTS, row_groups=groups, columns=columns):
+    for batch in pq.ParquetFile(path, pre_buffer=False).iter_batches(BATCH_TEXTS, columns=columns):
         yield [" ".join(parts) for parts in zip(*(column.to_pylist() for column in batch.columns), strict=True)]
 
 
