@@ -97,12 +97,13 @@ class Trajectory:
         others = [self.plan.other(each.config, f"experiments.{self.name}: also") for each in self.experiment.also]
         self.also = {name: Also(self, plan, name, start) for name, plan in others}
         for number, settings in enumerate(method, 1):
-            mining = Mining(self, number, settings, self.miner(number, settings))
+            start = self.start(settings.training.start_from)
+            mining = Mining(self, number, settings, self.miner(number, settings), start)
             pool = mining.pool
             looks_ahead = pool and self.evaluation.analyses and self.evaluation.analyses.lookahead
             near = mining.lookahead if looks_ahead else None
             train = mining.train()
-            kept = {side: getattr(mining.start, side) for side in SIDES if side not in settings.training.trains}
+            kept = {side: getattr(start, side) for side in SIDES if side not in settings.training.trains}
             checkpoint = Checkpoint(train, **dict.fromkeys(SIDES, train) | kept)
             vectors = Vectors(self, checkpoint, number)
             self.evaluate(Episode(number, checkpoint, vectors, settings, pool, train, lookahead=near))
@@ -260,8 +261,7 @@ class Also(Elsewhere):
         number, miner = main.miner.number, main.miner.checkpoint
         vectors = Vectors(self, miner, main.number, f"-{MINER}", main.vectors.reading)
         miner = Episode(None, miner, vectors) if number is None else self.episodes[number]
-        self.mined = Mining(self, main.number, main.settings, miner)
-        self.mined.start = main.start
+        self.mined = Mining(self, main.number, main.settings, miner, main.start)
         return self.mined
 
     def add(self, number, checkpoint, settings, train):

@@ -41,13 +41,14 @@ class Mining:
     """The retrievals of episode `number` (from 1), planned when needed: a source `needs` one of its attributes.
 
     settings: the episode's; miner: the `Episode` whose checkpoint mines, without a number if it is no earlier episode
-    of this trajectory; vectors: of that checkpoint; place: the episode, as messages begin
+    of this trajectory; vectors: of that checkpoint; start: the `Checkpoint` that training starts from; place: the
+    episode, as messages begin
     """
 
-    def __init__(self, trajectory, number, settings, miner):
+    def __init__(self, trajectory, number, settings, miner, start):
         self.trajectory, self.experiment, self.seed = trajectory, trajectory.experiment, trajectory.seed
         self.number, self.settings, self.miner, self.vectors = number, settings, miner, miner.vectors
-        self.place = f"experiment {trajectory.name}, episode {number}"
+        self.start, self.place = start, f"experiment {trajectory.name}, episode {number}"
         self.score_of_pool = cache(self.score_pool)  # for a relabelling, a loss or a mask
         self.vectors_of_teacher = cache(partial(vectors_of_teacher, self))
 
@@ -237,10 +238,6 @@ class Mining:
     def vectors_of(self, whose):
         """The `Vectors` of the checkpoint that a name in `scores` refers to."""
         return self.vectors if whose == MINER else self.vectors_of_teacher(whose)
-
-    @cached_property
-    def start(self):
-        return self.trajectory.start(self.settings.training.start_from)
 
     def train(self):
         """The train stage; the caller knows which checkpoint has which side."""
