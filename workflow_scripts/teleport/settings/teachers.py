@@ -21,7 +21,7 @@ from teleport.settings.section import (
     equals,
     exactly_one,
 )
-from teleport.settings.training import require_order
+from teleport.settings.training import RankedQueries, require_order
 
 
 class Reads(Section):
@@ -76,27 +76,15 @@ class RankerSchedule(Section):
         return self
 
 
-class RankerDev(Section):
+class RankerDev(RankedQueries):
     """Some queries of a split, whose positives and first neighbours are ranked: the same at every evaluation."""
 
-    split: str = Field("dev", description="Split of the ranked queries; never one that a table reports.")
-    queries: Natural = Field(100, description="At most this many of its judged queries.")
     depth: Natural = Field(50, le=10_000, description="Neighbours per query, besides its positives.")
-    measure: str = Field(
-        "RR@10",
-        pattern=r"^(RR|nDCG|R|P|AP|Success)(\(rel=[1-9][0-9]*\))?@[1-9][0-9]*$",
-        description="Measure by which steps are compared: RR@10, nDCG@10, …",
-    )
 
     @model_validator(mode="after")
     def the_order_of_passages_decides(self):
         require_order(self.measure, self.depth + 1, "depth")
         return self
-
-    @property
-    def name(self):
-        """The name of the measure beside those of tables."""
-        return f"{self.split} {self.measure}"
 
 
 class PoolOf(Section):

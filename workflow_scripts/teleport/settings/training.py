@@ -257,21 +257,30 @@ def require_order(measure, ranked, key):
         )
 
 
-class Dev(Section):
-    """Some queries of a split and a fixed pool of passages: drawn once, the same at every evaluation."""
+class RankedQueries(Section):
+    """Some queries of a split that are ranked during a training."""
 
     split: str = Field("dev", description="Split of the ranked queries; never one that a table reports.")
     queries: Natural = Field(100, description="At most this many of its judged queries.")
-    passages: Integer = Field(
-        400, ge=2, le=10_000_000, description="Size of the pool: positives, neighbours by rank, random passages."
-    )
-    random: Integer = Field(100, ge=0, description="How many of `passages` are random; more if there are no others.")
     measure: str = Field(
         "RR@10",
         pattern=r"^(RR|nDCG|R|P|AP|Success)(\(rel=[1-9][0-9]*\))?@[1-9][0-9]*$",
         description="Measure by which steps are compared: RR@10, nDCG@10, R(rel=2)@100, …",
     )
 
+    @property
+    def name(self):
+        """The name of the measure beside those of tables, such as "dev RR@10"."""
+        return f"{self.split} {self.measure}"
+
+
+class Dev(RankedQueries):
+    """Some queries of a split and a fixed pool of passages: drawn once, the same at every evaluation."""
+
+    passages: Integer = Field(
+        400, ge=2, le=10_000_000, description="Size of the pool: positives, neighbours by rank, random passages."
+    )
+    random: Integer = Field(100, ge=0, description="How many of `passages` are random; more if there are no others.")
     neighbours: Literal["bm25", "start", "miner"] = Field(
         "bm25",
         description="Who finds them. bm25: no checkpoint. start (of the experiment), miner (of each episode): passages "
@@ -286,11 +295,6 @@ class Dev(Section):
             )
         require_order(self.measure, self.passages, "passages")
         return self
-
-    @property
-    def name(self):
-        """The name of the measure beside those of tables, such as "dev RR@10"."""
-        return f"{self.split} {self.measure}"
 
 
 class Live(Section):
