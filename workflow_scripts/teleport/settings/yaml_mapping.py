@@ -224,15 +224,17 @@ def walked(model, location, data):
     keys, models = [], [model]
     for key in location:
         there = data if isinstance(data, dict) else dict(enumerate(data)) if isinstance(data, list) else {}
-        fields = [m.model_fields[key] for m in models if key in m.model_fields]
         of_kind = [m for m in models if typing.Literal[key] in (f.annotation for f in m.model_fields.values())]
         if of_kind and key not in there:  # a kind, even if another kind has a field of its name
             models = of_kind
-        elif key in there or fields or isinstance(key, int):  # a missing value has only a field, or an index in a list
-            keys.append(key)
-            data = there.get(key)
-            # Without a field the key is a name that the user chose, and its value has the same models.
-            models = [m for field in fields for m in models_in(field.annotation)] if fields else models
+            continue
+        fields = [m.model_fields[key] for m in models if key in m.model_fields]
+        if key not in there and not fields and not isinstance(key, int):  # a type that was tried
+            continue
+        keys.append(key)
+        data = there.get(key)
+        if fields:  # without one the key is a name that the user chose, and its value has the same models
+            models = [m for field in fields for m in models_in(field.annotation)]
     return keys, models
 
 
