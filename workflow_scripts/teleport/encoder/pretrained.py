@@ -81,7 +81,7 @@ def run(job):
 def find(checkpoint):
     """(folder, its config (dict), facts that pin it) of a source, which must be the one that the plan read."""
     folder, _, pinned = verified(checkpoint)
-    return folder, read_config(folder), pinned
+    return folder, supported_config(folder), pinned
 
 
 def read(folder, settings):
@@ -140,7 +140,7 @@ def read_model(folder):
     """(backbone, weights of its head or None) of the source."""
     file = folder / "config.json"
     try:
-        raw, weights = read_config(folder), read_weights(folder)
+        raw, weights = supported_config(folder), read_weights(folder)
         tensors = backbone_weights(weights)
         require_sizes(read_sizes(raw, file), tensors, file)
         with refusing(f"cannot read the weights in {folder}"):
@@ -283,7 +283,7 @@ def load_fast_tokenizer(folder):
     return tokenizer
 
 
-def read_config(folder):
+def supported_config(folder):
     """The content of config.json (dict). Raises Refusal for options that are not supported: without them the model
     would silently be another one."""
     path = folder / "config.json"
