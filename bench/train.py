@@ -32,7 +32,6 @@ from teleport.training.data import TrainingSet
 from teleport.training.dual_encoder import Trainer
 from teleport.training.losses import softmax
 from teleport.training.objective import Objective, Term
-from teleport.training.parallel import ALONE
 
 PEER = "padded to the longest"  # and in bf16, with that at the end
 SORTED, PARTS = "sorted by length, padded in four batches", 4  # of each side
@@ -52,7 +51,7 @@ def training_set(arguments):
     return TrainingSet([f"q{i}" for i in range(QUERIES)], positives, pools, training, 0)
 
 
-def make_trainer(world, data, device, precision, compiled=False, processes=ALONE, **changes):
+def make_trainer(world, data, device, precision, compiled=False, **changes):
     """The `Trainer` of the stage, on a copy of the checkpoint's encoder. changes: of the settings of the training."""
     encoder, dtype = copy.deepcopy(world.encoder), resolve_precision(precision, device)
     sides = [
@@ -62,7 +61,7 @@ def make_trainer(world, data, device, precision, compiled=False, processes=ALONE
     if compiled:
         compile_layers(encoder)
     settings = SimpleNamespace(training=data.training.model_copy(update=changes), scale=peers.SCALE)
-    return Trainer(*sides, data, Objective([Term(softmax.loss)]), settings, STEPS, 0, device, processes)
+    return Trainer(*sides, data, Objective([Term(softmax.loss)]), settings, STEPS, 0, device)
 
 
 def stage_step(trainer):
