@@ -21,7 +21,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from commands.audit import audited, scored_by
-from commands.export import input_of, stage_at
+from commands.export import stage_at
 from rounds import REPOSITORY, write_json
 from teleport.encoder.source import verified
 from teleport.negatives.export import Pools
@@ -51,7 +51,7 @@ def sentences(text):
 def read(stage, queries, words):
     """[Mined] of `queries` drawn queries, always the same, with passages of at most `words` words and no titles."""
     with TemporaryDirectory() as folder:
-        pools = Pools(stage, input_of(stage, "corpus"), input_of(stage, "split.train"), folder)
+        pools = Pools(stage, stage.input("corpus"), stage.input("split.train"), folder)
         mined = list(pools.mined())
     chosen = np.sort(np.random.default_rng(0).permutation(len(mined))[:queries])
 
@@ -103,8 +103,8 @@ def main(arguments=None):
     parser.add_argument("--json", type=Path, metavar="FILE", default=REPOSITORY / "results/bench/planted.json")
     arguments = parser.parse_args(arguments)
     stage = stage_at(arguments.stage, "merge")
-    retrieval = input_of(stage, "query")
-    miner = input_of(input_of(retrieval, "passages"), "checkpoint").path("checkpoint")
+    retrieval = stage.input("query")
+    miner = retrieval.input("passages").input("checkpoint").path("checkpoint")
     teacher = arguments.teacher or verified(identify_checkpoint(MPNET, "teacher"))[0]
     records = plant(read(stage, arguments.queries, arguments.words))
     planted = Counter(n["source"] for mined in records for n in mined.negatives)

@@ -47,7 +47,7 @@ def read_vectors(retrieve, queries):
     folder"""
     search = Artefact(retrieve)
     files = {"passages": "passages.npy", "queries": f"queries.{search.manifest['settings']['split']}.npy"}
-    read = {role: Artefact(search.folder.parents[1] / search.manifest["inputs"][role]) for role in files}
+    read = {role: search.input(role) for role in files}
     passages, lines = (np.load(read[role].path(file), mmap_mode="r") for role, file in files.items())
     return passages.astype(np.float32, copy=False), lines[:queries].astype(np.float32)
 

@@ -92,9 +92,9 @@ def test_an_experiment_that_is_not_there_is_refused(world, what, said):  # noqa:
 def test_new_queries_have_as_many_components_as_those_of_the_stage(world):  # noqa: F811
     experiment = open_results()["mine/tuned"]
     stage = experiment.stage("encode-queries.test")
-    tokens, whole = experiment.input(stage, "tokens.queries.test"), experiment.encode(world.queries[:3])
+    tokens, whole = stage.input("tokens.queries.test"), experiment.encode(world.queries[:3])
     cut = SimpleNamespace(manifest={"settings": stage.manifest["settings"] | {"truncate_dim": 8}})
-    read = experiment.input(stage, "checkpoint"), tokens, experiment.input(tokens, "pretrained")
+    read = stage.input("checkpoint"), tokens, tokens.input("pretrained")
     vectors = encode_queries(world.queries[:3], cut, *read)
     directions = [each / np.linalg.norm(each, axis=1, keepdims=True) for each in (vectors, whole[:, :8])]
     assert vectors.shape == (3, 8) and whole.shape == (3, 32)

@@ -16,7 +16,7 @@ from desk import EPISODE, HOME, make_desk
 
 from commands import card
 from commands.audit import audit, form_of, printed
-from commands.export import input_of, stage_at
+from commands.export import stage_at
 from commands.search import search
 from teleport.negatives.forms import FORMS, Mined
 
@@ -28,7 +28,7 @@ COMMANDS = {
     "audit of a pool": lambda: printed(audit(EPISODE / "merge")),
     "card": lambda: card.with_head(
         Path(README).read_text() + card.scores_text(EPISODE) + card.example_text(EPISODE),
-        input_of(stage_at(EPISODE / "train"), "pretrained"),
+        stage_at(EPISODE / "train").input("pretrained"),
         EPISODE,
         "mit",
         "en",

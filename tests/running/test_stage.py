@@ -55,6 +55,13 @@ def test_an_artefact_is_read_through_its_manifest(stages, made):
         reader.input("negatives", "c.txt")
 
 
+def test_an_artefact_has_a_name_a_root_and_inputs(stages, made):
+    reader = stages.run(write("more"), "train", inputs={"negatives": made})
+    stage = Artefact(reader.folder)
+    assert stage.name == f"train/{reader.key}" and (stage.root / "results/stages" / stage.name) == reader.folder
+    assert stage.input("negatives").folder == made.folder and stage.input("corpus") is None
+
+
 @pytest.mark.parametrize(
     ("damage", "message"),
     [

@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from commands.export import input_of, stage_at
+from commands.export import stage_at
 from teleport.encoder.source import is_ranker, named
 from teleport.negatives.forms import FORMS, whole
 from teleport.records import lines
@@ -76,7 +76,7 @@ def audit(path, by=None, margin=MARGIN, like=LIKE):
         if (kind := stage.manifest["kind"]) not in ("merge", "relabel"):
             raise Refusal(f"{path} is a stage of kind {kind}. Give a merge or relabel stage, or a file of negatives.")
         with TemporaryDirectory() as folder:
-            return of(Pools(stage, input_of(stage, "corpus"), input_of(stage, "split.train"), folder).mined())
+            return of(Pools(stage, stage.input("corpus"), stage.input("split.train"), folder).mined())
     return of(map(require_passages, FORMS[form_of(path)].read(path)))
 
 

@@ -7,7 +7,7 @@ from itertools import groupby, islice
 import pandas as pd
 import pyarrow.parquet as pq
 
-from commands.export import input_of, passage_texts, queries_of, run_lines, split_of, stage_at
+from commands.export import passage_texts, queries_of, run_lines, split_of, stage_at
 from teleport.refusal import Refusal
 from teleport.report.links import INDEX
 from teleport.report.render import NONE, Printed, markdown
@@ -30,7 +30,7 @@ def with_head(text, start, episode, license=None, language=None, dataset=None):
     for split, stage in evaluations(episode).items():
         name = experiment.parent.name
         if name == "experiments":
-            name = input_of(stage, "corpus").manifest["settings"]["source"]["source"]
+            name = stage.input("corpus").manifest["settings"]["source"]["source"]
         results += [
             EvalResult(
                 "text-retrieval", dataset or name, name, measure, stage.facts["means"][measure], dataset_split=split
@@ -83,7 +83,7 @@ def in_table(home, evaluated):
     checkpoint. The sentences give its gains over untrained systems, with the p of each pair in the table. home: the
     folder of the experiment, or of one of its seeds. ({}, []) if no table has these very stages."""
     stages = next((stage.folder.parents[1] for stage in evaluated.values()), home)
-    names = {f"evaluate/{stage.folder.name}" for stage in evaluated.values()}
+    names = {stage.name for stage in evaluated.values()}
     folder = stages.parent / "tables" / os.path.relpath(experiment_of(home).parent, stages.parent / "experiments")
     for path in sorted(folder.glob("*.pairs.csv"), key=lambda path: path.name != "main.pairs.csv"):
         sources, rows, pairs = table_at(path)
@@ -142,7 +142,7 @@ def example_text(folder):
     """The first query of the evaluated splits in an episode's folder for which the checkpoint ranks a relevant passage
     first, with the passages that it ranks first; "" if there is none."""
     for stage in evaluations(folder).values():
-        corpus, split = input_of(stage, "corpus"), split_of(stage)
+        corpus, split = stage.input("corpus"), split_of(stage)
         judged = pq.read_table(queries_of(stage).path(f"qrels.{split}.parquet")).to_pylist()
         positive = queries_of(stage).facts["positive_grade"]
         relevant = {(line["query_id"], line["doc_id"]) for line in judged if line["grade"] >= positive}

@@ -7,8 +7,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from commands.export import input_of, passage_texts, queries_of, run_lines, split_of, stage_at
-from teleport.api import scores_in, stage_name
+from commands.export import passage_texts, queries_of, run_lines, split_of, stage_at
+from teleport.api import scores_in
 from teleport.evaluation.names import Documents
 from teleport.evaluation.significance import TIE, Scores
 from teleport.evaluation.significance import compare as test
@@ -73,7 +73,7 @@ def of_all(systems, measure, texts, most):
     systems: a stage per seed each."""
     by_run = [[scores_in(stage, measure) for stage in stages] for stages in systems]
     names = sorted(by_run[0][0].index)
-    seeds = [[Stages(each.folder.parents[3]).trained_seed(stage_name(each)) for each in stages] for stages in systems]
+    seeds = [[Stages(each.root).trained_seed(each.name) for each in stages] for stages in systems]
     one, two = (
         Scores(np.array([run[names] for run in runs]).T, tuple(s for s in of_runs if s is not None))
         for runs, of_runs in zip(by_run, seeds, strict=True)
@@ -123,7 +123,7 @@ def of_query(systems, query, text):
         alone = f" (one of {1 + len(others)} seeds)" if others else ""
         lines += ["", f"{system}{alone}: {', '.join(figures)}"]
         ids = list(islice((line[2] for line in run_lines(stage) if line[0] == query), PASSAGES))
-        passages = passage_texts(input_of(stage, "corpus"), ids)
+        passages = passage_texts(stage.input("corpus"), ids)
         lines += [] if ids else ["nothing found"]
         for rank, name in enumerate(ids, 1):
             lines.append(f"{rank:3} {grades.get(name, '-'):>2}  {name}  {passages.get(name, '')[:CHARACTERS]}")

@@ -10,6 +10,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from commands.hub_data import uploaded
+from commands.vectors import export_vectors
 from teleport.negatives.forms import FORMS
 from teleport.reader import lines_of_ids
 from teleport.refusal import Refusal
@@ -28,8 +29,6 @@ def export(link, output, examples=False, license=None, language=None, dataset=No
     reader of the card; license, language, dataset: entries of its head, for the hub. All is written beside `output` and
     renamed at the end.
     """
-    from commands.vectors import export_vectors  # which imports this module
-
     stage = stage_at(link)
     exporters = {
         "merge": export_negatives,
@@ -73,14 +72,9 @@ def stage_at(path, example="train"):
     return Artefact(here if here.is_dir() and here.samefile(folder) else folder)
 
 
-def input_of(stage, role):
-    """The `Artefact` that a stage (`Artefact`) has read in a role: "corpus", or "split.NAME"."""
-    return Artefact(stage.folder.parents[1] / stage.manifest["inputs"][role])
-
-
 def queries_of(stage):
     """The `Artefact` of the split whose queries a stage (`Artefact`) evaluates."""
-    return input_of(stage, f"split.{split_of(stage)}")
+    return stage.input(f"split.{split_of(stage)}")
 
 
 def passage_texts(corpus, ids):
@@ -104,7 +98,7 @@ def export_negatives(link, stage, output, folder, **wanted):
     """The pool of a merge or relabel stage as the file `output`, and maybe its `origin_file`; returns a sentence."""
     from teleport.negatives.export import Wanted, export_pool
 
-    corpus, train = input_of(stage, "corpus"), input_of(stage, "split.train")
+    corpus, train = stage.input("corpus"), stage.input("split.train")
     written = export_pool(stage, corpus, train, folder, Wanted(**wanted))
     if wanted.get("origin"):
         os.replace(folder / "origin", origin_file(output))
@@ -147,7 +141,7 @@ def export_checkpoint(link, stage, output, folder, examples=False, **head):
     folder. Raises Refusal if training changed nothing, or if a library gives other vectors than the stage. head: those
     entries of the card's head that `card.with_head` takes."""
     from commands.card import example_text, scores_text, with_head  # which imports this module
-    from commands.export_check import require_trained, require_vectors  # which imports this module
+    from commands.export_check import require_trained, require_vectors
     from teleport.encoder.checkpoint import sides
 
     remark = require_trained(stage)
@@ -165,7 +159,7 @@ def export_checkpoint(link, stage, output, folder, examples=False, **head):
         card = side / "README.md"
         text = card.read_text(encoding="utf-8")
         text = text.replace("\n## Settings\n", f"\n{results}## Settings\n", 1)
-        write_text(card, with_head(text, input_of(stage, "pretrained"), episode, **head))
+        write_text(card, with_head(text, stage.input("pretrained"), episode, **head))
     checked = require_vectors(checkpoint, stage)
     os.rename(checkpoint, output)
     evaluated = sorted([*episode.parent.glob("evaluate-*"), *episode.parent.glob("episode-*/evaluate-*")])

@@ -6,7 +6,6 @@ import numpy as np
 import torch
 from safetensors import safe_open
 
-from commands.export import input_of
 from teleport.encoder.checkpoint import PASSAGE, QUERY, read_modules, sides
 from teleport.encoder.load import WEIGHTS, load_encoder
 from teleport.encoder.new_queries import encode_texts
@@ -24,7 +23,7 @@ def require_trained(stage):
     if stage.facts.get("selected_step") == stage.facts["first_step"]:
         return "; its weights are those that training started from, as no step was better on dev"
     trains = stage.manifest["settings"]["training"].get("trains", (QUERY, PASSAGE))
-    trained, start = (sides(each.path("checkpoint")) for each in (stage, input_of(stage, "checkpoint")))
+    trained, start = (sides(each.path("checkpoint")) for each in (stage, stage.input("checkpoint")))
     for side, ours, theirs in zip((QUERY, PASSAGE), trained, start, strict=True):
         if side in trains and same_weights(ours, theirs):
             raise Refusal(
@@ -69,12 +68,12 @@ def few_texts(stage, side):
     stage (`Artefact`) reads them: from the shortest to the longest of the first ones, none that has several chunks."""
     settings, passages = stage.manifest["settings"], side == PASSAGE
     of, name = ("passages", "corpus") if passages else ("queries.train", "split.train")
-    how = input_of(stage, f"tokens.{of}").manifest["settings"]
-    pretrained = sides(input_of(stage, "pretrained").path("checkpoint"))[1]
+    how = stage.input(f"tokens.{of}").manifest["settings"]
+    pretrained = sides(stage.input("pretrained").path("checkpoint"))[1]
     tokenizer, special = load_tokenizer(pretrained, how["lower_case"])
     length = settings["max_passage_tokens" if passages else "max_query_tokens"]
     separator = separator_of(how["title"], tokenizer, special) if passages else None
-    path = input_of(stage, name).path("corpus.parquet" if passages else f"{of}.parquet")
+    path = stage.input(name).path("corpus.parquet" if passages else f"{of}.parquet")
     blocks = read_texts(path, separator, "", how.get("max_characters"))
     texts = sorted((text.strip() for text in next(blocks, ()) if text.strip()), key=len)
     if passages and settings.get("chunks", 1) > 1:  # no library makes its vectors

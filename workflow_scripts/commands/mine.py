@@ -13,7 +13,6 @@ from teleport.plan.plan import Plan
 from teleport.records import json_objects
 from teleport.refusal import Refusal
 from teleport.report.rows import in_folder, needs_training
-from teleport.report.stages import Stages
 from teleport.settings.read import load_files
 from teleport.settings.yaml_mapping import read_mapping
 
@@ -65,7 +64,7 @@ def summary(pool_stage, origin):
     """Sentences (list of str) on the written negatives of a finished pool (`Artefact` of a merge stage): their number,
     the scores of positives and negatives under the checkpoint that mined, the candidates and queries that were left
     out and why. origin: the file of the negatives' origins (`commands.export.origin_file`)"""
-    stages, facts = Stages(pool_stage.folder.parents[3]), pool_stage.facts
+    facts, searches = pool_stage.facts, retrievals(pool_stage)
     queries, above, sources, below, higher = 0, array("f"), Counter(), array("f"), 0
     rows = (row for _, row in json_objects(origin))
     for of_query in (list(rows) for _, rows in groupby(rows, key=lambda row: row["query_id"])):
@@ -81,7 +80,6 @@ def summary(pool_stage, origin):
     number, listed = sources.total(), ", ".join(f"{count:,} from {source}" for source, count in sources.items())
     a_query = number / max(1, queries)
     sentences = [f"{number:,} negatives ({listed}) of {queries:,} training queries, {a_query:.1f} a query."]
-    searches = retrievals(stages, pool_stage)
     if above and below:
         share = f"{higher / len(below):.1%} of the negatives score above the lowest positive of their query"
         sides = f"positives {middle(above)}; negatives {middle(below)}"
@@ -96,15 +94,9 @@ def summary(pool_stage, origin):
     return sentences
 
 
-def input_of(stages, stage, role):
-    """The stage (`Artefact`) that another stage read in a role; None without one."""
-    name = stage.manifest["inputs"].get(role)
-    return stages.artefact(name) if name else None
-
-
-def retrievals(stages, pool_stage):
+def retrievals(pool_stage):
     """{source: retrieve stage (`Artefact`)} of the pool's sources that a checkpoint searched."""
-    read = {role: input_of(stages, pool_stage, role) for role in pool_stage.manifest["inputs"]}
+    read = {role: pool_stage.input(role) for role in pool_stage.manifest["inputs"]}
     return {role: stage for role, stage in read.items() if stage.manifest["kind"] == "retrieve"}
 
 

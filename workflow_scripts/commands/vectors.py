@@ -7,7 +7,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from commands.export import input_of
 from teleport.arrays import CHUNK_OFFSETS
 from teleport.refusal import Refusal
 
@@ -20,7 +19,7 @@ def export_vectors(link, stage, output, folder):
     if "passages.npy" not in stage.manifest["files"]:
         raise Refusal(f"{link} has vectors of queries only. Give the stage that encodes passages.")
     vectors = np.load(stage.path("passages.npy", full=True), mmap_mode="r")
-    corpus = input_of(input_of(stage, "tokens.passages"), "corpus")
+    corpus = stage.input("tokens.passages").input("corpus")
     ids = pq.read_table(corpus.path("corpus.parquet"), columns=["doc_id"])["doc_id"].combine_chunks()
     if CHUNK_OFFSETS in stage.manifest["files"]:  # an id for each vector of a passage
         ids = ids.take(np.repeat(np.arange(len(ids)), np.diff(np.load(stage.path(CHUNK_OFFSETS)))))

@@ -108,10 +108,6 @@ class Experiment:
         """A stage by its name ("kind/key"), as it is now."""
         return Artefact(self.stages.root / STAGES / name)
 
-    def input(self, stage: Artefact, role: str) -> Artefact:
-        """The stage that fills `role` among the inputs of another one."""
-        return self.artefact(stage.manifest["inputs"][role])
-
     def scores(self, split: str, episode: int | None = None, seed: int | None = None) -> pd.DataFrame:
         """The score of every query (rows, by id) in every measure (columns)."""
         frame = pq.read_table(self.stage(f"evaluate-{split}", episode=episode, seed=seed).path("per_query.parquet"))
@@ -130,7 +126,7 @@ class Experiment:
         the checkpoint that mined; NaN where nothing needs it)."""
         stage = self.stage("merge", episode=episode, seed=seed)
         pool = read_pool(stage.path)
-        ids = [pq.read_table(texts_read(self, stage, of), columns=[key])[key].combine_chunks()
+        ids = [pq.read_table(texts_read(stage, of), columns=[key])[key].combine_chunks()
                for of, key in (("queries.train", "query_id"), ("passages", "doc_id"))]  # fmt: skip
         rows = np.repeat(np.arange(len(pool.offsets) - 1), np.diff(pool.offsets))
         sources = [[name for name, bit in pool.bits.items() if bits & bit] for bits in np.asarray(pool.items.sources)]
@@ -150,7 +146,7 @@ class Experiment:
         name, key = ("passages", "doc_id") if of == "passages" else (f"queries.{of}", "query_id")
         stage = self.stage(f"encode-{name}", episode=episode, seed=seed)
         name = stage.manifest["settings"]["of"]  # its own name, without -of-COLLECTION
-        ids = pq.read_table(texts_read(self, self.input(stage, f"tokens.{name}"), name), columns=[key])[key].to_pylist()
+        ids = pq.read_table(texts_read(stage.input(f"tokens.{name}"), name), columns=[key])[key].to_pylist()
         chunked = of == "passages" and CHUNK_OFFSETS in stage.manifest["files"]
         offsets = np.load(stage.path(CHUNK_OFFSETS)) if chunked else None
         return Vectors(ids, np.load(stage.path(f"{name}.npy"), mmap_mode="r"), offsets)
@@ -161,8 +157,8 @@ class Experiment:
 
         require_list(queries)
         stage = self.stage(*self.query_links, episode=episode, seed=seed)
-        tokens = self.input(stage, f"tokens.{stage.manifest['settings']['of']}")
-        return encode_queries(queries, stage, self.input(stage, "checkpoint"), tokens, self.input(tokens, "pretrained"))
+        tokens = stage.input(f"tokens.{stage.manifest['settings']['of']}")
+        return encode_queries(queries, stage, stage.input("checkpoint"), tokens, tokens.input("pretrained"))
 
     @property
     def query_links(self) -> list[str]:
@@ -194,7 +190,7 @@ class Experiment:
         index = by_passage(Exact(array, threads=torch.get_num_threads()), offsets)
         rows_QK, scores_QK = index.search(encoded_QD, min(depth, len(ids)))
         encode = self.stage("encode-passages", episode=episode, seed=seed)
-        corpus = texts_read(self, self.input(encode, "tokens.passages"), "passages")
+        corpus = texts_read(encode.input("tokens.passages"), "passages")
         rows = np.unique(rows_QK).astype(np.int64)
         texts = dict(zip(rows.tolist(), read_passages(corpus, rows, ["title", "text"]), strict=True))
         return [
@@ -227,21 +223,21 @@ def start_of(experiment, seed):
     rows = rows_of(experiment.index, ["encode-passages", *experiment.query_links], 0, seed)
     done = rows[rows["finished"]]
     encoded = [experiment.artefact(name) for name in done[done["seed"].isin(done["seed"].iloc[:1])]["name"]]
-    read = [experiment.input(stage, "checkpoint") for stage in encoded]
-    return max(read, key=lambda checkpoint: trainings(experiment, checkpoint), default=None)
+    read = [stage.input("checkpoint") for stage in encoded]
+    return max(read, key=trainings, default=None)
 
 
-def trainings(experiment, checkpoint):
+def trainings(checkpoint):
     """How many trainings lead to a checkpoint (Artefact)."""
-    trained = "checkpoint" in checkpoint.manifest["inputs"]
-    return 1 + trainings(experiment, experiment.input(checkpoint, "checkpoint")) if trained else 0
+    start = checkpoint.input("checkpoint")
+    return 1 + trainings(start) if start else 0
 
 
-def texts_read(experiment, stage, of):
+def texts_read(stage, of):
     """The Parquet file of "passages" or "queries.SPLIT" that a stage has read."""
     if of == "passages":
-        return experiment.input(stage, "corpus").path("corpus.parquet")
-    return experiment.input(stage, f"split.{of.removeprefix('queries.')}").path(f"{of}.parquet")
+        return stage.input("corpus").path("corpus.parquet")
+    return stage.input(f"split.{of.removeprefix('queries.')}").path(f"{of}.parquet")
 
 
 def compare(one: Experiment, other: Experiment, split: str, measure: str | None = None,
@@ -263,15 +259,10 @@ def evaluations(experiment, episode, split):
     link, found = f"evaluate-{split}", {}
     last = experiment.stage(link, episode=episode)
     rows = experiment.index[(experiment.index["stage"] == link) & experiment.index["finished"]]
-    (episode,) = set(rows[rows["name"] == stage_name(last)]["episode"])
+    (episode,) = set(rows[rows["name"] == last.name]["episode"])
     for name in rows[rows["episode"] == episode]["name"]:
         found[name] = (experiment.stages.trained_seed(name), experiment.stages.artefact(name))
     return list(found.values())
-
-
-def stage_name(stage):
-    """The name of a stage ("kind/key")."""
-    return f"{stage.manifest['kind']}/{stage.manifest['key']}"
 
 
 def scores_in(stage, measure):

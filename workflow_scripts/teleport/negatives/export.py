@@ -15,7 +15,6 @@ from teleport.negatives.pool import MINERS, read_pool
 from teleport.negatives.scores import PairTable
 from teleport.reader import positives_of
 from teleport.refusal import Refusal
-from teleport.running.artefact import Artefact
 from teleport.running.job import Job
 from teleport.search.pairs import PairScorer
 from teleport.seed import derive_seed
@@ -96,10 +95,8 @@ class Pools:
 
     def __init__(self, negatives, corpus, train, folder):
         self.queries = pq.read_table(train.path("queries.train.parquet"), columns=["query_id", "text"]).to_pylist()
-        name = negatives.manifest["inputs"].get("positives")  # the stage `positives` that the pool read, if any
-        stage = name and Artefact(negatives.folder.parents[1] / name)
-        stage = negatives if negatives.manifest["kind"] == "relabel" else stage
-        self.positives = positives_of(train, stage, "train")
+        relabelled = negatives.manifest["kind"] == "relabel"
+        self.positives = positives_of(train, negatives if relabelled else negatives.input("positives"), "train")
         self.pool, self.scorer = read_pool(negatives.path), scorer_of(negatives, len(self.queries))
         self.corpus = Corpus(corpus.path("corpus.parquet"), f"{folder}/corpus")
         self.seed = negatives.manifest["settings"].get("seed", 0)
@@ -169,7 +166,7 @@ def scorer_of(negatives, num_queries):
 
     negatives: the Artefact of a merge stage, or of a relabel stage
     """
-    root = negatives.folder.parents[3]
+    root = negatives.root
     job = Job(negatives.manifest | {"code": ""}, root=root)
     if job.kind == "relabel":
         return scorer_of(job.inputs["negatives"], num_queries)

@@ -77,15 +77,27 @@ def is_finished(name, root=Path(".")):
 
 
 class Artefact:
-    """A finished stage, for its readers. Raises Refusal if the manifest is missing, torn or another stage's."""
+    """A finished stage, for its readers; `name`: "kind/key". Raises Refusal if the manifest is missing, torn or another
+    stage's."""
 
     def __init__(self, folder):
         self.folder = Path(folder)
+        self.name = f"{self.folder.parent.name}/{self.folder.name}"
         self.remedy = remake(self.folder.parent.name, self.folder.name)
         self.manifest = read_manifest(self.folder, f"not finished, or deleted. {self.remedy}", self.remedy)
         described = f"{self.manifest.get('kind')}/{self.manifest.get('key')}"
-        if described != f"{self.folder.parent.name}/{self.folder.name}":
+        if described != self.name:
             raise Refusal(f"{self.folder / MANIFEST} describes {described}, another stage. {self.remedy}")
+
+    @property
+    def root(self):
+        """The folder (Path) that holds results/."""
+        return self.folder.parents[3]
+
+    def input(self, role):
+        """The stage (`Artefact`) that this one read in a role, such as "corpus"; None without one."""
+        name = self.manifest["inputs"].get(role)
+        return name and Artefact(self.folder.parents[1] / name)
 
     @property
     def facts(self):
