@@ -155,10 +155,7 @@ class Trajectory:
             vectors = vectors_of_encoder(self, named.encoder, number, MINER, "mining.checkpoint.encoder")
             return Episode(None, vectors.checkpoint, vectors)
         if named != "pretrained" and named.experiment == self.name:
-            wanted = number - 1 if named.episode == "last" else named.episode
-            if not 0 <= wanted < number:
-                raise AboutKey(f"{place}: episode {wanted} has no checkpoint yet. Name an earlier one.", key)
-            return self.episodes[wanted]
+            return self.plan.episode_of(self, named, place, key)[1]
         if named != "pretrained":
             checkpoint, reading = self.plan.miner_of(named, self)
         same = [each for each in self.episodes if each.checkpoint == checkpoint and reading is None]

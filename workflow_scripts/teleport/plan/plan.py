@@ -290,7 +290,7 @@ class Plan:
         """The `Checkpoint` that a `settings.Start` under training.start_from names. Raises Refusal for a missing
         experiment or episode, or other encoder settings."""
         where = f"experiments.{trajectory.name}: {START}"
-        other, episode = self.episode_of(start, trajectory, START)
+        other, episode = self.episode_of(trajectory, start, where, START)
         if not alike(other.experiment.encoder, trajectory.experiment.encoder):
             remedy = "Make them equal; only lengths, prefixes, chunks and vectors may differ."
             raise AboutKey(f"{where}: {start.experiment} has other `encoder` settings. {remedy}", START)
@@ -304,21 +304,23 @@ class Plan:
         if named.external and not (named.external in self.config.external and named.external in self.experiments):
             missing = f"external has no encoder called {named.external!r}"
             raise AboutKey(f"{where}: {missing}. Add it, or name another one.", MINED_BY)
-        other, episode = self.episode_of(named, trajectory, MINED_BY)
+        other, episode = self.episode_of(trajectory, named, where, MINED_BY)
         same_reading = not named.external and alike(other.experiment.encoder, trajectory.experiment.encoder)
         return episode.checkpoint, None if same_reading else other.reading
 
-    def episode_of(self, named, trajectory, key):
-        """(`Trajectory`, its `Episode`) that a `settings.Start` or `settings.MinedBy` names, under the seed of a
-        trajectory. key: of the experiment, for a refusal"""
-        where = f"experiments.{trajectory.name}: {key}"
+    def episode_of(self, trajectory, named, where, key):
+        """(`Trajectory`, its `Episode`) that `named` (experiment or external, and episode) names, under the seed of a
+        trajectory. It may be this one, with the episodes that are planned. Raises Refusal about the `key`; `where` is
+        the beginning of the sentence."""
         name = getattr(named, "external", None) or named.experiment
-        if name not in self.experiments:
+        own = name == trajectory.name and key != START  # no training starts from its own experiment
+        if not own and name not in self.experiments:
             raise AboutKey(f"{where}: no experiment is called {name!r}. Add it, or name another one.", key)
-        other = self.trajectory(name, trajectory.seed)
-        number = other.episodes[-1].number if named.episode == "last" else named.episode
+        other = trajectory if own else self.trajectory(name, trajectory.seed)
+        number = len(other.episodes) - 1 if named.episode == "last" else named.episode
         if not 0 <= number < len(other.episodes):
-            raise AboutKey(f"{where}: {name} has {len(other.episodes) - 1} episodes, not {number}.", key)
+            missing = f"{name} has no checkpoint of episode {number} yet, only up to {len(other.episodes) - 1}"
+            raise AboutKey(f"{where}: {missing}. Name one of those.", key)
         return other, other.episodes[number]
 
     def add(self, stage, user, label):

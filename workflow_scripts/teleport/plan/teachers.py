@@ -34,7 +34,7 @@ def vectors_of_teacher(mining, name):
     and for an episode that is not planned yet."""
     teacher, key = mining.experiment.teachers.get(name), f"teachers.{name}"  # none is called FILE
     if teacher and teacher.experiment:
-        return episode_of(mining, key, teacher).vectors
+        return episode_of(mining, key, teacher)[1].vectors
     if not (teacher and teacher.encoder):
         raise Refusal(
             f"{mining.place}: the teacher {name} has no vectors, only scores of pairs of a query and a passage, but "
@@ -43,26 +43,10 @@ def vectors_of_teacher(mining, name):
     return vectors_of_encoder(mining.trajectory, teacher.encoder, mining.number, name, f"{key}.encoder")
 
 
-def trajectory_of(mining, key, name):
-    """The `Trajectory` of the experiment that a key of the configuration names, perhaps `mining`'s own."""
-    if name == mining.trajectory.name:
-        return mining.trajectory
-    if name not in mining.trajectory.plan.experiments:
-        raise AboutKey(f"{mining.place}: {key}: no experiment is called {name!r}. Add it, or name another one.", key)
-    return mining.trajectory.plan.trajectory(name, mining.trajectory.seed)
-
-
 def episode_of(mining, key, named):
-    """The `Episode` that `named` (experiment and episode) under a key names. Raises Refusal if it is not planned yet:
-    its result would depend on itself."""
-    episodes = trajectory_of(mining, key, named.experiment).episodes
-    number = episodes[-1].number if named.episode == "last" else named.episode
-    if not 0 <= number < len(episodes):
-        raise Refusal(
-            f"{mining.place}: {key}: {named.experiment} has no checkpoint of episode {number} yet, only up to "
-            f"{len(episodes) - 1}. Name one of those."
-        )
-    return episodes[number]
+    """(`Trajectory`, its `Episode`) that `named` (experiment and episode) under a key names. Raises Refusal if it is
+    not planned yet: its result would depend on itself."""
+    return mining.trajectory.plan.episode_of(mining.trajectory, named, f"{mining.place}: {key}", key)
 
 
 def require_comparable(place, whose, model, other):
@@ -161,13 +145,13 @@ def pool_of(mining, key, named):
     same_episode = named.experiment == mining.trajectory.name and named.episode == mining.number
     if same_episode and "pool" in vars(mining):
         return mining.pool, mining.trajectory.episodes[-1].vectors
-    episode = episode_of(mining, key, named)
+    trajectory, episode = episode_of(mining, key, named)
     if not episode.pool:
         raise Refusal(
             f"{mining.place}: {key}: episode {episode.number} of {named.experiment} draws no negatives, and a "
             "cross-encoder learns from them. Name an episode with a pool."
         )
-    return episode.pool, trajectory_of(mining, key, named.experiment).episodes[episode.number - 1].vectors
+    return episode.pool, trajectory.episodes[episode.number - 1].vectors
 
 
 def require_dev(mining, key, dev, training):
