@@ -119,7 +119,7 @@ def test_the_table_has_a_column_of_steps_where_a_row_was_selected(planned):
 
 
 def test_a_dev_split_that_is_not_there_is_refused_before_anything_runs():
-    with pytest.raises(ValueError, match="training.dev.split .*'dve'"):
+    with pytest.raises(ValueError, match="training.dev.split: .*'dve'"):
         plan(training={"evaluate_every": 10, "dev": {"split": "dve"}})
 
 
@@ -129,7 +129,7 @@ def test_a_reported_split_chooses_no_checkpoint_unless_the_configuration_says_so
         training = {"evaluate_every": 10, "dev": {"split": "test"}} | chosen
         return plan(evaluation={"splits": ["test"]} | evaluation, experiments={"last": {"training": training}})
 
-    with pytest.raises(Refusal, match="test, .*evaluation.splits"):
+    with pytest.raises(Refusal, match="experiment last: training.dev.split: evaluation.splits reports test, "):
         planned()
     assert planned(report_dev=True).stages
 

@@ -32,16 +32,16 @@ JUDGED = f"{{queries: {FILE}, qrels: {FILE}}}"
 CASES = {
     "an evaluated split": ("evaluation.splits names 'nil'", "evaluation:\n  splits: [nil] # HERE"),
     "a split of every training": (
-        "training.dev.split names 'nil'",
+        "experiment .: training.dev.split: .* 'nil'",
         "training:\n  steps: 60\n  evaluate_every: 9\n  dev:\n    split: nil # HERE",
     ),
     "a split of one episode": (
-        "training.dev.split names 'nil'",
+        "experiment .: training.dev.split: .* 'nil'",
         "episodes: [{}]\nexperiments:\n  a: {}\n  b:\n    episodes:\n    - repeat: 2\n"
         "    - training: {evaluate_every: 9, dev: {split: nil}} # HERE\n    - {}",
     ),
     "a split by default": (
-        "training.dev.split names 'dev'",
+        "experiment b: training.dev.split: .* 'dev'",
         f"collection: {{source: tsv, corpus: {FILE}, splits: {{train: {JUDGED}, test: {JUDGED}}}}}\n"
         "experiments:\n  a: {}\n  b: {training: {evaluate_every: 9}} # HERE",
     ),

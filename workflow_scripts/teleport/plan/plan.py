@@ -9,6 +9,7 @@ from teleport.encoder.completed import completed, read_files, replaced
 from teleport.evaluation.check import needed_splits
 from teleport.plan.about_key import AboutKey, about, of_experiment
 from teleport.plan.analyses import contrast
+from teleport.plan.dev_split import require_dev
 from teleport.plan.encoder_warnings import longer_texts, small_scores
 from teleport.plan.encodings import tokens_stage
 from teleport.plan.experiment import Trajectory
@@ -40,7 +41,7 @@ MAY_CHANGE |= {"query_prefix", "passage_prefix"}
 
 # Keys of the configuration, and of an experiment.
 OUT_OF_DOMAIN = "evaluation.out_of_domain"
-DEV_SPLIT, START, MINED_BY = "training.dev.split", "training.start_from", "mining.checkpoint"
+DEV, START, MINED_BY = "training.dev", "training.start_from", "mining.checkpoint"
 
 
 def alike(one, two):
@@ -52,26 +53,16 @@ def require_splits(config, experiments):
     """Raise Refusal if the collection has no split of a name that is evaluated, watched, or trained on, or if a
     reported split chooses checkpoints."""
     episodes = [(name, *each) for name, experiment in experiments.items() for each in enumerate(experiment.method, 1)]
-    watched = [(name, number, episode) for name, number, episode in episodes if episode.watched_by]
     names = config.collection.split_names()
-    dev_splits = [episode.watched_by.split for *_, episode in watched]
-    for split, reason in needed_splits(config.evaluation.splits, dev_splits, bool(episodes)).items():
+    for split, reason in needed_splits(config.evaluation.splits, (), bool(episodes)).items():
         if split not in names:
-            experiment = next((of for *of, episode in watched if episode.watched_by.split == split), None)
-            key = "evaluation.splits" if split in config.evaluation.splits else "collection"
             have = f"the collection has no such split; it has {', '.join(names)}"
             remedy = "Add its queries and judgments to the collection, or change the configuration."
-            raise AboutKey(f"{reason}, but {have}. {remedy}", DEV_SPLIT if experiment else key, experiment)
-    reported = [] if config.evaluation.report_dev else config.evaluation.splits
-    for *experiment, episode in watched:
-        split, training = episode.watched_by.split, episode.training
-        if (training.select == "dev" or training.patience) and split in reported:
-            sentence = (
-                f"experiment {experiment[0]}: training.select: dev and training.patience choose its checkpoint by the "
-                f"queries of {split}, which evaluation.splits reports. Name another split as training.dev.split, "
-                "or, if you only choose settings, set evaluation.report_dev: true."
-            )
-            raise AboutKey(sentence, DEV_SPLIT, experiment)
+            key = "evaluation.splits" if split in config.evaluation.splits else "collection"
+            raise AboutKey(f"{reason}, but {have}. {remedy}", key)
+    for name, number, episode in episodes:
+        if episode.watched_by:
+            require_dev(config, episode.watched_by, episode.training, f"experiment {name}", DEV, (name, number))
 
 
 def require_counts(counts, stages):

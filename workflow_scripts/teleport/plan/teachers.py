@@ -3,7 +3,7 @@ be trained on a pool; and whether a loss can compare the model's vectors with a 
 
 from teleport.encoder.own_settings import dense_width, read_form, read_sizes
 from teleport.encoder.source import OWN_FILES, locate, require_ranker
-from teleport.plan.about_key import AboutKey
+from teleport.plan.dev_split import require_dev
 from teleport.plan.encodings import tokens_stage, vectors_of_encoder
 from teleport.plan.identity import identify_checkpoint, identify_file
 from teleport.plan.stage import Stage
@@ -120,7 +120,7 @@ def trained(mining, name, start):
     inputs |= {role: stage for role, stage in pool.inputs.items() if role == "positives"}  # positives by answers
     splits = ["queries.train", "passages"]
     if dev:
-        require_dev(mining, f"{key}.dev", dev, training)
+        require_dev(plan.config, dev, training, mining.place, f"{key}.dev")
         splits.append(f"queries.{dev.split}")
         inputs |= plan.parts(dev.split)
         depth = max(plan.config.evaluation.depth, dev.depth)  # an evaluation of the split is mostly the same stage
@@ -152,18 +152,3 @@ def pool_of(mining, key, named):
             "cross-encoder learns from them. Name an episode with a pool."
         )
     return episode.pool, trajectory.episodes[episode.number - 1].vectors
-
-
-def require_dev(mining, key, dev, training):
-    """Raise Refusal for a missing split, and for one that tables report although it chooses the checkpoint."""
-    config = mining.trajectory.plan.config
-    if dev.split not in (names := config.collection.split_names()):
-        have = f"the collection has no split {dev.split!r}; it has {', '.join(names)}"
-        remedy = "Name one of them, or set evaluate_every to null."
-        raise AboutKey(f"{mining.place}: {key}.split: {have}. {remedy}", f"{key}.split")
-    reported = [] if config.evaluation.report_dev else config.evaluation.splits
-    if (training.select == "dev" or training.patience) and dev.split in reported:
-        raise Refusal(
-            f"{mining.place}: {key}.split: evaluation.splits reports {dev.split}, by which select: dev or patience "
-            "chooses the checkpoint. Name another split."
-        )
