@@ -15,12 +15,12 @@ from teleport.running.files import (
     write_new_folder,
     write_text,
 )
+from teleport.running.hub import HUB_NAME, hub_errors
 
-WHERE = re.compile(r"hub:([^/@]+/[^/@]+)(?:@((?:refs/(?:convert|pr)/)?[^/@]+))?(?:/([^@]+))?")
+WHERE = re.compile(rf"{HUB_NAME}(?:@((?:refs/(?:convert|pr)/)?[^/@]+))?(?:/([^@]+))?")
 # Subfolders of the named folder in which `new` looks for tables.
 BESIDE = (".", "data", "qrels", "default", "corpus", "queries")
 NO_TABLES = ("dataset_infos.json", "dataset_info.json")  # what `datasets` writes about a repository
-CHECK_HUB = "Check its name, the network, and `hf auth whoami`."
 DIGESTS = "SHA256SUMS"  # as `sha256sum -c` reads it
 
 
@@ -28,22 +28,18 @@ def fetch_dataset(where, copy, made):
     """Copy the tables of hub:OWNER/NAME[@REVISION][/FOLDER] into the new folder `copy`, with their digests; returns
     (the folder to read, where they are from with the hash of the commit, a sentence). made: of `write_new_folder`"""
     from huggingface_hub import HfApi, snapshot_download
-    from huggingface_hub.errors import HFValidationError, HTTPError
 
     if not (match := WHERE.fullmatch(where)) or ".." in PurePosixPath(match[3] or "").parts:
         raise Refusal(f"{where}: give hub:OWNER/NAME@REVISION, or hub:OWNER/NAME@REVISION/FOLDER.")
     require_new_folder(copy)
     repository, revision, below = match[1], match[2] or "main", PurePosixPath(match[3] or ".")
-    try:
+    with hub_errors(f"{where}: the hub does not give it", "Check its name, its revision and the network."):
         info = HfApi().dataset_info(repository, revision=revision, files_metadata=True)
         files = {file.rfilename: file for file in info.siblings}
         names = tables_in(files, below, where)
         require_free_space(copy, sum(files[name].size or 0 for name in names))
         options = {"repo_type": "dataset", "revision": info.sha, "allow_patterns": [*map(glob.escape, names)]}
         cached = Path(snapshot_download(repository, **options))
-    except (OSError, HFValidationError, HTTPError) as error:
-        failure = f"the hub does not give it ({type(error).__name__}: {str(error).partition(chr(10))[0]})"
-        raise Refusal(f"{where}: {failure}. Check its name, its revision and the network.") from None
 
     def write(part):
         for name in names:
@@ -80,11 +76,8 @@ def uploaded(repository, folder, public=False):
     """Send a folder to a repository of the hub, which is private if it is new, unless `public`; returns the hub's
     record of it."""
     from huggingface_hub import HfApi
-    from huggingface_hub.errors import HFValidationError, HTTPError
 
     api = HfApi()
-    try:
+    with hub_errors(f"{repository} cannot be sent to the hub", "Check its name, the network, and `hf auth whoami`."):
         api.create_repo(repository, exist_ok=True, private=not public)
         return api.upload_folder(repo_id=repository, folder_path=folder)
-    except (OSError, HFValidationError, HTTPError) as error:
-        raise Refusal(f"{repository} cannot be sent to the hub ({error}). {CHECK_HUB}") from None

@@ -12,11 +12,12 @@ from teleport.encoder.completed import completed
 from teleport.encoder.own_settings import dense_width, own_settings
 from teleport.encoder.source import KEY, OWN_FILES, download, find_weights, locate, read_config
 from teleport.refusal import Refusal
+from teleport.running.hub import HUB_NAME
 from teleport.settings.encoder import CheckpointSource, Encoder
 from teleport.settings.yaml_mapping import Locations, validated
 
 OPTION = "--encoder"
-WHERE = re.compile(r"hub:([^/@]+/[^/@]+)(?:@(.+))?")
+WHERE = re.compile(f"{HUB_NAME}(?:@(.+))?")
 SCALES = {True: (20.0, "its vectors have length 1"), False: (1.0, "its vectors are not scaled to length 1")}
 
 

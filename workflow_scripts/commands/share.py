@@ -29,13 +29,13 @@ from teleport.running.artefact import (
 )
 from teleport.running.code import digests_of_all, stage_code
 from teleport.running.files import gigabytes, part_of, read_saved, require_output, write_json
+from teleport.running.hub import HUB_NAME
 from teleport.running.job import Job
 from teleport.running.locks import read_finished, sole_process
 from teleport.running.places import FOLDER, REMEDY, place_at, receive, restore, signed_at
 from teleport.running.run import publish_manifest
 
 OF_SPEC = ("kind", "key", "settings", "inputs", "loads")  # without `origins`, where files are fetched from
-HUB = re.compile(r"hub:([^/@]+/[^/@]+)")
 
 
 def share(names, to, vectors):
@@ -44,7 +44,7 @@ def share(names, to, vectors):
     names: set of "kind/key"; to: a folder, a file NAME.tar, or hub:OWNER/NAME; vectors: whether those of passages and
     queries go along, and the indexes over them. Every file is compared with its manifest first.
     """
-    hub, archive = HUB.fullmatch(to), to.endswith(".tar")
+    hub, archive = re.fullmatch(HUB_NAME, to), to.endswith(".tar")
     if to.startswith("hub:") and not hub:
         raise Refusal(f"--to {to}: give hub:OWNER/NAME.")
     if to.endswith((".gz", ".tgz", ".zst", ".zip")):

@@ -18,6 +18,7 @@ from pathlib import Path, PurePosixPath
 from teleport.refusal import Refusal
 from teleport.running.artefact import DELETED, MANIFEST, SPEC, STAGE, content_digest, parse_manifest
 from teleport.running.files import kind_of, part_of, remove, require_free_space, sync, write_json
+from teleport.running.hub import HUB_NAME, hub_errors
 from teleport.running.job import Job
 from teleport.running.locks import sole_process
 from teleport.running.log import log
@@ -26,7 +27,7 @@ from teleport.running.run import FINISHED, take
 FOLDER = "stages"  # in a place; laid out like results/stages
 REMEDY = "Run `teleport share` again, or leave it out."
 BLOCK = 2**20  # bytes in memory at a time
-HUB = re.compile(r"hub:([^/@]+/[^/@]+)@([0-9a-f]{40})")
+HUB = re.compile(f"{HUB_NAME}@([0-9a-f]{{40}})")
 OURS = (MANIFEST, FINISHED, SPEC, DELETED)  # names in a stage's folder that are not results
 
 
@@ -138,13 +139,9 @@ class Repository:
     def ask(self, method, **options):
         """Return the result of a method of the hub's client."""
         from huggingface_hub import HfApi
-        from huggingface_hub.errors import HFValidationError, HTTPError
 
-        try:
+        with hub_errors(f"cannot get {self.path}", "Check its name, its commit and the network."):
             return getattr(HfApi(), method)(self.repository, **options)
-        except (OSError, HFValidationError, HTTPError) as error:
-            reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
-            raise Refusal(f"cannot get {self.path} ({reason}). Check its name, its commit and the network.") from None
 
     def names(self):
         """Return the same as `Folder.names`."""
