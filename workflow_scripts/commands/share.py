@@ -16,17 +16,7 @@ from commands.hub_data import uploaded
 from teleport.plan.kinds import KINDS
 from teleport.refusal import Refusal
 from teleport.report.links import INDEX, stage_links
-from teleport.running.artefact import (
-    DELETED,
-    MANIFEST,
-    SPEC,
-    STAGE,
-    STAGES,
-    Artefact,
-    content_digest,
-    is_finished,
-    signed,
-)
+from teleport.running.artefact import DELETED, MANIFEST, SPEC, STAGE, STAGES, Artefact, deletion, is_finished, signed
 from teleport.running.code import digests_of_all, stage_code
 from teleport.running.files import gigabytes, part_of, read_saved, require_output, write_json
 from teleport.running.hub import HUB_NAME
@@ -78,7 +68,7 @@ def members_of(name, stage, vectors):
     files = [file for file in manifest["files"] if not (stays or stage.is_deleted(file))]
     notes = {MANIFEST: signed(manifest)}
     if len(files) < len(manifest["files"]):
-        notes[DELETED] = {"files": sorted(manifest["files"]), "manifest": content_digest(manifest)}
+        notes[DELETED] = deletion(manifest)
     if spec := read_saved(STAGES / name / SPEC):
         notes[SPEC] = signed({key: spec[key] for key in OF_SPEC if key in spec})
     for file, content in notes.items():

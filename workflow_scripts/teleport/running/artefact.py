@@ -60,6 +60,16 @@ def signed(manifest):
     return as_read | {"sha256": content_digest(as_read)}
 
 
+def deletion(manifest):
+    """The content (dict) of DELETED beside a manifest (dict) whose files are deleted."""
+    return {"files": sorted(manifest["files"]), "manifest": content_digest(manifest)}
+
+
+def is_deletion(note, manifest):
+    """Whether the content of DELETED (dict) is about the files of this manifest, and not of an earlier one."""
+    return note.get("manifest") == content_digest(manifest)
+
+
 def remake(kind, key):
     """A sentence on how to rerun a finished stage. Snakemake does not notice if files that only stages read are
     missing."""
@@ -120,7 +130,7 @@ class Artefact:
     @cached_property
     def deleted(self):
         """Whether `delete_files` has deleted the files of this manifest, and not of an earlier one."""
-        return read_saved(self.folder / DELETED).get("manifest") == content_digest(self.manifest)
+        return is_deletion(read_saved(self.folder / DELETED), self.manifest)
 
     def is_deleted(self, file):
         """Whether a file of the manifest is missing because it was deleted."""
@@ -133,9 +143,9 @@ class Artefact:
 
     def delete_files(self):
         """Delete all files of the artefact but the manifest, after recording their names (keep_vectors)."""
-        files = sorted(self.manifest["files"])
-        write_json(self.folder / DELETED, {"files": files, "manifest": content_digest(self.manifest)})
-        for file in files:
+        note = deletion(self.manifest)
+        write_json(self.folder / DELETED, note)
+        for file in note["files"]:
             (self.folder / file).unlink(missing_ok=True)
 
     def verify(self):

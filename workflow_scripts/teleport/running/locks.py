@@ -5,7 +5,7 @@ import time
 from contextlib import contextmanager, suppress
 
 from teleport.refusal import Refusal
-from teleport.running.artefact import DELETED, HISTORY, MANIFEST, check_file, content_digest
+from teleport.running.artefact import DELETED, HISTORY, MANIFEST, check_file, content_digest, is_deletion
 from teleport.running.files import read_saved
 from teleport.running.log import log
 
@@ -69,7 +69,7 @@ def read_finished(job, path):
     with suppress(Refusal):
         manifest = read_saved(path)
         if manifest.get("stamp") == job.stamp() and manifest.get("sha256") in (None, content_digest(manifest)):
-            deleted = read_saved(path.parent / DELETED).get("manifest") == content_digest(manifest)
+            deleted = is_deletion(read_saved(path.parent / DELETED), manifest)
             for name, expected in manifest["files"].items():
                 if not deleted or (path.parent / name).exists():
                     check_file(path.parent / name, expected, full=False, remedy="")

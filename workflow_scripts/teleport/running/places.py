@@ -16,7 +16,7 @@ from contextlib import nullcontext, suppress
 from pathlib import Path, PurePosixPath
 
 from teleport.refusal import Refusal
-from teleport.running.artefact import DELETED, MANIFEST, SPEC, STAGE, content_digest, parse_manifest
+from teleport.running.artefact import DELETED, MANIFEST, SPEC, STAGE, deletion, is_deletion, parse_manifest
 from teleport.running.files import kind_of, part_of, remove, require_free_space, sync, write_json
 from teleport.running.hub import HUB_NAME, hub_errors
 from teleport.running.job import Job
@@ -182,7 +182,7 @@ def vectors_left_out(place, name, manifest):
     if (opened := place.open(f"{name}/{DELETED}")) is None:
         return False
     with opened, suppress(ValueError, AttributeError):
-        return json.loads(opened.read()).get("manifest") == content_digest(manifest)
+        return is_deletion(json.loads(opened.read()), manifest)
     return False
 
 
@@ -205,7 +205,7 @@ def receive(place, job, manifest):
             copy_checked(place.open(f"{name}/{file}"), part / file, expected, f"{place.path}: {FOLDER}/{name}/{file}")
         part.mkdir(exist_ok=True)  # for a stage without files
         if deleted:
-            write_json(part / DELETED, {"files": sorted(files), "manifest": content_digest(manifest)})
+            write_json(part / DELETED, deletion(manifest))
         write_json(part / FINISHED, manifest)
         job.folder.mkdir(exist_ok=True)
         for old in (FINISHED, MANIFEST, DELETED):  # of an earlier result, whose files are about to be replaced
