@@ -8,13 +8,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from commands.export import passage_texts, queries_of, run_lines, split_of, stage_at
-from teleport.api import scores_in
+from teleport.api import scores_in, scores_of
 from teleport.evaluation.names import Documents
-from teleport.evaluation.significance import TIE, Scores
+from teleport.evaluation.significance import TIE
 from teleport.evaluation.significance import compare as test
 from teleport.refusal import Refusal
 from teleport.report.render import cell
-from teleport.report.stages import Stages
 from teleport.report.verdicts import p_text
 from teleport.running.artefact import MANIFEST
 from teleport.settings.measures import better
@@ -71,13 +70,7 @@ def runs_at(path):
 def of_all(systems, measure, texts, most):
     """Means, the test, wins of the second over the first, losses, ties, and the queries with the largest differences;
     systems: a stage per seed each."""
-    by_run = [[scores_in(stage, measure) for stage in stages] for stages in systems]
-    names = sorted(by_run[0][0].index)
-    seeds = [[Stages(each.root).trained_seed(each.name) for each in stages] for stages in systems]
-    one, two = (
-        Scores(np.array([run[names] for run in runs]).T, tuple(s for s in of_runs if s is not None))
-        for runs, of_runs in zip(by_run, seeds, strict=True)
-    )
+    (names, one), (_, two) = (scores_of(stages, measure) for stages in systems)
     comparison = test(two, one, resamples=RESAMPLES, way=better(measure) or 1)
     a_Q, b_Q = (each.values_QR.mean(axis=1) for each in (one, two))
     lines = [

@@ -245,24 +245,20 @@ def compare(one: Experiment, other: Experiment, split: str, measure: str | None 
     """How much `other` scores above `one`, with p, and how many queries it wins and loses. All seeds are used. measure:
     by default the first of the evaluation"""
     systems = [evaluations(*each, split) for each in zip((one, other), episodes, strict=True)]
-    measure = measure or systems[0][0][1].manifest["settings"]["measures"][0]
-    frames = [pd.DataFrame({seed: scores_in(stage, measure) for seed, stage in of}).sort_index() for of in systems]
-    if not frames[0].index.equals(frames[1].index):
+    measure = measure or systems[0][0].manifest["settings"]["measures"][0]
+    (ids, theirs), (same, ours) = (scores_of(stages, measure) for stages in systems)
+    if not ids.equals(same):
         raise Refusal(f"{one.name} and {other.name} have other queries in {split}. Compare those of one collection.")
-    seeds = [tuple(seed for seed in frame if seed is not None) for frame in frames]
-    theirs, ours = (Scores(frame.to_numpy(), own) for frame, own in zip(frames, seeds, strict=True))
     return significance.compare(ours, theirs, way=better(measure) or 1)
 
 
 def evaluations(experiment, episode, split):
-    """[(seed of the training behind it, None without one; stage)] of the evaluations of an experiment, each once."""
-    link, found = f"evaluate-{split}", {}
+    """The evaluations (list of `Artefact`) of an episode of an experiment, each once: one per seed."""
+    link = f"evaluate-{split}"
     last = experiment.stage(link, episode=episode)
     rows = experiment.index[(experiment.index["stage"] == link) & experiment.index["finished"]]
     (episode,) = set(rows[rows["name"] == last.name]["episode"])
-    for name in rows[rows["episode"] == episode]["name"]:
-        found[name] = (experiment.stages.trained_seed(name), experiment.stages.artefact(name))
-    return list(found.values())
+    return [experiment.stages.artefact(name) for name in rows[rows["episode"] == episode]["name"].unique()]
 
 
 def scores_in(stage, measure):
@@ -272,3 +268,11 @@ def scores_in(stage, measure):
         raise Refusal(f"there is no measure {measure!r} there, but {', '.join(stage.facts['means'])}.")
     frame = pq.read_table(stage.path("per_query.parquet"), filters=[("measure", "=", measure)]).to_pandas()
     return frame.set_index("query_id")["value"]
+
+
+def scores_of(stages, measure):
+    """(ids of the queries (Index), their `Scores`) of a system in one measure. stages: its evaluations (`Artefact`),
+    one per seed"""
+    frame = pd.concat([scores_in(stage, measure) for stage in stages], axis=1).sort_index()
+    seeds = (Stages(stage.root).trained_seed(stage.name) for stage in stages)
+    return frame.index, Scores(frame.to_numpy(), tuple(seed for seed in seeds if seed is not None))
