@@ -10,9 +10,11 @@ from itertools import chain
 
 import numpy as np
 
-from teleport.refusal import Refusal, Remedy
+from teleport.refusal import Refusal
 from teleport.running.artefact import MANIFEST, check_file, read_manifest
 from teleport.running.log import log
+
+REMEDY = "Delete the folder {} and run the workflow again: its rows are then computed again."
 
 
 def shard_rows(num_rows, block_rows, shard):
@@ -30,10 +32,8 @@ class Shard:
 
     def __init__(self, folder, stamp):
         self.folder = folder
-        self.remedy = Remedy(
-            f"Delete the folder {folder} and run the workflow again: the shard is then computed again."
-        )
-        self.manifest = read_manifest(folder, Remedy(f"this shard was not finished. {self.remedy}"), self.remedy)
+        self.remedy = REMEDY.format(folder)
+        self.manifest = read_manifest(folder, f"this shard was not finished. {self.remedy}", self.remedy)
         if self.manifest["stamp"] != stamp:
             made = f"{folder / MANIFEST} was made by other code or from other inputs than this stage."
             raise Refusal(f"{made} {self.remedy}")
@@ -55,8 +55,7 @@ def read_shards(job, num_rows, computed_in=None, facts=None):
 
     computed_in: function of facts; it must give the same text for all shards and for `facts` of this process
     """
-    folder, row = job.shards_folder, 0
-    remedy = f"Delete the folder {folder} and run the workflow again: its shards are then computed again."
+    folder, row, remedy = job.shards_folder, 0, REMEDY.format(job.shards_folder)
     shards = [Shard(folder / f"{n}-of-{job.shards}", job.stamp()) for n in range(1, job.shards + 1)]
     for shard in shards:
         if computed_in and (made := computed_in(shard.facts)) != (here := computed_in(facts)):
