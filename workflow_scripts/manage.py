@@ -33,12 +33,6 @@ ORDER = "of negatives; default: drawn, which lists them by source and rank"
 MOST = "at most so many negatives of a query: a random choice, or with --order hardest the hardest"
 
 
-def form_of_negatives(text):
-    """A form of NEGATIVES_FORMS, also in the plural or spelled labelled, as argparse takes it."""
-    form = text.replace("labelled", "labeled")
-    return next((each for each in (form, form.removesuffix("s")) if each in NEGATIVES_FORMS), text)
-
-
 def configuration(text):
     """A file of a configuration; NAME stands for config/NAME.yaml, as argparse takes it."""
     named = f"config/{text}.yaml"
@@ -285,13 +279,7 @@ def verify(arguments):
     ),
     argument("--output", type=file, help="the file to write or replace; default: NAME-negatives.jsonl, triples: .tsv"),
     argument("--method", default="config/variants/mined.yaml", help="a file, or a name in config/methods"),
-    argument(
-        "--form",
-        type=form_of_negatives,
-        choices=NEGATIVES_FORMS,
-        default="tevatron",
-        help="as `export` has them; default: tevatron",
-    ),
+    argument("--form", choices=NEGATIVES_FORMS, default="tevatron", help="as `export` has them; default: tevatron"),
     argument("--order", choices=("drawn", "hardest"), default="drawn", help=ORDER),
     argument("--most", type=at_least_one, help=MOST),
     argument("--scores", action="store_true", help="also in the forms that trainers take without scores"),
@@ -339,7 +327,7 @@ def mine(arguments):
 @command(
     argument("stage_folder", type=Path, metavar="STAGE", help="a finished stage, or the link to it"),
     argument("output", type=Path, metavar="OUTPUT", help="the file (negatives, vectors) or folder to write"),
-    argument("--form", type=form_of_negatives, choices=NEGATIVES_FORMS, help="of negatives; default: tevatron"),
+    argument("--form", choices=NEGATIVES_FORMS, help="of negatives; default: tevatron"),
     argument("--order", choices=("drawn", "hardest"), help=ORDER),
     argument("--most", type=at_least_one, help=MOST),
     argument("--scores", action="store_true", help="with scores, and ranks, sources, episodes where the form has room"),
