@@ -15,6 +15,22 @@ import subprocess
 import sys
 from pathlib import Path
 
+from commands.arguments import (
+    FAULTS,
+    NEGATIVES_FORMS,
+    at_least_one,
+    comma_separated,
+    configuration,
+    file,
+    folder,
+    gpus_of_training,
+    kinds_of_faults,
+    name_of_configuration,
+    number_or_all,
+    shards,
+    there,
+)
+
 LONGEST_ERROR = 500  # characters of an error of the system: it names the file, and a name may have thousands
 INTERRUPTED = "interrupted: no half-written file is left; run the same command again."
 INTERRUPTS = []  # signals of Ctrl-C: a library may turn SystemExit into its own error, as pydantic does
@@ -27,24 +43,8 @@ def interrupt(number, _frame):
 
 
 FILES = "the files of one configuration, as after --configfile"
-# As in teleport/negatives/forms.py, which takes long to load.
-NEGATIVES_FORMS = ("tevatron", "pos-neg", "nemo", "n-tuple", "triplet", "labeled-pair", "labeled-list", "triples")
 ORDER = "of negatives; default: drawn, which lists them by source and rank"
 MOST = "at most so many negatives of a query: a random choice, or with --order hardest the hardest"
-
-
-def configuration(text):
-    """A file of a configuration; NAME stands for config/NAME.yaml, as argparse takes it."""
-    named = f"config/{text}.yaml"
-    return named if not os.path.exists(text) and os.path.exists(named) else text
-
-
-def name_of_configuration(text):
-    """The NAME of config/NAME.yaml, which may be given in its place, as argparse takes it."""
-    return text.removeprefix("config/").removesuffix(".yaml")
-
-
-FAULTS = ("empty", "repeated", "dangling")  # as in teleport/records.py
 DROP = f"leave out and count such records instead of refusing them: {', '.join(FAULTS)} (collection.drop)"
 COMMANDS = []  # (function, its arguments), in the order in which the help lists them
 
@@ -64,76 +64,6 @@ def files(*names, **options):
 def command(*arguments):
     """Declares a function as the command of its name; its docstring is its help."""
     return lambda function: COMMANDS.append((function, arguments)) or function
-
-
-def number_or_all(text):
-    """A whole number from 1 on, or "all", as argparse takes it."""
-    return text if text == "all" else at_least_one(text)
-
-
-def at_least_one(text):
-    """A whole number from 1 on, as argparse takes it."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
-    return int(text)
-
-
-def comma_separated(text):
-    """The words of WORD,WORD (list), as argparse takes them."""
-    return [word for word in text.split(",") if word]
-
-
-def kinds_of_faults(text):
-    """The kinds of faults in KIND,KIND (list), as argparse takes them."""
-    kinds = dict.fromkeys(comma_separated(text))
-    if unknown := [kind for kind in kinds if kind not in FAULTS]:
-        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is not one of {', '.join(FAULTS)}")
-    return list(kinds)
-
-
-def gpus_of_training(text):
-    """{"train": number} of train:gpu=NUMBER, as argparse takes it."""
-    kind, _, number = text.partition(":gpu=")
-    if kind != "train":
-        raise argparse.ArgumentTypeError(f"{text} is not train:gpu=NUMBER; a job of another kind computes on one GPU")
-    return {kind: at_least_one(number)}
-
-
-def shards(text):
-    """(kind, number) of encode=NUMBER or retrieve=NUMBER, as argparse takes it."""
-    kind, _, number = text.partition("=")
-    if kind not in ("encode", "retrieve"):
-        raise argparse.ArgumentTypeError(f"{text} is neither encode=NUMBER nor retrieve=NUMBER")
-    return kind, at_least_one(number)
-
-
-def folder(text):
-    """The Path of a folder that exists or can be made, as argparse takes it."""
-    from teleport.refusal import Refusal
-    from teleport.running.files import require_output
-
-    path = Path(text)
-    for taken in (each for each in (path, *path.parents) if each.exists() and not each.is_dir()):
-        raise argparse.ArgumentTypeError(f"{taken} is not a folder")
-    try:
-        require_output(path / "new")  # nobody makes a folder in /proc
-    except Refusal as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-    return path
-
-
-def there(text):
-    """The Path of a file or folder that exists, as argparse takes it."""
-    if not os.path.exists(text):
-        raise argparse.ArgumentTypeError(f"{text} is not there")
-    return Path(text)
-
-
-def file(text):
-    """The Path of a file, as argparse takes it."""
-    if Path(text).is_dir():
-        raise argparse.ArgumentTypeError(f"{text} is a folder")
-    return Path(text)
 
 
 def given_by(files):
@@ -510,9 +440,9 @@ def joint(arguments):
     from teleport.settings.read import merged_files
 
     configurations = []
-    for file in arguments.files:
-        configurations += [[]] if "name" in merged_files([file]) or not configurations else []
-        configurations[-1].append(file)
+    for path in arguments.files:
+        configurations += [[]] if "name" in merged_files([path]) or not configurations else []
+        configurations[-1].append(path)
     folder, table = joint_table(arguments.table, [plan_of(each) for each in configurations])
     write_published(table, Path("."), folder)
     print((folder / f"{table['name']}.md").read_text(), end=f"\n{folder}/{table['name']}.md, .csv, .tex\n")

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import yaml
 
+from commands.arguments import gpus_of_training
 from commands.forecast.counts import Counts, encoder_shape, own_width
 from commands.forecast.forecast import Forecast, stage_cost, total
 from commands.forecast.hardware import LINES, Hardware, read_hardware
 from commands.forecast.printed import cost_sentence, disk_shortage, memory_shortages, print_forecast, render, shortages
-from manage import gpus_of_training
 from teleport.costs import Cost, Place
 from teleport.encoder.costs import sharded
 from teleport.encoder.shape import Shape

@@ -13,6 +13,7 @@ import yaml
 
 import manage
 from collection_world import random_passages
+from commands.arguments import FAULTS
 from commands.forecast.hardware import read_hardware
 from commands.forecast.printed import print_forecast
 from commands.methods import cost_sentences
@@ -336,7 +337,7 @@ def test_the_remedy_of_a_published_collection_leaves_its_faults_out(tmp_path, te
 
 
 def test_the_kinds_of_faults_of_the_command_are_those_of_the_library(monkeypatch, capsys):
-    assert tuple(records.LEFT_OUT) == manage.FAULTS
+    assert tuple(records.LEFT_OUT) == FAULTS
     monkeypatch.setattr("sys.argv", ["teleport", "new", "mine", "given", "--drop", "empty,doubled"])
     with pytest.raises(SystemExit):
         manage.main()
