@@ -17,6 +17,8 @@ from pathlib import Path
 
 from commands.arguments import (
     FAULTS,
+    LIKE,
+    MARGIN,
     NEGATIVES_FORMS,
     at_least_one,
     comma_separated,
@@ -343,8 +345,8 @@ def reproductions(arguments):
         "negatives", type=there, metavar="FILE|STAGE", help="a file of negatives; a merge or relabel stage, or its link"
     ),
     argument("--by", type=Path, metavar="CHECKPOINT", help="score by this encoder or cross-encoder"),
-    argument("--margin", type=float, default=0.05, help="of suspected_by_score; default 0.05"),
-    argument("--like", type=float, default=0.9, help="the cosine of like_positive; default 0.9"),
+    argument("--margin", type=float, default=MARGIN, help=f"of suspected_by_score; default {MARGIN}"),
+    argument("--like", type=float, default=LIKE, help=f"the cosine of like_positive; default {LIKE}"),
     argument("--json", action="store_true", help="print JSON, not a table"),
 )
 def audit(arguments):

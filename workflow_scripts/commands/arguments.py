@@ -1,4 +1,4 @@
-"""Arguments of `teleport`'s commands: their checks, as argparse's `type` takes them, and choices.
+"""Arguments of `teleport`'s commands: their checks, as argparse's `type` takes them, choices and defaults.
 
 It loads no library: every command waits for it.
 """
@@ -10,6 +10,9 @@ from pathlib import Path
 # As in teleport/negatives/forms.py, which takes long to load.
 NEGATIVES_FORMS = ("tevatron", "pos-neg", "nemo", "n-tuple", "triplet", "labeled-pair", "labeled-list", "triples")
 FAULTS = ("empty", "repeated", "dangling")  # as in teleport/records.py
+# Of `audit`:
+MARGIN = 0.05  # suspected false: a score above s+ - MARGIN * |s+|, sentence-transformers' usual relative_margin
+LIKE = 0.9  # nearly a positive: a cosine with one of the query's positives above it
 
 
 def configuration(text):

@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
+from commands.arguments import LIKE, MARGIN
 from commands.export import stage_at
 from teleport.encoder.source import is_ranker, named
 from teleport.negatives.forms import FORMS, whole
@@ -18,8 +19,6 @@ from teleport.records import lines
 from teleport.refusal import Refusal
 
 ALL = "all"
-MARGIN = 0.05  # suspected false: a score above s+ - MARGIN * |s+|, sentence-transformers' usual relative_margin
-LIKE = 0.9  # nearly a positive: a cosine with one of the query's positives above it
 BLOCK_QUERIES = 256  # scored at a time by another checkpoint
 MOST_VECTORS = 200_000  # of texts that may recur: .6 GB at 768 dimensions
 FORM_OF = {  # {key that only this form has: form}; the first key that occurs decides
