@@ -103,6 +103,13 @@ def test_an_experiment_travels_with_what_its_table_shows(elsewhere, monkeypatch,
     assert not list(elsewhere.rglob("*.part"))
 
 
+@pytest.mark.parametrize(("name", "shown"), [(TRAIN, "results/experiments/tele/train"), (BM25, BM25)])
+def test_an_unfinished_stage_is_named_by_its_experiment(elsewhere, name, shown):
+    (STAGES / name / MANIFEST).unlink()
+    with pytest.raises(Refusal, match=f"1 of 5 stages are not finished, such as {shown}:"):
+        share(stages_at("tele"), "../shared", vectors=True)
+
+
 def test_a_results_folder_is_a_place_too_and_a_stage_comes_with_what_it_was_made_from(elsewhere, monkeypatch):
     assert stages_at("results/experiments/tele/train") == stages_at(TRAIN) == stages_at(TRAIN[6:]) == {TRAIN}
     share({TRAIN}, "../shared", vectors=True)

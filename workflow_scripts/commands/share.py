@@ -45,7 +45,7 @@ def share(names, to, vectors):
             raise Refusal(f"{to} exists already. Remove it, or give another path.")
     names = with_upstream(names)
     if lacking := sorted(name for name in names if not is_finished(name)):
-        what = f"{len(lacking)} of {len(names)} stages are not finished, such as {lacking[0]}"
+        what = f"{len(lacking)} of {len(names)} stages are not finished, such as {link_to(lacking[0])}"
         raise Refusal(f"{what}: run the workflow first, or name fewer.")
     stages = {name: Artefact(STAGES / name) for name in sorted(names)}
     for stage in stages.values():
@@ -59,6 +59,11 @@ def share(names, to, vectors):
             os.replace(part, to)
     size = sum(os.path.getsize(content) for _, content in members if isinstance(content, Path))
     return f"{len(stages)} stages, {gigabytes(size)}. To take them: teleport fetch {to}"
+
+
+def link_to(name):
+    """The first link below results/experiments to a stage, which names its experiment and episode; else its name."""
+    return min((str(link) for link, stage in stage_links(EXPERIMENTS).items() if stage == name), default=name)
 
 
 def members_of(name, stage, vectors):
