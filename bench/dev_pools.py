@@ -26,7 +26,8 @@ from teleport.running.artefact import STAGES, Artefact
 from teleport.running.job import Job, spec_of
 from teleport.seed import derive_seed
 from teleport.settings.read import load_files
-from teleport.training.dev import draw_pool, draw_queries
+from teleport.training.dev import draw_pool
+from teleport.training.dev_queries import draw_queries
 
 DEPTH = 100  # of the neighbours of a query
 

@@ -14,7 +14,8 @@ from teleport.refusal import Refusal
 from teleport.running.files import sha256_file
 from teleport.settings.training import Dev
 from teleport.training import resume, train
-from teleport.training.dev import draw_pool, draw_queries, open_dev, refuse_unanswerable
+from teleport.training.dev import draw_pool, open_dev, refuse_unanswerable
+from teleport.training.dev_queries import draw_queries
 from teleport.training.parallel import Processes
 from teleport.training.selection import averaged, best_of, is_exhausted
 from training_world import World, die_at, facts_of, losses_of, on_cpu  # noqa: F401

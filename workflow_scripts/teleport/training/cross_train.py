@@ -30,7 +30,7 @@ from teleport.seed import derive_seed
 from teleport.settings.teachers import CrossTrainSettings as Settings  # noqa: F401
 from teleport.settings.teachers import RankerDev
 from teleport.training.data import TrainingSet
-from teleport.training.dev import open_queries
+from teleport.training.dev_queries import open_queries
 from teleport.training.resume import load_state
 from teleport.training.schedule import schedule_steps, training_of
 from teleport.training.selection import Selection

@@ -11,13 +11,12 @@ from teleport.encoder.budget import TOKEN_BUDGET
 from teleport.encoder.model import prepare
 from teleport.encoder.side import Frozen, Side, batches_at_once
 from teleport.encoder.tokens import open_tokens
-from teleport.evaluation.evaluate import own_pairs, read_judgments
+from teleport.evaluation.evaluate import own_pairs
 from teleport.evaluation.measures import Judgments, score_run
 from teleport.maxp import chunk_rows, max_over_chunks, offsets_among
-from teleport.reader import read_positives
 from teleport.refusal import Refusal
-from teleport.seed import derive_seed
 from teleport.settings.training import Dev
+from teleport.training.dev_queries import open_queries
 from teleport.training.parallel import ALONE, Processes
 
 
@@ -60,23 +59,6 @@ class DevSet:
         with batches_at_once(torch.get_num_threads()) as parallel_map:
             vectors = side.vectors(own, budget, parallel_map)
         return self.processes.gather(vectors)[:texts].cpu().numpy()
-
-
-def draw_queries(lengths, most, rng):
-    """Return the rows, ascending, of at most `most` queries that have a positive. lengths: int [all queries], how many
-    positives each has"""
-    judged = np.flatnonzero(lengths)
-    return np.sort(rng.permutation(judged)[:most])
-
-
-def open_queries(job):
-    """(generator of the dev set's draws; positives of all queries of its split, `Ragged`; the rows of its queries,
-    int64; their `Judgments`) of a job."""
-    dev, split = job.settings.dev, job.inputs[f"split.{job.settings.dev.split}"]
-    rng = np.random.default_rng(derive_seed(job.settings.seed, "dev", dev.split))
-    positives, judgments = read_positives(split, dev.split), read_judgments(job, dev.split)
-    rows_Q = draw_queries(positives.lengths, dev.queries, rng)
-    return rng, positives, rows_Q, Judgments(*(column[np.isin(judgments.queries, rows_Q)] for column in judgments))
 
 
 def draw_pool(positives, neighbours, num_passages, most, random, rng):
