@@ -18,8 +18,8 @@ LATEX_SIGNS |= {"|": "$|$"}  # else a dash in TeX's usual encoding, as < and > a
 LATEX_SIGNS |= {"α": r"$\alpha$", "β": r"$\beta$"}
 LATEX_SIGNS |= {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
 
-TAGS = re.compile(r"<(?=[A-Za-z/!?])")  # would vanish from the page that shows a table
-TAKES_EFFECT = re.compile(r"[\\`*\[\]]|(?<!\w)_|_(?!\w)|&(?=#?\w+;)|" + TAGS.pattern)  # in Markdown
+TAG = r"<(?=[A-Za-z/!?])"  # would vanish from the page that shows a table
+TAKES_EFFECT = re.compile(r"[\\`*\[\]]|(?<!\w)_|_(?!\w)|&(?=#?\w+;)|" + TAG)  # in Markdown
 
 SHRINK = "\\resizebox{\\ifdim\\width>\\linewidth\\linewidth\\else\\width\\fi}{!}{%\n"  # where it is too wide
 
@@ -76,8 +76,8 @@ def markdown(table):
 
 
 def without_tags(text):
-    """A text in Markdown, in which no HTML takes effect."""
-    return TAGS.sub("&lt;", text)
+    """A text in Markdown, in which no HTML takes effect; an escaped < stays."""
+    return re.sub(r"(?<!\\)" + TAG, "&lt;", text)
 
 
 def literal(text):
