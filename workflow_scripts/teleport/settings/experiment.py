@@ -24,7 +24,7 @@ from teleport.settings.search import FrozenIndex, Index
 from teleport.settings.section import NAME, ConfigurationFile, Integer, Line, Natural, Number, Section, Unique, entries
 from teleport.settings.teachers import Teacher
 from teleport.settings.training import Dev, Training
-from teleport.training.seen import JUDGMENTS, VECTORS, names_seen, needed
+from teleport.training.seen import JUDGMENTS, SCORES, VECTORS, names_seen, needed
 
 Losses, ChosenMask = losses(), chosen(MASKS, "mask", "masks")
 # Arguments of a loss that compares texts of one side, or their vectors.
@@ -203,8 +203,9 @@ class Episode(Section):
                     "training.memory needs a loss that only compares a query with all passages of the batch, and "
                     f"{loss.kind} {why}: set it to 0, or take another loss"
                 )
-            names, pairs = names_seen(seeing_function(LOSSES[loss.kind])), has_function(LOSSES[loss.kind], "num_pairs")
-            graded = LOSSES[loss.kind].takes == "batch" and "judged_QN" in names  # a mixture has no grade
+            pairs = has_function(LOSSES[loss.kind], "num_pairs")
+            judged = SCORES in needed(seeing_function(LOSSES[loss.kind]))  # a mixture has no score
+            graded = LOSSES[loss.kind].takes == "batch" and judged
             if training.mixed_negatives and (among or live or own_alone or pairs or graded):
                 raise Refusal(
                     "training.mixed_negatives needs a loss that is a mean over queries and only compares each with all "
