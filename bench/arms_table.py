@@ -16,9 +16,7 @@ import pyarrow.parquet as pq
 import yaml
 from scipy.optimize import brentq
 
-from arms import BASELINE, CONFIG, GRID, GRID_SEED, PARTS, WARM_UP, last_training, plan_of
-from arms import arms_of as names_of_arms
-from here import needed
+from arms import BASELINE, GRID, PARTS, WARM_UP, plan_of
 from results import (
     DATA,
     covers,
@@ -59,10 +57,9 @@ Made by `python bench/arms_table.py` from `arms.json` and `arms.parquet` beside 
 query and seed; each p is computed from them when this page is written. `config/arms.yaml` defines the arms. All
 continue one in-batch warm-up per seed and read the same number of further passages. Two exceptions: (b) reads as many
 pairs as the arms that mine; half of the steps of (h) train only the query encoder. The rate of each arm was chosen on
-dev queries with another seed, by RR@10 of 400 queries among 2,000 passages: positives, 500 random ones, and first
-neighbours. In parts with `bm25` in their names these are BM25's. In the others they are the start's own, which makes
-every other checkpoint look better than the start, and high rates look better than low ones
-([results](../results.md#dev-sets-that-mislead)). `config/draws.yaml` defines the draws. Each draws 30 of the same 100
+dev queries with another seed, by RR@10 of 400 queries among 2,000 passages: positives, 500 random ones, and BM25's
+first neighbours. In the part `start-pools` they are the start's first neighbours instead, which
+[mislead](../results.md#dev-sets-that-mislead). `config/draws.yaml` defines the draws. Each draws 30 of the same 100
 neighbours and reads equal numbers of passages and pairs. `config/variants/draws-teachers.yaml` has the rows with a
 teacher; their mining includes its scores. Work is that of an arm alone, without the warm-up. Figures are means ±
 deviation over seeds, on test queries. An arm without a row has not run.
@@ -71,14 +68,14 @@ The contrasts below each table were fixed before anything ran. Every other compa
 
 """
 CAPTION = """
-![Dev scores of the arms, a row for each part](arms.png)
+![Dev scores of the arms, a row for each part](arms.svg)
 
 Dev scores of each arm, means over seeds. They do not compare arms: their pools only choose rates.
 """
 
 
 def measured():
-    """({name: part} (JSON), scores (DataFrame)) of the parts whose arms are all finished, or whose rates are chosen."""
+    """({name: part} (JSON), scores (DataFrame)) of the parts whose arms are all finished."""
     parts, scores = {}, []
     for path in sorted(PARTS.glob("*-*.json")):
         part = json.loads(path.read_text(encoding="utf-8"))
@@ -86,8 +83,6 @@ def measured():
         if all(is_finished(name) for names in evaluations(plan).values() for name in names):
             parts[path.stem], of_queries = of_part(plan, part)
             scores.append(of_queries.assign(part=path.stem))
-        elif part["grid"]:
-            parts[path.stem] = choice_of(path.stem, plan, part)
     return parts, pd.concat(scores) if scores else pd.DataFrame(columns=["part", "row", "seed", "query"])
 
 
@@ -132,14 +127,6 @@ def of_part(plan, part):
     return {"table": table, "rows": rows, "curves": curves, "made": made}, pd.concat(scores)
 
 
-def choice_of(name, plan, part):
-    """The part of arms of which only the rates are chosen: {"choice": [{label, grid}], …} (JSON)."""
-    grids = [plan_of([str(path)]) for path in sorted(PARTS.glob(f"{name}-*rate-*.yaml"))]
-    made = made_by(needed(last_training(grid, arm) for grid in grids for arm in grid.trajectories), seeds=[GRID_SEED])
-    choice = [{"label": plan.experiments[arm].label, "grid": sorted(part["grid"][arm])} for arm in arms_of(plan)]
-    return {"table": table_of(plan), "choice": choice, "made": made | {"budget": "dev queries alone"}}
-
-
 def work(trajectory, stages):
     """The points of an arm's dev curve under one seed, up to its end (list of dict): pairs and passages read so far,
     and seconds of mining and training, as if the arm ran alone."""
@@ -165,9 +152,6 @@ def page(data, scores):
     """The whole page (text) of the parts and the `read_scores`."""
     texts = [HEAD, "" if data else "**No part has been run to its end yet.**\n"]
     for name, part in data.items():
-        if "choice" in part:
-            texts += [choice_text(name, part), "\n", made_text(part["made"]), "\n"]
-            continue
         own = {(row, measure): each for (of, row, measure), each in scores.items() if of == name}
         if min(row["seeds"] for row in part["rows"] if row["row"] != "BM25") < 3:
             texts.append(f"**{name} is a pilot**: it shows that all arms run to the end, and nothing can be concluded "
@@ -201,18 +185,6 @@ def arms_text(name, part, scores):
             rate, edge = f"{rate} ‡", "\n‡ An end of the grid: a rate beyond it may be better.\n"
         rows.append([row["label"], rate, *cells, number(less, "+.3f"), *spent])
     return markdown([name, *(column.format(short) for column in COLUMNS)], rows) + edge
-
-
-def choice_text(name, part):
-    """The table of a choice of rates whose arms have not run with the seeds of the table."""
-    rows = []
-    for arm in part["choice"]:
-        rate, score = max(arm["grid"], key=lambda pair: (pair[1], -pair[0]))
-        tried = ", ".join(f"{number(each, 'g')}: {number(of, '.3f')}" for each, of in arm["grid"])
-        rows.append([arm["label"], number(rate, "g"), number(score, ".3f"), tried])
-    head = [f"{name}: choice of rates", "rate", f"dev {MEASURE}", "all rates"]
-    said = "One seed, dev queries, the best of several rates: no evidence. The warm-up is ranked among other passages "
-    return f"{markdown(head, rows)}\n{said}than the arms: each among neighbours of its own start.\n"
 
 
 def of_shared_seeds(asked, scores):
@@ -292,7 +264,7 @@ def figure(data):
     from teleport.report.charts import CONFIG as STYLE
 
     rows = []
-    for name, part in ((name, each) for name, each in data.items() if "curves" in each and each["table"] == "arms"):
+    for name, part in ((name, each) for name, each in data.items() if each["table"] == "arms"):
         labels = {row["row"]: row["label"] for row in part["rows"]}
         curves = pd.DataFrame(part["curves"])
         curves["point"] = curves.groupby(["row", "seed"]).cumcount()
@@ -312,56 +284,27 @@ def figure(data):
     return alt.vconcat(*rows).to_dict() | {"config": STYLE} if rows else None
 
 
-def with_more_rows(old, new, names):
-    """A saved part of the arms (JSON) with the rows `names` of a finished one, whose arms continue the same warm-up."""
-    added, order = [row for row in new["rows"] if row["row"] in names], ["BM25", WARM_UP, *names_of_arms([str(CONFIG)])]
-    rows = sorted([*old["rows"], *added], key=lambda row: order.index(row["row"]))
-    curves = [*old["curves"], *(point for point in new["curves"] if point["row"] in names)]
-    labels = ", ".join(row["label"].partition(" ")[0] for row in added)
-    time = f"{old['made']['time']}; {labels}: {new['made']['time']}, {new['made']['machine']}"
-    commits = sorted({*old["made"]["commits"], *new["made"]["commits"]})
-    whole = {key: value for key, value in old.items() if key != "smallest"}  # computed again
-    return whole | {"rows": rows, "curves": curves, "made": old["made"] | {"time": time, "commits": commits}}
-
-
-def names_of(part):
-    """The names of the rows of a part."""
-    return [row["row"] for row in part.get("rows", ())]
-
-
-def taken(saved, made):
-    """({part: what replaces the saved one}, {part: its rows whose scores are taken}) of the finished parts `made`. A
-    part without a row or seed of the saved one replaces nothing; its rows that are new are added."""
-    new, rows = {}, {}
-    for name, part in made.items():
-        old = saved.get(name, {})
-        if covers(part, old):
-            new[name], rows[name] = part, names_of(part)
-        elif added := [row for row in names_of(part) if row not in names_of(old)]:
-            new[name], rows[name] = with_more_rows(old, part, added), added
-    return new, rows
-
-
 def write():
-    """Take what is finished, keep the data of the rest, and write data, page and figure."""
+    """Take the finished parts that lack no row or seed of the saved ones, and write data, page and figure."""
     made, lines = measured()
     saved = read_saved(DATA / f"{NAME}.json")
-    new, rows = taken(saved, json.loads(json.dumps(made)))
+    new = {name: part for name, part in json.loads(json.dumps(made)).items() if covers(part, saved.get(name, {}))}
     data = dict(sorted((saved | new).items()))  # as the file will have them
-    if rows := {(name, row) for name, of in rows.items() for row in of}:
+    if new:
         old = pq.read_table(SCORES).to_pandas() if SCORES.is_file() else lines[:0]
-        own, others = ([pair in rows for pair in zip(each["part"], each["row"], strict=True)] for each in (lines, old))
-        write_scores(SCORES, pd.concat([old[~np.array(others, bool)], lines[np.array(own, bool)]]))
+        write_scores(SCORES, pd.concat([old[~old["part"].isin(new)], lines[lines["part"].isin(new)]]))
     scores = read_scores(SCORES)
     for name, part in data.items():
-        if "rows" in part and "smallest" not in part:  # minutes
+        if "smallest" not in part:  # minutes
             own = {(row, measure): each for (of, row, measure), each in scores.items() if of == name}
             part["smallest"] = smallest_differences(part["table"], own)
     write_json(DATA / f"{NAME}.json", data)
     write_text(PAGE, page(data, scores))
     if chart := figure(data):
-        draw(chart, DATA / f"{NAME}.png")
-    print(f"written: {PAGE}")
+        draw(chart, DATA / f"{NAME}.svg")
+    print(f"written: {PAGE}, with {len(new)} parts from results/arms")
+    for name in made.keys() - new.keys():
+        print(f"{name} stays as it was: results/arms lacks rows or seeds of it")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Forgetting: the arms of config/forgetting.yaml, and their contrasts over seeds, from what is finished.
 
-    python bench/forgetting.py    writes docs/measured/forgetting.json, .md and .png
+    python bench/forgetting.py    writes docs/measured/forgetting.json, .md and .svg
 
 A contrast is the mean of the differences that two arms have with the same seeds; its p is two-sided, over all changes
 of their signs. A table keeps its data of docs/measured until each of its arms has as many finished seeds here
@@ -103,7 +103,7 @@ def section(data):
     absent = [ablation.title for name, ablation in plan.config.ablations.items() if name not in data]
     parts = [table_text(data[name]) for name in plan.config.ablations if name in data]
     if DRAWN in data:
-        parts.append("![Forgotten shares by arm and episode](forgetting.png)\n")
+        parts.append("![Forgotten shares by arm and episode](forgetting.svg)\n")
     parts += [f"Not run: *{title}*.\n" for title in absent]
     return "\n".join(parts)
 

@@ -22,13 +22,12 @@ from teleport.evaluation.significance import Scores
 from teleport.report.figures import seconds
 from teleport.report.stages import machines
 from teleport.running.artefact import STAGES, Artefact, is_finished
-from teleport.running.files import read_saved, write_bytes, write_json, write_text
+from teleport.running.files import read_saved, write_json, write_text
 
 DATA = REPOSITORY / "docs/measured"
 SECTIONS = {"demo": "demo_table", "forgetting": "forgetting"}  # name: module
 IN_README = "demo"  # the section whose page is README.md; the others have a page of their own in DATA
 BEGIN, END = "<!-- made by python bench/results.py from docs/measured/{name}.json -->\n", "<!-- until here -->\n"
-PNG_SCALE = 2  # pixels per point
 WORDS = {"against", "variant", "command"}  # columns aligned to the left
 
 
@@ -129,15 +128,15 @@ def write_section(name):
     text = maker.section(data)
     replace_section(page_of(name), BEGIN.format(name=name), text)
     if hasattr(maker, "figure") and (chart := maker.figure(data)):
-        draw(chart, DATA / f"{name}.png")
+        draw(chart, DATA / f"{name}.svg")
     return text
 
 
 def draw(chart, path):
-    """Write a chart (Vega-Lite, dict) as PNG."""
+    """Write a chart (Vega-Lite, dict) as SVG."""
     import vl_convert
 
-    write_bytes(path, vl_convert.vegalite_to_png(chart | {"background": "white"}, scale=PNG_SCALE))
+    write_text(path, vl_convert.vegalite_to_svg(chart | {"background": "white"}))
 
 
 def number(value, form=".3f"):

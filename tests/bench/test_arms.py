@@ -185,10 +185,9 @@ def test_every_contrast_that_has_run_says_what_it_can_find(table):
     significance = importlib.import_module("significance")
     pairs = {}
     for name, part in data.items():
-        if "rows" in part:
-            own = {(row, measure): each for (of, row, measure), each in scores.items() if of == name}
-            pairs[name] = {asked["name"]: pair for asked, pair, *_ in table.contrasts(part["table"], own)}
-            assert pairs[name].keys() == part["smallest"].keys()
+        own = {(row, measure): each for (of, row, measure), each in scores.items() if of == name}
+        pairs[name] = {asked["name"]: pair for asked, pair, *_ in table.contrasts(part["table"], own)}
+        assert pairs[name].keys() == part["smallest"].keys()
     ours, theirs = pairs["draws-docstrings"]["around − uniform"]
     smallest = data["draws-docstrings"]["smallest"]["around − uniform"]
     assert smallest > 2 * table.half_width(ours, theirs) / 3
@@ -256,7 +255,7 @@ def test_at_the_ends_of_an_interval_the_test_is_just_not_significant(table, toy)
 def test_a_row_of_the_figure_says_which_part_it_is(table):
     data = table.read_saved(table.DATA / "arms.json")
     rows = [row["title"] for row in table.figure(data)["vconcat"]]
-    assert rows == [name for name in data if "curves" in data[name] and name.startswith("arms-")]
+    assert rows == [name for name in data if name.startswith("arms-")]
     assert {"arms-cloud-words", "arms-docstrings-words"} < set(rows)
     assert "exploratory" in table.HEAD and "not compare arms" in table.CAPTION
 
@@ -268,31 +267,11 @@ def test_few_seeds_are_a_pilot(table, toy):
     assert "**arms-toy-layers-2 is a pilot**" in table.page(data, table.read_scores(table.SCORES))
 
 
-def test_arms_that_run_later_are_added_to_their_part(table):
-    def part(names, seconds):
-        made = {"time": f"{len(names)} stages", "machine": "2 cores", "commits": names[:1], "seeds": [1]}
-        rows = [{"row": name, "label": f"({name[0]}) {name}", "seeds": 1, "training": seconds} for name in names]
-        curves = [{"row": name, "seed": 1, "score": seconds} for name in names]
-        return {"table": "arms", "rows": rows, "curves": curves, "made": made}
-
-    saved = {"x": part(["warm-up", "same-passages", "mined"], 1) | {"smallest": {}}}
-    new, rows = table.taken(saved, {"x": part(["warm-up", "same-passages", "bm25"], 2), "y": {"choice": []}})
-    assert rows["x"] == ["bm25"] and rows["y"] == []
-    names = [(row["row"], row["training"]) for row in new["x"]["rows"]]
-    assert names == [("warm-up", 1), ("same-passages", 1), ("bm25", 2), ("mined", 1)], "as config/arms.yaml orders them"
-    assert [(point["row"], point["score"]) for point in new["x"]["curves"]][-1] == ("bm25", 2)
-    assert new["x"]["made"]["time"] == "3 stages; (b): 3 stages, 2 cores" and "smallest" not in new["x"]
-    assert new["x"]["made"]["commits"] == ["warm-up"], "both parts have it"
-    assert table.taken(saved, {"x": part(["warm-up", "same-passages"], 2)}) == ({}, {}), "nothing is new"
-    whole, rows = table.taken(saved, {"x": part(["warm-up", "same-passages", "mined", "bm25"], 3)})
-    assert [row["training"] for row in whole["x"]["rows"]] == [3, 3, 3, 3] and len(rows["x"]) == 4
-
-
 def test_the_page_is_what_its_data_say(table):
     """And so is every p on it: none is kept anywhere."""
     data = table.read_saved(table.DATA / "arms.json")
     assert table.PAGE.read_text() == table.page(data, table.read_scores(table.SCORES)), "python bench/arms_table.py"
-    assert all("p" not in row for part in data.values() for row in part.get("rows", ()))
+    assert all("p" not in row for part in data.values() for row in part["rows"])
     assert not data or table.SCORES.stat().st_size < 4e6
 
 
@@ -366,11 +345,11 @@ def test_from_the_grid_to_the_page(bench, table, monkeypatch, tmp_path):
     assert part["smallest"] == {}, "one seed has no deviation"
     ends = [point for point in part["curves"] if point["row"] == "refreshed"]
     assert [point["pairs"] for point in ends] == [0, 4, 4, 8, 8, 12] and ends[-1]["seconds"] > ends[0]["seconds"]
-    assert "| (e) Mined once |" in (tmp_path / "arms.md").read_text() and (tmp_path / "arms.png").is_file()
+    assert "| (e) Mined once |" in (tmp_path / "arms.md").read_text() and (tmp_path / "arms.svg").is_file()
     written = [(tmp_path / f"arms.{form}").read_bytes() for form in ("json", "parquet", "md")]
     begun, lines = table.measured()
     fewer = {name: part | {"rows": part["rows"][1:]} for name, part in begun.items()}
-    for new in ({"arms-toy-layers-2": {"table": "arms", "choice": []}}, fewer):
+    for new in ({}, fewer):
         monkeypatch.setattr(table, "measured", lambda new=new: (new, lines))
         table.write()
     assert [(tmp_path / f"arms.{form}").read_bytes() for form in ("json", "parquet", "md")] == written, "data is lost"
@@ -382,72 +361,59 @@ def cells_of(text, columns):
     return [row for row in rows if len(row) == columns and not set(row[1]) <= set("-:")]
 
 
-def test_readme_and_results_say_what_the_scores_are(table):
+CELLS = [f"arms-{collection}-{start}" for collection in ("cloud", "docstrings") for start in ("layers-2", "words")]
+
+
+def test_readme_and_results_say_what_the_scores_are(bench, table):
     """Their tables of arms, contrasts, draws and teachers, and README's sentence, from the scores of the queries."""
     scores, results = table.read_scores(table.SCORES), (REPOSITORY / "docs/results.md").read_text()
-    mining, draws = results.split("## Does a draw")
+    mining, draws = results.split("\n## Does a draw")
     parts = {name: {key[1:]: each for key, each in scores.items() if key[0] == name} for name, *_ in scores}
 
-    def text_of(part, row):
-        seeds = parts[part][row, table.MEASURE].values_QR.mean(axis=0)
-        means = f"{seeds.mean():.3f}"[1:]
-        return means if len(seeds) == 1 else f"{means} ± {seeds.std(ddof=1):.3f}".replace("± 0", "± ")
-
-    letters = dict(zip("abcdefghi", table.names_of_arms([str(table.CONFIG)]), strict=True))
-    arms = {"BM25": "BM25", "warm-up": "warm-up"} | {f"({letter})": arm for letter, arm in letters.items()}
-    rows = {row[0].split(" ")[0]: row[1:] for row in cells_of(mining, 3)[1:]}
-    collections = [f"arms-{name}-words" for name in ("cloud", "docstrings")]
-    assert rows == {name: [text_of(part, arm) for part in collections] for name, arm in arms.items()}
-
-    def same(cells, found):
-        """Whether the cells have a difference and a p (as precise as they are) of contrasts ({name: (…)})."""
-        (difference, p), (shown, shown_p) = found, cells
-        digits = len(shown_p.lstrip("-.0"))
-        return float(shown) == pytest.approx(difference, abs=5e-4) and float(f"{p:.{digits}g}") == float(shown_p)
+    def mean_of(part, row):
+        """A mean as the pages print it, – if the arm has not run."""
+        found = parts[part].get((row, table.MEASURE))
+        return f"{found.values_QR.mean():.3f}"[1:] if found else "–"
 
     def contrasts(part, name):
         return {asked["name"]: (found.difference, p) for asked, _, found, p in table.contrasts(name, parts[part])}
 
-    of_arms = [contrasts(part, "arms") for part in collections]
-    shown = {row[0].partition(":")[0]: row[1:] for row in cells_of(mining, 5)[1:]}
-    assert shown.keys() == of_arms[0].keys()
+    def same(shown, found):
+        """Whether "+.025 (.00096)" has a difference and a p (as precise as it is) of `contrasts`."""
+        if not found:
+            return shown == "–"
+        difference, p = shown.rstrip(")").split(" (")
+        digits = len(p.lstrip("-.0"))
+        return float(difference) == pytest.approx(found[0], abs=5e-4) and float(f"{found[1]:.{digits}g}") == float(p)
+
+    letters = dict(zip("abcdefghi", bench.arms_of([str(bench.CONFIG)]), strict=True))
+    arms = {"BM25": "BM25", "warm-up": "warm-up"} | {f"({letter})": arm for letter, arm in letters.items()}
+    shown = {row[0].partition(":")[0]: row[1:] for row in cells_of(mining, 5) if " − " in row[0]}
+    found = {part: contrasts(part, "arms") for part in CELLS}
+    assert list(shown) == [asked["name"] for asked in table.CONTRASTS["contrasts"]["arms"]]
     for name, cells in shown.items():
-        assert same(cells[:2], of_arms[0][name]) and same(cells[2:], of_arms[1][name]), name
-    of_teachers = [contrasts(f"teachers-{name}", "teachers") for name in ("cloud", "docstrings")]
+        for part, cell in zip(CELLS, cells, strict=True):
+            assert same(cell, found[part].get(name)), (name, part)
+    rows = {row[0].split(" ")[0]: row[1:] for row in cells_of(mining, 5) if row[0].split(" ")[0] in arms}
+    assert rows == {name: [mean_of(part, arm) for part in CELLS] for name, arm in arms.items()}
     names = {"a filter": "filter", "relabelling": "relabel", "the teacher's": "distill"}
-    for row in cells_of(draws, 5)[1:]:
+    taught = [contrasts(f"teachers-{name}", "teachers") for name in ("cloud", "docstrings")]
+    for row in cells_of(draws.split("\n## ")[0], 3)[1:]:
         (name,) = [f"{name} − uniform" for start, name in names.items() if row[0].startswith(start)]
-        assert same(row[1:3], of_teachers[0][name]) and same(row[3:], of_teachers[1][name]), name
-    encoders = {"two layers": "layers-2", "word vectors": "words"}
-    fair = [row for row in cells_of(mining, 8) if row[1] in encoders]
-    for collection, encoder, *means, e_c, e_a in fair:
-        part = f"arms-{collection}-{encoders[encoder]}-bm25"
-        shown = [text_of(part, arm).split(" ")[0] for arm in ("warm-up", "same-passages", "random", "mined")]
-        assert means == shown, part
-        for contrast, cell in {"e − c": e_c, "e − a": e_a}.items():
-            assert same(cell.rstrip(")").split(" ("), contrasts(part, "arms")[contrast]), (part, contrast)
-    assert len(fair) == 4
+        assert all(same(cell, of[name]) for cell, of in zip(row[1:], taught, strict=True)), name
     misled = " ".join(results.split("## Dev sets that mislead")[1].split("\n## ")[0].split())
-    part = "arms-docstrings-layers-2"
-    *differences, p = re.search(r"e − c and e − a were (\S+) here \(p (\S+) each", misled).groups()
-    for contrast in ("e − c", "e − a"):
-        assert same((*differences, p), contrasts(part, "arms")[contrast]), contrast
+    part = "arms-docstrings-layers-2-start-pools"
+    difference, p = re.search(r"e − c and e − a were (\S+) here \(p (\S+) each", misled).groups()
+    assert all(same(f"{difference} ({p})", contrasts(part, "arms")[name]) for name in ("e − c", "e − a"))
     shown = re.search(r"\(a\) (\S+), \(c\) (\S+), \(e\) (\S+), warm-up (\S+)\.", misled).groups()
-    arms = ("same-passages", "random", "mined", "warm-up")
-    assert list(shown) == [text_of(part, arm).split(" ")[0] for arm in arms]
+    assert list(shown) == [mean_of(part, arm) for arm in ("same-passages", "random", "mined", "warm-up")]
     words = " ".join((REPOSITORY / "README.md").read_text().split())
-    found = re.search(
-        r"RR@10 (\.\d+) against (\.\d+) \(p ([.\d]+)\), or (\.\d+) .* is ([-+]\.\d+) \(p ([.\d]+)\)", words
-    )
-    *means, large, difference, other_p = (found[number] for number in (1, 2, 4, 5, 6))
-    mined, in_batch = (text_of("arms-cloud-words-bm25", arm).split(" ")[0] for arm in ("mined", "same-passages"))
-    assert (means, large) == ([mined, in_batch], rows["(i)"][0].split(" ")[0])
-    assert same((difference, other_p), contrasts("arms-docstrings-words-bm25", "arms")["e − a"])
-    of_cloud = contrasts("arms-cloud-words-bm25", "arms")["e − a"]
-    assert same((f"{of_cloud[0]}", found[3]), of_cloud)
-    of_layers = re.search(r"two layers (\+\.\d+) \(p ([.\d]+)\)", words).groups()
-    assert same(of_layers, contrasts("arms-docstrings-layers-2-bm25", "arms")["e − a"])
-    *means, p = re.search(r"two layers (\.\d+) against (\.\d+) \(p ([.\d]+)\)", words).groups()
-    shown = [text_of("arms-cloud-layers-2-bm25", arm).split(" ")[0] for arm in ("mined", "same-passages")]
-    difference, found_p = contrasts("arms-cloud-layers-2-bm25", "arms")["e − a"]
-    assert means == shown and same((f"{difference}", p), (difference, found_p))
+    of_words = re.search(r"RR@10 (\.\d+) against (\.\d+) \(p ([.\d]+)\)", words).groups()
+    of_layers = re.search(r"with two layers (\.\d+) against (\.\d+) \(p ([.\d]+)\)", words).groups()
+    for part, (mined, in_batch, p) in {"arms-cloud-words": of_words, "arms-cloud-layers-2": of_layers}.items():
+        difference, _ = found[part]["e − a"]
+        assert same(f"{difference} ({p})", found[part]["e − a"])
+        assert [mined, in_batch] == [mean_of(part, "mined"), mean_of(part, "same-passages")]
+    smaller = re.search(r"On the smaller the difference is (\S+) \(p (\S+)\), with two layers (\S+) \(p (\S+)\)", words)
+    assert same(f"{smaller[1]} ({smaller[2]})", found["arms-docstrings-words"]["e − a"])
+    assert same(f"{smaller[3]} ({smaller[4]})", found["arms-docstrings-layers-2"]["e − a"])

@@ -50,8 +50,8 @@ def test_a_section_is_what_its_data_say(results, name):
     stamps = re.findall(STAMP, between_marks(results, name).replace("\n", " "))
     assert len(stamps) == len(data), "each part says how it came about"
     if hasattr(maker, "figure") and maker.figure(data):
-        assert f"]({name}.png)" in between_marks(results, name)
-        assert (results.DATA / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+        assert f"]({name}.svg)" in between_marks(results, name)
+        assert (results.DATA / f"{name}.svg").read_text().startswith("<svg")
 
 
 def test_every_section_is_tested(results):
