@@ -408,12 +408,13 @@ def test_readme_and_results_say_what_the_scores_are(bench, table):
     shown = re.search(r"\(a\) (\S+), \(c\) (\S+), \(e\) (\S+), warm-up (\S+)\.", misled).groups()
     assert list(shown) == [mean_of(part, arm) for arm in ("same-passages", "random", "mined", "warm-up")]
     words = " ".join((REPOSITORY / "README.md").read_text().split())
-    of_words = re.search(r"RR@10 (\.\d+) against (\.\d+) \(p ([.\d]+)\)", words).groups()
+    of_words = re.search(r"RR@10 (\.\d+) against (\.\d+) \(p ([.\d]+)\), or (\.\d+) with 512", words).groups()
     of_layers = re.search(r"with two layers (\.\d+) against (\.\d+) \(p ([.\d]+)\)", words).groups()
-    for part, (mined, in_batch, p) in {"arms-cloud-words": of_words, "arms-cloud-layers-2": of_layers}.items():
+    for part, (mined, in_batch, p, *large) in {"arms-cloud-words": of_words, "arms-cloud-layers-2": of_layers}.items():
         difference, _ = found[part]["e − a"]
         assert same(f"{difference} ({p})", found[part]["e − a"])
         assert [mined, in_batch] == [mean_of(part, "mined"), mean_of(part, "same-passages")]
+        assert all(mean == mean_of(part, "large-batch") for mean in large)
     smaller = re.search(r"On the smaller the difference is (\S+) \(p (\S+)\), with two layers (\S+) \(p (\S+)\)", words)
     assert same(f"{smaller[1]} ({smaller[2]})", found["arms-docstrings-words"]["e − a"])
     assert same(f"{smaller[3]} ({smaller[4]})", found["arms-docstrings-layers-2"]["e − a"])
