@@ -11,6 +11,7 @@ from teleport.encoder.checkpoint import TOKENIZER_FILES
 from teleport.encoder.packages import folder_in_packages
 from teleport.refusal import Refusal
 from teleport.running.files import require_planned, sha256_file
+from teleport.running.hub import hub_errors
 
 KEY = "encoder.checkpoint"  # where a reader finds these settings in the configuration
 INDEX = "model.safetensors.index.json"  # of weights in several files: {"weight_map": {weight: file}}
@@ -57,9 +58,9 @@ def locate(checkpoint, files=None):
 def download(hub_id, revision, files=None):
     """The folder of a hub repository at one commit, in the hub's cache. With HF_HUB_OFFLINE=1 nothing is downloaded."""
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HFValidationError, HTTPError  # the latter: whatever its HTTP library raises
 
-    try:
+    remedy = f"Check both names and the network, or download the model elsewhere and name its folder in {KEY}.folder."
+    with hub_errors(f"{KEY}.hub: cannot get {hub_id!r} at revision {revision!r}", remedy):
         if files:
             return Path(snapshot_download(hub_id, revision=revision, allow_patterns=list(files)))
         for name in WEIGHTS:
@@ -67,12 +68,6 @@ def download(hub_id, revision, files=None):
             folder = Path(snapshot_download(hub_id, revision=revision, allow_patterns=patterns))
             if (folder / name).is_file():
                 break
-    except (HTTPError, HFValidationError, OSError) as error:
-        why = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
-        raise Refusal(
-            f"{KEY}.hub: cannot get {hub_id!r} at revision {revision!r} ({why}). Check both names and the network, or "
-            f"download the model elsewhere and name its folder in {KEY}.folder."
-        ) from error
     return folder
 
 
