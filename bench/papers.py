@@ -16,17 +16,17 @@ PAGE, DATA = REPOSITORY / "docs/papers.md", REPOSITORY / "docs/papers.yaml"
 STATES = ("generated", "partial", "cited")
 HEAD = """\
 # The papers' tables and figures
-`.venv/bin/python bench/papers.py` writes this page from `docs/papers.yaml`. Runs of the files above them generate
-{generated} of {total} tables and figures. {partial} are partial: the line says what is missing. {cited} are cited: only
-the paper has them. A name with numbers is a table of `results/published`: 12/20 means that the paper prints 20 numbers,
-and a run gives 12 of them. A name alone is drawn by `teleport figures`; a page is one of the report. Maps show
-principal components instead of t-SNE. Tables of settings have the paper's values, and ours if they differ. Nothing has
-been run at the papers' scale yet; tests draw toy figures.
+Every table and figure of four papers, below the files whose runs make it: {generated} of {total} are generated.
+{partial} are partial; the line says what is missing. {cited} are cited: only the paper has them. A name with numbers is
+a table of `results/published`: 12/20 means that the paper prints 20 numbers, and a run gives 12 of them. A name alone
+is drawn by `teleport figures`; a page is one of the report. Maps show principal components instead of t-SNE. Tables of
+settings have the paper's values, and ours if they differ. Nothing has been run at the papers' scale yet; tests draw toy
+figures.
 
 **Each line of files is a run of its own**, in this order after `--configfile`, such as `config/nq.yaml
 config/variants/nq-ance.yaml`. `.venv/bin/teleport joint TABLE FILES` prints a table that several runs fill. Ask
 `.venv/bin/teleport forecast FILES --hardware h200` first: MS MARCO's ANCE needs 8 TB and its rank segments 30 TB,
-unless `config/variants/fewer-vectors.yaml` comes last.
+unless `config/variants/fewer-vectors.yaml` comes last. `.venv/bin/python bench/papers.py` writes this page.
 """
 
 
