@@ -20,8 +20,7 @@ Every table and figure of four papers, below the files whose runs make it: {gene
 {partial} are partial; the line says what is missing. {cited} are cited: only the paper has them. A name with numbers is
 a table of `results/published`: 12/20 means that the paper prints 20 numbers, and a run gives 12 of them. A name alone
 is drawn by `teleport figures`; a page is one of the report. Maps show principal components instead of t-SNE. Tables of
-settings have the paper's values, and ours if they differ. Nothing has been run at the papers' scale yet; tests draw toy
-figures.
+settings have the paper's values, and ours if they differ. None has been run at the papers' scale yet.
 
 **Each line of files is a run of its own**, in this order after `--configfile`, such as `config/nq.yaml
 config/variants/nq-ance.yaml`. `.venv/bin/teleport joint TABLE FILES` prints a table that several runs fill. Ask
