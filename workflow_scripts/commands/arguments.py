@@ -1,15 +1,15 @@
 """Arguments of `teleport`'s commands: their checks, as argparse's `type` takes them, choices and defaults.
 
-It loads no library: every command waits for it.
+It imports no large library, because every command imports it.
 """
 
 import argparse
 import os
 from pathlib import Path
 
-# As in teleport/negatives/forms.py, which takes long to load.
+# The names in teleport/negatives/forms.py, which takes long to import.
 NEGATIVES_FORMS = ("tevatron", "pos-neg", "nemo", "n-tuple", "triplet", "labeled-pair", "labeled-list", "triples")
-FAULTS = ("empty", "repeated", "dangling")  # as in teleport/records.py
+FAULTS = ("empty", "repeated", "dangling")  # the names in teleport/records.py
 # Of `audit`:
 MARGIN = 0.05  # suspected false: a score above s+ - MARGIN * |s+|, sentence-transformers' usual relative_margin
 LIKE = 0.9  # nearly a positive: a cosine with one of the query's positives above it
@@ -22,7 +22,7 @@ def configuration(text):
 
 
 def name_of_configuration(text):
-    """The NAME of config/NAME.yaml, which may be given in its place."""
+    """NAME, given as NAME or as config/NAME.yaml."""
     return text.removeprefix("config/").removesuffix(".yaml")
 
 
@@ -76,7 +76,7 @@ def folder(text):
     for taken in (each for each in (path, *path.parents) if each.exists() and not each.is_dir()):
         raise argparse.ArgumentTypeError(f"{taken} is not a folder")
     try:
-        require_output(path / "new")  # nobody makes a folder in /proc
+        require_output(path / "new")  # /proc, for example, takes no new folder
     except Refusal as error:
         raise argparse.ArgumentTypeError(str(error)) from None
     return path

@@ -261,7 +261,7 @@ def training_values(training, roles, counts):
     batches = -(-queries // batch)
     steps = min(MOST_STEPS, max(batches, min(training["steps"], MOST_EPOCHS * batches)))
     every = min(training["evaluate_every"], -(-steps // 2))
-    # Ranking dev takes at most a tenth of the training (config/README.md): a passage costs 1 / 4.5 of one trained on.
+    # Ranking dev takes at most a tenth of the training's time: to encode a passage costs 1 / 4.5 of training on it.
     pool = min(training["dev"]["passages"], max(LEAST_POOL, int(0.45 * steps * batch / (1 + -(-steps // every)))))
     usual = training["dev"]
     dev = usual | {"split": roles.dev, "passages": pool, "random": min(usual["random"], pool // 9)}

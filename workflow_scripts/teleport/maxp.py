@@ -133,7 +133,7 @@ class Padding(NamedTuple):
         return vectors_CD if self.most == 1 else vectors_CD[self.real_C]
 
     def shares(self, vectors_CD):
-        """1 / chunks of its passage for each of the `real` rows of padded vectors."""
+        """For each of the `real` rows of padded vectors, 1 / the number of chunks of its passage."""
         if self.most == 1:
             return vectors_CD.new_ones(len(vectors_CD))
         counts_P = self.real_C.unflatten(0, (-1, self.most)).sum(1)

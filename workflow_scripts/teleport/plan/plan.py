@@ -300,9 +300,11 @@ class Plan:
         return episode.checkpoint, None if same_reading else other.reading
 
     def episode_of(self, trajectory, named, where, key):
-        """(`Trajectory`, its `Episode`) that `named` (experiment or external, and episode) names, under the seed of a
-        trajectory. It may be this one, with the episodes that are planned. Raises Refusal about the `key`; `where` is
-        the beginning of the sentence."""
+        """The (`Trajectory`, `Episode`) that `named` refers to by experiment (or external) and episode.
+
+        It has the seed of `trajectory`, which may be the one referred to: then only its episodes planned so far exist.
+        Raises Refusal about the `key`; `where` is the beginning of the sentence.
+        """
         name = getattr(named, "external", None) or named.experiment
         own = name == trajectory.name and key != START  # no training starts from its own experiment
         if not own and name not in self.experiments:

@@ -44,8 +44,8 @@ def vectors_of_teacher(mining, name):
 
 
 def episode_of(mining, key, named):
-    """(`Trajectory`, its `Episode`) that `named` (experiment and episode) under a key names. Raises Refusal if it is
-    not planned yet: its result would depend on itself."""
+    """The (`Trajectory`, `Episode`) that `named`, the settings under `key`, refers to by experiment and episode. Raises
+    Refusal if it is not planned yet: its result would depend on itself."""
     return mining.trajectory.plan.episode_of(mining.trajectory, named, f"{mining.place}: {key}", key)
 
 

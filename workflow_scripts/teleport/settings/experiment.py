@@ -241,7 +241,7 @@ class Episode(Section):
                 "negatives.live searches vectors of passages that no step changes: set training.trains to [query]"
             )
         if self.has_pool:
-            raise Refusal("negatives.live takes the place of a pool: set training.negatives_per_query to 0")
+            raise Refusal("negatives.live replaces the pool: set training.negatives_per_query to 0")
         if self.training.triples:
             raise Refusal("negatives.live ranks a list for each query, which has no triples: set triples to false")
         if by_scores := masks_by_score(self.training):

@@ -28,7 +28,7 @@ def not_bool(value):
 
 
 def equals(default):
-    """For `exclude_if`: the setting was added later and is in a key only if it has another value."""
+    """For `exclude_if` of a setting that was added later: a stage's key has it only if its value is not `default`."""
     return lambda value: value == default
 
 

@@ -242,7 +242,10 @@ class Training(Section):
             raise Refusal(f"{name} needs evaluate_every: after how many steps the dev queries are ranked")
         named |= {"average_with_start": self.average_with_start}
         for name in [name for name, given in named.items() if given and self.continues]:
-            raise Refusal(f"{name} changes what a training ends with, and continues goes on from its last step")
+            raise Refusal(
+                f"{name} changes what a training ends with, and continues goes on from its last step: leave one of "
+                "them out"
+            )
         return self
 
 

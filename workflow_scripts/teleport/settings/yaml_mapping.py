@@ -19,7 +19,7 @@ from teleport.settings.section import mistakes_of
 
 MOST_NODES = 1_000_000  # aliases followed: ten lines of aliases can stand for more than any memory holds
 
-MOST_HOMES = 3  # of a misplaced key, and kinds that have it, that are named
+MOST_HOMES = 3  # places of a misplaced key, and kinds that have it, that a message lists
 
 
 class Loader(yaml.SafeLoader):
@@ -183,8 +183,11 @@ def describe(model, mistake, data, places, locations):
 
 
 def homes(models, key, above=()):
-    """The keys nearest below `models`, whose own keys are `above`, that are called `key`, with the kinds that have it
-    (list of str): "training.loss.margin (qwen3)". Kinds, and all, are left out if they are more than MOST_HOMES."""
+    """Where a misplaced `key` may belong (list of str), such as "training.loss.margin (qwen3)".
+
+    These are the nearest keys of this name below `models`, each with the kinds that have it. [] for more than
+    MOST_HOMES keys; kinds are left out if they are more. above: the keys of the models themselves
+    """
     level = [(tuple(map(str, above)), model) for model in models]
     while level:
         kinds = {}

@@ -132,7 +132,7 @@ def open_texts(job, folder, config, queries):
     most = most_tokens(config.model_type, most, form.pad)
     if not form.added + 2 <= length <= most:
         raise Refusal(
-            f"max_tokens of the cross-encoder is {length}, and a pair has {form.added + 2} to {most} tokens. Change it."
+            f"max_tokens of the cross-encoder is {length}, but must be from {form.added + 2} to {most}. Change it."
         )
     return PairTexts(open_tokens(job, queries), open_tokens(job, "passages"), form, length)
 

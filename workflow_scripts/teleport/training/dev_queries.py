@@ -1,4 +1,4 @@
-"""The queries of a dev set, of the training of a dual encoder or of a cross-encoder."""
+"""The queries of a dev set, in the training of a dual encoder or of a cross-encoder."""
 
 import numpy as np
 
@@ -9,15 +9,15 @@ from teleport.seed import derive_seed
 
 
 def draw_queries(lengths, most, rng):
-    """Return the rows, ascending, of at most `most` queries that have a positive. lengths: int [all queries], how many
-    positives each has"""
+    """Draw at most `most` queries that have a positive; returns their rows (int64 [Q], ascending). lengths: int [all
+    queries], the number of positives of each"""
     judged = np.flatnonzero(lengths)
     return np.sort(rng.permutation(judged)[:most])
 
 
 def open_queries(job):
-    """(generator of the dev set's draws; positives of all queries of its split, `Ragged`; the rows of its queries,
-    int64; their `Judgments`) of a job."""
+    """The generator of a dev set's draws, the positives of all queries of its split (`Ragged`), the rows of its queries
+    (int64 [Q]) and their `Judgments` (a tuple)."""
     dev, split = job.settings.dev, job.inputs[f"split.{job.settings.dev.split}"]
     rng = np.random.default_rng(derive_seed(job.settings.seed, "dev", dev.split))
     positives, judgments = read_positives(split, dev.split), read_judgments(job, dev.split)

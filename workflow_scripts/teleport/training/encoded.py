@@ -31,7 +31,7 @@ class Encoded(NamedTuple):
         return self.queries_QD, self.padding.real(self.passages_CD)
 
     def shares(self):
-        """What each row of `of_texts` counts, if every text counts 1: float32 [Q + C]."""
+        """The weight of each row of `of_texts`, float32 [Q + C]: every text has 1, shared among its chunks."""
         return torch.cat([self.queries_QD.new_ones(len(self.queries_QD)), self.padding.shares(self.passages_CD)])
 
     def narrowed(self, width, normalize):

@@ -6,7 +6,7 @@ judged_QN: float32 [Q, 1 + N], scores of each positive and its own negatives by 
 query_query_QQ, passage_passage_QP: scaled scores of each query with all queries, and of each query's positive with all
     passages of the batch; two passages of several chunks score by their best pair of chunks
 vectors: the vectors of the batch's queries [Q, D] and of its passages [P, D]; with chunks [C, D], a row per chunk
-shares_M: float32 [Q + C], what each of these rows counts: 1, or 1 / chunks of its passage
+shares_M: float32 [Q + C], the weight of each of these rows: 1, or 1 / the number of chunks of its passage
 teacher_vectors: the vectors of the same texts by the judge in `scores`, float32
 guide_QP: float32 [Q, P], the inner products of the `teacher_vectors`, of a passage's best chunk
 score: for a mask that is a function of the batch: function (query rows, passage rows) → float32, by the same judge

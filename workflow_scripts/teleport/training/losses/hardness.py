@@ -26,8 +26,8 @@ class Settings(Section):
             )
         if self.of != "all" and training.mixed_negatives:
             raise Refusal(
-                f"training.loss hardness with of: {self.of} tells a query's own negatives from those of the others, "
-                "and mixed negatives are neither: set its `of` to all, or mixed_negatives to 0"
+                f"training.loss hardness with of: {self.of} separates a query's own negatives from those of the "
+                "others, and mixed negatives are neither: set its `of` to all, or mixed_negatives to 0"
             )
 
 

@@ -1,5 +1,7 @@
 """RankNet's logistic loss (Burges et al. 2005) of pairs of a batch or of ranked lists, and the number of own pairs.
-Several losses share this file; it is not a loss itself, so a loss that uses it depends on no other one."""
+
+Several losses share this file. It is no loss itself: if one loss imported another, an edit of one would rerun both.
+"""
 
 
 def mean_pair_loss(positive_scores_Q, other_scores_QK):
@@ -13,7 +15,7 @@ def mean_pair_loss(positive_scores_Q, other_scores_QK):
 
 
 def num_own_pairs(counted_QP, positive_columns_Q, own_columns_QN):
-    """How many pairs of a query's positive and one of its own negatives there are: a `num_pairs` of losses."""
+    """The number of pairs of a query's positive and one of its own negatives; losses have it as `num_pairs`."""
     import numpy as np
 
     return int(np.take_along_axis(counted_QP, own_columns_QN, axis=1).sum())

@@ -29,8 +29,8 @@ class Settings(Section):
         """Raise Refusal if the other settings of an episode do not go with these."""
         if self.star_alpha is not None and not has_pool:
             raise Refusal(
-                "training.loss.star_alpha weighs own negatives against the rest of the batch: it goes with "
-                "negatives_per_query of 1 or more. Set it to null, or change that"
+                "training.loss.star_alpha weighs own negatives against the rest of the batch, but there are none: set "
+                "it to null, or negatives_per_query to 1 or more"
             )
         if self.star_alpha is not None and training.batch_queries == training.accumulate:
             raise Refusal(
