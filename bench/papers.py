@@ -25,7 +25,7 @@ settings have the paper's values, and ours if they differ. None has been run at 
 **Each line of files is a run of its own**, in this order after `--configfile`, such as `config/nq.yaml
 config/variants/nq-ance.yaml`. `.venv/bin/teleport joint TABLE FILES` prints a table that several runs fill. Ask
 `.venv/bin/teleport forecast FILES --hardware h200` first: MS MARCO's ANCE needs 8 TB and its rank segments 30 TB,
-unless `config/variants/fewer-vectors.yaml` comes last. `.venv/bin/python bench/papers.py` writes this page.
+unless `config/variants/fewer-vectors.yaml` comes last.
 """
 
 
