@@ -361,6 +361,10 @@ def cells_of(text, columns):
     return [row for row in rows if len(row) == columns and not set(row[1]) <= set("-:")]
 
 
+ROWS_OF_DRAWS = {
+    "draws": ["draw around", "draw the top", "draw from every"],
+    "teachers": ["filter", "relabel", "the teacher's"],
+}
 CELLS = [f"arms-{collection}-{start}" for collection in ("cloud", "docstrings") for start in ("layers-2", "words")]
 
 
@@ -396,11 +400,14 @@ def test_readme_and_results_say_what_the_scores_are(bench, table):
             assert same(cell, found[part].get(name)), (name, part)
     rows = {row[0].split(" ")[0]: row[1:] for row in cells_of(mining, 5) if row[0].split(" ")[0] in arms}
     assert rows == {name: [mean_of(part, arm) for part in CELLS] for name, arm in arms.items()}
-    names = {"a filter": "filter", "relabelling": "relabel", "the teacher's": "distill"}
-    taught = [contrasts(f"teachers-{name}", "teachers") for name in ("cloud", "docstrings")]
-    for row in cells_of(draws.split("\n## ")[0], 3)[1:]:
-        (name,) = [f"{name} − uniform" for start, name in names.items() if row[0].startswith(start)]
-        assert all(same(cell, of[name]) for cell, of in zip(row[1:], taught, strict=True)), name
+    lines = cells_of(draws.split("\n## ")[0], 3)[1:]
+    for name, starts in ROWS_OF_DRAWS.items():
+        of = [contrasts(f"{name}-{collection}", name) for collection in ("cloud", "docstrings")]
+        for start, asked in zip(starts, table.CONTRASTS["contrasts"][name], strict=True):
+            (cells,) = [cells for label, *cells in lines if label.startswith(start)]
+            assert all(same(cell, each[asked["name"]]) for cell, each in zip(cells, of, strict=True)), start
+    uniform = re.search(r"uniform draws \((\.\d+) on cloud, (\.\d+) on docstrings\)", " ".join(draws.split())).groups()
+    assert list(uniform) == [mean_of(f"draws-{collection}", "uniform") for collection in ("cloud", "docstrings")]
     misled = " ".join(results.split("## Dev sets that mislead")[1].split("\n## ")[0].split())
     part = "arms-docstrings-layers-2-start-pools"
     difference, p = re.search(r"e − c and e − a were (\S+) here \(p (\S+) each", misled).groups()
