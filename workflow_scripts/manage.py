@@ -80,7 +80,7 @@ def given_by(files):
         content = read_saved(Path(files[0]))
         if not {"config", "files"} <= content.keys():
             written = "Give YAML files, or results/configuration/NAME.json, which a run writes"
-            raise Refusal(f"{files[0]} is not there, or is not a configuration. {written}.")
+            raise Refusal(f"{files[0]} does not exist, or is not a configuration. {written}.")
         return content["config"], content["files"]
     return merged_files(files), files
 

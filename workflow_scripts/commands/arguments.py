@@ -85,7 +85,7 @@ def folder(text):
 def there(text):
     """The Path of a file or folder that exists."""
     if not os.path.exists(text):
-        raise argparse.ArgumentTypeError(f"{text} is not there")
+        raise argparse.ArgumentTypeError(f"{text} does not exist")
     return Path(text)
 
 

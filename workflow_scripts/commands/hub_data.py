@@ -33,7 +33,7 @@ def fetch_dataset(where, copy, made):
         raise Refusal(f"{where}: give hub:OWNER/NAME@REVISION, or hub:OWNER/NAME@REVISION/FOLDER.")
     require_new_folder(copy)
     repository, revision, below = match[1], match[2] or "main", PurePosixPath(match[3] or ".")
-    with hub_errors(f"{where}: the hub does not give it", "Check its name, its revision and the network."):
+    with hub_errors(f"{where} cannot be read from the hub", "Check its name, its revision and the network."):
         info = HfApi().dataset_info(repository, revision=revision, files_metadata=True)
         files = {file.rfilename: file for file in info.siblings}
         names = tables_in(files, below, where)

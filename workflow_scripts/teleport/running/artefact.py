@@ -61,7 +61,7 @@ def signed(manifest):
 
 
 def deletion(manifest):
-    """The content (dict) of DELETED beside a manifest (dict) whose files are deleted."""
+    """The content (dict) of the file DELETED, which lists the deleted files of a manifest (dict)."""
     return {"files": sorted(manifest["files"]), "manifest": content_digest(manifest)}
 
 

@@ -10,7 +10,7 @@ class Settings(Scored):
     """Candidates in the order of their scores are cut into strata."""
 
     strata: Natural = Field(
-        10, description="Number of strata; all give equally many negatives, up to one, as far as they have them."
+        10, description="Number of strata. Each gives equally many negatives, to within one, if it has as many."
     )
     by_range: bool = Field(
         False,
