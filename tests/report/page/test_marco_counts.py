@@ -16,6 +16,7 @@ from page_numbers import data_of
 from collection_world import WORDS
 from teleport.arrays import Run, save_array
 from teleport.negatives.pool import Items, PoolWriter
+from teleport.report.page import queries
 from teleport.report.page.write import write_page
 
 PASSAGES, DEPTH, PER_QUERY = 40_000, 100, 90  # of 8.8 million passages: no more than these are found
@@ -184,10 +185,15 @@ def of_training_queries(monkeypatch):
 
 
 @pytest.mark.ci(0)
-def test_training_queries_that_are_evaluated_have_one_list_and_one_page(of_training_queries, stages, spec, tmp_path):
+def test_training_queries_that_are_evaluated_have_one_list_and_one_page(
+    of_training_queries, stages, spec, tmp_path, monkeypatch
+):
+    read, tops_of = [], queries.tops_of
+    monkeypatch.setattr(queries, "tops_of", lambda *given: read.append(given[2]) or tops_of(*given))
     write_page(spec | {"queries": 12}, stages.root, tmp_path)
     folder = tmp_path / "_page"
     index, listed = data_of(folder, "index"), data_of(folder, "queries-train")
+    assert len(read) == EPISODES + 1 + OTHERS and all(rows == listed["full"] for rows in read)
     assert index["splits"] == index["scored"] == ["train"] and listed["rows"] == list(range(40))
     assert len(data_of(folder, "scores-train")["scores"]["RR@10"][0]) == 40
     paths = data_of(folder, "paths-ance-tele")["train"]

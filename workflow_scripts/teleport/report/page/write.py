@@ -234,10 +234,11 @@ class Page:
         """Return the content of the pages of a split's queries, and write the list of all."""
         rows, systems, measure = content["rows"], content["systems"], next(iter(content["scores"]))
         labels = [self.compared[n]["label"] for n in systems]
-        tops = {n: queries.tops_of(self.reader, self.compared[n]["runs"][split][0], rows) for n in systems}
-        self.put_queries(split, rows, content["full"])
+        full = content["full"]
+        tops = {n: queries.tops_of(self.reader, self.compared[n]["runs"][split][0], full) for n in systems}
+        self.put_queries(split, rows, full)
         scores, contents = dict(zip(rows, content["scores"][measure].T.tolist(), strict=True)), []
-        for row in content["full"]:
+        for row in full:
             ranking = queries.ranking_table({n: of[row] for n, of in tops.items()})
             page = {"split": split, "row": row, "ranking": ranking, "lives": [], "measure": measure}
             contents.append(page | {"systems": list(zip(systems, labels, scores[row], strict=True))})
