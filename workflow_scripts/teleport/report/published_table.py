@@ -13,6 +13,7 @@ from collections import Counter
 
 import numpy as np
 import pandas as pd
+from scipy.special import stdtrit
 
 from teleport.evaluation.significance import LEAST_SEEDS
 from teleport.refusal import Refusal
@@ -143,8 +144,6 @@ def difference(published, ours, decimals):
 def reach_of_a_run(by_seed):
     """Half of the 90 % interval of one more run's difference from the mean of ours, whose figures these are (list of
     float): t · sd · √(1 + 1/S). None for fewer than LEAST_SEEDS seeds."""
-    from scipy.special import stdtrit  # here: planning loads this module, too
-
     seeds = len(by_seed)
     if seeds < LEAST_SEEDS:
         return None

@@ -5,6 +5,7 @@ from collections import Counter
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -37,6 +38,16 @@ class Stages:
     def query_counts(self, splits):
         """{split: its queries} of the splits {name: stage} that are finished."""
         return {split: self.facts(name)["queries"] for split, name in splits.items() if self.finished(name)}
+
+    def behind(self, names):
+        """The finished stages among `names`, and all that they were made from (list, each once)."""
+        behind, unread = {}, list(names)
+        while unread:
+            name = unread.pop()
+            if name not in behind and self.finished(name):
+                behind[name] = None
+                unread += self.artefact(name).manifest.get("inputs", {}).values()
+        return list(behind)
 
     def artefact(self, name):
         return Artefact(self.root / STAGES / name)
@@ -173,20 +184,14 @@ def trace_figures(rows, stages):
         folders = [str(STAGES / name) if name else "" for name in (stage, run, checkpoint)]
         code = [provenance.get("code", ""), provenance.get("git_commit") or ""]
         lines.append([row["system"], row["episode"], split, "" if seed is None else seed, stage, *folders, *code])
-    import pandas as pd  # here: planning loads this module, too
-
     return pd.DataFrame(lines, columns=SOURCES)
 
 
 def warnings_of(stages, names):
     """Return the warnings of some finished stages and of all stages that they were made from (sentences, each once).
     Those on queries whose own text is a passage come first."""
-    unread, seen, notes, warnings = list(names), set(), {}, []
-    while unread:
-        if (name := unread.pop()) not in seen and stages.finished(name):
-            seen.add(name)
-            unread += stages.artefact(name).manifest.get("inputs", {}).values()
-    for name in sorted(seen):
+    notes, warnings = {}, []
+    for name in sorted(stages.behind(names)):
         manifest = stages.artefact(name).manifest
         warnings += [f"Warning of {name}: {text}" for text in manifest.get("provenance", {}).get("warnings", ())]
         settings = manifest.get("settings", {})

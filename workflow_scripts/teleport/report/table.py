@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy.stats import t
+from scipy.special import stdtrit
 
 from teleport.evaluation.significance import LEAST_SEEDS, least_p
 from teleport.reader import trained_too
@@ -189,7 +189,7 @@ def measure_of(scores, means):
     """The `Measured` of scores (DataFrame, queries x seeds), and of their `means_of`."""
     queries, seeds = scores.mean(axis=1), pd.Series(means)
     return Measured(
-        len(queries), means, half_width(queries, NORMAL_95), half_width(seeds, t.ppf(0.975, len(seeds) - 1))
+        len(queries), means, half_width(queries, NORMAL_95), half_width(seeds, stdtrit(len(seeds) - 1, 0.975))
     )
 
 

@@ -67,7 +67,7 @@ class Page:
         self.site = Site(title, made, list(NAVIGATION.items()))
         seeded = any(len(names) > 1 for row in self.compared for names in row["runs"].values())
         self.site.templates.globals |= {"stages": self.finished, "seeded": seeded, "better": better}
-        self.site.templates.globals |= {"reproduce": self.reproduce, "behind": self.behind, "spent": self.spent}
+        self.site.templates.globals |= {"reproduce": self.reproduce, "behind": self.reader.behind, "spent": self.spent}
         self.site.templates.globals["papers"] = bool(contents["published"])  # else papers' figures are not named
 
     def reproduce(self, names):
@@ -80,16 +80,6 @@ class Page:
         if missing := not_in_commit(commit, tuple(self.contents["configuration"])):
             note += f"  # first copy {', '.join(missing)}, which that commit does not have"
         return f"git checkout {commit} && make .venv/installed && {command}{note}"
-
-    def behind(self, names):
-        """The finished stages among `names`, and those that they were made from."""
-        behind, unread = {}, list(names)
-        while unread:
-            name = unread.pop()
-            if name in self.finished and name not in behind:
-                behind[name] = None
-                unread += self.finished[name]["inputs"].values()
-        return list(behind)
 
     def spent(self, names):
         return sum(self.finished[name]["seconds"] for name in names)
