@@ -485,10 +485,11 @@ def report(arguments):
     os.environ["OMP_NUM_THREADS"] = "1"  # many small products: threads would wait for each other
     from teleport.report.page.contents import page_contents
     from teleport.report.page.write import write_page
+    from teleport.report.rows import in_folder
 
     plan, (_, names) = plan_of(arguments.files), given_by(arguments.files)
-    folder, contents = page_contents(plan, names, arguments.queries)
-    output = arguments.output or Path(folder)
+    contents = page_contents(plan, names, arguments.queries)
+    output = arguments.output or Path(in_folder("report", plan.config))
     size = write_page(contents, Path("."), output, arguments.share)
     print(f"{arguments.share or f'{output}/index.html'}: {size / 1e6:.1f} MB")
 
@@ -517,10 +518,10 @@ def figures(arguments):
 )
 def tables(arguments):
     """Write the tables of a configuration from its finished stages, as the workflow does."""
-    from teleport.report.write import untrained_tables, write_tables
+    from teleport.report.write import FORMS, untrained_tables, write_tables
 
-    plan, published = plan_of(arguments.files), arguments.published or arguments.untrained
-    write_tables(plan, **{"kinds": ("published",)} if published else {})
+    plan = plan_of(arguments.files)
+    write_tables(plan, ["published"] if arguments.published or arguments.untrained else FORMS)
     for path in untrained_tables(plan) if arguments.untrained else ():
         print(Path(f"{path}.md").read_text())
 

@@ -13,8 +13,7 @@ from campaign import sample
 from fault_world import MINED, SPLITS
 
 from teleport.plan.plan import Plan
-from teleport.report.page.contents import page_contents
-from teleport.report.rows import analysis_tables, measured_tables
+from teleport.report.rows import analysis_tables, in_folder, measured_tables
 from teleport.running.artefact import Artefact
 from teleport.running.files import sha256_file
 from teleport.settings.read import load_files
@@ -69,7 +68,7 @@ def commands_of(folder):
 
     plan = Plan(*load_files(["mined.yaml"]))
     (table,), (analyses,) = measured_tables(plan).items(), analysis_tables(plan).items()
-    page, _ = page_contents(plan, ["mined.yaml"])
+    page = in_folder("report", plan.config)
     encoded = next(stage for stage in plan.stages.values() if stage.kind == "encode").name
     suffixes = ("csv", "md", "tex", "sources.csv")
     made = [f"results/tables/{each[0]}.{suffix}" for each in (table, analyses) for suffix in suffixes]

@@ -51,7 +51,7 @@ def test_candidates_are_reranked_and_errors_counted_in_the_whole_corpus(world, m
     (row,) = read_table(world.folder / "results/tables/a.csv")
     assert row["gap"] == "0-3" and row["index"].endswith(" MB") and float(row["seconds"]) > 0
     monkeypatch.chdir(world.folder)
-    spec = page_contents(Plan(*load_files(["toy.yaml"])), ["toy.yaml"])[1]
+    spec = page_contents(Plan(*load_files(["toy.yaml"])), ["toy.yaml"])
     (table,) = (table for table in spec["tables"] if table["name"] == "a")
     shown = page_table(Reader(world.folder, spec["collection"]), spec, table)
     texts = shown["printed"].frame[[name.capitalize() for name in said]].to_numpy().tolist()

@@ -109,7 +109,7 @@ def drawn(tmp_path_factory):
         patch.chdir(folder)
         plan = Plan(*load_files(["toy.yaml"]))
         run_stages(plan.stages.values())
-        spec = page_contents(plan, ["toy.yaml"])[1]
+        spec = page_contents(plan, ["toy.yaml"])
         names = write_figures(plan, ["toy.yaml"], folder, folder / "figures")
         for name, published in published_tables(plan).items():
             write_published(published, folder, folder / "published" / name)

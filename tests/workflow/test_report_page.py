@@ -30,7 +30,7 @@ from teleport.settings.read import load_files
 def spec_of(world, monkeypatch):
     monkeypatch.chdir(world.folder)
     Path("toy.yaml").write_text(yaml.safe_dump(world.config))
-    return page_contents(Plan(*load_files(["toy.yaml"])), ["toy.yaml"])[1]
+    return page_contents(Plan(*load_files(["toy.yaml"])), ["toy.yaml"])
 
 
 def mined(world, stage="retrieve-queries"):

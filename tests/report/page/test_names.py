@@ -17,7 +17,7 @@ def test_systems_of_two_tables_that_are_called_alike():
         name: {"title": name.upper(), "experiments": {name: {"label": "high", "negatives": {"alpha": share}}}}
         for name, share in shares.items()
     }
-    spec = page_contents(Plan(*config.load(given)), ["config.yaml"])[1]
+    spec = page_contents(Plan(*config.load(given)), ["config.yaml"])
     named = {each["label"]: each["system"] for each in spec["experiments"]}
     assert named | {"high (a)": "high", "high (b)": "high"} == named and "high" not in named
     tables = [table for table in spec["tables"] if table["name"] in shares]
@@ -38,7 +38,7 @@ def test_a_search_of_a_part_of_the_queries_is_not_the_search_with_a_checkpoint()
         own = {"episodes": [{"repeat": 2}], "negatives": {"counts": {"query": 9}}}
         given |= {"ablations": {}, "experiments": {"ance": {"label": "ANCE"} | own}}
         given["evaluation"] |= evaluation
-        (experiment,) = page_contents(Plan(*config.load(given)), ["config.yaml"])[1]["experiments"]
+        (experiment,) = page_contents(Plan(*config.load(given)), ["config.yaml"])["experiments"]
         return list(experiment["seeds"][0]["searches"])
 
     assert searches(1) == ["0", "1"] and searches(2) == []

@@ -28,8 +28,8 @@ def planned_tables(plan):
     }
 
 
-def write_tables(plan, root=Path("."), kinds=tuple(FORMS)):
-    """Write the tables of some kinds below `root`, by default all. A published table shows the finished stages."""
+def write_tables(plan, kinds=tuple(FORMS)):
+    """Write the tables of some kinds, by default all. A published table shows the finished stages."""
     from teleport.report.analyses import write_analyses  # here: planning needs no pandas
     from teleport.report.published_table import write_published
     from teleport.report.table import write_table
@@ -37,7 +37,7 @@ def write_tables(plan, root=Path("."), kinds=tuple(FORMS)):
     writers = {"measured": write_table, "analyses": write_analyses, "published": write_published}
     for kind, tables in planned_tables(plan).items():
         for path, table in tables.items() if kind in kinds else ():
-            writers[kind](table, root, (root / path).parent)
+            writers[kind](table, Path("."), Path(path).parent)
 
 
 def untrained_tables(plan):

@@ -19,14 +19,13 @@ from collections import Counter
 from itertools import pairwise
 
 from teleport.report.published import episode_of, published_path, published_tables, read_published
-from teleport.report.rows import in_folder, label_of, measured_tables, named, system_columns
+from teleport.report.rows import label_of, measured_tables, named, system_columns
 from teleport.settings.evaluation import Report
 from teleport.settings.section import MINER, in_one_spelling
 
 
 def page_contents(plan, files, queries=None):
-    """(folder, contents) of the report page of a plan; `files`: those of the configuration; `queries` replaces its
-    own."""
+    """The contents of the report page of a plan; `files`: those of the configuration; `queries` replaces its own."""
     config = plan.config
     pools = [stage for stage in plan.stages.values() if stage.kind == "merge"]
     sources = {"momentum"}.union(*(pool.settings.sources for pool in pools))  # momentum: of an earlier episode
@@ -58,7 +57,7 @@ def page_contents(plan, files, queries=None):
             for name, trajectories in plan.trajectories.items()
         ],
     }
-    return in_folder("report", config), named(contents)
+    return named(contents)
 
 
 def flat(value, key=""):

@@ -39,7 +39,7 @@ def write_figures(plan, files, root, output_folder):
     `mined-EXPERIMENT` (Figures 5, 10) and `loss-EXPERIMENT` (Figure 2); of all experiments `episodes`, the first column
     of the main table (Figures 2, 8a), and `forgetting` (Figure 4), on training queries.
     """
-    _, contents = page_contents(plan, files)
+    contents = page_contents(plan, files)
     reader = Reader(root, contents["collection"])
     traces, sets, figures = Traces(reader), {}, {}
     for at, figure in enumerate(episode_figures(page_table(reader, contents, contents["tables"][0])), 1):
