@@ -116,9 +116,9 @@ def new(arguments):
     from commands.methods import cost_sentences
     from commands.new import new
 
-    given = arguments.name, arguments.folder
-    options = arguments.test, arguments.dev, arguments.method, (arguments.question, arguments.passage), arguments.drop
-    path, sentences = new(*given, Path(__file__).parents[1], *options, arguments.encoder)
+    options = {name: getattr(arguments, name) for name in ("test", "dev", "method", "drop", "encoder")}
+    columns = arguments.question, arguments.passage
+    path, sentences = new(arguments.name, arguments.folder, columns=columns, **options)
     plan = plan_of([path])  # a wrong checkpoint is refused now
     print(
         *sentences,
@@ -236,7 +236,7 @@ def mine(arguments):
     origin, earlier = origin_file(output), ", which replaces an earlier one" * output.exists()
     require_output(output, begins=FORMS[arguments.form].begins)
     require_output(origin, begins=b"{")
-    files, link, pool = mined(arguments.name, arguments.method, Path(__file__).parents[1])
+    files, link, pool = mined(arguments.name, arguments.method)
     wants_scores = ["--order hardest"] * hardest + ["--scores"] * arguments.scores
     require_scores(pool, arguments.method, arguments.form, wants_scores)
     if not is_finished(pool.name):

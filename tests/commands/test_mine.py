@@ -48,10 +48,10 @@ def test_what_is_mined_is_planned_by_the_start_alone(here):
 
 
 def test_a_published_method_is_named(here):
-    files, _, pool = mined("mine", "bge", REPOSITORY)
+    files, _, pool = mined("mine", "bge")
     assert files[1] == REPOSITORY / "config/methods/bge.yaml" and pool.settings.sources["query"].ranks == [(3, 200)]
     with pytest.raises(Refusal, match="--method bgee: .*bgee.yaml.*bge\\?"):
-        mined("mine", "bgee", REPOSITORY)
+        mined("mine", "bgee")
 
 
 BAD = {

@@ -65,7 +65,7 @@ def queries_of(folder, source, split):
 @pytest.mark.parametrize("form", [in_tables, in_beir])
 def test_undivided_judgments_become_train_dev_and_test(tmp_path, texts, form):
     form(tmp_path / "given", texts)
-    path, said = new("mine", tmp_path / "given", REPOSITORY)
+    path, said = new("mine", tmp_path / "given")
     raw = yaml.safe_load(path.read_text())
     train, dev, test = (queries_of(tmp_path, raw["collection"], split) for split in ("train", "dev", "test"))
     assert train | dev | test == {f"q{i}" for i in range(QUERIES)}
@@ -104,10 +104,10 @@ def test_a_collection_is_never_written_to_wherever_it_lies(tmp_path, texts, form
     with untouched(folder):
         if place in ("link", "data/mine-divided"):
             with pytest.raises(Refusal, match="data/mine-divided (exists already|is a link)"):
-                new("mine", folder, REPOSITORY)
+                new("mine", folder)
             assert contents(tmp_path) == before
         else:
-            path, _ = new("mine", folder, REPOSITORY)
+            path, _ = new("mine", folder)
             raw = yaml.safe_load(path.read_text())
             sizes = [len(queries_of(tmp_path, raw["collection"], split)) for split in ("train", "dev", "test")]
             assert sum(sizes) == QUERIES and min(sizes) > 3
@@ -124,7 +124,7 @@ def test_a_test_set_is_not_divided_and_nothing_is_trained_without_a_set_for_it(t
         in_tables(given, texts, f"queries.{named}.tsv", f"qrels.{named}.tsv")
     for test in ((), [named]):
         with untouched(given):
-            path, said = new("mine", given, REPOSITORY, test)
+            path, said = new("mine", given, test)
         raw = yaml.safe_load(path.read_text())
         assert raw["evaluation"]["splits"] == [named] and raw["counts"]["queries"] == {named: QUERIES}
         plan = Plan(*load_files([path]))
@@ -133,19 +133,19 @@ def test_a_test_set_is_not_divided_and_nothing_is_trained_without_a_set_for_it(t
         assert any("nothing is trained" in sentence for sentence in said) and not Path("data").exists()
         path.unlink()
     with pytest.raises(Refusal, match=f"--dev {named}"):
-        new("mine", given, REPOSITORY, (), named)
+        new("mine", given, (), named)
 
 
 def test_first_lines_with_the_names_of_columns_are_no_records(tmp_path, texts):
     given = tmp_path / "given"
     with_splits(given, texts, "dev", "test")
-    _, without = new("without", given, REPOSITORY)
+    _, without = new("without", given)
     for path in given.iterdir():
         role = path.name.split(".")[0]
         names = {"corpus": "id\ttext", "queries": "query_id\tquery", "qrels": "query_id\tdoc_id\tscore"}[role]
         path.write_text(f"{names}\n{path.read_text()}")
     with untouched(given):
-        path, said = new("mine", given, REPOSITORY)
+        path, said = new("mine", given)
     assert said == without
     assert yaml.safe_load(path.read_text())["counts"]["passages"] == PASSAGES
 
@@ -162,7 +162,7 @@ def test_splits_may_share_one_file_of_queries(tmp_path, texts, splits, below):
     for place, split in enumerate(splits):
         (given / name.format(split)).write_text("".join(judgments[place :: len(splits)]))
     with untouched(given):
-        path, said = new("mine", given, REPOSITORY)
+        path, said = new("mine", given)
     raw = yaml.safe_load(path.read_text())
     assert raw["evaluation"]["splits"] == ["test"] and not Path("data").exists()
     assert raw["counts"]["queries"] == dict.fromkeys(splits, QUERIES // len(splits))
@@ -203,9 +203,9 @@ def test_a_collection_in_tables_of_the_hub_is_that_of_beirs_files(tmp_path, text
     form(tmp_path / "given", parts := rows_of_beir(tmp_path / "beir"), split)
     if split == "test":
         (tmp_path / "beir/qrels/train.tsv").rename(tmp_path / "beir/qrels/test.tsv")
-    expected = yaml.safe_load(new("beir", tmp_path / "beir", REPOSITORY)[0].read_text())
+    expected = yaml.safe_load(new("beir", tmp_path / "beir")[0].read_text())
     with untouched(tmp_path / "given"):
-        path, said = new("mine", tmp_path / "given", REPOSITORY)
+        path, said = new("mine", tmp_path / "given")
     raw = yaml.safe_load(path.read_text())
     assert {key: raw[key] for key in ("counts", "evaluation")} == {
         key: expected[key] for key in ("counts", "evaluation")
@@ -223,7 +223,7 @@ def test_judgments_of_a_split_of_any_name_are_read(tmp_path, texts):
     parts = rows_of_beir(tmp_path / "beir")
     for split, rows in (("train", slice(20, None)), ("heldout", slice(20))):
         with_jsonl_judgments(tmp_path / "given", parts | {"qrels": parts["qrels"][rows]}, split)
-    raw = yaml.safe_load(new("mine", tmp_path / "given", REPOSITORY)[0].read_text())
+    raw = yaml.safe_load(new("mine", tmp_path / "given")[0].read_text())
     assert raw["evaluation"]["splits"] == ["heldout"] and raw["counts"]["queries"]["heldout"] == 20
 
 
@@ -245,7 +245,7 @@ def test_what_is_wrong_in_tables_of_the_hub_is_refused(tmp_path, texts, part, ch
     parts[part][2] |= change
     with_parquet(tmp_path / "given", parts, "test")
     with untouched(tmp_path / "given"), pytest.raises(Refusal, match=said):
-        new("mine", tmp_path / "given", REPOSITORY)
+        new("mine", tmp_path / "given")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["beir", "given"]
 
 
@@ -267,7 +267,7 @@ def test_a_value_that_is_no_text_or_grade_in_lines_of_the_hub_is_refused(tmp_pat
     parts[part][2] |= change
     with_jsonl_judgments(tmp_path / "given", parts, "test")
     with untouched(tmp_path / "given"), pytest.raises(Refusal, match=re.escape(said)):
-        new("mine", tmp_path / "given", REPOSITORY)
+        new("mine", tmp_path / "given")
 
 
 def test_a_grade_below_zero_is_no_positive_in_tables_of_the_hub(tmp_path, texts):
@@ -275,7 +275,7 @@ def test_a_grade_below_zero_is_no_positive_in_tables_of_the_hub(tmp_path, texts)
     parts = rows_of_beir(tmp_path / "beir")
     parts["qrels"].append({"query-id": "q1", "corpus-id": "d2", "score": -2})
     with_jsonl_judgments(tmp_path / "given", parts, "test")
-    raw = yaml.safe_load(new("mine", tmp_path / "given", REPOSITORY)[0].read_text())
+    raw = yaml.safe_load(new("mine", tmp_path / "given")[0].read_text())
     assert raw["counts"]["positives"] == {"test": QUERIES}
     assert Path("data/mine-divided/qrels/test.tsv").read_text().endswith("q1\td2\t-2\n")
 
@@ -348,7 +348,7 @@ def test_training_judgments_beside_shared_queries_are_divided(tmp_path, texts):
     given = tmp_path / "given"
     in_tables(given, texts, qrels="qrels.train.tsv")
     with untouched(given):
-        path, _ = new("mine", given, REPOSITORY)
+        path, _ = new("mine", given)
     raw = yaml.safe_load(path.read_text())
     assert sum(raw["counts"]["queries"].values()) == QUERIES and set(raw["counts"]["queries"]) == {
         "train",
@@ -362,7 +362,7 @@ def test_judgments_in_two_forms_are_refused(tmp_path, texts):
     (tmp_path / "given/qrels").mkdir()
     (tmp_path / "given/qrels/test.tsv").write_text("q1\td1\t1\n")
     with pytest.raises(Refusal, match="given .*qrels.tsv .*qrels/test.tsv"):
-        new("mine", tmp_path / "given", REPOSITORY)
+        new("mine", tmp_path / "given")
     assert [path.name for path in tmp_path.iterdir()] == ["given"]
 
 
@@ -371,7 +371,7 @@ def test_folders_of_several_sets_are_named(tmp_path, texts):
     for name in ("android", "english"):
         in_beir(tmp_path / "given" / name, texts)
     with pytest.raises(Refusal, match="android, english .*FROM.*given/android"):
-        new("mine", tmp_path / "given", REPOSITORY)
+        new("mine", tmp_path / "given")
 
 
 @pytest.mark.parametrize("what", ["a file", "a dangling link"])
@@ -382,7 +382,7 @@ def test_what_stands_in_the_way_is_a_sentence(tmp_path, texts, what, place):
     (tmp_path / place).write_text("mine") if what == "a file" else (tmp_path / place).symlink_to("nowhere")
     before = contents(tmp_path)
     with pytest.raises(Refusal, match=place):
-        new("mine", tmp_path / "given", REPOSITORY)
+        new("mine", tmp_path / "given")
     assert contents(tmp_path) == before
 
 
@@ -390,23 +390,23 @@ def test_what_stands_in_the_way_is_a_sentence(tmp_path, texts, what, place):
 def test_the_files_of_a_killed_attempt_are_taken_but_no_other_ones(tmp_path, texts, form):
     """A kill after the judgments are divided leaves them without a configuration."""
     form(tmp_path / "given", texts)
-    path, _ = new("mine", tmp_path / "given", REPOSITORY)
+    path, _ = new("mine", tmp_path / "given")
     text, before = path.read_text(), contents(tmp_path)
     path.unlink()
-    new("mine", tmp_path / "given", REPOSITORY)
+    new("mine", tmp_path / "given")
     assert path.read_text() == text and contents(tmp_path) == before
     path.unlink()
     changed = next(each for each in sorted(Path("data/mine-divided").rglob("*test*")) if each.is_file())
     changed.write_text(changed.read_text() + "mine")
     before = contents(tmp_path)
     with pytest.raises(Refusal, match="data/mine-divided exists already"):
-        new("mine", tmp_path / "given", REPOSITORY)
+        new("mine", tmp_path / "given")
     assert contents(tmp_path) == before
 
 
 def test_its_cost_can_be_forecast_before_anything_is_built(tmp_path, texts, capsys):
     in_tables(tmp_path / "given", texts)
-    path, _ = new("mine", tmp_path / "given", REPOSITORY)
+    path, _ = new("mine", tmp_path / "given")
     print_forecast(Plan(*load_files([path])), "cpu-2-cores")
     said = capsys.readouterr().out
     assert "collection: 300 passages; queries: 35 train, 16 test, 9 dev (from `counts` of the configuration)" in said
@@ -419,7 +419,7 @@ def test_what_is_divided_stays_so(tmp_path, texts):
         for role in ("queries", "qrels"):
             given = (tmp_path / f"given/{role}.train.tsv").read_text()
             (tmp_path / f"given/{role}.{split}.tsv").write_text(given)
-    path, said = new("mine", tmp_path / "given", REPOSITORY)
+    path, said = new("mine", tmp_path / "given")
     raw = yaml.safe_load(path.read_text())
     assert (raw["evaluation"]["splits"], raw["training"]["dev"]["split"]) == (["test"], "valid")
     assert said[1] == "The table reports test (by its name); valid (by its name) chooses the checkpoint."
@@ -438,7 +438,7 @@ def test_training_queries_are_divided_where_there_is_no_dev_set(tmp_path, texts,
         in_tables(given, texts, "queries.train.tsv", "qrels.train.tsv")
         for role in ("queries", "qrels"):
             (given / f"{role}.{there}.tsv").write_text((given / f"{role}.train.tsv").read_text())
-    path, _ = new("mine", given, REPOSITORY)
+    path, _ = new("mine", given)
     raw = yaml.safe_load(path.read_text())
     assert (raw["evaluation"]["splits"], raw["training"]["dev"]["split"]) == ([there], drawn)
     reported, train, dev = (queries_of(tmp_path, raw["collection"], split) for split in (there, "train", drawn))
@@ -472,7 +472,7 @@ def test_the_second_episode_of_the_recipe_is_the_one_that_was_tried():
 def test_dev_chooses_between_the_start_and_both_episodes(tmp_path, texts):
     """Both rank one pool, and the second begins with what the first has chosen."""
     in_tables(tmp_path / "given", texts)
-    path, _ = new("mine", tmp_path / "given", REPOSITORY)
+    path, _ = new("mine", tmp_path / "given")
     (trajectory,) = Plan(*load_files([path])).trajectories["tuned"]
     first, second = trajectory.trains
     assert second.inputs["checkpoint"].name == first.name
@@ -483,7 +483,7 @@ def test_dev_chooses_between_the_start_and_both_episodes(tmp_path, texts):
 
 def written_plan(name):
     """(the configuration, its plan) that `new` writes with a method."""
-    path, _ = new(name, Path("given"), REPOSITORY, method=name)
+    path, _ = new(name, Path("given"), method=name)
     return yaml.safe_load(path.read_text()), Plan(*load_files([path]))
 
 
@@ -537,34 +537,34 @@ def test_an_unknown_method_names_the_closest(tmp_path, texts):
     in_tables(tmp_path / "given", texts)
     for folder in ("given", "nowhere"):  # said before the collection is looked at
         with pytest.raises(Refusal, match="--method ance-tle: .* ance-tele"):
-            new("mine", tmp_path / folder, REPOSITORY, method="ance-tle")
+            new("mine", tmp_path / folder, method="ance-tle")
     assert not Path("config/mine.yaml").exists() and not Path("data").exists()
 
 
 def test_a_method_without_queries_to_train_on_is_refused(tmp_path, texts):
     in_tables(tmp_path / "given", texts, "queries.test.tsv", "qrels.test.tsv")
     with pytest.raises(Refusal, match="--method ance: nothing"):
-        new("mine", tmp_path / "given", REPOSITORY, method="ance")
+        new("mine", tmp_path / "given", method="ance")
     assert not Path("config/mine.yaml").exists()
 
 
 def test_what_cannot_be_is_refused(tmp_path, texts):
     in_tables(tmp_path / "given", texts)
     with pytest.raises(ValueError, match="NAME a/b: "):
-        new("a/b", tmp_path / "given", REPOSITORY)
-    new("mine", tmp_path / "given", REPOSITORY)
+        new("a/b", tmp_path / "given")
+    new("mine", tmp_path / "given")
     with pytest.raises(ValueError, match="config/mine.yaml exists already"):
-        new("mine", tmp_path / "given", REPOSITORY)
+        new("mine", tmp_path / "given")
     with pytest.raises(ValueError, match="nowhere/corpus.tsv: no such"):
-        new("other", tmp_path / "nowhere", REPOSITORY)
+        new("other", tmp_path / "nowhere")
     (tmp_path / "given/qrels.tsv").write_text("q1\td1\t1\n")
     with pytest.raises(ValueError, match="qrels.tsv has 1.*train, test, dev"):
-        new("other", tmp_path / "given", REPOSITORY)
+        new("other", tmp_path / "given")
 
 
 def test_how_texts_are_encoded_and_how_many_are_cut_is_said(tmp_path, texts):
     in_tables(tmp_path / "given", [*texts[:-3], *(["word " * 400] * 3)])
-    _, said = new("mine", tmp_path / "given", REPOSITORY)
+    _, said = new("mine", tmp_path / "given")
     (line,) = [line for line in said if line.startswith("The encoder has")]
     assert line.startswith(
         "The encoder has mean pooling, vectors normalised to length 1, queries of at most 256 tokens, "
@@ -585,7 +585,7 @@ def test_one_file_of_queries_beside_splits_is_refused(tmp_path, texts):
     for role in ("queries", "qrels"):
         (tmp_path / f"given/{role}.tsv").write_text((tmp_path / f"given/{role}.test.tsv").read_text())
     with pytest.raises(Refusal, match="given .*queries.tsv .*queries.test.tsv"):
-        new("mine", tmp_path / "given", REPOSITORY)
+        new("mine", tmp_path / "given")
     assert not Path("config").exists() and not Path("data").exists()
 
 
@@ -596,7 +596,7 @@ def test_queries_of_a_split_that_are_trained_on_too_are_said(tmp_path, texts):
         file = tmp_path / f"given/queries.{split}.tsv"
         file.write_text(lines(*((f"q{i}", texts[i][:20] if i < same else f"{split} {i}") for i in range(QUERIES))))
     (tmp_path / "given/answers.test.jsonl").write_text(json.dumps({"id": "q1", "answers": ["x"]}) + "\n")
-    _, said = new("mine", tmp_path / "given", REPOSITORY)
+    _, said = new("mine", tmp_path / "given")
     assert [line for line in said if "also training queries" in line] == [
         "warning: 3 of the test queries are also training queries."
     ]
@@ -616,7 +616,7 @@ def test_queries_of_a_split_that_are_trained_on_too_are_said(tmp_path, texts):
 )
 def test_which_split_is_for_what_is_told(tmp_path, texts, splits, given, reported, dev, why):
     with_splits(tmp_path / "given", texts, *splits)
-    path, said = new("mine", tmp_path / "given", REPOSITORY, **given)
+    path, said = new("mine", tmp_path / "given", **given)
     raw = yaml.safe_load(path.read_text())
     assert (raw["evaluation"]["splits"], raw["training"]["dev"]["split"]) == (reported, dev)
     assert why in " ".join(said) and set(raw["counts"]["queries"]) >= {"train", dev, *reported}
@@ -643,7 +643,7 @@ def test_which_split_is_for_what_is_told(tmp_path, texts, splits, given, reporte
 def test_splits_whose_roles_are_not_clear_are_refused_and_nothing_is_written(tmp_path, texts, splits, given, said):
     with_splits(tmp_path / "given", texts, *splits)
     with pytest.raises(Refusal) as caught:
-        new("mine", tmp_path / "given", REPOSITORY, **given)
+        new("mine", tmp_path / "given", **given)
     assert said in str(caught.value)
     assert [path.name for path in tmp_path.iterdir()] == ["given"]
 
@@ -663,7 +663,7 @@ def test_the_collection_is_checked_before_anything_is_written(tmp_path, texts, f
     with_splits(tmp_path / "given", texts, "test", *(["dev"] if "train" in file else []))
     (tmp_path / "given" / file).write_text(text)
     with pytest.raises(Refusal, match=said):
-        new("mine", tmp_path / "given", REPOSITORY)
+        new("mine", tmp_path / "given")
     assert [path.name for path in tmp_path.iterdir()] == ["given"]
 
 
@@ -681,7 +681,7 @@ def test_what_is_wrong_with_judgments_is_said_of_the_file_that_was_given(tmp_pat
     with open(tmp_path / "given/qrels.tsv", "a") as file:
         file.write(f"{line}\n")
     with pytest.raises(Refusal, match=said):
-        new("mine", tmp_path / "given", REPOSITORY)
+        new("mine", tmp_path / "given")
     assert [path.name for path in tmp_path.iterdir()] == ["given"]
 
 
@@ -690,14 +690,14 @@ def test_the_only_split_is_not_taken_for_the_one_that_chooses_the_step(tmp_path,
     for path in (tmp_path / "given").glob("*.train.tsv"):
         path.unlink()
     with pytest.raises(Refusal, match="test, .* train"):
-        new("mine", tmp_path / "given", REPOSITORY, dev="test")
+        new("mine", tmp_path / "given", dev="test")
 
 
 def test_a_split_that_is_not_there_is_refused_also_where_queries_are_not_divided(tmp_path, texts):
     in_tables(tmp_path / "given", texts)
     with pytest.raises(Refusal, match="given .*queries.*--test or --dev"):
-        new("mine", tmp_path / "given", REPOSITORY, dev="nonsense")
-    assert new("mine", tmp_path / "given", REPOSITORY, dev="dev")
+        new("mine", tmp_path / "given", dev="nonsense")
+    assert new("mine", tmp_path / "given", dev="dev")
 
 
 @pytest.mark.parametrize(
@@ -716,7 +716,7 @@ def test_a_search_is_one_deeper_for_an_own_text_and_the_page_shows_a_whole_test_
     (tmp_path / "given/queries.test.tsv").write_text("".join(lines))
     judged = "".join(f"q{n}\td{(n + 1) % passages}\t1\n" for n in range(queries))
     (tmp_path / "given/qrels.test.tsv").write_text(judged)
-    written = yaml.safe_load(new("mine", tmp_path / "given", REPOSITORY)[0].read_text())
+    written = yaml.safe_load(new("mine", tmp_path / "given")[0].read_text())
     assert written["evaluation"]["ignore_own_text"] is True and written["evaluation"].get("depth") == depth
     assert written.get("report") == (report and {"queries": report})
     assert Plan(*load_files([Path("config/mine.yaml")])).config.evaluation.depth == (depth or 1000)
@@ -736,7 +736,7 @@ def test_where_many_queries_are_passages_too_their_own_text_is_ignored(tmp_path,
         (folder / "queries.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
         judged = "".join(f"q{n}\td{(n + 1) % 40}\t1\n" for n in range(40))
         (folder / "qrels/test.tsv").write_text(f"query-id\tcorpus-id\tscore\n{judged}")
-        path, said = new(f"mine{number}", folder, REPOSITORY)
+        path, said = new(f"mine{number}", folder)
         assert yaml.safe_load(path.read_text())["evaluation"].get("ignore_own_text") is ignored
         own = [line for line in said if "have the text of a passage" in line]
         assert [("returns it first" in line, f"{number} queries of test" in line) for line in own] == (

@@ -12,7 +12,6 @@ from collection_world import random_passages
 from commands.new import new
 from encoder_world import make_encoder, source_folder
 from hub import Hub
-from paths import REPOSITORY
 from teleport.encoder.checkpoint import write_modules
 from teleport.plan.plan import Plan
 from teleport.refusal import Refusal
@@ -57,7 +56,7 @@ def hub(monkeypatch, tmp_path):
 
 def written(encoder, **options):
     """(the block `encoder` of the configuration, the encoder that its plan completes, sentences)."""
-    path, sentences = new("mine", Path("pairs.jsonl"), REPOSITORY, encoder=encoder, **options)
+    path, sentences = new("mine", Path("pairs.jsonl"), encoder=encoder, **options)
     assert path.read_text().index("# The start of training.") < path.read_text().index("\nencoder:\n")
     return yaml.safe_load(path.read_text())["encoder"], Plan(*load_files([path])).encoder, sentences
 
@@ -103,7 +102,7 @@ def test_nothing_is_trained_or_a_method_trains_with_the_same_encoder(checkpoint)
     modules(checkpoint, normalised=True)
     block, _, _ = written("bert", method="ance")
     Path("pairs.jsonl").rename("test.jsonl")
-    path, _ = new("other", Path("test.jsonl"), REPOSITORY, encoder="bert")
+    path, _ = new("other", Path("test.jsonl"), encoder="bert")
     raw = yaml.safe_load(path.read_text())
     assert raw["encoder"] == block and raw["episodes"] == []
     assert Plan(*load_files([path])).encoder.checkpoint.folder == "bert"
@@ -123,7 +122,7 @@ def test_a_checkpoint_that_cannot_be_used_is_one_sentence_before_the_collection_
         ("bert", "--encoder: bert has none of model.safetensors"),
     ):
         with pytest.raises(Refusal, match=said) as caught:
-            new("mine", Path("nowhere.jsonl"), REPOSITORY, encoder=encoder)
+            new("mine", Path("nowhere.jsonl"), encoder=encoder)
         assert "\n" not in str(caught.value) and "encoder.checkpoint" not in str(caught.value)
     assert not Path("config").exists() and not Path("data").exists()
 

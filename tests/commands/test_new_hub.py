@@ -13,7 +13,6 @@ import pytest
 from collection_world import random_passages
 from commands.new import new
 from hub import Hub
-from paths import REPOSITORY
 from teleport.refusal import Refusal
 from teleport.settings.read import load_files
 
@@ -49,7 +48,7 @@ def hub(monkeypatch, tmp_path):
 @pytest.mark.parametrize("revision", ["@main", "", "@COMMIT"])
 def test_a_revision_becomes_the_hash_of_its_commit(hub, revision):
     commit = hub.commit(NAME)
-    path, notes = new("mine", Path(f"hub:{NAME}{revision.replace('COMMIT', commit)}"), REPOSITORY)
+    path, notes = new("mine", Path(f"hub:{NAME}{revision.replace('COMMIT', commit)}"))
     assert f"# The collection is of hub:{NAME}@{commit}\n" in path.read_text()
     assert commit in notes[0] and "60 passages" in notes[1]
     load_files([path])
@@ -61,10 +60,10 @@ def test_a_revision_becomes_the_hash_of_its_commit(hub, revision):
 
 
 def test_the_same_data_are_the_same_collection_from_the_hub_and_from_a_folder(hub):
-    new("mine", Path(f"hub:{NAME}/lists"), REPOSITORY)
+    new("mine", Path(f"hub:{NAME}/lists"))
     Path("lists").mkdir()
     Path("lists/train.jsonl").write_bytes(hub.repositories[NAME]["lists/train.jsonl"])
-    new("own", Path("lists"), REPOSITORY)
+    new("own", Path("lists"))
     for file in ("corpus.jsonl", "queries.jsonl", "qrels/train.tsv", "qrels/test.tsv"):
         one, other = (Path(f"data/{name}-divided", file).read_bytes() for name in ("mine", "own"))
         assert one == other and one
@@ -82,7 +81,7 @@ def test_what_is_wrong_is_one_sentence_and_leaves_nothing(hub):
         (f"hub:{NAME}/lists", "train.jsonl does not have"),
     ):
         with pytest.raises(Refusal, match=said) as caught:
-            new("mine", Path(where), REPOSITORY)
+            new("mine", Path(where))
         assert "\n" not in str(caught.value)
         assert list(Path.cwd().iterdir()) == []
 
@@ -90,18 +89,18 @@ def test_what_is_wrong_is_one_sentence_and_leaves_nothing(hub):
 def test_a_wrong_line_is_told_and_nothing_is_left(hub):
     hub.repositories[NAME]["lists/train.jsonl"] += b"[]\n"
     with pytest.raises(Refusal, match=r"lists/train.jsonl.*line 61"):
-        new("mine", Path(f"hub:{NAME}/lists"), REPOSITORY)
+        new("mine", Path(f"hub:{NAME}/lists"))
     assert list(Path.cwd().iterdir()) == []
 
 
 def test_a_killed_command_is_run_again_and_other_files_are_refused(hub):
-    path, _ = new("mine", Path(f"hub:{NAME}/lists"), REPOSITORY)
+    path, _ = new("mine", Path(f"hub:{NAME}/lists"))
     text = path.read_text()
     path.unlink()  # as a kill leaves it while the collection is checked, before the configuration is written
-    new("mine", Path(f"hub:{NAME}/lists"), REPOSITORY)
+    new("mine", Path(f"hub:{NAME}/lists"))
     assert path.read_text() == text
     path.unlink()
     Path("data/mine-hub/lists/train.jsonl").write_text("other")
     with pytest.raises(Refusal, match="data/mine-hub exists already"):
-        new("mine", Path(f"hub:{NAME}/lists"), REPOSITORY)
+        new("mine", Path(f"hub:{NAME}/lists"))
     assert Path("data/mine-hub/lists/train.jsonl").read_text() == "other"

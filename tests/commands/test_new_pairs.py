@@ -16,7 +16,6 @@ import yaml
 from collection_world import random_passages
 from commands.new import new
 from commands.pairs import columns, texts
-from paths import REPOSITORY
 from teleport.collection.equal import digest_of
 from teleport.plan.plan import Plan
 from teleport.refusal import Refusal
@@ -134,7 +133,7 @@ def collection_of(name="mine"):
 def test_every_form_becomes_the_same_collection(tmp_path, pairs, form):
     form(tmp_path / "given", pairs)
     with untouched(tmp_path / "given"):
-        path, said = new("mine", tmp_path / "given", REPOSITORY)
+        path, said = new("mine", tmp_path / "given")
     corpus, queries, splits = collection_of()
     assert [each["text"] for each in corpus.values()] == [row[1] for row in pairs]
     assert all(docid == f"{digest_of(each['text']):016x}" for docid, each in corpus.items())
@@ -152,8 +151,8 @@ def test_every_form_becomes_the_same_collection(tmp_path, pairs, form):
 def test_a_file_is_taken_alone_and_a_question_keeps_its_split_when_others_come(tmp_path, pairs):
     write_jsonl(tmp_path / "given/some.jsonl", records_of(pairs[: PAIRS // 2]))
     write_jsonl(tmp_path / "given/all.jsonl", records_of(pairs[::-1]))
-    new("some", tmp_path / "given/some.jsonl", REPOSITORY)
-    new("all", tmp_path / "given/all.jsonl", REPOSITORY)
+    new("some", tmp_path / "given/some.jsonl")
+    new("all", tmp_path / "given/all.jsonl")
     some, others = collection_of("some")[2], collection_of("all")[2]
     assert all(some[split] and some[split].keys() <= others[split].keys() for split in ("train", "dev", "test"))
     raw = yaml.safe_load(Path("config/all.yaml").read_text())
@@ -163,7 +162,7 @@ def test_a_file_is_taken_alone_and_a_question_keeps_its_split_when_others_come(t
 def test_equal_texts_are_joined_and_what_is_repeated_counts_once(tmp_path, pairs):
     more = [(pairs[0][0].upper(), f"  {pairs[0][1].title()} ", ""), (pairs[0][0], pairs[1][1], "")]
     write_jsonl(tmp_path / "given/a.jsonl", records_of([*pairs, *more]))
-    _, said = new("mine", tmp_path / "given", REPOSITORY)
+    _, said = new("mine", tmp_path / "given")
     corpus, queries, splits = collection_of()
     assert len(corpus) == len(queries) == PAIRS
     (own,) = [split[pairs[0][0]] for split in splits.values() if pairs[0][0] in split]
@@ -180,7 +179,7 @@ def test_splits_that_are_given_stay(tmp_path, pairs):
     for split, part in parts.items():
         write_jsonl(tmp_path / f"files/{split}-2024.jsonl", records_of(part))
     for name, given in (("mine", "given"), ("other", "files")):
-        path, _ = new(name, tmp_path / given, REPOSITORY)
+        path, _ = new(name, tmp_path / given)
         splits = collection_of(name)[2]
         assert {split: list(judged) for split, judged in splits.items()} == {
             split: [row[0] for row in part] for split, part in parts.items()
@@ -193,7 +192,7 @@ def test_a_file_that_is_called_a_test_set_is_not_divided(tmp_path, pairs):
     """As in a folder of it alone: nothing is trained. A file of `train` is divided."""
     for split in ("test", "train"):
         write_jsonl(tmp_path / f"given/{split}.jsonl", records_of(pairs))
-        path, _ = new(split, tmp_path / f"given/{split}.jsonl", REPOSITORY)
+        path, _ = new(split, tmp_path / f"given/{split}.jsonl")
         splits = collection_of(split)[2]
         assert sum(map(len, splits.values())) == PAIRS
         assert list(splits) == ["test"] if split == "test" else sorted(splits) == ["dev", "test", "train"]
@@ -203,7 +202,7 @@ def test_a_file_that_is_called_a_test_set_is_not_divided(tmp_path, pairs):
 def test_a_table_without_training_takes_one_line(tmp_path, pairs):
     """The one that docs/own-data.md names. The file says of every form of collection what it is."""
     write_jsonl(tmp_path / "given/train.jsonl", records_of(pairs))
-    path, _ = new("mine", tmp_path / "given", REPOSITORY)
+    path, _ = new("mine", tmp_path / "given")
     text = path.read_text()
     assert sorted(collection_of()[2]) == ["dev", "test", "train"], "of a folder with train alone"
     assert "# `source` is `folder`, `beir`, or `tsv`" in text and "source: beir" in text
@@ -300,7 +299,7 @@ FORMS_WITH_NEGATIVES = [
 def test_negatives_join_the_passages_and_keep_their_scores(tmp_path, pairs, form):
     rows, (of_positive, of_negative) = form(pairs)
     write_jsonl(tmp_path / "given/lists.jsonl", rows)
-    path, said = new("mine", tmp_path / "given", REPOSITORY)
+    path, said = new("mine", tmp_path / "given")
     corpus, queries, splits = collection_of()
     assert {row[1] for row in pairs} | {row[2] for row in pairs} <= {each["text"] for each in corpus.values()}
     assert all(grades == {p: 1} for q, p, _ in pairs for grades in [{**splits["train"], **splits["dev"],
@@ -347,7 +346,7 @@ def test_scores_teach_only_if_no_pair_lacks_one(tmp_path, pairs, change, teaches
     for row in rows[1:]:
         row |= change
     write_jsonl(tmp_path / "given/lists.jsonl", [row | {"score": row.get("score")} for row in rows])
-    said = " ".join(new("mine", tmp_path / "given", REPOSITORY)[1])
+    said = " ".join(new("mine", tmp_path / "given")[1])
     assert "negatives.jsonl: to train on them" in said and len(collection_of()[2]["train"]) > 1
     assert ("scores: file" in said) is teaches
 
@@ -367,7 +366,7 @@ def with_margins(pairs, of_question):
     rows = [{"query": q, "positive": f"{p} {one}", "negative": f"{n} {other}", "score": margin}
             for q, p, n in pairs for one, other, margin in of_question]  # fmt: skip
     write_jsonl(Path("given/triplets.jsonl"), rows)
-    return " ".join(new("mine", Path("given"), REPOSITORY)[1])
+    return " ".join(new("mine", Path("given"))[1])
 
 
 def test_margins_of_several_positives_are_differences_of_one_teachers_scores(pairs):
@@ -402,7 +401,7 @@ def test_margins_that_contradict_each_other_are_counted_and_teach_nothing(pairs)
 def test_margins_beside_scores_are_on_their_scale(pairs, tmp_path, beside, margins):
     rows = [{"query": q, "positive": p, "negative": n, "score": 0.25} | beside for q, p, n in pairs]
     write_jsonl(tmp_path / "given/triplets.jsonl", rows)
-    said = " ".join(new("mine", tmp_path / "given", REPOSITORY)[1])
+    said = " ".join(new("mine", tmp_path / "given")[1])
     assert "scores: file" in said and ("Margins became" in said) is ("MarginMSELoss" in said) is margins
     assert {(*p.values(), *n.values()) for p, n in written_scores().values()} == {(beside["positive_score"], 0.5)}
 
@@ -415,7 +414,7 @@ def test_labels_are_grades(tmp_path, pairs, labels):
         rows = [{"query": q, "docs": [p, n], "labels": [2, 0]} for q, p, n in pairs]
     nothing = {"lists": {"docs": ["x", "y"], "labels": [0, 0]}, "pairs": {"passage": "x", "label": 0}}[labels]
     write_jsonl(tmp_path / "given/labels.jsonl", [*rows, {"query": "nothing for me"} | nothing])
-    _, said = new("mine", tmp_path / "given", REPOSITORY)
+    _, said = new("mine", tmp_path / "given")
     splits = collection_of()[2]
     assert {q: g for split in splits.values() for q, g in split.items()} == {q: {p: 2, n: 0} for q, p, n in pairs}
     assert "1 questions have no passage of a grade above 0" in " ".join(said)
@@ -433,7 +432,7 @@ def test_texts_are_cut_into_passages_and_an_answer_says_which_of_them_counts(tmp
     ]
     write_jsonl(given / "questions.jsonl", rows)
     with untouched(given):
-        _, said = new("mine", given, REPOSITORY)
+        _, said = new("mine", given)
     corpus, _, splits = collection_of()
     judged = {q: g for split in splits.values() for q, g in split.items()}
     assert all(n in " ".join(judged[q]) for q, _, n in pairs)
@@ -667,7 +666,7 @@ def test_what_is_wrong_is_one_sentence_with_its_place_and_nothing_is_written(tmp
     write, said = BAD[case]
     write(tmp_path / "given", records_of(pairs[:4] if case == "too few" else pairs))
     with untouched(tmp_path / "given"), pytest.raises(Refusal) as caught:
-        new("mine", tmp_path / "given", REPOSITORY)
+        new("mine", tmp_path / "given")
     for part in said:
         assert part in str(caught.value)
     assert str(caught.value).endswith(".") and "\n" not in str(caught.value)
@@ -680,7 +679,7 @@ def test_several_faults_are_told_together(tmp_path, pairs):
         rows[number]["positive"] = ""
     write_jsonl(tmp_path / "given/a.jsonl", rows)
     with pytest.raises(Refusal) as caught:
-        new("mine", tmp_path / "given", REPOSITORY)
+        new("mine", tmp_path / "given")
     first, *lines = str(caught.value).split("\n")
     assert "a.jsonl: 10 records are wrong" in first
     assert [line.split(":")[0].strip() for line in lines] == [f"line {number}" for number in range(3, 8)]
@@ -693,9 +692,9 @@ def test_what_has_no_text_is_left_out_where_the_user_says_so(tmp_path, pairs, ca
     (tmp_path / "given").mkdir()
     write(tmp_path / f"given/a.{'jsonl' if write is write_jsonl else 'parquet'}", rows)
     with pytest.raises(Refusal, match=r"4 records .*\(4 without text\).*--drop empty"):
-        new("mine", tmp_path / "given", REPOSITORY)
+        new("mine", tmp_path / "given")
     with untouched(tmp_path / "given"):
-        new("mine", tmp_path / "given", REPOSITORY, drop=["empty"])
+        new("mine", tmp_path / "given", drop=["empty"])
     corpus, _, splits = collection_of()
     assert sum(map(len, splits.values())) == PAIRS and "p" not in [each["text"] for each in corpus.values()]
     assert "4 records are left out: without text" in caplog.text
@@ -705,7 +704,7 @@ def test_a_split_of_which_nothing_is_left_is_refused(tmp_path, pairs):
     write_jsonl(tmp_path / "given/train.jsonl", records_of(pairs))
     write_jsonl(tmp_path / "given/test.jsonl", [{"query": "", "positive": "p"}])
     with pytest.raises(Refusal, match=r"test.jsonl: no question"):
-        new("mine", tmp_path / "given", REPOSITORY, drop=["empty"])
+        new("mine", tmp_path / "given", drop=["empty"])
 
 
 def test_a_question_about_a_text_that_is_not_there_is_left_out_where_the_user_says_so(tmp_path, pairs):
@@ -716,8 +715,8 @@ def test_a_question_about_a_text_that_is_not_there_is_left_out_where_the_user_sa
     rows += [{"question": "q", "file": "b.txt"}, {"question": "q", "file": "empty.txt"}]
     write_jsonl(tmp_path / "given/q.jsonl", rows)
     with pytest.raises(Refusal, match="--drop empty,dangling"):
-        new("mine", tmp_path / "given", REPOSITORY)
-    new("mine", tmp_path / "given", REPOSITORY, drop=["empty", "dangling"])
+        new("mine", tmp_path / "given")
+    new("mine", tmp_path / "given", drop=["empty", "dangling"])
     assert sum(map(len, collection_of()[2].values())) == PAIRS
 
 
@@ -744,14 +743,14 @@ def test_a_question_is_not_its_own_passage():
 def test_a_carriage_return_is_text_of_a_tsv(tmp_path, pairs):
     rows = "".join(f"{q}\t{n}\rmore\n" for q, _, n in pairs)
     (tmp_path / "a.tsv").write_bytes(f"query\tpassage\n{rows}".encode())
-    new("mine", tmp_path / "a.tsv", REPOSITORY)
+    new("mine", tmp_path / "a.tsv")
     assert [each["text"] for each in collection_of()[0].values()] == [f"{n}\rmore" for *_, n in pairs]
 
 
 def test_a_file_of_another_kind_is_refused(tmp_path, pairs):
     (tmp_path / "pairs.xlsx").write_bytes(b"PK")
     with pytest.raises(Refusal, match=r"pairs.xlsx: .*\.parquet"):
-        new("mine", tmp_path / "pairs.xlsx", REPOSITORY)
+        new("mine", tmp_path / "pairs.xlsx")
     assert contents(tmp_path) == {"pairs.xlsx": contents(tmp_path)["pairs.xlsx"]}
 
 
@@ -760,7 +759,7 @@ def test_a_passage_that_is_its_own_question_is_left_out_and_counted(tmp_path, pa
     rows = [*records_of(pairs), {"query": "Same  text", "positive": "same text"}]
     rows.append({"query": "Two texts", "positive": ["two texts", "another one"]})
     write_jsonl(tmp_path / "given/a.jsonl", rows)
-    _, said = new("mine", tmp_path / "given", REPOSITORY)
+    _, said = new("mine", tmp_path / "given")
     corpus, _, splits = collection_of()
     judged = {question: list(grades) for split in splits.values() for question, grades in split.items()}
     assert judged["Two texts"] == ["another one"] and "Same  text" not in judged and len(judged) == PAIRS + 1
@@ -780,7 +779,7 @@ def test_bm25_has_the_terms_of_the_script(tmp_path, monkeypatch, script, terms, 
     monkeypatch.chdir(tmp_path)
     rows = [{"query": f"q {n}", "positive": script.format(n=n)} for n in range(PAIRS)]
     write_jsonl(tmp_path / "given/a.jsonl", rows)
-    path, said = new("mine", tmp_path / "given", REPOSITORY)
+    path, said = new("mine", tmp_path / "given")
     config = Plan(*load_files([path])).config
     assert config.bm25.terms == terms
     assert (config.counts.passage_tokens > 18) is (why == "no spaces between words")  # a character is a token there
@@ -791,7 +790,7 @@ def test_bm25_has_the_terms_of_the_script(tmp_path, monkeypatch, script, terms, 
 def test_a_pair_with_another_negative_is_not_called_repeated(tmp_path, pairs):
     rows = [{"query": q, "positive": p, "negative": f"{n} {copy}"} for q, p, n in pairs for copy in range(3)]
     write_jsonl(tmp_path / "given/triplets.jsonl", rows)
-    _, said = new("mine", tmp_path / "given", REPOSITORY)
+    _, said = new("mine", tmp_path / "given")
     assert "repeated" not in " ".join(said)
     lines = [json.loads(line) for line in Path("data/mine-divided/negatives.jsonl").read_text().splitlines()]
     assert {len(line["negative_passages"]) for line in lines} == {3}
@@ -802,10 +801,10 @@ def test_columns_of_any_names_are_taken_as_the_user_says(tmp_path, pairs):
     given = tmp_path / "given.parquet"
     pq.write_table(pa.Table.from_pylist([{"paket": n, "frage": q, "antwort": p} for q, p, n in pairs]), given)
     with pytest.raises(Refusal, match="given.parquet, row 1: .*'paket', 'frage', 'antwort'.* --question"):
-        new("mine", given, REPOSITORY)
+        new("mine", given)
     with pytest.raises(Refusal, match="--passage Antwort: .*'paket', 'frage', 'antwort'"):
-        new("mine", given, REPOSITORY, columns=("frage", "Antwort"))
-    _, said = new("mine", given, REPOSITORY, columns=("frage", "antwort"))
+        new("mine", given, columns=("frage", "Antwort"))
+    _, said = new("mine", given, columns=("frage", "antwort"))
     assert "'frage' is the question, 'antwort' its passage (as you say); not used: 'paket'" in " ".join(said)
     assert {q: {p: 1} for q, p, _ in pairs} == {q: grades for split in collection_of()[2].values()
                                                 for q, grades in split.items()}  # fmt: skip
@@ -815,7 +814,7 @@ def test_other_keys_on_later_lines_are_read_past_where_the_user_says_the_columns
     rows = [{"frage": q, "antwort": p} for q, p, _ in pairs]
     rows[5]["quelle"] = "x"
     write_jsonl(tmp_path / "given/a.jsonl", rows)
-    _, said = new("mine", tmp_path / "given", REPOSITORY, columns=("frage", "antwort"))
+    _, said = new("mine", tmp_path / "given", columns=("frage", "antwort"))
     assert "(as you say)" in " ".join(said)
 
 
@@ -824,4 +823,4 @@ def test_columns_have_no_use_for_a_collection(tmp_path, pairs):
     given.mkdir()
     (given / "corpus.tsv").write_text("d1\tone\n")
     with pytest.raises(Refusal, match="given .*--question and --passage"):
-        new("mine", given, REPOSITORY, columns=("frage", None))
+        new("mine", given, columns=("frage", None))

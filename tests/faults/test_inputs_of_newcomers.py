@@ -21,7 +21,6 @@ from commands.export import export
 from commands.new import new
 from commands.status import unfinished
 from encoder_world import pretrained_settings, source_folder
-from paths import REPOSITORY
 from stages import Stages
 from teleport.encoder import pretrained
 from teleport.encoder.completed import completed
@@ -66,7 +65,7 @@ def test_a_new_configuration(tmp_path, monkeypatch, campaign):
             if raw["counts"]["passages"] != number or raw["training"]["dev"]["split"] in reported | {"train"}:
                 return raw
 
-        case.read(lambda: new("mine", given, REPOSITORY, **roles), misread)
+        case.read(lambda: new("mine", given, **roles), misread)
         made = {path.name for path in case.folder.iterdir()} - {"given"}
         wrong = made and "config" not in made
         campaign.note("nothing is left of what was refused", "teleport new", wrong, case.number)
@@ -333,7 +332,7 @@ def test_texts_of_a_configuration(tmp_path, monkeypatch, campaign):
 
         def specs():
             plan = Plan(*load(raw))
-            return [*measured_tables(plan).values(), page_contents(plan, [])[1]]
+            return [*measured_tables(plan).values(), page_contents(plan, [])]
 
         def misread(made):
             said = json.dumps(made)

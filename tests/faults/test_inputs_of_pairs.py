@@ -14,7 +14,6 @@ import pytest
 from bad_inputs import ODD, WORDS, each_case, json_lines, put_shape, slow_but
 
 from commands.new import new
-from paths import REPOSITORY
 from teleport.collection.equal import normal_form
 from untouched import contents
 
@@ -280,7 +279,7 @@ def test_pairs_in_every_form(tmp_path, monkeypatch, campaign, form):
                 ][:3]
             )
 
-        case.read(lambda: new("mine", given, REPOSITORY), misread)
+        case.read(lambda: new("mine", given), misread)
         wrong = contents(given) != before and "a file of the person's has changed"
         if not case.taken:
             wrong = wrong or {path.name for path in case.folder.iterdir()} - {"given"}
@@ -314,9 +313,7 @@ def test_what_stands_in_the_place_of_pairs(tmp_path, monkeypatch, campaign, form
             put_shape(path, shape, content)
             if shape == "compressed":
                 path.with_name(f"{path.name}.gz").write_bytes(gzip.compress(content))
-        case.read(
-            lambda: new("mine", given, REPOSITORY), lambda _: not made_pairs(case.folder / "data/mine-divided")[0]
-        )
+        case.read(lambda: new("mine", given), lambda _: not made_pairs(case.folder / "data/mine-divided")[0])
         monkeypatch.chdir(tmp_path)
 
     each_case(campaign, tmp_path, f"what stands for pairs, {form}", one, few=2)

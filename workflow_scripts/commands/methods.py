@@ -23,10 +23,9 @@ WIDTH = 120
 LEAST_BATCH = 8  # queries of a step, also where each brings 31 negatives: a batch of 2 would learn next to nothing
 
 
-def method_file(name, home):
-    """The path of a published method. home: the folder of the repository. Raises Refusal if there is no method of this
-    name."""
-    files = {path.stem: path for path in (home / "config/methods").glob("*.yaml")}
+def method_file(name):
+    """The path of a published method. Raises Refusal if there is no method of this name."""
+    files = {path.stem: path for path in method_files()}
     if name not in files:
         close = difflib.get_close_matches(name, files, n=1)
         remedy = f"Did you mean {close[0]}?" if close else "docs/methods.md lists them: take a file's name."
@@ -34,12 +33,12 @@ def method_file(name, home):
     return files[name]
 
 
-def method_text(name, home, steps, batch):
+def method_text(name, steps, batch):
     """The block `experiments` (YAML, text) of config/methods/NAME.yaml, resized. A training as long as the embedded
     default's gets `steps` steps. A step gets as many passages as `batch` queries without negatives, as far as
-    LEAST_BATCH allows. home: the folder of the repository"""
-    merged = merged_files([str(method_file(name, home))])
-    usual = yaml.safe_load((home / "config/config.yaml").read_text(encoding="utf-8"))["training"]["steps"]
+    LEAST_BATCH allows."""
+    merged = merged_files([str(method_file(name))])
+    usual = yaml.safe_load((CONFIG / "config.yaml").read_text(encoding="utf-8"))["training"]["steps"]
     merged["experiments"] = sized(merged["experiments"], steps / usual, batch)
     head = f"# config/methods/{name}.yaml, with trainings and batches scaled to this collection.\n"
     return head + yaml.safe_dump(merged, sort_keys=False, allow_unicode=True, width=math.inf)

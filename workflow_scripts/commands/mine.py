@@ -20,12 +20,12 @@ METHOD = "config/variants/mined.yaml"
 ORDERS = {"drawn": "as drawn, by source and rank", "hardest": "hardest first"}
 
 
-def mined(name, method, home=Path(".")):
+def mined(name, method):
     """(the files of the configuration, the link of the pool (Path), its `Stage`) of the negatives that the experiment
-    of `method`, a file or the name of one in config/methods, mines for config/NAME.yaml. home: the folder of the
-    repository. Raises Refusal if a training comes first."""
+    of `method`, a file or the name of one in config/methods, mines for config/NAME.yaml. Raises Refusal if a training
+    comes first."""
     path = Path(f"config/{name}.yaml")
-    method = Path(method) if Path(method).suffix else method_file(str(method), home)
+    method = Path(method) if Path(method).suffix else method_file(str(method))
     if not path.is_file():
         raise Refusal(f"{path}: no such file. `teleport new {name} FROM` writes it.")
     experiments = list(read_mapping(method).get("experiments") or {})

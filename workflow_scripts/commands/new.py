@@ -16,7 +16,7 @@ import yaml
 
 from commands.encoding import cut_of_first, first_encodings, sentence, split_words
 from commands.hub_data import fetch_dataset
-from commands.methods import method_file, method_text
+from commands.methods import CONFIG, method_file, method_text
 from commands.new_encoder import encoder_lines
 from commands.splits import reader_of
 from teleport.collection import corpus as corpus_stage
@@ -64,13 +64,13 @@ EVALUATED = {
 }
 
 
-def new(name, folder, home, test=(), dev=None, method=None, columns=(None, None), drop=(), encoder=None):
+def new(name, folder, test=(), dev=None, method=None, columns=(None, None), drop=(), encoder=None):
     """Write config/NAME.yaml for the collection in `folder` (Path); returns (its path, sentences on the collection).
 
-    home: the folder of the repository; test, dev: the splits that the table reports, and the one that chooses the
-    checkpoint, if their names do not say so; method: a file of config/methods, instead of the template's recipe;
-    columns: of questions and of passages in a table of pairs, if their names do not say so; drop: collection.drop;
-    encoder: as `encoder_lines` takes it, instead of the template's.
+    test, dev: the splits that the table reports, and the one that chooses the checkpoint, if their names do not say so;
+    method: a file of config/methods, instead of the template's recipe; columns: of questions and of passages in a table
+    of pairs, if their names do not say so; drop: collection.drop; encoder: as `encoder_lines` takes it, instead of the
+    template's.
 
     If the folder does not divide its queries for training, dev and test, the judgments are divided in files below
     data/NAME-divided, a folder that must not exist yet unless it has the same files: nothing is written to `folder`.
@@ -85,7 +85,7 @@ def new(name, folder, home, test=(), dev=None, method=None, columns=(None, None)
         raise Refusal(f"{path} exists already. Take another NAME, or remove it.")
     require_output(path)
     if method:
-        method_file(method, home)  # before the collection is read, which may take minutes
+        method_file(method)  # before the collection is read, which may take minutes
     (start, notes), origin = encoder_lines(encoder) if encoder is not None else ({}, []), None
     with removed_unless_written(path, output.parent) as made:
         if str(folder).startswith("hub:"):
@@ -101,8 +101,8 @@ def new(name, folder, home, test=(), dev=None, method=None, columns=(None, None)
             raise Refusal(f"{folder}: the split {empty} has no relevant passage. Judge some, or remove its files.")
         if method and not roles.dev:
             raise Refusal(f"--method {method}: nothing is trained. {roles.why}")
-        template = (home / "config/own-data.yaml").read_text(encoding="utf-8")
-        text = configured(template, name, source, roles, counts, home, method, start)
+        template = (CONFIG / "own-data.yaml").read_text(encoding="utf-8")
+        text = configured(template, name, source, roles, counts, method, start)
         if origin:
             text = text.replace("\nname: ", f"\n# The collection is of {origin}\nname: ", 1)
         text, of_texts = fitted(text, source, roles, counts, same_text)
@@ -229,7 +229,7 @@ def script_of(source):
     )
 
 
-def configured(text, name, source, roles, counts, home, method, start):
+def configured(text, name, source, roles, counts, method, start):
     """The template `text` with the collection, its counts, the sizes that suit them, the episodes of a method and an
     encoder. start: the lines of `encoder_lines`; {} for the template's encoder"""
     passages = counts["passages"]
@@ -245,7 +245,7 @@ def configured(text, name, source, roles, counts, home, method, start):
     values |= training_values(yaml.safe_load(text)["training"], roles, counts) if roles.dev else EVALUATED
     if method:
         sizes = (int(values[key].split()[-1]) for key in (STEPS, BATCH))
-        values |= {EPISODES + r"\n": "", EXPERIMENTS: method_text(method, home, *sizes), OF_RECIPE: OF_METHOD}
+        values |= {EPISODES + r"\n": "", EXPERIMENTS: method_text(method, *sizes), OF_RECIPE: OF_METHOD}
     if start:
         lines = (f"  {key}: {flow(value)}{comment and f' # {comment}'}\n" for key, (value, comment) in start.items())
         values[ENCODER] = "".join(lines)
