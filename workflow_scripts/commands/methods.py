@@ -15,6 +15,7 @@ from commands.forecast.printed import this_machine
 from teleport.plan.plan import Plan
 from teleport.refusal import Refusal
 from teleport.report.rows import mining_stages
+from teleport.report.words import duration
 from teleport.settings.read import load_files, merged_files
 
 CONFIG = Path(__file__).parents[2] / "config"
@@ -75,17 +76,11 @@ def cost_sentences(plan, file):
     stages, pools = Forecast(plan, hardware).stages, [train.inputs.get("negatives") for train in trains]
     pools = list({pool.name: pool for pool in pools if pool}.values())
     mining = {stage.name: stage for stage in (*pools, *mining_stages(pools))}
-    spent = [sum(stages[name].seconds for name in names) / 60 for names in (mining, {train.name for train in trains})]
+    mined, trained = (sum(stages[name].seconds for name in names) for names in (mining, {t.name for t in trains}))
     encoded = sum(stage.kind == "encode" and stage.settings.of == "passages" for stage in mining.values())
     collection = f", which encodes the collection {encoded} times" if encoded > 1 else ""
-    mined = f"mining {minutes(spent[0])}{collection}" if pools else "nothing is mined"
-    return [f"Training takes {minutes(spent[1])} on {line}, with its ranking of dev; {mined}."]
-
-
-def minutes(number):
-    """A forecast of minutes in words."""
-    rounded = round(number)
-    return "less than a minute" if not rounded else f"about {rounded:,} minute{'s' if rounded > 1 else ''}"
+    rest = f"mining about {duration(mined)}{collection}" if pools else "nothing is mined"
+    return [f"Training takes about {duration(trained)} on {line}, with its ranking of dev; {rest}."]
 
 
 def with_methods(text):
