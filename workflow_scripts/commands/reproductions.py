@@ -15,7 +15,6 @@ from teleport.settings.section import Line, Section
 from teleport.settings.yaml_mapping import Locations, read_mapping, validated
 
 FOLDER = Path("reproductions")
-BLOCK = 2**20
 
 
 class Reproduction(Section):
@@ -66,11 +65,8 @@ def digest_of(file, where):
     """The SHA-256 (hex) of the text of a run, however it is compressed; None if there is no file."""
     if file is None:
         return None
-    digest = hashlib.sha256()
     try:
         with file, gzip.open(file) as text:
-            while block := text.read(BLOCK):
-                digest.update(block)
+            return hashlib.file_digest(text, "sha256").hexdigest()
     except (OSError, EOFError, zlib.error) as error:
         raise Refusal(f"{where} is not a run that gzip reads ({error}). Ask for it to be shared again.") from None
-    return digest.hexdigest()
