@@ -11,6 +11,14 @@ def pools(**relabelled):
                       for number in (1, 2)}}  # fmt: skip
 
 
+def test_what_filters_dropped_is_shown_by_source_and_filter():
+    dropped = {"query": {"relative_margin": 1234, "above_positive": 0}, "lookahead": {"relative_margin": 5}}
+    filters = {"dropped": dropped, "dropped_per_query": {"p50": 1.0}, "left_short": {"query": 3, "lookahead": 0}}
+    cells = pools_table(pools(of_2={"facts": FACTS | {"filters": filters}})).frame["Dropped by filters"].tolist()
+    shown = "1,234 of query by relative margin; 0 of query by above positive; 5 of lookahead by relative margin"
+    assert cells == ["–", shown]
+
+
 def test_what_was_relabelled_is_a_column_where_a_pool_was_judged():
     frame = pools_table(pools(of_2={"relabelled": RELABELLED})).frame
     assert frame["Relabelled"].tolist() == ["–", "of 850 negatives 12 became positives, 3 were left out"]

@@ -146,14 +146,17 @@ def pools_table(negatives):
     `negatives_of`"""
     rows = []
     for episode, pool in negatives["pools"].items():
-        facts, filters = pool["facts"], pool["facts"].get("filters") or {}
-        row = {"Episode": str(episode)}
+        facts, row = pool["facts"], {"Episode": str(episode)}
         row["Drawn"] = ", ".join(f"{name} {n:,}" for name, n in facts.get("drawn", {}).items())
         row["Queries short"] = f"{sum(facts.get('short_queries', {}).values()):,}"
         row |= {"Queries empty": f"{facts.get('empty_queries', 0):,}", "Repeated": f"{facts.get('overlap', 0):.1%}"}
         row["Suspects"] = f"{pool['suspects']:.1%}" if "suspects" in pool else NONE
-        dropped = "; ".join(f"{name.replace('_', ' ')} {n}" for name, n in filters.items())
-        row["Dropped by filters"] = dropped or NONE
+        dropped = [
+            f"{number:,} of {source} by {rule.replace('_', ' ')}"
+            for source, rules in facts.get("filters", {}).get("dropped", {}).items()
+            for rule, number in rules.items()
+        ]
+        row["Dropped by filters"] = "; ".join(dropped) or NONE
         if any("relabelled" in each for each in negatives["pools"].values()):
             row["Relabelled"] = relabelled_text([pool["relabelled"]]) if "relabelled" in pool else NONE
         rows.append(row | {"Stage": pool["stage"]})
