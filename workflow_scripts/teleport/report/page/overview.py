@@ -124,8 +124,7 @@ def finished_stages(reader, contents):
     stages = {}
     for name in filter(reader.finished, contents["stages"]):
         artefact, manifest = reader.artefact(name), reader.artefact(name).manifest
-        size = sum(file["bytes"] for file in manifest["files"].values())
-        counted = {"seconds": seconds(artefact), "bytes": size, "machine": machines([artefact])}
+        counted = {"seconds": seconds(artefact), "bytes": artefact.bytes, "machine": machines([artefact])}
         stages[name] = contents["stages"][name] | manifest | manifest["provenance"] | counted
     return stages
 
