@@ -34,15 +34,10 @@ def page_table(reader, contents, table):
         return content
     made, above = tables.make_table(table, reader), {}
     for at, (row, label) in enumerate(zip(done, labels_of(done), strict=True)):
-        cells = {
-            column: cell(made, at, column, row["runs"][split], measure)
-            | {"p": [p_note(made, at, column, test, mark) for mark in made.p_values if tested(made, at, column, mark)]}
-            for column, (split, measure) in columns.items()
-            if split in row["runs"]
-        }
         settings = settings_of(contents, row)
         named = {name: row[name] for name in ("system", "episode", "runs")} | {"at": at, "label": label}
-        content["rows"].append(named | {"cells": cells, "differs": differences(settings, above)})
+        named["cells"] = cells_of_row(made, at, row["runs"], columns, test)
+        content["rows"].append(named | {"differs": differences(settings, above)})
         above = settings or above
     notes = tables.overlaps(table, reader) + tables.out_of_domain_notes(table, reader)
     notes += tables.legend(table, made, reader)
@@ -54,19 +49,17 @@ def page_table(reader, contents, table):
     return content | {"matrices": matrices(made.pairs[evaluated], columns)}
 
 
-def cell(made, at, column, names, measure):
-    """Return a cell of a `Table`: the figure, and the stages and test behind it."""
-    return {"mean": made.means[column][at], "stages": names, "measure": measure} | made.measured[at, column]._asdict()
-
-
-def tested(made, at, column, mark):
-    """Whether a figure has a p of a mark."""
-    return column in made.p_values[mark] and not np.isnan(made.p_values[mark][column][at])
-
-
-def p_note(made, at, column, test, mark):
-    """Return the text of a figure's p, with its baseline."""
-    return f"{made.p_values[mark][column][at]:.6g} against {baseline_text(test, mark)}"
+def cells_of_row(made, at, runs, columns, test):
+    """{column: cell} of the row `at` of a `Table`: its figures, and the stages and tests behind each. runs: {split:
+    evaluate stages}"""
+    cells = {}
+    for column, (split, measure) in columns.items():
+        if split in runs:
+            p_values = {mark: frame[column][at] for mark, frame in made.p_values.items()}
+            tests = [f"{p:.6g} against {baseline_text(test, mark)}" for mark, p in p_values.items() if not np.isnan(p)]
+            cell = {"mean": made.means[column][at], "stages": runs[split], "measure": measure, "p": tests}
+            cells[column] = cell | made.measured[at, column]._asdict()
+    return cells
 
 
 def matrices(pairs, columns):
