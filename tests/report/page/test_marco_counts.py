@@ -203,6 +203,19 @@ def test_training_queries_that_are_evaluated_have_one_list_and_one_page(
     assert all("<h2>Top tens</h2>" in text and "<h2>ANCE-Tele</h2>" in text for text in pages.values())
 
 
+@pytest.fixture(params=["RR@10", "Hole@10"])
+def measure(request, of_training_queries, monkeypatch):
+    monkeypatch.setattr(sys.modules[__name__], "MEASURES", [request.param])
+    return request.param
+
+
+def test_a_hole_rate_is_coloured_neither_as_a_gain_nor_as_a_loss(measure, stages, spec, tmp_path):
+    write_page(spec | {"queries": 1}, stages.root, tmp_path)
+    index = (tmp_path / "_page/index.html").read_text()
+    assert re.search(r"<small>p (\.0[0-4]|\de-)", index)
+    assert ('<td class="up">' in index, '<td class="down">' in index) == (measure == "RR@10",) * 2
+
+
 def test_a_query_of_another_part_was_not_searched(of_training_queries, stages, spec, tmp_path):
     """It is not said to be not found."""
     half = name_of(search(stages, np.random.default_rng(1), 40, first=20))
