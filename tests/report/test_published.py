@@ -631,11 +631,15 @@ def test_costs_of_single_stages(tmp_path):
 
 
 def test_costs_of_what_is_not_planned_are_not_run(tmp_path):
-    """Without negatives of their own nothing is mined; before the first episode nothing is trained."""
+    """Without negatives of their own nothing is mined; before the first episode nothing is trained; a split that is not
+    evaluated is not searched."""
     world = World(tmp_path, COSTS, seeds=[1], training={"negatives_per_query": 0})
     assert {line["row"] for line in world.spec["lines"]} == set(range(9)) - {7}
     world = World(tmp_path, COSTS, seeds=[1], episodes=[])
     assert {line["row"] for line in world.spec["lines"]} == set(range(7))
+    world = World(tmp_path, COSTS.replace("configuration: marco", "configuration: marco, split: test"), seeds=[1])
+    searched = {FIGURES.index(figure) for figure in FIGURES if "query" in figure}
+    assert {line["row"] for line in world.spec["lines"]} == set(range(9)) - searched
 
 
 def test_a_table_that_nothing_here_repeats_is_cited_whole(tmp_path):

@@ -268,7 +268,7 @@ def stages_for(trajectory, number, cell):
     if cell.kind == "hours":
         return timed(trajectory, cell.figure)
     if cell.kind == "costs":
-        return costs_of(trajectory, episode, cell.figure, cell.column.split)
+        return costs_of(episode, cell.figure, cell.column.split)
     return scored_or_analysed(cell, episode.runs, episode.analyses)
 
 
@@ -298,14 +298,15 @@ def timed(trajectory, figure):
     return {"refresh": refresh + others, "train": trajectory.trains} if trajectory.trains else None
 
 
-def costs_of(trajectory, episode, figure, split):
+def costs_of(episode, figure, split):
     """The stages of a figure of the kind `costs`, None when one is not planned; split: None for the first."""
     vectors, pool, train = episode.vectors, episode.pool, episode.train
     mining = [stage for stage in mining_stages([pool]) if stage.kind == "retrieve"] + [pool] if pool else [None]
-    search = episode.runs[split or next(iter(episode.runs))].inputs["run"]
+    run = episode.runs.get(split or next(iter(episode.runs)))
+    search = run and run.inputs["run"]
     stages = {
         "passages": [vectors.passages],
-        "queries": [search.inputs["queries"]],
+        "queries": [search and search.inputs["queries"]],
         "index": [train and train.inputs.get("index") or vectors.index],
         "search": [search],
         "train": [train],
