@@ -505,7 +505,7 @@ def figures(arguments):
 
     plan = plan_of(arguments.files)
     output = arguments.output or Path(in_folder("figures", plan.config))
-    written = [f"{output}/{name}" for name in write_figures(plan, arguments.files, Path("."), output)]
+    written = [f"{output}/{name}" for name in write_figures(plan, Path("."), output)]
     print(*written or ["No figure to draw yet: finish an experiment, or name some under `figures:`."], sep="\n")
 
 

@@ -332,7 +332,7 @@ def test_texts_of_a_configuration(tmp_path, monkeypatch, campaign):
 
         def specs():
             plan = Plan(*load(raw))
-            return [*measured_tables(plan).values(), page_contents(plan, [])]
+            return [*measured_tables(plan).values(), page_contents(plan)]
 
         def misread(made):
             said = json.dumps(made)

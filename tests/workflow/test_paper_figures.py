@@ -110,7 +110,7 @@ def drawn(tmp_path_factory):
         plan = Plan(*load_files(["toy.yaml"]))
         run_stages(plan.stages.values())
         spec = page_contents(plan, ["toy.yaml"])
-        names = write_figures(plan, ["toy.yaml"], folder, folder / "figures")
+        names = write_figures(plan, folder, folder / "figures")
         for name, published in published_tables(plan).items():
             write_published(published, folder, folder / "published" / name)
     return World(folder, config, spec, names)
@@ -279,7 +279,7 @@ def test_what_is_not_there_is_refused(drawn, tmp_path, monkeypatch, figure, said
     monkeypatch.chdir(drawn.folder)
     (tmp_path / "toy.yaml").write_text(yaml.safe_dump(drawn.config | {"figures": {"wrong": figure}}))
     with pytest.raises(Refusal, match=said):
-        write_figures(Plan(*load_files([tmp_path / "toy.yaml"])), [], drawn.folder, tmp_path)
+        write_figures(Plan(*load_files([tmp_path / "toy.yaml"])), drawn.folder, tmp_path)
 
 
 def test_no_figure_takes_the_files_of_another(drawn, tmp_path, monkeypatch):
@@ -288,7 +288,7 @@ def test_no_figure_takes_the_files_of_another(drawn, tmp_path, monkeypatch):
     (tmp_path / "toy.yaml").write_text(yaml.safe_dump(drawn.config | {"figures": {"episodes": FIGURES["errors"]}}))
     plan = Plan(*load_files([tmp_path / "toy.yaml"]))
     with pytest.raises(Refusal, match="figures.episodes: .*figure"):
-        write_figures(plan, [], drawn.folder, tmp_path)
+        write_figures(plan, drawn.folder, tmp_path)
 
 
 def test_an_analysis_that_is_not_planned_is_asked_for(drawn, tmp_path, monkeypatch):

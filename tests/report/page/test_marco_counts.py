@@ -135,10 +135,10 @@ def spec(stages):
     planned, made = {}, {"wall_seconds": 1.0, "hardware": {"processor": "P"}, "git_commit": None, "code": "c0de"}
     for path in stages.root.rglob("manifest.json"):
         name = f"{path.parts[-3]}/{path.parts[-2]}"
-        planned[name] = {"inputs": [], "users": ["ance-tele"], "label": name}
+        planned[name] = {"users": ["ance-tele"], "label": name}
         made |= {"started": "2026-01-01T00:00:00Z", "attempt": 1, "peak_memory_bytes": 1}
         path.write_text(json.dumps(json.loads(path.read_text()) | {"provenance": made}))
-    content = {"name": "marco", "configuration": ["config/marco.yaml"], "collection": collected, "sources": SOURCES}
+    content = {"name": "marco", "configuration": ["config/marco.yaml"], "collection": collected}
     content |= {
         "splits": splits,
         "measures": table["measures"],

@@ -66,7 +66,7 @@ def test_figures_for_a_paper_have_the_rows_of_the_page(finished, monkeypatch, tm
     Path("toy.yaml").write_text(yaml.safe_dump(finished.config))
     plan, drawn = Plan(*load_files(["toy.yaml"])), {}
     monkeypatch.setattr(write, "write_figure", lambda figure, path: drawn.update({path.name: figure}))
-    names = write.write_figures(plan, ["toy.yaml"], Path("."), tmp_path)
+    names = write.write_figures(plan, Path("."), tmp_path)
     assert set(names) == {"episodes", "forgetting", "loss-tele", "sources-tele", "first-tele", "mined-tele"}
     page = Path("results/report/_page")
     shown = {

@@ -1,10 +1,10 @@
 """The content of the report page, decided from the plan alone: tables, experiments, stages, and who uses which.
 
-    {"name": "systems", "configuration": ["config/systems.yaml"], "sources": ["query"],
+    {"name": "systems", "configuration": ["config/systems.yaml"],
      "collection": {"corpus": "corpus/KEY", "splits": {"test": "split/KEY"}},
      "splits": ["test"], "measures": {"test": ["RR@10"]}, "queries": 200, "tables": [as in table.py],
      "published": [as in published_table.py], "ghosts": [[label, episode, rate]: forgetting rates that a paper prints],
-     "stages": {"train/KEY": {"inputs": {role: stage}, "users": [...], "label": "..."}},
+     "stages": {"train/KEY": {"users": [...], "label": "..."}},
      "experiments": [{"name": "ance-tele", "system": "ANCE-Tele", "label": "ANCE-Tele", "method": "three trainings, …",
          "settings": {"negatives.alpha": 0.5}, "seeds": [
          {"seed": 42, "rows": [...], "episodes": [...], "runs": [...], "searches": {"0": stage}}]}]}
@@ -24,11 +24,9 @@ from teleport.settings.evaluation import Report
 from teleport.settings.section import MINER, in_one_spelling
 
 
-def page_contents(plan, files, queries=None):
+def page_contents(plan, files=(), queries=None):
     """The contents of the report page of a plan; `files`: those of the configuration; `queries` replaces its own."""
     config = plan.config
-    pools = [stage for stage in plan.stages.values() if stage.kind == "merge"]
-    sources = {"momentum"}.union(*(pool.settings.sources for pool in pools))  # momentum: of an earlier episode
     labels, published = unlike_labels(plan), [read_published(published_path(name)) for name in config.published]
     contents = {
         "name": config.name or "",
@@ -36,15 +34,11 @@ def page_contents(plan, files, queries=None):
         "collection": plan.collection,
         "splits": list(config.evaluation.splits),
         "measures": {split: config.evaluation.measures_of(split) for split in config.evaluation.splits},
-        "sources": sorted(sources),
         "queries": (config.report or Report()).queries if queries is None else queries,
         "tables": list(measured_tables(plan).values()),
         "published": list(published_tables(plan).values()),
         "ghosts": [ghost for table in published for ghost in ghosts(plan, table, labels)],
-        "stages": {
-            name: {"inputs": stage.input_names, "users": plan.users[name], "label": plan.labels[name]}
-            for name, stage in plan.stages.items()
-        },
+        "stages": {name: {"users": plan.users[name], "label": plan.labels[name]} for name in plan.stages},
         "experiments": [
             {
                 "name": name,

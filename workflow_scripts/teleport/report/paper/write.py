@@ -31,15 +31,14 @@ FILES |= {"Since when: all that was mined.": "mined"}  # figures of an experimen
 SIZES = {"labelFontSize": 8, "titleFontSize": 8}
 
 
-def write_figures(plan, files, root, output_folder):
-    """Write NAME.pdf and NAME.png of the figures of a plan's finished stages; returns their names. files: those of the
-    configuration.
+def write_figures(plan, root, output_folder):
+    """Write NAME.pdf and NAME.png of the figures of a plan's finished stages; returns their names.
 
     Per experiment, under its first seed: `sources-EXPERIMENT` and `first-EXPERIMENT` (ANCE-Tele Figure 9),
     `mined-EXPERIMENT` (Figures 5, 10) and `loss-EXPERIMENT` (Figure 2); of all experiments `episodes`, the first column
     of the main table (Figures 2, 8a), and `forgetting` (Figure 4), on training queries.
     """
-    contents = page_contents(plan, files)
+    contents = page_contents(plan)
     reader = Reader(root, contents["collection"])
     traces, sets, figures = Traces(reader), {}, {}
     for at, figure in enumerate(episode_figures(page_table(reader, contents, contents["tables"][0])), 1):
