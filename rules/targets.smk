@@ -15,10 +15,12 @@ def not_linked(path):
     return WorkflowError(f"{path} is not a stage of this configuration. {nearest(path, linked())}")
 
 
-FORCED, forces = set(sys.argv) if {"--force", "-f"} & set(sys.argv) else set(), False  # --force: all that is named
+# The words after --forcerun; with --force all words.
+FORCED, forces, forces_all = set(), False, bool({"--force", "-f"} & set(sys.argv))
 for word in sys.argv:
     forces = word in ("--forcerun", "--force-run", "-R") or (forces and not word.startswith("-"))
-    FORCED |= {word} if forces else set()
+    if forces or forces_all:
+        FORCED.add(word)
 NAMED = list(dict.fromkeys(word for word in sys.argv if os.path.normpath(word).startswith("results/experiments/")))
 for word in NAMED if MAIN else ():
     link = os.path.normpath(word)
