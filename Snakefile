@@ -25,7 +25,7 @@ include: "rules/tables.smk"
 rule all:
     default_target: True
     input:
-        [files_of(kind, ("csv",)) for kind in TABLES],
+        [f"{path}.csv" for kind in TABLES for path in TABLES[kind]],
         [f"{folder}/plan.tsv" for folder in FOLDERS],
         manifests(PLAN.stages.values()),
         f"{PAGE_FOLDER}/index.html" if CONFIG.report else [],

@@ -339,15 +339,10 @@ def guarded(run):
 # ---- Tables
 
 
-def files_of(kind, suffixes=()):
-    """The files of all tables of a kind, by default every one."""
-    return [f"{path}.{suffix}" for path in TABLES[kind] for suffix in suffixes or ("csv", *FORMS[kind])]
-
-
 def shown(kind, caption, category):
     """The CSV files of all tables of a kind, which `snakemake --report` takes along."""
-    names, options = [os.path.basename(path) for path in TABLES[kind]], {"caption": caption, "category": category}
-    return [report(f, labels={"table": n}, **options) for f, n in zip(files_of(kind, ["csv"]), names, strict=True)]
+    options = {"caption": caption, "category": category}
+    return [report(f"{path}.csv", labels={"table": os.path.basename(path)}, **options) for path in TABLES[kind]]
 
 
 def untrained_stages(wildcards):

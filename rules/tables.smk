@@ -42,7 +42,7 @@ rule tables:
         shown("measured", "captions/table.rst", "Tables"),
         shown("analyses", "captions/table.rst", "Tables"),
         shown("published", "captions/published.rst", "The papers' tables"),
-        [files_of(kind, suffixes) for kind, suffixes in FORMS.items()],
+        [f"{path}.{suffix}" for kind in TABLES for path in TABLES[kind] for suffix in FORMS[kind]],
     log:
         f"{in_folder('logs/tables', CONFIG)}.log",
     conda:
