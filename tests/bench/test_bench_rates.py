@@ -105,7 +105,8 @@ def test_calibration_writes_a_complete_hardware_line(flags, tmp_path, monkeypatc
         bert = calibrate.texts.BertConfig
         monkeypatch.setattr(calibrate.texts, "BertConfig", lambda **given: bert(**given | small))
     calibrate.main([*flags, "--json", str(tmp_path / "hardware.json")])
-    name, line = read_hardware(measured=tmp_path / "hardware.json")
+    monkeypatch.setattr("commands.forecast.hardware.MEASURED", tmp_path / "hardware.json")
+    name, line = read_hardware()
     assert name == THIS and line.source.startswith("measured by bench/calibrate.py on ")
     assert ("BERT-base" if flags else "MiniLM") in line.source
     assert line.encode_flop > 1e7 and line.train_flop > 1e7 and line.bm25_scores > 1e4

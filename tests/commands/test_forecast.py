@@ -255,11 +255,11 @@ def test_the_encoder_is_read_from_a_local_checkpoint(tmp_path, monkeypatch):
     assert encoder_shape(elsewhere) == (Shape(), "BERT-base, because the checkpoint is not local")
 
 
-def test_too_little_disk_memory_and_gpu_memory_is_said(marco, tmp_path, monkeypatch):
+def test_too_little_disk_memory_and_gpu_memory_is_said(marco, monkeypatch):
     monkeypatch.setattr("shutil.disk_usage", lambda path: type("Usage", (), {"free": 50e9}))
-    assert disk_shortage(50e9, tmp_path / "results") == []
-    (text,) = disk_shortage(51e9, tmp_path / "results")
-    assert text.startswith(f"disk: 51.0 GB are needed below {tmp_path}/results, 50.0 GB are free. ")
+    assert disk_shortage(50e9) == []
+    (text,) = disk_shortage(51e9)
+    assert text.startswith("disk: 51.0 GB are needed below results/stages, 50.0 GB are free. ")
     found = shortages(marco)
     assert found[0].startswith("disk: ")
     gpu = UNIT.model_copy(update={"memory": 20e9, "device_memory": 8e9})

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.usefixtures("empty_folder")
 
 def forecast(hardware, *names):
     plan = Plan(*load_files([REPOSITORY / f"config/{name}.yaml" for name in names]))
-    return Forecast(plan, read_hardware(hardware, measured="nowhere")[1])
+    return Forecast(plan, read_hardware(hardware)[1])
 
 
 def of_pq(stage):

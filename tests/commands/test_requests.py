@@ -41,7 +41,7 @@ def marco(**changes):
 def test_the_group_of_a_checkpoint_asks_for_little_more_than_its_forecast(name, hardware):
     """Its members follow each other, and their minutes add up: each asks for a minute at least."""
     plan = Plan(*load_files([REPOSITORY / f"config/{name}.yaml"]))
-    forecast = Forecast(plan, read_hardware(hardware, measured="nowhere")[1])
+    forecast = Forecast(plan, read_hardware(hardware)[1])
     requests, groups = Requests(plan, PROFILE["config"]["cluster"] | {"hardware": hardware}), {}
     for stage in plan.stages.values():
         if name := group_of(stage):
@@ -87,7 +87,7 @@ def require_no_circle(plan):
 
 def test_every_stage_asks_for_its_own_forecast_and_twice_as_much_at_each_attempt():
     plan = marco()
-    forecast = Forecast(plan, read_hardware("a100", measured="nowhere")[1])
+    forecast = Forecast(plan, read_hardware("a100")[1])
     requests = Requests(plan, {"hardware": "a100"})
     for stage in plan.stages.values():
         cost, seconds = forecast.cost(stage)

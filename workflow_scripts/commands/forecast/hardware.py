@@ -64,19 +64,19 @@ class Hardware(Section):
         return self.startup + (self.load if cost.model else 0.0) + working + cost.bytes / self.disk
 
 
-def is_unmeasured(measured=MEASURED):
+def is_unmeasured():
     """Whether there are GPUs here that nobody has measured, so that no line of hardware is this machine's."""
-    return bool(glob.glob(DEVICE_FILES)) and not Path(measured).is_file()
+    return bool(glob.glob(DEVICE_FILES)) and not MEASURED.is_file()
 
 
-def read_hardware(name=None, measured=MEASURED):
+def read_hardware(name=None):
     """(name, Hardware): the line `name`; without one, the measured line of this machine, or else the first line. Raises
     Refusal if there is no such line, or if without a name the GPU here is unmeasured."""
-    if name is None and is_unmeasured(measured):
+    if name is None and is_unmeasured():
         raise Refusal(UNMEASURED)
     entries = read_mapping(LINES)
-    if Path(measured).is_file():
-        entries = {THIS: read_mapping(measured)} | entries
+    if MEASURED.is_file():
+        entries = {THIS: read_mapping(MEASURED)} | entries
     name = name or next(iter(entries))
     if name not in entries:
         raise Refusal(
@@ -86,7 +86,7 @@ def read_hardware(name=None, measured=MEASURED):
     try:
         return name, Hardware.model_validate(entries[name])
     except ValidationError as error:
-        mistake, place = error.errors()[0], measured if name == THIS else LINES
+        mistake, place = error.errors()[0], MEASURED if name == THIS else LINES
         raise Refusal(
             f"{place}: hardware line {name!r}, {'.'.join(map(str, mistake['loc']))}: {mistake['msg']}. Correct it, or "
             "measure again with `python bench/calibrate.py`."

@@ -69,14 +69,14 @@ def warnings_of(forecast):
     return disk_shortage(forecast.bytes_to_come) + (memory_shortages(forecast) if forecast.hardware else [])
 
 
-def disk_shortage(needed, folder=STAGES):
-    """A sentence, in a list, if the disk of `folder`, where artefacts are written, has less than `needed` bytes."""
-    existing = next(path for path in [folder.resolve(), *folder.resolve().parents] if path.exists())
+def disk_shortage(needed):
+    """A sentence, in a list, if the disk of STAGES, where artefacts are written, has less than `needed` bytes."""
+    existing = next(path for path in [STAGES.resolve(), *STAGES.resolve().parents] if path.exists())
     free = shutil.disk_usage(existing).free
     if needed <= free:
         return []
     return [
-        f"disk: {needed / GB:.1f} GB are needed below {folder}, {free / GB:.1f} GB are free. Free some space "
+        f"disk: {needed / GB:.1f} GB are needed below {STAGES}, {free / GB:.1f} GB are free. Free some space "
         f"({PRUNE}), move `results`, or keep fewer vectors (`keep_vectors: none`, `encoder.vectors: fp16`)."
     ]
 
