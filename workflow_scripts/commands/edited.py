@@ -40,7 +40,7 @@ def edited_stages(plan):
     return {name for name in plan.stages if is_finished(name) and outdated(name)}
 
 
-def edited_said(plan):
+def edited_sentence(plan):
     """A sentence (in a list) on the `edited_stages` of a plan; [] if there are none. `run.take` decides what is kept"""
     if not (number := len(edited_stages(plan))):
         return []

@@ -119,11 +119,11 @@ def seeds_table(plan):
 
 def left(plan):
     """Return a sentence on the forecast time of the unfinished stages, or on why there is no forecast."""
-    from commands.edited import edited_said
+    from commands.edited import edited_sentence
     from commands.forecast.forecast import Forecast
     from commands.forecast.hardware import read_hardware
 
-    edited = edited_said(plan)
+    edited = edited_sentence(plan)
     try:
         name, hardware = read_hardware()
         forecast = Forecast(plan, hardware)

@@ -121,8 +121,8 @@ class Forecast:
     @cached_property
     def by_kind(self):
         """{kind: [Estimate]} in the order of the workflow."""
-        found = {kind: [each for each in self.stages.values() if each.kind == kind] for kind in KINDS}
-        return {kind: stages for kind, stages in found.items() if stages}
+        by_kind = {kind: [each for each in self.stages.values() if each.kind == kind] for kind in KINDS}
+        return {kind: stages for kind, stages in by_kind.items() if stages}
 
     @cached_property
     def left(self):

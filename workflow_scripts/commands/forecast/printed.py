@@ -5,7 +5,7 @@ import textwrap
 from collections import Counter
 from functools import lru_cache
 
-from commands.edited import edited_said
+from commands.edited import edited_sentence
 from commands.forecast.counts import encoder_shape, of_kind, token_maps
 from commands.forecast.forecast import Forecast, total
 from commands.forecast.hardware import UNMEASURED, is_unmeasured, read_hardware
@@ -122,8 +122,8 @@ def heading(forecast, name):
     text += dict.fromkeys(
         f"encoder: {shape.parameters / 1e6:.1f} M parameters (from {source})" for shape, source in shapes
     )
-    said = forecast.hardware.source.strip() if forecast.hardware else UNMEASURED.partition(": ")[2]
-    return [*text, f"hardware: {name} ({said})"]
+    source = forecast.hardware.source.strip() if forecast.hardware else UNMEASURED.partition(": ")[2]
+    return [*text, f"hardware: {name} ({source})"]
 
 
 def sizes_text(counts):
@@ -182,14 +182,14 @@ def print_forecast(plan, name=None, gpus=None, shards=None, machine=None):
     if hardware and hardware.device_memory and most > hardware.gpus:
         raise Refusal(f"--set-resources requests {most} GPUs, {name} has {hardware.gpus}. Add --gpus {most}.")
     forecast = Forecast(plan, hardware, gpus, shards)
-    said = []
+    notes = []
     if plan.deleted_vectors:
         gone = sum(forecast.stages[name].cost.bytes for name in plan.deleted_vectors) / GB
         most = f"the disk needs at most about {forecast.bytes_to_come / GB:.1f} GB more at a time"
-        said.append(f"keep_vectors: {gone:.1f} GB of vectors are deleted once they are read; {most}")
-    said += dict.fromkeys(f"not included: {each.cost.lacks}" for each in forecast.left.values() if each.cost.lacks)
-    said += [*edited_said(plan), *(f"warning: {text}" for text in warnings_of(forecast))]
-    print(wrapped(heading(forecast, name)), render(forecast), wrapped(timing(forecast) + said), sep="\n\n")
+        notes.append(f"keep_vectors: {gone:.1f} GB of vectors are deleted once they are read; {most}")
+    notes += dict.fromkeys(f"not included: {each.cost.lacks}" for each in forecast.left.values() if each.cost.lacks)
+    notes += [*edited_sentence(plan), *(f"warning: {text}" for text in warnings_of(forecast))]
+    print(wrapped(heading(forecast, name)), render(forecast), wrapped(timing(forecast) + notes), sep="\n\n")
 
 
 def wrapped(lines):

@@ -71,24 +71,24 @@ class Requests:
             before = [read for read in stage.inputs.values() if read in job]
         return all(self.finished(other.name) for other in before)
 
-    def asked(self, stage, shards=1):
+    def first_request(self, stage, shards=1):
         """The `Request` of a first attempt, without limits."""
         row = needs(stage, self.plan.deleted_vectors)
         usual = Request(row.minutes, row.mem_mb)
         if not self.forecast:
             return usual
         cost, seconds = self.forecast.cost(stage, shards)
-        found = Request(self.minutes(stage, seconds), max(LEAST_MB, math.ceil(MEMORY_MARGIN * cost.memory / 1e6)))
-        return Request(*map(max, usual, found)) if cost.lacks else found
+        foreseen = Request(self.minutes(stage, seconds), max(LEAST_MB, math.ceil(MEMORY_MARGIN * cost.memory / 1e6)))
+        return Request(*map(max, usual, foreseen)) if cost.lacks else foreseen
 
     def of(self, stage, attempt=1, shards=1):
         """The `Request` for a job of a stage, or for one of its shards, within the cluster's limits. The minutes of the
         stages that share an encoding's job add up, so each gets its share of the partition's limit."""
         times, most = 2 ** (attempt - 1), self.cluster.minutes or math.inf
-        minutes, mem_mb = (times * n for n in self.asked(stage, shards))
+        minutes, mem_mb = (times * n for n in self.first_request(stage, shards))
         others = self.groups.get(stage.name, ()) if shards == 1 else ()  # shards are jobs of their own
         left = [other for other in others if not self.finished(other.name)]
-        together = max(minutes, times * sum(self.asked(other).minutes for other in left))
+        together = max(minutes, times * sum(self.first_request(other).minutes for other in left))
         if together > most:
             minutes = max(1, minutes * most // together)
         return Request(minutes, min(mem_mb, self.cluster.mem_mb or math.inf))
