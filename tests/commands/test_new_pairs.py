@@ -597,6 +597,14 @@ BAD = {
     "not UTF-8": (raw("a.jsonl", b'{"query": "\xe4"}'), ["a.jsonl, line 1: byte 0xe4"]),
     "nothing": (raw("a.jsonl", b""), ["a.jsonl: no record"]),
     "unknown keys": (raw("a.jsonl", b'{"a": "q", "b": 3}'), ["a.jsonl, line 1", "'a', 'b'", "question", "its passage"]),
+    "an id and a text": (
+        raw("queries.jsonl", b'{"_id": "q1", "text": "q"}'),
+        ["queries.jsonl, line 1", "a question", "'_id', 'text'", "--question"],
+    ),
+    "two ids": (
+        raw("a.jsonl", b'{"query-id": "q1", "corpus-id": "d1"}'),
+        ["a.jsonl, line 1", "'query-id', 'corpus-id'"],
+    ),
     "three texts without names": (raw("a.jsonl", b'{"a": "q", "b": "p", "c": "d"}'), ["line 1", "'a', 'b', 'c'"]),
     "no known header": (raw("a.csv", b"first question,its passage\nq,p"), ["a.csv, line 2", "'first question'"]),
     "a header that is empty": (raw("a.csv", b"query,,\nq,p,p"), ["a.csv, line 1", "''"]),

@@ -26,6 +26,7 @@ SCORES = ("scores", "score", "pos_scores", "neg_scores", "positive_score", "nega
 TITLES = ("title", "passage_title", "doc_title", "positive_title")
 TEXT_KEYS = ("text", "contents", "content", "passage", "body")
 ID_KEYS = ("docid", "doc_id", "_id", "id", "passage_id", "pid")
+ID = r"(.*_)?(id|docid|pid|qid)"  # never a text by its order: a file of a collection has an id and a text, too
 BY_USER = "as you say"
 MOST_NEGATIVES = 10_000  # of a question: a longer list is a corpus, and is in every line of the file
 
@@ -94,7 +95,7 @@ def columns_of(path, record, place, may_be_by_order=True, given=(None, None)):
     question, passage = given[0] or picked(rest, QUESTIONS), given[1] or picked(rest, PASSAGES)
     negatives = [name for name in rest if re.fullmatch(NEGATIVES, spelled(name))]
     if not (question and passage):
-        texts = [name for name, value in record.items() if isinstance(value, str)]
+        texts = [name for name in record if isinstance(record[name], str) and not re.fullmatch(ID, spelled(name))]
         if not may_be_by_order or question or negatives or len(texts) != 2 or len(texts) < len(record):
             missing = [] if question else ["a question (query, question, anchor)"]
             missing += [] if passage else ["its passage (positive, passage, text)"]
