@@ -500,6 +500,12 @@ def no_utf8(write):
     return lambda folder, rows: write(folder, pa.table({"query": queries, "positive": ["1", "2"]}))
 
 
+def with_a_late_date(write):
+    """In a column that nothing reads: the year 38,503."""
+    dates = pa.array([2**60] * 2, pa.timestamp("us"))
+    return lambda folder, rows: write(folder, pa.table({"query": ["a", "b"], "positive": ["1", "2"], "seen": dates}))
+
+
 def in_one_parquet(folder, table):
     folder.mkdir()
     pq.write_table(table, folder / "a.parquet")
@@ -641,6 +647,8 @@ BAD = {
     "Parquet with a null": (null, ["a.parquet", "row 3", "'query' is null"]),
     "Parquet that is not UTF-8": (no_utf8(in_one_parquet), ["a.parquet", "byte 0xff"]),
     "a dataset that is not UTF-8": (no_utf8(write_dataset), ["data-00001-of-00002.arrow", "byte 0xff"]),
+    "Parquet with a late date": (with_a_late_date(in_one_parquet), ["a.parquet", "date value out of range"]),
+    "a dataset with a late date": (with_a_late_date(write_dataset), ["data-00000-of-00002.arrow", "out of range"]),
     "no Parquet": (raw("a.parquet", b"PAR1 not"), ["a.parquet: not a Parquet file"]),
     "a dataset without a file": (without("data-00001-of-00002.arrow"), ["data-00001-of-00002.arrow", "state.json"]),
     "a dataset without its state": (without("state.json"), ["state.json: no such file"]),

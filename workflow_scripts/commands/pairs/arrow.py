@@ -56,5 +56,6 @@ def rows(folder, wrong):
                     for record in batch.to_pylist():
                         number += 1
                         yield f"row {number}", record
-        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-            raise Refusal(f"{path}: not a file of Arrow's, or a damaged one ({error}). Save it again.") from None
+        except (pa.ArrowException, OSError, UnicodeDecodeError, OverflowError) as error:
+            fault = f"not a file of Arrow's, a damaged one, or one with a value that Python cannot hold ({error})"
+            raise Refusal(f"{path}: {fault}. Save it again.") from None

@@ -20,5 +20,6 @@ def rows(path, wrong):
             for record in batch.to_pylist():
                 number += 1
                 yield f"row {number}", record
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise Refusal(f"{path}: not a Parquet file, or a damaged one ({error}). Write it again.") from None
+    except (pa.ArrowException, OSError, UnicodeDecodeError, OverflowError) as error:
+        fault = f"not a Parquet file, a damaged one, or one with a value that Python cannot hold ({error})"
+        raise Refusal(f"{path}: {fault}. Write it again.") from None
