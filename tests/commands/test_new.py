@@ -55,6 +55,12 @@ def in_beir(folder, texts):
     (folder / "qrels/train.tsv").write_text(judged)
 
 
+def in_pairs(folder, texts):
+    folder.mkdir()
+    rows = ({"query": texts[i][:20], "passage": texts[i]} for i in range(QUERIES))
+    (folder / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
 def queries_of(folder, source, split):
     """The judged queries of a split of the collection `source` that was written below `folder` (set of ids)."""
     file = source["splits"][split]["qrels"] if source["source"] == "tsv" else f"{source['path']}/qrels/{split}.tsv"
@@ -364,6 +370,32 @@ def test_judgments_in_two_forms_are_refused(tmp_path, texts):
     with pytest.raises(Refusal, match="given .*qrels.tsv .*qrels/test.tsv"):
         new("mine", tmp_path / "given")
     assert [path.name for path in tmp_path.iterdir()] == ["given"]
+
+
+@pytest.mark.parametrize(
+    ("form", "name"),
+    [
+        (alone_for_training, "queries.test.tsv.xz"),
+        (in_beir, "qrels/test.tsv.bz2"),
+        (in_pairs, "test.jsonl.zst"),
+        (in_pairs, "data/test.csv.zip"),
+    ],
+)
+def test_a_test_set_that_is_compressed_otherwise_is_not_drawn_instead(tmp_path, texts, form, name):
+    form(tmp_path / "given", texts)
+    (tmp_path / "given" / name).parent.mkdir(exist_ok=True)
+    (tmp_path / "given" / name).write_bytes(b"packed")
+    with untouched(tmp_path / "given"), pytest.raises(Refusal, match=f"given/{re.escape(name)}: .*gzip"):
+        new("mine", tmp_path / "given", REPOSITORY)
+    assert [path.name for path in tmp_path.iterdir()] == ["given"]
+
+
+def test_a_compressed_copy_of_a_table_is_no_other_one(tmp_path, texts):
+    in_pairs(tmp_path / "given", texts)
+    for name in ("train.jsonl.zst", "given.zip"):
+        (tmp_path / "given" / name).write_bytes(b"packed")
+    _, said = new("mine", tmp_path / "given", REPOSITORY)
+    assert f"{QUERIES} judged queries" in said[1]
 
 
 def test_folders_of_several_sets_are_named(tmp_path, texts):

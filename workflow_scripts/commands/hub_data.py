@@ -5,7 +5,7 @@ import re
 import shutil
 from pathlib import Path, PurePosixPath
 
-from commands.pairs.find import SUFFIXES, form_of
+from commands.pairs.find import BESIDE, SUFFIXES, form_of, refuse_packed
 from teleport.refusal import Refusal
 from teleport.running.files import (
     gigabytes,
@@ -18,8 +18,6 @@ from teleport.running.files import (
 from teleport.running.hub import HUB_NAME, hub_errors
 
 WHERE = re.compile(rf"{HUB_NAME}(?:@((?:refs/(?:convert|pr)/)?[^/@]+))?(?:/([^@]+))?")
-# Subfolders of the named folder in which `new` looks for tables.
-BESIDE = (".", "data", "qrels", "default", "corpus", "queries")
 NO_TABLES = ("dataset_infos.json", "dataset_info.json")  # what `datasets` writes about a repository
 DIGESTS = "SHA256SUMS"  # as `sha256sum -c` reads it
 
@@ -63,9 +61,10 @@ def fetch_dataset(where, copy, made):
 def tables_in(files, below, where):
     """The names among `files` of tables in a folder (PurePosixPath) of a repository. Raises Refusal if there are
     none."""
-    tables = [PurePosixPath(name) for name in sorted(files) if PurePosixPath(name).name not in NO_TABLES]
-    tables = [name for name in tables if form_of(name)]
-    if names := [str(name) for name in tables if name.parent in [below / beside for beside in BESIDE]]:
+    folders, names = [below / beside for beside in BESIDE], [PurePosixPath(name) for name in sorted(files)]
+    refuse_packed([name for name in names if name.parent in folders])
+    tables = [name for name in names if name.name not in NO_TABLES and form_of(name)]
+    if names := [str(name) for name in tables if name.parent in folders]:
         return names
     others = ", ".join(sorted({str(name.parent) for name in tables}))
     remedy = f"Name one of its folders, behind a slash: {others}" if others else "Give a repository that has tables"

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from commands.pairs import arrow
 from commands.pairs.convert import convert
-from commands.pairs.find import SUFFIXES, tables_of
+from commands.pairs.find import BESIDE, SUFFIXES, refuse_packed, tables_of
 from commands.pairs.judged import convert_judged, judged_tables
 from teleport import records
 from teleport.collection.forms.beir import HEADER, Beir
@@ -35,6 +35,7 @@ class Roles(NamedTuple):
 
 def reader_of(folder, output, columns, drop):
     """Return the one of `beir`, `tables` and `written` that reads FROM; the arguments are those of `new`."""
+    refuse_packed([folder, *(path for beside in BESIDE for path in sorted((folder / beside).glob("*")))])
     reader = beir if records.existing_or_none(folder / "corpus.jsonl") else tables
     if judged := judged_tables(folder):
         reader = partial(written, judged.qrels, partial(convert_judged, judged, drop), judged.of_train)

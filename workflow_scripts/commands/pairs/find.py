@@ -9,6 +9,9 @@ from teleport.refusal import Refusal
 TABLES = (json_lines, delimited, parquet)
 SPLIT = re.compile(r"(train|dev|valid|validation|val|test)(?![a-z]).*", re.IGNORECASE)
 SUFFIXES = ", ".join(suffix for form in TABLES for suffix in form.SUFFIXES)
+# Subfolders of FROM in which tables are looked for.
+BESIDE = (".", "data", "qrels", "default", "corpus", "queries")
+PACKED = (".bz2", ".xz", ".zst", ".lz4", ".zip")
 
 
 class Table(NamedTuple):
@@ -22,6 +25,15 @@ def form_of(path):
     """The module of the form of a file, by the end of its name; None if it is not a form of pairs."""
     name = path.name.lower().removesuffix(".gz")
     return next((form for form in TABLES if name.endswith(form.SUFFIXES)), None)
+
+
+def refuse_packed(paths):
+    """Raise Refusal for a table among `paths` (list) that is compressed, but not by gzip, unless it is there in a
+    readable form, too. A test set that nobody reads would be drawn from the training queries instead."""
+    for path in [path for path in paths if path.suffix.lower() in PACKED]:
+        readable = path.with_suffix(""), path.with_suffix(".gz")
+        if form_of(readable[0]) and not any(each in paths for each in readable):
+            raise Refusal(f"{path}: a table may be compressed by gzip alone. Decompress it, or compress it by gzip.")
 
 
 def split_of(path):
