@@ -194,8 +194,11 @@ def read_n_tuple(path):
 def read_triplet(path):
     def pairs():
         for place, record in placed(path):
-            texts = [value for key, value in record.items() if key not in LABELS]
-            if len(texts) != 3 or not all(isinstance(text, str) for text in texts):
+            names = [key for key in record if key not in LABELS]
+            texts = [record[name] for name in names]
+            # JSON with sorted keys has the negative before the positive.
+            swapped = "positive" in names[::2] or "negative" in names[:2]
+            if swapped or len(texts) != 3 or not all(isinstance(text, str) for text in texts):
                 raise Refusal(f"{place}: columns are {', '.join(record)}, not query, positive, negative. Correct it.")
             yield (texts[0], texts[1]), place, *scored(place, texts[1:], label_of(record))
 
@@ -226,6 +229,8 @@ def read_labeled_list(path):
         require(place, record, {"labels": list})
         if not isinstance(values[0], str) or not isinstance(values[1], list) or len(values[1]) != len(record["labels"]):
             raise Refusal(f"{place}: the first columns are not a query and one passage per label. Correct it.")
+        if wrong := [label for label in record["labels"] if label not in (0, 1)]:
+            raise Refusal(f"{place}: the label {wrong[0]!r} is not 0 or 1. Write 1 for a positive, 0 for a negative.")
         passages = scored(place, values[1], record.get("scores"))
         for key in ORIGIN[1:]:
             if (known := record.get(f"{key}s")) is not None:
