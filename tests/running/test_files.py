@@ -85,6 +85,13 @@ def test_a_file_is_replaced_by_one_that_begins_alike(tmp_path, content, taken):
     assert path.read_text() == content
 
 
+@pytest.mark.parametrize("name", ["pool.jsonl.gz", "pool.jsonl.ZST"])
+def test_no_file_is_called_compressed_and_is_not(tmp_path, name):
+    with pytest.raises(Refusal, match=f"{tmp_path / name}: .*uncompressed"):
+        require_output(tmp_path / name, begins=b"{")
+    require_output(tmp_path / name, folder=True)
+
+
 @pytest.mark.parametrize("make", [lambda path: path.write_text("mine"), lambda path: path.symlink_to("nowhere")])
 def test_what_stands_where_a_folder_has_to_be_is_named(tmp_path, make):
     make(tmp_path / "data")

@@ -5,13 +5,14 @@ from typing import NamedTuple
 
 from commands.pairs import arrow, delimited, json_lines, parquet, texts
 from teleport.refusal import Refusal
+from teleport.running.files import COMPRESSED
 
 TABLES = (json_lines, delimited, parquet)
 SPLIT = re.compile(r"(train|dev|valid|validation|val|test)(?![a-z]).*", re.IGNORECASE)
 SUFFIXES = ", ".join(suffix for form in TABLES for suffix in form.SUFFIXES)
 # Subfolders of FROM in which tables are looked for.
 BESIDE = (".", "data", "qrels", "default", "corpus", "queries")
-PACKED = (".bz2", ".xz", ".zst", ".lz4", ".zip")
+PACKED = {*COMPRESSED} - {".gz"}
 
 
 class Table(NamedTuple):

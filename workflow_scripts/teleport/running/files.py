@@ -15,6 +15,7 @@ from threading import get_ident
 
 from teleport.refusal import Refusal
 
+COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".lz4", ".zip")  # endings of names
 PRUNE = "`teleport prune FILES` lists unused stages"
 MORE_ROOM = f"free some disk space ({PRUNE}), or raise the limit on file sizes (`ulimit -f`, quotas)"
 NO_ROOM = ("no room left on the disk", f"{MORE_ROOM}, and run again: the run continues if it can")
@@ -107,9 +108,12 @@ def require_output(path, folder=False, begins=b""):
 
     An existing `path` must be a regular file, which is replaced (folder: an empty folder): a rename would replace
     anything, even /dev/null, and the target of a link may belong to a person. begins: the first bytes of the file
-    unless it is empty, so that a slip replaces no configuration. The folder above must be writable.
+    unless it is empty, so that a slip replaces no configuration. The folder above must be writable. A file that is
+    called x.gz would not be one.
     """
     path = Path(path)
+    if not folder and path.suffix.lower() in COMPRESSED:
+        raise Refusal(f"{path}: files are written uncompressed. Leave {path.suffix} out, and compress it afterwards.")
     try:
         mode = path.lstat().st_mode if os.path.lexists(path) else None
         if mode is not None and not (stat.S_ISDIR(mode) if folder else stat.S_ISREG(mode)):
