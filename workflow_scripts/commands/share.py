@@ -4,6 +4,7 @@ import io
 import json
 import os
 import re
+import shlex
 import shutil
 import tarfile
 from collections import defaultdict
@@ -58,7 +59,7 @@ def share(names, to, vectors):
             (write_archive if archive else write_folder)(part, members)
             os.replace(part, to)
     size = sum(os.path.getsize(content) for _, content in members if isinstance(content, Path))
-    return f"{len(stages)} stages, {gigabytes(size)}. To take them: teleport fetch {to}"
+    return f"{len(stages)} stages, {gigabytes(size)}. To take them: teleport fetch {shlex.quote(str(to))}"
 
 
 def link_to(name):
