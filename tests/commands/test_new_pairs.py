@@ -442,6 +442,13 @@ def test_texts_are_cut_into_passages_and_an_answer_says_which_of_them_counts(tmp
     assert "60 texts were cut into passages" in " ".join(said)
 
 
+def test_an_accent_beside_its_letter_is_the_same_name(tmp_path, pairs):
+    write_jsonl(tmp_path / "given/q.jsonl", [{"question": q, "file": "u\u0308.txt"} for q, *_ in pairs])
+    (tmp_path / "given/\u00fc.txt").write_text("text of a file")
+    new("mine", tmp_path / "given", REPOSITORY)
+    assert [each["text"] for each in collection_of()[0].values()] == ["text of a file"]
+
+
 def test_a_name_that_two_texts_have_is_refused_without_its_folder(tmp_path):
     passages = {f"{fruit}/index.md": [texts.Passage(None, fruit, f"{fruit} are red.")] for fruit in ("apples", "plums")}
     rows = [

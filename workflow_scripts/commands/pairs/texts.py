@@ -5,6 +5,7 @@ answer count, else all of the file's. The table is in any of the other forms.
 """
 
 import re
+import unicodedata
 from collections import defaultdict
 from itertools import pairwise
 
@@ -38,9 +39,15 @@ def names_text(record, folder):
     # Texts are looked for last: the folder may have millions of files.
     if not isinstance(name, str) or not name.lower().endswith(SUFFIXES) or not (texts := texts_below(folder)):
         return False
-    known = {each for path in texts for each in (path.name, str(path.relative_to(folder)))}
+    known = {composed(each) for path in texts for each in (path.name, str(path.relative_to(folder)))}
     others = [each for each in PASSAGES if each not in ANSWERS]
-    return name in known or key in NAMES and picked(record, others) is None
+    return composed(name) in known or key in NAMES and picked(record, others) is None
+
+
+def composed(name):
+    """The name of a file with each accent in its letter. macOS may write the letter and the accent apart, which looks
+    the same."""
+    return unicodedata.normalize("NFC", name)
 
 
 def passages_below(folder):
@@ -80,17 +87,18 @@ def chunks(text):
 
 def examples(path, rows, passages, wrong):
     """Yield the `Example`s of a table's rows (place, record) about `passages` (`passages_below`)."""
-    named = defaultdict(list)  # by name alone, too
+    named, paths = defaultdict(list), defaultdict(list)  # by name alone, too
     for name in passages:
-        named[name.rpartition("/")[2]].append(name)
-    named |= {name: [name] for name in passages}
+        named[composed(name.rpartition("/")[2])].append(name)
+        paths[composed(name)].append(name)
+    named |= paths
     for place, record in rows:
         try:
             question, file, answer = (picked(record, each) for each in (QUESTIONS, FILES, ANSWERS))
             if not question or not file:
                 keys = ", ".join(map(repr, record))
                 raise Problem(f"the keys {keys} have no question and file. Write lines such as {FORM}")
-            matches = named.get(text_of(record[file], file), ())
+            matches = named.get(composed(text_of(record[file], file)), ())
             if not matches:
                 problem = f"{file!r} is {record[file]!r}, and no such file is below {path.parent}. Correct it"
                 raise Problem(problem, "dangling")
