@@ -1,11 +1,14 @@
 """Whatever is wrong in the files is an error that names file, line and remedy."""
 
+import bz2
 import gzip
 import json
+import lzma
 
 import pyarrow.parquet as pq
 import pytest
 
+from commands.pairs import json_lines
 from teleport import dpr, records
 from teleport.collection import download
 from teleport.collection.forms.downloads import dpr_questions, qa_questions
@@ -51,6 +54,12 @@ def test_the_files_without_changes_are_sound(stages, tmp_path):
         assert "qrels.train.parquet" in job.files
 
 
+def test_blank_lines_of_json_lines_are_no_records(tmp_path):
+    (tmp_path / "rows.jsonl").write_text('{"a": 1}\n\n{"a": 2}\n \n')
+    assert list(records.json_objects(tmp_path / "rows.jsonl")) == [(1, {"a": 1}), (3, {"a": 2})]
+    assert [record for _, record in json_lines.rows(tmp_path / "rows.jsonl", None)] == [{"a": 1}, {"a": 2}]
+
+
 FOLDER_ERRORS = {
     "missing corpus": ({"corpus.tsv": None}, "corpus.tsv: no such file"),
     "a blank first line": (
@@ -76,6 +85,14 @@ FOLDER_ERRORS = {
     "compressed by another name": (
         {"corpus.tsv": gzip.compress(b"d1\tone")},
         "corpus.tsv, line 1: byte 0x8b at position 1 is not UTF-8. It is compressed by gzip",
+    ),
+    "compressed by bzip2": (
+        {"corpus.tsv": bz2.compress(b"d1\tone")},
+        "corpus.tsv, line 1: byte 0xa0 at position 25 is not UTF-8. It is compressed by bzip2: decompress it",
+    ),
+    "compressed by xz": (
+        {"corpus.tsv": lzma.compress(b"d1")},
+        "corpus.tsv, line 1: byte 0xfd at position 0 is not UTF-8. It is compressed by xz",
     ),
     "not UTF-8": (
         {"corpus.tsv": FILES["corpus.tsv"].encode() + "d3\tCafé\tDrink.\n".encode("latin1")},

@@ -386,7 +386,7 @@ def test_a_test_set_that_is_compressed_otherwise_is_not_drawn_instead(tmp_path, 
     (tmp_path / "given" / name).parent.mkdir(exist_ok=True)
     (tmp_path / "given" / name).write_bytes(b"packed")
     with untouched(tmp_path / "given"), pytest.raises(Refusal, match=f"given/{re.escape(name)}: .*gzip"):
-        new("mine", tmp_path / "given", REPOSITORY)
+        new("mine", tmp_path / "given")
     assert [path.name for path in tmp_path.iterdir()] == ["given"]
 
 
@@ -394,7 +394,7 @@ def test_a_compressed_copy_of_a_table_is_no_other_one(tmp_path, texts):
     in_pairs(tmp_path / "given", texts)
     for name in ("train.jsonl.zst", "given.zip"):
         (tmp_path / "given" / name).write_bytes(b"packed")
-    _, said = new("mine", tmp_path / "given", REPOSITORY)
+    _, said = new("mine", tmp_path / "given")
     assert f"{QUERIES} judged queries" in said[1]
 
 

@@ -89,7 +89,7 @@ def test_what_is_wrong_is_one_sentence_and_leaves_nothing(hub):
 def test_a_table_that_is_compressed_otherwise_is_refused(hub):
     hub.repositories[NAME]["lists/test.jsonl.zst"] = b"packed"
     with pytest.raises(Refusal, match=r"lists/test.jsonl.zst: .*gzip"):
-        new("mine", Path(f"hub:{NAME}/lists"), REPOSITORY)
+        new("mine", Path(f"hub:{NAME}/lists"))
 
 
 def test_a_wrong_line_is_told_and_nothing_is_left(hub):

@@ -445,7 +445,7 @@ def test_texts_are_cut_into_passages_and_an_answer_says_which_of_them_counts(tmp
 def test_an_accent_beside_its_letter_is_the_same_name(tmp_path, pairs):
     write_jsonl(tmp_path / "given/q.jsonl", [{"question": q, "file": "u\u0308.txt"} for q, *_ in pairs])
     (tmp_path / "given/\u00fc.txt").write_text("text of a file")
-    new("mine", tmp_path / "given", REPOSITORY)
+    new("mine", tmp_path / "given")
     assert [each["text"] for each in collection_of()[0].values()] == ["text of a file"]
 
 

@@ -34,6 +34,8 @@ FROM_UTF16 = "It is UTF-16: convert it with `iconv -f utf-16 -t utf-8`."
 # Remedies, by the first bytes of a file.
 OTHER_FORMS = {b"\xff\xfe": FROM_UTF16, b"\xfe\xff": FROM_UTF16}
 OTHER_FORMS[b"\x1f\x8b"] = "It is compressed by gzip: let its name end with .gz."
+PACKED = {b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "Zstandard", b"PK\x03\x04": "zip"}
+OTHER_FORMS |= {start: f"It is compressed by {name}: decompress it, or use gzip." for start, name in PACKED.items()}
 
 
 def refuse(path, line, problem):
@@ -359,8 +361,10 @@ def float_of(value):
 
 
 def json_objects(path, wrong=refuse):
-    """(line number, dict) of JSON lines."""
+    """(line number, dict) of JSON lines; blank lines are left out, as other readers do."""
     for number, line in lines(path):
+        if not line.strip():
+            continue
         try:
             record = {**json.loads(line)}
             if "\\u" in line:  # an escape may stand for half a surrogate pair, which no UTF-8 file can hold

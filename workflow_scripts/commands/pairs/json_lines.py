@@ -17,6 +17,8 @@ def rows(path, wrong):
         yield from of_list(path, wrong)
         return
     for number, line in lines(path):
+        if not line.strip():
+            continue
         place = f"line {number}"
         try:
             record = json.loads(line)
