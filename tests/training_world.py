@@ -215,13 +215,15 @@ def with_drawn_weights(model, seed):
     return model
 
 
-def make_pretrained(stages, dropout=0.1, tied=True, model=tiny_bert, pooling="mean", normalize=False):
-    """A pretrained stage: one tiny model, or two different ones when untied."""
+def make_pretrained(stages, dropout=0.1, tied=True, model=tiny_bert, pooling="mean", normalize=False, projection=None):
+    """A pretrained stage: one tiny model, or two different ones when untied. projection: width of a drawn head"""
     job = stages.make("pretrained", {"checkpoint": {"hub": None, "folder": "tiny", "sha256": None}})
     tokenizer = stages.root / "tokenizer"
     BertTokenizer(vocab={word: i for i, word in enumerate(VOCABULARY)}).save_pretrained(tokenizer)
-    query = Encoder(model(0, dropout), pooling, normalize=normalize)
-    passage = query if tied else Encoder(model(1, dropout), pooling, normalize=normalize)
+    query = Encoder(model(0, dropout), pooling, projection, normalize)
+    passage = query if tied else Encoder(model(1, dropout), pooling, projection, normalize)
+    for encoder in (query, passage) if projection else ():
+        encoder.init_head(torch.Generator().manual_seed(0))
     save_encoders(query, passage, job.output("checkpoint"), tokenizer)
     facts = {"weights_sha256": "beef", "model_type": query.backbone.config.model_type, "dim": 32}
     return stages.finish(job, facts)

@@ -189,7 +189,8 @@ def cached_vectors(side, rows, token_budget):
             for bucket, state in zip(buckets, states, strict=True):
                 set_generator_state(state)
                 again = side.encode(rows[bucket])
-                again.backward(vectors.grad[to_device(torch.from_numpy(bucket), vectors.device)])
+                with autocast(side.device, None):  # otherwise the head's gradient would be a product in `dtype`
+                    again.backward(vectors.grad[to_device(torch.from_numpy(bucket), vectors.device)])
         set_generator_state(after)
 
     vectors.register_post_accumulate_grad_hook(encode_again)
