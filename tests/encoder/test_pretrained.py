@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoModel, AutoTokenizer, BertConfig, BertForMaskedLM
+from transformers import AlbertConfig, AlbertModel, AutoModel, AutoTokenizer, BertConfig, BertForMaskedLM
 
 from encoder_world import NO_WEIGHTS, bert_tokenizer, pretrained_settings, source_folder
 from stages import facts_of
 from teleport.encoder import load, pretrained, ranker
 from teleport.encoder.load import load_encoders
-from teleport.encoder.model import layers_of
+from teleport.encoder.model import Encoder, compile_layers, layers_of
 from teleport.encoder.tokens import load_tokenizer
 from teleport.plan.identity import identify_checkpoint
 from teleport.refusal import Refusal
@@ -93,6 +93,16 @@ def test_the_first_layers_alone(stages, tmp_path, family, layers):
     assert len(layers_of(passage.backbone)[1]) == layers and query is passage
     message = refused(stages, source, layers=4)
     assert message.startswith("encoder.layers is 4, but ") and f" has 3 layers of {family}. Take" in message
+
+
+def test_layers_that_albert_repeats_are_cut_and_compiled():
+    sizes = {"hidden_size": 16, "embedding_size": 8, "num_attention_heads": 2, "intermediate_size": 32}
+    backbone = AlbertModel(AlbertConfig(vocab_size=20, num_hidden_layers=3, **sizes), add_pooling_layer=False).eval()
+    ids = torch.arange(5, 15)[None]
+    expected = backbone(input_ids=ids, output_hidden_states=True).hidden_states[2]
+    assert torch.equal(pretrained.cut(backbone, 2, "here")(input_ids=ids).last_hidden_state, expected)
+    compiled = compile_layers(Encoder(backbone, "mean")).backbone.encoder.albert_layer_groups[0]
+    assert compiled._compiled_call_impl is not None
 
 
 def test_the_pooling_that_a_checkpoint_names_is_of_all_its_layers(stages, source):

@@ -168,10 +168,9 @@ def prepare(encoder, dtype=None, compiled=False):
 
 
 def layers_of(backbone):
-    """(name, ModuleList) of the layers of a transformers model."""
-    number = backbone.config.num_hidden_layers
-    lists = ((name, module) for name, module in backbone.named_modules() if isinstance(module, nn.ModuleList))
-    return next((name, module) for name, module in lists if len(module) == number)
+    """(name, ModuleList) of the layers of a transformers model; ALBERT has one, and repeats it."""
+    lists = [pair for pair in backbone.named_modules() if isinstance(pair[1], nn.ModuleList)]
+    return next((pair for pair in lists if len(pair[1]) == backbone.config.num_hidden_layers), lists[0])
 
 
 def compile_layers(encoder):
