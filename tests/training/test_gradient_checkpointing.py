@@ -13,7 +13,7 @@ from teleport.encoder.model import Encoder
 from teleport.encoder.precision import room_to_encode, to_encode
 from teleport.encoder.shape import Shape, forward_bytes, kept_bytes
 from teleport.refusal import Refusal
-from teleport.training import dev, train
+from teleport.training import dev, step, train
 from teleport.training.data import read_training_set
 from teleport.training.step import require_room_to_train
 from training_world import World, facts_of, losses_of, on_cpu, tiny_bert, tiny_qwen3  # noqa: F401
@@ -113,13 +113,23 @@ def test_a_device_encodes_as_many_tokens_at_once_as_it_has_room_for(gpu_of):
 def test_a_step_trains_on_as_many_tokens_at_once_as_its_device_has_room_for(stages, gpu_of, monkeypatch):
     usual, per_token = trainer(World(stages)), 0.0
     assert usual.token_budget == 8192
-    per_token = kept_bytes(Shape.of(usual.encoders[0]), 1, usual.training)
+    per_token = kept_bytes(Shape.of(usual.encoders[0]), 1, usual.training, half=False)
     weights = sum(4 * p.nbytes for p in usual.encoders.parameters())
     said = SimpleNamespace(total_memory=weights + 2000 * per_token / 0.8)
     gpu_of(0)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: said)
     room = require_room_to_train(list(usual.encoders), torch.device("cuda"))
     assert tokens_within(21504, room, per_token) == 2000
+
+
+def test_auto_on_a_device_without_bfloat16_keeps_room_for_float32(stages, monkeypatch):
+    monkeypatch.setattr(train, "resolve_precision", lambda *_: None)
+    world = World(stages)
+    plain = trainer(world)
+    room = 3000 * kept_bytes(Shape.of(plain.encoders[0]), 1, plain.training, half=False) / 0.8
+    monkeypatch.setattr(step, "require_room_to_train", lambda *_: room)
+    budgets = [trainer(world, precision=precision).token_budget for precision in ("fp32", "auto")]
+    assert budgets == pytest.approx([3000, 3000], abs=1)
 
 
 @pytest.mark.parametrize("stage", ["encode", "train"])

@@ -49,9 +49,10 @@ def forward_bytes(shape, half):
     return (8 * shape.hidden_size + 3 * shape.intermediate_size) * (2 if half else 4)
 
 
-def kept_bytes(shape, tokens, training):
-    """Return the bytes that a step keeps of `tokens` tokens for its backward pass, by its settings."""
-    kept = activation_bytes(shape, tokens, training.precision != "fp32")
+def kept_bytes(shape, tokens, training, half):
+    """Return the bytes that a step keeps of `tokens` tokens for its backward pass, by its settings. half: whether it
+    computes in 16 bits"""
+    kept = activation_bytes(shape, tokens, half)
     if training.gradient_checkpointing:  # all activations of one layer, and the input of each layer
         kept = kept / max(shape.num_hidden_layers, 1) + 4 * shape.num_hidden_layers * shape.hidden_size * tokens
     return kept

@@ -138,7 +138,8 @@ def state_bytes(steps):
 def computing_bytes(steps, processes):
     """What a process holds where it computes: weights and a 16-bit copy, gradients and the two moments of AdamW, and
     the activations for the backward pass."""
-    activations = kept_bytes(steps.shape, tokens_at_once(steps, processes), steps.training)
+    training, tokens = steps.training, tokens_at_once(steps, processes)
+    activations = kept_bytes(steps.shape, tokens, training, training.precision != "fp32")
     return 1.5 * steps.weights * steps.trained + 12 * steps.parameters + activations
 
 

@@ -79,8 +79,8 @@ class CrossTrainer(Steps):
     def __init__(self, job, data, training, total, seed):
         folder, device = job.input("checkpoint", "checkpoint"), pick_device()
         self.model = load_ranker(folder).to(device)
-        super().__init__([self.model], data, training, total, seed, device)
         self.dtype, self.compiled, self.trained = resolve_precision(training.precision, device), False, [self]
+        super().__init__([self.model], data, training, total, seed, device)
         self.texts = open_texts(job, folder, self.model.config, "queries.train")
         self.loss = LOSSES[training.loss.kind]
 

@@ -17,7 +17,8 @@ from teleport.training.step_metrics import GradientNorms, StepMetrics
 
 class Steps:
     """Weights and optimiser of a training, and the step that changes them. Each kind of model is a subclass with
-    `forward` and `real_tokens`: dual_encoder.py, cross_train.py.
+    `forward`, `real_tokens` and `trained`, objects with the `dtype` of its products (None: float32): dual_encoder.py,
+    cross_train.py.
 
     models: the distinct modules that are trained; data: gives the batch of a step, such as `data.TrainingSet`;
     training: a settings.Training; total: length of the full schedule
@@ -36,7 +37,8 @@ class Steps:
         self.encoders.to(device).train()
         self.optimizer = make_optimizer(training.optimizer, self.encoders, training.weight_decay)
         self.gradient_norms = GradientNorms(self.encoders)
-        per_token = max(kept_bytes(Shape.of(model), 1, training) for model in models)
+        half = self.trained[0].dtype is not None
+        per_token = max(kept_bytes(Shape.of(model), 1, training, half) for model in models)
         self.token_budget = tokens_within(TOKEN_BUDGET["train"][device.type], room, per_token)
 
     def step(self, step):
