@@ -156,6 +156,20 @@ def scored(world, job, pairs):
         )
 
 
+@pytest.mark.parametrize("family", ["roberta", "modernbert"])  # packed and padded in the stage `cross_score`
+def test_in_bfloat16_scores_are_not_rounded_to_it(stages, tmp_path, family):
+    world = World(stages, spread(source_folder(tmp_path / "source", family)))
+    trainer, folder = trainer_of(world.job(precision="bf16")), world.start.folder / "checkpoint"
+    rows, passages = (each.ravel() for each in np.mgrid[:4, :PASSAGES])
+    settings = cross_score.Settings.model_construct(max_tokens=24, sigmoid=False)
+    read = AutoTokenizer.from_pretrained(folder), world.texts(zip(rows, passages, strict=True)), settings
+    with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16):
+        scores = cross_score.score_pairs(ranker.load_ranker(folder), *read, torch.device("cpu"))
+        ours = trainer.scores(trainer.texts, rows, passages, 2000)
+    for each in (torch.from_numpy(scores), ours):
+        assert each.dtype == torch.float32 and (each.bfloat16() == each).float().mean() < 0.1
+
+
 @pytest.mark.parametrize("family", ["bert", "roberta", "modernbert"])
 def test_pairs_are_those_of_the_tokenizer(stages, tmp_path, family):
     """Ids, token types and cuts, of texts of all lengths."""

@@ -2,11 +2,16 @@
 label, weights as safetensors, and its own tokenizer. Sentence-transformers' CrossEncoder loads it too. With a seed it
 is the start of a training and gets a head of one number if it has none."""
 
+from functools import partial
+
 import torch
+from torch import nn
+from torch.nn import functional
 from transformers import AutoConfig, AutoModelForSequenceClassification
 
 from teleport.encoder.checkpoint import copy_tokenizer
 from teleport.encoder.load import refuse_other_model, refusing
+from teleport.encoder.precision import autocast
 from teleport.encoder.pretrained import (
     load_fast_tokenizer,
     of_numbers,
@@ -99,4 +104,14 @@ def load(folder, **changes):
         if name.rpartition(start)[2] in parameters:
             of_numbers(folder, tensor, name)
     refuse_no_weights(folder, model)
+    for layer in model.modules():
+        if isinstance(layer, nn.Linear) and layer.out_features == 1:  # the last one
+            layer.forward = partial(in_float32, layer)
     return model.eval(), sorted(report["missing_keys"])
+
+
+def in_float32(layer, inputs):
+    """The output of a linear layer, in float32 under autocast too: a bfloat16 number has 8 bits, so half of the scores
+    of a thousand passages would equal another."""
+    with autocast(inputs.device, None):
+        return functional.linear(inputs.float(), layer.weight, layer.bias)
