@@ -325,6 +325,15 @@ def test_inner_products_have_the_same_bits_as_arrays_and_as_tensors():
         np.testing.assert_allclose(arrays, [math.fsum(terms) for terms in (queries * passages).tolist()], atol=1e-12)
 
 
+def test_threads_of_a_search_use_the_gpu_of_its_process(monkeypatch):
+    """Of several processes each has a current device, which is one of a thread: others begin with the first GPU."""
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 3)
+    monkeypatch.setattr(Exact, "open", lambda self: None)
+    vectors = np.zeros((2, 2), np.float32)
+    assert Exact(vectors, torch.device("cuda"), room=0).on == Exact(vectors, "cuda:3", room=0).on
+    assert Exact(vectors, "cpu").on == torch.device("cpu")
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA")
 def test_inner_products_have_the_same_bits_on_a_gpu():

@@ -65,6 +65,8 @@ class Exact:
         self.vectors = vectors.view(np.ndarray) if isinstance(vectors, np.memmap) else vectors
         self.on, self.threads = torch.device(device or search_device()), threads
         self.device = kind = self.on.type  # "cpu" or "cuda"
+        if kind == "cuda" and self.on.index is None:  # other threads would take "cuda" for the first GPU
+            self.on = torch.device(kind, torch.cuda.current_device())
         self.dtype = dtype or (torch.float16 if kind == "cuda" else torch.float32)
         if kind == "cuda" and room is None:
             room = torch.cuda.mem_get_info(self.on)[0] - workspace(vectors.shape[1])
