@@ -11,7 +11,16 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AlbertConfig, AlbertModel, AutoModel, AutoTokenizer, BertConfig, BertForMaskedLM
+from transformers import (
+    AlbertConfig,
+    AlbertModel,
+    AutoModel,
+    AutoTokenizer,
+    BertConfig,
+    BertForMaskedLM,
+    ConvBertConfig,
+    ConvBertModel,
+)
 
 from encoder_world import NO_WEIGHTS, bert_tokenizer, pretrained_settings, source_folder
 from stages import facts_of
@@ -103,6 +112,18 @@ def test_layers_that_albert_repeats_are_cut_and_compiled():
     assert torch.equal(pretrained.cut(backbone, 2, "here")(input_ids=ids).last_hidden_state, expected)
     compiled = compile_layers(Encoder(backbone, "mean")).backbone.encoder.albert_layer_groups[0]
     assert compiled._compiled_call_impl is not None
+
+
+def test_a_model_that_reads_padding_is_refused(stages, source):
+    """A convolution reaches beyond the last token of a text."""
+    vocabulary = json.loads((source / "config.json").read_text())["vocab_size"]
+    sizes = {"hidden_size": 16, "embedding_size": 16, "num_attention_heads": 4, "intermediate_size": 32}
+    model = ConvBertModel(ConvBertConfig(vocab_size=vocabulary, num_hidden_layers=1, **sizes))
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.2)
+    model.save_pretrained(source)
+    message = refused(stages, source)
+    assert f"{source} has model_type 'convbert', which reads the padding" in message
 
 
 def test_the_pooling_that_a_checkpoint_names_is_of_all_its_layers(stages, source):

@@ -4,6 +4,7 @@ import copy
 import json
 import string
 
+import numpy as np
 import torch
 from safetensors.torch import load_file
 from transformers import AutoConfig, AutoTokenizer, BertConfig
@@ -31,6 +32,7 @@ DPR = "dpr"  # transformers' name of BERT in DPR's classes (Karpukhin et al. 202
 PROBE = f"{string.printable} e\u0301 \u00df \ufb03 \u0e01 \u1780 \u6771 \u2603 \ue000 \U0001f9ff \u200d"
 MOST_GROWTH = 100  # characters that a normaliser makes of one: NFKC makes 18 of some
 VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json", "sentencepiece.bpe.model")
+LEAST_CHANGE = 1e-3  # of a vector, relative to its length; rounding changes it by 1e-6
 QUERY_KEY = "encoder.query_checkpoint"
 ELSE = Remedy("Give an encoder as it was published.")
 
@@ -102,6 +104,7 @@ def read(folder, settings):
         log.info("%d linear layers of the checkpoint, %d dimensions", len(dense), encoder.dim)
     refuse_unfit_tokenizer(folder, tokenizer, backbone.config.vocab_size, settings.pooling)
     refuse_no_weights(folder, backbone)
+    refuse_read_padding(folder, encoder)
     if head:
         refuse_unfit_head(folder, head, backbone.config.hidden_size)
         if settings.projection != (width := width_of(head)):
@@ -339,6 +342,20 @@ def refuse_no_weights(folder, backbone):
         if zero or not weights.isfinite().all():
             wrong = "all zero" if zero else "not finite"
             raise Refusal(f"{KEY}: the weights {name} in {folder} are {wrong}. Get the checkpoint again.")
+
+
+def refuse_read_padding(folder, encoder):
+    """Raise Refusal if a text's vector depends on a longer text in its batch, as the model reads the padding beside it
+    (ConvBERT, MobileBERT, FNet): vectors would depend on batches."""
+    lengths = np.array([3, min(12, encoder.max_tokens)])
+    ids = np.arange(lengths.sum()) % encoder.backbone.config.vocab_size
+    with torch.inference_mode():
+        alone, beside = encoder(ids[:3], lengths[:1])[0], encoder(ids, lengths)[0]
+    if (alone - beside).norm() > LEAST_CHANGE * alone.norm():
+        raise Refusal(
+            f"{KEY}: {folder} has model_type {encoder.backbone.config.model_type!r}, which reads the padding of a "
+            f"batch, so that a text's vector depends on the others. {ELSE}"
+        )
 
 
 def refuse_unfit_tokenizer(folder, tokenizer, vocab_size, pooling=None):
