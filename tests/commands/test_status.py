@@ -178,11 +178,3 @@ print({{"torch", "pandas", "numpy"}} & set(sys.modules))
     result = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
     lines = result.stdout.splitlines()
     assert lines[0] == "nothing runs" and lines[1].startswith("0 of ") and lines[-1] == "set()"
-
-
-def test_a_bad_configuration_is_one_sentence(tmp_path):
-    (tmp_path / "bad.yaml").write_text("collektion: {}\n")
-    command = [sys.executable, str(REPOSITORY / "workflow_scripts/manage.py"), "status", "bad.yaml"]
-    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-    assert result.returncode == 1 and result.stderr.startswith("error: ") and "Traceback" not in result.stderr
-    assert "bad.yaml, line 1: collektion: unknown key" in result.stderr

@@ -189,15 +189,11 @@ def test_a_stage_refuses_code_that_was_edited_while_the_workflow_ran(world):
 
 
 @pytest.mark.ci(0)
-@pytest.mark.parametrize(
-    ("target", "change", "messages"),
-    [("all", lambda c: c["mining"].update(depth=241), ["240 passages, fewer than mining.depth: 241"])],
-)
-def test_a_collection_that_does_not_suit_is_refused_before_encoding(world, target, change, messages):
+def test_a_collection_that_does_not_suit_is_refused_before_encoding(world):
     world.config["encoder"]["max_passage_tokens"] -= 1  # so that everything is encoded and trained again
-    change(world.config)
-    text = failing(world, target)
-    assert all(message in text for message in messages), text[-3000:]
+    world.config["mining"]["depth"] = 241
+    text = failing(world, "all")
+    assert "240 passages, fewer than mining.depth: 241" in text, text[-3000:]
     assert re.search(r"^\d+ jobs: .*, \d+ encode,", text, re.MULTILINE)
     begun = set(re.findall(r"^(\w+).* results/logs/", text, re.MULTILINE))
     assert "check" in begun and "encode" not in begun
@@ -208,24 +204,13 @@ def test_a_collection_that_does_not_suit_is_refused_before_encoding(world, targe
     ("change", "message"),
     [
         (lambda c: c["negatives"].update(alpa=0.5), "toy.yaml, line"),
-        (lambda c: c["negatives"].update(alpha=1.5), "negatives.alpha:"),
         (lambda c: c["evaluation"].update(splits=["tset"]), "evaluation.splits names 'tset'"),
-        *(
-            pytest.param(*of_more, marks=pytest.mark.slow)
-            for of_more in [
-                (lambda c: c["collection"].update(path="data/none"), "collection.path: "),
-                (lambda c: c["encoder"]["checkpoint"].update(folder="data/none"), "data/none"),
-                (lambda c: c["evaluation"]["significance"].update(baseline="BM52"), "'BM52' is not a row of table"),
-                (lambda c: c["evaluation"].update(measures=["RRR@10"]), "there is no measure 'RRR@10'"),
-                (
-                    lambda c: c["evaluation"].update(measures=["R@51"]),
-                    "'R@51' looks at 51 passages, and evaluation.depth is 50",
-                ),
-            ]
-        ),
+        (lambda c: c["collection"].update(path="data/none"), "collection.path: "),
+        (lambda c: c["evaluation"]["significance"].update(baseline="BM52"), "'BM52' is not a row of table"),
     ],
 )
 def test_a_bad_configuration_is_refused_by_the_dry_run_without_a_traceback(world, change, message):
+    """Wherever it is noticed: in the settings, the plan, a file, a table."""
     change(world.config)
     text = failing(world, "-n")
     assert message in text and "Traceback" not in text and "Job stats" not in text
