@@ -75,14 +75,6 @@ def read_split(world, split):
     return [plain_tokens(text) for text in corpus], [[plain_tokens(a) for a in some] for some in answers]
 
 
-def test_answers_positives_and_pools_load_no_torch(asked):
-    loaded = {}
-    for name, manifest in asked.manifests().items():
-        loaded.setdefault(name.split("/")[0], set()).update(manifest["provenance"]["loaded"])
-    assert {"positives", "merge", "evaluate", "check"} <= set(loaded)
-    assert {kind for kind, names in loaded.items() if "torch" in names} == {"pretrained", "encode", "retrieve", "train"}
-
-
 def test_positives_are_given_or_found_in_every_episode(asked):
     passages, answers = read_split(asked, "train")
     found = []

@@ -215,14 +215,6 @@ def test_a_taken_stage_costs_under_a_second_of_processor_time(world):
     assert len(spent) == 5 and max(spent.values()) < 1.0, spent
 
 
-def test_one_more_evaluation_split_runs_no_training_and_encodes_no_passages(world):
-    world.config["evaluation"]["splits"] = ["test", "dev"]
-    counts, messages = world.would_run()
-    own = {"split": 1, "check": 1, "tokens": 1, "encode": 4, "retrieve": 4, "bm25": 1, "evaluate": 5}
-    assert counts == own | REPORT
-    assert all("queries.dev" in message for message in messages if message.startswith(("encode", "tokens")))
-
-
 def test_more_passages_rerun_what_reads_the_corpus(world):
     """All but the pretrained checkpoint: a search may find a new passage, so pools and trainings are others."""
     with open(world.folder / "data/toy/corpus.tsv", "a") as file:

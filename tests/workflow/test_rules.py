@@ -114,14 +114,13 @@ def test_an_edited_loss_concerns_its_trainings_and_a_new_one_nothing(world):
 @pytest.mark.parametrize(
     ("target", "said"),
     [
-        ("results/tables/other.md", "No rule to produce results/tables/other.md"),
-        ("results/experiments/other/plan.tsv", "results/experiments/other is not a stage of this configuration."),
-        ("results/experiments/other/plan.tsv", "results/experiments has nll, softmax."),
+        ("results/tables/other.md", ["No rule to produce results/tables/other.md"]),
+        ("results/experiments/other/plan.tsv", ["results/experiments/other is not", "experiments has nll, softmax."]),
     ],
 )
 def test_a_table_or_experiment_that_is_not_planned_is_named(world, target, said):
     text = world.snakemake("-n", target, check=False)
-    assert said in text and "KeyError" not in text
+    assert all(part in text for part in said) and "KeyError" not in text
 
 
 HOST = """

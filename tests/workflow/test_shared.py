@@ -41,21 +41,7 @@ def test_the_plan_has_no_stage_to_make_after_a_fetch(finished, clone, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_fetched_experiment_has_the_same_table(finished, clone, tmp_path):
-    teleport(finished, "share", "tele", "--to", tmp_path / "tele.tar")
-    teleport(clone, "fetch", tmp_path / "tele.tar")
-    text = clone.snakemake()
-    table = "results/tables/main.csv"
-    assert (clone.folder / table).read_bytes() == (finished.folder / table).read_bytes()
-    assert "train, episode" in finished.log and "train, episode" not in text
-    assert clone.digests() == finished.digests()
-    assert clone.would_run() == ({}, [])
-
-
-@pytest.mark.slow
-def test_a_fetched_experiment_has_the_same_table_and_a_job_asks_the_places_of_the_configuration(
-    finished, clone, tmp_path
-):
+def test_a_job_asks_the_places_of_the_configuration_and_the_table_is_the_same(finished, clone, tmp_path):
     teleport(finished, "share", "tele", "--to", tmp_path / "shared", "--without", "vectors")
     clone.config["artefacts"] = ["../../shared"]
     assert clone.would_run()[0]["train"] == 3, "a place is no part of the plan"
