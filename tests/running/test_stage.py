@@ -78,6 +78,7 @@ def test_a_torn_or_edited_artefact_is_named(stages, made, damage, message):
 
 
 def test_a_large_edited_file_is_found_on_request(made, monkeypatch):
+    assert artefact.ALWAYS_HASHED_BYTES == 64 * 2**20, "docs/reliability.md"
     monkeypatch.setattr(artefact, "ALWAYS_HASHED_BYTES", 3)
     (made.folder / "a.txt").write_text("hallo")
     finished = Artefact(made.folder)
