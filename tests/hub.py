@@ -3,51 +3,39 @@ its address."""
 
 import hashlib
 import json
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import unquote, urlsplit
 
 from huggingface_hub import constants
 
+from loopback import Loopback
 
-class Hub:
+
+class Hub(Loopback):
     """Serves `repositories`, {id: {file: bytes}}, each of one commit, which is its branch `main` too.
 
     commits: {id: 40 hex digits} of some of them; `asked` has the paths of all requests; `lfs` {file: {"lfs": …}} is
     what it says of large files.
     """
 
+    methods, protocol = ("GET", "HEAD"), "HTTP/1.1"
+
     def __init__(self, repositories, commits=()):
         self.repositories, self.commits, self.asked, self.lfs = repositories, dict(commits), [], {}
-        outer = self
-
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def do_GET(self):
-                outer.answer(self)
-
-            def do_HEAD(self):
-                outer.answer(self)
-
-            def log_message(self, *arguments):
-                pass
-
-        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(target=self.http.serve_forever, daemon=True).start()
-
-    @property
-    def url(self):
-        return f"http://127.0.0.1:{self.http.server_port}"
+        super().__init__()
 
     def environment(self, cache):
         """What makes a process take this hub for the real one, and `cache` for where downloads lie."""
-        return {"HF_ENDPOINT": self.url, "HF_HUB_CACHE": str(cache), "HF_HUB_OFFLINE": "0", "HF_HUB_DISABLE_XET": "1"}
+        return {
+            "HF_ENDPOINT": self.address,
+            "HF_HUB_CACHE": str(cache),
+            "HF_HUB_OFFLINE": "0",
+            "HF_HUB_DISABLE_XET": "1",
+        }
 
     def take_over(self, monkeypatch, cache):
         """Do the same as `environment` for this process, until its test ends."""
-        template = f"{self.url}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
-        values = {"ENDPOINT": self.url, "HUGGINGFACE_CO_URL_TEMPLATE": template, "HF_HUB_DISABLE_XET": True}
+        template = f"{self.address}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
+        values = {"ENDPOINT": self.address, "HUGGINGFACE_CO_URL_TEMPLATE": template, "HF_HUB_DISABLE_XET": True}
         for name, value in (values | {"HF_HUB_OFFLINE": False, "HF_HUB_CACHE": str(cache)}).items():
             monkeypatch.setattr(constants, name, value)
 
@@ -94,7 +82,3 @@ class Hub:
         ]
         info = {"id": name, "modelId": name, "sha": commit, "siblings": siblings}
         return name, json.dumps(tree if verb == "tree" else info).encode()
-
-    def close(self):
-        self.http.shutdown()
-        self.http.server_close()

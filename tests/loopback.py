@@ -1,10 +1,27 @@
-"""A web server on the loopback interface for the tests of downloads: ranges, cut connections, missing files."""
+"""Web servers on the loopback interface; one for the tests of downloads: ranges, cut connections, missing files."""
 
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
-class Server:
+class Loopback:
+    """A web server; its method `answer` gets every request, with one of these `methods`."""
+
+    methods, protocol = ("GET",), "HTTP/1.0"
+
+    def __init__(self):
+        handled = {f"do_{method}": lambda request: self.answer(request) for method in self.methods}
+        handled |= {"protocol_version": self.protocol, "log_message": lambda *_: None}
+        self.http = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (BaseHTTPRequestHandler,), handled))
+        threading.Thread(target=self.http.serve_forever, args=[0.01], daemon=True).start()
+        self.address = f"http://127.0.0.1:{self.http.server_port}"
+
+    def close(self):
+        self.http.shutdown()
+        self.http.server_close()
+
+
+class Server(Loopback):
     """Serves `files` ({name: bytes}); `cuts` ({name: n}) ends the next answer for a file after n bytes of it.
 
     `requests` has (name, Range header or None) of everything asked for. With `ranges` False, Range headers are ignored.
@@ -14,20 +31,10 @@ class Server:
     def __init__(self, files):
         self.files, self.cuts, self.requests = dict(files), {}, []
         self.ranges, self.etag, self.kinds = True, None, {}
-        outer = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self):
-                outer.answer(self)
-
-            def log_message(self, *arguments):
-                pass
-
-        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(target=self.http.serve_forever, args=[0.01], daemon=True).start()
+        super().__init__()
 
     def url(self, name):
-        return f"http://127.0.0.1:{self.http.server_port}/{name}"
+        return f"{self.address}/{name}"
 
     def answer(self, request):
         name, asked = request.path.lstrip("/"), request.headers.get("Range")
@@ -54,7 +61,3 @@ class Server:
             request.send_header("Content-Range", f"bytes {start}-{len(body) - 1}/{len(body)}")
         request.end_headers()
         request.wfile.write(body[start : start + self.cuts.pop(name, len(body))])
-
-    def close(self):
-        self.http.shutdown()
-        self.http.server_close()

@@ -4,8 +4,6 @@ import errno
 import json
 import re
 import sys
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import huggingface_hub
@@ -14,7 +12,7 @@ import pytest
 
 import manage
 from commands import card, export, export_check
-from paths import REPOSITORY  # noqa: F401
+from loopback import Loopback
 from teleport.refusal import Refusal
 
 ROWS = ["| Episode 0 | test | 0.250 |", "| Episode 1 | test | 0.500 |"]
@@ -50,10 +48,7 @@ def test_a_folder_beside_the_episodes_is_none(train, tmp_path):
     train.parent.with_name("episode-2b").mkdir()
     export.export(train, tmp_path / "new/model")
     text = (tmp_path / "new/model/README.md").read_text()
-    assert [line for line in text.splitlines() if "| test" in line] == [
-        "| Episode 0 | test | 0.250 |",
-        "| Episode 1 | test | 0.500 |",
-    ]
+    assert [line for line in text.splitlines() if "| test" in line] == ROWS
     with pytest.raises(Refusal, match="model exists already"):
         export.export(train, tmp_path / "new/model")
 
@@ -62,10 +57,7 @@ def test_the_scores_are_of_their_episodes_also_where_one_stands_beside_the_check
     monkeypatch.chdir(train.parent)
     export.export(Path(train.name), tmp_path / "model")
     text = (tmp_path / "model/README.md").read_text()
-    assert [line for line in text.splitlines() if "| test" in line] == [
-        "| Episode 0 | test | 0.250 |",
-        "| Episode 1 | test | 0.500 |",
-    ]
+    assert [line for line in text.splitlines() if "| test" in line] == ROWS
 
 
 def test_an_export_that_fails_leaves_nothing_and_may_be_repeated(train, tmp_path, monkeypatch):
@@ -165,24 +157,23 @@ def test_a_pushed_checkpoint_becomes_a_private_repository_unless_public(tmp_path
     (tmp_path / "config.json").write_text("{}")
     asked = []
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self):
-            asked.append((self.path, json.loads(self.rfile.read(int(self.headers["Content-Length"])) or b"{}")))
-            created = self.path == "/api/repos/create"
+    class Refusing(Loopback):
+        methods = ("POST",)
+
+        def answer(self, request):
+            length = int(request.headers["Content-Length"])
+            asked.append((request.path, json.loads(request.rfile.read(length) or b"{}")))
+            created = request.path == "/api/repos/create"
             answer = json.dumps({"url": "http://127.0.0.1/me/model"}).encode() if created else b"{}"
-            self.send_response(200 if created else 403)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(answer)))
-            self.end_headers()
-            self.wfile.write(answer)
+            request.send_response(200 if created else 403)
+            request.send_header("Content-Type", "application/json")
+            request.send_header("Content-Length", str(len(answer)))
+            request.end_headers()
+            request.wfile.write(answer)
 
-        def log_message(self, *arguments):
-            pass
-
-    http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=http.serve_forever, daemon=True).start()
+    server = Refusing()
     try:
-        monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", f"http://127.0.0.1:{http.server_port}")
+        monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", server.address)
         monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
         monkeypatch.setattr(sys, "argv", ["teleport", "push", str(tmp_path), "me/model", *["--public"] * public])
         with pytest.raises(SystemExit) as ended:
@@ -192,7 +183,6 @@ def test_a_pushed_checkpoint_becomes_a_private_repository_unless_public(tmp_path
         with pytest.raises(SystemExit, match="me/model .*hub"):
             manage.main()
     finally:
-        http.shutdown()
-        http.server_close()
+        server.close()
     path, body = asked[0]
     assert path == "/api/repos/create" and body["visibility"] == ("public" if public else "private") and len(asked) > 1

@@ -181,7 +181,7 @@ def test_distilbert_is_written_as_distilbert(stages, tmp_path):
 def hub(tmp_path, monkeypatch):
     """A hub that this process takes for the real one."""
     made, download = Hub({}), huggingface_hub.snapshot_download
-    of_hub = partial(download, endpoint=made.url, cache_dir=tmp_path / "cache")
+    of_hub = partial(download, endpoint=made.address, cache_dir=tmp_path / "cache")
     monkeypatch.setattr(huggingface_hub, "snapshot_download", of_hub)
     yield made
     made.close()
