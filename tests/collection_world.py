@@ -1,5 +1,7 @@
 """Small collections for all tests: random text, a finished collection stage, a folder of files, judgments, runs."""
 
+import json
+
 import ir_measures
 import numpy as np
 import pyarrow as pa
@@ -63,6 +65,18 @@ def write_folder(folder, passages, queries, judgments):
 
 def write_lines(path, rows):
     path.write_text("".join("\t".join(map(str, row)) + "\n" for row in rows))
+
+
+def write_dataset(folder, table, files=2):
+    """A dataset as `save_to_disk` of `datasets` writes it: streams of Arrow's, named in state.json."""
+    folder.mkdir(parents=True)
+    names = [f"data-{number:05}-of-{files:05}.arrow" for number in range(files)]
+    step = -(-len(table) // files)
+    for number, name in enumerate(names):
+        with pa.OSFile(str(folder / name), "wb") as file, pa.ipc.new_stream(file, table.schema) as stream:
+            stream.write_table(table.slice(number * step, step))
+    (folder / "dataset_info.json").write_text("{}")
+    (folder / "state.json").write_text(json.dumps({"_data_files": [{"filename": name} for name in names]}))
 
 
 def read_judgments(path):

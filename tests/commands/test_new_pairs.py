@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from collection_world import random_passages
+from collection_world import random_passages, write_dataset
 from commands.new import new
 from commands.pairs import columns, texts
 from teleport.collection.equal import digest_of
@@ -43,18 +43,6 @@ def write_jsonl(path, records):
 
 def records_of(pairs, question="query", passage="positive"):
     return [{question: one, passage: other} for one, other, _ in pairs]
-
-
-def write_dataset(folder, table, files=2):
-    """A dataset as `save_to_disk` of `datasets` writes it: streams of Arrow's, named in state.json."""
-    folder.mkdir(parents=True)
-    names = [f"data-{number:05}-of-{files:05}.arrow" for number in range(files)]
-    step = -(-len(table) // files)
-    for number, name in enumerate(names):
-        with pa.OSFile(str(folder / name), "wb") as file, pa.ipc.new_stream(file, table.schema) as stream:
-            stream.write_table(table.slice(number * step, step))
-    (folder / "dataset_info.json").write_text("{}")
-    (folder / "state.json").write_text(json.dumps({"_data_files": [{"filename": name} for name in names]}))
 
 
 def in_jsonl(folder, pairs):

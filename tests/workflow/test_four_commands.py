@@ -12,7 +12,7 @@ import yaml
 from test_lesson import run
 from toy import World, make_checkpoint
 
-from collection_world import WORDS, random_passages
+from collection_world import WORDS, random_passages, write_dataset
 from paths import REPOSITORY
 
 PAGE = (REPOSITORY / "docs/own-data.md").read_text()
@@ -31,16 +31,6 @@ def write_csv(path, records):
         writer.writerows(records)
 
 
-def write_dataset(folder, records):
-    """As `save_to_disk` of `datasets` does."""
-    folder.mkdir()
-    table, name = pa.Table.from_pylist(records), "data-00000-of-00001.arrow"
-    with pa.ipc.new_stream(folder / name, table.schema) as stream:
-        stream.write_table(table)
-    (folder / "state.json").write_text(json.dumps({"_data_files": [{"filename": name}]}))
-    (folder / "dataset_info.json").write_text("{}")
-
-
 def write_triplets(path, records):
     """The negative of a question is the passage of the one before; the score is a margin."""
     passages = [record["passage"] for record in records]
@@ -53,7 +43,7 @@ FORMS = {
     "pairs.parquet": lambda path, records: pq.write_table(pa.Table.from_pylist(records), path),
     "pairs.csv": write_csv,
     "triplets.jsonl": write_triplets,
-    "saved": write_dataset,
+    "saved": lambda path, records: write_dataset(path, pa.Table.from_pylist(records)),
 }
 
 
