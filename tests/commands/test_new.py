@@ -18,6 +18,7 @@ from commands.forecast.hardware import read_hardware
 from commands.forecast.printed import print_forecast
 from commands.methods import cost_sentences
 from commands.new import new
+from commands.splits import Roles, drawn
 from paths import REPOSITORY
 from teleport import records
 from teleport.plan.plan import Plan
@@ -87,6 +88,13 @@ def test_undivided_judgments_become_train_dev_and_test(tmp_path, texts, form):
     made = Plan(*load_files([path]))
     (check,) = [stage.settings for stage in made.stages.values() if stage.kind == "check"]
     assert (check.evaluation_depth, check.mining_depth, check.batch_queries) == (0, 0, len(train))
+
+
+def test_a_third_becomes_test_and_a_fifth_of_the_others_dev():
+    splits, _ = drawn({f"q{i}" for i in range(2000)}, "here", Roles(["test"], "dev", "train", ""), (), "")
+    test, dev, train = (len(splits[split]) for split in ("test", "dev", "train"))
+    assert test + dev + train == 2000
+    assert test / 2000 == pytest.approx(1 / 3, abs=0.03) and dev / (dev + train) == pytest.approx(1 / 5, abs=0.03)
 
 
 def alone_for_training(folder, texts):

@@ -6,6 +6,7 @@ import gzip
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +15,7 @@ import pytest
 import yaml
 
 from collection_world import random_passages, write_dataset
-from commands.new import new
+from commands.new import UNSPACED_SCRIPT, new, script_of
 from commands.pairs import columns, texts
 from teleport.collection.equal import digest_of
 from teleport.plan.plan import Plan
@@ -796,6 +797,13 @@ def test_bm25_has_the_terms_of_the_script(tmp_path, monkeypatch, script, terms, 
     assert (config.counts.passage_tokens > 18) is (why == "no spaces between words")  # a character is a token there
     for reason in ("no spaces between words", "vowel signs"):
         assert (reason in " ".join(said)) is (reason == why)
+
+
+@pytest.mark.parametrize("text", ["日本の首都はどこですか", "ภาษาไทยไม่มีช่องว่าง", "ភាសាខ្មែរ", "한국의 수도는 어디입니까"])
+def test_every_script_that_the_page_names_is_read_by_characters(monkeypatch, text):
+    """docs/own-data.md: Japanese, Thai, Khmer, Korean; Chinese has a collection of its own above."""
+    monkeypatch.setattr("commands.new.form", lambda name: SimpleNamespace(corpus=lambda source: [(text,)]))
+    assert script_of(SimpleNamespace(source="tsv")) == UNSPACED_SCRIPT
 
 
 def test_a_pair_with_another_negative_is_not_called_repeated(tmp_path, pairs):
