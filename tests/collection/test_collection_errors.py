@@ -237,12 +237,6 @@ def test_nothing_is_published_after_an_error(stages, tmp_path, message):
     assert left <= {"stamp.json", "progress.json"}
 
 
-def test_a_corpus_without_titles_is_read_from_a_folder(stages, tmp_path):
-    write(tmp_path / "data", FILES | {"corpus.tsv": "d1\tA cat sleeps.\nd2\tA dog barks.\n"})
-    job = stages.collection({"source": "folder", "path": str(tmp_path / "data")})
-    assert pq.read_table(job.files["corpus.parquet"])["title"].to_pylist() == ["", ""]
-
-
 @pytest.mark.parametrize("split", ["a" * 101, "a b", "ü", "..", "a:b"])
 def test_a_split_whose_name_cannot_be_part_of_a_file_s_is_refused(message, split):
     text = message("folder", FILES, {f"queries.{split}.tsv": "q1\tx\n"})

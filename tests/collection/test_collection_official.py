@@ -294,12 +294,10 @@ def change(name, text):
         (change("psgs_w100.tsv.gz", "1\tx\ty\n"), "line 1: .* header"),
         (change("psgs_w100.tsv.gz", "id\ttext\ttitle\n1\tx\n"), "line 2: 2 columns"),
         (change("psgs_w100.tsv.gz", 'id\ttext\ttitle\n1\t"x"y\tz\n'), "line 2: wrong quoting"),
-        (change("nq-test.qa.csv", "who\t__import__('os')\n"), "line 1: not a question, a tab and a list"),
         (change("nq-test.qa.csv", "who ['x']\n"), "line 1: not a question, a tab and a list"),
         (change("nq-test.qa.csv", "who\t['\\ud83d']\n"), "line 1: not a question, a tab and a list"),
         (change("biencoder-nq-train.json.gz", json.dumps(NQ)[:-3]), "torn or wrong JSON"),
         (change("biencoder-nq-train.json.gz", json.dumps(NQ[0])), "not a JSON array"),
-        (change("biencoder-nq-train.json.gz", '[{"question": "q"}]'), "record 1: DPR's records have"),
         (
             change("biencoder-nq-train.json.gz", '[{"question": "é"}]'.encode("latin1")),
             r"train.json.gz: .*\(.* byte 0xe9 in .*\)\. .*data/down",

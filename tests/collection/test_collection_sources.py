@@ -76,17 +76,9 @@ def tables(job):
     return {name: pq.read_table(path).to_pylist() for name, path in job.files.items() if path.suffix == ".parquet"}
 
 
-def build(stages, source):
-    return stages.collection(source)
-
-
-def facts(made):
-    return made.facts
-
-
 @pytest.mark.parametrize("form", [folder, folder_with_queries_apart, tsv, beir])
 def test_every_form_gives_this_collection(stages, tmp_path, form):
-    job = build(stages, form(tmp_path / "data"))
+    job = stages.collection(form(tmp_path / "data"))
     assert tables(job) == {
         "same_text.test.parquet": [],
         "same_text.train.parquet": [],
@@ -106,27 +98,27 @@ def test_every_form_gives_this_collection(stages, tmp_path, form):
     }
     # In BEIR's form a query belongs to a split through its judgments, so an unjudged one belongs to none.
     dropped = 0 if form is beir else 1
-    assert facts(job)["splits"] == {
+    assert job.facts["splits"] == {
         "train": {"queries": 2, "judgments": 4, "positives": 3, "dropped": dropped},
         "test": {"queries": 1, "judgments": 2, "positives": 1, "dropped": 0},
     }
-    assert facts(job)["num_passages"] == 3
+    assert job.facts["num_passages"] == 3
 
 
 def test_corpus_digest_depends_on_the_corpus_alone(stages, tmp_path):
-    digests = [facts(build(stages, form(tmp_path / form.__name__)))["corpus_digest"] for form in (folder, tsv, beir)]
+    digests = [stages.collection(form(tmp_path / form.__name__)).facts["corpus_digest"] for form in (folder, tsv, beir)]
     assert len(digests[0]) == 64 and len(set(digests)) == 1
     settings = folder(tmp_path / "edited")
     for old, new in (("emu runs", "emu ran"), ("Emus", "Emu"), ("d2", "d02"), ("Cats\tA", "CatsA\t")):
         write(tmp_path / "edited/corpus.tsv.gz", ["\t".join(p).replace(old, new) for p in PASSAGES])
         for split, rows in QRELS.items():
             write(tmp_path / f"edited/qrels.{split}.tsv", [f"{q} 0 {d} {g}".replace(old, new) for q, d, g in rows])
-        assert facts(build(stages, settings))["corpus_digest"] not in digests
+        assert stages.collection(settings).facts["corpus_digest"] not in digests
 
 
 def test_two_builds_give_the_same_bytes(stages, tmp_path):
     settings = folder(tmp_path / "data")
-    made = [build(stages, settings).values() for _ in range(2)]
+    made = [stages.collection(settings).values() for _ in range(2)]
     files = [[json.loads((job.folder / "manifest.json").read_text())["files"] for job in jobs] for jobs in made]
     assert files[0] == files[1] and [len(each) for each in files[0]] == [3, 4, 4]
 
@@ -134,7 +126,7 @@ def test_two_builds_give_the_same_bytes(stages, tmp_path):
 def test_corpus_of_two_columns_has_empty_titles(stages, tmp_path):
     settings = tsv(tmp_path / "data")
     write(tmp_path / "data/collection.tsv", [f"{d}\t{text}" for d, _, text in PASSAGES])
-    rows = tables(build(stages, settings))["corpus.parquet"]
+    rows = tables(stages.collection(settings))["corpus.parquet"]
     assert rows == [{"doc_id": d, "title": "", "text": text} for d, _, text in PASSAGES]
 
 
@@ -143,7 +135,7 @@ def test_a_passage_may_be_a_title_alone(stages, tmp_path):
     passages = [*PASSAGES, ("d4", "Title alone", ""), ("d5", "Another", " ")]
     records = [json.dumps({"_id": i, "title": title, "text": text}) for i, title, text in passages]
     write(tmp_path / "data/corpus.jsonl.gz", records)
-    rows = tables(build(stages, settings))["corpus.parquet"]
+    rows = tables(stages.collection(settings))["corpus.parquet"]
     assert [tuple(row.values()) for row in rows] == passages
 
 
@@ -151,14 +143,14 @@ def test_byte_order_mark_and_windows_line_ends_are_no_text(stages, tmp_path):
     settings = folder(tmp_path / "data")
     lines = "".join("\t".join(q) + "\r\n" for q in QUERIES["train"])
     (tmp_path / "data/queries.train.tsv").write_bytes(b"\xef\xbb\xbf" + lines.encode())
-    assert tables(build(stages, settings))["queries.train.parquet"][0] == {"query_id": "q1", "text": "what sleeps"}
+    assert tables(stages.collection(settings))["queries.train.parquet"][0] == {"query_id": "q1", "text": "what sleeps"}
 
 
 def test_positive_grade_decides_what_a_train_query_needs(stages, tmp_path):
-    job = build(stages, folder(tmp_path / "data") | {"positive_grade": 2})
+    job = stages.collection(folder(tmp_path / "data") | {"positive_grade": 2})
     assert tables(job)["queries.train.parquet"] == [{"query_id": "q1", "text": "what sleeps"}]
     assert [(r["doc_id"], r["query"]) for r in tables(job)["qrels.train.parquet"]] == [("d3", 0), ("d1", 0)]
-    assert facts(job)["splits"] == {
+    assert job.facts["splits"] == {
         "train": {"queries": 1, "judgments": 2, "positives": 1, "dropped": 2},
         "test": {"queries": 1, "judgments": 2, "positives": 0, "dropped": 0},
     }
@@ -170,11 +162,11 @@ def test_some_training_queries_are_drawn_by_their_ids(stages, tmp_path):
     write(tmp_path / "data/qrels.train.tsv", [f"n{n} 0 d{1 + n % 3} 1" for n in range(40) if n != 7])
 
     def drawn(**given):
-        job = build(stages, settings | {"train_queries": given})
+        job = stages.collection(settings | {"train_queries": given})
         ids = [row["query_id"] for row in tables(job)["queries.train.parquet"]]
         judged = [(row["query_id"], ids[row["query"]]) for row in tables(job)["qrels.train.parquet"]]
         assert judged == [(query_id, query_id) for query_id in ids] and len(tables(job)["queries.test.parquet"]) == 1
-        assert facts(job)["splits"]["train"]["dropped"] == 40 - len(ids)
+        assert job.facts["splits"]["train"]["dropped"] == 40 - len(ids)
         return ids
 
     ten, twenty, other = drawn(count=10), drawn(count=20), drawn(count=10, seed=1)
@@ -185,7 +177,7 @@ def test_some_training_queries_are_drawn_by_their_ids(stages, tmp_path):
 
 def test_dropped_queries_are_logged(stages, tmp_path, caplog):
     with caplog.at_level("INFO", "teleport"):
-        build(stages, folder(tmp_path / "data"))
+        stages.collection(folder(tmp_path / "data"))
     assert "train: 2 queries, 4 judgments, 3 positives, 1 dropped" in caplog.text
 
 
@@ -194,7 +186,7 @@ def test_answers_follow_the_kept_queries(stages, tmp_path, suffix):
     settings = folder(tmp_path / "data")
     answers = [("q3", ["x"]), ("q2", ["emu", "an emu"]), ("q1", ["cat"])]
     write(tmp_path / f"data/answers.train.jsonl{suffix}", [json.dumps({"id": i, "answers": a}) for i, a in answers])
-    rows = tables(build(stages, settings))["answers.train.parquet"]
+    rows = tables(stages.collection(settings))["answers.train.parquet"]
     assert rows == [{"query_id": "q1", "answers": ["cat"]}, {"query_id": "q2", "answers": ["emu", "an emu"]}]
 
 
@@ -203,8 +195,8 @@ def test_questions_with_answers_count_outside_of_train_without_judgments(stages,
     settings = folder(tmp_path / "data")
     write(tmp_path / "data/queries.nq.tsv", ["q7\tbark", "q8\tmoo", "q9\tno answer"])
     write(tmp_path / f"data/answers.nq.jsonl{suffix}", [json.dumps({"id": i, "answers": ["x"]}) for i in ("q8", "q7")])
-    job = build(stages, settings)
-    assert facts(job)["splits"]["nq"] == {"queries": 2, "answers": 2, "judgments": 0, "positives": 0, "dropped": 1}
+    job = stages.collection(settings)
+    assert job.facts["splits"]["nq"] == {"queries": 2, "answers": 2, "judgments": 0, "positives": 0, "dropped": 1}
     assert [row["query_id"] for row in tables(job)["queries.nq.parquet"]] == ["q7", "q8"]
     assert tables(job)["qrels.nq.parquet"] == []
 
@@ -212,19 +204,19 @@ def test_questions_with_answers_count_outside_of_train_without_judgments(stages,
 def test_training_questions_with_answers_stay_where_positives_are_found_by_them(stages, tmp_path):
     settings = folder(tmp_path / "data")
     write(tmp_path / "data/answers.train.jsonl", [json.dumps({"id": i, "answers": ["x"]}) for i in ("q3", "q1")])
-    given, found = build(stages, settings), build(stages, settings | {"positives": "answers"})
+    given, found = stages.collection(settings), stages.collection(settings | {"positives": "answers"})
     assert [row["query_id"] for row in tables(given)["queries.train.parquet"]] == ["q1", "q2"]
     assert [row["query_id"] for row in tables(found)["queries.train.parquet"]] == ["q1", "q2", "q3"]
-    assert facts(found)["splits"]["train"] == {
+    assert found.facts["splits"]["train"] == {
         "queries": 3, "answers": 2, "judgments": 4, "positives": 3, "dropped": 0
     }  # fmt: skip
     (tmp_path / "data/answers.train.jsonl").unlink()
     with pytest.raises(ValueError, match=r"collection.positives is 'answers'.* answers"):
-        build(stages, settings | {"positives": "answers"})
+        stages.collection(settings | {"positives": "answers"})
 
 
 def test_reader(stages, tmp_path):
-    built = build(stages, folder(tmp_path / "data"))
+    built = stages.collection(folder(tmp_path / "data"))
     positives = read_positives(built.split("train"), "train")
     assert (positives.offsets.dtype, positives.values.dtype) == (np.int64, np.int32)
     assert positives.offsets.tolist() == [0, 2, 3] and positives.values.tolist() == [
@@ -248,12 +240,12 @@ def test_positives_keep_the_order_of_the_judgments(stages, tmp_path):
     for (query, passage), grade in zip(pairs, grades, strict=True):
         if grade:
             expected[query].append(passage)
-    built = build(stages, settings)
+    built = stages.collection(settings)
     assert [one.tolist() for one in read_positives(built.split("train"), "train")] == expected
 
 
 def test_reader_of_queries_without_positives(stages, tmp_path):
-    built = build(stages, folder(tmp_path / "data") | {"positive_grade": 2})
+    built = stages.collection(folder(tmp_path / "data") | {"positive_grade": 2})
     positives = read_positives(built.split("test"), "test")
     assert positives.offsets.tolist() == [0, 0] and positives.values.tolist() == []
     assert read_positives(built.split("test"), "test", grade=1)[0].tolist() == [1], "a lower grade than positives"
@@ -280,10 +272,10 @@ REAL = {
 def test_real_collections(stages, shared, name):
     places, num_passages, counts = REAL[name]
     places = {key: str(shared / "collections" / place) for key, place in places.items()}
-    job = build(stages, {"source": "folder", "queries": None} | places)
-    assert facts(job)["num_passages"] == num_passages
+    job = stages.collection({"source": "folder", "queries": None} | places)
+    assert job.facts["num_passages"] == num_passages
     found = {
-        split: (c["queries"], c["judgments"], c["positives"], c["dropped"]) for split, c in facts(job)["splits"].items()
+        split: (c["queries"], c["judgments"], c["positives"], c["dropped"]) for split, c in job.facts["splits"].items()
     }
     assert found == {split: (queries, judgments, judgments, 0) for split, (queries, judgments) in counts.items()}
     for split, (queries, judgments) in counts.items():
