@@ -4,7 +4,6 @@ Figures are compared with a transcription of the papers where it is at hand; the
 """
 
 import pytest
-import yaml
 
 from paths import REPOSITORY
 from teleport.report.published import read_published
@@ -86,12 +85,6 @@ NAMES = {
 
 def read(name):
     return read_published(FOLDER / f"{name}.yaml")
-
-
-@pytest.fixture
-def papers(shared):
-    """The transcribed papers: {paper: {table: {columns, rows: [{system, group, values}]}}}."""
-    return yaml.safe_load((shared / "reference/published_results.yaml").read_text())["papers"]
 
 
 @pytest.mark.ci(6)

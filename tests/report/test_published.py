@@ -446,12 +446,10 @@ def test_mistakes_in_a_table_are_told_with_the_file(tmp_path, old, new, message)
         read_published(path)
 
 
-@pytest.mark.parametrize(("text", "message"), [("", "empty"), ("a: [", "not YAML in UTF-8 (expected the node")])
-def test_a_table_that_is_no_yaml_mapping_is_named(tmp_path, text, message):
-    (tmp_path / "table.yaml").write_text(text)
-    with pytest.raises(ValueError, match=re.escape(message)) as caught:
+def test_a_table_that_is_no_yaml_mapping_is_named(tmp_path):
+    (tmp_path / "table.yaml").write_text("a: [")
+    with pytest.raises(ValueError, match=f"^{tmp_path}/table.yaml.*not YAML"):
         read_published(tmp_path / "table.yaml")
-    assert str(caught.value).startswith(f"{tmp_path}/table.yaml")
 
 
 def test_an_unknown_table_names_those_there_are(monkeypatch):

@@ -5,13 +5,8 @@ and which experiment and episode stand behind a row are written out here.
 """
 
 import pytest
-import yaml
-from test_ance_star_adore_figures import NAMES, OF_ANCE, OF_STAR_ADORE
+from test_ance_star_adore_figures import FOLDER, NAMES, OF_ANCE, OF_STAR_ADORE, read
 
-from paths import REPOSITORY
-from teleport.report.published import read_published
-
-FOLDER = REPOSITORY / "config/published"
 MARCO = [("MS MARCO dev MRR@10", "marco", "dev", "RR@10"), ("MS MARCO dev R@1k", "marco", "dev", "Success@1000")]
 MARCO_RELEASED = [
     ("MS MARCO dev MRR@10", "marco", "dev", "RR@10"),
@@ -151,10 +146,6 @@ OURS = {
 }
 
 
-def read(name):
-    return read_published(FOLDER / f"{name}.yaml")
-
-
 def test_every_table_is_written_out_here():
     """Or in the module of the other papers' tables."""
     assert sorted(TABLES) == sorted(OURS) == sorted({path.stem for path in FOLDER.glob("*.yaml")} - set(NAMES))
@@ -184,12 +175,6 @@ def test_which_figure_of_ours_stands_beside_a_row(name):
 def lines(name):
     """[(group, system, values)] of a table."""
     return [(row.group, row.system, row.values) for row in read(name).rows]
-
-
-@pytest.fixture
-def papers(shared):
-    """The transcribed papers: {paper: {table: {columns, rows: [{system, group, values}]}}}."""
-    return yaml.safe_load((shared / "reference/published_results.yaml").read_text())["papers"]
 
 
 GROUPS = {"sparse": "sparse", "dense": "dense", "reference_only": "larger or distilled"}
