@@ -170,7 +170,7 @@ def test_the_parts_of_a_collection(bench, monkeypatch, tmp_path):
     assert dict(written["grid"]["mined"]).keys() == {*bench.FIRST_RATES["layers-2"], 6e-4, 2e-3}
 
 
-def test_contrasts_name_arms_and_say_what_can_be_found(bench, table, plan):
+def test_contrasts_name_arms(bench, table, plan):
     arms = {"warm-up", *plan.config.ablations["arms"].experiments}
     asked = table.CONTRASTS["contrasts"]["arms"]
     assert [each["name"] for each in asked] == ["e − c", "e − a", "f − e", "g − f", "h − e"]
