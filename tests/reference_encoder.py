@@ -7,6 +7,8 @@ from torch import nn
 from torch.nn import functional
 from transformers import AutoModel
 
+from peers import padded
+
 
 class Reference(nn.Module):
     """The same encoder with the same parameters, and torch's attention over padded texts."""
@@ -36,3 +38,8 @@ class Reference(nn.Module):
 
 
 reference_of = Reference
+
+
+def padded_vectors(side, rows):
+    """The vectors of a side's texts, all in one batch, padded to the longest."""
+    return Reference(side.encoder)(*padded(side.tokens, rows, side.max_tokens, side.special))

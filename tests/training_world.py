@@ -26,6 +26,7 @@ from teleport.encoder import encode
 from teleport.encoder.batches import Chunks
 from teleport.encoder.load import save_encoders
 from teleport.encoder.model import Encoder
+from teleport.negatives import cross_score
 from teleport.negatives.scores import write_table
 from teleport.reader import read_positives
 from teleport.running.artefact import Artefact
@@ -33,8 +34,8 @@ from teleport.search import index
 from teleport.settings import registry
 from teleport.settings.search import IndexSettings
 from teleport.settings.training import TrainSettings
-from teleport.training import train
-from teleport.training.data import TrainingSet
+from teleport.training import cross_train, train
+from teleport.training.data import TrainingSet, read_training_set
 from teleport.training.dual_encoder import Trainer
 
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{i}" for i in range(195))]
@@ -71,10 +72,17 @@ LIVE = {"trains": ["query"], "negatives_per_query": 0, "loss": {"kind": "lambda"
 
 
 @pytest.fixture(autouse=True)
-def on_cpu(monkeypatch):
-    """Equal bits are promised on a CPU only, so these tests use it even where there is a GPU."""
-    for module in (train, encode):
-        monkeypatch.setattr(module, "pick_device", lambda: torch.device("cpu"))
+def on_cpu(request, monkeypatch):
+    """Equal bits are promised on a CPU only, so tests use it even where there is a GPU, but for those of a GPU."""
+    if not request.node.get_closest_marker("gpu"):
+        for module in (train, cross_train, cross_score, encode):
+            monkeypatch.setattr(module, "pick_device", lambda: torch.device("cpu"))
+
+
+@pytest.fixture
+def one_thread():
+    """Small products gain nothing from more."""
+    torch.set_num_threads(1)
 
 
 def settings(training=None, **others):
@@ -315,6 +323,29 @@ class World:
     def finished(self, job):
         """Run a train job and publish it; returns the job."""
         return self.stages.finish(job, train.run(job))
+
+
+def make_trainer(job, budget=None, double=False):
+    """The trainer of a train job. budget: tokens of a bucket; double: whether its encoders compute in float64"""
+    made = train.make_trainer(job, read_training_set(job, 1), 12, 1)
+    made.token_budget = budget or made.token_budget
+    if double:
+        made.encoders.double()
+    return made
+
+
+def gradients_of(module):
+    """{name: gradient} of the parameters that have one."""
+    return {name: p.grad.clone() for name, p in module.named_parameters() if p.grad is not None}
+
+
+def require_close(found, expected, tolerance=1e-6):
+    """No number of a gradient differs by more than this share of the largest of all."""
+    assert found.keys() == expected.keys() and len(found) > 30
+    largest = max(gradient.abs().max() for gradient in expected.values())
+    assert largest > 0
+    for name, gradient in expected.items():
+        assert (found[name] - gradient).abs().max() <= tolerance * largest, name
 
 
 def loss_of(trainer, batch):

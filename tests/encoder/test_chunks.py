@@ -29,9 +29,8 @@ WORDS = ["the", "was", "a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k"]
 
 
 @pytest.fixture(autouse=True)
-def on_cpu(monkeypatch):
-    """Equal bits are promised on a CPU only; small blocks and batches, so that few chunks fill several."""
-    monkeypatch.setattr(encode, "pick_device", lambda: torch.device("cpu"))
+def small_blocks(monkeypatch):
+    """Small blocks and batches, so that few chunks fill several."""
     monkeypatch.setitem(encode.BLOCK_TEXTS, "cpu", 5)
     monkeypatch.setitem(encode.TOKEN_BUDGET["encode"], "cpu", 40)
 

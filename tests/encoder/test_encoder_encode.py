@@ -33,12 +33,6 @@ SETTINGS = {"max_query_tokens": 16, "max_passage_tokens": 48, "precision": "fp32
 OF_PASSAGES = SETTINGS | {"of": "passages"}
 
 
-@pytest.fixture(autouse=True)
-def on_cpu(monkeypatch):
-    """Equal bits are promised on a CPU only, so these tests use it even where there is a GPU."""
-    monkeypatch.setattr(encode, "pick_device", lambda: torch.device("cpu"))
-
-
 @pytest.fixture
 def world(stages, tmp_path):
     """The upstream jobs of an encode job around a tiny BERT."""

@@ -6,7 +6,6 @@ import logging
 
 import numpy as np
 import pytest
-import torch
 
 from encoder_world import PASSAGES, counted, make_collection, make_pretrained, make_tokens, source_folder
 from stages import roles_of
@@ -23,9 +22,8 @@ BLOCK = 4
 
 
 @pytest.fixture(autouse=True)
-def on_cpu(monkeypatch):
-    """Equal bits are promised on a CPU only; blocks are small, so that few passages fill several."""
-    monkeypatch.setattr(encode, "pick_device", lambda: torch.device("cpu"))
+def small_blocks(monkeypatch):
+    """So that few passages fill several."""
     monkeypatch.setitem(encode.BLOCK_TEXTS, "cpu", BLOCK)
     monkeypatch.setitem(encode.TOKEN_BUDGET["encode"], "cpu", 96)
 

@@ -13,7 +13,7 @@ from teleport.encoder.encode import BLOCK_TEXTS
 from teleport.encoder.model import Encoder, prepare
 from teleport.encoder.side import Side
 from teleport.training import train
-from training_world import SPECIAL, World, on_cpu, tiny_bert  # noqa: F401
+from training_world import SPECIAL, World, tiny_bert
 
 TEXTS, MAX_TOKENS = 600, 64  # tiny_bert has 64 positions
 

@@ -12,7 +12,7 @@ from encoder_world import PASSAGES, QUERIES, make_collection, make_pretrained, m
 from teleport.encoder.checkpoint import sides, write_lower_case
 from teleport.encoder.own_settings import own_settings
 from teleport.encoder.tokens import load_tokenizer
-from training_world import World, on_cpu  # noqa: F401
+from training_world import World
 from training_world import make_tokens as make_training_tokens
 
 TEXTS = [text for _, text in PASSAGES[:3]] + [text for texts in QUERIES.values() for text in texts]

@@ -7,7 +7,6 @@ import transformers
 
 from encoder_world import PASSAGES, encode_all, make_collection, make_pretrained, make_tokens, source_folder
 from teleport.arrays import Ragged
-from teleport.encoder import encode
 from teleport.encoder.load import load_backbone, load_encoders, save_encoders
 from teleport.encoder.model import Encoder
 from teleport.encoder.side import Side
@@ -17,8 +16,7 @@ SETTINGS = {"max_query_tokens": 16, "max_passage_tokens": 48, "precision": "fp32
 
 
 @pytest.mark.parametrize(("family", "sep"), [("mpnet", "</s>"), ("distilbert", "[SEP]")])
-def test_vectors_are_those_of_transformers_one_text_at_a_time(stages, tmp_path, monkeypatch, family, sep, caplog):
-    monkeypatch.setattr(encode, "pick_device", lambda: torch.device("cpu"))
+def test_vectors_are_those_of_transformers_one_text_at_a_time(stages, tmp_path, family, sep, caplog):
     source = source_folder(tmp_path / "source", family)
     with caplog.at_level("INFO"):
         checkpoint = make_pretrained(stages, source, pooling="mean", normalize=True)

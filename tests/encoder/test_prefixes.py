@@ -19,7 +19,7 @@ from teleport.encoder.tokens import open_tokens
 from teleport.plan.plan import Plan
 from teleport.settings import read
 from teleport.settings.encoder import CheckpointSource, Encoder
-from training_world import World, on_cpu  # noqa: F401
+from training_world import World
 from training_world import make_tokens as make_training_tokens
 
 PREFIXES = {"query_prefix": "query: ", "passage_prefix": "The passage: "}

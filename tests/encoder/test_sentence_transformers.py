@@ -19,7 +19,6 @@ from encoder_world import (
     saved_with_layers,
     source_folder,
 )
-from teleport.encoder import encode
 from teleport.encoder.completed import completed
 from teleport.encoder.load import linear_of
 from teleport.encoder.model import Encoder as Model
@@ -29,11 +28,6 @@ from teleport.refusal import Refusal
 from teleport.settings.encoder import Encoder
 
 PROMPTS = {"query": "the query ", "document": "the passage "}
-
-
-@pytest.fixture(autouse=True)
-def on_cpu(monkeypatch):
-    monkeypatch.setattr(encode, "pick_device", lambda: torch.device("cpu"))
 
 
 def model_of(folder):
@@ -257,7 +251,6 @@ def test_new_texts_are_in_the_case_that_the_checkpoint_says(tmp_path):
         ("config_sentence_transformers.json", {"prompts": ["x"]}, "prompts: Input should be a valid dictionary"),
         ("config_sentence_transformers.json", {"prompts": {"query": 5}}, "prompts.query"),
         ("sentence_bert_config.json", {"max_seq_length": "many"}, "max_seq_length: Input should be a valid integer"),
-        ("sentence_bert_config.json", {"max_seq_length": -1}, "max_seq_length: Input should be greater than or equal"),
         ("sentence_bert_config.json", {"max_seq_length": 2}, "max_seq_length: Input should be greater than or equal"),
         ("sentence_bert_config.json", {"max_seq_length": True}, "max_seq_length"),
         ("tokenizer_config.json", {"model_max_length": "x"}, "model_max_length"),
@@ -296,16 +289,11 @@ def test_modules_of_another_form_are_one_sentence(tmp_path, modules):
         ({"intermediate_size": 10**9}, "has intermediate_size 1000000000, the weights have 64"),
         ({"vocab_size": 10**8}, "has vocab_size 100000000, the weights have"),
         ({"max_position_embeddings": 10**7}, "has max_position_embeddings 10000000, the weights have 64"),
-        ({"hidden_size": "wide"}, "hidden_size: Input should be a valid integer"),
         ({"num_hidden_layers": -1}, "num_hidden_layers: Input should be greater than or equal to 1"),
         ({"num_attention_heads": 5}, "hidden_size 32, which is not a multiple of num_attention_heads 5"),
         ({"num_attention_heads": 0}, "num_attention_heads: Input should be greater"),
         ({"hidden_size": "32"}, "hidden_size: Input should be a valid integer, not '32'"),
-        ({"model_type": {}}, "model_type: Input should be a valid string, not {}"),
-        ({"model_type": [5]}, "model_type: Input should be a valid string, not [5]"),
-        ({"layer_norm_eps": float("nan")}, "config.json is not JSON in UTF-8 (NaN"),
         ({"layer_norm_eps": 1e30}, "layer_norm_eps: Input should be less than or equal to 0.01"),
-        ({"layer_norm_eps": 0.5}, "layer_norm_eps: Input should be less than or equal to 0.01"),
         ({"layer_norm_eps": 0}, "layer_norm_eps: Input should be greater than 0"),
     ],
 )

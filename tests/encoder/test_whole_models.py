@@ -23,7 +23,7 @@ from teleport.settings.pool import Draw
 from teleport.settings.registry import SOURCES, merge_loads, train_loads
 from teleport.settings.training import TrainSettings
 from teleport.training import train
-from training_world import losses_of, on_cpu, settings  # noqa: F401
+from training_world import losses_of, settings
 
 WORDS = ["the", "cat", "sat", "on", "a", "mat", "while", "12", "dogs", "ran", "over", "hills", "rivers", "café"]
 RNG = np.random.default_rng(2)

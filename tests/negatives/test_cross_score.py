@@ -19,6 +19,7 @@ from teleport.negatives.scores import PairTable
 from teleport.refusal import Refusal
 from teleport.running.files import read_saved
 from teleport.settings.pool import Draw
+from training_world import on_cpu  # noqa: F401 (a fixture)
 
 WORDS = [f"w{number}" for number in range(60)]
 SPECIAL = {"bert": ("[CLS]", "[SEP]", "[PAD]", "[UNK]"), "roberta": ("<s>", "</s>", "<pad>", "<unk>")}
@@ -27,11 +28,6 @@ SIZES = {
     "max_position_embeddings": 80, "num_labels": 1,
 }  # fmt: skip
 ARCHITECTURES = ["bert", "roberta", "xlm-roberta", "modernbert"]
-
-
-@pytest.fixture(autouse=True)
-def on_cpu(monkeypatch):
-    monkeypatch.setattr(cross_score, "pick_device", lambda: torch.device("cpu"))
 
 
 def miniature(folder, architecture="bert", **changes):

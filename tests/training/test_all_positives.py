@@ -9,8 +9,8 @@ import torch
 from teleport.arrays import Ragged, offsets_of
 from teleport.settings.training import Training
 from teleport.training import train
-from teleport.training.data import TrainingSet, other_positives, read_training_set
-from training_world import World, backward, on_cpu  # noqa: F401
+from teleport.training.data import TrainingSet, other_positives
+from training_world import World, backward, make_trainer
 
 NUMBERS = [3, 1, 2, 4, 1, 2]
 
@@ -83,9 +83,7 @@ def test_distinct_batches_look_at_all_positives_of_a_query():
 def made_of(stages, **training):
     training = {"batch_queries": 8, "positive": "all"} | training
     job = World(stages, dropout=0.0, first_negative=0).job(training, scale=5.0)
-    made = train.make_trainer(job, read_training_set(job, 1), 12, 1)
-    made.token_budget = 60
-    made.encoders.double()
+    made = make_trainer(job, budget=60, double=True)
     return made
 
 

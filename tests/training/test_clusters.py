@@ -15,7 +15,7 @@ from teleport.settings.training import Training
 from teleport.training import train
 from teleport.training.clusters import cluster, cluster_facts, clustered_order
 from teleport.training.data import read_training_set
-from training_world import NUM_QUERIES, TRAINING, World, die_at, facts_of, on_cpu  # noqa: F401
+from training_world import NUM_QUERIES, TRAINING, World, die_at, facts_of
 
 SIZES = {0: 11, 1: 3, 2: 1, 5: 8, 9: 4}  # queries of each cluster
 OF_QUERY = np.repeat(list(SIZES), list(SIZES.values()))

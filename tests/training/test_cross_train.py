@@ -34,12 +34,6 @@ WITHOUT_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0
 FAMILY_NAMES = sorted(FAMILIES | PLAIN_FAMILIES)
 
 
-@pytest.fixture(autouse=True)
-def on_cpu(monkeypatch):
-    for module in (cross_train, cross_score):
-        monkeypatch.setattr(module, "pick_device", lambda: torch.device("cpu"))
-
-
 def spread(folder):
     """Make the encoder in a folder a cross-encoder whose scores differ from pair to pair; returns the folder."""
     model = AutoModelForSequenceClassification.from_pretrained(folder, num_labels=1)

@@ -18,7 +18,7 @@ from teleport.training.dev import draw_pool, open_dev, refuse_unanswerable
 from teleport.training.dev_queries import draw_queries
 from teleport.training.parallel import Processes
 from teleport.training.selection import averaged, best_of, is_exhausted
-from training_world import World, die_at, facts_of, losses_of, on_cpu  # noqa: F401
+from training_world import World, die_at, facts_of, losses_of, make_trainer
 
 BEST = {"select": "dev", "steps": 12, "learning_rate": 0.05}  # a rate at which the last step is not the best
 
@@ -160,7 +160,7 @@ def test_a_query_s_own_text_comes_last(world):
 def opened(world, **options):
     """The dev set of a job, with the encoders that its training starts from."""
     job = world.job(**world.watched(**options))
-    trainer = train.make_trainer(job, train.read_training_set(job, 1), 12, 1)
+    trainer = make_trainer(job)
     trainer.encoders.eval()
     return open_dev(job, trainer)
 

@@ -19,7 +19,7 @@ from transformers import BertModel
 
 from stages import Stages
 from teleport.encoder import model
-from training_world import World, losses_of, on_cpu, tiny_bert, tiny_qwen3  # noqa: F401
+from training_world import World, losses_of, tiny_bert, tiny_qwen3
 
 GOLDEN = Path(__file__).parent / "golden"
 # The norms of a decoder's vectors are large, so its scale is small: steps would enlarge every rounding.

@@ -14,16 +14,15 @@ from teleport.encoder.precision import room_to_encode, to_encode
 from teleport.encoder.shape import Shape, forward_bytes, kept_bytes
 from teleport.refusal import Refusal
 from teleport.training import dev, step, train
-from teleport.training.data import read_training_set
 from teleport.training.step import require_room_to_train
-from training_world import World, facts_of, losses_of, on_cpu, tiny_bert, tiny_qwen3  # noqa: F401
+from training_world import World, facts_of, losses_of, make_trainer, tiny_bert, tiny_qwen3
 
 CHECKPOINTING = {"gradient_checkpointing": True}
 
 
 def trainer(world, **training):
     job = world.job(training)
-    return train.make_trainer(job, read_training_set(job, 1), 12, 1)
+    return make_trainer(job)
 
 
 @pytest.mark.ci(2)

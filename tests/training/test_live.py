@@ -16,7 +16,7 @@ from teleport.training import live, train
 from teleport.training.data import read_training_set
 from teleport.training.live import SharedExact, make_lists, measure
 from teleport.training.parallel import ALONE
-from training_world import LIVE, World, backward, die_at, facts_of, loss_of, losses_of, on_cpu  # noqa: F401
+from training_world import LIVE, World, backward, die_at, facts_of, loss_of, losses_of, make_trainer
 
 PQ = "PQ4x4"
 
@@ -100,7 +100,7 @@ def test_passages_that_are_no_more_than_the_depth_are_all_found_together():
 def opened(world, **live):
     """(a trainer of a live training, its job)."""
     job = world.job(**live)
-    return train.make_trainer(job, read_training_set(job, 1), 12, 1), job
+    return make_trainer(job), job
 
 
 def noisy_vectors(trainer, batch):

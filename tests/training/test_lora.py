@@ -21,18 +21,7 @@ from teleport.refusal import Refusal
 from teleport.running.files import sha256_file
 from teleport.settings.encoder import Lora
 from teleport.training import resume
-from training_world import (  # noqa: F401
-    World,
-    die_at,
-    facts_of,
-    losses_of,
-    on_cpu,
-    tiny_bert,
-    tiny_gemma3,
-    tiny_llama,
-    tiny_qwen3,
-    weights,
-)
+from training_world import World, die_at, facts_of, losses_of, tiny_bert, tiny_gemma3, tiny_llama, tiny_qwen3, weights
 
 LORA = {"rank": 4, "alpha": 8, "targets": None}
 CONTINUED = {"continues": True, "steps": 12, "learning_rate": 1e-2}

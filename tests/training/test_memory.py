@@ -8,26 +8,32 @@ import numpy as np
 import pytest
 import torch
 from test_training_parallel import spec_of, without_gpu  # noqa: F401
-from training_process import gradients_of
+from training_process import gradients_of as gradients_alone
 
 from teleport.refusal import Refusal
 from teleport.running.files import sha256_file
 from teleport.running.launch import launch
 from teleport.settings import read
 from teleport.settings.training import Training
-from teleport.training import memory, train
-from teleport.training.data import read_training_set
+from teleport.training import memory
 from teleport.training.parallel import ALONE
-from training_world import TRAINING, World, backward, die_at, facts_of, losses_of, on_cpu  # noqa: F401
+from training_world import (  # noqa: F401
+    TRAINING,
+    World,
+    backward,
+    die_at,
+    facts_of,
+    gradients_of,
+    losses_of,
+    make_trainer,
+    one_thread,
+    require_close,
+)
 
+pytestmark = pytest.mark.usefixtures("one_thread")
 MASKS = {"masks": ["known_positives"]}
 CHUNKED = {"max_passage_tokens": 8, "chunks": 3}
 SCALE = 2.0
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    torch.set_num_threads(1)  # small products gain nothing from more
 
 
 def world_of(stages, **options):
@@ -35,11 +41,7 @@ def world_of(stages, **options):
 
 
 def trainer_of(job, double=True):
-    made = train.make_trainer(job, read_training_set(job, 1), 12, 1)
-    made.token_budget = 60
-    if double:
-        made.encoders.double()
-    return made
+    return make_trainer(job, 60, double)
 
 
 def job_of(stages, size=40, chunks=1, **training):
@@ -139,21 +141,16 @@ def test_guard_known_positives_are_in_the_memory_and_left_out(stages):
 
 def gradients(made, step=2):
     """Loss and gradients of a step that has something to remember."""
-    rates = [group["lr"] for group in made.optimizer.param_groups]
     for before in range(step):
         made.step(before)
     loss = backward(made, made.data.batch(step))
-    named = {name: p.grad.clone() for name, p in made.encoders.named_parameters() if p.grad is not None}
-    assert rates and len(made.memory.passages_M) > 16
-    return loss, named
+    assert len(made.memory.passages_M) > 16
+    return loss, gradients_of(made.encoders)
 
 
 def require_same(found, expected):
     assert found[0] == pytest.approx(expected[0], rel=1e-9)
-    assert found[1].keys() == expected[1].keys() and len(found[1]) > 30
-    largest = max(gradient.abs().max() for gradient in expected[1].values())
-    for name, gradient in expected[1].items():
-        assert (found[1][name] - gradient).abs().max() <= 1e-7 * largest, name
+    require_close(found[1], expected[1], tolerance=1e-7)
 
 
 @pytest.mark.parametrize(("loss", "lengths"), [("softmax", {}), ("softmax", CHUNKED), ("ranknet", {})])
@@ -235,7 +232,7 @@ def test_two_processes_equal_one(stages, tmp_path, chunks, queries):
     pairs = json.dumps([[str(job.resume.parents[3]), spec_of(job)]])
     assert launch(2, [sys.executable, script, pairs, str(tmp_path / "found")]) == 0
     torch.set_num_threads(1)
-    alone = gradients_of(job, ALONE, True)
+    alone = gradients_alone(job, ALONE, True)
     for rank in (0, 1):
         found = np.load(tmp_path / f"found.{rank}.npz")
         for name, gradient in alone.items():

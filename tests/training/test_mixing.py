@@ -7,10 +7,9 @@ import pytest
 import torch
 
 from teleport.settings.training import Training
-from teleport.training import train
-from teleport.training.data import Batch, read_training_set
+from teleport.training.data import Batch
 from teleport.training.mixing import draw_mixtures, mix
-from training_world import World, backward, die_at, losses_of, on_cpu, weights  # noqa: F401
+from training_world import World, backward, die_at, losses_of, make_trainer, weights
 
 MIXED = {"mixed_negatives": 5, "batch_queries": 8}
 
@@ -49,8 +48,7 @@ def test_a_mixture_literal():
 
 def make(stages, normalize):
     job = World(stages, dropout=0.0).job(MIXED | {"max_grad_norm": 1e9}, scale=5.0)
-    made = train.make_trainer(job, read_training_set(job, 1), 12, 1)
-    made.encoders.double()
+    made = make_trainer(job, double=True)
     made.queries.encoder.normalize = normalize  # the only encoder
     return made
 

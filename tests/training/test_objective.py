@@ -7,10 +7,9 @@ import pytest
 import torch
 
 from teleport.running.job import Job
-from teleport.training import objective, train
-from teleport.training.data import read_training_set
+from teleport.training import objective
 from teleport.training.losses import softmax
-from training_world import World, backward, on_cpu  # noqa: F401
+from training_world import World, backward, make_trainer
 
 
 def make(stages, monkeypatch, modules, **training):
@@ -25,7 +24,7 @@ def make(stages, monkeypatch, modules, **training):
         return made
 
     monkeypatch.setattr(Job, "load", module)
-    return train.make_trainer(job, read_training_set(job, 1), 12, 1)
+    return make_trainer(job)
 
 
 def above(scores_QP, positive_columns_Q, own_columns_QN):

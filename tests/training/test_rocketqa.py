@@ -4,25 +4,15 @@ cross-encoder is trained on what it has mined, and leaves out negatives of the n
 import contextlib
 
 import numpy as np
-import pytest
-import torch
 import yaml
 from toy import CONFIG, make_checkpoint, make_data, short_rocketqa
 
 from collection_world import WORDS
-from teleport.negatives import cross_score
 from teleport.plan.plan import Plan
 from teleport.running.artefact import Artefact
 from teleport.running.job import Job, spec_of
 from teleport.running.run import run
 from teleport.settings.read import load_files
-from teleport.training import cross_train
-
-
-@pytest.fixture(autouse=True)
-def on_cpu(monkeypatch):
-    for module in (cross_train, cross_score):
-        monkeypatch.setattr(module, "pick_device", lambda: torch.device("cpu"))
 
 
 def make(stage):

@@ -11,7 +11,7 @@ from teleport.seed import derive_seed
 from teleport.training import train
 from teleport.training.data import read_training_set
 from teleport.training.several import turns
-from training_world import World, die_at, facts_of, on_cpu, texts  # noqa: F401
+from training_world import World, die_at, facts_of, texts
 
 STEPS = 10
 TRAINING = {"steps": STEPS, "masks": ["known_positives"]}

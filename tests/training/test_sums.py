@@ -15,8 +15,7 @@ from teleport.settings.experiment import EpisodeTraining
 from teleport.settings.registry import LOSSES
 from teleport.settings.training import Training
 from teleport.training import train
-from teleport.training.data import read_training_set
-from training_world import World, backward, die_at, on_cpu  # noqa: F401
+from training_world import World, backward, die_at, make_trainer
 
 KL = chosen(LOSSES, "kl", temperature=2.0, teacher_scale=3.0)
 DISTILL = chosen(LOSSES, "distill", mse=0.3)
@@ -61,7 +60,7 @@ def test_a_sum_is_each_loss_alone_by_its_weight(world, losses, accumulate):
 def test_guard_micro_batches_weigh_unequally_for_a_mean_over_pairs_alone(world):
     losses = [{"kind": "ranknet"}, {"kind": "softmax", "weight": 3.0}]
     job = job_of(world, losses, accumulate=2, masks=["known_positives"])
-    made = train.make_trainer(job, read_training_set(job, 1), 12, 1)
+    made = make_trainer(job)
     of_pairs, of_queries = zip(*(weights for *_, weights in made.micro_batches(made.data.batch(1))), strict=True)
     assert of_pairs[0] != of_pairs[1] and sum(of_pairs) == pytest.approx(1) and of_queries == (1.5, 1.5)
 
@@ -82,8 +81,7 @@ def distill_and_softmax(scores_QP, columns_QN, judged_QN, vectors, teacher_vecto
 def test_a_loss_beside_the_softmax_is_the_formula_in_plain_torch(world, loss, plain):
     """Loss and gradient of a step, by the formula of the former setting `softmax: 0.7` of kl and distill."""
     job = job_of(world, [loss, {"kind": "softmax", "weight": 0.7}])
-    made = train.make_trainer(job, read_training_set(job, 1), 12, 1)
-    made.encoders.double()
+    made = make_trainer(job, double=True)
     batch = made.data.batch(1)
     columns_QN = np.column_stack([batch.positive_columns_Q, batch.own_columns_QN])
     rows_QN = np.broadcast_to(batch.queries_Q[:, None], columns_QN.shape)
@@ -120,7 +118,7 @@ def test_lists_of_a_live_search_have_a_sum_too(stages):
     losses, found = [{"kind": "lambda", "metric_cut": 20}, {"kind": "ranknet-list"}], []
     for loss in (*losses, [losses[0] | {"weight": 2.0}, losses[1]]):
         job = world.job(**world.live(training={"loss": loss}))
-        made = train.make_trainer(job, read_training_set(job, 1), 12, 1)
+        made = make_trainer(job)
         found.append(backward(made, made.data.batch(1)))
     assert found[2] == pytest.approx(2 * found[0] + found[1], rel=1e-6) and found[0] > 0 != found[1] - found[0]
 

@@ -25,7 +25,7 @@ from teleport.settings.registry import LOSSES, MASKS, own_settings
 from teleport.training import objective, train, vectors
 from teleport.training.data import read_training_set
 from teleport.training.parallel import ALONE
-from training_world import World, backward, on_cpu  # noqa: F401
+from training_world import World, backward, make_trainer
 
 CHUNKED = {"max_passage_tokens": 8, "chunks": 3}
 BATCH = [name for name, entry in LOSSES.items() if entry.takes != "lists"]
@@ -86,9 +86,7 @@ def job_of(world, taught, name, chunks=1, **training):
 
 def gradients(job):
     """(loss, {name: gradient}) of a step with several buckets, in float64, which remembers passages of two others."""
-    made = train.make_trainer(job, read_training_set(job, 1), 12, 1)
-    made.token_budget = 60
-    made.encoders.double()
+    made = make_trainer(job, budget=60, double=True)
     if made.memory:
         made.optimizer.step = lambda: None
         made.step(0)

@@ -13,7 +13,7 @@ from teleport.training.data import read_training_set
 from teleport.training.dual_encoder import Trainer
 from teleport.training.optimizers import make_optimizer
 from teleport.training.step_metrics import StepMetrics
-from training_world import NUM_QUERIES, World, facts_of, losses_of, on_cpu, texts, weights  # noqa: F401
+from training_world import NUM_QUERIES, World, facts_of, losses_of, make_trainer, texts, weights
 
 
 @pytest.fixture
@@ -93,7 +93,7 @@ def test_untied_encoders_are_both_trained(stages):
 def test_tied_encoders_share_their_parameters(stages, tied, copies):
     world = World(stages, tied=tied)
     job = world.job()
-    trainer = train.make_trainer(job, read_training_set(job, 1), 12, 1)
+    trainer = make_trainer(job)
     one = sum(p.numel() for p in load_encoders(job.input("checkpoint", "checkpoint"))[0].parameters())
     optimised = [p for group in trainer.optimizer.param_groups for p in group["params"]]
     assert sum(p.numel() for p in optimised) == sum(p.numel() for p in trainer.encoders.parameters()) == copies * one
@@ -117,7 +117,7 @@ def test_only_matrices_decay():
 def test_gradients_are_clipped(world):
     """A tiny bound on the norm leaves the first steps of Adam alone, so look at the gradients themselves."""
     job = world.job({"max_grad_norm": 1e-3})
-    trainer = train.make_trainer(job, read_training_set(job, 1), 12, 1)
+    trainer = make_trainer(job)
     trainer.optimizer.zero_grad = lambda: None
     trainer.step(0)
     norm = math.sqrt(sum(p.grad.square().sum().item() for p in trainer.encoders.parameters() if p.grad is not None))
@@ -184,7 +184,7 @@ def test_a_rate_is_known_after_the_first_step(world, monkeypatch, clock):
 def test_every_step_and_every_process_draws_its_own_dropout(stages, monkeypatch):
     """Of one batch, so that dropout alone can differ; a step that is done again draws the same."""
     job = World(stages, dropout=0.3).job()
-    made = train.make_trainer(job, read_training_set(job, 1), 12, 1)
+    made = make_trainer(job)
     batch = made.data.batch(0)
     monkeypatch.setattr(made.data, "batch", lambda step: batch)
     made.optimizer.step = lambda: None

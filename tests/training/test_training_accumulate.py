@@ -5,39 +5,29 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from peers import padded
-from reference_encoder import reference_of
+from reference_encoder import padded_vectors
 from teleport.settings.training import Training
-from teleport.training import train
-from teleport.training.data import Batch, read_training_set
+from teleport.training.data import Batch
 from teleport.training.losses import hardest
-from training_world import World, backward, facts_of, losses_of, on_cpu  # noqa: F401
+from training_world import World, backward, facts_of, gradients_of, losses_of, make_trainer, require_close
 
 
 def make(stages, **training):
     """A trainer without dropout."""
     job = World(stages, dropout=0.0).job(training)
-    return train.make_trainer(job, read_training_set(job, 1), 12, 1)
-
-
-def vectors(side, rows):
-    return reference_of(side.encoder)(*padded(side.tokens, rows, side.max_tokens, side.special))
+    return make_trainer(job)
 
 
 def written_out(made, batch):
     """(sum over micro-batches of two queries) / 2, from the definition: a query's four passages and its neighbour's."""
     losses = []
     for first in (0, 2):
-        queries_QD = vectors(made.queries, batch.queries_Q[first : first + 2])
-        passages_PD = vectors(made.passages, batch.passages_P[4 * first : 4 * first + 8])
+        queries_QD = padded_vectors(made.queries, batch.queries_Q[first : first + 2])
+        passages_PD = padded_vectors(made.passages, batch.passages_P[4 * first : 4 * first + 8])
         for query, positive in zip(queries_QD, (0, 4), strict=True):
             scores_P = passages_PD @ query
             losses.append(torch.logsumexp(scores_P, 0) - scores_P[positive])
     return (losses[0] + losses[1]) / 2 / 2 + (losses[2] + losses[3]) / 2 / 2
-
-
-def gradients(made):
-    return {name: p.grad.clone() for name, p in made.encoders.named_parameters() if p.grad is not None}
 
 
 @pytest.mark.parametrize("caches", [False, True])
@@ -46,16 +36,12 @@ def test_step_is_the_mean_of_the_micro_batches_losses(stages, caches):
     made.encoders.double()  # all but the pooled vectors and their scores, of up to 18
     expected_loss = written_out(made, made.data.batch(1))
     expected_loss.backward()
-    expected = gradients(made)
+    expected = gradients_of(made.encoders)
     made.encoders.zero_grad()
     made.optimizer.step = made.optimizer.zero_grad = lambda: None
     outcome = made.step(1)
-    found = gradients(made)
     assert made.finish(outcome)[0] == pytest.approx(expected_loss.item(), rel=1e-6)
-    largest = max(gradient.abs().max() for gradient in expected.values())
-    assert found.keys() == expected.keys() and len(found) > 30
-    for name, gradient in expected.items():
-        assert (found[name] - gradient).abs().max() < 2e-5 * largest, name  # ten roundings of the largest score
+    require_close(gradients_of(made.encoders), expected, tolerance=2e-5)  # ten roundings of the largest score
 
 
 def test_the_hardest_pairs_are_those_of_queries_that_have_one():
@@ -84,17 +70,15 @@ def test_a_mean_over_pairs_weighs_all_pairs_of_the_step_alike(stages, loss):
     weights = [weight for *_, (weight,) in split.micro_batches(batch)]
     assert abs(weights[0] - weights[1]) > 0.1 and sum(weights) == pytest.approx(1), "not vacuous"
     if loss == "nll":  # whose passages are those of one batch
-        gradient = gradients(split)
         assert backward(whole, batch) == pytest.approx(found, rel=2e-6)
-        largest = max(g.abs().max() for g in gradient.values())
-        assert all((g - gradient[name]).abs().max() < 2e-5 * largest for name, g in gradients(whole).items())
+        require_close(gradients_of(whole.encoders), gradients_of(split.encoders), tolerance=2e-5)
 
 
 def test_micro_batches_without_a_pair_do_not_divide_by_zero(stages):
     made = make(stages, loss="nll", masks=["known_positives"], accumulate=2)
     batch = made.data.batch(1)
     batch.passages_P[:] = np.repeat(batch.passages_P[batch.positive_columns_Q], 4)
-    assert backward(made, batch) == 0 and all((g == 0).all() for g in gradients(made).values())
+    assert backward(made, batch) == 0 and all((g == 0).all() for g in gradients_of(made.encoders).values())
 
 
 def test_negatives_of_other_micro_batches_do_not_count(stages):

@@ -9,7 +9,7 @@ from safetensors import safe_open
 from teleport.running.files import sha256_file
 from teleport.training import resume, train
 from teleport.training.dual_encoder import Trainer
-from training_world import World, facts_of, on_cpu  # noqa: F401
+from training_world import World, facts_of
 
 STEPS, FIRST = 12, 7  # an epoch has 5 steps
 RUN = {"continues": True, "steps": STEPS}

@@ -7,10 +7,8 @@ import pytest
 import torch
 
 from teleport.encoder.model import layers_of
-from teleport.training import train
-from teleport.training.data import read_training_set
 from teleport.training.step_metrics import COLUMNS, NORMS, GradientNorms, groups_of, layer_of, mean_scores
-from training_world import World, backward, facts_of, on_cpu  # noqa: F401
+from training_world import World, backward, facts_of, make_trainer
 
 MASKED = float("-inf")
 
@@ -24,7 +22,7 @@ def curves_of(job):
 def with_gradients(stages, tied=True, **training):
     """A trainer after one backward pass."""
     job = World(stages, tied=tied).job(training)
-    made = train.make_trainer(job, read_training_set(job, 1), 12, 1)
+    made = make_trainer(job)
     torch.manual_seed(0)  # of dropout
     backward(made, made.data.batch(0))
     return made

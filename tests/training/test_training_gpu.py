@@ -6,8 +6,7 @@ import torch
 
 from teleport.encoder.precision import pick_device
 from teleport.training import train
-from teleport.training.data import read_training_set
-from training_world import World, backward, die_at, facts_of, losses_of
+from training_world import World, backward, die_at, facts_of, losses_of, make_trainer
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
 
@@ -68,7 +67,7 @@ def test_gradient_caching_draws_the_dropout_of_the_direct_step(stages, precision
     world, losses, gradients = World(stages, dropout=0.3), [], []
     for caches in (False, True):
         job = world.job({"gradient_caching": caches, "precision": precision})
-        made = train.make_trainer(job, read_training_set(job, 1), 12, 1)
+        made = make_trainer(job)
         made.replays = False  # a graph encodes queries and passages together, and so draws other dropout
         torch.manual_seed(5)
         losses.append(backward(made, made.data.batch(1)))
@@ -87,7 +86,7 @@ def test_a_step_does_not_wait_for_the_device(stages, optimizer, loss, trains):
     world, training = World(stages), {"optimizer": optimizer, "loss": loss, "trains": trains}
     frozen = world.frozen("passage") if len(trains) == 1 else {}
     job = world.job(training | {"masks": ["known_positives"]}, inputs=frozen)
-    made = train.make_trainer(job, read_training_set(job, 1), 12, 1)
+    made = make_trainer(job)
     made.step(0)  # sets up the optimiser
     batch = made.data.batch(1)
     made.data.batch = lambda step: batch

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from teleport.training import dual_encoder, train
-from teleport.training.data import read_training_set
-from training_world import World, backward, on_cpu  # noqa: F401
+from teleport.training import dual_encoder
+from training_world import World, backward, gradients_of, make_trainer, require_close
 
 CPU = torch.device("cpu")
 
@@ -19,8 +18,7 @@ def make(stages, dropout=0.0, tied=True, budget=60, precision="fp32", projection
     made = []
     for caches in (False, True):
         job = world.job({"gradient_caching": caches, "precision": precision} | training, projection=projection)
-        made.append(train.make_trainer(job, read_training_set(job, 1), 12, 1))
-        made[-1].token_budget = budget
+        made.append(make_trainer(job, budget))
     return *made, made[0].data.batch(1)
 
 
@@ -29,15 +27,7 @@ def gradients(made, batch, seed=5):
     torch.manual_seed(seed)
     made.encoders.zero_grad()
     loss = backward(made, batch)
-    named = {name: p.grad.clone() for name, p in made.encoders.named_parameters() if p.grad is not None}
-    return loss, named, torch.get_rng_state()
-
-
-def require_close(found, expected, tolerance=1e-6):
-    assert found.keys() == expected.keys() and len(found) > 30
-    largest = max(gradient.abs().max() for gradient in expected.values())
-    for name, gradient in expected.items():
-        assert (found[name] - gradient).abs().max() <= tolerance * largest, name
+    return loss, gradients_of(made.encoders), torch.get_rng_state()
 
 
 @pytest.mark.ci(4)

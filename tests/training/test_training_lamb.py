@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from teleport.running.files import sha256_file
 from teleport.training import resume
 from teleport.training.optimizers import Lamb, make_optimizer
-from training_world import World, die_at, facts_of, on_cpu  # noqa: F401
+from training_world import World, die_at, facts_of
 
 RATE, DECAY = 0.1, 0.01
 

@@ -10,9 +10,17 @@ from teleport.encoder import encode
 from teleport.encoder.load import load_encoders
 from teleport.encoder.tokens import open_tokens
 from teleport.maxp import Padding
-from teleport.training import train
-from teleport.training.data import read_training_set
-from training_world import SPECIAL, World, backward, facts_of, loss_of, losses_of, on_cpu  # noqa: F401
+from training_world import (
+    SPECIAL,
+    World,
+    backward,
+    facts_of,
+    gradients_of,
+    loss_of,
+    losses_of,
+    make_trainer,
+    require_close,
+)
 
 LIMIT, MOST = 8, 3
 CHUNKED = {"max_passage_tokens": LIMIT, "chunks": MOST}
@@ -61,19 +69,8 @@ def released_loss(job, query_encoder, encoder, batch):
     return torch.stack(losses).mean(), seen
 
 
-def gradients(encoder):
-    return {name: p.grad.clone() for name, p in encoder.named_parameters() if p.grad is not None}
-
-
-def require_close(found, expected, tolerance=1e-5):
-    assert len(found) > 30
-    largest = max(gradient.abs().max() for gradient in expected.values())
-    for name, gradient in found.items():
-        assert (expected[name] - gradient).abs().max() < tolerance * largest, name
-
-
-def make_trainer(job):
-    made = train.make_trainer(job, read_training_set(job, 1), 12, 1)
+def cls_trainer(job):
+    made = make_trainer(job)
     for encoder in made.encoders:
         encoder.pooling = "cls"  # the released one; a mean over padding alone is not defined
     return made
@@ -83,7 +80,7 @@ def make_trainer(job):
 def test_loss_and_gradients_are_those_of_the_padded_form(stages, changes):
     world = World(stages, dropout=0.0, tied=False)  # a query's first token would be nearest to that of a passage
     job = world.job({"loss": "nll"} | changes, **CHUNKED)
-    made = make_trainer(job)
+    made = cls_trainer(job)
     made.token_budget = 40  # several buckets
     batch = made.data.batch(1)
     loss = backward(made, batch)
@@ -94,14 +91,14 @@ def test_loss_and_gradients_are_those_of_the_padded_form(stages, changes):
     expected.backward()
     assert loss == pytest.approx(expected.item(), rel=1e-5)
     for ours, theirs in zip((made.queries.encoder, made.passages.encoder), encoders, strict=True):
-        require_close(gradients(ours), gradients(theirs))
+        require_close(gradients_of(ours), gradients_of(theirs), tolerance=1e-5)
     assert {count for count, _ in seen} == {1, 2, 3} and {best for _, best in seen} == {0, 1, 2}, "not vacuous"
 
 
 def test_known_positives_are_masked_by_passage(stages):
     world = World(stages, dropout=0.0, first_negative=0)
     jobs = [world.job({"masks": masks, "batch_queries": 10}, **CHUNKED) for masks in ([], ["known_positives"])]
-    losses = [loss_of(made, made.data.batch(0)).item() for made in map(make_trainer, jobs)]
+    losses = [loss_of(made, made.data.batch(0)).item() for made in map(cls_trainer, jobs)]
     assert losses[1] < losses[0]
 
 
@@ -114,10 +111,10 @@ def test_a_frozen_passage_side_gives_the_same_gradients(stages):
     half = world.job({"trains": ["query"]}, inputs={"passages": vectors}, **CHUNKED)
     found = []
     for job in (both, half):
-        made = train.make_trainer(job, read_training_set(job, 1), 12, 1)
-        found.append((backward(made, made.data.batch(1)), gradients(made.queries.encoder)))
+        made = make_trainer(job)
+        found.append((backward(made, made.data.batch(1)), gradients_of(made.queries.encoder)))
     assert found[1][0] == pytest.approx(found[0][0], rel=1e-6)
-    require_close(*(gradient for _, gradient in found))
+    require_close(*(gradient for _, gradient in found), tolerance=1e-5)
 
 
 def test_a_training_learns_and_counts_all_chunks(stages):

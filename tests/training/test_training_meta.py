@@ -16,8 +16,7 @@ from encoder_world import in_bfloat16
 from teleport.encoder import encode
 from teleport.encoder.budget import TOKEN_BUDGET
 from teleport.training import optimizers, step, train
-from teleport.training.data import read_training_set
-from training_world import World
+from training_world import World, make_trainer
 
 
 class Operators(TorchDispatchMode):
@@ -53,7 +52,7 @@ def operators(stages, monkeypatch):
 
     def count(**training):
         job = World(stages).job(training | {"precision": "bf16"})
-        made = train.make_trainer(job, read_training_set(job, 1), 12, 1)
+        made = make_trainer(job)
         made.optimizer.step = lambda: None
         for encoder in made.encoders:
             in_bfloat16(encoder)

@@ -11,7 +11,7 @@ from teleport.arrays import Ragged
 from teleport.encoder.load import load_encoders
 from teleport.encoder.side import Side
 from teleport.training.model_card import model_card
-from training_world import SPECIAL, World, make_tokens, on_cpu  # noqa: F401
+from training_world import SPECIAL, World, make_tokens
 
 TEXT = "w3 w14 w15 w92"
 IDS = [2, 8, 19, 20, 97, 3]

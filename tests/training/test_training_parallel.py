@@ -14,7 +14,7 @@ from teleport.running.launch import launch
 from teleport.training import parallel, train
 from teleport.training.data import read_training_set
 from teleport.training.parallel import ALONE, Processes
-from training_world import World, on_cpu  # noqa: F401
+from training_world import World
 
 VARIANTS = {
     "plain": ({}, {}),

@@ -18,7 +18,7 @@ from stages import spec_file
 from teleport.running.code import stage_code
 from teleport.running.files import sha256_file
 from teleport.training import train
-from training_world import World, on_cpu  # noqa: F401
+from training_world import World
 
 RUN_STAGE = str(REPOSITORY / "workflow_scripts/run_stage.py")
 pytestmark = pytest.mark.slow  # loading torch and transformers for every process takes its time

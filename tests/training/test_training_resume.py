@@ -17,7 +17,7 @@ from teleport.training import resume, train
 from teleport.training.dual_encoder import Trainer
 from teleport.training.selection import Selection
 from teleport.training.step_metrics import COLUMNS, StepMetrics
-from training_world import World, facts_of, losses_of, on_cpu  # noqa: F401
+from training_world import World, facts_of, losses_of
 
 STEPS = 12
 

@@ -6,7 +6,7 @@ import types
 import pytest
 
 from teleport.training import train
-from training_world import World, die_at, on_cpu  # noqa: F401
+from training_world import World, die_at
 
 STEPS = 6
 

@@ -4,9 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from teleport.training import train
-from teleport.training.data import read_training_set
-from training_world import NUM_QUERIES, World, backward, facts_of, loss_of, losses_of, on_cpu, training_set  # noqa: F401
+from training_world import NUM_QUERIES, World, backward, facts_of, loss_of, losses_of, make_trainer, training_set
 
 
 def rows_of(batch):
@@ -42,7 +40,7 @@ def test_sixty_four_rows_of_twenty_negatives_hold_four_queries():
 
 def make(stages, **training):
     job = World(stages, dropout=0.0).job({"loss": "nll", "negatives_per_query": 4} | training)
-    return train.make_trainer(job, read_training_set(job, 1), 12, 1)
+    return make_trainer(job)
 
 
 def gradients(made, batch):
@@ -63,7 +61,7 @@ def test_triples_of_whole_queries_are_the_mean_over_own_negatives(stages):
 
 def test_copies_of_a_query_draw_their_own_dropout(stages):
     job = World(stages, dropout=0.3).job({"loss": "nll", "triples": True})
-    made = train.make_trainer(job, read_training_set(job, 1), 12, 1)
+    made = make_trainer(job)
     first, second = made.queries.vectors(np.array([0, 0]), 1024)
     assert not torch.equal(first, second)
 
@@ -72,7 +70,7 @@ def test_known_positives_are_masked_for_each_row(stages):
     """Pools that begin at row 20 hold further positives of queries; a masked triple makes no pair."""
     world = World(stages, dropout=0.0, first_negative=20)
     job = world.job({"loss": "nll", "triples": True, "masks": ["known_positives"], "batch_queries": 60})
-    made = train.make_trainer(job, read_training_set(job, 1), 12, 1)
+    made = make_trainer(job)
     batch = made.data.batch(0)
     known = [negative in made.data.known_positives(query) for query, _, negative in rows_of(batch)]
     with torch.no_grad():

@@ -9,7 +9,7 @@ import pytest
 from teleport.seed import derive_seed
 from teleport.training import train, unmasked
 from teleport.training.data import read_training_set
-from training_world import World, on_cpu  # noqa: F401
+from training_world import World
 
 FACTS = ("known_positives_in_batch", "queries_with_known_positives_in_batch", "counted_batches")
 GUIDE = {"kind": "guide", "scores": "miner", "margin": 0.0}

@@ -9,42 +9,21 @@ from teleport.refusal import Refusal
 from teleport.settings import read
 from teleport.settings.training import Training
 from teleport.training import train
-from teleport.training.data import read_training_set
-from training_world import TRAINING, World, backward, on_cpu  # noqa: F401
+from training_world import TRAINING, World, backward, gradients_of, make_trainer, one_thread, require_close  # noqa: F401
 
+pytestmark = pytest.mark.usefixtures("one_thread")
 WIDTHS = [4, 12, 32]
 SCALE = 5.0
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    torch.set_num_threads(1)  # small products gain nothing from more
 
 
 def trainer_of(stages, normalize=True, chunks=1, **training):
     """A trainer in float64, with several buckets a side, and a batch."""
     lengths = {"max_passage_tokens": 8, "chunks": chunks} if chunks > 1 else {}
     job = World(stages, dropout=0.0).job({"widths": WIDTHS} | training, scale=SCALE, **lengths)
-    made = train.make_trainer(job, read_training_set(job, 1), 12, 1)
-    made.token_budget = 60
-    made.encoders.double()
+    made = make_trainer(job, budget=60, double=True)
     for encoder in made.encoders:
         encoder.normalize = normalize
     return made, made.data.batch(1)
-
-
-def gradients(made):
-    found = {name: p.grad.clone() for name, p in made.encoders.named_parameters() if p.grad is not None}
-    made.encoders.zero_grad()
-    return found
-
-
-def require_close(found, expected):
-    assert found.keys() == expected.keys() and len(found) > 30
-    largest = max(gradient.abs().max() for gradient in expected.values())
-    assert largest > 0
-    for name, gradient in expected.items():
-        assert (found[name] - gradient).abs().max() <= 1e-9 * largest, name
 
 
 def theirs(queries, passages, columns_QN):
@@ -67,14 +46,14 @@ def theirs(queries, passages, columns_QN):
 @pytest.mark.parametrize("caches", [False, True])
 def test_loss_and_gradients_are_those_of_sentence_transformers(stages, caches):
     made, batch = trainer_of(stages, gradient_caching=caches)
-    loss, found = backward(made, batch), gradients(made)
+    loss, found = backward(made, batch), gradients_of(made.encoders)
     direct, _ = trainer_of(stages)
     encoded = direct.encoded(batch)
     columns_QN = np.column_stack([batch.positive_columns_Q, batch.own_columns_QN])
     expected = theirs(encoded.queries_QD, encoded.passages_CD, columns_QN)
     assert loss == pytest.approx(expected.item(), rel=1e-6)
     expected.backward()
-    require_close(found, gradients(direct))
+    require_close(found, gradients_of(direct.encoders), tolerance=1e-9)
 
 
 @pytest.mark.parametrize("caches", [False, True])

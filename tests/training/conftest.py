@@ -1,0 +1,3 @@
+"""Trainings compute on the CPU, but in tests of a GPU."""
+
+from training_world import on_cpu  # noqa: F401 (a fixture)
