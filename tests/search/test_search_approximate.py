@@ -210,8 +210,8 @@ def test_flat_is_the_default_and_changes_no_key():
 
 
 def test_an_experiment_replaces_the_index_whole():
-    raw = BASE | {"mining": {"index": KINDS["ivf"]}, "experiments": {"graph": {"mining": {"index": "HNSW32"}}}}
-    _, experiments = config.load(raw)
+    lists, graph = {"factory": "IVF12,Flat", "parameters": "nprobe=6"}, {"mining": {"index": {"factory": "HNSW32"}}}
+    _, experiments = config.load(BASE | {"mining": {"index": lists}, "experiments": {"graph": graph}})
     assert experiments["graph"].mining.index == Index(factory="HNSW32")
 
 
