@@ -3,10 +3,12 @@
 import json
 
 import pytest
+import torch
+from transformers import AutoConfig, AutoModel
 
 from encoder_world import make_pretrained, source_folder
 from teleport.encoder.completed import completed, read_files, replaced
-from teleport.encoder.own_settings import own_settings
+from teleport.encoder.own_settings import AFTER_PADDING, most_tokens, own_settings
 from teleport.refusal import Refusal
 from teleport.settings.encoder import Encoder
 
@@ -194,3 +196,15 @@ def test_the_stage_refuses_a_conflict_that_nobody_saw_before(stages, folder):
     """Of a checkpoint on the hub for which the configuration states everything."""
     with pytest.raises(ValueError, match="encoder.pooling is 'mean', but .* says 'cls'"):
         make_pretrained(stages, folder, pooling="mean", normalize=True)
+
+
+@pytest.mark.parametrize("model_type", ["bert", "electra", *sorted(AFTER_PADDING - {"longformer"})])
+def test_a_text_has_as_many_tokens_as_transformers_has_positions_for(model_type):
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8}
+    config = AutoConfig.for_model(model_type, vocab_size=40, max_position_embeddings=20, pad_token_id=1, **sizes)
+    model, most = AutoModel.from_config(config).eval(), most_tokens(model_type, 20, 1)
+    ids = torch.arange(2, most + 3)[None]
+    with torch.inference_mode():
+        assert model(ids[:, :most]).last_hidden_state.shape[1] == most
+        with pytest.raises((IndexError, RuntimeError)):
+            model(ids)

@@ -31,6 +31,7 @@ PROMPTS = {"query_prefix": ("query",), "passage_prefix": ("document", "passage",
 NO_LIMIT = 10**6  # transformers writes 1e30 if a tokenizer has no maximum length
 # Model types whose positions count from the padding id + 1, not from 0.
 AFTER_PADDING = {"roberta", "xlm-roberta", "camembert", "mpnet"}
+AFTER_PADDING |= {"xlm-roberta-xl", "roberta-prelayernorm", "data2vec-text", "ibert", "esm", "luke", "longformer"}
 OWN_NAMES = {  # {name of a size in DistilBERT's config.json: common name}
     "dim": "hidden_size",
     "n_layers": "num_hidden_layers",
