@@ -157,10 +157,10 @@ def test_ctrl_c_that_a_library_turns_into_an_error_of_its_own_is_ctrl_c(monkeypa
         ),
         (["export", "file", "out"], "error: file is neither a finished stage nor a link to one. Give one such as "),
         (["push", "nowhere", "me/model"], "error: nowhere is not a checkpoint: give a folder that"),
-        (["audit", "nowhere.jsonl"], "argument FILE|STAGE: nowhere.jsonl is not there"),
-        (["search", "mine", "--file", "nowhere.txt"], "argument --file: nowhere.txt is not there"),
-        (["status", "nowhere.json"], "error: nowhere.json is not there"),
-        (["status", "repo2/a/manifest.json"], "error: repo2/a/manifest.json is not there"),
+        (["audit", "nowhere.jsonl"], "argument FILE|STAGE: nowhere.jsonl does not exist"),
+        (["search", "mine", "--file", "nowhere.txt"], "argument --file: nowhere.txt does not exist"),
+        (["status", "nowhere.json"], "error: nowhere.json does not exist"),
+        (["status", "repo2/a/manifest.json"], "error: repo2/a/manifest.json does not exist"),
         (["status", "a.json", "b.yaml"], "error: a.json is a whole configuration, so b.yaml has no effect."),
         (["export", "x" * 300, "out"], "error: a name is too long"),
         (["new", "mine", "x" * 5000], "xxxx); give a shorter one."),
@@ -177,7 +177,7 @@ def test_a_wrong_path_is_one_sentence(tmp_path, arguments, sentence):
     assert "--forcerun" not in done.stderr and len(done.stderr) < 1500
 
 
-NOWHERE = ["--configfile", "nowhere.yaml"], "nowhere.yaml: the file is not there"
+NOWHERE = ["--configfile", "nowhere.yaml"], "nowhere.yaml: the file does not exist"
 
 
 @pytest.mark.ci(1)

@@ -167,7 +167,7 @@ def test_a_mistake_in_the_profile_is_one_sentence():
 
 def test_the_profile_has_what_the_page_of_clusters_says():
     page = (REPOSITORY / "docs/cluster.md").read_text()
-    assert "**A failed job is submitted twice more**" in page and PROFILE["retries"] == 2
+    assert "**A failed job** is submitted twice more" in page and PROFILE["retries"] == 2
     assert f"`latency-wait: {PROFILE['latency-wait']}`" in page
 
 

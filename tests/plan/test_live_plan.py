@@ -124,7 +124,7 @@ def test_another_index_of_evaluation_is_no_second_zero_shot():
     ("row", "message"),
     [
         (changed(trains=["query", "passage"]), "training.trains to \\[query\\]"),
-        (changed(negatives_per_query=3), "place of a pool: set training.negatives_per_query to 0"),
+        (changed(negatives_per_query=3), "replaces the pool: set training.negatives_per_query to 0"),
         (changed(loss="softmax"), "loss softmax .*negatives.live .*lambda, ranknet-list"),
         (changed("negatives", live=None), "loss lambda .*softmax, nll, ranknet, hardest"),
         (changed(loss="lambda"), "training.loss.metric_cut: .*required"),

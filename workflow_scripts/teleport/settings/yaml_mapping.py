@@ -47,7 +47,7 @@ def read_mapping(path):
 def parsed(path, construct=lambda tree: tree):
     """The node tree of a YAML file, or the result of `construct` for it; None for an empty one."""
     if not Path(path).is_file():  # a pipe might never end
-        state = "is not a regular file" if Path(path).exists() else "is not there"
+        state = "is not a regular file" if Path(path).exists() else "does not exist"
         raise Refusal(f"{path}: the file {state}. Give the path of a YAML file.")
     encoded = Path(path).read_bytes()
     try:
