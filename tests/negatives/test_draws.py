@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from itertools import permutations
+from itertools import combinations, permutations
 
 import numpy as np
 import pytest
@@ -192,8 +192,18 @@ def test_stratified_takes_as_many_from_every_stratum():
     for number in range(16):
         expected[tuple(sorted(pair[number >> place & 1] for place, pair in enumerate(pairs)))] = 1 / 16
     assert_as_often(drawn(stratified.choose, given, 4, strata=4), expected)
-    halves = drawn(stratified.choose, given, 2, strata=4)  # shares 0, 1, 0, 1: every other stratum
-    assert_as_often(halves, {tuple(sorted((a, b))): 1 / 4 for a in pairs[1] for b in pairs[3]})
+    halves = drawn(stratified.choose, given, 2, strata=4)  # every other stratum, from the first one on or the second
+    expected = [(a, b) for high, low in (pairs[::2], pairs[1::2]) for a in high for b in low]
+    assert_as_often(halves, {tuple(sorted(pair)): 1 / 8 for pair in expected})
+
+
+@pytest.mark.parametrize("by_range", [False, True])
+@pytest.mark.parametrize("count", [1, 3])
+def test_each_stratum_gives_one_more_as_often_if_the_count_is_no_multiple_of_the_strata(count, by_range):
+    """A count of 1 would else draw the lowest score for every query, and a count of 3 never the highest."""
+    given = repeated(20_000, scores=[[3.0, 2.0, 1.0, 0.0]])
+    sets = drawn(stratified.choose, given, count, strata=4, by_range=by_range)
+    assert_as_often(sets, {slots: 1 / 4 for slots in combinations(range(4), count)})
 
 
 def test_strata_may_be_ranges_of_scores():

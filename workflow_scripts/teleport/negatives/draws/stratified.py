@@ -24,16 +24,18 @@ def choose(candidates, count, strata, by_range=False):
     """`count` slots of each query. With n candidates in the order of their scores, number i is in stratum i·strata/n
     (rounded down); with `by_range`, a score s of those from a to b is in stratum (b - s)·strata/(b - a) (rounded down,
     a in the last one). Every stratum's share of `count` is drawn uniformly; if a stratum has too few candidates, the
-    rest is drawn uniformly from the others."""
+    rest is drawn uniformly from the others. Where `count` is no multiple of the strata, each query draws which of them
+    give one more."""
     import numpy as np
 
-    from teleport.negatives.draw import slots_of_smallest
+    from teleport.negatives.draw import slots_of_smallest, splitmix64
 
     available_QS, random_QS = candidates.available_QS, candidates.random_QS()
     strata_QS = (strata_by_range if by_range else strata_by_rank)(candidates, strata)
     strata_QS = np.where(available_QS, strata_QS, strata)  # one more, for slots that are not available
-    share_S = np.diff(np.arange(strata + 2) * count // strata)
-    extra_QS = places_within(strata_QS, random_QS) >= share_S[strata_QS]
+    shift_Q1 = (splitmix64(random_QS[:, :1]) % np.uint64(strata)).astype(np.int64)
+    shares_QS = np.diff((np.arange(strata + 2) * count + shift_Q1) // strata, axis=1)
+    extra_QS = places_within(strata_QS, random_QS) >= np.take_along_axis(shares_QS, strata_QS, axis=1)
     return slots_of_smallest(extra_QS + (random_QS >> np.uint64(11)) * 2.0**-53, available_QS, count)
 
 
