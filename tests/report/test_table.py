@@ -588,9 +588,10 @@ def test_a_system_without_a_run_for_a_split_has_no_figure_there(world):
     assert [line.split(",")[2] for line in texts["sources.csv"].splitlines()[1:]] == ["dev", "test", "test"]
 
 
-def test_a_hole_rate_has_no_best(world):
-    world.row("Zero-shot", 0, test=[world.evaluation({"Hole@10": np.full(10, 0.25), "RR@10": np.ones(10)})])
-    assert "| Zero-shot | 0 | 0.250 | **1.000** |" in world.write(world.spec(measures=["Hole@10", "RR@10"]))["md"]
+@pytest.mark.parametrize("share", ["Hole@10", "Judged@10"])
+def test_a_share_of_judged_results_has_no_best(world, share):
+    world.row("Zero-shot", 0, test=[world.evaluation({share: np.full(10, 0.25), "RR@10": np.ones(10)})])
+    assert "| Zero-shot | 0 | 0.250 | **1.000** |" in world.write(world.spec(measures=[share, "RR@10"]))["md"]
 
 
 SYSTEMS_CSV = """\

@@ -91,7 +91,8 @@ def three_pairs(column="RR@10"):
 def test_of_errors_the_fewest_come_first():
     rows = [ROWS[1], ROWS[3] | {"system": "Lower", "seeds": [1]}, ROWS[2]]
     assert [at for at, _ in verdicts(rows, [9.0, 5.0, 6.0], three_pairs("Errors@20"), 0.05)] == [1, 2]
-    assert [better(column) for column in ("test RR@10", "test Errors@20", "Hole@10 (re-ranked)")] == [1, -1, 0]
+    columns = ("test RR@10", "test Errors@20", "Hole@10 (re-ranked)", "dev Judged@10", "P(judged_only=True)@10")
+    assert [better(column) for column in columns] == [1, -1, 0, 0, 1]
 
 
 def test_fewer_errors_are_won():

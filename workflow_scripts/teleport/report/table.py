@@ -40,7 +40,7 @@ from teleport.report.verdicts import (
     test_column,
     verdicts,
 )
-from teleport.settings.measures import coverage_cutoffs
+from teleport.settings.measures import better, coverage_cutoffs
 from teleport.settings.section import RERANKED
 
 MOST_VERDICTS = 5  # above a table; the report page has all
@@ -288,12 +288,12 @@ def row_cells(rows):
 
 def measure_cells(spec, table):
     """The measures' columns as text: "0.505", with " ± 0.003" over several seeds and its marks, such as "†". The best
-    printed value of a column is **bold**: the lowest of errors (`Errors@k`), none of a hole rate (`Hole@k`), which is
+    printed value of a column is **bold**: the lowest of errors (`Errors@k`), none of `Hole@k` and `Judged@k`, which are
     no quality."""
     cells = {}
     for name, (split, _) in columns(spec).items():
         means = table.means[name].map("{:.3f}".format, na_action="ignore").astype(float)  # pandas' round differs
-        best = None if "Hole@" in name else means.min() if "Errors@" in name else means.max()
+        best = {1: means.max(), 0: None, -1: means.min()}[better(name)]
         marks = marks_of(table, name, spec["significance"], split.removesuffix(RERANKED))
         figures = zip(means, table.deviations[name], marks, strict=True)
         cells[name] = [cell(mean, sd, ".3f", mean == best, mark) for mean, sd, mark in figures]

@@ -84,8 +84,9 @@ def measure_cutoffs(names):
 
 
 def better(column):
-    """1 if the larger mean of a column is better, -1 for errors, 0 for a hole rate, which is not a quality."""
-    return 0 if "Hole@" in column else -1 if "Errors@" in column else 1
+    """1 if the larger mean of a column is better, -1 for errors, 0 for shares of judged results, which are no
+    quality."""
+    return 0 if "Hole@" in column or "Judged@" in column else -1 if "Errors@" in column else 1
 
 
 class Collapse(Section):
