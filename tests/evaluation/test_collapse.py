@@ -48,6 +48,21 @@ def test_a_document_has_the_highest_grade_of_its_passages():
     assert [len(part) for part in none] == [0, 0, 0]
 
 
+def test_judged_passages_that_the_corpus_lacks_belong_to_their_documents(stages, tmp_path):
+    """Of the documents a, b and gone, the first one is found by its one passage in the corpus."""
+    (tmp_path / "corpus.tsv").write_text("a#0\tone\nc#0\ttwo\nb#0\tthree\n")
+    (tmp_path / "queries.test.tsv").write_text("q\twhich\n")
+    judged = ("a#0 1", "a#1 2", "a#2 1", "b#0 0", "b#7 1", "gone#0 1", "gone#1 1", "c#0 0")
+    (tmp_path / "qrels.test.tsv").write_text("".join(f"q 0 {line}\n" for line in judged))
+    collection = stages.collection({"source": "folder", "path": str(tmp_path), "drop": ["dangling"]})
+    inputs = {"collection": collection, "run": make_run(stages, [[0, 1, 2]])}
+    settings = {"split": "test", "collapse": "maxp", "separator": "#", "measures": ["R@1", "R@3", "Rprec", "nDCG@3"]}
+    means = Artefact(stages.run(evaluate.run, "evaluate", settings, inputs).folder).facts["means"]
+    ideal = 2 + 1 / np.log2(3) + 1 / 2
+    expected = {"R@1": 1 / 3, "R@3": 2 / 3, "Rprec": 2 / 3, "nDCG@3": (2 + 1 / 2) / ideal}
+    assert means == pytest.approx(expected)
+
+
 @pytest.mark.parametrize(("mode", "rr", "run"), [("maxp", 0.5, ["b#1", "a", "c"]), ("firstp", 1.0, ["a", "c", "b#1"])])
 def test_evaluate_scores_documents(stages, mode, rr, run):
     """Document a is relevant by its second passage; the run is b#1#7, a#1, a#0, c, b#1#0."""

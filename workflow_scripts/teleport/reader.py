@@ -15,6 +15,8 @@ import pyarrow.parquet as pq
 from teleport.arrays import Ragged, pair_keys, places_of, rows_and_values
 from teleport.refusal import Refusal
 
+# The columns of missing.SPLIT.parquet, the judgments of a split whose passages are not in the corpus.
+MISSING = pa.schema({"query": pa.int32(), "doc_id": pa.string(), "grade": pa.int32()})
 OWN_POSITIVES = "positives."  # prefix of the positives' files in a stage that also has a pool
 
 

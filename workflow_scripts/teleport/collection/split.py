@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from teleport.arrays import save_array
 from teleport.collection.equal import digests_of, equal_pairs
-from teleport.reader import rows_of_ids
+from teleport.reader import MISSING, rows_of_ids
 from teleport.records import Faults, checked
 from teleport.refusal import Refusal, Remedy
 from teleport.running.files import require_planned
@@ -28,7 +28,6 @@ from teleport.settings.collection import SplitSettings as Settings  # noqa: F401
 
 QUERIES = pa.schema({"query_id": pa.string(), "text": pa.string()})
 ANSWERS = pa.schema({"query_id": pa.string(), "answers": pa.list_(pa.string())})
-MISSING = pa.schema({"query": pa.int32(), "doc_id": pa.string(), "grade": pa.int32()})
 
 
 def run(job):

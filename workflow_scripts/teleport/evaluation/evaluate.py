@@ -11,7 +11,7 @@ from teleport.answers import find_answers
 from teleport.arrays import Run, pair_keys
 from teleport.evaluation.measures import Judgments, score_run
 from teleport.evaluation.names import Documents, read_column, read_doc_ids, read_query_ids
-from teleport.reader import read_answers
+from teleport.reader import MISSING, read_answers
 from teleport.running.log import log
 from teleport.settings.measures import EvaluateSettings as Settings  # noqa: F401
 from teleport.settings.measures import coverage_cutoffs, measure_cutoffs
@@ -80,8 +80,10 @@ def as_scored(job, doc_ids, runs):
 
     doc_ids: ids of passages (Arrow strings), by the numbers in `runs`
     """
-    settings, judgments = job.settings, read_judgments(job, job.settings.split)
-    documents = Documents(doc_ids, settings.separator) if settings.collapse else None
+    settings, judgments, documents = job.settings, read_judgments(job, job.settings.split), None
+    if settings.collapse:
+        lacking = read_missing(job, settings.split)["doc_id"].combine_chunks()
+        documents = Documents(pa.concat_arrays([doc_ids, lacking[::-1]]), settings.separator)
     if settings.ignore_own_text:
         query_ids = read_query_ids(job, settings.split)
         own_keys = own_texts(read_same_texts(job, settings.split), query_ids, doc_ids, documents)
@@ -94,14 +96,18 @@ def as_scored(job, doc_ids, runs):
 
 def read_judgments(job, split):
     """The `Judgments` of a split; passages that are not in the corpus are numbered -1, -2, …"""
-    role = f"split.{split}"
-    table = pq.read_table(job.input(role, f"qrels.{split}.parquet"), columns=["query", "passage", "grade"])
-    judgments = Judgments(*(column.to_numpy() for column in table.columns))
-    if f"missing.{split}.parquet" not in job.inputs[role].manifest["files"]:
-        return judgments
-    missing = pq.read_table(job.input(role, f"missing.{split}.parquet"))
+    table = pq.read_table(job.input(f"split.{split}", f"qrels.{split}.parquet"), columns=["query", "passage", "grade"])
+    judgments, missing = [column.to_numpy() for column in table.columns], read_missing(job, split)
     lacking = missing["query"].to_numpy(), -1 - np.arange(len(missing), dtype=np.int32), missing["grade"].to_numpy()
     return Judgments(*map(np.concatenate, zip(judgments, lacking, strict=True)))
+
+
+def read_missing(job, split):
+    """The judgments of a split whose passages are not in the corpus: a table of query (its row), doc_id and grade."""
+    role, file = f"split.{split}", f"missing.{split}.parquet"
+    if file in job.inputs[role].manifest["files"]:
+        return pq.read_table(job.input(role, file))
+    return MISSING.empty_table()
 
 
 def without_own_text(retrieved, own_keys):

@@ -65,11 +65,9 @@ class Documents:
         return first_of_passages(np.where(kept_QK, self.document_P[ids_QK], -1), scores_QK, ids_QK.shape[1])
 
     def judge(self, judgments):
-        """`Judgments` of documents from those of passages: the highest grade of their passages."""
-        # A passage that is not in the corpus (below 0) counts as a separate document.
-        known = judgments.passages >= 0
-        documents = np.where(known, self.document_P[np.where(known, judgments.passages, 0)], judgments.passages)
-        columns = {"query": judgments.queries, "document": documents.astype(np.int32)}
+        """`Judgments` of documents from those of passages: the highest grade of their passages. A number below 0, of a
+        passage that is not in the corpus, counts from the end of `doc_ids`."""
+        columns = {"query": judgments.queries, "document": self.document_P[judgments.passages]}
         table = pa.table(columns | {"grade": judgments.grades})
         highest = table.group_by(["query", "document"]).aggregate([("grade", "max")])
         highest = highest.sort_by([("query", "ascending"), ("document", "ascending")])
