@@ -138,17 +138,14 @@ def pools_table(negatives):
     `negatives_of`"""
     rows = []
     for episode, pool in negatives["pools"].items():
-        facts, row = pool["facts"], {"Episode": str(episode)}
-        row["Drawn"] = ", ".join(f"{name} {n:,}" for name, n in facts.get("drawn", {}).items())
-        row["Queries short"] = f"{sum(facts.get('short_queries', {}).values()):,}"
+        facts = pool["facts"]
+        row = {"Episode": str(episode)}
+        row["Drawn"] = numbers(facts.get("drawn", {}))
+        row["Queries short"] = numbers({name: n for name, n in facts.get("short_queries", {}).items() if n}) or "0"
         row |= {"Queries empty": f"{facts.get('empty_queries', 0):,}", "Repeated": f"{facts.get('overlap', 0):.1%}"}
         row["Suspects"] = f"{pool['suspects']:.1%}" if "suspects" in pool else NONE
-        dropped = [
-            f"{number:,} of {source} by {rule.replace('_', ' ')}"
-            for source, rules in facts.get("filters", {}).get("dropped", {}).items()
-            for rule, number in rules.items()
-        ]
-        row["Dropped by filters"] = "; ".join(dropped) or NONE
+        dropped = facts.get("filters", {}).get("dropped", {})
+        row["Dropped by filters"] = "; ".join(f"{name}: {numbers(of)}" for name, of in dropped.items()) or NONE
         if any("relabelled" in each for each in negatives["pools"].values()):
             row["Relabelled"] = relabelled_text([pool["relabelled"]]) if "relabelled" in pool else NONE
         rows.append(row | {"Stage": pool["stage"]})
@@ -157,6 +154,11 @@ def pools_table(negatives):
         "already has. Suspects: negatives with at least 95 % of the positive's score under the model that mined them."
     )
     return Printed("pools", "Pools", pd.DataFrame(rows, dtype=object), [note])
+
+
+def numbers(counts):
+    """Return counts ({name: number}) as text: "query 900, lookahead 30"."""
+    return ", ".join(f"{name.replace('_', ' ')} {number:,}" for name, number in counts.items())
 
 
 def rate_table(split, measure, figure):

@@ -23,6 +23,7 @@ MOST_CHARACTERS = 1_000_000  # of the passages of all pages: where there are mor
 WORDS_HERE = {
     "Drawn",
     "Dropped by filters",
+    "Queries short",
     "Stage",
     "Queries",
     "What",
