@@ -39,6 +39,7 @@ COLUMNS = {
     "negatives": {"Negatives in the top TOP": ("overlap", ".3f")},
     "forgetting": {"Forgotten": ("rate", ".3f"), "Gained": ("gained", ".3f")},
 }
+SHARES = ("queries", "errors")  # of a histogram
 TESTED, TESTED_SPLIT = "Forgotten", "train"
 NOTES = {
     "errors": "Errors: irrelevant passages of the whole corpus with a higher score than a positive, summed over the "
@@ -51,7 +52,7 @@ NOTES = {
     "forgetting": "Forgotten and gained: shares of {num_queries:,} training queries whose reciprocal rank in the first "
     "100 passages (or mining.depth, when that is less) is lower, or higher, after an episode.",
 }
-DECADE = "{from:,} or more: {queries:.1%} of queries, {errors:.1%} of errors"
+DECADE = "{range}: {queries:.1%} of queries, {errors:.1%} of errors"
 
 
 def write_analyses(spec, root, output_folder):
@@ -70,7 +71,7 @@ def write_analyses(spec, root, output_folder):
     tested = by_mark({TESTED: test_column(forgotten, spec["rows"], test, TESTED, TESTED_SPLIT)})
     named = pd.DataFrame(spec["rows"], columns=["system", "episode"])
     table = Table(named, means, deviations.dropna(axis=1, how="all"), *tested)
-    shares = [{f"{of} {b['from']}+": b[of] for b in histogram(row) for of in ("queries", "errors")} for row in rows]
+    shares = [{f"{of} {b['range']}".replace(",", ""): b[of] for b in histogram(row) for of in SHARES} for row in rows]
     sources = [
         [row["system"], row["episode"], name, stage]
         for row in spec["rows"]
@@ -99,8 +100,19 @@ def figures_of(row, spec, analyses):
 
 
 def histogram(row):
-    """The histogram of a row's errors under its first seed; empty without one."""
-    return row["errors"][0].facts["histogram"] if "errors" in row else []
+    """[{"range": of errors, as text, and SHARES}]: the histogram of a row's errors, means over seeds; empty without
+    one."""
+    seeds = [stage.facts["histogram"] for stage in row.get("errors", ())]
+    return [
+        {"range": errors_text(decade["from"])}
+        | {of: sum(each[of] for seed in seeds for each in seed[at : at + 1]) / len(seeds) for of in SHARES}
+        for at, decade in enumerate(max(seeds, key=len, default=()))
+    ]
+
+
+def errors_text(lowest):
+    """The errors of a decade, such as "10-99" (text)."""
+    return f"{lowest:,}-{10 * lowest - 1:,}" if lowest else "0"
 
 
 def cells(spec, table, figures):

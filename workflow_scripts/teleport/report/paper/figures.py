@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 
 from teleport.reader import lines_of_ids
 from teleport.refusal import Refusal
+from teleport.report.analyses import errors_text
 from teleport.report.charts import Figure
 from teleport.report.page.curves import NAMED, column_points, training_curves
 from teleport.report.page.maps import map_rows, places
@@ -170,11 +171,6 @@ def histogram(reader, name, figure):
         if rows:
             figures[label] = Figure("histogram", rows, "Pairwise errors.", f"{label}.", "STAR and ADORE, Figure 3")
     return figures
-
-
-def errors_text(lowest):
-    """The errors of a decade, such as "10-99" (text)."""
-    return f"{lowest:,}-{10 * lowest - 1:,}" if lowest else "0"
 
 
 # ---- Tables of queries that a system wins and loses, and where its list first differs from the reference's
