@@ -347,6 +347,7 @@ def test_experiments_may_state_what_the_configuration_leaves_out(tmp_path):
         (b"a: 1\nb: !!timestamp x\n", "b.yaml, line 2: not YAML in UTF-8 ('x' is no timestamp). Correct it there."),
         (b"a: !!bool x\n", "b.yaml, line 1: not YAML in UTF-8 ('x' is no bool). Correct it there."),
         (b"a: !!int ''\n", "b.yaml, line 1: not YAML in UTF-8 ('' is no int). Correct it there."),
+        (b'a: 1\nb: "\\ud835\\udefc"\n', "b.yaml, line 2: not YAML in UTF-8 (an escape is half of a surrogate pair"),
         (b"a: 1\n? [b]\n: 2\n", "b.yaml, line 2: not YAML in UTF-8 (found unhashable key)"),
         (b"a: 1\n---\nb: 1\n", "b.yaml, line 2: not YAML in UTF-8 (but"),
         (

@@ -69,12 +69,15 @@ def parsed(path, construct=lambda tree: tree):
 
 def count_nodes(node, sizes):
     """How many nodes there are at and below `node`, following aliases; `sizes`: known counts by id. Raises
-    MarkedYAMLError for aliases that are circular or expand to too much."""
+    MarkedYAMLError for aliases that are circular or expand to too much, and for text that no UTF-8 can hold."""
     if id(node) not in sizes:
         sizes[id(node)] = math.inf  # while it is being counted: an infinite size reveals a circle
         below = node.value if isinstance(node, yaml.SequenceNode) else []
         below = chain.from_iterable(node.value) if isinstance(node, yaml.MappingNode) else below
         sizes[id(node)] = 1 + sum(count_nodes(each, sizes) for each in below)
+        if isinstance(node, yaml.ScalarNode) and re.search("[\ud800-\udfff]", node.value):  # from an escape
+            problem = "an escape is half of a surrogate pair: write the character itself"
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
     if sizes[id(node)] > MOST_NODES:
         circle, large = "an alias stands for what it is a part of", f"more than {MOST_NODES:,} values, aliases followed"
         problem = circle if sizes[id(node)] == math.inf else large
