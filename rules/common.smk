@@ -124,7 +124,8 @@ def forced():
         options = workflow.dag_settings
         named = {*options.forcerun, *(options.targets if options.forcetargets else ())}
         named = {"all stages"} if options.forceall else named
-        os.environ["TELEPORT_FORCED"] = json.dumps(dict.fromkeys(sorted(map(str, named)), time.time()))
+        named = sorted(os.path.relpath(name) for name in named)  # as Snakemake reads ./results/…
+        os.environ["TELEPORT_FORCED"] = json.dumps(dict.fromkeys(named, time.time()))
     return json.loads(os.environ["TELEPORT_FORCED"])
 
 

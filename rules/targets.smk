@@ -15,12 +15,14 @@ def not_linked(path):
     return WorkflowError(f"{path} is not a stage of this configuration. {nearest(path, linked())}")
 
 
-# The words after --forcerun; with --force all words.
-FORCED, forces, forces_all = set(), False, bool({"--force", "-f"} & set(sys.argv))
-for word in sys.argv:
-    forces = word in ("--forcerun", "--force-run", "-R") or (forces and not word.startswith("-"))
-    if forces or forces_all:
-        FORCED.add(word)
+def stages_of_link(word, link, wildcards):
+    """Input function: the stages of a link or folder that the command line names by `word`."""
+    if os.path.relpath(word) in forced():
+        stage = linked()[link][0].name
+        raise WorkflowError(f"a link cannot be forced. Name a rule, or its file: results/stages/{stage}/manifest.json")
+    return manifests(linked()[link])
+
+
 NAMED = list(dict.fromkeys(word for word in sys.argv if os.path.normpath(word).startswith("results/experiments/")))
 for word in NAMED if MAIN else ():
     link = os.path.normpath(word)
@@ -30,16 +32,13 @@ for word in NAMED if MAIN else ():
         continue  # a file, which a rule makes
     if link not in linked():
         raise not_linked(link)
-    if word in FORCED:
-        stage = linked()[link][0].name
-        raise WorkflowError(f"a link cannot be forced. Name a rule, or its file: results/stages/{stage}/manifest.json")
 
     rule:
         name:
             word
         input:
             [f"{folder}/plan.tsv" for folder in FOLDERS if f"{link}/".startswith(f"{folder}/")],
-            manifests(linked()[link]),
+            partial(stages_of_link, word, link),
         message:
             "stages in an experiment's folder"
 

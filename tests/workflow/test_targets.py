@@ -34,9 +34,15 @@ def test_a_link_means_its_stages(world, name, stages):
 def test_to_force_a_stage_its_file_is_named(finished):
     """A link that is forced would run nothing: the rule with its name has no command."""
     link = f"{HOME}/episode-2/encode-passages"
-    text = finished.snakemake("-n", link, "--forcerun", link, check=False)
-    manifest = re.search(r"cannot be forced. Name a rule, or its file: (results/stages/encode/\w+/manifest.json)", text)
-    assert finished.would_run(arguments=[link, "--forcerun", manifest[1]])[0]["encode"] == 1
+    for arguments in (("-n", link, "--forcerun", link), ("-nf", link)):
+        text = finished.snakemake(*arguments, check=False)
+        named = re.search(
+            r"cannot be forced. Name a rule, or its file: (results/stages/encode/\w+)/manifest.json", text
+        )
+        assert named, (arguments, text)
+    text = finished.snakemake("-n", "-p", link, "--forcerun", f"./{named[1]}/manifest.json")
+    (command,) = (line for line in text.splitlines() if f"run_stage.py {named[1]}/stage.json" in line)
+    assert "--anew" in command, "a job that is forced takes no earlier result"
 
 
 @pytest.mark.ci(0)
