@@ -282,7 +282,7 @@ def also_judgments():
 @pytest.mark.parametrize(
     ("names", "said"),
     [
-        (["none.yaml"], r"evaluation\.out_of_domain: none\.yaml.*not there"),
+        (["none.yaml"], r"evaluation\.out_of_domain: none\.yaml.*does not exist"),
         (["pandas.json"], r"own\.yaml, line \d+: evaluation\.out_of_domain.*pandas\.json"),
         (["pandas.yaml", "pandas.yaml"], r"own\.yaml, line \d+: evaluation\.out_of_domain"),
         (["pandas.yaml", "x/pandas.yaml"], r"evaluation\.out_of_domain: x/pandas\.yaml and pandas\.yaml"),

@@ -393,7 +393,7 @@ def test_aliases_that_end_are_followed(tmp_path):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda path: None, "not there"),
+        (lambda path: None, "does not exist"),
         (lambda path: path.mkdir(), "not a regular"),
         (os.mkfifo, "not a regular"),
         (lambda path: path.symlink_to("/dev/zero"), "not a regular"),
