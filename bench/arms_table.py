@@ -70,7 +70,9 @@ The contrasts below each table were fixed before anything ran. Every other compa
 CAPTION = """
 ![Dev scores of the arms, a row for each part](arms.svg)
 
-Dev scores of each arm, means over seeds. They do not compare arms: their pools only choose rates.
+Dev scores of each arm, means over seeds. They do not compare arms: their pools only choose rates. The trainings of
+`arms-docstrings-layers-2` had pools of the start's neighbours; its rates were chosen afterwards, by ranking the same
+checkpoints among BM25's neighbours.
 """
 
 

@@ -369,7 +369,7 @@ CELLS = [f"arms-{collection}-{start}" for collection in ("cloud", "docstrings") 
 
 
 def test_readme_and_results_say_what_the_scores_are(bench, table):
-    """Their tables of arms, contrasts, draws and teachers, and README's sentence, from the scores of the queries."""
+    """Their tables of arms, contrasts, draws and teachers, and README's table, from the scores of the queries."""
     scores, results = table.read_scores(table.SCORES), (REPOSITORY / "docs/results.md").read_text()
     mining, draws = results.split("\n## Does a draw")
     parts = {name: {key[1:]: each for key, each in scores.items() if key[0] == name} for name, *_ in scores}
@@ -414,14 +414,11 @@ def test_readme_and_results_say_what_the_scores_are(bench, table):
     assert all(same(f"{difference} ({p})", contrasts(part, "arms")[name]) for name in ("e − c", "e − a"))
     shown = re.search(r"\(a\) (\S+), \(c\) (\S+), \(e\) (\S+), warm-up (\S+)\.", misled).groups()
     assert list(shown) == [mean_of(part, arm) for arm in ("same-passages", "random", "mined", "warm-up")]
-    words = " ".join((REPOSITORY / "README.md").read_text().split())
-    of_words = re.search(r"RR@10 (\.\d+) against (\.\d+) \(p ([.\d]+)\), or (\.\d+) with 512", words).groups()
-    of_layers = re.search(r"with two layers (\.\d+) against (\.\d+) \(p ([.\d]+)\)", words).groups()
-    for part, (mined, in_batch, p, *large) in {"arms-cloud-words": of_words, "arms-cloud-layers-2": of_layers}.items():
-        difference, _ = found[part]["e − a"]
-        assert same(f"{difference} ({p})", found[part]["e − a"])
-        assert [mined, in_batch] == [mean_of(part, "mined"), mean_of(part, "same-passages")]
-        assert all(mean == mean_of(part, "large-batch") for mean in large)
-    smaller = re.search(r"On the smaller the difference is (\S+) \(p (\S+)\), with two layers (\S+) \(p (\S+)\)", words)
-    assert same(f"{smaller[1]} ({smaller[2]})", found["arms-docstrings-words"]["e − a"])
-    assert same(f"{smaller[3]} ({smaller[4]})", found["arms-docstrings-layers-2"]["e − a"])
+    readme = (REPOSITORY / "README.md").read_text()
+    for part, (_, *means, difference) in zip(CELLS, cells_of(readme.split("| passages, encoder")[1], 5), strict=True):
+        assert means == [mean_of(part, arm) for arm in ("same-passages", "random", "mined")]
+        assert same(difference, found[part]["e − a"])
+    text = " ".join(readme.split())
+    large = re.search(r"in-batch training of word vectors reaches (\S+) and (\S+)\. BM25 has (\S+) and (\S+):", text)
+    words = CELLS[1], CELLS[3]
+    assert list(large.groups()) == [mean_of(part, arm) for arm in ("large-batch", "BM25") for part in words]
