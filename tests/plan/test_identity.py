@@ -143,6 +143,16 @@ def test_a_large_file_with_its_old_time_put_back_is_read_again(tmp_path, monkeyp
     assert identity.file_digest(path) != before
 
 
+def test_a_digest_that_cannot_be_remembered_is_returned(tmp_path, monkeypatch):
+    def refuse(path, value):
+        raise PermissionError(path)
+
+    monkeypatch.setattr(identity, "REMEMBER_FROM_BYTES", 1)
+    monkeypatch.setattr(identity, "write_json", refuse)
+    (tmp_path / "file").write_text("one")
+    assert identity.file_digest(tmp_path / "file") == hashlib.sha256(b"one").hexdigest()
+
+
 class Lines(Judged):
     """A form of collection as docs/extending.md asks for it: files are settings of the type `LocalPath`."""
 

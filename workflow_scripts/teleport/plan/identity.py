@@ -6,6 +6,7 @@ A changed file or package is another collection with its own stages; results of 
 import hashlib
 import os
 import re
+from contextlib import suppress
 from pathlib import Path
 
 from teleport.collection.download import FOLDER, read_recorded
@@ -164,5 +165,6 @@ def file_digest(path):
     stamp = hashlib.sha256(f"{path.resolve()} {status.st_size} {times}".encode()).hexdigest()
     if stamp not in digests:
         digests[stamp] = sha256_file(path)
-        write_json(REMEMBERED, digests)
+        with suppress(OSError):  # such as results of somebody else, which cannot be written to
+            write_json(REMEMBERED, digests)
     return digests[stamp]
