@@ -1,18 +1,21 @@
-"""Forgetting: the arms of config/forgetting.yaml, and their contrasts over seeds, from what is finished.
+"""Forgetting: the arms of config/forgetting.yaml, and their contrasts over seeds.
 
-    python bench/forgetting.py    writes docs/measured/forgetting.json, .md and .svg
+    python bench/forgetting.py                      writes docs/measured/forgetting.json, .md and .svg
+    python bench/forgetting.py --make forgetting    first makes a table of the file without Snakemake, on --cores cores
 
-A contrast is the mean of the differences that two arms have with the same seeds; its p is two-sided, over all changes
-of their signs. A table keeps its data of docs/measured until each of its arms has as many finished seeds here
-(results.py).
+docs/measured/forgetting.json has the values of each arm and seed; the page is computed from them. A contrast is the
+mean of the differences that two arms have with the same seeds; its p is two-sided, over all changes of their signs. A
+table keeps its data until each of its arms has as many finished seeds here (results.py).
 """
 
 import argparse
 import json
+import os
 
 import numpy as np
 import pandas as pd
 
+from here import make, make_together
 from results import made_by, made_text, markdown, number, plus_minus, write_section
 from rounds import REPOSITORY
 from teleport.evaluation.significance import paired_p_value
@@ -54,8 +57,9 @@ def contrast(ours, theirs):
     return len(differences), differences.mean(), differences.std(), p
 
 
-def contrasts(arms):
-    """A line for every pair: each arm against the first one of its table, and those in MORE (frame)."""
+def contrasts(table):
+    """A line for every pair of a table's arms: each against the first, and those in MORE (frame)."""
+    arms = {row["row"]: values_of(row) for row in table["rows"]}
     first = next(iter(arms))
     pairs = [(name, first) for name in arms if name != first] + [pair for pair in MORE if set(pair) <= set(arms)]
     columns = ["arm", "against", "measure", "seeds", "difference", "deviation", "p", "planned"]
@@ -67,8 +71,14 @@ def contrasts(arms):
     return pd.DataFrame(lines, columns=columns)
 
 
+def values_of(row):
+    """The values of an arm: a line for each seed, a column for each episode and measure (frame)."""
+    return pd.DataFrame.from_dict(row["values"], orient="index")
+
+
 def measured():
-    """{table: its title, arms ("rows"), contrasts, and how they came about} of tables with a finished first arm."""
+    """{table: its title, arms ("rows", with the values of each seed), and how they came about} of tables with a
+    finished first arm."""
     plan = Plan(*load_files([str(CONFIG)]))
     tables = {name: of_table(plan, ablation) for name, ablation in plan.config.ablations.items()}
     return {name: table for name, table in tables.items() if table}
@@ -85,16 +95,27 @@ def of_table(plan, ablation):
             "row": name,
             "label": plan.experiments[name].label,
             "seeds": len(arm),
-            "mean": {str(key): value for key, value in arm.mean().items()},
-            "deviation": {str(key): value for key, value in arm.std().items()},
+            "values": json.loads(arm.to_json(orient="index")),
         }
         for name, arm in arms.items()
     ]
     stages = {row.stage.name for name in arms for of_seed in plan.trajectories[name] for row in of_seed.rows}
     seeds = sorted({seed for arm in arms.values() for seed in arm.index.tolist()})
     made = made_by(stages, seeds=seeds, budget="5 episodes of 50 steps, 16 queries with 7 own negatives each")
-    contrasted = json.loads(contrasts(arms).to_json(orient="records"))
-    return {"title": ablation.title, "rows": rows, "contrasts": contrasted, "made": made}
+    return {"title": ablation.title, "rows": rows, "made": made}
+
+
+def make_table(name, cores):
+    """Make what a table of CONFIG needs: the scores and the forgotten shares of its arms."""
+    plan = Plan(*load_files([str(CONFIG)]))
+    stages = [
+        stage
+        for arm in plan.config.ablations[name].experiments
+        for trajectory in plan.trajectories[arm]
+        for episode in trajectory.episodes[1:]
+        for stage in (episode.analyses["forgetting"], episode.runs["dev"])
+    ]
+    make(stages) if cores == 1 else make_together(stages, cores)
 
 
 def section(data):
@@ -110,15 +131,15 @@ def section(data):
 
 def table_text(table):
     """The arms of a table, and their contrasts."""
-    numbers = sorted({key for row in table["rows"] for key in row["mean"] if key.isdecimal()})
+    arms = {row["row"]: values_of(row) for row in table["rows"]}
+    numbers = sorted({key for arm in arms.values() for key in arm if key.isdecimal()})
     columns, heads = [*numbers, *MEASURES], [*(f"forgotten in {n}" for n in numbers), *MEASURES.values()]
     rows = [
-        [row["label"], str(row["seeds"])]
-        + [plus_minus(row["mean"].get(column), row["deviation"].get(column)) for column in columns]
-        for row in table["rows"]
+        [row["label"], str(row["seeds"])] + [plus_minus(arm[column].mean(), arm[column].std()) for column in columns]
+        for row, arm in zip(table["rows"], arms.values(), strict=True)
     ]
     labels, lines = {row["row"]: row["label"] for row in table["rows"]}, []
-    for row in table["contrasts"]:
+    for row in contrasts(table).to_dict("records"):
         name = f"{labels[row['arm']]} − {labels[row['against']]}"
         name += " (**the contrast fixed beforehand**)" if row["planned"] else ""
         values = number(row["difference"], "+.3f"), number(row["deviation"]), number(row["p"], ".2g")
@@ -133,12 +154,18 @@ def figure(data):
 
     sets = {}
     for row in data.get(DRAWN, {"rows": []})["rows"]:
-        steps = sorted(int(key) for key in row["mean"] if key.isdecimal())
-        rates = [row["mean"][str(step)] for step in steps]
+        means = values_of(row).mean()
+        steps = sorted(int(key) for key in means.index if key.isdecimal())
+        rates = [float(means[str(step)]) for step in steps]
         sets[row["label"]] = [{"checkpoints": [0, *steps], "rates": rates}]
     return rate_figure(sets, "RR@100").spec | {"width": 420} if sets else None
 
 
 if __name__ == "__main__":
-    argparse.ArgumentParser(description=__doc__.partition("\n")[0]).parse_args()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--make", metavar="TABLE", help="make the stages of this table first")
+    parser.add_argument("--cores", type=int, default=os.cpu_count())
+    arguments = parser.parse_args()
+    if arguments.make:
+        make_table(arguments.make, arguments.cores)
     print(write_section("forgetting"))

@@ -85,7 +85,7 @@ def test_tables(bench, plan, monkeypatch):
     table = bench.of_table(plan, plan.config.ablations["forgetting"])
     assert [(row["row"], row["seeds"]) for row in table["rows"]] == [("q", 2), ("q-momentum", 2), ("softer", 2)]
     assert table["made"]["seeds"] == [0, 1]
-    assert [(row["arm"], row["against"]) for row in table["contrasts"]][::2] == [
+    assert [(row["arm"], row["against"]) for row in bench.contrasts(table).to_dict("records")][::2] == [
         ("q-momentum", "q"), ("softer", "q"), ("q-momentum", "softer")
     ]  # fmt: skip
     text = bench.table_text(table)
@@ -112,22 +112,23 @@ def test_what_is_here_in_part_leaves_the_eight_seeds_of_the_page(bench, monkeypa
     monkeypatch.setattr(results, "DATA", tmp_path / "measured")
     page = results.page_of("forgetting")
     before = page.read_text(), results.read_data("forgetting")
-    arm = {"row": "q", "label": "Q-Neg", "seeds": 3, "mean": {"forgotten": 0.9}, "deviation": {"forgotten": 0.1}}
-    less = {"title": "few", "rows": [arm], "contrasts": [], "made": MADE}
+    values = {str(seed): {"1": 0.5, "forgotten": 0.9, "RR@10": 0.1} for seed in range(1, 9)}
+    arm = {"row": "q", "label": "Q-Neg", "seeds": 3, "values": dict(list(values.items())[:3])}
+    less = {"title": "few", "rows": [arm], "made": MADE}
     monkeypatch.setattr(bench, "measured", lambda: {"forgetting": less})
     monkeypatch.setattr(results, "draw", lambda chart, path: None)
     results.write_section("forgetting")
     assert (page.read_text(), results.read_data("forgetting")) == before
-    more = [arm | {"row": row["row"], "seeds": 8} for row in before[1]["forgetting"]["rows"]]
+    more = [arm | {"row": row["row"], "seeds": 8, "values": values} for row in before[1]["forgetting"]["rows"]]
     monkeypatch.setattr(bench, "measured", lambda: {"forgetting": less | {"rows": more}})
     results.write_section("forgetting")
-    assert "| Q-Neg | 8 | 0.900 ± 0.100 | – |" in page.read_text()
+    assert "| Q-Neg | 8 | 0.500 ± 0.000 | 0.900 ± 0.000 | 0.100 ± 0.000 |" in page.read_text()
     assert page.read_text().split("<!-- made")[0] == before[0].split("<!-- made")[0]
 
 
 def test_what_docs_results_says_of_forgetting_holds_in_its_data(bench):
     results = importlib.import_module("results")
-    lines = results.read_data("forgetting")["forgetting"]["contrasts"]
+    lines = bench.contrasts(results.read_data("forgetting")["forgetting"]).to_dict("records")
     of = {(line["arm"], line["against"], line["measure"]): line for line in lines}
     for against in ("q", "softer"):  # in every seed: no changes of the signs go as far
         found = of["q-momentum", against, "forgotten"]

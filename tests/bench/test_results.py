@@ -67,10 +67,11 @@ def rows_below(heading):
 
 def test_the_page_says_what_the_data_of_forgetting_say(results):
     _, rows = rows_below("Forgetting")
-    arms = {arm["label"]: arm for arm in results.read_data("forgetting")["forgetting"]["rows"]}
+    bench = importlib.import_module("forgetting")
+    arms = {arm["label"]: bench.values_of(arm) for arm in results.read_data("forgetting")["forgetting"]["rows"]}
     for label, *cells in rows:
-        mean, deviation = arms[label]["mean"], arms[label]["deviation"]
-        assert cells == [results.plus_minus(mean[name], deviation[name]) for name in ("forgotten", "RR@10")]
+        values = arms[label]
+        assert cells == [results.plus_minus(values[name].mean(), values[name].std()) for name in ("forgotten", "RR@10")]
     assert len(rows) == 4
 
 
