@@ -21,7 +21,7 @@ from pathlib import Path
 
 from snakemake.utils import update_config
 
-from here import make, make_together, needed
+from here import make_on, needed
 from rounds import REPOSITORY
 from teleport.plan.plan import Plan
 from teleport.running.artefact import STAGES, Artefact
@@ -212,8 +212,7 @@ def here(cores):
     """A function of [(files, stages)] that makes the stages of all parts in `cores` processes, without Snakemake."""
 
     def run_parts(parts):
-        stages = [stage for _, stages in parts for stage in stages]
-        make(stages) if cores == 1 else make_together(stages, cores)
+        make_on([stage for _, stages in parts for stage in stages], cores)
 
     return run_parts
 

@@ -11,11 +11,12 @@ table keeps its data until each of its arms has as many finished seeds here (res
 import argparse
 import json
 import os
+from itertools import chain
 
 import numpy as np
 import pandas as pd
 
-from here import make, make_together
+from here import make_on
 from results import made_by, made_text, markdown, number, plus_minus, write_section
 from rounds import REPOSITORY
 from teleport.evaluation.significance import paired_p_value
@@ -31,12 +32,17 @@ MEASURES = {"forgotten": "forgotten, 2 to 4", "RR@10": "RR@10 of dev after 4"}
 DRAWN = "forgetting"  # the table whose arms the figure shows
 
 
+def measured_stages(trajectory):
+    """[(stage of the forgotten share, evaluation of dev)] of each episode that trains."""
+    return [(episode.analyses["forgetting"], episode.runs["dev"]) for episode in trajectory.episodes[1:]]
+
+
 def of_arm(trajectories):
     """A line per seed that has finished EPISODES: the forgotten share of each episode, and MEASURES (frame)."""
     lines = {}
     for trajectory in trajectories:
-        pairs = [(episode.analyses["forgetting"], episode.runs["dev"]) for episode in trajectory.episodes[1:]]
-        done = {n: pair for n, pair in enumerate(pairs, 1) if all(is_finished(stage.name) for stage in pair)}
+        pairs = enumerate(measured_stages(trajectory), 1)
+        done = {n: pair for n, pair in pairs if all(is_finished(stage.name) for stage in pair)}
         if set(EPISODES) <= set(done):
             facts = {n: [Artefact(STAGES / stage.name).facts for stage in pair] for n, pair in done.items()}
             shares = {n: forgotten["rate"] for n, (forgotten, _) in facts.items()}
@@ -108,14 +114,8 @@ def of_table(plan, ablation):
 def make_table(name, cores):
     """Make what a table of CONFIG needs: the scores and the forgotten shares of its arms."""
     plan = Plan(*load_files([str(CONFIG)]))
-    stages = [
-        stage
-        for arm in plan.config.ablations[name].experiments
-        for trajectory in plan.trajectories[arm]
-        for episode in trajectory.episodes[1:]
-        for stage in (episode.analyses["forgetting"], episode.runs["dev"])
-    ]
-    make(stages) if cores == 1 else make_together(stages, cores)
+    trajectories = chain.from_iterable(plan.trajectories[arm] for arm in plan.config.ablations[name].experiments)
+    make_on([stage for each in trajectories for pair in measured_stages(each) for stage in pair], cores)
 
 
 def section(data):

@@ -41,6 +41,11 @@ def make(stages, failed=None):
                 left.add(name)
 
 
+def make_on(stages, cores):
+    """Make stages, and the stages that they need, on `cores` cores: in this process if there is one core."""
+    make(stages) if cores == 1 else make_together(stages, cores)
+
+
 def make_together(stages, processes):
     """Make stages, and the stages that they need, in `processes` processes of one thread each. Stages that begin the
     longest chains come first."""

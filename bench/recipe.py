@@ -19,7 +19,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 
 from arms_table import CONTRASTS, interval, work
-from here import make, make_together, needed
+from here import make_on, needed
 from results import DATA, lines_of, made_by, made_text, markdown, number, plus_minus, read_scores, wrapped, write_scores
 from rounds import REPOSITORY
 from significance import smallest
@@ -139,7 +139,7 @@ def main():
     arguments = parser.parse_args()
     plans = {config.stem: Plan(*load_files(files_of(config))) for config in arguments.configs}
     stages = [stage for plan in plans.values() for own in evaluations(plan).values() for stage in own]
-    make(stages) if arguments.cores == 1 else make_together(stages, arguments.cores)
+    make_on(stages, arguments.cores)
     write(plans)
 
 

@@ -206,6 +206,11 @@ def lines(path):
             )
 
 
+def filled_lines(path):
+    """The `lines` of a file that are not blank: those of JSON lines, as other readers take them."""
+    return ((number, line) for number, line in lines(path) if line.strip())
+
+
 @cache
 def warn_once(text):
     """Log a warning; the rows of a file may be read more than once."""
@@ -362,9 +367,7 @@ def float_of(value):
 
 def json_objects(path, wrong=refuse):
     """(line number, dict) of JSON lines; blank lines are left out, as other readers do."""
-    for number, line in lines(path):
-        if not line.strip():
-            continue
+    for number, line in filled_lines(path):
         try:
             record = {**json.loads(line)}
             if "\\u" in line:  # an escape may stand for half a surrogate pair, which no UTF-8 file can hold

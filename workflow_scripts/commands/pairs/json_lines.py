@@ -3,7 +3,7 @@
 import codecs
 import json
 
-from teleport.records import lines, open_bytes
+from teleport.records import filled_lines, open_bytes
 from teleport.refusal import Refusal
 
 NAME = "JSON lines"
@@ -16,9 +16,7 @@ def rows(path, wrong):
     if path.name.lower().removesuffix(".gz").endswith(".json") and begins_with_list(path):
         yield from of_list(path, wrong)
         return
-    for number, line in lines(path):
-        if not line.strip():
-            continue
+    for number, line in filled_lines(path):
         place = f"line {number}"
         try:
             record = json.loads(line)
