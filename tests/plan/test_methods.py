@@ -138,7 +138,7 @@ CLAIMS = {
         "first is bge",
     ],
     "embed-distill": ["query 15, mined by checkpoint 0, distill (scores first) + softmax, 7 own, first is bge"],
-    "embedding-gemma": ["query 15, mined by checkpoint 0, hardness (alpha 5.0, of own), 7 own"],
+    "embedding-gemma": ["query 15, mined by checkpoint 0, hardness (alpha 5.0, of own), 1 own"],
     "flagembedding-kl": [
         "query 15 of ranks 3-200, ranks after nothing, mined by checkpoint 0, kl (scores first, teacher_scale 20.0, "
         "temperature 1.0) + softmax, 7 own, first is bge"
