@@ -147,7 +147,7 @@ CLAIMS = {
         "query 15 of ranks 3-200, ranks after nothing, mined by checkpoint 0, m3-kd (scores first, teacher_scale "
         "20.0), 7 own, first is bge"
     ],
-    "gist-embed": ["query 15, mined by checkpoint 0, softmax, 7 own, guide (scores first), first is bge"],
+    "gist-embed": ["query 15, mined by checkpoint 0, softmax, 1 own, guide (scores first), first is bge"],
     "gte": ["query 15, mined by checkpoint 0, joint, 1 own"],
     "jina-v2": ["bidirectional"],
     "kalm": ["query 15, mined by checkpoint 0, focal (gamma 0.5), 7 own"],
