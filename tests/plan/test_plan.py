@@ -309,6 +309,23 @@ def test_scores_are_made_once_for_settings_that_leave_the_candidates():
     assert scores(counts={"query": 9, "bm25": 9, "random": 8}, filters={"relative_margin": 0.05})[1] != base[1]
 
 
+def test_ranks_after_is_in_the_key_only_where_it_decides_what_is_drawn():
+    ranked = {"ranks": {"query": [[1, 20]]}}
+    for negatives, counted in (
+        ({}, 1),
+        ({"filters": {"max_score": 0.8}}, 1),
+        (ranked, 2),  # without a filter by score, `filters` removes what `removals` does
+        (ranked | {"filters": {"max_score": 0.8}}, 3),
+        ({"filters": {"max_score": 0.8, "skip_ranks": 2}}, 3),
+        ({"draw": "rank-decay"}, 2),
+        ({"draw": "top"}, 1),
+        ({"counts": {"random": 30}, "filters": {"skip_ranks": 2}}, 1),  # has no ranks
+    ):
+        given = {"counts": {"query": 30}} | negatives
+        plans = [plan(negatives=given | {"ranks_after": after}) for after in ("nothing", "removals", "filters")]
+        assert len({frozenset(each.stages) for each in plans}) == counted, negatives
+
+
 def test_a_draw_is_of_a_source():
     negatives = {"draw": {"kind": "stratified", "strata": 4}, "draws": {"lookahead": {"kind": "around", "b": 0.1}}}
     first, *_ = merges(negatives=negatives)

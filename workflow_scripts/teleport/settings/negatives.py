@@ -19,6 +19,7 @@ from teleport.settings.registry import (
     chosen,
     compared,
     filters,
+    has_function,
     settings_of_source,
 )
 from teleport.settings.search import Index
@@ -256,10 +257,19 @@ class Negatives(Removal):
         """The settings.Pool of a merge stage: those of these settings that it takes, and `others`."""
         filters = self.filters.on
         whose = self.filters.scores if any(FILTERS[name].scores for name in filters) else None
-        pool = Pool.taken_from(self, filters=filters, filter_scores=whose, **others)
+        ranked = ranks_count(others["sources"], filters)
+        after = self.ranks_after if ranked and (whose or self.ranks_after == "nothing") else "removals"
+        pool = Pool.taken_from(self, filters=filters, filter_scores=whose, ranks_after=after, **others)
         judges = sorted(whose for whose, pairs in compared(pool).items() if POSITIVES in pairs)
         update = {"positive_score": self.filters.positive_score, "positive_judges": judges}
         return pool.model_copy(update=update) if judges else pool
+
+
+def ranks_count(draws, filters):
+    """Whether ranks decide what a pool takes. draws: {source: Draw}; filters: names of those that are on"""
+    by_rank = any(has_function(FILTERS[name], "drops_ranks") for name in filters)
+    listed = [draw for name, draw in draws.items() if SOURCES[name].needs not in WITHOUT_RANKS]
+    return any(by_rank or draw.ranks or draw.draw.kind in DRAWS_BY_RANK for draw in listed)
 
 
 # ---- Negatives per source. Modes become counts here, so no stage knows about modes.
