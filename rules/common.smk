@@ -23,7 +23,7 @@ from commands.job_texts import episode_scores
 from commands.resources import gpus_of, own_resources
 from commands.terminal import PLANNED, end_as_asked
 from teleport.plan.identity import file_digest
-from teleport.plan.kinds import is_scattered, needs
+from teleport.plan.kinds import KINDS, is_scattered, needs
 from teleport.plan.key_lines import with_line
 from teleport.plan.plan import Plan
 from teleport.refusal import Refusal
@@ -286,8 +286,16 @@ def spec_of_stage(stage):
 
 def forced_at(stage):
     """The time from which a stage is forced to rerun, by its name, its rule or `--forceall`; None if it is not."""
-    names = "all stages", stage.kind, f"{stage.kind}_shard", manifest(stage)
-    return next((forced()[name] for name in names if name in forced()), None)
+    times = forced()
+    of_rule = (name for name in times if kind_of(name) == stage.kind)
+    return next((times[name] for name in ("all stages", manifest(stage), *of_rule) if name in times), None)
+
+
+@cache
+def kind_of(rule):
+    """The kind of stage that a rule makes; its name may have a prefix from a workflow that has this one as a module."""
+    name = rule.removesuffix("_shard")
+    return max((kind for kind in KINDS if name.endswith(kind)), key=len, default=None)
 
 
 def run_stage(wildcards, input, threads, resources):

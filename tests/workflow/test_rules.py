@@ -160,8 +160,10 @@ def host(world, tmp_path):
 
 
 def test_another_workflow_may_have_this_one_as_a_module(world, host):
-    status, text = host("-n", "-p")
+    status, text = host("-n", "-p", "--forcerun", "tele_corpus")
     assert status == 0, text
+    anew = {line.split("results/stages/")[1].split("/")[0] for line in text.splitlines() if "--anew" in line}
+    assert anew == {"corpus"}, "a forced rule has the name that the other workflow gives it"
     assert re.search(r"^rule of_the_host:$", text, re.M) and "This was a dry-run (flag -n)" in text
     assert "train, episode 1 · softmax" in text and f"{world.folder}/workflow_scripts/run_stage.py" in text
 
