@@ -776,6 +776,19 @@ def test_an_experiment_starts_from_the_checkpoint_of_another():
     assert vectors.inputs["tokens.queries.test"].settings.prefix == " "
 
 
+def test_an_episode_starts_from_an_earlier_one_of_its_experiment():
+    def starts(last):
+        trajectory = plan(episodes=[{}, {}, {"training": {"start_from": last}}]).trajectories["tele"][0]
+        return trajectory.trains[-1].inputs["checkpoint"].name, trajectory
+
+    of_first, trajectory = starts({"experiment": "tele", "episode": 1})
+    assert of_first == trajectory.trains[0].name
+    for own, named in (("previous", "last"), ("pretrained", 0)):
+        assert starts(own)[0] == starts({"experiment": "tele", "episode": named})[0]
+    with pytest.raises(ValueError, match="training.start_from: tele .* episode 3 yet, only up to 2"):
+        starts({"experiment": "tele", "episode": 3})
+
+
 def test_training_starts_from_the_pretrained_checkpoint_or_the_last_one():
     def starts(start_from):
         trajectory = plan(training={"start_from": start_from}).trajectories["tele"][0]

@@ -306,7 +306,7 @@ class Plan:
         Raises Refusal about the `key`; `where` is the beginning of the sentence.
         """
         name = getattr(named, "external", None) or named.experiment
-        own = name == trajectory.name and key != START  # no training starts from its own experiment
+        own = name == trajectory.name and bool(trajectory.episodes)
         if not own and name not in self.experiments:
             raise AboutKey(f"{where}: no experiment is called {name!r}. Add it, or name another one.", key)
         other = trajectory if own else self.trajectory(name, trajectory.seed)

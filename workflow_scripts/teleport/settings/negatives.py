@@ -47,7 +47,7 @@ OF_A_POOL = OF_COUNTS | {"ranks", "draw", "draws", "filters"}
 
 
 class Start(Section):
-    """A checkpoint of another experiment of the configuration, under the same seed."""
+    """A checkpoint of an experiment of the configuration, under the same seed."""
 
     experiment: str = Field(description="Name of the experiment.")
     episode: Integer | Literal["last"] = Field(
