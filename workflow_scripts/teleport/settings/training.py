@@ -86,8 +86,9 @@ class Training(Section):
     continues: bool | Literal["moments"] = Field(
         False,
         description="true: consecutive episodes are one training; the optimiser's moments, the schedule and the "
-        "order of queries continue, and `steps` is the length of all (ANCE). moments: only the moments "
-        "continue, and each episode has its own schedule (ANCE without --single_warmup).",
+        "order of queries continue, and `steps` is the length of all (ANCE); with mining.parts each goes on at "
+        "its step in the order of its own part. moments: only the moments continue, and each episode has its own "
+        "schedule (ANCE without --single_warmup).",
     )
     trains: Unique[Side] = Field(
         ["query", "passage"], min_length=1, description="Sides whose encoder is trained; the other is frozen (ADORE)."
