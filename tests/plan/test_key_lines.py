@@ -54,7 +54,7 @@ CASES = {
         "episodes:\n- repeat: 2\n- training:\n    start_from: {experiment: nil} # HERE",
     ),
     "a miner": (
-        "experiments.a: mining.checkpoint: no experiment is called 'nil'",
+        "experiments.a, episode 1: mining.checkpoint: no experiment is called 'nil'",
         "experiments:\n  a: {}\nmining:\n  checkpoint: {experiment: nil} # HERE",
     ),
     "a teacher": (

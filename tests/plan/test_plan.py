@@ -387,7 +387,7 @@ def test_any_planned_checkpoint_may_mine():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"mining": {"checkpoint": {"experiment": "nobody"}}}, "tele: mining.checkpoint: .*experiment"),
+        ({"mining": {"checkpoint": {"experiment": "nobody"}}}, "tele, episode 1: mining.checkpoint: .*experiment"),
         (
             {"mining": {"checkpoint": {"experiment": "tele", "episode": 1}}},
             "episode 1: mining.checkpoint: tele .* episode 1 .* up to 0",

@@ -150,14 +150,13 @@ class Trajectory:
         if settings.lag:
             lags = "names a checkpoint, but lag counts back from the last one"
             raise AboutKey(f"{place} {lags}. Set lag to 0, or this to previous.", key)
-        checkpoint, reading = Checkpoint(self.pretrained, self.pretrained, self.pretrained), None
-        if named != "pretrained" and named.encoder:
+        if named == "pretrained":
+            checkpoint, reading = Checkpoint(self.pretrained, self.pretrained, self.pretrained), None
+        elif named.encoder:
             vectors = vectors_of_encoder(self, named.encoder, number, MINER, "mining.checkpoint.encoder")
             return Episode(None, vectors.checkpoint, vectors)
-        if named != "pretrained" and named.experiment == self.name:
-            return self.plan.episode_of(self, named, place, key)[1]
-        if named != "pretrained":
-            checkpoint, reading = self.plan.miner_of(named, self)
+        else:
+            checkpoint, reading = self.plan.miner_of(named, self, place)
         same = [each for each in self.episodes if each.checkpoint == checkpoint and reading is None]
         return same[0] if same else Episode(None, checkpoint, Vectors(self, checkpoint, number, f"-{MINER}", reading))
 

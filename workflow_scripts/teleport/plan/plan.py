@@ -287,11 +287,11 @@ class Plan:
             raise AboutKey(f"{where}: {start.experiment} has other `encoder` settings. {remedy}", START)
         return episode.checkpoint
 
-    def miner_of(self, named, trajectory):
-        """(`Checkpoint`, `Reading` or None) of a `settings.MinedBy`, which names another experiment or an entry of
-        `external`. The reading is None if the two encoders are `alike`: then the trajectory's encoder reads the texts,
-        and the checkpoint mines with the lengths and prefixes that are trained."""
-        where = f"experiments.{trajectory.name}: {MINED_BY}"
+    def miner_of(self, named, trajectory, where):
+        """(`Checkpoint`, `Reading` or None) of a `settings.MinedBy`, which names an experiment or an entry of
+        `external`; where: the beginning of a refusal. The reading is None if the two encoders are `alike`: then the
+        trajectory's encoder reads the texts, and the checkpoint mines with the lengths and prefixes that are
+        trained."""
         if named.external and not (named.external in self.config.external and named.external in self.experiments):
             missing = f"external has no encoder called {named.external!r}"
             raise AboutKey(f"{where}: {missing}. Add it, or name another one.", MINED_BY)

@@ -103,7 +103,7 @@ def experiment_of(config, written, overrides, place, locations):
     for refuse in (refuse_unread, refuse_undrawn, refuse_unfiltered):
         refuse(overrides, method, place, locations)
     if method and experiment.encoder.truncate_dim:
-        where = locations.of_first((*place, "encoder", "truncate_dim"), ("encoder", "truncate_dim"))
+        where = locations.of((*place, "encoder", "truncate_dim"), ("encoder", "truncate_dim"))
         raise Refusal(
             f"{where}: encoder.truncate_dim is for rows of evaluation, and {place[-1]} has episodes, which train on "
             "whole vectors. Set it in an entry of `external`, or beside `episodes: []`."
@@ -136,22 +136,20 @@ def refuse_unknown_teachers(episode, teachers, places, locations):
     has the name of another judge. places: where its keys may be written, the nearest first"""
     file = episode.negatives.file
     for key, name in episode.judges:
+        where = locations.of(*spellings(places, key))
         if name == FILE and (file is None or file.form in WITHOUT_SCORES):
-            where = locations.of_first(*spellings(places, key))
             given = f"whose form {file.form} has none" if file else "and there is no such file"
             problem = f"{name!r} names the scores in negatives.file, {given}"
             raise Refusal(f"{where}: {problem}. Give a file with scores, or name a teacher.")
         if name == JUDGMENTS:
-            where = locations.of_first(*spellings(places, key))
             raise Refusal(f"{where}: {name} are grades of pairs, and this compares others. Name a teacher.")
         if name not in (MINER, FILE, *teachers):
-            where = locations.of_first(*spellings(places, key))
             known = ", ".join([MINER, FILE, *teachers])
             raise Refusal(f"{where}: there is no teacher {name!r}. Add it under `teachers`, or take one of {known}.")
     own = {MINER: "is the checkpoint that mines", FILE: "is negatives.file"}
     for name, what in (own | {JUDGMENTS: "are the grades of the collection"}).items():
         if name in teachers:
-            where = locations.of_first(*((*place, "teachers", name) for place in places[1:]))
+            where = locations.of(*((*place, "teachers", name) for place in places[1:]))
             raise Refusal(f"{where}: {name} {what}. Give the teacher another name.")
 
 

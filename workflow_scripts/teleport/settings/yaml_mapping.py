@@ -92,13 +92,11 @@ class Locations:
     def __init__(self, files):
         self.lines = {file: lines_below(file, parsed(file)) for file in reversed(list(files))}
 
-    def of(self, path):
-        """`file, line N: a.b.c` for the deepest part of `path` that is in a file."""
-        return ": ".join(filter(None, (self.line(path), ".".join(map(str, path))))) or "configuration"
-
-    def of_first(self, *paths):
-        """`of` the first of these paths that a file has in full, or else of the first."""
-        return self.of(self.first(*paths))
+    def of(self, *paths):
+        """`file, line N: a.b.c` for the first of these paths that a file has in full, or for the deepest part of the
+        first that is in a file."""
+        key = ".".join(map(str, self.first(*paths)))
+        return ": ".join(filter(None, (self.line(*paths), key))) or "configuration"
 
     def first(self, *paths):
         """The first of these paths that a file has in full, or else the first."""
@@ -163,7 +161,7 @@ def describe(model, mistake, data, places, locations):
     *above, key = mistake["loc"] or [None]
     owners = walked(model, above, data)[1]
     keys = walked(model, mistake["loc"], data)[0]
-    where = locations.of_first(*((*place, *keys) for place in places))
+    where = locations.of(*((*place, *keys) for place in places))
     if mistake["type"] == "extra_forbidden":
         known = sorted({name for owner in owners for name in owner.model_fields})
         meant = [*filter(None, [KEYS.get(key)]), *homes(owners, key, keys[:-1])]
