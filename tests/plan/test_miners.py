@@ -177,7 +177,7 @@ def test_candidates_of_several_miners_are_scored_by_whoever_is_asked():
 @pytest.mark.parametrize(
     ("experiment", "says"),
     [
-        ({"mining": {"checkpoint": {"external": "nobody"}}}, "wrong, episode 1: mining.checkpoint: external .*'nobody'"),
+        ({"mining": {"checkpoint": {"external": "nobody"}}}, "wrong, episode 1: mining.checkpoint: external .*nobody"),
         ({"mining": {"checkpoint": {"external": "own"}}}, "wrong, episode 1: mining.checkpoint: .*external .*'own'"),
         ({"mining": {"checkpoint": {"external": "theirs", "episode": 1}}}, r"c.yaml, line \d+: .*episode goes with"),
         ({"mining": {"checkpoint": {"external": "theirs", "experiment": "own"}}}, r"c.yaml, line \d+: .*exactly one"),

@@ -244,6 +244,14 @@ def test_mistakes_are_told_with_file_line_key_and_remedy(tmp_path, old, new, mes
     assert message in str(caught.value)
 
 
+def test_a_mistake_in_a_mapping_is_the_only_one_where_a_name_may_stand_too(tmp_path):
+    with pytest.raises(Refusal) as caught:
+        load(BASE + "mining:\n  checkpoint:\n    experimnt: tele\n    experiment: tele\n", tmp_path)
+    assert str(caught.value).splitlines() == [
+        f"{tmp_path}/config.yaml, line 12: mining.checkpoint.experimnt: unknown key. Did you mean experiment?"
+    ]
+
+
 @pytest.mark.parametrize(
     ("section", "name", "ours"),
     [

@@ -144,7 +144,10 @@ def validated(model, data, place, locations, elsewhere=()):
         fields = [owner.model_fields[keys[-1]] for owner in owners if keys[-1] in owner.model_fields]
         if any(not field.is_required() for field in fields):
             return validated(model, without(data, *keys), place, locations, elsewhere)
-    raise Refusal("\n".join(describe(model, mistake, data, (place, *elsewhere), locations) for mistake in mistakes))
+    # Where a mapping or a name may stand, a mapping is wrong within: "should be 'previous'" would send people astray.
+    within = [each for each in mistakes if not (type(each["input"]) is dict and "literal[" in str(each["loc"][-1:]))]
+    sentences = (describe(model, mistake, data, (place, *elsewhere), locations) for mistake in within or mistakes)
+    raise Refusal("\n".join(sentences))
 
 
 def without(data, key, *below):
