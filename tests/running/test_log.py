@@ -46,7 +46,7 @@ def test_each_warning_is_kept_once_for_the_manifest(monkeypatch, stages):
     for _ in range(2):
         logger.warning("%d queries have no negative", 3)
     assert log_module.warnings == ["3 queries have no negative"]
-    assert provenance(stages.make("train"), 0.0, 1.0, 1)["warnings"] == log_module.warnings
+    assert provenance(stages.make("train"), 0.0, 1)["warnings"] == log_module.warnings
 
 
 def test_warnings_of_a_killed_attempt_reach_the_manifest_of_the_one_that_continues(monkeypatch, stages):
@@ -58,7 +58,7 @@ def test_warnings_of_a_killed_attempt_reach_the_manifest_of_the_one_that_continu
         monkeypatch.setattr(log_module, "warnings", [])  # a new process
         begin_attempt(job)
         logger.warning(text)
-        return provenance(job, 0.0, 1.0, 1)["warnings"]
+        return provenance(job, 0.0, 1)["warnings"]
 
     assert attempt(job, "of a part that is finished") == ["of a part that is finished"]
     assert not has_work(job.resume), "warnings alone are no work"

@@ -37,7 +37,7 @@ def indexed(stages, monkeypatch):
     def attempt(code="test", since=0.0):
         job.code, day = code, next(days)
         (job.folder / "manifest.json").unlink(missing_ok=True)  # as Snakemake does before a job
-        monkeypatch.setattr("time.time", lambda: 4102444800.0 + 86400.0 * day)  # from January 2100 on
+        monkeypatch.setattr("time.time", lambda: 4102488000.0 + 86400.0 * day)  # from noon of 2100-01-01 on
         take(job, since) or run(job)
         manifest = json.loads((job.folder / "manifest.json").read_text())
         return int(manifest["provenance"]["started"][8:10]) - 1  # the day on which it was made
@@ -88,6 +88,14 @@ def test_what_was_made_while_a_clock_was_ahead_is_made_anew_too(indexed):
     indexed()
     os.utime(indexed.job.folder / FINISHED, (5e9, 5e9))
     assert [indexed(), indexed(since=4e9)] == [0, 2]
+
+
+def test_a_clock_that_is_set_back_changes_no_duration(indexed, monkeypatch):
+    readings = itertools.count(4102444800.0, -3600.0)
+    monkeypatch.setattr("time.time", lambda: next(readings))
+    run(indexed.job)
+    made = json.loads((indexed.job.folder / "manifest.json").read_text())["provenance"]
+    assert all(0 <= seconds < 60 for seconds in (made["wall_seconds"], *made["seconds"].values()))
 
 
 def test_what_other_code_made_is_not_taken(indexed):

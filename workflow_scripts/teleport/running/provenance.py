@@ -70,8 +70,10 @@ def peak_memory():
     return resident * int(os.environ.get(launch.PROCESSES, 1)) + launch.apart
 
 
-def provenance(job, started, ended, attempt):
-    """Return the entry `provenance` of a manifest (dict). Times in seconds, memory in bytes."""
+def provenance(job, started, attempt):
+    """Return the entry `provenance` of a manifest (dict) of work that ends now. Times in seconds, memory in bytes.
+    started: by time.monotonic, because a clock may be set meanwhile"""
+    seconds = time.monotonic() - started
     return {
         "code": job.code,
         "git_commit": git_commit(),
@@ -83,8 +85,8 @@ def provenance(job, started, ended, attempt):
         "threads": job.threads,
         "shards": job.shards,
         "warnings": list(log.warnings),
-        "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(started)),
-        "wall_seconds": round(ended - started, 3),
+        "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() - seconds)),
+        "wall_seconds": round(seconds, 3),
         "attempt": attempt,
         "peak_memory_bytes": peak_memory(),
         "seed": job.raw_settings.get("seed"),

@@ -77,18 +77,18 @@ def run(job):
         return
     for name in (FINISHED, MANIFEST):  # of an earlier run; its files are about to be replaced
         (job.folder / name).unlink(missing_ok=True)
-    started, attempt = time.time(), begin_attempt(job)
+    started, attempt = time.monotonic(), begin_attempt(job)
     require_settings(job)
-    loaded = time.time()
+    loaded = time.monotonic()
     facts = job.module.run(job)
-    worked = time.time()
+    worked = time.monotonic()
     manifest = {"kind": job.kind, "key": job.key, "stamp": job.stamp(), "settings": job.raw_settings}
     manifest |= {"inputs": job.spec["inputs"], "facts": facts, "files": publish_outputs(job)}
-    manifest["provenance"] = provenance(job, started, time.time(), attempt)
-    seconds = {"load": loaded - started, "work": worked - loaded, "publish": time.time() - worked}
+    manifest["provenance"] = provenance(job, started, attempt)
+    seconds = {"load": loaded - started, "work": worked - loaded, "publish": time.monotonic() - worked}
     manifest["provenance"]["seconds"] = {phase: round(spent, 3) for phase, spent in seconds.items()}
     publish_manifest(job, signed(manifest))
-    log.info("%s done in %.1f s", job.name, time.time() - started)
+    log.info("%s done in %.1f s", job.name, time.monotonic() - started)
 
 
 def discard(job):
@@ -124,13 +124,13 @@ def has_work(folder):
 
 def run_shard(job):
     """Make one shard of a stage in its own folder; the stage's job joins it with the others."""
-    started, attempt = time.time(), begin_attempt(job)
+    started, attempt = time.monotonic(), begin_attempt(job)
     require_settings(job)
     manifest = {"shard": job.shard, "stamp": job.stamp(), "facts": job.module.run_shard(job)}
     manifest["files"] = {path.name: file_entry(path) for path in sorted(job.resume.glob("*.npy"))}
-    manifest["provenance"] = provenance(job, started, time.time(), attempt)
+    manifest["provenance"] = provenance(job, started, attempt)
     write_json(job.resume / MANIFEST, manifest)
-    log.info("%s done in %.1f s", job.name, time.time() - started)
+    log.info("%s done in %.1f s", job.name, time.monotonic() - started)
 
 
 def begin_attempt(job):
