@@ -294,3 +294,8 @@ def test_a_file_that_has_changed_since_it_was_planned_is_refused(stages, tmp_pat
     write(tmp_path / "queries.test.tsv", ["q4\tanother text"])
     with pytest.raises(ValueError, match="queries.test.tsv has changed"):
         stages.collection(source, files=files)
+    (tmp_path / "queries.test.tsv").unlink()
+    with gzip.open(tmp_path / "queries.test.tsv.gz", "wt") as file:  # a reader takes it
+        file.write("q4\tanother text\n")
+    with pytest.raises(ValueError, match=r"queries.test.tsv has changed .*no such file"):
+        stages.collection(source, files=files)

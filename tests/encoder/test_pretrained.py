@@ -726,3 +726,5 @@ def test_the_written_tokenizer_is_the_source_s_without_truncation(stages, tmp_pa
 def test_a_file_of_the_checkpoint_that_has_changed_since_it_was_planned_is_refused(stages, source):
     files = {"config.json": "0" * 64}
     assert "config.json has changed since it was planned" in refused(stages, source, {"files": files})
+    gone = {"1_Pooling/config.json": "0" * 64}  # without it the vectors would be pooled in another way
+    assert "1_Pooling/config.json has changed since it was planned" in refused(stages, source, {"files": gone})

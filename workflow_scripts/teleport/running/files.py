@@ -46,11 +46,12 @@ def sha256_file(path):
 
 
 def require_planned(digests):
-    """Raise Refusal for a file whose content has changed since it was planned. digests: {path: SHA-256}. A missing file
-    is skipped: its reader reports it"""
-    for path in filter(os.path.isfile, digests):
-        if (digest := sha256_file(path)) != digests[path]:
-            raise Refusal(f"{path} has changed since it was planned (SHA-256 {digest}). Run the workflow again.")
+    """Raise Refusal for a file that has changed or is gone since it was planned: a reader may do without it, or read
+    another one, such as NAME.gz. digests: {path: SHA-256}"""
+    for path, planned in digests.items():
+        now = f"SHA-256 {sha256_file(path)}" if os.path.isfile(path) else "no such file"
+        if now != f"SHA-256 {planned}":
+            raise Refusal(f"{path} has changed since it was planned ({now}). Run the workflow again.")
 
 
 def sync(path):
