@@ -3,17 +3,20 @@
 from contextlib import contextmanager
 
 from teleport.refusal import Refusal
+from teleport.running.files import of_the_system
 
 HUB_NAME = "hub:([^/@]+/[^/@]+)"  # the pattern of hub:OWNER/NAME
 
 
 @contextmanager
 def hub_errors(problem, remedy):
-    """Within the block, an error of the hub's client becomes a Refusal: the problem, the error, the remedy."""
+    """Within the block, an error of the hub's client becomes a Refusal: the problem, the error, the remedy; one of the
+    system, such as a full disk, has a remedy of its own."""
     from huggingface_hub.errors import HFValidationError, HTTPError  # the latter: whatever its HTTP library raises
 
     try:
         yield
-    except (OSError, HFValidationError, HTTPError) as error:
-        reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
-        raise Refusal(f"{problem} ({reason}). {remedy}") from None
+    except (OSError, HFValidationError, HTTPError, RuntimeError) as error:  # the last: every error of hf_xet
+        problem += f" ({type(error).__name__}: {str(error).partition(chr(10))[0]})"
+        known = of_the_system(error)
+        raise Refusal(f"{problem}: {'; '.join(known)}." if known else f"{problem}. {remedy}") from None
