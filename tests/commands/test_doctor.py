@@ -1,5 +1,6 @@
 """`teleport doctor`: a line and a verdict per check, the remedy in the same line, status 1 where something fails."""
 
+import errno
 import shutil
 from collections import namedtuple
 
@@ -47,6 +48,16 @@ def test_what_was_not_foreseen_fails_with_its_traceback(monkeypatch, capsys):
     assert module.doctor(None) == 1
     said = capsys.readouterr()
     assert said.out.startswith("fails   locks: ValueError: invalid literal") and "in doctor\n" in said.err
+
+
+def test_results_that_cannot_be_written_to_fail_with_their_remedy(doctor, monkeypatch):
+    def denied(**options):
+        raise PermissionError(errno.EACCES, "Permission denied", "results/.lock-1")
+
+    monkeypatch.setattr(module.tempfile, "NamedTemporaryFile", denied)
+    status, lines = doctor()
+    assert status == 1 and lines["locks"].startswith("fails   locks: access is refused") and "make " in lines["locks"]
+    assert "results/.lock-1" in lines["locks"] and lines["disk"].startswith("ok")
 
 
 def test_an_old_driver_fails_with_what_to_install(doctor, tmp_path, monkeypatch):

@@ -6,6 +6,7 @@ may break on a machine that is to compute for days. An unforeseen error also sho
 
 import os
 import resource
+import shutil
 import tempfile
 import time
 import traceback
@@ -17,7 +18,7 @@ import numpy as np
 
 from teleport.refusal import Refusal
 from teleport.running.devices import driver_version, require_usable, silent_driver, visible_devices
-from teleport.running.files import gigabytes, require_free_space
+from teleport.running.files import gigabytes, of_the_system, require_free_space
 from teleport.running.locks import try_lock
 
 OK, WARNING, FAILS = "ok", "warning", "fails"
@@ -40,10 +41,13 @@ def doctor(make_plan):
             verdict, detail = check()
         except Refusal as error:
             verdict, detail = FAILS, str(error)
-        except Exception as error:  # from a library: its first line names what is missing
-            first_line = str(error).strip().partition("\n")[0]
-            verdict, detail = FAILS, f"{type(error).__name__}: {first_line}; docs/gpu.md says what a machine needs"
-            traceback.print_exception(error)
+        except Exception as error:
+            if known := of_the_system(error):  # such as a folder that cannot be written to
+                verdict, detail = FAILS, f"{known[0]} ({error}); {known[1]}"
+            else:  # from a library: its first line names what is missing
+                first_line = str(error).strip().partition("\n")[0]
+                verdict, detail = FAILS, f"{type(error).__name__}: {first_line}; docs/gpu.md says what a machine needs"
+                traceback.print_exception(error)
         verdicts.append(verdict)
         print(f"{verdict:<8}{name}: {detail} ({time.monotonic() - started:.1f} s)", flush=True)
     return 1 if FAILS in verdicts else 0
@@ -194,9 +198,6 @@ def kilobytes(path, field):
 
 def disk():
     """Free space below results."""
-    import shutil
-
-    RESULTS.mkdir(exist_ok=True)
     require_free_space(RESULTS, LEAST_DISK)
     return OK, f"{gigabytes(shutil.disk_usage(RESULTS).free)} free below {RESULTS.absolute()}"
 
