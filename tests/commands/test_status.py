@@ -7,6 +7,7 @@ import sys
 import time
 from functools import partial
 from types import SimpleNamespace
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -55,6 +56,15 @@ def test_a_running_stage_and_its_end(process, tmp_path):
     assert 0 <= stage.age < 30
     process.communicate("")
     assert only(tmp_path).state == "stopped"
+
+
+def test_a_stage_of_another_user_runs_though_proc_hides_it(stages, tmp_path, monkeypatch):
+    """As on a cluster whose /proc is mounted with hidepid=2."""
+    history = stages.make("train").resume / "history.log"
+    history.write_text(f"2001-09-09T01:46:40Z host {os.uname().nodename} process {2**30}\n")  # at 1e9
+    assert only(tmp_path).state == "stopped", "there is no such process"
+    monkeypatch.setattr(os, "kill", MagicMock(side_effect=PermissionError))
+    assert [only(tmp_path, now=1e9 + age).state for age in (599, 601)] == ["runs", "silent"]
 
 
 def attempt_elsewhere(job, moment):

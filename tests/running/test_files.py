@@ -5,12 +5,12 @@ import os
 import signal
 from contextlib import nullcontext
 from pathlib import Path
-from unittest.mock import patch
+from unittest.mock import MagicMock, patch
 
 import pytest
 
 from teleport.refusal import Refusal
-from teleport.running.files import part_of, require_output, write_text
+from teleport.running.files import part_of, remove_parts, require_output, write_text
 
 TEXTS = [letter * size for letter, size in zip("abcd", (10, 1_000_000, 3_000_000, 70_000), strict=True)]
 
@@ -97,6 +97,18 @@ def test_what_stands_where_a_folder_has_to_be_is_named(tmp_path, make):
     make(tmp_path / "data")
     with pytest.raises(Refusal, match=f"{tmp_path}/data/out/a .*: {tmp_path}/data is a (file|link)"):
         require_output(tmp_path / "data/out/a", folder=True)
+
+
+def test_a_part_of_another_user_s_process_stays_though_proc_hides_it(tmp_path, monkeypatch):
+    """As on a cluster whose /proc is mounted with hidepid=2."""
+    part = tmp_path / f"out.{os.uname().nodename}-{2**30}-1.part"
+    part.touch()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "kill", MagicMock(side_effect=PermissionError))
+        remove_parts(tmp_path / "out")
+    assert part.exists()
+    remove_parts(tmp_path / "out")
+    assert not part.exists(), "there is no such process"
 
 
 @pytest.mark.parametrize("end", [KeyboardInterrupt, SystemExit])

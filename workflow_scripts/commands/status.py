@@ -20,6 +20,7 @@ from pathlib import Path
 from teleport.refusal import Refusal
 from teleport.report.words import SEED_COLUMNS, duration, of_seed
 from teleport.running.artefact import HISTORY, MANIFEST, PROGRESS, is_finished
+from teleport.running.files import lives
 from teleport.running.job import RESUME, SHARDS
 
 ATTEMPT = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)Z? host (\S+) process (\d+)")
@@ -76,10 +77,10 @@ def read_unfinished(folder, name, label, now):
         report["rate"] = 0.0  # an earlier attempt's
     last = max(started, reported)
     age = max(0.0, now - last) if last else float("inf")
+    command = read_text(Path("/proc") / process / "cmdline")
     if (folder / MANIFEST).is_file():
         state = "finished"
-    elif host == os.uname().nodename and int(process):
-        command = read_text(Path("/proc") / process / "cmdline")
+    elif host == os.uname().nodename and int(process) and (command or not lives(process)):
         state = "runs" if name.split("/")[1] in command else "stopped"
     else:
         state = "unknown" if age == float("inf") else "silent" if age > SILENT_SECONDS else "runs"

@@ -92,8 +92,17 @@ def remove_parts(path):
     """Remove files that killed processes of this machine left for `path` under names of `part_of`."""
     start = f"{path.name}.{os.uname().nodename}-"
     for left in path.parent.glob(f"{escape(start)}*.part"):
-        if not Path("/proc", left.name.removeprefix(start).partition("-")[0]).exists():
+        if not lives(left.name.removeprefix(start).partition("-")[0]):
             remove(left)
+
+
+def lives(process):
+    """Whether a process of this machine lives, by its id as text. /proc may hide those of other users."""
+    try:
+        os.kill(int(process), 0)  # sends nothing
+    except (OSError, ValueError, OverflowError) as error:
+        return isinstance(error, PermissionError)
+    return True
 
 
 def remove(path):
