@@ -311,6 +311,16 @@ def test_a_piece_of_a_file_is_never_taken_for_the_whole(server, tmp_path, monkey
     assert bool(server.requests) == (answers > 1)
 
 
+def test_a_piece_that_is_longer_than_the_file_is_of_another_version(server, tmp_path):
+    """The server gives both one ETag. It answers 416, as it does to a piece that is whole."""
+    (tmp_path / "file.bin.part").write_bytes(BODY[::-1][:70_000])
+    (tmp_path / "file.bin.part.headers").write_bytes(HEADERS)
+    server.etag, server.files["file.bin"] = '"one"', BODY[:50_000]
+    get(server, tmp_path / "file.bin")
+    assert (tmp_path / "file.bin").read_bytes() == BODY[:50_000] and names_in(tmp_path) == ["file.bin"]
+    assert [asked for _, asked in server.requests] == ["bytes=70000-", None]
+
+
 @pytest.mark.parametrize("noted", [None, b"", b"\xff\xfe{", HEADERS[:-14], b'ETag: "' + b"a" * 99_999 + b'"'])
 @pytest.mark.parametrize("expected", [{}, {"sha256": SHA256}])
 def test_torn_headers_of_an_unfinished_download_name_no_version(server, tmp_path, noted, expected):
