@@ -89,6 +89,20 @@ def test_packed_vectors_are_those_of_padded_texts(name, pooling):
     assert (apart - expected).abs().max() > 1e-3, "all texts as one give the same: this test would show nothing"
 
 
+@pytest.mark.parametrize("name", ["llama", "mistral", "qwen2", "qwen3", "gemma3_text"])
+def test_a_decoder_whose_config_says_that_it_is_not_causal_reads_later_tokens(name):
+    torch.manual_seed(0)
+    config = copy.deepcopy(ARCHITECTURES[name])
+    config.is_causal = False
+    encoder = Encoder(transformers.AutoModel.from_config(config, attn_implementation="sdpa"), "mean").eval()
+    ids_T, ids_BL, mask_BL = batch(encoder)
+    with torch.inference_mode():
+        found, expected = encoder(ids_T, LENGTHS), reference_of(encoder)(ids_BL, mask_BL)
+        encoder.backbone.config.is_causal = True
+        causal = reference_of(encoder)(ids_BL, mask_BL)
+    assert (found - expected).abs().max() < 2e-6 and (found - causal).abs().max() > 1e-3
+
+
 @pytest.mark.parametrize("name", ["bert", "roberta", "xlm-roberta", "electra"])
 def test_packed_and_padded_texts_differ_by_rounding_alone(name):
     """In float64 they agree to 1e-13, and a loss of them to 1e-12. In float32 the first losses of a training differ by

@@ -72,8 +72,10 @@ class Encoder(nn.Module):
 
     @property
     def packs(self):
-        """Whether texts are encoded packed, without padding."""
-        return self.backbone.config.model_type in TAKE_PACKED
+        """Whether texts are encoded packed, without padding. A decoder that `is_causal: false` in its config.json makes
+        an encoder (gte-Qwen2) is left to transformers' own masks."""
+        config = self.backbone.config
+        return config.model_type in TAKE_PACKED and getattr(config, "is_causal", True)
 
     @property
     def dim(self):
