@@ -304,6 +304,11 @@ def test_a_tokenizer_without_special_tokens(stages, source):
     assert run(stages, source, pooling="mean")[1]["dim"] == 32
 
 
+def test_a_tokenizer_that_cuts_the_beginning_of_a_text_is_refused(stages, source):
+    AutoTokenizer.from_pretrained(source, truncation_side="left").save_pretrained(source)
+    assert f"the tokenizer of {source} has truncation_side left" in refused(stages, source)
+
+
 @pytest.mark.parametrize("family", ["roberta", "mpnet", "modernbert"])
 def test_padding_without_a_number_is_refused_where_it_is_computed_with(stages, tmp_path, family):
     folder = source_folder(tmp_path / "a source", family)

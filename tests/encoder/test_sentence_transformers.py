@@ -253,6 +253,11 @@ def test_new_texts_are_in_the_case_that_the_checkpoint_says(tmp_path):
         ("sentence_bert_config.json", {"max_seq_length": "many"}, "max_seq_length: Input should be a valid integer"),
         ("sentence_bert_config.json", {"max_seq_length": 2}, "max_seq_length: Input should be greater than or equal"),
         ("sentence_bert_config.json", {"max_seq_length": True}, "max_seq_length"),
+        (
+            "sentence_bert_config.json",
+            {"processing_kwargs": {"text": {"max_length": 9}}},
+            "{'text': {'max_length': 9}}",
+        ),
         ("tokenizer_config.json", {"model_max_length": "x"}, "model_max_length"),
     ],
 )

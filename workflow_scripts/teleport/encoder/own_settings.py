@@ -82,6 +82,7 @@ class Lengths(BaseModel):
 
     max_seq_length: Words | None = None
     do_lower_case: bool | None = False
+    processing_kwargs: dict = {}  # of a tokenizer's calls (version 6)
 
 
 class Tokenizer(BaseModel):
@@ -129,6 +130,8 @@ def own_settings(folder):
     if sentences.truncate_dim:
         refuse(folder / "config_sentence_transformers.json", f"truncate_dim {sentences.truncate_dim}")
     lengths, tokenizer = read_form(Lengths, folder / "sentence_bert_config.json"), folder / "tokenizer_config.json"
+    if lengths.processing_kwargs:
+        refuse(folder / "sentence_bert_config.json", f"processing_kwargs {lengths.processing_kwargs}")
     if modules := read_form(list[Module], folder / "modules.json"):
         paths = {module.type.rpartition(".")[2]: folder / module.path for module in modules}
         require_modules(folder / "modules.json", modules)

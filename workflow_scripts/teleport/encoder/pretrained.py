@@ -281,6 +281,9 @@ def load_fast_tokenizer(folder):
         tokenizer = AutoTokenizer.from_pretrained(folder, use_fast=True, local_files_only=True)
     if not tokenizer.is_fast:
         raise Refusal(f"{KEY}: the tokenizer of {folder} is not a fast one. Add its tokenizer.json.")
+    if tokenizer.truncation_side != "right":
+        problem = f"the tokenizer of {folder} has truncation_side left, but here long texts lose their end"
+        raise Refusal(f"{KEY}: {problem}. Set it to right in tokenizer_config.json, or give another checkpoint.")
     tokenizer.backend_tokenizer.no_truncation()
     tokenizer.backend_tokenizer.no_padding()
     return tokenizer
