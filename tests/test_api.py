@@ -99,6 +99,9 @@ def test_queries_are_a_list_which_may_be_empty(world):  # noqa: F811
     for ask in (experiment.encode, experiment.search):
         with pytest.raises(Refusal, match=r"\['who is it'\]"):
             ask("who is it")
+        for query in (None, float("nan"), 7, b"who"):  # as of an empty cell of a table
+            with pytest.raises(Refusal, match=re.escape(repr(query))):
+                ask(["who is it", query])
 
 
 def test_a_search_compares_vectors_of_one_checkpoint(stages, monkeypatch):

@@ -155,7 +155,7 @@ class Experiment:
         """The vectors of new queries, float32 [Q, D], with prefix, case and length as in the experiment."""
         from teleport.encoder.new_queries import encode_queries
 
-        require_list(queries)
+        queries = texts_of(queries)
         stage = self.stage(*self.query_links, episode=episode, seed=seed)
         tokens = stage.input(f"tokens.{stage.manifest['settings']['of']}")
         return encode_queries(queries, stage, stage.input("checkpoint"), tokens, tokens.input("pretrained"))
@@ -202,10 +202,15 @@ class Experiment:
         ]
 
 
-def require_list(queries):
-    """Raise Refusal for one text in the place of a list, whose characters would each be a query."""
+def texts_of(queries):
+    """The queries (list). Raises Refusal for one text in the place of a list, whose characters would each be a query,
+    and for a query that is no text, whose repr would be searched."""
     if isinstance(queries, str):
         raise Refusal(f"queries is the text {queries[:40]!r}: give a list of texts, such as [{queries[:40]!r}].")
+    queries = list(queries)
+    if other := [query for query in queries if not isinstance(query, str)]:
+        raise Refusal(f"queries has {other[0]!r:.40}, which is no text: give a list of texts.")
+    return queries
 
 
 def rows_of(index, links, episode, seed):
