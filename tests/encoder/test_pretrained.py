@@ -104,11 +104,13 @@ def test_the_first_layers_alone(stages, tmp_path, family, layers):
     assert message.startswith("encoder.layers is 4, but ") and f" has 3 layers of {family}. Take" in message
 
 
-def test_layers_that_albert_repeats_are_cut_and_compiled():
+def test_layers_that_albert_repeats_are_read_cut_and_compiled(tmp_path):
     sizes = {"hidden_size": 16, "embedding_size": 8, "num_attention_heads": 2, "intermediate_size": 32}
     backbone = AlbertModel(AlbertConfig(vocab_size=20, num_hidden_layers=3, **sizes), add_pooling_layer=False).eval()
     ids = torch.arange(5, 15)[None]
     expected = backbone(input_ids=ids, output_hidden_states=True).hidden_states[2]
+    backbone.save_pretrained(tmp_path)
+    backbone, _ = pretrained.read_model(tmp_path)
     assert torch.equal(pretrained.cut(backbone, 2, "here")(input_ids=ids).last_hidden_state, expected)
     compiled = compile_layers(Encoder(backbone, "mean")).backbone.encoder.albert_layer_groups[0]
     assert compiled._compiled_call_impl is not None

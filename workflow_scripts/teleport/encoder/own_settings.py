@@ -220,7 +220,8 @@ def read_sizes(config, file):
 def require_sizes(sizes, weights, file):
     """Raise Refusal if config.json has more layers or larger sizes than the weights have, before a model of that size
     is built. weights: {name: tensor} of the backbone"""
-    present = {"num_hidden_layers": len({match[1] for match in map(LAYER.search, weights) if match})}
+    layers = {match[1] for match in map(LAYER.search, weights) if match}
+    present = {"num_hidden_layers": len(layers)} if layers else {}  # ALBERT repeats one, of another name
     for name, tensor in weights.items():
         if name.endswith(("word_embeddings.weight", "tok_embeddings.weight", "embed_tokens.weight")):
             width = "embedding_size" if sizes.embedding_size else "hidden_size"
