@@ -1,7 +1,6 @@
 """Loads and saves encoders in the folder form of checkpoints: only files of transformers and sentence-transformers."""
 
 import inspect
-import re
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from transformers.utils import logging as transformers_logging
 
 from teleport.encoder.checkpoint import PASSAGE, QUERY, copy_tokenizer, dense_paths, read_modules, sides, write_modules
 from teleport.encoder.model import HEAD, Encoder, Linear
+from teleport.encoder.own_settings import LAYER
 from teleport.refusal import Refusal
 from teleport.running.files import NO_MEMORY, of_the_system
 
@@ -67,7 +67,7 @@ def refuse_other_model(folder, report):
             f"{folder} has {len(other)} weights of another shape than its config.json says, for example {name}: "
             f"{list(has)} instead of {list(needs)}. It is damaged or of another model: get the checkpoint again."
         )
-    left_out = [re.search(r"\blayers?\.(\d+)\.", name) for name in report["unexpected_keys"]]
+    left_out = map(LAYER.search, report["unexpected_keys"])
     if layers := sorted({int(match[1]) for match in left_out if match}):  # others belong to heads
         raise Refusal(
             f"{folder} has weights of layer {layers[0]} and {len(layers) - 1} others that its config.json leaves out "
