@@ -81,27 +81,26 @@ class Exact:
         """Read all vectors once, with all threads: measure them, and keep on the device those that fit."""
         half, (rows, dim) = self.dtype == torch.float16, self.vectors.shape
         stored_half = self.vectors.dtype == np.float16
-        mean, self.scale, self.usual = mean_and_scale(self.vectors, reduces=half and not stored_half)
+        reduces = half and not stored_half  # else the stored vectors serve as they are
+        mean, self.scale, self.usual = mean_and_scale(self.vectors, reduces)
         self.mean = torch.from_numpy(mean).to(self.on)
         self.errors_P2 = torch.empty(rows, 2, device=self.on)
         # On a CPU, in float32, blocks are views of the array: nothing is kept.
         views = self.device == "cpu" and not half and isinstance(self.vectors, np.ndarray)
-        sizes = {"reduced": 2 * rows * dim if half else 0, "stored": rows * dim * self.vectors.dtype.itemsize}
-        if half and stored_half:
-            sizes["reduced"] = 0  # the stored vectors serve as they are
+        stored_bytes, reduced_bytes = rows * dim * self.vectors.dtype.itemsize, 2 * rows * dim if reduces else 0
         self.reduced = self.stored = None
-        if not views and sum(sizes.values()) <= self.room:
+        if not views and stored_bytes + reduced_bytes <= self.room:
             self.stored = torch.empty(rows, dim, dtype=torch.float16 if stored_half else torch.float32, device=self.on)
-        if half and stored_half:
-            self.reduced = self.stored
-        elif half and sizes["reduced"] <= self.room:
+        if reduces and reduced_bytes <= self.room:
             self.reduced = torch.empty(rows, dim, dtype=torch.float16, device=self.on)
+        elif half:
+            self.reduced = self.stored
         for first, block_PD in self.read_blocks(BLOCK):
             part = slice(first, first + len(block_PD))
             reduced_PD, self.errors_P2[part] = self.reduce(block_PD, self.dtype)
             if self.stored is not None:
                 self.stored[part] = block_PD
-            if self.reduced is not None and self.reduced is not self.stored:
+            if reduces and self.reduced is not None:
                 self.reduced[part] = reduced_PD
         self.kept = views or (self.reduced if half else self.stored) is not None
         if self.device == "cuda":
@@ -140,10 +139,8 @@ class Exact:
         a query q is off by at most bounds[0] |q| + bounds[1] |q - q'|."""
         dim, scale = stored_PD.shape[1], self.scale if dtype == torch.float16 else 1.0
         norms_P = torch.linalg.vector_norm(stored_PD.float(), dim=1) * scale
-        if dtype != torch.float16:
+        if dtype != torch.float16 or stored_PD.dtype == torch.float16:
             passages_PD, sizes_P, lost_P = stored_PD.to(dtype), norms_P, 0
-        elif stored_PD.dtype == torch.float16:
-            passages_PD, sizes_P, lost_P = stored_PD, norms_P, 0
         else:
             scaled_PD = (stored_PD - self.mean) * scale
             passages_PD = scaled_PD.clamp(-LARGEST, LARGEST).half()
@@ -153,10 +150,8 @@ class Exact:
         tiny = dim**0.5 * SQUARE_ROOT_OF_TINY * max(1.0, scale)
         sizes_P = sizes_P + tiny
         bounds_P = lost_P + 2 * dim * UNIT[dtype] * sizes_P + FINAL * (norms_P + tiny)
-        if dtype == torch.float16:
-            bounds_P += (
-                HALF_GAP * sizes_P + 8 * SMALLEST_GAP
-            )  # of the product itself; no scaled query is shorter than 1/8
+        if dtype == torch.float16:  # of the product itself; no scaled query is shorter than 1/8
+            bounds_P += HALF_GAP * sizes_P + 8 * SMALLEST_GAP
         return passages_PD, torch.stack([SLACK * bounds_P, SLACK * sizes_P], dim=1)
 
     def blocks(self, dtype, size):
