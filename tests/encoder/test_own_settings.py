@@ -25,7 +25,11 @@ def folder(tmp_path):
     """A checkpoint with all files: cls, normalised, two prompts, 48 tokens."""
     path = source_folder(tmp_path / "own")
     modules = MODULES | {"2_Normalize": "Normalize"}
-    write(path, "modules.json", [{"path": place, "type": f"x.models.{name}"} for place, name in modules.items()])
+    write(
+        path,
+        "modules.json",
+        [{"path": place, "type": f"sentence_transformers.models.{name}"} for place, name in modules.items()],
+    )
     write(path, "1_Pooling/config.json", {"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False})
     write(path, "sentence_bert_config.json", {"max_seq_length": 48})
     write(path, "config_sentence_transformers.json", {"prompts": {"query": "q: ", "passage": "p: "}})
@@ -113,25 +117,25 @@ def test_other_prompts_and_longer_texts_are_taken_and_told(folder, said, names):
     assert replaced(encoder(folder), read_files(asked)) == {}, "nothing is set"
 
 
+MODULE = {"path": "", "type": "sentence_transformers.Transformer"}
+
+
 @pytest.mark.parametrize(
     ("path", "content", "message"),
     [
         ("1_Pooling/config.json", {"pooling_mode": "max"}, "pooling max"),
         ("1_Pooling/config.json", {"pooling_mode": ["cls", "mean"]}, "pooling cls and mean"),
         ("1_Pooling/config.json", [], "1_Pooling/config.json: its content: Input should be a valid dict"),
-        ("modules.json", [{"path": "", "type": "a.Transformer"}, {"path": "1_D", "type": "a.Dense"}], "module Dense,"),
+        ("modules.json", [MODULE, {"path": "1_D", "type": "sentence_transformers.Dense"}], "Dense, which"),
+        ("modules.json", [MODULE, {"path": "1_C", "type": "sentence_transformers.CNN"}], "CNN, which"),
+        ("modules.json", [MODULE, {"path": "1_L", "type": "sentence_transformers.LayerNorm"}], "LayerNorm, which"),
+        ("modules.json", [MODULE | {"type": "custom_st.Transformer"}], "module custom_st.Transformer, which"),
         (
             "modules.json",
-            [{"path": "", "type": "a.Transformer"}, {"path": "1_C", "type": "a.CNN"}],
-            "module CNN, which",
+            [{"path": "1_Pooling", "type": "sentence_transformers.Pooling"}],
+            "the modules Pooling in this order",
         ),
-        (
-            "modules.json",
-            [{"path": "", "type": "a.Transformer"}, {"path": "1_L", "type": "a.LayerNorm"}],
-            "module LayerNorm, which",
-        ),
-        ("modules.json", [{"path": "1_Pooling", "type": "a.Pooling"}], "the modules Pooling in this order"),
-        ("modules.json", [{"path": "0_T", "type": "a.Transformer"}], "'0_T'"),
+        ("modules.json", [MODULE | {"path": "0_T"}], "'0_T'"),
     ],
 )
 def test_what_is_not_computed_is_refused(folder, path, content, message):

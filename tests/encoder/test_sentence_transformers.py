@@ -269,13 +269,17 @@ def test_what_is_not_computed_and_what_is_no_form_is_one_sentence(tmp_path, file
     assert said in str(caught.value) and file in str(caught.value) and "\n" not in str(caught.value)
 
 
+def module(name, path):
+    return {"type": f"sentence_transformers.models.{name}", "path": path}
+
+
 @pytest.mark.parametrize(
     "modules",
     [
-        {}, 5, None, [5], [{"path": "1"}], [{"type": 5, "path": ""}], [{"type": "a.Transformer", "path": "/etc"}],
-        [{"type": "a.Transformer", "path": "../x"}], [{"type": "a.Normalize", "path": ""}] * 2,
-        [{"type": "a.Pooling", "path": "1_Pooling"}, {"type": "a.Transformer", "path": ""}],
-        [{"type": "a.Transformer", "path": ""}, {"type": "a.Router", "path": "1_Router"}],
+        {}, 5, None, [5], [{"path": "1"}], [{"type": 5, "path": ""}], [module("Transformer", "/etc")],
+        [module("Transformer", "../x")], [module("Normalize", "")] * 2,
+        [module("Pooling", "1_Pooling"), module("Transformer", "")],
+        [module("Transformer", ""), module("Router", "1_Router")],
     ],
 )  # fmt: skip
 def test_modules_of_another_form_are_one_sentence(tmp_path, modules):

@@ -133,9 +133,8 @@ class Encoder(nn.Module):
         within_BS = slots_within(lengths_B)
         ids_BS = in_slots(lengths_B, ids_T, self.backbone.config.pad_token_id or 0)
         ids_BS, mask_BS = (to_device(torch.from_numpy(x.astype(np.int64)), self.device) for x in (ids_BS, within_BS))
-        uncached = (
-            {"use_cache": False} if getattr(self.backbone.config, "use_cache", False) else {}
-        )  # decoders fill one
+        # Decoders fill a cache, and some encoders know none.
+        uncached = {"use_cache": False} if getattr(self.backbone.config, "use_cache", False) else {}
         hidden_BSH = self.backbone(input_ids=ids_BS, attention_mask=mask_BS, **uncached).last_hidden_state
         return hidden_BSH.flatten(0, 1)[to_device(torch.from_numpy(np.flatnonzero(within_BS)), self.device)]
 

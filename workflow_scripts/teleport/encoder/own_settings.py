@@ -187,8 +187,8 @@ def require_modules(file, modules):
     names, places = [module.type.rpartition(".")[2] for module in modules], []
     for module, name in zip(modules, names, strict=True):
         misplaced = name == "LayerNorm" and names.count("Dense") != 1 or name == "Dense" and "Pooling" not in names
-        if name not in MODULES or misplaced:
-            refuse(file, f"the module {name}")
+        if name not in MODULES or misplaced or not module.type.startswith("sentence_transformers."):  # custom_st.…
+            refuse(file, f"the module {module.type}")
         if name == "Transformer" and Path(module.path) != Path():
             refuse(file, f"the transformer in a folder of its own, {module.path!r}")
         if Path(module.path).is_absolute() or ".." in Path(module.path).parts:
