@@ -414,6 +414,18 @@ def test_readme_and_results_say_what_the_scores_are(bench, table):
     assert all(same(f"{difference} ({p})", contrasts(part, "arms")[name]) for name in ("e − c", "e − a"))
     shown = re.search(r"\(a\) (\S+), \(c\) (\S+), \(e\) (\S+), warm-up (\S+)\.", misled).groups()
     assert list(shown) == [mean_of(part, arm) for arm in ("same-passages", "random", "mined", "warm-up")]
+    above = [
+        f"({letter})"
+        for letter, arm in letters.items()
+        if (ours := parts[part].get((arm, table.MEASURE)))
+        and ours.values_QR.mean() > parts[part]["warm-up", table.MEASURE].values_QR.mean()
+    ]
+    assert f"only {' and '.join(above)} were above their warm-up" in misled
+    smallest = [
+        each for data in table.read_saved(table.DATA / "arms.json").values() for each in data["smallest"].values()
+    ]
+    page = " ".join((REPOSITORY / "docs/significance.md").read_text().split())
+    assert f"a true difference of {min(smallest):g} to {max(smallest):g} in four of five" in page
     readme = (REPOSITORY / "README.md").read_text()
     for part, (_, *means, difference) in zip(CELLS, cells_of(readme.split("| passages, encoder")[1], 5), strict=True):
         assert means == [mean_of(part, arm) for arm in ("same-passages", "random", "mined")]
