@@ -28,7 +28,6 @@ DATA = REPOSITORY / "docs/measured"
 SECTIONS = {"demo": "demo_table", "forgetting": "forgetting"}  # name: module
 IN_README = "demo"  # the section whose page is README.md; the others have a page of their own in DATA
 BEGIN, END = "<!-- made by python bench/results.py from docs/measured/{name}.json -->\n", "<!-- until here -->\n"
-WORDS = {"against", "variant", "command"}  # columns aligned to the left
 
 
 def made_by(names, **budget):
@@ -150,8 +149,8 @@ def plus_minus(mean, deviation, form=".3f"):
 
 
 def markdown(heads, rows):
-    """A table (text); the first column and those of `WORDS` are aligned to the left."""
-    lines = [heads, [":--" if at == 0 or head in WORDS else "--:" for at, head in enumerate(heads)], *rows]
+    """A table (text); only the first column is aligned to the left."""
+    lines = [heads, [":--", *["--:"] * (len(heads) - 1)], *rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
