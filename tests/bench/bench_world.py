@@ -12,12 +12,9 @@ SIZES = {
     "encode": ["--passages", "4"],
     "cross": ["--pairs", "6"],
     "train": ["--queries", "2", "--negatives", "1", "--steps", "2"],
-    "step": ["--queries", "2", "--negatives", "1"],
     "live": ["--passages", "300", "--queries", "2", "--depth", "20"],
     "search": ["--passages", "300", "--queries", "5", "--dim", "16", "--depth", "20"],
     "bm25": ["--passages", "300", "--queries", "5", "--depth", "20"],
-    "merge": ["--queries", "20", "--depth", "30", "--pool", "10", "--whole", "25"],
-    "measures": ["--queries", "5", "--depth", "50"],
     "answers": ["--depth", "2", "--sample", "2"],
 }
 
