@@ -15,7 +15,7 @@ SIZES = {
     "live": ["--passages", "300", "--queries", "2", "--depth", "20"],
     "search": ["--passages", "300", "--queries", "5", "--dim", "16", "--depth", "20"],
     "bm25": ["--passages", "300", "--queries", "5", "--depth", "20"],
-    "answers": ["--depth", "2", "--sample", "2"],
+    "answers": ["--depth", "2", "--copies", "2"],
 }
 
 

