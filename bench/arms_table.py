@@ -33,7 +33,7 @@ from results import (
 )
 from rounds import REPOSITORY
 from significance import smallest
-from teleport.evaluation.significance import Scores, compare, crossed_p_value, holm
+from teleport.evaluation.significance import compare, crossed_p_value, holm
 from teleport.report.figures import seconds
 from teleport.report.rows import mining_stages
 from teleport.report.stages import Stages
@@ -189,20 +189,13 @@ def arms_text(name, part, scores):
     return markdown([name, *(column.format(short) for column in COLUMNS)], rows) + edge
 
 
-def of_shared_seeds(asked, scores):
-    """The two `Scores` of a contrast, under the seeds that both arms have run with."""
-    pair = [scores[asked[side], MEASURE] for side in ("ours", "theirs")]
-    shared = tuple(seed for seed in pair[0].seeds if seed in pair[1].seeds)
-    return [Scores(each.values_QR[:, [each.seeds.index(seed) for seed in shared]], shared) for each in pair]
-
-
 def contrasts(table, scores):
     """[(contrast (dict), its two `Scores`, `Comparison`, Holm's p)] of the contrasts of a table whose arms have run;
     scores: {(row, measure): `Scores`}. Holm's correction is over all contrasts; one that has not run counts with p = 1.
     """
     fixed = CONTRASTS["contrasts"][table]
     asked = [each for each in fixed if {(each["ours"], MEASURE), (each["theirs"], MEASURE)} <= scores.keys()]
-    pairs = [of_shared_seeds(each, scores) for each in asked]
+    pairs = [[scores[each[side], MEASURE] for side in ("ours", "theirs")] for each in asked]
     found, missing = [compare(*pair) for pair in pairs], len(fixed) - len(asked)
     corrected = holm([each.p for each in found] + [1.0] * missing)[: len(asked)]
     return list(zip(asked, pairs, found, corrected, strict=True))
