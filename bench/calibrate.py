@@ -127,10 +127,10 @@ def stage_rates(scale, checkpoint, tokens, threads):
     return rates
 
 
-def bert_base_checkpoint(folder, layers):
+def bert_base_checkpoint(folder):
     """BERT-base with random weights in a folder below `folder`; returns its path (str)."""
     embedded = str(texts.folder_in_package(texts.PACKAGE))
-    asked = SimpleNamespace(checkpoint=embedded, bert_base=True, pooling=None, layers=layers)
+    asked = SimpleNamespace(checkpoint=embedded, bert_base=True, pooling=None)
     return texts.checkpoint(asked, folder)
 
 
@@ -185,18 +185,16 @@ def taken_over(rates):
     return {name: getattr(first, name) for name in needed if name not in rates}
 
 
-def calibrate(scale, threads, bert_base=False, layers=12, checkpoint=None, tokens=texts.MEAN_TOKENS):
+def calibrate(scale, threads, bert_base=False, checkpoint=None, tokens=texts.MEAN_TOKENS):
     """The hardware line of this machine (dict), checked to be complete; checkpoint: a folder, or None; tokens: of a
     passage, in the mean."""
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
-        given = bert_base_checkpoint(folder, layers) if bert_base else checkpoint and str(checkpoint)
+        given = bert_base_checkpoint(folder) if bert_base else checkpoint and str(checkpoint)
         rates = stage_rates(scale, given, tokens, threads) | {"disk": disk_rate(Path(folder))}
     rates |= product_rates() | process_seconds()
     machine = hardware()
     where = ", ".join([machine["processor"], f"{threads} threads", *([machine["gpu"]] if "gpu" in machine else [])])
-    encoder = checkpoint.name if checkpoint else "MiniLM"
-    if bert_base:
-        encoder = f"BERT-base{'' if layers == 12 else f' cut to {layers} layers'}"
+    encoder = "BERT-base" if bert_base else checkpoint.name if checkpoint else "MiniLM"
     encoder += f", {tokens} tokens a passage" * (tokens != texts.MEAN_TOKENS)
     line = {"source": f"measured by bench/calibrate.py on {where}, {encoder}"}
     if lacking := taken_over(rates):
@@ -218,13 +216,12 @@ def main(arguments=None):
     parser.add_argument("--bert-base", action="store_true", help="that architecture instead of the embedded MiniLM")
     parser.add_argument("--checkpoint", type=lambda name: Path(name).resolve(), help="a folder with another encoder")
     parser.add_argument("--tokens", type=int, default=texts.MEAN_TOKENS, help="of a passage, in the mean")
-    parser.add_argument("--layers", type=int, default=12, help="of BERT-base; fewer only to try the command")
     arguments = parser.parse_args(arguments)
     if os.getloadavg()[0] > arguments.threads / 2:
         print("warning: this machine is busy, so the figures will be too low: wait", file=sys.stderr)
     output = arguments.json.resolve()
     started = time.perf_counter()
-    asked = arguments.bert_base, arguments.layers, arguments.checkpoint, arguments.tokens
+    asked = arguments.bert_base, arguments.checkpoint, arguments.tokens
     line = calibrate(arguments.scale, arguments.threads, *asked)
     write_json(output, line)
     for name, value in line.items():

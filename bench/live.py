@@ -80,12 +80,10 @@ def main(arguments=None):
     from threadpoolctl import threadpool_limits  # here: bench/gpu.py may have none
 
     sizes = {"passages": 5067, "queries": 16, "depth": 200, "parts": 24}
-    parser = texts.parser("A live search against the encoding of its queries.", **sizes)
-    parser.add_argument("--folder", type=Path, help="where the made vectors lie meanwhile")
-    arguments = parser.parse_args(arguments)
+    arguments = texts.parser("A live search against the encoding of its queries.", **sizes).parse_args(arguments)
     torch.set_num_threads(arguments.threads)
     device = pick_device()
-    with TemporaryDirectory(dir=arguments.folder) as folder, threadpool_limits(arguments.threads):
+    with TemporaryDirectory() as folder, threadpool_limits(arguments.threads):
         world = texts.Texts(texts.checkpoint(arguments, folder), folder, 1, arguments.queries)
         encoder = world.encoder.to(device).train()
         dtype = resolve_precision("auto", device)

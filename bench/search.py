@@ -2,7 +2,6 @@
 
     python bench/search.py [--passages 400000] [--queries 400] [--dim 768] [--depth 200] [--threads 1]
     python bench/search.py --lengths lognormal    # as those of an encoder that does not normalise
-    python bench/search.py --vectors results/stages/retrieve/KEY   # what it searched, instead of made vectors
     python bench/search.py --alone --passages 8841823 --queries 65536     # without peers
 
 The stage rescores candidates exactly and orders equal scores by the smaller id; the peers leave ties and last bits to
@@ -23,7 +22,7 @@ import torch
 from peers import product_and_topk
 from rounds import interleaved, parser, report
 from teleport.search.exact import Exact
-from vectors import LENGTHS, make_vectors, nearest, read_vectors
+from vectors import LENGTHS, make_vectors, nearest
 
 FAISS, FAISS_GPU, TOPK = "faiss IndexFlatIP", "faiss GpuIndexFlatIP, float16", "a product with torch.topk"
 SAMPLE = 8  # queries that are sorted in full if there are no peers
@@ -109,23 +108,16 @@ def main(arguments=None):
     from threadpoolctl import threadpool_limits  # here: bench/gpu.py may have none
 
     made = parser("Exact search against its peers.", passages=400_000, queries=400, dim=768, depth=200)
-    made.add_argument(
-        "--vectors", type=Path, help="folder of a finished stage `retrieve`: what it searched, instead of made vectors"
-    )
-    made.add_argument("--lengths", choices=LENGTHS, default="unit", help="of the made vectors")
-    made.add_argument("--folder", type=Path, help="where the made vectors lie meanwhile; default: the temporary folder")
+    made.add_argument("--lengths", choices=LENGTHS, default="unit", help="of the vectors")
     made.add_argument("--alone", action="store_true", help="no peers")
     arguments = made.parse_args(arguments)
     torch.set_num_threads(arguments.threads)
-    with TemporaryDirectory(dir=arguments.folder) as folder, threadpool_limits(arguments.threads):
-        if arguments.vectors:
-            passages, queries = read_vectors(arguments.vectors, arguments.queries)
-        else:
-            sizes, spread = {"passages": arguments.passages, "queries": arguments.queries}, LENGTHS[arguments.lengths]
-            passages, queries = (
-                make_vectors(Path(folder, f"{name}.npy"), count, arguments.dim, seed, arguments.threads, spread)
-                for seed, (name, count) in enumerate(sizes.items())
-            )
+    with TemporaryDirectory() as folder, threadpool_limits(arguments.threads):
+        sizes, spread = {"passages": arguments.passages, "queries": arguments.queries}, LENGTHS[arguments.lengths]
+        passages, queries = (
+            make_vectors(Path(folder, f"{name}.npy"), count, arguments.dim, seed, arguments.threads, spread)
+            for seed, (name, count) in enumerate(sizes.items())
+        )
         seconds, figures = compare(passages, np.array(queries), arguments)
     peers = [name for name in seconds if not name.startswith("stage")]
     report("search", seconds, peers, len(queries), "queries", arguments, **figures)

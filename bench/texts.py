@@ -35,7 +35,7 @@ def checkpoint(arguments, folder):
         vocabulary = load_backbone(arguments.checkpoint).config.vocab_size
         with torch.random.fork_rng():
             torch.manual_seed(0)
-            config = BertConfig(vocab_size=vocabulary, num_hidden_layers=getattr(arguments, "layers", 12))
+            config = BertConfig(vocab_size=vocabulary)
             encoder = Encoder(BertModel(config, add_pooling_layer=False), "cls")
     else:
         encoder = load_encoder(arguments.checkpoint)

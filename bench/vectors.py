@@ -1,12 +1,10 @@
-"""Vectors to search: random ones, as many as MS MARCO's passages if wanted, or those of a finished search."""
+"""Random vectors to search, as many as MS MARCO's passages if wanted."""
 
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 
 import numpy as np
 import torch
-
-from teleport.running.artefact import Artefact
 
 CLUSTERS = 500
 BLOCK = 8192  # made at a time
@@ -40,16 +38,6 @@ def fill_block(block_PD, first, seed, spread=0.0):
 @cache
 def centres(dim):
     return torch.nn.functional.normalize(torch.randn(CLUSTERS, dim, generator=torch.Generator().manual_seed(0)))
-
-
-def read_vectors(retrieve, queries):
-    """(passages, at most `queries` queries; float32) that a finished `retrieve` stage has searched. retrieve: its
-    folder"""
-    search = Artefact(retrieve)
-    files = {"passages": "passages.npy", "queries": f"queries.{search.manifest['settings']['split']}.npy"}
-    read = {role: search.input(role) for role in files}
-    passages, lines = (np.load(read[role].path(file), mmap_mode="r") for role, file in files.items())
-    return passages.astype(np.float32, copy=False), lines[:queries].astype(np.float32)
 
 
 def nearest(passages, queries, depth, threads):
