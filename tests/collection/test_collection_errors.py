@@ -4,6 +4,7 @@ import bz2
 import gzip
 import json
 import lzma
+import re
 
 import pyarrow.parquet as pq
 import pytest
@@ -58,6 +59,13 @@ def test_blank_lines_of_json_lines_are_no_records(tmp_path):
     (tmp_path / "rows.jsonl").write_text('{"a": 1}\n\n{"a": 2}\n \n')
     assert list(records.json_objects(tmp_path / "rows.jsonl")) == [(1, {"a": 1}), (3, {"a": 2})]
     assert [record for _, record in json_lines.rows(tmp_path / "rows.jsonl", None)] == [{"a": 1}, {"a": 2}]
+
+
+def test_the_remedy_for_a_file_of_windows_keeps_its_quotes_and_the_euro(message):
+    """By latin1 they would become control characters, without a word."""
+    text = "„Größe“ für 5 €"
+    said = message("folder", FILES, {"corpus.tsv": f"d1\tCats\t{text}\n".encode("cp1252")})
+    assert text.encode("cp1252").decode(re.search("iconv -f (\\S+) -t utf-8", said)[1]) == text
 
 
 FOLDER_ERRORS = {

@@ -29,7 +29,7 @@ REFETCH = Remedy(
     "`snakemake --forcerun download`."
 )
 
-FROM_LATIN = "Convert the file, for example with `iconv -f latin1 -t utf-8`."
+FROM_WINDOWS = Remedy("Convert the file, for example with `iconv -f cp1252 -t utf-8`.")  # Windows' Latin-1
 FROM_UTF16 = "It is UTF-16: convert it with `iconv -f utf-16 -t utf-8`."
 # Remedies, by the first bytes of a file.
 OTHER_FORMS = {b"\xff\xfe": FROM_UTF16, b"\xfe\xff": FROM_UTF16}
@@ -192,7 +192,7 @@ def lines(path):
                 text = line.decode("utf-8-sig" if number == 1 else "utf-8")
             except UnicodeDecodeError as error:
                 where = f"byte 0x{error.object[error.start]:02x} at position {error.start}"
-                remedy = next((hint for start, hint in OTHER_FORMS.items() if line.startswith(start)), FROM_LATIN)
+                remedy = next((hint for start, hint in OTHER_FORMS.items() if line.startswith(start)), FROM_WINDOWS)
                 raise wrong_row(path, number, f"{where} is not UTF-8. {remedy}") from None
             if not nul_bytes and "\0" in text:
                 nul_bytes = True
