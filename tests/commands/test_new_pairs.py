@@ -819,7 +819,7 @@ def test_columns_of_any_names_are_taken_as_the_user_says(tmp_path, pairs):
     """Parquet with German names, of which a person cannot edit one by hand."""
     given = tmp_path / "given.parquet"
     pq.write_table(pa.Table.from_pylist([{"paket": n, "frage": q, "antwort": p} for q, p, n in pairs]), given)
-    with pytest.raises(Refusal, match="given.parquet, row 1: .*'paket', 'frage', 'antwort'.* --question"):
+    with pytest.raises(Refusal, match="given.parquet, row 1: .*columns 'paket', 'frage', 'antwort'.*--question"):
         new("mine", given)
     with pytest.raises(Refusal, match="--passage Antwort: .*'paket', 'frage', 'antwort'"):
         new("mine", given, columns=("frage", "Antwort"))

@@ -92,7 +92,7 @@ def bfloat16():
     from teleport.encoder.precision import pick_device, resolve_precision
 
     if resolve_precision("auto"):
-        return OK, "precision auto computes in it"
+        return OK, "precision auto uses it"
     remark = "this device does not gain by it: precision auto computes in float32"
     if pick_device().type == "cpu":
         return OK, remark
@@ -163,15 +163,15 @@ def locks():
             return WARNING, f"{problem}: do not run two workflows on this folder at once, or {remedy}"
     if shared:
         return FAILS, f"{RESULTS.absolute()} gives one lock to two at a time: {remedy}"
-    return OK, f"{RESULTS.absolute()} has them"
+    return OK, f"{RESULTS.absolute()} supports them"
 
 
 def memory():
     """Free memory, by the system."""
     free = free_bytes()
     if free < LEAST_MEMORY:
-        return WARNING, f"{gigabytes(free)} are free, fewer than {gigabytes(LEAST_MEMORY)}: end others"
-    return OK, f"{gigabytes(free)} can be taken"
+        return WARNING, f"{gigabytes(free)} are free, fewer than {gigabytes(LEAST_MEMORY)}: end other programs"
+    return OK, f"{gigabytes(free)} are free"
 
 
 def free_bytes():
@@ -216,7 +216,7 @@ def forecast(make_plan):
         foreseen(plan, read_hardware()[1])
     except Refusal as error:  # the size of the collection is not known, or the GPU is unmeasured
         return WARNING, f"not made: {error}"
-    return OK, "names no lack of memory or disk"
+    return OK, "memory and disk suffice"
 
 
 def step_and_search():

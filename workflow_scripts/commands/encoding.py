@@ -89,8 +89,8 @@ def split_words(texts, encodings):
     if inside <= MANY_PIECES * words:
         return []
     return [f"warning: the checkpoint's tokenizer cuts a word of these passages into {1 + inside / words:.1f} tokens on"
-            " average, so it may not know their language. Compare its row with BM25's, or name a multilingual "
-            "checkpoint with --encoder."]  # fmt: skip
+            " average, so it may not know their language: name a multilingual one with --encoder. BM25's stemmer and "
+            "stop words are English: for German, write bm25: {stemmer: german, stopwords: german}."]  # fmt: skip
 
 
 def first_encodings(encoder, rows):

@@ -160,7 +160,7 @@ def sizes_text(counts, roles):
 
 def warnings(counts, shared):
     """Warnings (list of str) about short lists, and about queries that are trained on and evaluated (`shared`)."""
-    few = f"searches return {counts['passages']} passages, not {DEPTH}: there are no more."
+    few = f"the collection has fewer than {DEPTH} passages, so evaluation ranks all of them."
     notes = ([few] if counts["passages"] < DEPTH else []) + [f"{each[:1].lower()}{each[1:]}" for each in shared]
     return [f"warning: {each}" for each in notes]
 

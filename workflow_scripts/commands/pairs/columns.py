@@ -97,12 +97,12 @@ def columns_of(path, record, place, may_be_by_order=True, given=(None, None)):
     if not (question and passage):
         texts = [name for name in record if isinstance(record[name], str) and not re.fullmatch(ID, spelled(name))]
         if not may_be_by_order or question or negatives or len(texts) != 2 or len(texts) < len(record):
-            missing = [] if question else ["a question (query, question, anchor)"]
-            missing += [] if passage else ["its passage (positive, passage, text)"]
+            missing = [] if question else ["question (query, question, anchor)"]
+            missing += [] if passage else ["passage (positive, passage, text)"]
             have = ", ".join(map(repr, record)) or "none"
             raise Refusal(
-                f"{path}, {place}: none of the keys is {' or '.join(missing)}; there are {have}. Say which ones are, "
-                "with --question KEY --passage KEY, or rename them."
+                f"{path}, {place}: there is no {' or '.join(missing)} among the columns {have}. Name them with "
+                "--question COLUMN --passage COLUMN, or rename them."
             )
         why = why if passage else "by order"
         question, passage = reversed(texts) if passage == texts[0] else texts
