@@ -19,6 +19,7 @@ rule configuration:
         CONFIGURATION,
     log:
         f"{in_folder('logs/configuration', CONFIG)}.log",
+    priority: 1000  # the links need it
     conda:
         "../environment.yml"
     params:

@@ -51,6 +51,13 @@ def test_stages_get_what_the_table_of_kinds_says(world):
     assert len({kind for kind, *_ in asked}) >= 12
 
 
+def test_the_links_and_the_configuration_that_they_need_come_first():
+    """Snakemake gives an input no priority of the job that waits for it: the links were the 19th of 41 jobs."""
+    rules = (REPOSITORY / "rules/tables.smk").read_text().split("\n\n\n")
+    first = [re.search("rule (.+):\n", text)[1] for text in rules if "    priority: 1000" in text]
+    assert first == ["configuration", "tables as experiments with"]
+
+
 @pytest.mark.slow
 def test_commands_run_under_the_interpreter_of_the_workflow(world, tmp_path, monkeypatch):
     """Also where the workflow's environment is not activated, and another Python is the first on the path; what
