@@ -64,6 +64,8 @@ def export(link, output, examples=False, license=None, language=None, dataset=No
 def stage_at(path, example="train"):
     """The finished stage (`Artefact`) at `path`, its folder or a link to it."""
     # Otherwise the remedy for torn stages would name a stage that never existed.
+    if path.is_symlink() and not path.exists() and KEY.fullmatch(path.resolve().name):
+        raise Refusal(f"{path}: its stage is not finished, or was removed. Run the workflow.")
     if not (path / MANIFEST).is_file() or not KEY.fullmatch(path.resolve().name):
         problem = f"{path} is neither a finished stage nor a link to one"
         raise Refusal(f"{problem}. Give one such as results/experiments/NAME/EXPERIMENT/episode-1/{example}.")
