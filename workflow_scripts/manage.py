@@ -45,7 +45,7 @@ def interrupt(number, _frame):
 
 
 FILES = "the files of one configuration, as after --configfile"
-ORDER = "of negatives; default: drawn, which lists them by source and rank"
+ORDER = "the order of negatives; default: drawn, which lists them by source and rank"
 MOST = "at most so many negatives of a query: a random choice, or with --order hardest the hardest"
 DROP = f"leave out and count such records instead of refusing them: {', '.join(FAULTS)} (collection.drop)"
 COMMANDS = []  # (function, its arguments), in the order in which the help lists them
@@ -97,7 +97,7 @@ def plan_of(files):
     argument("name", metavar="NAME", help="of the configuration, and of the folder of its tables"),
     argument("folder", type=Path, metavar="FROM", help="the file or folder of the collection"),
     argument("--test", type=comma_separated, default=[], help="splits that the table reports, separated by commas"),
-    argument("--dev", help="the split that chooses the checkpoint; train: some of its queries are drawn"),
+    argument("--dev", help="the split that chooses the checkpoint; train: draw some of its queries for that"),
     argument("--method", help="a method of docs/methods.md instead of the recipe, such as ance-tele"),
     argument("--encoder", metavar="CHECKPOINT", help="hub:OWNER/NAME@REVISION or a folder, to start from"),
     argument("--question", metavar="COLUMN", help="the column of questions in a table of pairs; default: by its name"),
@@ -107,11 +107,11 @@ def plan_of(files):
 def new(arguments):
     """Write config/NAME.yaml for a collection, or for questions with their passages, and print the next commands.
 
-    The folder has corpus.tsv (id, title if any, text), queries.SPLIT.tsv or queries.tsv for all splits, and
-    qrels.SPLIT.tsv, qrels/SPLIT.tsv or qrels.tsv, of which a third becomes the test; or it has BEIR's form. FROM can
-    also be a file or folder of pairs, triplets or lists of passages, as JSON lines, CSV, TSV, Parquet or a saved
-    dataset, or a folder of texts, or the tables of a dataset repository, hub:OWNER/NAME@REVISION (docs/own-data.md). If
-    the splits have other names than test and dev, name them with --test and --dev.
+    FROM is a folder with corpus.tsv (id, title if any, text), queries.SPLIT.tsv or queries.tsv for all splits, and
+    qrels.SPLIT.tsv, qrels/SPLIT.tsv or qrels.tsv, of which a third becomes the test; or a folder in BEIR's form, or of
+    texts; or a file or folder of pairs, triplets or lists of passages, as JSON lines, CSV, TSV, Parquet or a saved
+    dataset; or a dataset repository, hub:OWNER/NAME@REVISION (docs/own-data.md). If the splits have other names than
+    test and dev, name them with --test and --dev.
     """
     from commands.methods import cost_sentences
     from commands.new import new
@@ -148,9 +148,9 @@ def status(arguments):
         "--hardware",
         help="a line of config/hardware.yaml; default: this machine if it was measured, else the first line",
     ),
-    argument("--cores", type=at_least_one, help="of the machine; default: as in the hardware line"),
-    argument("--gpus", type=at_least_one, help="of the machine; default: as in the hardware line"),
-    argument("--memory", type=at_least_one, help="of the machine in GB; default: as in the hardware line"),
+    argument("--cores", type=at_least_one, help="cores of the machine; default: as in the hardware line"),
+    argument("--gpus", type=at_least_one, help="GPUs of the machine; default: as in the hardware line"),
+    argument("--memory", type=at_least_one, help="GB of the machine's memory; default: as in the hardware line"),
     argument("--set-resources", type=gpus_of_training, default={}, help="train:gpu=N, as Snakemake takes it"),
     argument("--set-scatter", nargs="+", type=shards, default=[], help="encode=N or retrieve=N, as Snakemake takes it"),
 )
@@ -211,7 +211,7 @@ def verify(arguments):
     ),
     argument("--output", type=file, help="the file to write or replace; default: NAME-negatives.jsonl, triples: .tsv"),
     argument("--method", default="config/variants/mined.yaml", help="a file, or a name in config/methods"),
-    argument("--form", choices=NEGATIVES_FORMS, default="tevatron", help="as `export` has them; default: tevatron"),
+    argument("--form", choices=NEGATIVES_FORMS, default="tevatron", help="a form of `export`; default: tevatron"),
     argument("--order", choices=("drawn", "hardest"), default="drawn", help=ORDER),
     argument("--most", type=at_least_one, help=MOST),
     argument("--scores", action="store_true", help="also in the forms that trainers take without scores"),
@@ -220,10 +220,10 @@ def verify(arguments):
 def mine(arguments):
     """Mine negatives for the training queries of config/NAME.yaml with its starting checkpoint, and describe them.
 
-    They are written for a training elsewhere, with scores, and with ranks and sources if the form has them.
-    sentence-transformers takes every other column for a text, so that its forms but n-tuple have scores only with
+    They are for a training elsewhere, with scores, and with ranks and sources if the form has them; nothing is trained
+    here. sentence-transformers takes every column for a text, so its forms (but n-tuple) have scores only with
     --scores; labeled-list is for its CrossEncoderTrainer alone. Line n of NAME-negatives.origin.jsonl has the ids,
-    scores, ranks and sources of the passages in row n. Nothing is trained.
+    scores, ranks and sources of the passages in row n.
     """
     from commands.export import export, origin_file
     from commands.mine import ORDERS, mined, require_scores, summary
@@ -259,7 +259,7 @@ def mine(arguments):
 @command(
     argument("stage_folder", type=Path, metavar="STAGE", help="a finished stage, or the link to it"),
     argument("output", type=Path, metavar="OUTPUT", help="the file (negatives, vectors) or folder to write"),
-    argument("--form", choices=NEGATIVES_FORMS, help="of negatives; default: tevatron"),
+    argument("--form", choices=NEGATIVES_FORMS, help="the form of negatives; default: tevatron"),
     argument("--order", choices=("drawn", "hardest"), help=ORDER),
     argument("--most", type=at_least_one, help=MOST),
     argument("--scores", action="store_true", help="with scores, and ranks, sources, episodes where the form has room"),
@@ -294,8 +294,9 @@ def export(arguments):
 def share(arguments):
     """Write finished stages for others, with the stages that they were made from.
 
-    EXPERIMENT is a name or folder below results/experiments; what a table beside it shows goes along. STAGE is a link
-    there, or a key. `teleport fetch PLACE` takes them, elsewhere; a configuration may name PLACE under `artefacts`.
+    EXPERIMENT is a name or folder below results/experiments; the stages behind its table are included. STAGE is a link
+    there, or a key. On another machine, `teleport fetch PLACE` takes them, or a configuration names PLACE under
+    `artefacts`.
     """
     from commands.share import share, stages_at
 
@@ -312,8 +313,8 @@ def share(arguments):
 def fetch(arguments):
     """Take finished stages of others, those of a configuration or all, so that the workflow need not run them.
 
-    Every file is compared with the SHA-256 of its manifest while it is copied. A stage is taken if this
-    checkout's code would make it from the input here; the others are counted.
+    Every file is compared with the SHA-256 in its manifest while it is copied. Stages of other code or input than here
+    are left out and counted.
     """
     from commands.share import fetch
     from teleport.running.log import configure_logging
@@ -345,18 +346,18 @@ def reproductions(arguments):
         "negatives", type=there, metavar="FILE|STAGE", help="a file of negatives; a merge or relabel stage, or its link"
     ),
     argument("--by", type=Path, metavar="CHECKPOINT", help="score by this encoder or cross-encoder"),
-    argument("--margin", type=float, default=MARGIN, help=f"of suspected_by_score; default {MARGIN}"),
-    argument("--like", type=float, default=LIKE, help=f"the cosine of like_positive; default {LIKE}"),
+    argument("--margin", type=float, default=MARGIN, help=f"the margin of suspected_by_score; default {MARGIN}"),
+    argument("--like", type=float, default=LIKE, help=f"the least cosine of like_positive; default {LIKE}"),
     argument("--json", action="store_true", help="print JSON, not a table"),
 )
 def audit(arguments):
     """Describe negatives by source: how hard they are, how many repeat, and how many are probably positives.
 
-    FILE has one of the forms that `export` writes, or is DPR's. hardness is the mean of score minus s+, the lowest of
-    the positives; suspected_by_score counts negatives above s+ - margin |s+|, equal_text those with the text of a
-    positive. Only with --by an encoder, like_positive counts those with a cosine above `like` with a positive. eci
-    is high for many hard negatives that stay below s+; it needs vectors of length 1.
-    entropy_bits is of how often each passage is drawn; it is log2 of their number if all are drawn equally often.
+    FILE has one of the forms that `export` writes, or DPR's. s+ is the lowest score of a query's positives; hardness is
+    the mean of score minus s+. Shares of the negatives: suspected_by_score, those above s+ - margin |s+|; equal_text,
+    those with the text of a positive; like_positive, only with --by an encoder, those with a cosine above `like` with a
+    positive. eci is high for many hard negatives below s+; it needs vectors of length 1. entropy_bits is the entropy of
+    the drawn passages: log2 of their number if all are drawn equally often.
     """
     from commands.audit import audit, printed
 
@@ -368,7 +369,7 @@ def audit(arguments):
     argument("folder", type=Path, metavar="FOLDER", help="a checkpoint that `export` wrote"),
     argument("repository", metavar="OWNER/NAME", help="on the hub"),
     argument("--send", action="store_true", help="upload, under the account of `hf auth login`"),
-    argument("--public", action="store_true", help="a new repository is for everybody, not private"),
+    argument("--public", action="store_true", help="make a new repository public"),
 )
 def push(arguments):
     """List the files of an exported checkpoint; with --send, upload them to the hub.
@@ -387,7 +388,7 @@ def push(arguments):
     argument("--most", type=at_least_one, default=10, help="how many of the largest differences to show; default: 10"),
 )
 def compare(arguments):
-    """Set two evaluations side by side: p, wins, losses, ties and the largest differences, or one query.
+    """Compare two evaluations: p, wins, losses, ties and the largest differences, or one query.
 
     A and B are evaluate stages, or links to them: results/experiments/NAME/EXPERIMENT/episode-3/evaluate-test. If an
     experiment has several seeds, this path without the folder seed-N means all of them. With three or more seeds, p is
@@ -511,10 +512,8 @@ def figures(arguments):
 
 @command(
     files(),
-    argument("--published", action="store_true", help="write only the papers' tables"),
-    argument(
-        "--untrained", action="store_true", help="write the same tables, and print those for which nothing is trained"
-    ),
+    argument("--published", action="store_true", help="only the papers' tables, in results/published"),
+    argument("--untrained", action="store_true", help="as --published; also print the tables that need no training"),
 )
 def tables(arguments):
     """Write the tables of a configuration from its finished stages, as the workflow does."""
