@@ -516,7 +516,7 @@ def figures(arguments):
     argument("--untrained", action="store_true", help="as --published; also print the tables that need no training"),
 )
 def tables(arguments):
-    """Write the tables of a configuration from its finished stages, as the workflow does."""
+    """Write the tables of a configuration, all of whose stages are finished; the papers' tables show those that are."""
     from teleport.report.write import FORMS, untrained_tables, write_tables
 
     plan = plan_of(arguments.files)
