@@ -779,3 +779,11 @@ def test_where_many_queries_are_passages_too_their_own_text_is_ignored(tmp_path,
             [(not ignored, True)] if number else []
         )
         assert Plan(*load_files([path])).config.evaluation.ignore_own_text is bool(ignored)
+
+
+def test_a_path_that_does_not_exist_is_told_from_a_folder_without_a_collection(tmp_path):
+    with pytest.raises(Refusal, match=r"/given does not exist"):
+        new("mine", tmp_path / "given")
+    (tmp_path / "given").mkdir()
+    with pytest.raises(Refusal, match=r"/given has no corpus.tsv .*\.jsonl, .*\.csv"):
+        new("mine", tmp_path / "given")

@@ -598,10 +598,10 @@ BAD = {
     "no JSON list": (raw("a.json", b'[{"query": "q"'), ["a.json: not JSON"]),
     "not UTF-8": (raw("a.jsonl", b'{"query": "\xe4"}'), ["a.jsonl, line 1: byte 0xe4"]),
     "nothing": (raw("a.jsonl", b""), ["a.jsonl: no record"]),
-    "unknown keys": (raw("a.jsonl", b'{"a": "q", "b": 3}'), ["a.jsonl, line 1", "'a', 'b'", "question", "its passage"]),
+    "unknown keys": (raw("a.jsonl", b'{"a": "q", "b": 3}'), ["a.jsonl, line 1", "'a', 'b'", "question", "passage"]),
     "an id and a text": (
         raw("queries.jsonl", b'{"_id": "q1", "text": "q"}'),
-        ["queries.jsonl, line 1", "a question", "'_id', 'text'", "--question"],
+        ["queries.jsonl, line 1", "question", "'_id', 'text'", "--question"],
     ),
     "two ids": (
         raw("a.jsonl", b'{"query-id": "q1", "corpus-id": "d1"}'),

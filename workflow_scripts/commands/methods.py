@@ -80,7 +80,7 @@ def cost_sentences(plan, file):
     encoded = sum(stage.kind == "encode" and stage.settings.of == "passages" for stage in mining.values())
     collection = f", which encodes the collection {encoded} times" if encoded > 1 else ""
     rest = f"mining about {duration(mined)}{collection}" if pools else "nothing is mined"
-    return [f"Training takes about {duration(trained)} on {line}, with its ranking of dev; {rest}."]
+    return [f"Training takes about {duration(trained)} on {line}, the evaluations on dev included; {rest}."]
 
 
 def with_methods(text):

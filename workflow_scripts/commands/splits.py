@@ -104,7 +104,10 @@ def layout_of(folder, role):
 
 
 def no_collection(folder):
-    """The message if a folder has no corpus; it names the folders below that have one, as in BEIR's sets of several."""
+    """The message if a folder is missing or has no corpus; it names the folders below that have one, as in BEIR's sets
+    of several."""
+    if not folder.exists():
+        return f"{folder} does not exist. Correct FROM."
     names = {f"corpus.{form}{zipped}" for form in ("tsv", "jsonl") for zipped in ("", ".gz")}
     folders = [path.parent for pattern in ("*/corpus.*", "*/*/corpus.*") for path in folder.glob(pattern)
              if path.name in names]  # fmt: skip
@@ -112,8 +115,7 @@ def no_collection(folder):
     if below:
         return f"{folder} has no corpus.tsv or corpus.jsonl, but its folders {', '.join(below)} have one. Give one of "\
                f"them as FROM: {folder / below[0]}."  # fmt: skip
-    beside = "no corpus.tsv.gz or corpus.jsonl beside it, nor pairs in files that end with"
-    return f"{folder / 'corpus.tsv'}: no such file, and {beside} {SUFFIXES}. Correct FROM."
+    return f"{folder} has no corpus.tsv or corpus.jsonl, and no files of pairs ({SUFFIXES}). Correct FROM."
 
 
 def tsv(corpus, files):
