@@ -591,8 +591,11 @@ def test_what_cannot_be_is_refused(tmp_path, texts):
     new("mine", tmp_path / "given")
     with pytest.raises(ValueError, match="config/mine.yaml exists already"):
         new("mine", tmp_path / "given")
-    with pytest.raises(ValueError, match="nowhere/corpus.tsv: no such"):
+    with pytest.raises(ValueError, match="nowhere does not exist"):
         new("other", tmp_path / "nowhere")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ValueError, match=r"empty has no corpus.tsv .*\.jsonl, .*\.csv"):
+        new("other", tmp_path / "empty")
     (tmp_path / "given/qrels.tsv").write_text("q1\td1\t1\n")
     with pytest.raises(ValueError, match="qrels.tsv has 1.*train, test, dev"):
         new("other", tmp_path / "given")
@@ -779,11 +782,3 @@ def test_where_many_queries_are_passages_too_their_own_text_is_ignored(tmp_path,
             [(not ignored, True)] if number else []
         )
         assert Plan(*load_files([path])).config.evaluation.ignore_own_text is bool(ignored)
-
-
-def test_a_path_that_does_not_exist_is_told_from_a_folder_without_a_collection(tmp_path):
-    with pytest.raises(Refusal, match=r"/given does not exist"):
-        new("mine", tmp_path / "given")
-    (tmp_path / "given").mkdir()
-    with pytest.raises(Refusal, match=r"/given has no corpus.tsv .*\.jsonl, .*\.csv"):
-        new("mine", tmp_path / "given")

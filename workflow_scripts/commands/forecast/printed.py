@@ -180,7 +180,7 @@ def print_forecast(plan, name=None, gpus=None, shards=None, machine=None):
     hardware = hardware and hardware.model_copy(update=machine or {})
     most = max((gpus or {}).values(), default=1)
     if hardware and hardware.device_memory and most > hardware.gpus:
-        raise Refusal(f"--set-resources requests {most} GPUs, {name} has {hardware.gpus}. Add --gpus {most}.")
+        raise Refusal(f"--set-resources requests {most} GPUs, but {name} has {hardware.gpus}. Add --gpus {most}.")
     forecast = Forecast(plan, hardware, gpus, shards)
     notes = []
     if plan.deleted_vectors:

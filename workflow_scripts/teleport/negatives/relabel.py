@@ -90,8 +90,8 @@ def require_verdicts(tables, files, pairs, unknown, kind):
     kind: of the relabelling"""
     for name in (name for name in files if pairs and unknown[name] == pairs):
         raise Refusal(
-            f"{tables[name].name} has a verdict of none of the {pairs:,} pairs that negatives.relabel looks at. Give "
-            "verdicts of negatives of this pool, such as `teleport export` writes."
+            f"{tables[name].name} has no verdict for any of the {pairs:,} pairs that negatives.relabel judges. Give "
+            "verdicts for negatives of this pool; `teleport export` writes the pool."
         )
     remedy = Remedy(
         f"negatives.relabel {kind} compares with them. Score these too, name another judge, or take rlhn with "
