@@ -296,7 +296,8 @@ def test_systems_of_several_seeds_are_tested_over_queries_and_seeds(stages, tmp_
     assert compare(seed_one, paths[1], None, None, 0).endswith("another seed may differ")
     with pytest.raises(Refusal, match="neither a finished stage"):
         compare(home / "one/episode-2/evaluate-test", paths[1], None, None, 0)
-    (running := home / "one-evaluate").symlink_to(tmp_path / "results/stages/evaluate/0123456789ab")
+    (folder := tmp_path / "results/stages/evaluate/0123456789ab").mkdir(parents=True)
+    (running := home / "one-evaluate").symlink_to(folder)
     with pytest.raises(Refusal, match="one-evaluate: .* is not finished"):
         compare(running, paths[1], None, None, 0)
 

@@ -64,11 +64,12 @@ def export(link, output, examples=False, license=None, language=None, dataset=No
 def stage_at(path, example="train"):
     """The finished stage (`Artefact`) at `path`, its folder or a link to it."""
     # Otherwise the remedy for torn stages would name a stage that never existed.
-    if path.is_symlink() and not path.exists() and KEY.fullmatch(path.resolve().name):
-        raise Refusal(f"{path}: its stage is not finished, or was removed. Run the workflow.")
-    if not (path / MANIFEST).is_file() or not KEY.fullmatch(path.resolve().name):
+    finished = (path / MANIFEST).is_file()  # an error for a name that is too long
+    if not KEY.fullmatch(path.resolve().name):
         problem = f"{path} is neither a finished stage nor a link to one"
         raise Refusal(f"{problem}. Give one such as results/experiments/NAME/EXPERIMENT/episode-1/{example}.")
+    if not finished:
+        raise Refusal(f"{path}: the stage is not finished, or was removed. Run the workflow.")
     folder = path.resolve()
     here = STAGES / folder.parent.name / folder.name  # results/ may be a link: the root is its place, not its target
     return Artefact(here if here.is_dir() and here.samefile(folder) else folder)
@@ -170,7 +171,7 @@ def export_checkpoint(link, stage, output, folder, examples=False, **head):
     if not results and not left:
         without = ", without scores: only a link below results/experiments leads to them"
     forms = f"a checkpoint for sentence-transformers and transformers; its card is {output}/README.md"
-    return f"{output}: {forms}; {checked}{remark}{without}"
+    return f"{output}: {forms}. {checked}{remark}{without}"
 
 
 WITH_POOLER = {"bert", "roberta", "xlm-roberta", "mpnet"}  # transformers' classes that have one
