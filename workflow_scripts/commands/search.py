@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from pathlib import Path
 
 from teleport.api import open_results
@@ -11,6 +12,7 @@ from teleport.report.render import shortened
 from teleport.settings.read import load_files
 
 CHARACTERS = 160  # of a printed text
+FOLDER = re.compile(r"(seed|episode)-\d+")
 
 
 def search(what, queries, file, depth, as_json):
@@ -49,6 +51,8 @@ def experiment_at(what):
         for name in map(str, (path, *path.parents)):
             if name in experiments:
                 below = path.relative_to(name).parts
+                if below and not FOLDER.fullmatch(below[0]):
+                    raise Refusal(f"{what}: {name} has no folder {below[0]!r}. Give seed-N, episode-N, or {name}.")
                 return experiments[name], number_in(below, "episode-"), number_in(below, "seed-")
     raise Refusal(
         f"{what} is neither a configuration file nor an experiment. Experiments: {', '.join(experiments) or 'none'}."
