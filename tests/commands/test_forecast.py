@@ -208,7 +208,7 @@ def test_only_a_training_computes_on_several_gpus(given):
 
 
 def test_a_training_takes_no_more_gpus_than_there_are(marco, monkeypatch, capsys):
-    with pytest.raises(Refusal, match="4 GPUs, a100 has 1. Add --gpus 4"):
+    with pytest.raises(Refusal, match="4 GPUs, but a100 has 1. Add --gpus 4"):
         print_forecast(marco, "a100", {"train": 4})
     for gpus in (1, 4):
         print_forecast(marco, "a100", {"train": gpus}, machine={"gpus": 4})

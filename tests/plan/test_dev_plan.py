@@ -69,7 +69,7 @@ def test_no_checkpoint_finds_the_dev_queries_neighbours(planned, name):
     _, trains = trains_of(planned, name)
     searches = {train.inputs["dev"].name: train.inputs["dev"] for train in trains}
     (search,) = searches.values()
-    assert (search.kind, search.settings.split, search.settings.depth) == ("bm25", "dev", 1000)
+    assert (search.kind, search.settings.split, search.settings.depth) == ("bm25", "dev", 100)
     assert {stage.kind for stage in search.inputs.values()} == {"split", "lexical_index"}
 
 
@@ -83,17 +83,15 @@ def test_a_checkpoint_may_find_the_dev_queries_neighbours(name, neighbours):
         search, vectors = train.inputs["dev"], trajectory.episodes[number if neighbours == "miner" else 0].vectors
         assert search.inputs["passages"] is vectors.passages and search.inputs["index"] is vectors.index
         told = search.raw_settings
-        assert (told["of"], told["split"], told["depth"], told["scores"]) == ("queries", "dev", 1000, "full")
+        assert (told["of"], told["split"], told["depth"], told["scores"]) == ("queries", "dev", 100, "full")
 
 
 @pytest.mark.parametrize("neighbours", ["miner", "bm25"])
-def test_where_the_split_is_evaluated_the_retrieval_is_that_of_the_evaluation(neighbours):
-    both = {"evaluation": {"splits": ["test", "dev"], "report_dev": True}}
-    for changes, shared in (({}, False), (both, True)):
-        made = by(neighbours, **changes)
-        trajectory, (train, _) = trains_of(made, "watched")
-        runs = [stage.inputs["run"].name for stage in (*trajectory.episodes[0].runs.values(), *made.bm25_runs.values())]
-        assert (train.inputs["dev"].name in runs) == shared
+def test_no_training_depends_on_the_depth_of_evaluation(neighbours):
+    first, deeper = (by(neighbours, evaluation={"depth": depth}) for depth in (1000, 2000))
+    assert first.stages.keys() - deeper.stages.keys() and any(stage.kind == "train" for stage in first.stages.values())
+    changed = {name.split("/")[0] for name in deeper.stages.keys() - first.stages.keys()}
+    assert changed == {"check", "retrieve", "bm25", "evaluate"}
 
 
 def test_the_check_asks_for_the_split():

@@ -65,7 +65,7 @@ def stage_at(path, example="train"):
     """The finished stage (`Artefact`) at `path`, its folder or a link to it."""
     # Otherwise the remedy for torn stages would name a stage that never existed.
     finished = (path / MANIFEST).is_file()  # an error for a name that is too long
-    if not KEY.fullmatch(path.resolve().name):
+    if not KEY.fullmatch(os.path.basename(os.path.realpath(path))):  # of a loop of links, too
         problem = f"{path} is neither a finished stage nor a link to one"
         raise Refusal(f"{problem}. Give one such as results/experiments/NAME/EXPERIMENT/episode-1/{example}.")
     if not finished:

@@ -28,7 +28,7 @@ from teleport.settings.registry import (
 )
 from teleport.settings.search import IndexSettings, RetrieveSettings
 from teleport.settings.section import FILE, MINER, NoSettings, Part
-from teleport.settings.training import ALSO, Training, TrainSettings
+from teleport.settings.training import ALSO, DEV_NEIGHBOURS, Training, TrainSettings
 from teleport.training.seen import JUDGMENTS, SCORES, VECTORS
 
 DRAWING = {"count", "draw", "ranks", "scored"}  # settings of a source that choose among its candidates
@@ -111,16 +111,16 @@ class Mining:
     @cached_property
     def dev(self):
         """{"dev": stage}, the retrieval of the dev queries by BM25, by the checkpoint that mines or by the start; {} if
-        training has no dev set. It searches exactly, to the depth of evaluation, so an evaluation of the split is the
-        same stage."""
+        training has no dev set. It searches exactly, to a depth of its own: no training depends on the depth of
+        evaluation."""
         if not (dev := self.settings.watched_by):
             return {}
-        trajectory, depth = self.trajectory, self.trajectory.evaluation.depth
+        trajectory = self.trajectory
         if dev.neighbours == "bm25":
-            run = trajectory.plan.bm25(dev.split, depth, self.experiment.encoder)
+            run = trajectory.plan.bm25(dev.split, DEV_NEIGHBOURS, self.experiment.encoder)
             return {"dev": trajectory.link(run, self.number, "retrieve-dev")}
         vectors = trajectory.episodes[0].vectors if dev.neighbours == "start" else self.vectors
-        settings = RetrieveSettings(of="queries", split=dev.split, depth=depth)
+        settings = RetrieveSettings(of="queries", split=dev.split, depth=DEV_NEIGHBOURS)
         return {"dev": trajectory.retrieve(vectors, vectors.index, settings, self.number, "retrieve-dev")}
 
     @cached_property

@@ -123,8 +123,7 @@ def trained(mining, name, start):
         require_dev(plan.config, dev, training, mining.place, f"{key}.dev")
         splits.append(f"queries.{dev.split}")
         inputs |= plan.parts(dev.split)
-        depth = max(plan.config.evaluation.depth, dev.depth)  # an evaluation of the split is mostly the same stage
-        search = RetrieveSettings(of="queries", split=dev.split, depth=depth)
+        search = RetrieveSettings(of="queries", split=dev.split, depth=dev.depth)
         inputs["dev"] = trajectory.retrieve(vectors, vectors.index, search, mining.number, f"retrieve-dev-{name}")
     texts = TextSettings(title=given.title, query_prefix="", passage_prefix="")
     for of in dict.fromkeys(splits):
