@@ -39,7 +39,7 @@ OTHER_TABLES = {
 }
 STARTS = {"layers-2": [], "whole": ["whole"], "words": ["words"]}
 GRID = (2e-6, 6e-6, 2e-5, 6e-5, 2e-4, 6e-4, 2e-3, 6e-3, 2e-2, 6e-2)
-FIRST_RATES = {"layers-2": GRID[2:5], "whole": GRID[2:5], "words": GRID[5:8]}
+FIRST_RATES = {"layers-2": GRID[2:5], "whole": GRID[1:4], "words": GRID[5:8]}
 GRID_SEED = 100
 TABLE, WARM_UP, BASELINE = "arms", "warm-up", "same-passages"
 # The pilot runs everything in minutes: all is shorter, and its one seed may be the grid's, as it has one rate.
