@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import beside
 import collection_world
 import pairs
 from encoder_world import make_pretrained, source_folder
+from paths import REPOSITORY
 from teleport.arrays import Ragged
 from teleport.evaluation.measures import Judgments
 from teleport.settings.training import Training
@@ -106,3 +108,14 @@ def test_a_dictionary_is_pairs_of_terms_and_definitions(tmp_path):
     assert [json.loads(line) for line in output.read_text().splitlines()] == [
         {"query": "first term", "passage": passage}
     ]
+
+
+def test_the_page_says_what_the_kept_scores_are():
+    page = (REPOSITORY / "docs/speed.md").read_text().split("## Beside sentence-transformers")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| [a-z]+, .*? \| (\.\d+) \| (\.\d+) \| (\S+) \((\S+)\) \|", page, re.M)
+    scores, found = beside.read_scores(beside.KEPT), beside.compared()
+    assert len(rows) == len(found) == 3
+    for part, (here, there, difference, p) in zip(("functions", "terms", "functions-cut"), rows, strict=True):
+        means = [f"{scores[part, name, beside.MEASURE].values_QR.mean():.4f}"[1:] for name in beside.SYSTEMS]
+        assert [here, there] == means and difference == f"{found[part].difference:+.4f}".replace("0.", ".")
+        assert float(p) == float(f"{found[part].p:.2g}"), part
