@@ -103,8 +103,8 @@ def test_a_part_of_another_user_s_process_stays_though_proc_hides_it(tmp_path, m
     """As on a cluster whose /proc is mounted with hidepid=2."""
     part = tmp_path / f"out.{os.uname().nodename}-{2**30}-1.part"
     part.touch()
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "kill", MagicMock(side_effect=PermissionError))
+    with monkeypatch.context() as hidden:
+        hidden.setattr(os, "kill", MagicMock(side_effect=PermissionError))
         remove_parts(tmp_path / "out")
     assert part.exists()
     remove_parts(tmp_path / "out")

@@ -65,12 +65,12 @@ def stage_at(path, example="train"):
     """The finished stage (`Artefact`) at `path`, its folder or a link to it."""
     # Otherwise the remedy for torn stages would name a stage that never existed.
     finished = (path / MANIFEST).is_file()  # an error for a name that is too long
-    if not KEY.fullmatch(os.path.basename(os.path.realpath(path))):  # of a loop of links, too
+    folder = Path(os.path.realpath(path))  # Path.resolve raises an error for a loop of links
+    if not KEY.fullmatch(folder.name):
         problem = f"{path} is neither a finished stage nor a link to one"
         raise Refusal(f"{problem}. Give one such as results/experiments/NAME/EXPERIMENT/episode-1/{example}.")
     if not finished:
         raise Refusal(f"{path}: the stage is not finished, or was removed. Run the workflow.")
-    folder = path.resolve()
     here = STAGES / folder.parent.name / folder.name  # results/ may be a link: the root is its place, not its target
     return Artefact(here if here.is_dir() and here.samefile(folder) else folder)
 

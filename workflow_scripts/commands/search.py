@@ -12,7 +12,7 @@ from teleport.report.render import shortened
 from teleport.settings.read import load_files
 
 CHARACTERS = 160  # of a printed text
-FOLDER = re.compile(r"(seed|episode)-\d+")
+FOLDERS = re.compile(r"(?:seed-(\d+)(?:/|$))?(?:episode-(\d+)(?:/.*)?)?")  # in an experiment's
 
 
 def search(what, queries, file, depth, as_json):
@@ -50,16 +50,11 @@ def experiment_at(what):
     for path in map(Path, (what, os.path.relpath(what or ".", "results/experiments"))):
         for name in map(str, (path, *path.parents)):
             if name in experiments:
-                below = path.relative_to(name).parts
-                if below and not FOLDER.fullmatch(below[0]):
-                    raise Refusal(f"{what}: {name} has no folder {below[0]!r}. Give seed-N, episode-N, or {name}.")
-                return experiments[name], number_in(below, "episode-"), number_in(below, "seed-")
+                below = "/".join(path.relative_to(name).parts)
+                if not (numbers := FOLDERS.fullmatch(below)):
+                    raise Refusal(f"{what}: {name} has no folder {below!r}. Give seed-N, episode-N, or {name}.")
+                seed, episode = (number and int(number) for number in numbers.groups())
+                return experiments[name], episode, seed
     raise Refusal(
         f"{what} is neither a configuration file nor an experiment. Experiments: {', '.join(experiments) or 'none'}."
     )
-
-
-def number_in(parts, prefix):
-    """The number in the first part of a path that begins with `prefix`; None without one."""
-    number = next((part.removeprefix(prefix) for part in parts if part.startswith(prefix)), "")
-    return int(number) if number.isdecimal() else None

@@ -77,14 +77,18 @@ def read_unfinished(folder, name, label, now):
         report["rate"] = 0.0  # an earlier attempt's
     last = max(started, reported)
     age = max(0.0, now - last) if last else float("inf")
-    command = read_text(Path("/proc") / process / "cmdline")
     if (folder / MANIFEST).is_file():
         state = "finished"
-    elif host == os.uname().nodename and int(process) and (command or not lives(process)):
+    elif host == os.uname().nodename and int(process) and ((command := command_of(process)) or not lives(process)):
         state = "runs" if name.split("/")[1] in command else "stopped"
     else:
         state = "unknown" if age == float("inf") else "silent" if age > SILENT_SECONDS else "runs"
     return Unfinished(name, label, host, int(process), len(attempts), age=age, state=state, **report)
+
+
+def command_of(process):
+    """The command line of a process, by its id as text; "" if there is none, or if /proc hides it."""
+    return read_text(Path("/proc") / process / "cmdline")
 
 
 def read_text(path):

@@ -98,15 +98,15 @@ def receive_all(url, part, expected):
         if answer in (200, 206) and not has_digest(expected) and PAGES.get(kind, "") not in part.name:
             forget(part)
             raise ConnectionError(f"the answer is of the type {kind}, not the file")
-        ended = (status == 0 and size(part)) or (before and answer == NOTHING_AFTER)
-        if ended and whole in (None, size(part)):
+        nothing_after = before and answer == NOTHING_AFTER
+        if ((status == 0 and size(part)) or nothing_after) and whole in (None, size(part)):
             return continued
         if status == WRITE_ERROR:
             open(part, "ab").close()  # raises the system's error if nothing can be written
             raise OSError(errno.ENOSPC, reason, str(part))
         if status == TOO_LARGE:
             raise Refusal(f"{url} is larger than the {gigabytes(free)} free for {part}: free some space ({PRUNE}).")
-        if status == NO_RANGES or (before and answer == NOTHING_AFTER):  # or `part` began with another version
+        if status == NO_RANGES or nothing_after:  # or `part` began with another version
             forget(part)
         elif status in (NO_HTTP, NO_URL) or (status == HTTP_ERROR and answer not in TRANSIENT):
             raise ConnectionError(reason)

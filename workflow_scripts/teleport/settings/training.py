@@ -288,9 +288,9 @@ class Dev(RankedQueries):
     random: Integer = Field(100, ge=0, description="How many of `passages` are random; more if there are no others.")
     neighbours: Literal["bm25", "start", "miner"] = Field(
         "bm25",
-        description="Who finds them, the first 100 of each query. bm25: no checkpoint. start (of the experiment), "
-        "miner (of each episode): passages that this checkpoint ranks too high, so that any other checkpoint looks "
-        "better than it (docs/results.md).",
+        description=f"Who finds them, the first {DEV_NEIGHBOURS} of each query. bm25: no checkpoint. start (of the "
+        "experiment), miner (of each episode): passages that this checkpoint ranks too high, so that any other "
+        "checkpoint looks better than it (docs/results.md).",
     )
 
     @model_validator(mode="after")
