@@ -85,12 +85,8 @@ def test_an_experiment_that_is_not_there_is_refused(world, what, said):  # noqa:
     for queries in ([], ["", " "]):
         with pytest.raises(Refusal, match="no query"):
             list(search("mine/tuned", queries, None, 3, False))
-    for below in (
-        "epsode-0",
-        "seed-42/epsode-0",
-        "seed-42episode-0",
-        "episode-x",
-    ):  # the last episode would be searched
+    # The last episode would be searched.
+    for below in ("epsode-0", "seed-42/epsode-0", "seed-42episode-0", "episode-x"):
         with pytest.raises(Refusal, match=f"mine/tuned/{below}: .*'{below}'"):
             list(search(f"mine/tuned/{below}", ["a"], None, 3, False))
     with pytest.raises(Refusal, match="nor an experiment"):  # such as an empty variable of a shell
