@@ -65,9 +65,13 @@ CLAIMS = {
     "matryoshka": ["query 15, mined by checkpoint 0, softmax, 1 own, widths 64, 128, 256, 384"],
     "mochi": ["query 15, mined by checkpoint 0, softmax, 7 own, 8 mixed"],
     "nce": ["hardest"],
-    "nemotron-abs": ["query 4 top, absolute_margin 0.05, s+ lowest, mined by checkpoint 0, softmax, 4 own"],
-    "nemotron": ["query 4 top, percentage 0.95, s+ lowest, mined by checkpoint 0, softmax, 4 own"],
+    "nemotron-abs": ["query 4 top, absolute_margin 0.05, s+ lowest, mined by checkpoint 0, own-softmax, 4 own"],
+    "nemotron": ["query 4 top, percentage 0.95, s+ lowest, mined by checkpoint 0, own-softmax, 4 own"],
     "no-duplicates": ["softmax, distinct_positives"],
+    "nv-embed": [
+        "query 15, mined by checkpoint 0, softmax, 7 own",
+        "query 15, mined by checkpoint 0, own-softmax, 7 own, from previous",
+    ],
     "nv-top-k-abs": ["query 4 top, max_score 0.7, mined by checkpoint 0, softmax, 4 own"],
     "nv-top-k-margin": ["query 4 top, absolute_margin 0.05, s+ first, mined by checkpoint 0, softmax, 4 own"],
     "nv-top-k-percentage": ["query 4 top, percentage 0.95, s+ first, mined by checkpoint 0, softmax, 4 own"],
@@ -106,6 +110,11 @@ CLAIMS = {
         "softmax, 1 own",
     ],
     "sfr": ["query 7 of ranks 30-100, mined by checkpoint 0, softmax, 7 own"],
+    "simlm": [
+        "bm25 200, softmax, 15 own, first is bge",
+        "query 200, mined by checkpoint 1, kl (scores first, teacher_scale 20.0, temperature 1.0) + 0.2 softmax, "
+        "23 own, first is bge",
+    ],
     "simans": ["query 15 around (a 200.0), s+ lowest, mined by checkpoint 0, softmax, 15 own"],
     "st-random": [
         "query 5 of ranks 11-50, relative_margin 0.05, max_score 0.8, s+ lowest, ranks after filters, "
@@ -138,7 +147,9 @@ CLAIMS = {
         "first is bge",
     ],
     "embed-distill": ["query 15, mined by checkpoint 0, distill (scores first) + softmax, 7 own, first is bge"],
-    "embedding-gemma": ["query 15, mined by checkpoint 0, hardness (alpha 5.0, of own), 1 own"],
+    "embedding-gemma": [
+        "query 15, mined by checkpoint 0, hardness (alpha 5.0, of own), 1 own, known_positives, other_negatives"
+    ],
     "flagembedding-kl": [
         "query 15 of ranks 3-200, ranks after nothing, mined by checkpoint 0, kl (scores first, teacher_scale 20.0, "
         "temperature 1.0) + softmax, 7 own, first is bge"
@@ -147,10 +158,14 @@ CLAIMS = {
         "query 15 of ranks 3-200, ranks after nothing, mined by checkpoint 0, m3-kd (scores first, teacher_scale "
         "20.0), 7 own, first is bge"
     ],
+    "gemini-embedding": [
+        "softmax, known_positives",
+        "query 15, mined by checkpoint 1, softmax, 1 own, known_positives, other_negatives",
+    ],
     "gist-embed": ["query 15, mined by checkpoint 0, softmax, 1 own, guide (scores first), first is bge"],
     "gte": ["query 15, mined by checkpoint 0, joint, 1 own"],
     "jina-v2": ["bidirectional"],
-    "kalm": ["query 15, mined by checkpoint 0, focal (gamma 0.5), 7 own"],
+    "kalm": ["query 15 of ranks 50-100, mined by checkpoint 0, focal (gamma 0.5), 7 own"],
     "listmle": ["query 15, mined by checkpoint 0, listmle (scores first), 15 own, first is bge"],
     "llave": ["hardness (alpha 9.0, of batch)"],
     "margin-mse": [

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from teleport.training.losses import hardest, nll, ranknet, softmax
-from teleport.training.masks import known_positives
+from teleport.training.masks import known_positives, other_negatives
 
 MASKED = float("-inf")
 
@@ -220,3 +220,11 @@ def test_the_mask_of_known_positives_literal():
     known = {0: np.array([10, 11]), 1: np.array([10])}
     mask = known_positives.mask(batch, SimpleNamespace(known_positives=known.get))
     assert mask.tolist() == [[False, False, True, True, False, False], [True, False, False, False, False, False]]
+
+
+def test_the_mask_of_other_negatives_literal():
+    """Two queries with a negative each, and a remembered row, whose positive is the last passage."""
+    batch = SimpleNamespace(passages_P=np.arange(6), queries_Q=[0, 1, 2], own_columns_QN=np.array([[1], [3]]))
+    mask = other_negatives.mask(batch, None)
+    no, yes = False, True
+    assert mask.tolist() == [[no, no, no, yes, no, no], [no, yes, no, no, no, no], [no, yes, no, yes, no, no]]

@@ -28,10 +28,11 @@ from teleport.training.losses import (
     m3_kd,
     margin_mse,
     margin_mse_batch,
+    own_softmax,
     qwen3,
     softmax,
 )
-from teleport.training.masks import above_positive, guide
+from teleport.training.masks import above_positive, guide, other_negatives
 from teleport.training.objective import Teacher
 from teleport.training.seen import Step, look, names_seen
 
@@ -237,6 +238,11 @@ def plain_qwen3(batch, queries, passages, margin):
     return total / Q
 
 
+def plain_own_softmax(batch, queries, passages):
+    rows = enumerate(scores_of(batch, queries, passages))
+    return sum(log_sum([row[j] for j in COLUMNS[i]]) - row[POSITIVES[i]] for i, row in rows) / Q
+
+
 def plain_bixse(batch, queries, passages, bias):
     total, grades = 0.0, {}
     for i in range(Q):
@@ -274,6 +280,7 @@ CASES = {
     "bidirectional": (bidirectional, {}, plain_bidirectional, {}),
     "joint": (joint, {}, plain_joint, {}),
     "qwen3": (qwen3, {"margin": 0.1}, plain_qwen3, {"margin": 0.1}),
+    "own-softmax": (own_softmax, {}, plain_own_softmax, {}),
     "bixse": (bixse, {"bias": -2.0}, plain_bixse, {"bias": -2.0}),
     "distill": (distill, {"mse": 0.3}, plain_distill, {"mse": 0.3}),
 }
@@ -366,6 +373,32 @@ def test_gamma_0_and_a_sure_positive_are_the_plain_softmax_and_no_nan():
 
 
 # Sentence-transformers' own, from the same vectors: [queries, positives, first negatives, second ones, ...].
+
+
+# Cosines of two queries with the positive and the negative of the first, then with those of the second.
+COSINES = torch.tensor([[0.8, 0.6, 0.2, 0.9], [0.1, 0.3, 0.7, 0.5]], dtype=torch.float64)
+TWO = SimpleNamespace(
+    queries_Q=np.arange(2),
+    passages_P=np.arange(4),
+    positive_columns_Q=np.array([0, 2]),
+    own_columns_QN=np.array([[1], [3]]),
+)
+TWO_COLUMNS = torch.from_numpy(TWO.positive_columns_Q), torch.from_numpy(TWO.own_columns_QN)
+
+
+def test_the_loss_of_embedding_gemma_literal():
+    """Eq. 2: in the denominator are a query's own negative, with weight exp(5 cos), and the positives of the batch."""
+    left_out = torch.from_numpy(other_negatives.mask(TWO, None))
+    found = hardness.loss((10 * COSINES).masked_fill(left_out, -INF), *TWO_COLUMNS, scale=10.0, alpha=5.0, of="own")
+    first = 8 - math.log(math.exp(8) + math.exp(5 * 0.6) * math.exp(6) + math.exp(2))
+    second = 7 - math.log(math.exp(7) + math.exp(5 * 0.5) * math.exp(5) + math.exp(1))
+    assert found.item() == pytest.approx(-(first + second) / 2, rel=1e-12)
+
+
+def test_the_loss_of_nemotron_literal():
+    """Section 6.1: the denominator has no passage of another query."""
+    found = own_softmax.loss(50 * COSINES, *TWO_COLUMNS)
+    assert found.item() == pytest.approx((math.log1p(math.exp(-10)) + math.log1p(math.exp(-10))) / 2, rel=1e-12)
 
 
 def columns_of(vectors):

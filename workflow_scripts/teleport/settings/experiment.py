@@ -45,14 +45,15 @@ class EpisodeTraining(Training):
         "(ADORE), or ranknet-list, all weights 1. With a teacher: kl, m3-kd, margin-mse, "
         "margin-mse-batch, listmle, adr-mse, cl-drd, bixse, distill (`scores: judgments`: the grades of the training "
         "queries, divided by the highest one; not with distill and margin-mse-batch). Variants of softmax: hardness, "
-        "focal, bidirectional, joint, qwen3. A list is a sum, such as [softmax, {kind: kl, weight: 0.5}]; a weight "
-        "is 1 if not given.",
+        "focal, bidirectional, joint, qwen3, own-softmax. A list is a sum, such as [softmax, {kind: kl, weight: 0.5}]; "
+        "a weight is 1 if not given.",
     )
     masks: Unique[ChosenMask] = Field(
         [],
         description="Which passages of the batch are no negatives of a query. known_positives: its positives "
         "(STAR; without it, a loss over the batch warns if more than 1 % of its first queries have some); "
-        "above_positive, guide: those that the model, or a teacher, scores above the positive (Qwen3; GISTEmbed).",
+        "above_positive, guide: those that the model, or a teacher, scores above the positive (Qwen3; GISTEmbed); "
+        "other_negatives: the other queries' own negatives (EmbeddingGemma).",
     )
     start_from: Literal["previous", "pretrained"] | Start = Field(
         "pretrained",

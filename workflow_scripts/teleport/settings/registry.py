@@ -111,6 +111,7 @@ MASKS = {
     "known_positives": Method("teleport.training.masks.known_positives"),
     "above_positive": Method("teleport.training.masks.above_positive"),
     "guide": Method("teleport.training.masks.guide"),
+    "other_negatives": Method("teleport.training.masks.other_negatives"),
 }
 
 
@@ -150,6 +151,7 @@ LOSSES = {
     "bidirectional": Loss("teleport.training.losses.bidirectional", softmax=True),
     "joint": Loss("teleport.training.losses.joint", softmax=True),
     "qwen3": Loss("teleport.training.losses.qwen3", softmax=True),
+    "own-softmax": Loss("teleport.training.losses.own_softmax", "own", softmax=True),
 }
 
 LIVE = "teleport.training.live"  # searches at every step, if negatives.live is set
