@@ -103,6 +103,33 @@ def test_a_decoder_whose_config_says_that_it_is_not_causal_reads_later_tokens(na
     assert (found - expected).abs().max() < 2e-6 and (found - causal).abs().max() > 1e-3
 
 
+def test_gemma_with_bidirectional_attention_gives_the_vectors_of_texts_without_padding():
+    """transformers itself reads later tokens only in a batch without padding, where it makes no causal mask."""
+    torch.manual_seed(0)
+    config = copy.deepcopy(ARCHITECTURES["gemma"])
+    config.use_bidirectional_attention = True
+    encoder = Encoder(transformers.AutoModel.from_config(config), "mean").eval()
+    ids_T, ids_BL, mask_BL = batch(encoder)
+    with torch.inference_mode():
+        found, padded = encoder(ids_T, LENGTHS), reference_of(encoder)(ids_BL, mask_BL)
+        alone = [reference_of(encoder)(ids_BL[i : i + 1, :n], mask_BL[i : i + 1, :n]) for i, n in enumerate(LENGTHS)]
+    assert encoder.packs and (found - torch.cat(alone)).abs().max() < 2e-6 and (found - padded).abs().max() > 1e-3
+
+
+def test_no_text_is_longer_than_the_original_positions_of_longrope():
+    """A longer one would change the vectors of all texts in its batch."""
+    rope = {"rope_type": "longrope", "rope_theta": 1e4, "original_max_position_embeddings": 16}
+    rope |= {"short_factor": [1.0] * 8, "long_factor": [4.0] * 8}
+    torch.manual_seed(0)
+    config = transformers.LlamaConfig(**SIZE, num_key_value_heads=2, max_position_embeddings=64, rope_parameters=rope)
+    encoder = Encoder(transformers.AutoModel.from_config(config), "mean", normalize=True).eval()
+    assert encoder.max_tokens == 16
+    ids_T = texts(1, np.array([9, 17]))[0]
+    with torch.inference_mode():
+        alone, fits, longer = (encoder(ids_T[: 9 + n], np.array([9, n][: 1 + (n > 0)]))[0] for n in (0, 16, 17))
+    assert (alone - fits).abs().max() < 2e-6 and (alone - longer).abs().max() > 1e-4
+
+
 @pytest.mark.parametrize("name", ["bert", "roberta", "xlm-roberta", "electra"])
 def test_packed_and_padded_texts_differ_by_rounding_alone(name):
     """In float64 they agree to 1e-13, and a loss of them to 1e-12. In float32 the first losses of a training differ by

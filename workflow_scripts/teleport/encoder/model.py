@@ -88,9 +88,13 @@ class Encoder(nn.Module):
 
     @property
     def max_tokens(self):
-        """The longest input, special tokens included."""
+        """The longest input, special tokens included. LongRoPE rotates a whole batch by other factors if one text is
+        longer than its original positions, so that vectors would depend on batches: no text may be."""
         config = self.backbone.config
-        return most_tokens(config.model_type, config.max_position_embeddings, config.pad_token_id)
+        rope, positions = getattr(config, "rope_parameters", None) or {}, config.max_position_embeddings
+        if rope.get("rope_type") == "longrope":
+            positions = min(positions, rope["original_max_position_embeddings"])
+        return most_tokens(config.model_type, positions, config.pad_token_id)
 
     def truncate(self, dim):
         """Keep the first `dim` components of every vector; None: all. Raises Refusal if there are fewer."""
