@@ -68,10 +68,6 @@ CLAIMS = {
     "nemotron-abs": ["query 4 top, absolute_margin 0.05, s+ lowest, mined by checkpoint 0, own-softmax, 4 own"],
     "nemotron": ["query 4 top, percentage 0.95, s+ lowest, mined by checkpoint 0, own-softmax, 4 own"],
     "no-duplicates": ["softmax, distinct_positives"],
-    "nv-embed": [
-        "query 15, mined by checkpoint 0, softmax, 7 own",
-        "query 15, mined by checkpoint 0, own-softmax, 7 own, from previous",
-    ],
     "nv-top-k-abs": ["query 4 top, max_score 0.7, mined by checkpoint 0, softmax, 4 own"],
     "nv-top-k-margin": ["query 4 top, absolute_margin 0.05, s+ first, mined by checkpoint 0, softmax, 4 own"],
     "nv-top-k-percentage": ["query 4 top, percentage 0.95, s+ first, mined by checkpoint 0, softmax, 4 own"],
@@ -157,10 +153,6 @@ CLAIMS = {
     "flagembedding-m3": [
         "query 15 of ranks 3-200, ranks after nothing, mined by checkpoint 0, m3-kd (scores first, teacher_scale "
         "20.0), 7 own, first is bge"
-    ],
-    "gemini-embedding": [
-        "softmax, known_positives",
-        "query 15, mined by checkpoint 1, softmax, 1 own, known_positives, other_negatives",
     ],
     "gist-embed": ["query 15, mined by checkpoint 0, softmax, 1 own, guide (scores first), first is bge"],
     "gte": ["query 15, mined by checkpoint 0, joint, 1 own"],

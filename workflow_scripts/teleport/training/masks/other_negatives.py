@@ -1,5 +1,5 @@
 """The own negatives of the batch's other queries are no negatives of a query: besides its own, only their positives are
-(Gemini Embedding, arXiv 2503.07891; EmbeddingGemma, arXiv 2509.20354, Eq. 2)."""
+(EmbeddingGemma, arXiv 2509.20354, Eq. 2)."""
 
 
 def mask(batch, data):
