@@ -249,24 +249,14 @@ def columns(spec):
     }
 
 
-def tested_splits(spec):
-    """The splits whose columns are tested, some more than once (list)."""
-    return [split.removesuffix(RERANKED) for split, _ in columns(spec).values()]
-
-
 def csv_frame(table):
     """The columns of the CSV: those of the rows, measures, then " sd" (of seeds) and " p" (of several marks each: " p
     †")."""
+    several = len(table.p_values) > 1
     more = [(table.deviations, " sd")]
-    more += [(frame, p_suffix(mark, table.p_values)) for mark, frame in table.p_values.items()]
+    more += [(frame, f" p {mark}" if several else " p") for mark, frame in table.p_values.items()]
     given = [frame.add_suffix(suffix) for frame, suffix in more if frame.notna().any(axis=None)]
     return pd.concat([table.rows, table.means, *given], axis=1)
-
-
-def p_suffix(mark, marks):
-    """Return the suffix after the measure in the name of a column of p-values, in the CSV of a table with these
-    marks."""
-    return f" p {mark}" if len(marks) > 1 else " p"
 
 
 def cells_of(spec, table):
@@ -326,7 +316,8 @@ def legend(spec, table, stages):
     """The sentences (list) that explain the cells of a table, those of its files and of the page."""
     notes, test = [SEVERAL_SEEDS] if table.deviations.notna().any(axis=None) else [], spec["significance"]
     if test:
-        notes += significance_text(test, tested_splits(spec), table.comparisons)
+        splits = [split.removesuffix(RERANKED) for split, _ in columns(spec).values()]
+        notes += significance_text(test, splits, table.comparisons)
     notes.append("Best of each column in bold.")
     if "step" in spec["columns"]:
         notes.append("Step: the training step that the dev queries selected; 0 is the start.")

@@ -161,11 +161,6 @@ def source_name(sources, bits):
     return " + ".join(sorted(name for name, bit in bits.items() if sources & bit))
 
 
-def first_source(sources, bits):
-    """Return the `source_name` of a passage; the first one if duplicates were united."""
-    return source_name(sources, bits).split(" + ")[0]
-
-
 def count_sources(sources, bits):
     """{name of a source: number of negatives}, from the `sources` of negatives."""
     counts = Counter()

@@ -11,7 +11,7 @@ from teleport.evaluation.names import Documents
 from teleport.report.charts import Figure, shown
 from teleport.report.page.forgetting import swing_sizes
 from teleport.report.page.maps import map_rows, places
-from teleport.report.page.negatives import SUSPECT, finished_pools, first_source, flat, sample, source_name
+from teleport.report.page.negatives import SUSPECT, finished_pools, flat, sample, source_name
 
 TOP = 10
 DRAWN = 4  # every fourth query shown in full is drawn at random; the others differ most between systems
@@ -152,8 +152,8 @@ def query_life(reader, trajectory, row):
         life["positive"][number] = min((now[known] for known in positives if known in now), default=None), positive
         for passage, source, rank, score in zip(passages, sources, ranks, scores, strict=True):
             suspect = None not in (score, positive) and score >= positive - abs(positive) * (1 - SUSPECT)
-            line = {"source": source_name(source, pool.bits), "what": first_source(source, pool.bits)}
-            line |= {"then": rank or None}
+            name = source_name(source, pool.bits)
+            line = {"source": name, "what": name.partition(" + ")[0], "then": rank or None}
             line |= {"now": now.get(passage), "score": score, "suspect": suspect}
             life["lines"].setdefault(passage, {}).setdefault(number, line)
     return life

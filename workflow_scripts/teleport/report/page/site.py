@@ -20,18 +20,8 @@ FILES = "_page"  # below the folder of the page; no configuration can have this 
 DOOR = '<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0; url={0}"><a href="{0}">{1}</a>\n'
 LINK = re.compile(r'href="([\w.+%-]+\.html)(?:#([^"]*))?"')
 MOST_CHARACTERS = 1_000_000  # of the passages of all pages: where there are more, the longest ones are cut
-WORDS_HERE = {
-    "Drawn",
-    "Dropped by filters",
-    "Queries short",
-    "Stage",
-    "Queries",
-    "What",
-    "State",
-    "Started",
-    "Machine",
-}  # to the left, too
 LEAST_CUT = 120  # but never to less than this
+WORDS_HERE = {"Drawn", "Dropped by filters", "Queries short", "Stage", "What", "Started", "Machine"}  # to the left, too
 
 
 class Site:

@@ -40,7 +40,7 @@ def write_page(contents, root, output_folder, share=None):
     page.experiments()
     page.queries()
     page.stages()
-    if tables := [printed_published(each, root)[1::-1] for each in contents.get("published", ())]:
+    if tables := [printed_published(each, root)[1::-1] for each in contents["published"]]:
         page.site.add("papers.html", "papers.html", "Beside the papers", published=tables)
     return page.site.write_one_file(share) if share else page.site.write(output_folder)
 
@@ -94,20 +94,15 @@ class Page:
         about |= {"Queries": numbers or NONE, "Evaluated on": ", ".join(contents["splits"]), "Commit": self.commit}
         about |= {"Last stage": self.written, "Machine": where}
         about["Stages"] = f"{len(stages):,} of {len(contents['stages']):,}"
-        published = published_measures(contents.get("published", ()), self.reader.root)
+        published = published_measures(contents["published"], self.reader.root)
         for table in self.tables:
             table["figures"] = shown(*drawings.system_figures(table, published))
             table["by_episode"] = shown(*drawings.episode_figures(table))
         note = f"Means over seeds, as if each system ran alone, one stage after another, on {where}. All stages of "
         note += f"this configuration took {self.spent(stages) / 3600:.2f} hours, each counted once."
-        content = {
-            "about": about,
-            "tables": self.tables,
-            "methods": contents["experiments"],
-            "evaluated": self.compared,
-        }
+        content = {"about": about, "tables": self.tables, "methods": contents["experiments"]}
         content |= {"costs": overview.costs_table(self.reader, contents, note), "kinds": drawings.kind_figure(stages)}
-        self.site.add("index.html", "index.html", "Verdicts", **content)
+        self.site.add("index.html", "index.html", "Verdicts", evaluated=self.compared, **content)
 
     def comparison(self):
         """The page that compares two systems, and the scores that it loads."""
