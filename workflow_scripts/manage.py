@@ -11,7 +11,6 @@ import json
 import logging
 import os
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
@@ -64,7 +63,7 @@ def files(*names, **options):
 
 
 def command(*arguments):
-    """Declares a function as the command of its name; its docstring is its help."""
+    """Declares a function of the arguments as the command of its name; its docstring is its help."""
     return lambda function: COMMANDS.append((function, arguments)) or function
 
 
@@ -104,7 +103,7 @@ def plan_of(files):
     argument("--passage", metavar="COLUMN", help="the column of their passages; default: by its name"),
     argument("--drop", type=kinds_of_faults, default=[], metavar="KIND,KIND", help=DROP),
 )
-def new(arguments):
+def new(name, folder, question, passage, **options):
     """Write config/NAME.yaml for a collection, or for questions with their passages, and print the next commands.
 
     FROM is a folder with corpus.tsv (id, title if any, text), queries.SPLIT.tsv or queries.tsv for all splits, and
@@ -116,9 +115,7 @@ def new(arguments):
     from commands.methods import cost_sentences
     from commands.new import new
 
-    options = {name: getattr(arguments, name) for name in ("test", "dev", "method", "drop", "encoder")}
-    columns = arguments.question, arguments.passage
-    path, sentences = new(arguments.name, arguments.folder, columns=columns, **options)
+    path, sentences = new(name, folder, columns=(question, passage), **options)
     plan = plan_of([path])  # a wrong checkpoint is refused now
     print(
         *sentences,
@@ -128,17 +125,17 @@ def new(arguments):
         sep="\n",
     )
     print(f"  .venv/bin/snakemake -n --configfile {path}             # what would run")
-    print(f"  .venv/bin/snakemake --cores all --configfile {path}    # results/tables/{arguments.name}/main.md")
+    print(f"  .venv/bin/snakemake --cores all --configfile {path}    # results/tables/{name}/main.md")
 
 
 @command(files(nargs="*", default=["config/config.yaml"]))
-def status(arguments):
+def status(files):
     """Show what runs where, how much of the plan is finished by experiment and seed, and what is left."""
     from commands.status import left, render, seeds_table, unfinished_of
     from teleport.report.words import by_kind
     from teleport.running.artefact import is_finished
 
-    plan = plan_of(arguments.files)
+    plan = plan_of(files)
     print(render(unfinished_of(plan), by_kind(plan.stages, is_finished)), left(plan), "", seeds_table(plan), sep="\n")
 
 
@@ -154,7 +151,7 @@ def status(arguments):
     argument("--set-resources", type=gpus_of_training, default={}, help="train:gpu=N, as Snakemake takes it"),
     argument("--set-scatter", nargs="+", type=shards, default=[], help="encode=N or retrieve=N, as Snakemake takes it"),
 )
-def forecast(arguments):
+def forecast(files, hardware, cores, gpus, memory, set_resources, set_scatter):
     """Forecast stages, disk, memory and hours of a configuration, before anything starts.
 
     Hardware lines are in config/hardware.yaml. `bench/calibrate.py` measures this machine; its line is then the
@@ -163,11 +160,9 @@ def forecast(arguments):
     """
     from commands.forecast.printed import print_forecast
 
-    memory = arguments.memory and arguments.memory * 10**9
-    given = {"cores": arguments.cores, "gpus": arguments.gpus, "memory": memory}
+    given = {"cores": cores, "gpus": gpus, "memory": memory and memory * 10**9}
     machine = {name: value for name, value in given.items() if value}
-    parts = dict(arguments.set_scatter)
-    print_forecast(plan_of(arguments.files), arguments.hardware, arguments.set_resources, parts, machine)
+    print_forecast(plan_of(files), hardware, set_resources, dict(set_scatter), machine)
 
 
 @command(
@@ -175,7 +170,7 @@ def forecast(arguments):
     files("--also", action="append", default=[], help="the files of another configuration"),
     argument("--delete", action="store_true", help="remove what is listed"),
 )
-def prune(arguments):
+def prune(files, also, delete):
     """List the stages on disk that nothing uses; with --delete, remove them.
 
     A stage is used if a given configuration plans it, or if a folder below results/experiments or a table below
@@ -185,11 +180,11 @@ def prune(arguments):
     """
     from commands.disk import prune
 
-    prune(set().union(*(plan_of(files).stages for files in [arguments.files, *arguments.also])), arguments.delete)
+    prune(set().union(*(plan_of(each).stages for each in [files, *also])), delete)
 
 
 @command()
-def verify(arguments):
+def verify():
     """Check every artefact against the SHA-256 in its manifest, and the links of the experiments.
 
     Prints one line, with the remedy, per torn or edited stage and per link to a missing stage; if there is one, the
@@ -217,7 +212,7 @@ def verify(arguments):
     argument("--scores", action="store_true", help="also in the forms that trainers take without scores"),
     argument("--cores", default="all", help="as Snakemake takes it; default: all"),
 )
-def mine(arguments):
+def mine(**given):
     """Mine negatives for the training queries of config/NAME.yaml with its starting checkpoint, and describe them.
 
     They are for a training elsewhere, with scores, and with ranks and sources if the form has them; nothing is trained
@@ -225,35 +220,9 @@ def mine(arguments):
     --scores; labeled-list is for its CrossEncoderTrainer alone. Line n of NAME-negatives.origin.jsonl has the ids,
     scores, ranks and sources of the passages in row n.
     """
-    from commands.export import export, origin_file
-    from commands.mine import ORDERS, mined, require_scores, summary
-    from teleport.negatives.forms import FORMS
-    from teleport.running.artefact import STAGES, Artefact, is_finished
-    from teleport.running.files import require_output
+    from commands.mine import mine
 
-    ending, hardest = "tsv" if arguments.form == "triples" else "jsonl", arguments.order == "hardest"
-    output = arguments.output or Path(f"{arguments.name}-negatives.{ending}")
-    origin, earlier = origin_file(output), ", which replaces an earlier one" * output.exists()
-    require_output(output, begins=FORMS[arguments.form].begins)
-    require_output(origin, begins=b"{")
-    files, link, pool = mined(arguments.name, arguments.method)
-    wants_scores = ["--order hardest"] * hardest + ["--scores"] * arguments.scores
-    require_scores(pool, arguments.method, arguments.form, wants_scores)
-    if not is_finished(pool.name):
-        given = [str(link), "--cores", arguments.cores, "--configfile", *map(str, files)]
-        # -P: a file psutil.py that lies here is not imported.
-        workflow = subprocess.Popen([sys.executable, "-P", "-m", "snakemake", *given])
-        try:
-            status = workflow.wait()
-        finally:
-            workflow.wait()  # after Ctrl-C, which it receives, too
-        if status:
-            return status
-    stage = STAGES / pool.name  # the link may lead to what other settings have mined
-    wanted = {"form": arguments.form, "most": arguments.most, "hardest": hardest, "origin": True}
-    sentence = export(stage, output, scores=arguments.scores or FORMS[arguments.form].scores, **wanted)
-    print(f"{sentence}{earlier}, {arguments.form}, {ORDERS[arguments.order]}; the origin of each row: {origin}.")
-    print(*summary(Artefact(stage), origin), sep="\n")
+    return mine(**given)
 
 
 @command(
@@ -268,7 +237,7 @@ def mine(arguments):
     argument("--language", metavar="CODE", help="for the head of the card, such as en"),
     argument("--dataset", metavar="OWNER/NAME", help="for the head of the card: the collection's id on the hub"),
 )
-def export(arguments):
+def export(stage_folder, output, order, **wanted):
     """Write a stage for others: negatives as training data, a run with its judgments, a checkpoint, or vectors.
 
     STAGE is a merge, relabel, evaluate, train or encode stage, or the link to it:
@@ -280,10 +249,7 @@ def export(arguments):
     """
     from commands.export import export
 
-    wanted = {"form": arguments.form, "most": arguments.most, "scores": arguments.scores}
-    wanted["hardest"] = arguments.order == "hardest"
-    wanted |= {name: getattr(arguments, name) for name in ("examples", "license", "language", "dataset")}
-    print(export(arguments.stage_folder, arguments.output, **wanted))
+    print(export(stage_folder, output, hardest=order == "hardest", **wanted))
 
 
 @command(
@@ -291,7 +257,7 @@ def export(arguments):
     argument("--to", required=True, metavar="PLACE", help="a new folder, NAME.tar, or hub:OWNER/NAME"),
     argument("--without", choices=("vectors",), help="leave out vectors and the indexes over them"),
 )
-def share(arguments):
+def share(names, to, without):
     """Write finished stages for others, with the stages that they were made from.
 
     EXPERIMENT is a name or folder below results/experiments; the stages behind its table are included. STAGE is a link
@@ -300,17 +266,17 @@ def share(arguments):
     """
     from commands.share import share, stages_at
 
-    files = [name for name in arguments.names if name.endswith((".yaml", ".yml"))]
-    named = [stages_at(name) for name in arguments.names if name not in files]
-    names = set(plan_of(files).stages if files else ()).union(*named)
-    print(share(names, arguments.to, vectors=arguments.without is None))
+    files = [name for name in names if name.endswith((".yaml", ".yml"))]
+    named = [stages_at(name) for name in names if name not in files]
+    stages = set(plan_of(files).stages if files else ()).union(*named)
+    print(share(stages, to, vectors=without is None))
 
 
 @command(
     argument("place", metavar="PLACE", help="what `share` has written, a folder `results`, or hub:OWNER/NAME@COMMIT"),
     files(nargs="*"),
 )
-def fetch(arguments):
+def fetch(place, files):
     """Take finished stages of others, those of a configuration or all, so that the workflow need not run them.
 
     Every file is compared with the SHA-256 in its manifest while it is copied. Stages of other code or input than here
@@ -320,11 +286,11 @@ def fetch(arguments):
     from teleport.running.log import configure_logging
 
     configure_logging()
-    print(*fetch(arguments.place, plan_of(arguments.files) if arguments.files else None), sep="\n")
+    print(*fetch(place, plan_of(files) if files else None), sep="\n")
 
 
 @command(argument("files", nargs="*", type=Path, metavar="FILE", help="default: all in reproductions/"))
-def reproductions(arguments):
+def reproductions(files):
     """Check other people's runs by their digests (docs/own-data.md).
 
     Each digest in a file of reproductions/ is compared with the run at the place that the file names, and with the run
@@ -333,7 +299,7 @@ def reproductions(arguments):
     from commands.reproductions import FOLDER, check
     from teleport.refusal import Refusal
 
-    files = arguments.files or sorted(FOLDER.glob("*.yaml"))
+    files = files or sorted(FOLDER.glob("*.yaml"))
     if not files:
         raise Refusal(f"{FOLDER} has no file. Name one; docs/own-data.md describes its form.")
     checked = [check(file, plan_of) for file in files]
@@ -348,9 +314,9 @@ def reproductions(arguments):
     argument("--by", type=Path, metavar="CHECKPOINT", help="score by this encoder or cross-encoder"),
     argument("--margin", type=float, default=MARGIN, help=f"the margin of suspected_by_score; default {MARGIN}"),
     argument("--like", type=float, default=LIKE, help=f"the least cosine of like_positive; default {LIKE}"),
-    argument("--json", action="store_true", help="print JSON, not a table"),
+    argument("--json", dest="as_json", action="store_true", help="print JSON, not a table"),
 )
-def audit(arguments):
+def audit(negatives, by, margin, like, as_json):
     """Describe negatives by source: how hard they are, how many repeat, and how many are probably positives.
 
     FILE has one of the forms that `export` writes, or DPR's. s+ is the lowest score of a query's positives; hardness is
@@ -361,8 +327,8 @@ def audit(arguments):
     """
     from commands.audit import audit, printed
 
-    result = audit(arguments.negatives, arguments.by, arguments.margin, arguments.like)
-    print(json.dumps(result, indent=1) if arguments.json else printed(result))
+    result = audit(negatives, by, margin, like)
+    print(json.dumps(result, indent=1) if as_json else printed(result))
 
 
 @command(
@@ -371,13 +337,13 @@ def audit(arguments):
     argument("--send", action="store_true", help="upload, under the account of `hf auth login`"),
     argument("--public", action="store_true", help="make a new repository public"),
 )
-def push(arguments):
+def push(**given):
     """List the files of an exported checkpoint; with --send, upload them to the hub.
 
     A new repository is private unless --public is given; one that exists stays as it is."""
     from commands.export import push
 
-    print(push(arguments.folder, arguments.repository, arguments.send, arguments.public))
+    print(push(**given))
 
 
 @command(
@@ -387,7 +353,7 @@ def push(arguments):
     argument("--query", help="the id of a query: show the passages that both find for it"),
     argument("--most", type=at_least_one, default=10, help="how many of the largest differences to show; default: 10"),
 )
-def compare(arguments):
+def compare(**given):
     """Compare two evaluations: p, wins, losses, ties and the largest differences, or one query.
 
     A and B are evaluate stages, or links to them: results/experiments/NAME/EXPERIMENT/episode-3/evaluate-test. If an
@@ -396,7 +362,7 @@ def compare(arguments):
     """
     from commands.compare import compare
 
-    print(compare(arguments.first, arguments.second, arguments.measure, arguments.query, arguments.most))
+    print(compare(**given))
 
 
 @command(
@@ -404,36 +370,35 @@ def compare(arguments):
     argument("queries", nargs="*", metavar="QUERY", help="in quotes"),
     argument("--file", type=there, help="further queries, one per line"),
     argument("--depth", type=at_least_one, default=10, help="passages for each query; default: 10"),
-    argument("--json", action="store_true", help="print a JSON object per query, with whole texts"),
+    argument("--json", dest="as_json", action="store_true", help="print a JSON object per query, with whole texts"),
 )
-def search(arguments):
+def search(experiment, **given):
     """Search the collection of an experiment with its last checkpoint, by the vectors that the workflow has made.
 
     EXPERIMENT is a name such as mine/tuned, its folder, that of an episode in it, or config/mine.yaml.
     """
     from commands.search import search
 
-    given = arguments.experiment, arguments.queries, arguments.file, arguments.depth, arguments.json
-    for line in search(*given):
+    for line in search(experiment, **given):
         print(line)
 
 
 @command(files(nargs="*", default=["config/config.yaml"]))
-def doctor(arguments):
+def doctor(files):
     """Check this machine: one line per check, with a verdict and a remedy; status 1 if one fails.
 
     It checks GPUs, driver, torch, bfloat16, NCCL, compiler, locks, memory, disk, a training step and a search.
     """
     from commands.doctor import doctor
 
-    return doctor(lambda: plan_of(arguments.files))
+    return doctor(lambda: plan_of(files))
 
 
 @command(
     argument("table", metavar="TABLE", help="a name in config/published, or a path"),
     files(help="the files of several configurations in sequence: a file with a `name` begins the next one"),
 )
-def joint(arguments):
+def joint(table, files):
     """Write and print one published table that several configurations fill, from their finished stages.
 
     It goes to results/published, to a folder of all their names: marco+nq+triviaqa.
@@ -443,16 +408,16 @@ def joint(arguments):
     from teleport.settings.read import merged_files
 
     configurations = []
-    for path in arguments.files:
+    for path in files:
         configurations += [[]] if "name" in merged_files([path]) or not configurations else []
         configurations[-1].append(path)
-    folder, table = joint_table(arguments.table, [plan_of(each) for each in configurations])
+    folder, table = joint_table(table, [plan_of(each) for each in configurations])
     write_published(table, Path("."), folder)
     print((folder / f"{table['name']}.md").read_text(), end=f"\n{folder}/{table['name']}.md, .csv, .tex\n")
 
 
 @command()
-def schema(arguments):
+def schema():
     """Write the generated pages: both schema.json, config/REFERENCE.md and the list in docs/methods.md."""
     from commands.methods import with_methods
     from commands.settings_tables import reference
@@ -478,7 +443,7 @@ def schema(arguments):
     argument("--output", type=folder, help="the folder to write to; default: results/report, or NAME below it"),
     argument("--share", type=file, metavar="FILE", help="write one HTML file with all of it, not the folder"),
 )
-def report(arguments):
+def report(files, queries, output, share):
     """Write the report page of a configuration from the stages that are finished now, also while others run.
 
     The workflow also writes it at its end. --queries sets how many queries of each split are shown in full.
@@ -488,24 +453,23 @@ def report(arguments):
     from teleport.report.page.write import write_page
     from teleport.report.rows import in_folder
 
-    plan, (_, names) = plan_of(arguments.files), given_by(arguments.files)
-    contents = page_contents(plan, names, arguments.queries)
-    output = arguments.output or Path(in_folder("report", plan.config))
-    size = write_page(contents, Path("."), output, arguments.share)
-    print(f"{arguments.share or f'{output}/index.html'}: {size / 1e6:.1f} MB")
+    plan, (_, names) = plan_of(files), given_by(files)
+    output = output or Path(in_folder("report", plan.config))
+    size = write_page(page_contents(plan, names, queries), Path("."), output, share)
+    print(f"{share or f'{output}/index.html'}: {size / 1e6:.1f} MB")
 
 
 @command(
     files(),
     argument("--output", type=folder, help="the folder to write to; default: results/figures, or NAME below it"),
 )
-def figures(arguments):
+def figures(files, output):
     """Write charts of the report page as PDF and PNG for a paper, as wide as a column, from what is finished now."""
     from teleport.report.paper.write import write_figures
     from teleport.report.rows import in_folder
 
-    plan = plan_of(arguments.files)
-    output = arguments.output or Path(in_folder("figures", plan.config))
+    plan = plan_of(files)
+    output = output or Path(in_folder("figures", plan.config))
     written = [f"{output}/{name}" for name in write_figures(plan, Path("."), output)]
     print(*written or ["No figure to draw yet: finish an experiment, or name some under `figures:`."], sep="\n")
 
@@ -515,30 +479,30 @@ def figures(arguments):
     argument("--published", action="store_true", help="only the papers' tables, in results/published"),
     argument("--untrained", action="store_true", help="as --published; also print the tables that need no training"),
 )
-def tables(arguments):
+def tables(files, published, untrained):
     """Write the tables of a configuration, all of whose stages are finished; the papers' tables show those that are."""
     from teleport.report.write import FORMS, untrained_tables, write_tables
 
-    plan = plan_of(arguments.files)
-    write_tables(plan, ["published"] if arguments.published or arguments.untrained else FORMS)
-    for path in untrained_tables(plan) if arguments.untrained else ():
+    plan = plan_of(files)
+    write_tables(plan, ["published"] if published or untrained else FORMS)
+    for path in untrained_tables(plan) if untrained else ():
         print(Path(f"{path}.md").read_text())
 
 
 @command(files())
-def link(arguments):
+def link(files):
     """For the rules: make the folders of the experiments below results/experiments."""
     from teleport.report.links import link_experiments
 
-    link_experiments(plan_of(arguments.files))
+    link_experiments(plan_of(files))
 
 
 @command(argument("--output", required=True, type=folder, help="the folder of the stage"))
-def delete_vectors(arguments):
+def delete_vectors(output):
     """For the rules: delete the vectors of a finished encode stage (keep_vectors)."""
     from teleport.running.artefact import Artefact
 
-    Artefact(arguments.output).delete_files()
+    Artefact(output).delete_files()
 
 
 def require_names(refusal):
@@ -569,9 +533,9 @@ def main():
         for names, options in arguments:
             sub.add_argument(*names, **options)
     try:
-        arguments = parser.parse_args()
+        given = vars(parser.parse_args())
         require_names(Refusal)
-        status = arguments.command(arguments)
+        status = given.pop("command")(**given)
         if sys.stdout:  # None if it was closed before
             sys.stdout.flush()
         sys.exit(status)

@@ -127,7 +127,7 @@ def test_ctrl_c_is_no_traceback_whenever_it_comes(tmp_path):
 def test_ctrl_c_that_a_library_turns_into_an_error_of_its_own_is_ctrl_c(monkeypatch):
     """Pydantic makes a SchemaError of one that comes while it builds a model."""
 
-    def status(_arguments):
+    def status():
         """What runs."""
         try:
             signal.raise_signal(signal.SIGINT)

@@ -123,10 +123,10 @@ WANTED |= {"name": "mine", "scores": False, "cores": "1"}
 def test_scores_that_nobody_makes_are_refused_before_anything_runs(here, monkeypatch, option):
     monkeypatch.setattr("subprocess.Popen", None)
     with pytest.raises(Refusal, match="^--(order hardest|scores): .* --method dpr.*bm25"):
-        mine(SimpleNamespace(**WANTED | {"method": "dpr"} | option))
+        mine(**WANTED | {"method": "dpr"} | option)
     for method in ("config/variants/mined.yaml", "ance-tele"):
         with pytest.raises(TypeError, match="not callable"):  # the workflow starts
-            mine(SimpleNamespace(**WANTED | {"method": method} | option))
+            mine(**WANTED | {"method": method} | option)
     assert not Path("results").exists()
 
 
@@ -139,7 +139,7 @@ def test_snakemake_runs_no_file_that_lies_here(here, monkeypatch):
         return SimpleNamespace(wait=lambda: 1)
 
     monkeypatch.setattr("subprocess.Popen", start)
-    assert mine(SimpleNamespace(**WANTED)) == 1  # the workflow's status
+    assert mine(**WANTED) == 1  # the workflow's status
     monkeypatch.undo()
     begin = commands[0][: commands[0].index("snakemake") + 1]
     (here / "psutil.py").write_text("raise SystemExit('run')")
@@ -150,7 +150,7 @@ def test_snakemake_runs_no_file_that_lies_here(here, monkeypatch):
 def test_scores_in_a_form_without_room_are_refused_before_anything_runs(here, monkeypatch):
     monkeypatch.setattr("subprocess.Popen", None)
     with pytest.raises(Refusal, match="--scores: .* triples"):
-        mine(SimpleNamespace(**WANTED | {"form": "triples", "scores": True}))
+        mine(**WANTED | {"form": "triples", "scores": True})
 
 
 @pytest.mark.parametrize("chunks", [1, 2])
@@ -197,7 +197,7 @@ def finished(stages, monkeypatch):
 
 def test_what_is_written_is_the_pool_that_is_described(finished, capsys):
     for form in ("tevatron", "labeled-pair"):
-        mine(SimpleNamespace(**WANTED | {"output": Path(form), "form": form}))
+        mine(**WANTED | {"output": Path(form), "form": form})
         assert f"4 queries in {form}, {form}, as drawn, by source and rank" in capsys.readouterr().out
     assert "score" in Path("tevatron").read_text() and "score" not in Path("labeled-pair").read_text()
 
@@ -205,7 +205,7 @@ def test_what_is_written_is_the_pool_that_is_described(finished, capsys):
 @pytest.mark.parametrize("form", ["tevatron", "triplet", "labeled-pair", "triples"])
 def test_the_summary_is_that_of_the_file(finished, capsys, form):
     def said(**wanted):
-        mine(SimpleNamespace(**WANTED | {"form": form} | wanted))
+        mine(**WANTED | {"form": form} | wanted)
         return capsys.readouterr().out.splitlines()
 
     (_, number, scores, *_), (_, fewer, others, *_) = said(), said(order="hardest", most=1)
@@ -218,9 +218,9 @@ def test_the_summary_is_that_of_the_file(finished, capsys, form):
 
 def test_a_file_of_triples_ends_in_tsv_and_an_earlier_file_is_said_to_be_replaced(finished, capsys):
     for form, name in {"triples": "mine-negatives.tsv", "pos-neg": "mine-negatives.jsonl"}.items():
-        mine(SimpleNamespace(**WANTED | {"form": form}))
+        mine(**WANTED | {"form": form})
         assert f"4 queries in {name}, {form}," in capsys.readouterr().out
-    mine(SimpleNamespace(**WANTED))
+    mine(**WANTED)
     assert "4 queries in mine-negatives.jsonl, which replaces an earlier one, tevatron," in capsys.readouterr().out
     assert "\t" in Path("mine-negatives.tsv").read_text()
     assert "positive_passages" in json.loads(Path("mine-negatives.jsonl").read_text().splitlines()[0])
@@ -232,7 +232,7 @@ def test_a_file_of_triples_ends_in_tsv_and_an_earlier_file_is_said_to_be_replace
 @pytest.mark.parametrize("form", ["tevatron", "n-tuple", "triplet", "labeled-pair", "labeled-list", "triples"])
 def test_both_commands_write_a_form(finished, monkeypatch, capsys, form):
     monkeypatch.setattr("manage.signal.signal", lambda *given: None)
-    mine(SimpleNamespace(**WANTED | {"form": form, "output": Path("expected")}))
+    mine(**WANTED | {"form": form, "output": Path("expected")})
     for given in (["mine", "mine", "--output", "out"], ["export", str(finished.pool.folder), "exported"]):
         monkeypatch.setattr(sys, "argv", ["teleport", *given, "--form", form])
         with pytest.raises(SystemExit) as ended:

@@ -1,5 +1,7 @@
 """Negatives for a training elsewhere, in one command: the plan that mines them, and their summary."""
 
+import subprocess
+import sys
 from array import array
 from collections import Counter
 from itertools import groupby
@@ -7,17 +9,48 @@ from pathlib import Path
 
 import numpy as np
 
+from commands.export import export, origin_file
 from commands.methods import method_file
+from teleport.negatives.forms import FORMS
 from teleport.negatives.pool import is_mined
 from teleport.plan.plan import Plan
 from teleport.records import json_objects
 from teleport.refusal import Refusal
 from teleport.report.rows import in_folder, needs_training
+from teleport.running.artefact import STAGES, Artefact, is_finished
+from teleport.running.files import require_output
 from teleport.settings.read import load_files
 from teleport.settings.yaml_mapping import read_mapping
 
 METHOD = "config/variants/mined.yaml"
 ORDERS = {"drawn": "as drawn, by source and rank", "hardest": "hardest first"}
+
+
+def mine(name, output, method, form, order, most, scores, cores):
+    """Mine negatives for config/NAME.yaml, write them to a file and print their summary; returns the status of the
+    workflow if it fails. The arguments are those of the command."""
+    hardest = order == "hardest"
+    output = output or Path(f"{name}-negatives.{'tsv' if form == 'triples' else 'jsonl'}")
+    origin, earlier = origin_file(output), ", which replaces an earlier one" * output.exists()
+    require_output(output, begins=FORMS[form].begins)
+    require_output(origin, begins=b"{")
+    files, link, pool = mined(name, method)
+    require_scores(pool, method, form, ["--order hardest"] * hardest + ["--scores"] * scores)
+    if not is_finished(pool.name):
+        given = [str(link), "--cores", cores, "--configfile", *map(str, files)]
+        # -P: a file psutil.py that lies here is not imported.
+        workflow = subprocess.Popen([sys.executable, "-P", "-m", "snakemake", *given])
+        try:
+            status = workflow.wait()
+        finally:
+            workflow.wait()  # after Ctrl-C, which it receives, too
+        if status:
+            return status
+    stage = STAGES / pool.name  # the link may lead to what other settings have mined
+    wanted = {"form": form, "most": most, "hardest": hardest, "origin": True}
+    sentence = export(stage, output, scores=scores or FORMS[form].scores, **wanted)
+    print(f"{sentence}{earlier}, {form}, {ORDERS[order]}; the origin of each row: {origin}.")
+    print(*summary(Artefact(stage), origin), sep="\n")
 
 
 def mined(name, method):
