@@ -154,14 +154,13 @@ def page(data, scores):
     """The whole page (text) of the parts and the `read_scores`."""
     texts = [HEAD, "" if data else "**No part has been run to its end yet.**\n"]
     for name, part in data.items():
-        own = {(row, measure): each for (of, row, measure), each in scores.items() if of == name}
         if min(row["seeds"] for row in part["rows"] if row["row"] != "BM25") < 3:
             texts.append(f"**{name} is a pilot**: it shows that all arms run to the end, and nothing can be concluded "
                          "from it. It has one rate, which was not tuned, and each p compares only these checkpoints. "
                          "Its seconds measure nothing: `python bench/arms.py --collections pilot --here` had one "
                          "thread at low priority on a busy machine.\n\n")  # fmt: skip
         table = part["table"]
-        texts += [arms_text(name, part, own), "\n", contrasts_text(name, table, own), "\n"]
+        texts += [arms_text(name, part, scores[name]), "\n", contrasts_text(name, table, scores[name]), "\n"]
         texts += [smallest_text(part["smallest"]), made_text(part["made"]), "\n"]
     return wrapped_lines("".join(texts)) + (CAPTION if data else "")
 
@@ -257,6 +256,7 @@ def figure(data):
     import altair as alt
 
     from teleport.report.charts import CONFIG as STYLE
+    from teleport.report.charts import FREE
 
     rows = []
     for name, part in ((name, each) for name, each in data.items() if each["table"] == "arms"):
@@ -267,14 +267,9 @@ def figure(data):
         for axis, title in AXES.items():
             means = curves.groupby(["row", "point"], sort=False)[[axis, "score"]].mean().reset_index()
             values = means.assign(arm=means["row"].map(labels)).to_dict("records")
-            x, y = (
-                alt.X(f"{axis}:Q", title=title),
-                alt.Y("score:Q", title=f"dev {MEASURE}", scale=alt.Scale(zero=False)),
-            )
+            x, y = alt.X(f"{axis}:Q", title=title), alt.Y("score:Q", title=f"dev {MEASURE}", scale=FREE["scale"])
             chart = alt.Chart(alt.Data(values=values)).mark_line(point=True)
-            panels.append(
-                chart.encode(x=x, y=y, color=alt.Color("arm:N", title=None)).properties(width=300, height=260)
-            )
+            panels.append(chart.encode(x, y, alt.Color("arm:N", title=None)).properties(width=300, height=260))
         rows.append(alt.hconcat(*panels).properties(title=name))
     return alt.vconcat(*rows).to_dict() | {"config": STYLE} if rows else None
 
@@ -291,8 +286,7 @@ def write():
     scores = read_scores(SCORES)
     for name, part in data.items():
         if "smallest" not in part:  # minutes
-            own = {(row, measure): each for (of, row, measure), each in scores.items() if of == name}
-            part["smallest"] = smallest_differences(part["table"], own)
+            part["smallest"] = smallest_differences(part["table"], scores[name])
     write_json(DATA / f"{NAME}.json", data)
     write_text(PAGE, page(data, scores))
     if chart := figure(data):

@@ -126,11 +126,8 @@ class Ours:
         encoder = prepare(self.trainer.encoders[0].eval())
         with torch.inference_mode():
             for side in (self.test, self.trainer.passages):
-                yield (
-                    Side(encoder, side.tokens, side.max_tokens, side.special)
-                    .vectors(np.arange(len(side.lengths)), BUDGET)
-                    .numpy()
-                )
+                made = Side(encoder, side.tokens, side.max_tokens, side.special)
+                yield made.vectors(np.arange(len(made.lengths)), BUDGET).numpy()
 
 
 class Theirs:
@@ -256,9 +253,7 @@ def keep(part, scores_SNQ, seeds):
 
 def compared():
     """{part: `Comparison` of here with there} of KEPT."""
-    scores = read_scores(KEPT)
-    parts = dict.fromkeys(part for part, *_ in scores)
-    return {part: compare(*(scores[part, name, MEASURE] for name in SYSTEMS)) for part in parts}
+    return {part: compare(*(own[name, MEASURE] for name in SYSTEMS)) for part, own in read_scores(KEPT).items()}
 
 
 def main(arguments=None):

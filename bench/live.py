@@ -91,10 +91,8 @@ def main(arguments=None):
         vectors_QD = side.vectors(np.arange(arguments.queries), TOKEN_BUDGET["train"][device.type]).detach()
         path = Path(folder, "passages.npy")
         passages = np.asarray(make_vectors(path, arguments.passages, encoder.dim, 0, arguments.threads))
-        data, variants = (
-            positives(arguments.queries, arguments.passages),
-            {PEER: encoding(side, arguments.queries, device)},
-        )
+        data = positives(arguments.queries, arguments.passages)
+        variants = {PEER: encoding(side, arguments.queries, device)}
         for name, (index, live) in indexes(passages, arguments, device).items():
             variants[f"stage, lists, {name}"] = live_step(index, passages, data, live, device, vectors_QD)
         on_processor = arguments.threads == 1 and device.type == "cpu"

@@ -126,9 +126,7 @@ def write(plans):
         write_scores(path, pd.concat(frames))
         write_json(DATA / f"{NAME}.json", data)
     scores = read_scores(path)
-    texts = []
-    for name, part in data.items():
-        texts.append(section(name, part, {key[1:]: each for key, each in scores.items() if key[0] == name}))
+    texts = [section(name, part, scores[name]) for name, part in data.items()]
     write_text(DATA / f"{NAME}.md", HEAD + "".join(texts).rstrip("\n") + "\n")
 
 

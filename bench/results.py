@@ -97,14 +97,15 @@ def lines_of(stages, evaluated, measure, **own):
 
 
 def read_scores(path):
-    """{(part, row, measure): `Scores`} of a file of `write_scores`, queries in one order; {} if it does not exist."""
+    """{part: {(row, measure): `Scores`}} of a file of `write_scores`, queries in one order; {} if it does not exist."""
     if not path.is_file():
         return {}
     frame, scores = pq.read_table(path).to_pandas(), {}
-    for key, own in frame.groupby(["part", "row", "measure"], sort=False):
+    for (part, *key), own in frame.groupby(["part", "row", "measure"], sort=False):
         seeds = tuple(int(seed) for seed in own["seed"].dropna().unique())
         lines = own.assign(seed=own["seed"].fillna(-1)).pivot(index="query", columns="seed", values="value")
-        scores[key] = Scores(lines[list(seeds) or [-1]].sort_index().to_numpy(), seeds)
+        made = Scores(lines[list(seeds) or [-1]].sort_index().to_numpy(), seeds)
+        scores.setdefault(part, {})[tuple(key)] = made
     return scores
 
 
@@ -143,9 +144,9 @@ def number(value, form=".3f"):
     return "–" if pd.isna(value) else format(value, form)
 
 
-def plus_minus(mean, deviation, form=".3f"):
+def plus_minus(mean, deviation):
     """ "0.505 ± 0.003"; for a single seed without deviation."""
-    return number(mean, form) + ("" if pd.isna(deviation) else f" ± {deviation:{form}}")
+    return number(mean) + ("" if pd.isna(deviation) else f" ± {deviation:.3f}")
 
 
 def markdown(heads, rows):

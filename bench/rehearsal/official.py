@@ -115,7 +115,7 @@ def write_marco(folder, corpus):
             file.write(f"{row}\t{' '.join(body)}\n")
             title_file.write(f"{row}\t{title}\n")
     write_lines(folder / "queries.dev.small.tsv", query_lines(corpus, "dev"))
-    write_lines(folder / "qrels.dev.small.tsv", judgment_lines(corpus, "dev", "0"))
+    write_lines(folder / "qrels.dev.small.tsv", judgment_lines(corpus, "dev"))
     members = ("collection.tsv", "queries.dev.small.tsv", "qrels.dev.small.tsv")
     pack(folder / "collectionandqueries.tar.gz", {name: folder / name for name in members})
     pack(folder / "marco.tar.gz", {"marco/para.title.txt": titles})
@@ -124,7 +124,7 @@ def write_marco(folder, corpus):
     unjudged = (f"{90_000_000 + i}\t{' '.join(words)}\n" for i, words in enumerate(more))
     write_lines(train, [*query_lines(corpus, "train"), *unjudged])
     pack(folder / "queries.tar.gz", {"queries.train.tsv": train})
-    write_lines(folder / "qrels.train.tsv", judgment_lines(corpus, "train", "0", counts.positives))
+    write_lines(folder / "qrels.train.tsv", judgment_lines(corpus, "train", counts.positives))
     for year, middle in (("2019", "Q0"), ("2020", "0")):
         write_lines(folder / f"msmarco-test{year}-queries.tsv.gz", query_lines(corpus, f"dl{year[2:]}"))
         write_lines(folder / f"{year}qrels-pass.txt", graded_lines(corpus, f"dl{year[2:]}", middle))
@@ -137,9 +137,7 @@ def write_documents(folder, corpus):
             file.write(f"D{row}\thttps://{body[0]}.org/{row}\t{title}\t{' '.join(body)}\n")
     for split in ("train", "dev"):
         write_lines(folder / f"msmarco-doc{split}-queries.tsv.gz", query_lines(corpus, split))
-        write_lines(
-            folder / f"msmarco-doc{split}-qrels.tsv.gz", judgment_lines(corpus, split, "0", prefix="D", tab=" ")
-        )
+        write_lines(folder / f"msmarco-doc{split}-qrels.tsv.gz", judgment_lines(corpus, split, prefix="D", tab=" "))
     for year in ("2019", "2020"):
         write_lines(folder / f"msmarco-test{year}-queries.tsv.gz", query_lines(corpus, f"dl{year[2:]}"))
         write_lines(folder / f"{year}qrels-docs.txt", graded_lines(corpus, f"dl{year[2:]}", "Q0", "D"))
@@ -204,14 +202,14 @@ def query_lines(corpus, split):
     return (f"{query_id(split, i)}\t{text}\n" for i, text in enumerate(corpus.questions[split]))
 
 
-def judgment_lines(corpus, split, middle, positives=0, prefix="", tab="\t"):
+def judgment_lines(corpus, split, positives=0, prefix="", tab="\t"):
     """A judgment of every question's passage. The first questions also get the next passage, up to `positives` in
     all."""
     rows = corpus.rows[split].tolist()
     second = max(0, positives - len(rows))
     for number, row in enumerate(rows):
         for passage in [row, (row + 1) % corpus.counts.passages][: 1 + (number < second)]:
-            yield tab.join((str(query_id(split, number)), middle, f"{prefix}{passage}", "1")) + "\n"
+            yield tab.join((str(query_id(split, number)), "0", f"{prefix}{passage}", "1")) + "\n"
 
 
 def graded_lines(corpus, split, middle, prefix=""):

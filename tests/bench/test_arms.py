@@ -185,8 +185,7 @@ def test_every_contrast_that_has_run_says_what_it_can_find(table):
     significance = importlib.import_module("significance")
     pairs = {}
     for name, part in data.items():
-        own = {(row, measure): each for (of, row, measure), each in scores.items() if of == name}
-        pairs[name] = {asked["name"]: pair for asked, pair, *_ in table.contrasts(part["table"], own)}
+        pairs[name] = {asked["name"]: pair for asked, pair, *_ in table.contrasts(part["table"], scores[name])}
         assert pairs[name].keys() == part["smallest"].keys()
     ours, theirs = pairs["draws-docstrings"]["around − uniform"]
     smallest = data["draws-docstrings"]["smallest"]["around − uniform"]
@@ -226,7 +225,7 @@ def toy(table, monkeypatch, tmp_path):
 
 def test_every_p_follows_from_the_scores(table, toy):
     data, frame = toy
-    scores = {key[1:]: each for key, each in table.read_scores(table.SCORES).items()}
+    (scores,) = table.read_scores(table.SCORES).values()
     assert scores["BM25", "RR@10"].seeds == () and scores["mined", "RR@10"].seeds == (1, 2, 3)
     one = frame[(frame["row"] == "mined") & (frame["measure"] == "RR@10") & (frame["seed"] == 2)].sort_values("query")
     np.testing.assert_array_equal(scores["mined", "RR@10"].values_QR[:, 1], one["value"])
@@ -244,7 +243,7 @@ def test_every_p_follows_from_the_scores(table, toy):
 
 
 def test_at_the_ends_of_an_interval_the_test_is_just_not_significant(table, toy):
-    scores = {key[1:]: each for key, each in table.read_scores(table.SCORES).items()}
+    (scores,) = table.read_scores(table.SCORES).values()
     ours, theirs = (scores[name, "RR@10"] for name in ("mined", "random"))
     difference, half = ours.values_QR.mean() - theirs.values_QR.mean(), table.half_width(ours, theirs)
     assert 0 < half < difference
@@ -371,9 +370,8 @@ CELLS = [f"arms-{collection}-{start}" for collection, starts in STARTS.items() f
 
 def test_readme_and_results_say_what_the_scores_are(bench, table):
     """Their tables of arms, contrasts, draws and teachers, and README's table, from the scores of the queries."""
-    scores, results = table.read_scores(table.SCORES), (REPOSITORY / "docs/results.md").read_text()
+    parts, results = table.read_scores(table.SCORES), (REPOSITORY / "docs/results.md").read_text()
     mining, draws = results.split("\n## Does a draw")
-    parts = {name: {key[1:]: each for key, each in scores.items() if key[0] == name} for name, *_ in scores}
 
     def mean_of(part, row):
         """A mean as the pages print it, – if the arm has not run."""

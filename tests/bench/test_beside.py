@@ -116,6 +116,6 @@ def test_the_page_says_what_the_kept_scores_are():
     scores, found = beside.read_scores(beside.KEPT), beside.compared()
     assert len(rows) == len(found) == 3
     for part, (here, there, difference, p) in zip(("functions", "terms", "functions-cut"), rows, strict=True):
-        means = [f"{scores[part, name, beside.MEASURE].values_QR.mean():.4f}"[1:] for name in beside.SYSTEMS]
+        means = [f"{scores[part][name, beside.MEASURE].values_QR.mean():.4f}"[1:] for name in beside.SYSTEMS]
         assert [here, there] == means and difference == f"{found[part].difference:+.4f}".replace("0.", ".")
         assert float(p) == float(f"{found[part].p:.2g}"), part

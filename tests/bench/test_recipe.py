@@ -57,7 +57,7 @@ def test_the_page_of_results_says_what_the_scores_are(recipe):
     for name in ("cloud", "foldoc", "functions"):
         (line,) = [line for line in text.split("\n") if line.startswith(f"| {name}, ")]
         _, queries, *means, difference = [cell.strip() for cell in line.strip("|").split("|")]
-        own = {row: scores[f"own-{name}", row, recipe.MEASURE] for row in recipe.LABELS}
+        own = {row: scores[f"own-{name}"][row, recipe.MEASURE] for row in recipe.LABELS}
         shown = [f"{own[row].values_QR.mean():.3f}"[1:] for row in ("bm25", "start", recipe.ALONE, recipe.RECIPE)]
         assert (int(queries), means) == (len(own["start"].values_QR), shown)
         contrast = recipe.contrast_text(own[recipe.RECIPE], own[recipe.ALONE]).replace("0.", ".")
