@@ -33,11 +33,14 @@ TRAINED = ("experiments", "episodes", "training", "negatives", "mining")  # what
         ("results/experiments/mine/tuned/episode-0/encode", 0),
         ("mine/tuned/episode-0", 0),
         ("mine.yaml", 1),
+        ("mine", 1),
     ],
 )
 def test_an_experiment_is_searched_however_it_is_named(world, tmp_path, what, episode):  # noqa: F811
     template = yaml.safe_load((REPOSITORY / "config/own-data.yaml").read_text())
-    Path("mine.yaml").write_text(yaml.safe_dump(template | {"name": "mine"}))
+    Path("config").mkdir(exist_ok=True)
+    for path in ("mine.yaml", "config/mine.yaml"):
+        Path(path).write_text(yaml.safe_dump(template | {"name": "mine"}))
     (tmp_path / "more.txt").write_text(f"{world.queries[6]}\n\n{world.queries[7]}\n")
     with untouched(Path("results")):
         lines = list(search(what, [world.queries[5]], tmp_path / "more.txt", 4, as_json=True))

@@ -5,6 +5,7 @@ import os
 import re
 from pathlib import Path
 
+from commands.arguments import configuration
 from teleport.api import open_results
 from teleport.records import lines
 from teleport.refusal import Refusal
@@ -18,8 +19,8 @@ FOLDERS = re.compile(r"(?:seed-(\d+)(?:/|$))?(?:episode-(\d+)(?:/.*)?)?")  # in 
 def search(what, queries, file, depth, as_json):
     """Yield lines of text: the first passages for each query; as_json: one JSON object per query, with whole texts.
 
-    what: a configuration file with one experiment, or an experiment's folder, also that of a seed or an episode in it,
-    or its name below results/experiments; file: of further queries, one per line
+    what: a configuration file with one experiment, or its NAME, as in config/NAME.yaml; or an experiment's folder, also
+    that of a seed or an episode in it, or its name below results/experiments; file: of further queries, one per line
     """
     queries = [text for text in (*queries, *(text for _, text in (lines(file) if file else ()))) if text.strip()]
     if not queries:
@@ -55,6 +56,8 @@ def experiment_at(what):
                     raise Refusal(f"{what}: {name} has no folder {below!r}. Give seed-N, episode-N, or {name}.")
                 seed, episode = (number and int(number) for number in numbers.groups())
                 return experiments[name], episode, seed
+    if (file := configuration(what)) != what:
+        return experiment_at(file)
     raise Refusal(
         f"{what} is neither a configuration file nor an experiment. Experiments: {', '.join(experiments) or 'none'}."
     )
