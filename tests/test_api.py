@@ -104,6 +104,12 @@ def test_queries_are_a_list_which_may_be_empty(world):  # noqa: F811
                 ask(["who is it", query])
 
 
+@pytest.mark.parametrize("depth", [0, -1])
+def test_a_depth_below_one_is_refused(world, depth):  # noqa: F811
+    with pytest.raises(Refusal, match=f"depth is {depth}:"):
+        open_results()["mine/tuned"].search(["who is it"], depth)
+
+
 def test_a_search_compares_vectors_of_one_checkpoint(stages, monkeypatch):
     """Also while the last episode has encoded its passages and not yet its queries, which another miner has."""
     monkeypatch.chdir(stages.root)

@@ -174,6 +174,8 @@ class Experiment:
         folder. A passage in several chunks scores by its best one."""
         import torch
 
+        if depth < 1:
+            raise Refusal(f"depth is {depth}: give a whole number of passages, from 1 on.")
         from teleport.maxp import by_passage
         from teleport.search.exact import Exact
 
