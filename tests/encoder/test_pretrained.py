@@ -352,6 +352,11 @@ def test_missing_files(stages, source, name, expected):
     assert expected in refused(stages, source)
 
 
+def test_for_weights_in_several_older_files_there_is_a_remedy(stages, source):
+    (source / "model.safetensors").rename(source / "pytorch_model-00001-of-00002.bin")
+    assert "several pytorch_model-….bin, transformers' from_pretrained and save_pretrained" in refused(stages, source)
+
+
 def test_a_tokenizer_of_older_files(stages, source):
     text = "the Word was 東京 and more"
     expected = AutoTokenizer.from_pretrained(source)(text).input_ids

@@ -104,7 +104,10 @@ def find_weights(folder, key=KEY):
     or the files that an index names. key: of the configuration"""
     file = next((folder / name for name in WEIGHTS if (folder / name).is_file()), None)
     if file is None:
-        raise Refusal(f"{key}: {folder} has none of {', '.join(WEIGHTS)}. Give a folder with weights.")
+        raise Refusal(
+            f"{key}: {folder} has none of {', '.join(WEIGHTS)}. Give a folder with weights. If they are in several "
+            "pytorch_model-….bin, transformers' from_pretrained and save_pretrained write them as safetensors."
+        )
     if file.name != INDEX:
         return [file]
     files = sorted(set(read_index(file, key).values()))
