@@ -11,6 +11,7 @@ from tokenizers import Tokenizer
 from commands.encoding import cut_of_first, encoding_sentences, first_encodings, split_words
 from commands.forecast.counts import token_maps
 from encoder_world import source_folder
+from teleport.encoder.source import locate
 from teleport.plan.plan import Plan
 from teleport.running.artefact import MANIFEST, signed
 from teleport.running.files import sha256_file, write_json
@@ -87,7 +88,7 @@ def test_a_passage_of_megabytes_is_not_tokenised_whole(said, monkeypatch):
 
         def __init__(self, file):
             self.tokenizer = Tokenizer.from_file(file)
-            self.no_truncation = self.tokenizer.no_truncation
+            self.no_truncation, self.no_padding = self.tokenizer.no_truncation, self.tokenizer.no_padding
 
         def encode_batch(self, texts):
             lengths.extend(map(len, texts))
@@ -99,6 +100,17 @@ def test_a_passage_of_megabytes_is_not_tokenised_whole(said, monkeypatch):
         cut_of_first(encoder, *first_encodings(encoder, rows)) == "; 50% of the first 2 passages are longer and are cut"
     )
     assert max(lengths) <= 16 * 100
+
+
+def test_padding_makes_no_passage_longer(said, monkeypatch):
+    """The tokenizers of multilingual checkpoints pad to the longest text, and each passage was called cut."""
+    _, plan = said(ALL)
+    encoder = next(iter(plan.experiments.values())).encoder
+    tokenizer = Tokenizer.from_file(str(locate(encoder.checkpoint) / "tokenizer.json"))
+    tokenizer.enable_padding()
+    monkeypatch.setattr("tokenizers.Tokenizer", SimpleNamespace(from_file=lambda file: tokenizer))
+    rows = [(1, "d1", "", "word " * 100), (2, "d2", "", "word")]
+    assert cut_of_first(encoder, *first_encodings(encoder, rows)).startswith("; 50% of the first 2")
 
 
 GERMAN = "Wissenschaftliche Bibliotheken bewahren Handschriften und mittelalterliche Urkunden sorgfältig auf"

@@ -102,6 +102,7 @@ def first_encodings(encoder, rows):
         return [], []
     tokenizer = Tokenizer.from_file(str(file))
     tokenizer.no_truncation()
+    tokenizer.no_padding()
     most = encoder.chunks * encoder.max_passage_tokens * LONGEST_TOKEN
     texts = [f"{encoder.passage_prefix}{title} {text}" for _, _, title, text in islice(rows, SAMPLE)]
     texts = [text[:most] for text in texts]  # a passage of megabytes takes minutes, and is cut anyway
