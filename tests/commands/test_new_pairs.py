@@ -673,6 +673,22 @@ BAD = {
 }
 
 
+def test_four_pairs_are_too_few_to_train_on_and_a_short_test_is_warned_of(tmp_path, monkeypatch):
+    """One of these four was left to train on, and the refusal named keys that nobody had written."""
+    monkeypatch.chdir(tmp_path)
+    write_jsonl(
+        tmp_path / "four.jsonl",
+        [{"query": f"{word} is it", "passage": f"{word} it is"} for word in ["who", "what", "when", "which"]],
+    )
+    with pytest.raises(Refusal, match="four.jsonl has 4 judged queries, too few for train, test, dev"):
+        new("mine", tmp_path / "four.jsonl")
+    for number, warned in ((20, True), (200, False)):
+        rows = [{"query": f"q {n}", "passage": f"p {n}"} for n in range(number)]
+        write_jsonl(tmp_path / f"{number}.jsonl", rows)
+        _, said = new(f"of-{number}", tmp_path / f"{number}.jsonl")
+        assert any(re.match("warning: queries for test: [0-9]+; 25 are", each) for each in said) is warned
+
+
 @pytest.mark.parametrize("case", BAD)
 def test_what_is_wrong_is_one_sentence_with_its_place_and_nothing_is_written(tmp_path, pairs, case):
     write, said = BAD[case]
@@ -794,6 +810,7 @@ def test_bm25_has_the_terms_of_the_script(tmp_path, monkeypatch, script, terms, 
     path, said = new("mine", tmp_path / "given")
     config = Plan(*load_files([path])).config
     assert config.bm25.terms == terms
+    assert any("does not know" in each for each in said) is (why == "no spaces between words")
     assert (config.counts.passage_tokens > 18) is (why == "no spaces between words")  # a character is a token there
     for reason in ("no spaces between words", "vowel signs"):
         assert (reason in " ".join(said)) is (reason == why)

@@ -17,6 +17,7 @@ LONGEST_TOKEN = 100  # characters
 # Tokens that begin inside a word, per word, from which on the text is hardly of the tokenizer's language. With the
 # vocabulary of BERT: English .13 to .16, Python code .36, German 1.25.
 MANY_PIECES = 0.75
+UNKNOWN, MANY_UNKNOWN = ("[UNK]", "<unk>"), 0.05  # names, and share of tokens: with BERT's vocabulary Japanese has .26
 MOST_LINES = 3
 
 
@@ -77,8 +78,8 @@ def cut_of_first(encoder, texts, encodings):
 
 def split_words(texts, encodings):
     """A warning (list of one str) if the checkpoint's tokenizer splits most words of the first passages
-    (`first_encodings`), as an English one does with German; [] otherwise. Scripts without spaces between words have no
-    warning."""
+    (`first_encodings`), as an English one does with German; [] otherwise. For scripts without spaces between words see
+    `unknown_tokens`."""
     words = sum(len(re.findall(r"\w+", text)) for text in texts)
     inside = sum(
         start > 0 and text[start - 1].isalnum() and text[start].isalnum()
@@ -91,6 +92,18 @@ def split_words(texts, encodings):
     return [f"warning: the checkpoint's tokenizer cuts a word of these passages into {1 + inside / words:.1f} tokens on"
             " average, so it may not know their language: name a multilingual one with --encoder. BM25's stemmer and "
             "stop words are English: for German, write bm25: {stemmer: german, stopwords: german}."]  # fmt: skip
+
+
+def unknown_tokens(encodings):
+    """A warning (list of one str) if the checkpoint's tokenizer has no token for much of the first passages
+    (`first_encodings`), as an English one for Japanese; [] otherwise."""
+    pairs = (pair for each in encodings for pair in zip(each.tokens, each.offsets, strict=True))
+    tokens = [token for token, (start, end) in pairs if start < end]  # without those that the tokenizer adds
+    unknown = sum(token in UNKNOWN for token in tokens)
+    if unknown <= MANY_UNKNOWN * len(tokens):
+        return []
+    return [f"warning: the checkpoint's tokenizer does not know {unknown / len(tokens):.0%} of the tokens of these "
+            "passages, so it hardly knows their language: name a multilingual one with --encoder."]  # fmt: skip
 
 
 def first_encodings(encoder, rows):

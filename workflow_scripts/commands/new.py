@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import yaml
 
-from commands.encoding import cut_of_first, first_encodings, sentence, split_words
+from commands.encoding import cut_of_first, first_encodings, sentence, split_words, unknown_tokens
 from commands.hub_data import fetch_dataset
 from commands.methods import CONFIG, method_file, method_text
 from commands.new_encoder import encoder_lines
@@ -25,6 +25,7 @@ from teleport.plan.plan import Plan
 from teleport.reader import trained_too
 from teleport.refusal import Refusal
 from teleport.report.stages import FOUND_FIRST
+from teleport.report.table import FEW_QUERIES
 from teleport.running.files import remove, require_output, write_new_folder, write_text
 from teleport.settings.collection import CorpusSettings, SplitSettings
 from teleport.settings.evaluation import Evaluation, Report
@@ -107,7 +108,7 @@ def new(name, folder, test=(), dev=None, method=None, columns=(None, None), drop
             text = text.replace("\nname: ", f"\n# The collection is of {origin}\nname: ", 1)
         text, of_texts = fitted(text, source, roles, counts, same_text)
         write_text(path, text)
-    return path, [*notes, sizes_text(counts, roles), *of_splits, *of_texts, *warnings(counts, shared)]
+    return path, [*notes, sizes_text(counts, roles), *of_splits, *of_texts, *warnings(counts, roles, shared)]
 
 
 @contextmanager
@@ -148,7 +149,7 @@ def fitted(text, source, roles, counts, same_text):
     encoder = Plan(*load(yaml.safe_load(text))).encoder
     first = first_encodings(encoder, form(source.source).corpus(source))
     notes += [roles.why, f"The encoder has {sentence(encoder)}{cut_of_first(encoder, *first)}."]
-    return text, notes + ([] if script == UNSPACED_SCRIPT else split_words(*first))
+    return text, notes + (unknown_tokens(first[1]) if script == UNSPACED_SCRIPT else split_words(*first))
 
 
 def sizes_text(counts, roles):
@@ -158,10 +159,15 @@ def sizes_text(counts, roles):
     return f"{counts['passages']} passages, {', '.join(queries)}."
 
 
-def warnings(counts, shared):
-    """Warnings (list of str) about short lists, and about queries that are trained on and evaluated (`shared`)."""
+def warnings(counts, roles, shared):
+    """Warnings (list of str) about short lists, few queries to test with, and queries that are trained on and evaluated
+    (`shared`)."""
     few = f"the collection has fewer than {DEPTH} passages, so evaluation ranks all of them."
-    notes = ([few] if counts["passages"] < DEPTH else []) + [f"{each[:1].lower()}{each[1:]}" for each in shared]
+    notes = [few] if counts["passages"] < DEPTH else []
+    tested = ((split, counts["queries"][split]) for split in roles.test)
+    least = f"{FEW_QUERIES} are the usual minimum of a comparison, so other queries may well give another result"
+    notes += [f"queries for {split}: {count}; {least}." for split, count in tested if count < FEW_QUERIES]
+    notes += [f"{each[:1].lower()}{each[1:]}" for each in shared]
     return [f"warning: {each}" for each in notes]
 
 

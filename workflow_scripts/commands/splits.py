@@ -245,7 +245,7 @@ def drawn(queries, place, roles, others, form):
         draws = {query: derive_seed(SEED, use, query) for query in splits["train"]}
         splits[split] = set(sorted((query for query in draws if draws[query] % share == 0), key=draws.get)[:most])
         splits["train"] -= splits[split]
-    if not all(splits.values()):
+    if len(splits["train"]) < 2 or not all(splits.values()):  # a single one has no negatives in its batch
         problem = f"{place} has {len(queries)} judged queries, too few for {', '.join(splits)}"
         raise Refusal(f"{problem}. Judge more of them, or divide them yourself: {form}.")
     counts = " and ".join(f"{len(splits[split])} for {split}" for split in missing)
