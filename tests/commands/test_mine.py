@@ -216,6 +216,18 @@ def test_the_summary_is_that_of_the_file(finished, capsys, form):
     assert float(negatives) == pytest.approx(np.mean([20, 21, 22, 23]) / 64, abs=6e-4)
 
 
+@pytest.mark.parametrize("form", ["triples", "tevatron"])
+def test_no_file_of_a_persons_own_is_replaced(finished, form):
+    """Of triples any file was, and of the other forms one that begins with {, such as the pairs of the collection."""
+    own = Path("pairs.jsonl")
+    own.write_text('{"query": "q", "passage": "p"}\n')
+    with pytest.raises(Refusal, match="pairs.jsonl exists already"):
+        export(finished.pool.folder, own, form=form)
+    with pytest.raises(Refusal, match="pairs.jsonl exists already, and no pairs.origin.jsonl"):
+        mine(SimpleNamespace(**WANTED | {"form": form, "output": own}))
+    assert own.read_text() == '{"query": "q", "passage": "p"}\n'
+
+
 def test_a_file_of_triples_ends_in_tsv_and_an_earlier_file_is_said_to_be_replaced(finished, capsys):
     for form, name in {"triples": "mine-negatives.tsv", "pos-neg": "mine-negatives.jsonl"}.items():
         mine(**WANTED | {"form": form})

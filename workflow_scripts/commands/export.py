@@ -10,8 +10,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from commands.hub_data import uploaded
-from commands.vectors import export_vectors
-from teleport.negatives.forms import FORMS
+from commands.vectors import INDEX, export_vectors
 from teleport.reader import lines_of_ids
 from teleport.refusal import Refusal
 from teleport.running.artefact import MANIFEST, STAGES, Artefact
@@ -46,13 +45,13 @@ def export(link, output, examples=False, license=None, language=None, dataset=No
     of_card = {"examples": examples, "license": license, "language": language, "dataset": dataset}
     if kind != "train" and (given := [f"--{name}" for name, value in of_card.items() if value]):
         raise Refusal(f"{link} is a stage of kind {kind}, but {given[0]} belongs to a checkpoint's card: leave it out.")
-    begins = b"PAR1" if output.suffix == ".parquet" else b""
-    if exporters[kind] is export_negatives:
-        begins = FORMS[wanted.get("form") or "tevatron"].begins
     options = {key: value for key, value in (wanted | of_card).items() if value}
     made_in = output.parent / "export"
     remove_parts(made_in)  # a killed export may have left one beside a whole `output`, which is refused now
-    require_output(output, folder=kind in ("evaluate", "train"), begins=begins)
+    require_output(output, folder=kind in ("evaluate", "train"), begins=INDEX if output.suffix == ".faiss" else b"")
+    replaces = output.suffix == ".faiss" or wanted.get("origin")  # one without ids, of a killed export; `teleport mine`
+    if output.is_file() and output.stat().st_size and not replaces:
+        raise Refusal(f"{output} exists already. Remove it, or give another path.")
     try:
         with part_of(made_in) as folder:
             folder.mkdir()

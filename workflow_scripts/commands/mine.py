@@ -32,8 +32,10 @@ def mine(name, output, method, form, order, most, scores, cores):
     hardest = order == "hardest"
     output = output or Path(f"{name}-negatives.{'tsv' if form == 'triples' else 'jsonl'}")
     origin, earlier = origin_file(output), ", which replaces an earlier one" * output.exists()
-    require_output(output, begins=FORMS[form].begins)
+    require_output(output)
     require_output(origin, begins=b"{")
+    if earlier and output.stat().st_size and not origin.exists():
+        raise Refusal(f"{output} exists already, and no {origin} of an earlier `teleport mine`. Give another --output.")
     files, link, pool = mined(name, method)
     require_scores(pool, method, form, ["--order hardest"] * hardest + ["--scores"] * scores)
     if not is_finished(pool.name):

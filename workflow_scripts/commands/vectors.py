@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 from teleport.arrays import CHUNK_OFFSETS
 from teleport.refusal import Refusal
 
+INDEX = b"IxFI"  # how a file of faiss's IndexFlatIP begins
 BLOCK = 65536  # vectors in memory at a time
 
 

@@ -36,7 +36,6 @@ class Form(NamedTuple):
     one_row: whether every row has equally many negatives, so that a query with fewer has no row
     row_each: whether each negative has its own row; with `all_positives`, each positive, too
     scores: whether the readers of the form take scores in it
-    begins: the first byte of a file of it, where it is always the same
     """
 
     write: Callable | None
@@ -45,7 +44,6 @@ class Form(NamedTuple):
     one_row: bool = False
     row_each: bool = False
     scores: bool = True
-    begins: bytes = b"{"
 
     def rows_of(self, mined):
         """[`Mined`] of the passages of each row that `write` makes of `mined`."""
@@ -312,7 +310,7 @@ FORMS = {
     "triplet": Form(write_triplet, read_triplet, all_positives=False, row_each=True),
     "labeled-pair": Form(write_labeled_pair, read_labeled_pair, row_each=True, scores=False),
     "labeled-list": Form(write_labeled_list, read_labeled_list, scores=False),
-    "triples": Form(write_triples, read_triples, all_positives=False, row_each=True, scores=False, begins=b""),
+    "triples": Form(write_triples, read_triples, all_positives=False, row_each=True, scores=False),
     "origin": Form(None, read_origin),
     "dpr": Form(None, read_dpr),
 }
