@@ -49,6 +49,7 @@ def named(job, inputs):
 
 
 def written(pool, path, **wanted):
+    path.unlink(missing_ok=True)  # export replaces none
     export(pool[1].folder, path, **wanted)
     return path.read_text(encoding="utf-8").split("\n")[:-1]
 
@@ -257,8 +258,8 @@ def test_the_most_of_a_pool_as_drawn_are_a_random_choice_in_its_order(pool, worl
     named(wide, {"collection": pool[0]})
     chosen = []
     for most in (None, 2, 2, 8):
-        export(wide.folder, tmp_path / "out", form="tevatron", scores=True, most=most)
-        rows = (json.loads(line)["negative_passages"] for line in (tmp_path / "out").read_text().splitlines())
+        lines = written((None, wide), tmp_path / "out", form="tevatron", scores=True, most=most)
+        rows = (json.loads(line)["negative_passages"] for line in lines)
         chosen.append([[(p["docid"], p["source"], p["rank"]) for p in row] for row in rows])
     of_all, two, again, eight = chosen
     assert two == again and eight == of_all
