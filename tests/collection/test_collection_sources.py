@@ -299,3 +299,20 @@ def test_a_file_that_has_changed_since_it_was_planned_is_refused(stages, tmp_pat
         file.write("q4\tanother text\n")
     with pytest.raises(ValueError, match=r"queries.test.tsv has changed .*no such file"):
         stages.collection(source, files=files)
+
+
+@pytest.mark.parametrize("name", ["answers.train.jsonl", "qrels.nq.tsv", "queries.test.tsv"])
+def test_a_file_that_was_added_since_the_collection_was_planned_is_refused(stages, tmp_path, name):
+    """Else a result that read it would be kept under a key without it."""
+    source = folder(tmp_path)
+    write(tmp_path / "queries.nq.tsv", ["q8\tmoo"])
+    write(tmp_path / "answers.nq.jsonl", [json.dumps({"id": "q8", "answers": ["x"]})])
+    compressed = tmp_path / "queries.test.tsv.gz"
+    write(compressed, (tmp_path / "queries.test.tsv").read_text().splitlines())
+    (tmp_path / "queries.test.tsv").unlink()
+    files = {str(path): sha256_file(path) for path in tmp_path.iterdir()}
+    stages.collection(source, files=files)
+    lines = {"answers.train.jsonl": json.dumps({"id": "q3", "answers": ["x"]}), "qrels.nq.tsv": "q8 0 d1 1"}
+    write(tmp_path / name, [lines.get(name, "q4\tanother text")])
+    with pytest.raises(ValueError, match=f"{name} was added since"):
+        stages.collection(source, files=files)

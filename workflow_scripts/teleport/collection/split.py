@@ -44,6 +44,7 @@ def run(job):
     form, name = job.load("form"), job.settings.split
     settings = form.Settings.model_validate(dict(job.settings.source))
     split = form.split(settings, name, job)
+    require_planned(job.settings.files, [rows.place for rows in split[:3] if rows])
     facts, texts = write_split(job, settings, name, split)
     log.info("%s: %s", name, ", ".join(f"{count} {what}" for what, count in facts.items() if what != "left_out"))
     facts["positive_grade"] = settings.positive_grade

@@ -45,13 +45,16 @@ def sha256_file(path):
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def require_planned(digests):
+def require_planned(digests, read=()):
     """Raise Refusal for a file that has changed or is gone since it was planned: a reader may do without it, or read
-    another one, such as NAME.gz. digests: {path: SHA-256}"""
+    another one, such as NAME.gz. digests: {path: SHA-256}; read: the paths about to be read, of which none may be new
+    where any was planned"""
     for path, planned in digests.items():
         now = f"SHA-256 {sha256_file(path)}" if os.path.isfile(path) else "no such file"
         if now != f"SHA-256 {planned}":
             raise Refusal(f"{path} has changed since it was planned ({now}). Run the workflow again.")
+    if new := [path for path in read if digests and os.path.exists(path) and str(path) not in digests]:
+        raise Refusal(f"{new[0]} was added since the collection was planned. Run the workflow again.")
 
 
 def sync(path):
