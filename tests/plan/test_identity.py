@@ -132,6 +132,21 @@ def test_of_a_checkpoint_neither_its_card_nor_its_repository_counts(tmp_path):
     assert set(files) == {"config.json", "model.safetensors", "1_Pooling/config.json"}
 
 
+def test_of_a_checkpoint_a_folder_behind_a_link_counts(tmp_path):
+    for name in ("here/config.json", "here/model.safetensors", "dense/model.safetensors"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("x")
+    (tmp_path / "here/2_Dense").symlink_to("../dense")
+
+    def identity():
+        return identify_checkpoint(CheckpointSource(folder=str(tmp_path / "here")), "encoder.checkpoint").files
+
+    before = identity()
+    assert set(before) == {"config.json", "model.safetensors", "2_Dense/model.safetensors"}
+    (tmp_path / "dense/model.safetensors").write_text("y")
+    assert identity() != before
+
+
 def test_a_large_file_with_its_old_time_put_back_is_read_again(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(identity, "REMEMBER_FROM_BYTES", 1)

@@ -7,6 +7,7 @@ import hashlib
 import os
 import re
 from contextlib import suppress
+from glob import glob
 from pathlib import Path
 
 from teleport.collection.download import FOLDER, read_recorded
@@ -124,9 +125,10 @@ def identify_checkpoint(checkpoint, key):
         key = f"{key}.folder"
         raise AboutKey(f"{key}: there is no folder {folder}. Give the path of a checkpoint.", key)
     weights = find_weights(folder, key)  # before anything below a wrong folder, such as /, is read
-    paths = {str(path.relative_to(folder)): path for path in sorted(folder.rglob("*")) if path.exists()}
-    read = [name for name, path in paths.items() if not (path.is_dir() or UNREAD.search(name))]
-    files = {name: identify_file(paths[name], f"{key}.folder") for name in read}
+    names = [name for name in sorted(glob("**", root_dir=folder, recursive=True)) if not UNREAD.search(name)]
+    paths = {name: folder / name for name in names}  # below linked folders, too
+    read = {name: path for name, path in paths.items() if path.exists() and not path.is_dir()}
+    files = {name: identify_file(path, f"{key}.folder") for name, path in read.items()}
     digest = digest_of_weights(weights, [files[each.name] for each in weights])
     require_digest(weights, digest, checkpoint.sha256, key)
     return Identified.taken_from(checkpoint, sha256=digest, files=files)
