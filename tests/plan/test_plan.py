@@ -122,6 +122,37 @@ def test_settings_that_decide_nothing_change_no_key():
     assert new_stages(base, plan(encoder={"scale": 2})) == new_stages(base, plan(training={"learning_rate": 1e-5}))
 
 
+JUDGED = {"relevant_grade": 2, "same_text": True}
+READ_JUDGMENTS = [
+    {"training": {"loss": "softmax"}},  # it counts the known positives in batches
+    {"training": {"loss": "nll", "masks": ["known_positives"]}},
+    {"training": {"loss": "nll", "distinct_positives": True}},
+    {
+        "training": {"loss": {"kind": "lambda", "metric_cut": 9}, "trains": ["query"], "negatives_per_query": 0},
+        "negatives": {"live": {}, "counts": {}},
+    },
+]
+
+
+def test_which_judgments_count_is_in_the_key_of_a_training_only_if_it_reads_them():
+    def trained(changes, **judged):
+        negatives = {"counts": {"query": 9}} | changes.get("negatives", {}) | judged
+        return plan(**changes | {"negatives": negatives}).trajectories["tele"][0].trains[0].settings
+
+    pairs = {"training": {"loss": "nll"}}
+    assert trained(pairs, **JUDGED) == trained(pairs)
+    for changes in READ_JUDGMENTS:
+        settings = trained(changes, **JUDGED)
+        assert (settings.relevant_grade, settings.same_text) == (2, True)
+
+
+def test_where_answers_are_removed_no_grade_is_in_the_key_of_a_pool():
+    def keys(remove):
+        return {merges(negatives={"remove": remove, "relevant_grade": grade})[0].key for grade in (1, 2)}
+
+    assert (len(keys("answers")), len(keys("judged"))) == (1, 2)
+
+
 FILES = [f"toy/{role}.{split}.tsv" for role in ("queries", "qrels") for split in ("train", "test")]
 
 
@@ -290,7 +321,8 @@ def test_scores_are_a_stage_where_something_compares_what_no_retrieval_knows():
 
 
 def test_scores_are_made_once_for_settings_that_leave_the_candidates():
-    """Another margin, count or draw scores nothing again; another number of random negatives has other candidates."""
+    """Another margin, count, draw or scored source scores nothing again; another number of random negatives has other
+    candidates."""
 
     def scores(**negatives):
         (merge, *_) = merges(negatives={"counts": {"query": 9, "bm25": 9, "random": 9}} | negatives)
@@ -303,6 +335,7 @@ def test_scores_are_made_once_for_settings_that_leave_the_candidates():
         {"draw": "around"},
         {"draw": {"kind": "around", "a": 1.0}, "ranks": {"bm25": [[1, 20]]}},
         {"counts": {"query": 3, "bm25": 20, "random": 9}, "filters": {"relative_margin": 0.05}},
+        {"counts": {"bm25": 9, "random": 9}, "filters": {"relative_margin": 0.05}},  # the retrieval scores query's
     ):
         merge, score = scores(**changed)
         assert merge != base[0] and score == base[1]

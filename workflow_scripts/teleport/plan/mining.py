@@ -10,7 +10,7 @@ from teleport.plan.stage import Stage, draws_from_retrieval, mined_by_others
 from teleport.plan.teachers import require_comparable, scores_of_cross_encoder, scores_of_file, vectors_of_teacher
 from teleport.refusal import Refusal
 from teleport.settings.negatives import keys_read, resolve_draws
-from teleport.settings.pool import Draw, NegativesFileSettings, RelabelSettings, ScoreSettings
+from teleport.settings.pool import Draw, NegativesFileSettings, RelabelSettings, Removal, ScoreSettings
 from teleport.settings.registry import (
     ANCHORS,
     CANDIDATES,
@@ -33,6 +33,8 @@ from teleport.training.seen import JUDGMENTS, SCORES, VECTORS
 
 DRAWING = {"count", "draw", "ranks", "scored"}  # settings of a source that choose among its candidates
 LISTS = {"queries", "lookahead", "neighbours", "bm25", "file"}  # needs of sources whose candidates depend on no draw
+# The settings of judgments for a training that reads none: whatever they are, it is the same training.
+UNREAD = {name: Removal.model_fields[name].default for name in ("relevant_grade", "same_text")}
 SIDES = {"query": "queries", "passage": "passages"}  # side → the role of its vectors, read if it is frozen
 OF_SIDE = {"query": "queries.train", "passage": "passages"}  # side → its texts in training
 
@@ -216,9 +218,13 @@ class Mining:
             return self.file
         if of == "queries" and whose != MINER and self.experiment.teachers[whose].file:
             return scores_of_file(self, whose)
-        # Settings that do not decide the candidates are dropped: they would only score the same pairs again.
+        # Settings that do not decide the candidates are dropped: they would only score the same pairs again. Other
+        # sources decide the place of one in the pool, but not its place in the registry.
         sources = {
-            name: Draw(**draw.model_dump(exclude=DRAWING) | {"count": 0 if roles_of(name, inputs) else draw.count})
+            name: Draw(
+                **draw.model_dump(exclude=DRAWING)
+                | {"count": 0 if roles_of(name, inputs) else draw.count, "place": list(SOURCES).index(name)}
+            )
             for name, draw in settings.sources.items()
             if name in names
         }
@@ -284,8 +290,10 @@ class Mining:
         if live:
             index = Stage("index", IndexSettings(index=live.index), {"passages": inputs["passages"]})
             inputs["index"] = trajectory.link(index, self.number, "index-live")
-        inputs = {role: stage for role, stage in inputs.items() if stage}
-        return trajectory.link(Stage("train", settings, inputs, train_loads(settings)), self.number)
+        inputs, loads = {role: stage for role, stage in inputs.items() if stage}, train_loads(settings)
+        if not (training.masks or training.distinct_positives or live or "unmasked" in loads):  # as `read_training_set`
+            settings = settings.model_copy(update=UNREAD)
+        return trajectory.link(Stage("train", settings, inputs, loads), self.number)
 
     @property
     def read_in_training(self):

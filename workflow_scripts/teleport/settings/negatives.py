@@ -261,8 +261,10 @@ class Negatives(Removal):
         after = self.ranks_after if ranked and (whose or self.ranks_after == "nothing") else "removals"
         pool = Pool.taken_from(self, filters=filters, filter_scores=whose, ranks_after=after, **others)
         judges = sorted(whose for whose, pairs in compared(pool).items() if POSITIVES in pairs)
-        update = {"positive_score": self.filters.positive_score, "positive_judges": judges}
-        return pool.model_copy(update=update) if judges else pool
+        update = {"positive_score": self.filters.positive_score, "positive_judges": judges} if judges else {}
+        if self.remove == "answers":  # then no judgment removes anything
+            update["relevant_grade"] = Removal.model_fields["relevant_grade"].default
+        return pool.model_copy(update=update)
 
 
 def ranks_count(draws, filters):
