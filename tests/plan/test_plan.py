@@ -7,6 +7,7 @@ from collections import Counter
 import pytest
 import yaml
 
+from paths import REPOSITORY
 from teleport.collection.forms.folder import Folder
 from teleport.plan.plan import Plan
 from teleport.plan.stage import Stage
@@ -120,6 +121,52 @@ def test_settings_that_decide_nothing_change_no_key():
     assert set(base.stages) == set(plan(evaluation={"significance": {"baseline": "BM25"}}).stages)
     assert new_stages(base, plan(evaluation={"measures": ["RR@10"]})) == {"check": 1, "evaluate": 5}
     assert new_stages(base, plan(encoder={"scale": 2})) == new_stages(base, plan(training={"learning_rate": 1e-5}))
+
+
+RESULTS_ALONE = [
+    {"evaluation": {"splits": ["dev"], "depth": 300, "measures": ["R@100"], "collapse": "maxp"}},
+    {"evaluation": {"analyses": {"errors": "test", "against": {"run": "BM25"}, "negatives": True, "lookahead": True}}},
+    {"evaluation": {"analyses": {"forgetting": True}, "rerank": {"test": {"bm25": 20}}, "ignore_own_text": True}},
+    {"evaluation": {"out_of_domain": [str(REPOSITORY / "config/scipy.yaml")]}, "search_index": "PQ48"},
+    {"report": None, "keep_vectors": "none", "name": "x", "bm25": None, "counts": {"passages": 9, "queries": {}}},
+    {"experiments": {"tele": {"label": "Tele"}}, "seeds": [7, 42]},
+    {"ablations": {"table": {"title": "Title", "columns": ["loss"], "experiments": {"own": {"label": "Own"}}}}},
+    {"external": {"e": {"encoder": {"max_passage_tokens": 64}}}},
+]
+
+
+@pytest.mark.parametrize("changes", RESULTS_ALONE)
+def test_what_is_measured_and_shown_trains_nothing_again(changes):
+    base, changed = plan(), plan(**changes)
+    assert set(base.stages) != set(changed.stages) or {"report", "experiments", "ablations"} & set(changes)
+    assert {name for name in base.stages if name.startswith("train/")} <= set(changed.stages)
+
+
+def test_the_order_of_experiments_and_seeds_is_in_no_key():
+    experiments = {"other": {"negatives": {"alpha": 0.4}}, "third": {"training": {"loss": "ranknet"}}}
+    raw = config.merged(yaml.safe_load(BASE), {"experiments": experiments, "seeds": [1, 2]})
+    turned = raw | {"experiments": dict(reversed(raw["experiments"].items())), "seeds": [2, 1]}
+    plans = [Plan(*config.load(each)) for each in (raw, turned)]
+    assert set(plans[0].stages) == set(plans[1].stages) and len(plans[0].trajectories) == 3
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"training": {"learning_rate": 6e-5}}, {"training": {"learning_rate": "0.00006"}}),
+        ({"training": {"loss": "softmax", "masks": []}}, {"training": {"loss": [{"kind": "softmax"}]}}),
+        ({"training": {"trains": ["passage", "query"]}}, {"training": {"trains": ["query", "passage"]}}),
+        ({"negatives": {"counts": {"query": 9}}}, {"negatives": {"counts": {"random": 0, "query": {"count": "9"}}}}),
+        ({"negatives": {"draws": {}, "ranks": {}, "filters": {"max_score": None}}}, {}),
+        ({"encoder": {"lora": None, "layers": None, "scale": "20"}, "teachers": {}, "also": [], "mining": {}}, {}),
+        ({"mining": {"index": "flat"}, "search_index": {"factory": "Flat"}}, {"mining": {"index": "Flat"}}),
+        ({"mining": {"index": "ivf nprobe=8"}}, {"mining": {"index": "IVF4096,Flat nprobe=8"}}),
+        ({"collection": {"drop": ["repeated", "empty"]}}, {"collection": {"drop": ["empty", "repeated"]}}),
+        ({"training": {"dev": {"queries": 7}}, "bm25": {}}, {"evaluation": {"significance": {}}}),
+    ],
+)  # fmt: skip
+def test_two_ways_to_write_the_same_have_one_key(one, other):
+    assert set(plan(**one).stages) == set(plan(**other).stages)
 
 
 JUDGED = {"relevant_grade": 2, "same_text": True}

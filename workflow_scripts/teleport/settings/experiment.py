@@ -1,7 +1,7 @@
 """An experiment: an encoder, and episodes; an episode is negatives x loss x schedule x start x trained sides."""
 
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from pydantic import Field, field_validator, model_validator
 
@@ -23,7 +23,7 @@ from teleport.settings.registry import (
 from teleport.settings.search import FrozenIndex, Index
 from teleport.settings.section import NAME, ConfigurationFile, Integer, Line, Natural, Number, Section, Unique, entries
 from teleport.settings.teachers import Teacher
-from teleport.settings.training import Dev, Training
+from teleport.settings.training import Dev, Side, Training
 from teleport.training.seen import JUDGMENTS, SCORES, VECTORS, names_seen, needed
 
 Losses, ChosenMask = losses(), chosen(MASKS, "mask", "masks")
@@ -68,6 +68,11 @@ class EpisodeTraining(Training):
     def dev_measure_is_computed(cls, dev):
         known_measures([dev.measure])  # here, not in `Dev`, which trainings load: ir-measures has no nDCG with rel
         return dev
+
+    @field_validator("trains")
+    @classmethod
+    def sides_have_one_order(cls, trains):
+        return [side for side in get_args(Side) if side in trains]
 
     @field_validator("learning_rate")
     @classmethod
