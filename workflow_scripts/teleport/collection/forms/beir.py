@@ -20,7 +20,10 @@ class Beir(Judged):
     patterns: ClassVar = ("corpus.jsonl", "queries.jsonl", "qrels/*.tsv")
 
     source: Literal["beir"]
-    path: LocalPath = Field(description="The BEIR folder.")
+    path: LocalPath = Field(
+        description="The BEIR folder. The queries of all splits are in one file, so one more of them is another train "
+        "split, and trains again; in the form `folder` each split has its own file."
+    )
 
     def split_names(self):
         return split_names(Path(self.path, "qrels"), "*.tsv", "collection.path")
