@@ -224,7 +224,7 @@ def test_no_file_of_a_persons_own_is_replaced(finished, form):
     with pytest.raises(Refusal, match="pairs.jsonl exists already"):
         export(finished.pool.folder, own, form=form)
     with pytest.raises(Refusal, match="pairs.jsonl exists already, and no pairs.origin.jsonl"):
-        mine(SimpleNamespace(**WANTED | {"form": form, "output": own}))
+        mine(**WANTED | {"form": form, "output": own})
     assert own.read_text() == '{"query": "q", "passage": "p"}\n'
 
 
