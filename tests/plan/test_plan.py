@@ -446,7 +446,7 @@ def test_any_planned_checkpoint_may_mine():
     assert [stage.kind for stage in checkpoints] == ["pretrained", "train", "train"]
     trajectory, checkpoints = mined(checkpoint="pretrained")
     assert [stage.kind for stage in checkpoints] == ["pretrained"] * 3
-    assert [role for role in trajectory.trains[2].inputs if role.startswith("since-")] == ["since-1", "since-2"]
+    assert trajectory.episodes[3].since == trajectory.trains[:2]
     assert trajectory.pools[0].name == previous.pools[0].name
     trajectory, checkpoints = mined(checkpoint={"experiment": "tele", "episode": 0})
     assert {stage.kind for stage in checkpoints} == {"pretrained"}
@@ -456,10 +456,9 @@ def test_any_planned_checkpoint_may_mine():
                                "training": {"steps": 30}}},
     ).trajectories["tele"][0]  # fmt: skip
     trained = other.plan.trajectories["other"][0].trains[-1]
-    for train in other.trains:
-        searched = train.inputs["negatives"].inputs["query"]
-        assert searched.inputs["queries"].inputs["checkpoint"].name == trained.name == train.inputs["miner"].name
-        assert not [role for role in train.inputs if role.startswith("since-")]
+    for episode in other.episodes[1:]:
+        searched = episode.train.inputs["negatives"].inputs["query"]
+        assert searched.inputs["queries"].inputs["checkpoint"].name == trained.name and episode.since is None
     links = [row.link for row in other.rows]
     assert "episode-1/encode-passages-miner" in links and len(links) == len(set(links))
 
@@ -745,21 +744,28 @@ def test_lag_0_and_1_share_every_stage_before_they_differ():
         assert early <= rows[other].keys()
 
 
-def test_a_training_knows_what_was_trained_since_its_negatives_were_mined():
+def test_an_episode_knows_what_was_trained_since_its_negatives_were_mined():
     lagged = plan(episodes=ANCE).trajectories["tele"][0]
     synchronous = plan(episodes=[ANCE[0], ANCE[1] | {"lag": 0}]).trajectories["tele"][0]
 
     def since(trajectory):
-        """Of each train stage, the numbers of the episodes whose steps the gap counts."""
+        """Of each episode, the numbers of the episodes whose steps the gap counts."""
         numbers = {stage.name: number for number, stage in enumerate(trajectory.trains, 1)}
         return [
-            [numbers[s.name] for role, s in stage.inputs.items() if role.startswith("since-")]
-            for stage in trajectory.trains
+            each.since if each.since is None else [numbers[stage.name] for stage in each.since]
+            for each in trajectory.episodes[1:]
         ]
 
-    assert since(lagged) == [[], [], [2], [3]] and since(synchronous) == [[], [], [], []]
+    assert since(lagged) == [None, [], [2], [3]] and since(synchronous) == [None, [], [], []]
     deep = plan(episodes=[ANCE[0], ANCE[1] | {"lag": 2}]).trajectories["tele"][0]
-    assert since(deep) == [[], [], [2], [2, 3]]
+    assert since(deep) == [None, [], [2], [2, 3]]
+
+
+def test_a_training_that_reads_no_earlier_one_is_trained_without_it():
+    """From the start, on what the start mines: the steps of the first episode decide nothing of the second."""
+    common = {"mining": {"checkpoint": "pretrained"}, "negatives": {"counts": {"query": 4}}}
+    trains = [plan(**common, episodes=[{"training": {"steps": n}}, {}]).trajectories["tele"][0].trains for n in (8, 9)]
+    assert trains[0][0].name != trains[1][0].name and trains[0][1].name == trains[1][1].name
 
 
 PARTS = {"mining": {"parts": 3}, "negatives": {"counts": {"query": 4, "lookahead": 4, "bm25": 2}}}

@@ -80,7 +80,19 @@ def test_negatives_loss_and_episodes_literally(rows):
     ]
 
 
-def test_refreshes_and_the_stage_of_the_gap(planned, rows):
+@pytest.mark.parametrize(("select", "fact"), [("last", "steps"), ("dev", "selected_step")])
+def test_the_gap_has_the_trainings_since_the_mining_with_the_steps_that_they_kept(select, fact):
+    training = {"select": select, "dev": {"split": "dev", "queries": 9, "passages": 999}, "evaluate_every": 20}
+    once = {"mining": {"checkpoint": "pretrained"}, "negatives": {"counts": {"query": 9}}, "training": training}
+    elsewhere = once | {"mining": {"checkpoint": {"experiment": "once"}}, "episodes": [{}]}
+    systems = {"once": once | {"episodes": [{}, {}]}, "elsewhere": elsewhere}
+    made = plan(ablations={"systems": {"experiments": systems}})
+    first, second = made.trajectories["once"][0].trains
+    assert system_columns(made.trajectories["once"], ["gap"]) == {"gap": [[fact, first], ["steps", second]]}
+    assert system_columns(made.trajectories["elsewhere"], ["gap"]) == {"gap": None}
+
+
+def test_refreshes_and_the_trainings_of_the_gap(planned, rows):
     """A refresh is a retrieval by a checkpoint; BM25 and random negatives have none, and no gap."""
     found = {name: (row["columns"]["refreshes"], row["columns"]["gap"]) for name, row in rows.items()}
     last = {name: trajectories[0].trains[-1:] for name, trajectories in planned.trajectories.items()}
@@ -89,7 +101,7 @@ def test_refreshes_and_the_stage_of_the_gap(planned, rows):
     expected = {"ance-tele": 3, "ranks": 2, "filtered": 2, "strict": 1, "warm": 1}
     for name, number in expected.items():
         label = "ANCE-Tele" if name == "ance-tele" else name
-        assert found[label] == (number, last[name][0].name)
+        assert found[label] == (number, [["steps", last[name][0].name]])
 
 
 @pytest.mark.parametrize(("lag", "parts", "number"), [(0, 1, 3), (1, 1, 2), (2, 1, 1), (1, 5, 3)])
@@ -173,9 +185,8 @@ def test_a_row_of_an_episode_has_the_columns_of_the_system_until_then():
     rows = [row for row in measured_tables(made)["systems"]["rows"] if row["system"] == "ANCE-Tele"]
     trains = [stage.name for stage in made.trajectories["ance-tele"][0].trains]
     assert [row["columns"]["episodes"] for row in rows] == [row["episode"] for row in rows] == [1, 2, 3]
-    assert [row["columns"]["gap"] for row in rows] == trains and [row["columns"]["seconds"] for row in rows] == [
-        row["cost"] for row in rows
-    ]
+    assert [row["columns"]["gap"] for row in rows] == [[["steps", train]] for train in trains]
+    assert [row["columns"]["seconds"] for row in rows] == [row["cost"] for row in rows]
 
 
 def test_a_system_that_is_named_twice_has_one_row():

@@ -661,9 +661,12 @@ def test_a_table_of_systems_literally(world):
 
 
 def test_refreshes_and_gap_of_a_table(world):
-    """The gap goes from the first to the last step of the training: 600 steps, after 600 others."""
-    train = spent(world, "train", 1.0, "A", steps=600, gap=600)
-    for system, refreshes, gap in (("BM25 Neg", 0, None), ("ANCE", 3, train)):
+    """The gap goes from the first to the last step of the training: 600 steps, after 400 and the 200 that dev kept."""
+    before = spent(world, "train", 1.0, "A", steps=400, selected_step=300)
+    kept = spent(world, "train", 1.0, "B", steps=300, selected_step=200)
+    train = spent(world, "train", 1.0, "C", steps=600, selected_step=500)
+    trained = [["steps", before], ["selected_step", kept], ["steps", train]]
+    for system, refreshes, gap in (("BM25 Neg", 0, None), ("ANCE", 3, trained)):
         scores = world.evaluation({"RR@10": np.ones(10)}, seed=0)
         world.row(system, 1, {"refreshes": refreshes, "gap": gap}, test=[scores])
     texts = world.write(world.spec(measures=["RR@10"]) | {"significance": None, "columns": ["refreshes", "gap"]})

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from itertools import pairwise
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -115,23 +114,6 @@ def test_averaged_weights_by_a_plain_loop():
             assert found[row, column] == 0.75 * trained[row, column] + 0.25 * start[row, column]
     odd = torch.rand(1000)
     assert torch.equal(averaged({"w": odd}, {"w": odd}, 0.3)["w"], odd)  # step 0 is where training started
-
-
-@pytest.mark.parametrize("select", ["dev", "last"])
-def test_the_gap_of_negatives_counts_the_steps_that_were_kept(select):
-    """Of a training that ended with an earlier step, those up to it; else all, though an evaluation has chosen too."""
-    trained = {"settings": {"training": {"select": select}}}
-    since = SimpleNamespace(manifest=trained, facts={"steps": 12, "selected_step": 6})
-    mined = SimpleNamespace(manifest={"inputs": {"query": "retrieve/0123456789ab"}})
-    job = SimpleNamespace(inputs={"negatives": mined, "since-2": since, "since-3": since})
-    assert train.gap(job) == (12 if select == "dev" else 24)
-
-
-def test_the_gap_of_a_relabelled_pool_is_that_of_the_pool(stages):
-    for found, gap in (("retrieve", 0), ("bm25", None)):
-        pool = stages.finish(stages.make("merge", inputs={"query": stages.finish(stages.make(found))}))
-        relabelled = stages.finish(stages.make("relabel", inputs={"negatives": pool}))
-        assert [train.gap(stages.make("train", inputs={"negatives": each})) for each in (pool, relabelled)] == [gap] * 2
 
 
 # The curve.

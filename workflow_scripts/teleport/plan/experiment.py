@@ -42,7 +42,8 @@ class Episode:
     checkpoint; runs: {split: evaluate stage}, {"SPLIT (re-ranked)": evaluate stage} of re-ranked candidates, and
     {"SPLIT-of-NAME": evaluate stage} of the collections in evaluation.out_of_domain; analyses: {name: stage} of
     evaluation.analyses; train_search: the retrieval of the training queries with the checkpoint, if an analysis reads
-    it; lookahead: the retrieval of the positives by the checkpoint that mined, with evaluation.analyses.lookahead
+    it; lookahead: the retrieval of the positives by the checkpoint that mined, with evaluation.analyses.lookahead;
+    since: as `Mining.since`
     """
 
     number: int
@@ -55,6 +56,7 @@ class Episode:
     analyses: dict = field(default_factory=dict)
     train_search: Stage | None = None
     lookahead: Stage | None = None
+    since: list | None = None
 
 
 class Trajectory:
@@ -106,7 +108,8 @@ class Trajectory:
             kept = {side: getattr(start, side) for side in SIDES if side not in settings.training.trains}
             checkpoint = Checkpoint(train, **dict.fromkeys(SIDES, train) | kept)
             vectors = Vectors(self, checkpoint, number)
-            self.evaluate(Episode(number, checkpoint, vectors, settings, pool, train, lookahead=near))
+            episode = Episode(number, checkpoint, vectors, settings, pool, train, lookahead=near, since=mining.since)
+            self.evaluate(episode)
             for also in self.also.values():
                 also.add(number, checkpoint, settings, train)
         for name, plan in self.plan.out_of_domain.items():

@@ -247,7 +247,7 @@ class Mining:
 
     def train(self):
         """The train stage; the caller knows which checkpoint has which side."""
-        trajectory, pool, live = self.trajectory, self.pool, self.settings.negatives.live
+        trajectory, live = self.trajectory, self.settings.negatives.live
         training = self.settings.training
         settings, continued = self.train_settings(), self.continued
         if trajectory.also and (live or training.memory or not training.steps):
@@ -266,14 +266,6 @@ class Mining:
         if dev := self.settings.watched_by:
             inputs |= {f"split.{dev.split}": trajectory.plan.split(dev.split)}
             inputs |= trajectory.tokens(f"queries.{dev.split}")
-        if pool and draws_from_retrieval(pool):  # the stages trained since: the gap counts their steps
-            if others := mined_by_others(pool):
-                inputs["miner"] = others[0].inputs["queries"].inputs["checkpoint"]
-            elif self.miner.number is None:  # a miner of another trajectory, whose steps do not count here
-                inputs["miner"] = self.miner.checkpoint.stage
-            else:
-                since = trajectory.episodes[self.miner.number + 1 :]
-                inputs |= {f"since-{count}": episode.train for count, episode in enumerate(since, 1)}
         if "query" not in training.trains and dev:
             inputs["dev_queries"] = self.frozen("query", f"queries.{dev.split}")
         for number, also in enumerate(trajectory.also.values(), 1):
@@ -294,6 +286,15 @@ class Mining:
         if not (training.masks or training.distinct_positives or live or "unmasked" in loads):  # as `read_training_set`
             settings = settings.model_copy(update=UNREAD)
         return trajectory.link(Stage("train", settings, inputs, loads), self.number)
+
+    @property
+    def since(self):
+        """The trainings (list of stages) since the checkpoint that mined the episode's negatives; None if no checkpoint
+        of this trajectory mined them."""
+        mined = self.pool and draws_from_retrieval(self.pool) and not mined_by_others(self.pool)
+        if not mined or self.miner.number is None:
+            return None
+        return [episode.train for episode in self.trajectory.episodes[self.miner.number + 1 :]]
 
     @property
     def read_in_training(self):

@@ -239,23 +239,29 @@ def system_columns(trajectories, wanted):
     """{column: value} of the columns `wanted` of an experiment, from its `Trajectory` per seed (none: BM25).
 
     "seconds" is a list of `cost_stages` per seed. "index" is the index of evaluation: its name, the stage with its
-    size, and the stage with its recall. "gap" is the last train stage with negatives that a checkpoint mined,
-    None without one. Values are None, 0 or [] where nothing was trained; BM25 has no index.
+    size, and the stage with its recall. "gap" has the trainings since the last mining and the one with its negatives,
+    each with the name of its number of steps; None if no checkpoint of the system mined. Values are None, 0 or [] where
+    nothing was trained; BM25 has no index.
     """
     trained = [trajectory for trajectory in trajectories if trajectory.trains]
     last = trained[0] if trained else None
-    mined = [each.train for each in last.episodes if each.pool and draws_from_retrieval(each.pool)] if last else []
+    mined = [each for each in last.episodes if each.since is not None] if last else []
     run = next(iter(trajectories[0].episodes[-1].runs.values())).inputs["run"] if trajectories else None
     columns = {
         "negatives": negatives_text(last.trains[-1]) + miner_text(last.episodes[-1]) if last else None,
         "loss": losses_text(last.trains[-1].settings.training) if last else None,
         "episodes": len(last.trains) if last else 0,
         "refreshes": refreshes(last) if last else 0,
-        "gap": mined[-1] if mined else None,
+        "gap": [*map(kept_steps, mined[-1].since), ["steps", mined[-1].train]] if mined else None,
         "index": run and [index_text(run.inputs["index"].settings.index), run.inputs["index"], run],
         "seconds": [cost_stages(trajectory.trains) for trajectory in trained],
     }
     return {name: columns[name] for name in wanted}
+
+
+def kept_steps(train):
+    """[the fact with the step whose weights are the checkpoint of a train stage, the stage]."""
+    return ["selected_step" if train.settings.training.select == "dev" else "steps", train]
 
 
 def losses_text(training):

@@ -223,8 +223,8 @@ def describe(row, names, stages):
     if "seconds" in cells:
         cells["seconds"] = sum(mean_cost(cells["seconds"], stages)) if cells["seconds"] else float("nan")
     if cells.get("gap"):
-        facts = stages.facts(cells["gap"])
-        cells["gap"] = f"{facts['gap']:,}-{facts['gap'] + facts['steps'] - 1:,}"
+        *since, own = [stages.facts(name)[fact] for fact, name in cells["gap"]]
+        cells["gap"] = f"{sum(since):,}-{sum(since) + own - 1:,}"
     if cells.get("index"):
         name, *made_and_searched = cells["index"]
         made, searched = map(stages.facts, made_and_searched)

@@ -19,7 +19,6 @@ from teleport.encoder.precision import compiles, computed_in, pick_device, resol
 from teleport.encoder.side import Frozen, Side, open_side
 from teleport.maxp import chunk_rows
 from teleport.refusal import Refusal
-from teleport.running.artefact import STAGES, Artefact
 from teleport.running.devices import LARGER, out_of_memory
 from teleport.running.log import PROGRESS_SECONDS, log
 from teleport.seed import derive_seed
@@ -87,7 +86,7 @@ def train_together(job, processes):
         write_checkpoint(job, trainer, made)
         write_curves(job, trainer, state)
         selection.log_cost(state)
-    return made | {"resumed_from": resumed_from, "earlier_seconds": earlier, "gap": gap(job)}
+    return made | {"resumed_from": resumed_from, "earlier_seconds": earlier}
 
 
 def make_trainer(job, data, total, seed, processes=ALONE):
@@ -298,25 +297,6 @@ def save_adapters(job, trainer, folder, source):
             lora.merge_adapters(encoder)
         elif (adapters := sides(source)[place] / lora.FOLDER).is_dir():  # of an earlier episode, which goes on later
             shutil.copytree(adapters, folder / SIDES[place] / lora.FOLDER)
-
-
-def gap(job):
-    """Steps trained since the checkpoint that mined this stage's negatives; None if no checkpoint mined them, or one of
-    another experiment."""
-    if "negatives" not in job.inputs or "miner" in job.inputs:
-        return None
-    read = job.inputs["negatives"].manifest["inputs"]
-    if "negatives" in read:  # relabelled
-        read = Artefact(job.root / STAGES / read["negatives"]).manifest["inputs"]
-    mined = any(name.startswith("retrieve/") for name in read.values())
-    since = [stage for role, stage in job.inputs.items() if role.startswith("since-")]
-    return sum(map(published_step, since)) if mined else None
-
-
-def published_step(stage):
-    """Return the step whose weights are the checkpoint of a train stage (`Artefact`)."""
-    selects = stage.manifest["settings"]["training"].get("select") == "dev"
-    return stage.facts["selected_step" if selects else "steps"]
 
 
 def precision(trainer):
