@@ -609,7 +609,8 @@ def test_how_texts_are_encoded_and_how_many_are_cut_is_said(tmp_path, texts):
         "The encoder has mean pooling, vectors normalised to length 1, queries of at most 256 tokens, "
         "passages of at most 256;"
     )
-    assert line.endswith("; 1% of the first 300 passages are longer and are cut.")
+    assert line.endswith("are cut: encoder.chunks reads more of them, or give shorter passages.")
+    assert "; 1% of the first 300 passages" in line
 
 
 def with_splits(folder, texts, *splits):
@@ -777,8 +778,9 @@ def test_where_many_queries_are_passages_too_their_own_text_is_ignored(tmp_path,
         (folder / "qrels/test.tsv").write_text(f"query-id\tcorpus-id\tscore\n{judged}")
         path, said = new(f"mine{number}", folder)
         assert yaml.safe_load(path.read_text())["evaluation"].get("ignore_own_text") is ignored
-        own = [line for line in said if "have the text of a passage" in line]
-        assert [("returns it first" in line, f"{number} queries of test" in line) for line in own] == (
-            [(not ignored, True)] if number else []
-        )
+        own = [line for line in said if "with the text of a passage" in line]
+        assert [
+            ("returns it first" in line, f"Queries of test with the text of a passage: {number}." in line)
+            for line in own
+        ] == ([(not ignored, True)] if number else [])
         assert Plan(*load_files([path])).config.evaluation.ignore_own_text is bool(ignored)

@@ -513,7 +513,7 @@ def test_table_and_page_say_which_queries_find_their_own_text_unless_it_is_ignor
         inputs = {"run": run, "split.test": split}
         world.row(system, 0, test=[world.stage("evaluate", settings, inputs, {"num_queries": 10}, frame)])
     spec = world.spec(measures=["RR@10"]) | {"significance": None}
-    sentence = "14 queries of test have the text of a passage. Their search returns it first; "
+    sentence = "Queries of test with the text of a passage: 14. Their search returns it first; "
     assert world.write(spec)["md"].count(sentence) == (not ignored)
     notes = page_table(Stages(world.stages.root), {"experiments": []}, spec)["printed"].notes
     assert len([note for note in notes if sentence in note]) == (not ignored)

@@ -7,6 +7,7 @@ import pytest
 from teleport.evaluation.significance import Scores, compare
 from teleport.report.table import Table, measure_of, verdicts_with_costs
 from teleport.report.verdicts import PAIRS, USUAL, comparison_text, figure, labels_of, p_text, pairs_of_rows, verdicts
+from teleport.report.words import number
 from teleport.settings.measures import better
 
 ROWS = [
@@ -152,7 +153,7 @@ def test_the_note_says_how_few_the_queries_are(queries, said):
     spec |= {"measures": {"test": ["RR@10"]}}
     sentences, note = verdicts_with_costs(spec, Table(None, means, None, {}, [], pairs, measured), None)
     assert ("not significantly above" in sentences[0]) == (queries < 6), "the p of the test itself"
-    assert (f"Only {queries} queries" in note) == (said is not False)
+    assert (f"Only {number(queries, 'query')}: other" in note) == (said is not False)
     assert said in note if said else "no p of" not in note
 
 

@@ -1,6 +1,11 @@
 """Times, sizes and progress as text."""
 
-from teleport.report.words import by_kind, duration, of_seed, size
+from teleport.report.words import by_kind, duration, number, of_seed, size
+
+
+def test_a_noun_agrees_with_its_number():
+    assert [number(n, "query") for n in (0, 1, 2000)] == ["0 queries", "1 query", "2,000 queries"]
+    assert [number(n, "record") for n in (1, 2)] == ["1 record", "2 records"]
 
 
 def test_times():

@@ -26,6 +26,7 @@ from teleport.reader import trained_too
 from teleport.refusal import Refusal
 from teleport.report.stages import FOUND_FIRST
 from teleport.report.table import FEW_QUERIES
+from teleport.report.words import number
 from teleport.running.files import remove, require_output, write_new_folder, write_text
 from teleport.settings.collection import CorpusSettings, SplitSettings
 from teleport.settings.evaluation import Evaluation, Report
@@ -135,11 +136,13 @@ def fitted(text, source, roles, counts, same_text):
         if same_text[split] > OWN_TEXT * counts["queries"][split]:
             deeper = f"  {DEEPER.format(DEPTH + 1, DEPTH)}\n" if counts["passages"] > DEPTH else ""
             text = re.sub(r"^evaluation:\n", rf"\g<0>  {IGNORED}\n{deeper}", text, count=1, flags=re.MULTILINE)
-            notes.append(f"{same_text[split]} queries of {split} have the text of a passage. {IGNORED_NOTE}")
+            notes.append(f"Queries of {split} with the text of a passage: {same_text[split]:,}. {IGNORED_NOTE}")
             break
     else:
         repeated = [(split, same_text[split]) for split in roles.test if same_text[split]]
-        notes += [f"{count} queries of {split} have the text of a passage. {FOUND_FIRST}" for split, count in repeated]
+        notes += [
+            f"Queries of {split} with the text of a passage: {count:,}. {FOUND_FIRST}" for split, count in repeated
+        ]
     if SHOWN < (most := max(counts["queries"][split] for split in roles.test)) <= MOST_SHOWN:
         text += f"\nreport: {{queries: {most}}} # the page shows every query of the test in full\n"
     if script := script_of(source):
@@ -155,8 +158,10 @@ def fitted(text, source, roles, counts, same_text):
 def sizes_text(counts, roles):
     """A sentence on how many passages and queries there are."""
     order = dict.fromkeys(["train", *roles.test, roles.dev, *counts["queries"]])
-    queries = [f"{counts['queries'][split]} queries for {split}" for split in order if split in counts["queries"]]
-    return f"{counts['passages']} passages, {', '.join(queries)}."
+    queries = [
+        f"{number(counts['queries'][split], 'query')} for {split}" for split in order if split in counts["queries"]
+    ]
+    return f"{number(counts['passages'], 'passage')}, {', '.join(queries)}."
 
 
 def warnings(counts, roles, shared):

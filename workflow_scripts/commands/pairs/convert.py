@@ -15,6 +15,7 @@ from teleport.collection.equal import digest_of
 from teleport.collection.forms.beir import HEADER
 from teleport.records import Faults
 from teleport.refusal import Refusal
+from teleport.report.words import number
 from teleport.running.files import write_text
 
 NEGATIVES = "negatives.jsonl"
@@ -152,12 +153,12 @@ def read(table, split, collection, given, drop):
     else:
         columns = columns_of(table.path, record, place, table.form.BY_ORDER, given)
         parsed, description = examples(table.path, columns, chain([first], rows), wrong), str(columns)
-    number = 0
+    count = 0
     for example in parsed:
         collection.add(split, example, partial(wrong, example.place))
-        number += 1
+        count += 1
     faults.refuse()
-    return f"{table.path} is {table.form.NAME} of {number:,} records: {description}."
+    return f"{table.path} is {table.form.NAME} of {number(count, 'record')}: {description}."
 
 
 def write_negatives(folder, collection, judged):
@@ -214,33 +215,33 @@ def with_score(docid, score):
 
 def sentences(collection, negatives, output):
     """Return the sentences on the whole collection (list of str)."""
-    number = {"corpus": len(collection.passages), "queries": len(collection.questions)}
-    mean = {name: collection.words[name] / max(1, count) for name, count in number.items()}
+    numbers = {"corpus": len(collection.passages), "queries": len(collection.questions)}
+    mean = {name: collection.words[name] / max(1, count) for name, count in numbers.items()}
     notes = ["Equal texts, whatever their case and spacing, are one passage or question; ids are digests of texts "
              "where the data have none.",
-             f"Questions have {mean['queries']:.0f} words in the mean (longest {collection.longest['queries']:,}), "
-             f"passages {mean['corpus']:.0f} (longest {collection.longest['corpus']:,})."]  # fmt: skip
+             f"Words of a question: {mean['queries']:.0f} in the mean (longest {collection.longest['queries']:,}), "
+             f"of a passage: {mean['corpus']:.0f} (longest {collection.longest['corpus']:,})."]  # fmt: skip
     if collection.texts:
-        notes.append(f"{len(collection.texts):,} texts were cut into passages of at most {texts.WORDS} words.")
+        notes.append(f"Texts cut into passages of at most {texts.WORDS} words: {len(collection.texts):,}.")
     if repeated := collection.counts["repeated"]:
-        notes.append(f"{repeated:,} pairs were repeated, and count once.")
+        notes.append(f"Pairs that are repeated, and count once: {repeated:,}.")
     if own_text := collection.counts["own text"]:
-        notes.append(f"{own_text:,} passages have the text of their question, and are left out.")
+        notes.append(f"Passages with the text of their question, which are left out: {own_text:,}.")
     if unanswered := collection.counts["unanswered"]:
-        notes.append(f"{unanswered:,} questions have no passage of a grade above 0, and are left out.")
+        notes.append(f"Questions without a passage of a grade above 0, which are left out: {unanswered:,}.")
     if negatives:
-        notes.append(f"{negatives:,} negatives of training questions are in {output / NEGATIVES}: to train on them, "
-                     f"add `negatives: {{counts: {{file: 1}}, file: {{path: {output / NEGATIVES}}}}}` to the last "
-                     "entry of `episodes`.")  # fmt: skip
+        notes.append(f"{number(negatives, 'negative')} of training questions in {output / NEGATIVES}: to train on "
+                     f"them, add `negatives: {{counts: {{file: 1}}, file: {{path: {output / NEGATIVES}}}}}` to the "
+                     "last entry of `episodes`.")  # fmt: skip
     unscored, contradicted = collection.counts["unscored"], collection.counts["contradicted"]
     if negatives and collection.margins:
         notes.append(
             "Margins became scores, whose differences alone count: a question's first positive has 0, unless scored."
         )
         if unscored:
-            notes.append(f"{unscored:,} passages have no score: no margins link them with that positive.")
+            notes.append(f"Passages that no margin links with that positive, so without a score: {unscored:,}.")
         if contradicted:
-            notes.append(f"{contradicted:,} margins contradict others of their question, and do not count.")
+            notes.append(f"Margins that contradict others of their question, and do not count: {contradicted:,}.")
     if negatives and not unscored and not contradicted:
         notes.append("To learn from their scores, give its `training` also `loss: {kind: kl, scores: file}`.")
     return notes

@@ -198,7 +198,7 @@ def warnings_of(stages, names):
         if name.startswith("evaluate/") and not settings.get("ignore_own_text"):
             split = stages.input(name, f"split.{settings.get('split')}")
             if count := stages.facts(split).get("same_text") if stages.finished(split) else 0:
-                notes[f"{count} queries of {settings['split']} have the text of a passage. {FOUND_FIRST}"] = None
+                notes[f"Queries of {settings['split']} with the text of a passage: {count:,}. {FOUND_FIRST}"] = None
     return [*notes, *warnings]
 
 

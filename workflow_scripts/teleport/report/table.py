@@ -40,6 +40,7 @@ from teleport.report.verdicts import (
     test_column,
     verdicts,
 )
+from teleport.report.words import number
 from teleport.settings.measures import better, coverage_cutoffs
 from teleport.settings.section import RERANKED
 
@@ -115,7 +116,8 @@ def few_queries_text(queries, level):
     if queries >= FEW_QUERIES:
         return []
     sentences = [
-        f"Only {queries} queries: other queries may well give another result ({FEW_QUERIES} are the usual minimum)."
+        f"Only {number(queries, 'query')}: other queries may well give another result "
+        f"({FEW_QUERIES} are the usual minimum)."
     ]
     if (least := least_p(queries)) > level:
         sentences.append(

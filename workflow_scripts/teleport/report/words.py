@@ -1,9 +1,15 @@
-"""Times, sizes and progress as text: the same words in the terminal and on the page."""
+"""Numbers, times, sizes and progress as text: the same words in the terminal and on the page."""
 
 from collections import Counter
 
 UNITS = ("bytes", "kB", "MB", "GB", "TB")
 SEED_COLUMNS = ["experiment", "seed", "episodes", "stages"]  # of `of_seed`
+
+
+def number(count, noun):
+    """A count with its noun: "1 query", "2,000 queries"."""
+    plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
+    return f"{count:,} {noun if count == 1 else plural}"
 
 
 def duration(seconds, decimals=0):
