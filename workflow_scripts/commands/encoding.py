@@ -65,15 +65,21 @@ def cut_of_tokens(encoder, plan, name):
                 return ""
             lengths = np.diff(offsets)
             cut = np.mean(lengths + SPECIAL_TOKENS > encoder.chunks * encoder.max_passage_tokens)
-            return f"; {cut:.0%} of the {len(lengths):,} passages are longer and are cut"
+            return cut_text(cut, f"{len(lengths):,}")
     return ""
+
+
+def cut_text(share, which):
+    """The text on the share of `which` passages (text) that are cut, with a remedy if there are any."""
+    remedy = ": encoder.chunks reads more of them, or give shorter passages" if share else ""
+    return f"; {share:.0%} of the {which} passages are longer and are cut{remedy}"
 
 
 def cut_of_first(encoder, texts, encodings):
     """The text on how many of the first passages (`first_encodings`) are cut; "" without a tokenizer."""
     most = encoder.chunks * encoder.max_passage_tokens
     cut = sum(len(encoding.ids) > most for encoding in encodings)
-    return f"; {cut / len(texts):.0%} of the first {len(texts)} passages are longer and are cut" if encodings else ""
+    return cut_text(cut / len(texts), f"first {len(texts)}") if encodings else ""
 
 
 def split_words(texts, encodings):
