@@ -132,7 +132,7 @@ def test_every_form_becomes_the_same_collection(tmp_path, pairs, form):
     assert sorted(splits) == ["dev", "test", "train"] and sum(map(len, splits.values())) == PAIRS
     assert said[0].startswith("60 passages, ") and f"{len(splits['train'])} queries for train" in said[0]
     (paragraph,) = [line for line in said if "is the question" in line]
-    assert str(tmp_path / "given") in paragraph and "words in the mean" in paragraph
+    assert str(tmp_path / "given") in paragraph and "Words of a question: " in paragraph
     plan = Plan(*load_files([path]))
     assert any(stage.kind == "train" for stage in plan.stages.values())
 
@@ -156,7 +156,7 @@ def test_equal_texts_are_joined_and_what_is_repeated_counts_once(tmp_path, pairs
     assert len(corpus) == len(queries) == PAIRS
     (own,) = [split[pairs[0][0]] for split in splits.values() if pairs[0][0] in split]
     assert own == {pairs[0][1]: 1, pairs[1][1]: 1}
-    assert any("1 pairs were repeated, and count once" in line for line in said)
+    assert any("Pairs that are repeated, and count once: 1." in line for line in said)
 
 
 def test_splits_that_are_given_stay(tmp_path, pairs):
@@ -382,7 +382,7 @@ def test_a_positive_that_no_margin_compares_with_the_first_has_no_score(pairs):
 def test_margins_that_contradict_each_other_are_counted_and_teach_nothing(pairs):
     said = with_margins(pairs, [(0, 0, 2.0), (1, 0, 1.0), (0, 1, 2.0), (1, 1, 1.0004), (0, 0, 2.5)])
     assert (written := written_scores()) and "scores: file" not in said
-    assert f"{len(written)} margins contradict others" in said, "a rounded one does not"
+    assert f"contradict others of their question, and do not count: {len(written)}." in said, "a rounded one does not"
 
 
 @pytest.mark.parametrize(("beside", "margins"), [({"positive_score": 0.9, "negative_score": 0.5}, False),
@@ -428,7 +428,7 @@ def test_texts_are_cut_into_passages_and_an_answer_says_which_of_them_counts(tmp
     assert all(len(judged[q]) == 1 for q, *_ in pairs[1:]) and len(judged[pairs[0][0]]) == 3
     assert max(len(each["text"].split()) for each in corpus.values()) <= texts.WORDS
     assert {each["title"] for each in corpus.values()} == {f"t{number}" for number in range(PAIRS)}
-    assert "60 texts were cut into passages" in " ".join(said)
+    assert "Texts cut into passages of at most 150 words: 60." in " ".join(said)
 
 
 def test_an_accent_beside_its_letter_is_the_same_name(tmp_path, pairs):
@@ -768,6 +768,13 @@ def test_a_question_is_not_its_own_passage():
         columns.columns_of("a", {"text": "q", "summary": "p"}, "line 1", given=("text", None))
 
 
+@pytest.mark.parametrize("given", [(None, None), ("query", None)])
+def test_a_first_line_of_text_is_said_to_have_been_taken_as_the_header(tmp_path, pairs, given):
+    (tmp_path / "a.tsv").write_text("".join(f"{q}\t{n}\n" for q, _, n in pairs))
+    with pytest.raises(Refusal, match=f"{pairs[0][0]}.*first line; if that is no header, write one above it"):
+        new("mine", tmp_path / "a.tsv", columns=given)
+
+
 def test_a_carriage_return_is_text_of_a_tsv(tmp_path, pairs):
     rows = "".join(f"{q}\t{n}\rmore\n" for q, _, n in pairs)
     (tmp_path / "a.tsv").write_bytes(f"query\tpassage\n{rows}".encode())
@@ -792,7 +799,7 @@ def test_a_passage_that_is_its_own_question_is_left_out_and_counted(tmp_path, pa
     judged = {question: list(grades) for split in splits.values() for question, grades in split.items()}
     assert judged["Two texts"] == ["another one"] and "Same  text" not in judged and len(judged) == PAIRS + 1
     assert "same text" not in [each["text"] for each in corpus.values()]
-    assert "2 passages have the text of their question, and are left out" in " ".join(said)
+    assert "Passages with the text of their question, which are left out: 2." in " ".join(said)
 
 
 @pytest.mark.parametrize(

@@ -87,9 +87,10 @@ def columns_of(path, record, place, may_be_by_order=True, given=(None, None)):
     """The `Columns` of a table, from one record of it. given: the names of the columns of questions and passages, if
     the user gives them. Raises Refusal if the roles of the columns are unclear."""
     why = BY_USER if any(given) else "by name"
+    have = ", ".join(map(repr, record)) or "none"
+    have += "" if may_be_by_order else " (the file's first line; if that is no header, write one above it)"
     for option, name in zip(("--question", "--passage"), given, strict=True):
         if name is not None and name not in record:
-            have = ", ".join(map(repr, record)) or "none"
             raise Refusal(f"{path}, {place}: {option} {name}: the columns are {have}. Name one of them.")
     rest = [name for name in record if name not in given]
     question, passage = given[0] or picked(rest, QUESTIONS), given[1] or picked(rest, PASSAGES)
@@ -99,7 +100,6 @@ def columns_of(path, record, place, may_be_by_order=True, given=(None, None)):
         if not may_be_by_order or question or negatives or len(texts) != 2 or len(texts) < len(record):
             missing = [] if question else ["question (query, question, anchor)"]
             missing += [] if passage else ["passage (positive, passage, text)"]
-            have = ", ".join(map(repr, record)) or "none"
             raise Refusal(
                 f"{path}, {place}: there is no {' or '.join(missing)} among the columns {have}. Name them with "
                 "--question COLUMN --passage COLUMN, or rename them."
