@@ -22,6 +22,7 @@ from commands.arguments import (
     at_least_one,
     comma_separated,
     configuration,
+    cosine,
     file,
     folder,
     gpus_of_training,
@@ -313,7 +314,7 @@ def reproductions(files):
     ),
     argument("--by", type=Path, metavar="CHECKPOINT", help="score by this encoder or cross-encoder"),
     argument("--margin", type=float, default=MARGIN, help=f"the margin of suspected_by_score; default {MARGIN}"),
-    argument("--like", type=float, default=LIKE, help=f"the least cosine of like_positive; default {LIKE}"),
+    argument("--like", type=cosine, default=LIKE, help=f"the least cosine of like_positive; default {LIKE}"),
     argument("--json", dest="as_json", action="store_true", help="print JSON, not a table"),
 )
 def audit(negatives, by, margin, like, as_json):
@@ -481,12 +482,16 @@ def figures(files, output):
 )
 def tables(files, published, untrained):
     """Write the tables of a configuration, all of whose stages are finished; the papers' tables show those that are."""
-    from teleport.report.write import FORMS, untrained_tables, write_tables
+    from teleport.report.write import FORMS, planned_tables, untrained_tables, write_tables
 
     plan = plan_of(files)
-    write_tables(plan, ["published"] if published or untrained else FORMS)
+    kinds = ["published"] if published or untrained else FORMS
+    write_tables(plan, kinds)
     for path in untrained_tables(plan) if untrained else ():
         print(Path(f"{path}.md").read_text())
+    tables = planned_tables(plan)
+    written = [f"{path}.md" for kind in kinds for path in tables[kind]]
+    print(*written or ["no table: the configuration has no key `published`"], sep="\n")
 
 
 @command(files())

@@ -98,6 +98,14 @@ def test_table_1_of_three_configurations_by_one_command(tmp_path):
     assert wrong.returncode == 1 and wrong.stderr.startswith("error: the configuration 'nq' fills no cell of the table")
 
 
+@pytest.mark.parametrize(("name", "said"), [("marco", None), ("config", "no table: .*`published`")])
+def test_the_tables_that_are_written_are_named(tmp_path, name, said):
+    done = manage(tmp_path, "tables", "--published", REPOSITORY / f"config/{name}.yaml")
+    assert (done.returncode, done.stderr) == (0, "")
+    written = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("results/published/*/*.md"))
+    assert re.fullmatch(said, done.stdout.strip()) if said else sorted(done.stdout.split()) == written != []
+
+
 @pytest.mark.parametrize("script", ["manage.py", "run_stage.py"])
 def test_a_command_finds_its_modules_also_in_the_safe_path_mode(tmp_path, script):
     path = REPOSITORY / "workflow_scripts" / script
@@ -158,6 +166,7 @@ def test_ctrl_c_that_a_library_turns_into_an_error_of_its_own_is_ctrl_c(monkeypa
         (["export", "file", "out"], "error: file is neither a finished stage nor a link to one. Give one such as "),
         (["push", "nowhere", "me/model"], "error: nowhere is not a checkpoint: give a folder that"),
         (["audit", "nowhere.jsonl"], "argument FILE|STAGE: nowhere.jsonl does not exist"),
+        (["audit", "file", "--like", "3"], "argument --like: '3' is not a number from -1 to 1"),
         (["search", "mine", "--file", "nowhere.txt"], "argument --file: nowhere.txt does not exist"),
         (["status", "nowhere.json"], "error: nowhere.json does not exist"),
         (["status", "repo2/a/manifest.json"], "error: repo2/a/manifest.json does not exist"),

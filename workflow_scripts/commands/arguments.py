@@ -38,6 +38,15 @@ def at_least_one(text):
     return int(text)
 
 
+def cosine(text):
+    """A number from -1 to 1."""
+    from teleport.records import float_of
+
+    if not -1 <= (number := float_of(text)) <= 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from -1 to 1")
+    return number
+
+
 def comma_separated(text):
     """The words of WORD,WORD (list)."""
     return [word for word in text.split(",") if word]
