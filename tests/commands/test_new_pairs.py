@@ -374,7 +374,7 @@ def test_margins_of_several_positives_are_differences_of_one_teachers_scores(pai
 def test_a_positive_that_no_margin_compares_with_the_first_has_no_score(pairs):
     said = with_margins(pairs, [(0, 0, 2.0), (1, 1, 5.0)])
     assert (written := written_scores()) and "scores: file" not in said
-    assert f"{2 * len(written)} passages have no score" in said
+    assert f"no margin links with that positive, so without a score: {2 * len(written)}." in said
     for positives, negatives in written.values():
         assert (list(positives.values()), list(negatives.values())) == ([0.0, None], [-2.0, None])
 
@@ -406,7 +406,7 @@ def test_labels_are_grades(tmp_path, pairs, labels):
     _, said = new("mine", tmp_path / "given")
     splits = collection_of()[2]
     assert {q: g for split in splits.values() for q, g in split.items()} == {q: {p: 2, n: 0} for q, p, n in pairs}
-    assert "1 questions have no passage of a grade above 0" in " ".join(said)
+    assert "Questions without a passage of a grade above 0, which are left out: 1." in " ".join(said)
 
 
 def test_texts_are_cut_into_passages_and_an_answer_says_which_of_them_counts(tmp_path, pairs):

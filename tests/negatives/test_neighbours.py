@@ -108,7 +108,7 @@ def test_negatives_and_their_scores_are_those_of_the_miner(made):
 def test_the_own_encoder_is_trained_on_them_and_learns_from_the_scores_of_the_miner(made):
     (trajectory,) = made.plan.trajectories["mined"]
     train = made.job(trajectory.trains[0])
-    assert facts_of(train)["gap"] is None and facts_of(train)["steps"] == 2
+    assert facts_of(train)["steps"] == 2
     assert json.loads((train.folder / "checkpoint/config.json").read_text())["hidden_size"] == 32
     score = made.job(trajectory.trains[0].inputs["scores.miner"])
     values = np.load(score.folder / "scores.npy")

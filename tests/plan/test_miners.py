@@ -59,7 +59,8 @@ def test_a_checkpoint_of_external_mines_with_its_own_encoder():
         assert encoder_of(pool.inputs[role]) == (2, "", 96)
         assert encoder_of(pool.inputs[role], "queries") == (2, "query: ", 256)
         assert pool.inputs[role].inputs["passages"].name == theirs.episodes[0].vectors.passages.name, "encoded once"
-    assert train.inputs["miner"] is theirs.pretrained and not [r for r in train.inputs if r.startswith("since-")]
+    assert pool.inputs["query"].inputs["passages"].inputs["checkpoint"] is theirs.pretrained
+    assert trajectory.episodes[1].since is None, "the steps of this experiment made none of its negatives old"
     assert train.inputs["tokens.passages"].inputs["pretrained"] is trajectory.tokenizer, "trained as its own encoder"
     links = [row.link for row in trajectory.rows]
     assert {f"episode-1/{name}-miner" for name in ("encode-passages", "tokens-passages", "index")} <= set(links)
@@ -71,7 +72,8 @@ def test_an_encoder_of_its_own_mines():
     made, trajectory = mined(mining={"checkpoint": {"encoder": ENCODER}})
     search = trajectory.pools[0].inputs["query"]
     assert encoder_of(search) == (3, "passage: ", 256), "the length that the checkpoint's files say"
-    assert trajectory.trains[0].inputs["miner"] is search.inputs["passages"].inputs["checkpoint"]
+    assert search.inputs["passages"].inputs["checkpoint"].kind == "pretrained"
+    assert trajectory.episodes[1].since is None
     taught = {"teachers": {"t": {"encoder": ENCODER}}, "negatives": {"filters": {"max_score": 0.9, "scores": "t"}}}
     made, trajectory = mined(mining={"checkpoint": {"encoder": ENCODER}}, **taught)
     pool = trajectory.pools[0]
@@ -87,7 +89,7 @@ def test_an_experiment_of_another_encoder_mines_and_one_like_it_mines_with_the_l
         (trajectory,), (miner,) = (made.trajectories[name] for name in ("mined", "other"))
         search = trajectory.pools[0].inputs["query"]
         encode = search.inputs["passages"]
-        assert encode.inputs["checkpoint"] is miner.trains[-1] is trajectory.trains[0].inputs["miner"]
+        assert encode.inputs["checkpoint"] is miner.trains[-1] and trajectory.episodes[1].since is None
         layers = encode.inputs["tokens.passages"].inputs["pretrained"].settings.layers
         assert (layers, encode.settings.max_passage_tokens) == expected
 
@@ -146,12 +148,12 @@ def test_other_collections_are_mined_by_the_same_checkpoint(tmp_path, monkeypatc
 
 def test_several_miners_are_united():
     made, trajectory = mined(**UNITED | {"training": {"loss": {"kind": "kl", "scores": "t"}}})
-    pool, train = trajectory.pools[0], trajectory.trains[0]
+    pool = trajectory.pools[0]
     by_t, by_u = (pool.inputs[f"neighbours.{name}"] for name in ("t", "u"))
     assert encoder_of(by_t) == (2, "", 96) and encoder_of(by_u) == (3, "passage: ", 256)
     assert pool.settings.sources["neighbours"].by == ["t", "u"] and "neighbours" not in pool.inputs
     assert pool.loads["neighbours"] == "teleport.negatives.sources.neighbours"
-    assert train.inputs["miner"].kind == "pretrained", "the steps of this experiment made none of its negatives old"
+    assert trajectory.episodes[1].since is None, "the steps of this experiment made none of its negatives old"
     assert "scores.miner" not in pool.inputs, "nothing compares them"
     links = [row.link for row in trajectory.rows]
     assert {"episode-1/retrieve-queries-u", "episode-1/index-u"} <= set(links) and len(links) == len(set(links))
