@@ -482,16 +482,13 @@ def figures(files, output):
 )
 def tables(files, published, untrained):
     """Write the tables of a configuration, all of whose stages are finished; the papers' tables show those that are."""
-    from teleport.report.write import FORMS, planned_tables, untrained_tables, write_tables
+    from teleport.report.write import FORMS, untrained_tables, write_tables
 
     plan = plan_of(files)
-    kinds = ["published"] if published or untrained else FORMS
-    write_tables(plan, kinds)
+    written = write_tables(plan, ["published"] if published or untrained else FORMS)
     for path in untrained_tables(plan) if untrained else ():
         print(Path(f"{path}.md").read_text())
-    tables = planned_tables(plan)
-    written = [f"{path}.md" for kind in kinds for path in tables[kind]]
-    print(*written or ["no table: the configuration has no key `published`"], sep="\n")
+    print(*[f"{path}.md" for path in written] or ["no table: the configuration has no key `published`"], sep="\n")
 
 
 @command(files())

@@ -48,10 +48,11 @@ def export(link, output, examples=False, license=None, language=None, dataset=No
     options = {key: value for key, value in (wanted | of_card).items() if value}
     made_in = output.parent / "export"
     remove_parts(made_in)  # a killed export may have left one beside a whole `output`, which is refused now
-    require_output(output, folder=kind in ("evaluate", "train"), begins=INDEX if output.suffix == ".faiss" else b"")
-    replaces = output.suffix == ".faiss" or wanted.get("origin")  # one without ids, of a killed export; `teleport mine`
-    if output.is_file() and output.stat().st_size and not replaces:
-        raise Refusal(f"{output} exists already. Remove it, or give another path.")
+    index = (
+        output.suffix == ".faiss"
+    )  # one without its ids, of a killed export, is replaced, as what `mine` has written
+    replaces = index or wanted.get("origin", False)
+    require_output(output, kind in ("evaluate", "train"), begins=INDEX if index else b"", new=not replaces)
     try:
         with part_of(made_in) as folder:
             folder.mkdir()

@@ -172,10 +172,10 @@ class Experiment:
                seed: int | None = None) -> list[list[Hit]]:  # fmt: skip
         """The passages with the largest inner products for each query, by exact search over the vectors in the results
         folder. A passage in several chunks scores by its best one."""
-        import torch
-
         if depth < 1:
             raise Refusal(f"depth is {depth}: give a whole number of passages, from 1 on.")
+        import torch
+
         from teleport.maxp import by_passage
         from teleport.search.exact import Exact
 

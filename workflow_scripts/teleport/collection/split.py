@@ -21,7 +21,7 @@ from teleport.collection.equal import digests_of, equal_pairs
 from teleport.reader import MISSING, rows_of_ids
 from teleport.records import Faults, checked
 from teleport.refusal import Refusal, Remedy
-from teleport.running.files import require_planned
+from teleport.running.files import require_none_new, require_planned
 from teleport.running.log import log
 from teleport.seed import derive_seed
 from teleport.settings.collection import SplitSettings as Settings  # noqa: F401
@@ -44,7 +44,7 @@ def run(job):
     form, name = job.load("form"), job.settings.split
     settings = form.Settings.model_validate(dict(job.settings.source))
     split = form.split(settings, name, job)
-    require_planned(job.settings.files, [rows.place for rows in split[:3] if rows])
+    require_none_new(job.settings.files, [rows.place for rows in split[:3] if rows])
     facts, texts = write_split(job, settings, name, split)
     log.info("%s: %s", name, ", ".join(f"{count} {what}" for what, count in facts.items() if what != "left_out"))
     facts["positive_grade"] = settings.positive_grade

@@ -15,7 +15,6 @@ from teleport.collection.forms.apidocs import package_version
 from teleport.encoder.packages import versions_of
 from teleport.encoder.source import digest_of_weights, find_weights, require_digest
 from teleport.plan.about_key import AboutKey
-from teleport.records import LEFT_OUT
 from teleport.running.files import read_saved, sha256_file, write_json
 from teleport.settings.collection import CorpusSettings, Download, DownloadSettings, Expected, Fetched, SplitSettings
 from teleport.settings.encoder import Identified, PretrainedSettings
@@ -43,8 +42,6 @@ def pinned(source, split=None):
     if isinstance(source, Fetched):  # download stages make its files, wherever they come from
         unplaced = {"files": dict.fromkeys(source.files, Download()), "local": None, "licences": {}}
         source = source.model_copy(update=unplaced)
-    if source.drop:
-        source = source.model_copy(update={"drop": [kind for kind in LEFT_OUT if kind in source.drop]})
     return {"source": source, "versions": versions, "files": digests}
 
 

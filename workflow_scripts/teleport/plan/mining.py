@@ -28,7 +28,7 @@ from teleport.settings.registry import (
 )
 from teleport.settings.search import IndexSettings, RetrieveSettings
 from teleport.settings.section import FILE, MINER, NoSettings, Part
-from teleport.settings.training import ALSO, DEV_NEIGHBOURS, Training, TrainSettings
+from teleport.settings.training import ALSO, DEV_NEIGHBOURS, Training, TrainSettings, reads_judgments
 from teleport.training.seen import JUDGMENTS, SCORES, VECTORS
 
 DRAWING = {"count", "draw", "ranks", "scored"}  # settings of a source that choose among its candidates
@@ -283,7 +283,7 @@ class Mining:
             index = Stage("index", IndexSettings(index=live.index), {"passages": inputs["passages"]})
             inputs["index"] = trajectory.link(index, self.number, "index-live")
         inputs, loads = {role: stage for role, stage in inputs.items() if stage}, train_loads(settings)
-        if not (training.masks or training.distinct_positives or live or "unmasked" in loads):  # as `read_training_set`
+        if not reads_judgments(settings, loads):
             settings = settings.model_copy(update=UNREAD)
         return trajectory.link(Stage("train", settings, inputs, loads), self.number)
 

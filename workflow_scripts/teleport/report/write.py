@@ -29,15 +29,19 @@ def planned_tables(plan):
 
 
 def write_tables(plan, kinds=tuple(FORMS)):
-    """Write the tables of some kinds, by default all. A published table shows the finished stages."""
+    """Write the tables of some kinds, by default all; returns their paths without an ending. A published table shows
+    the finished stages."""
     from teleport.report.analyses import write_analyses  # here: planning needs no pandas
     from teleport.report.published_table import write_published
     from teleport.report.table import write_table
 
     writers = {"measured": write_table, "analyses": write_analyses, "published": write_published}
+    written = []
     for kind, tables in planned_tables(plan).items():
         for path, table in tables.items() if kind in kinds else ():
             writers[kind](table, Path("."), Path(path).parent)
+            written.append(path)
+    return written
 
 
 def untrained_tables(plan):

@@ -45,14 +45,18 @@ def sha256_file(path):
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def require_planned(digests, read=()):
+def require_planned(digests):
     """Raise Refusal for a file that has changed or is gone since it was planned: a reader may do without it, or read
-    another one, such as NAME.gz. digests: {path: SHA-256}; read: the paths about to be read, of which none may be new
-    where any was planned"""
+    another one, such as NAME.gz. digests: {path: SHA-256}"""
     for path, planned in digests.items():
         now = f"SHA-256 {sha256_file(path)}" if os.path.isfile(path) else "no such file"
         if now != f"SHA-256 {planned}":
             raise Refusal(f"{path} has changed since it was planned ({now}). Run the workflow again.")
+
+
+def require_none_new(digests, read):
+    """Raise Refusal for a file that was added since others were planned. digests: as for `require_planned`, of all that
+    were there; {}: none was planned; read: the paths about to be read"""
     if new := [path for path in read if digests and os.path.exists(path) and str(path) not in digests]:
         raise Refusal(f"{new[0]} was added since the collection was planned. Run the workflow again.")
 
@@ -116,13 +120,13 @@ def remove(path):
         path.unlink(missing_ok=True)
 
 
-def require_output(path, folder=False, begins=b""):
+def require_output(path, folder=False, begins=b"", new=False):
     """Raise Refusal unless `path`, which a person names, may become a file of ours (folder: a folder).
 
-    An existing `path` must be a regular file, which is replaced (folder: an empty folder): a rename would replace
-    anything, even /dev/null, and the target of a link may belong to a person. begins: the first bytes of the file
-    unless it is empty, so that a slip replaces no configuration. The folder above must be writable. A file that is
-    called x.gz would not be one.
+    An existing `path` must be a regular file, which is replaced (new: an empty file; folder: an empty folder): a rename
+    would replace anything, even /dev/null, and the target of a link may belong to a person. begins: the first bytes of
+    the file unless it is empty, so that a slip replaces no configuration. The folder above must be writable. A file
+    that is called x.gz would not be one.
     """
     path = Path(path)
     if not folder and path.suffix.lower() in COMPRESSED:
@@ -131,7 +135,7 @@ def require_output(path, folder=False, begins=b""):
         mode = path.lstat().st_mode if os.path.lexists(path) else None
         if mode is not None and not (stat.S_ISDIR(mode) if folder else stat.S_ISREG(mode)):
             raise Refusal(f"{path} is {kind_of(mode)}, which is never overwritten. Give another path.")
-        if folder and mode is not None and next(path.iterdir(), None):
+        if mode is not None and (next(path.iterdir(), None) if folder else new and path.stat().st_size):
             raise Refusal(f"{path} exists already. Remove it, or give another path.")
         if begins and mode is not None:
             with open(path, "rb") as file:

@@ -1,12 +1,13 @@
 """The settings that all forms of a collection share. A form's own settings are in its file in collection/forms/."""
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, get_args
 
-from pydantic import Field, SerializeAsAny
+from pydantic import Field, SerializeAsAny, field_validator
 
 from teleport.settings.section import NAME, Integer, Natural, NumberOrNull, Section, Unique, by_content, equals
 
 SplitName = Annotated[str, Field(pattern=NAME)]
+Dropped = Literal["empty", "repeated", "dangling"]
 
 
 class TrainQueries(Section):
@@ -37,7 +38,7 @@ class Judged(Section):
     train_queries: TrainQueries | None = Field(
         None, exclude_if=equals(None), description="Train on some of the training queries; null: on all."
     )
-    drop: Unique[Literal["empty", "repeated", "dangling"]] | None = Field(
+    drop: Unique[Dropped] | None = Field(
         None,
         exclude_if=equals(None),
         description="What is left out and counted instead of refused. empty: passages and queries without text, and "
@@ -45,6 +46,11 @@ class Judged(Section):
         "dangling: judgments and answers of missing queries or passages (a missing positive still "
         "counts, and no run can find it).",
     )
+
+    @field_validator("drop")
+    @classmethod
+    def kinds_have_one_order(cls, drop):
+        return drop and [kind for kind in get_args(Dropped) if kind in drop]
 
     def split_names(self):
         """The names of the splits (list); a form that does not list them reads them from its files."""

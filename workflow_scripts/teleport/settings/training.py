@@ -328,6 +328,12 @@ class Live(Section):
 ALSO = "also-{}."  # with the number of a further collection: 1, 2, ...
 
 
+def reads_judgments(settings, loads):
+    """Whether a training with these `TrainSettings` reads which passages are judged relevant. loads: of its stage"""
+    training = settings.training
+    return bool(training.masks or training.distinct_positives or settings.live or "unmasked" in loads)
+
+
 class TrainSettings(Lengths, Pooling, Adapted):
     """The settings of a `train` stage.
 

@@ -14,6 +14,7 @@ from teleport.refusal import Refusal
 from teleport.running.log import log
 from teleport.seed import derive_seed
 from teleport.settings.section import rows_of_part
+from teleport.settings.training import reads_judgments
 from teleport.training.clusters import clustered_order, read_clusters
 
 
@@ -238,7 +239,7 @@ def read_training_set(job, seed):
     positives, pools, relevant = positives_of_job(job, "train"), None, None
     if training.negatives_per_query:
         pools = Ragged.open(job.input("negatives", "offsets.npy"), job.input("negatives", "passages.npy"))
-    if training.masks or training.distinct_positives or job.settings.live or "unmasked" in job.loads:
+    if reads_judgments(job.settings, job.loads):
         relevant = read_positives(split, "train", job.settings.relevant_grade)
         if job.settings.same_text:
             relevant = with_same_text(job.inputs["corpus"], split, "train", united(relevant, positives))
