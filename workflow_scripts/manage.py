@@ -217,7 +217,7 @@ def mine(**given):
     """Mine negatives for the training queries of config/NAME.yaml with its starting checkpoint, and describe them.
 
     They are for a training elsewhere, with scores, and with ranks and sources if the form has them; nothing is trained
-    here. sentence-transformers takes every column for a text, so its forms (but n-tuple) have scores only with
+    here. sentence-transformers takes every column for a text, so labeled-pair and labeled-list have scores only with
     --scores; labeled-list is for its CrossEncoderTrainer alone. Line n of NAME-negatives.origin.jsonl has the ids,
     scores, ranks and sources of the passages in row n.
     """
