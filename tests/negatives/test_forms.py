@@ -388,6 +388,8 @@ WRONG = [
     ("triplet", '{"query": "who?", "positive": "x"}', "line 1: columns are query, positive,"),
     ("triplet", '{"anchor": "who?", "negative": "text 4", "positive": "x"}', "line 1: columns are anchor, negative"),
     ("triplet", '{"positive": "x", "query": "who?", "negative": "text 4"}', "line 1: columns are positive, query"),
+    ("n-tuple", '{"negative_1": "text 4", "positive": "x", "query": "who?"}', "line 1: columns are negative_1"),
+    ("labeled-pair", '{"label": 0, "passage": "text 4", "query": "who?"}', "line 1: columns are label, passage, query"),
     ("labeled-list", '{"query": "who?", "passages": ["x", "y"], "labels": [1, 0.2]}', "line 1: the label 0.2 is not"),
     ("labeled-list", '{"query": "who?", "passages": ["x", "y"], "labels": [1, "0"]}', "line 1: the label '0' is not"),
     ("labeled-pair", '{"query": "who?", "passage": "x", "label": 3}', "line 1: columns are"),

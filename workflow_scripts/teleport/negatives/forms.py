@@ -183,7 +183,8 @@ def read_n_tuple(path):
     for place, record in placed(path):
         columns = [key for key in record if key not in LABELS and not key.startswith("negative")]
         negatives = [record[key] for key in record if key.startswith("negative")]
-        if len(columns) != 2 or not negatives or not all(isinstance(record[column], str) for column in columns):
+        swapped = columns[:1] == ["positive"]  # JSON with sorted keys has the positive before the query
+        if swapped or len(columns) != 2 or not negatives or not all(isinstance(record[key], str) for key in columns):
             raise Refusal(f"{place}: columns are {', '.join(record)}, not query, positive, negative_1, … Correct it.")
         passages = scored(place, [record[columns[1]], *negatives], label_of(record))
         yield Mined(None, record[columns[0]], passages[:1], passages[1:], place)
@@ -208,8 +209,10 @@ def read_triplet(path):
 def read_labeled_pair(path):
     def pairs():
         for place, record in placed(path):
-            texts = [value for key, value in record.items() if key not in ("label", *ORIGIN)]
-            if len(texts) != 2 or not all(isinstance(t, str) for t in texts) or record.get("label") not in (0, 1):
+            names = [key for key in record if key not in ("label", *ORIGIN)]
+            texts, swapped = [record[name] for name in names], names[:1] == ["passage"]  # by sorted keys
+            wrong = swapped or len(texts) != 2 or not all(isinstance(text, str) for text in texts)
+            if wrong or record.get("label") not in (0, 1):
                 raise Refusal(
                     f"{place}: columns are {', '.join(record)}, not query, passage, label 0 or 1. Correct it."
                 )
