@@ -10,6 +10,7 @@ import torch
 from stages import facts_of
 from teleport.arrays import save_array
 from teleport.plan.plan import Plan
+from teleport.refusal import Refusal
 from teleport.search import index, retrieve
 from teleport.search.index import Approximate, build, check_fits, file_bytes, recall
 from teleport.settings import read as config
@@ -111,6 +112,14 @@ def test_ties_go_to_the_smaller_number():
     found = Approximate(build(settings, vectors, 1, lambda *_: None), settings, vectors, 1)
     ids, scores = found.search(np.array([[1, 0]], np.float32), 20)
     assert ids.tolist() == [list(range(0, 40, 2))] and scores.tolist() == [[1.0] * 20]
+
+
+@pytest.mark.filterwarnings("ignore:overflow")
+def test_scores_beyond_float32_are_refused():
+    vectors, settings = np.full((30, 8), 1e25, np.float32), Index.model_validate("IVF1,Flat")
+    found = Approximate(build(settings, vectors, 1, lambda *_: None), settings, vectors, 1)
+    with pytest.raises(Refusal, match="overflow float32"):
+        found.search(vectors[:2], 5)
 
 
 @pytest.mark.parametrize(

@@ -23,12 +23,11 @@ from contextlib import nullcontext
 import numpy as np
 import torch
 
-from teleport.refusal import Refusal
 from teleport.running.devices import visible_devices
 from teleport.running.log import log
 from teleport.search.budget import BLOCK, LEAST_ROOM, PAIRS, QUERIES, ROOM, SCORES, WORKERS, workspace
 from teleport.search.candidates import GROUP, SLACK, Candidates
-from teleport.search.pairs import ROUNDING, inner_products
+from teleport.search.pairs import ROUNDING, inner_products, stored
 
 HOST_ROOM = 2**32  # bytes for vectors on a CPU that are not in an array, such as decoded ones
 LEAST_TAKEN = 4096  # least passages that a thread takes from the host
@@ -188,12 +187,7 @@ class Exact:
                                 len(left), len(queries_QD))  # fmt: skip
                 ids_QK[left], scores_QK[left], crowded_Q = by(queries_QD[left], depth)
                 left = left[crowded_Q]
-        if not np.isfinite(scores_QK).all():
-            raise Refusal(
-                "the scores of a query overflow float32. The checkpoint that made its vector is "
-                "broken: train with a lower learning rate, or with precision fp32."
-            )
-        return ids_QK, scores_QK + np.float32(0)  # -0 becomes 0, which it equals
+        return ids_QK, stored(scores_QK)
 
     def by_products(self, queries_QD, depth):
         """(ids, scores, which queries are crowded); ids and scores of crowded queries mean nothing."""

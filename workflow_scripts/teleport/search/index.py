@@ -150,7 +150,7 @@ class Approximate:
 
     def search(self, queries_QD, depth):
         """Return the same as `Exact.search`, among the passages that the index returns. Raises Refusal if they are
-        fewer than `depth` for a query."""
+        fewer than `depth` for a query, and for scores beyond float32."""
         queries_QD = np.ascontiguousarray(queries_QD, np.float32)
         _, ids_QK = self.index.search(queries_QD, depth)
         short = np.flatnonzero((ids_QK < 0).any(axis=1))

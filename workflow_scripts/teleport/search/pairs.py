@@ -29,10 +29,22 @@ def inner_products(queries, passages):
 
 
 def ranked(scores_QM, ids_QM, depth):
-    """The `depth` highest scores, equal ones by the smaller id: (ids int32, scores float32), [Q, depth]."""
+    """The `depth` highest scores, equal ones by the smaller id: (ids int32, scores float32), [Q, depth]. Raises Refusal
+    like `stored`."""
     order_QK = np.lexsort((ids_QM, -scores_QM))[:, :depth]
     ids_QK, scores_QK = (np.take_along_axis(array, order_QK, axis=1) for array in (ids_QM, scores_QM))
-    return ids_QK.astype(np.int32), scores_QK + np.float32(0)  # -0 becomes 0, which it equals
+    return ids_QK.astype(np.int32), stored(scores_QK)
+
+
+def stored(scores_QK):
+    """The scores (float32) of ranked lists as a stage stores them: -0 becomes 0, which it equals. Raises Refusal for
+    scores beyond float32."""
+    if not np.isfinite(scores_QK).all():
+        raise Refusal(
+            "the scores of a query overflow float32. The checkpoint that made its vector is broken: train with a lower "
+            "learning rate, or with precision fp32."
+        )
+    return scores_QK + np.float32(0)
 
 
 def require_finite(path, vectors, what, progress=lambda *_: None):
