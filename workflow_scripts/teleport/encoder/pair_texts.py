@@ -46,12 +46,8 @@ def cut_pairs(queries_M, passages_M, room):
     from the longer text, as in transformers' `longest_first`. If both are cut to half, the longer text keeps the odd
     token, or the passage if they are equal."""
     shorter_M, longer_M = np.minimum(queries_M, passages_M), np.maximum(queries_M, passages_M)
-    left_M = np.maximum(shorter_M, room - shorter_M)
-    halves = shorter_M + left_M > room
-    first_M = np.where(halves, room // 2, shorter_M)
-    second_M = np.where(halves, room // 2 + room % 2, np.minimum(longer_M, left_M))
-    second_M = np.where(shorter_M + longer_M <= room, longer_M, second_M)
-    first_M = np.where(shorter_M + longer_M <= room, shorter_M, first_M)
+    first_M = np.minimum(shorter_M, room // 2)
+    second_M = np.minimum(longer_M, room - first_M)
     swapped = queries_M > passages_M
     return np.where(swapped, second_M, first_M), np.where(swapped, first_M, second_M)
 
