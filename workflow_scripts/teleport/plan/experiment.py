@@ -21,6 +21,7 @@ from teleport.settings.experiment import Start
 from teleport.settings.registry import looks_for_answers
 from teleport.settings.search import IndexSettings, RetrieveSettings
 from teleport.settings.section import FILE, MINER, Section, value_if_set
+from teleport.settings.training import rows_per_query
 
 
 class Row(NamedTuple):
@@ -292,5 +293,4 @@ def check_settings(evaluation, method):
 def queries_of_a_batch(episode):
     """The least number of training queries that fills a batch of a settings.Episode."""
     training = episode.training
-    rows_per_query = training.negatives_per_query if training.triples else 1
-    return -(-training.batch_queries // rows_per_query) * episode.mining.parts
+    return -(-training.batch_queries // rows_per_query(training)) * episode.mining.parts

@@ -328,6 +328,11 @@ class Live(Section):
 ALSO = "also-{}."  # with the number of a further collection: 1, 2, ...
 
 
+def rows_per_query(training):
+    """How many rows of a batch a query has: one, or with triples one per negative."""
+    return training.negatives_per_query if training.triples else 1
+
+
 def reads_judgments(settings, loads):
     """Whether a training with these `TrainSettings` reads which passages are judged relevant. loads: of its stage"""
     training = settings.training

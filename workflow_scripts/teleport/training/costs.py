@@ -8,7 +8,7 @@ from teleport.encoder.budget import TOKEN_BUDGET
 from teleport.encoder.shape import Shape, kept_bytes
 from teleport.search.budget import TRAIN_PER_LIST
 from teleport.search.costs import index_bytes
-from teleport.settings.training import Training
+from teleport.settings.training import Training, rows_per_query
 from teleport.training.budget import ITERATIONS, STEP_RESERVE
 from teleport.training.schedule import training_of
 
@@ -86,7 +86,7 @@ def dual_encoder_steps(stage, counts):
 def train_steps(stage, counts):
     """Steps done before a stage, in the stages that it continues, and by its end; an epoch has whole batches only."""
     training, queries = stage.settings.training, counts.queries["train"]
-    rows = counts.in_part(queries, stage.settings.part) * (training.negatives_per_query if training.triples else 1)
+    rows = counts.in_part(queries, stage.settings.part) * rows_per_query(training)
     schedule = training.steps or training.epochs * (rows // training.batch_queries)
     goes_on = training.continues is True and "continued" in stage.inputs
     before = train_steps(stage.inputs["continued"], counts)[1] if goes_on else 0

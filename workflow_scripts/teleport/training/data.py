@@ -14,7 +14,7 @@ from teleport.refusal import Refusal
 from teleport.running.log import log
 from teleport.seed import derive_seed
 from teleport.settings.section import rows_of_part
-from teleport.settings.training import reads_judgments
+from teleport.settings.training import reads_judgments, rows_per_query
 from teleport.training.clusters import clustered_order, read_clusters
 
 
@@ -61,6 +61,7 @@ class TrainingSet:
     def __init__(self, query_ids, positives, pools, training, seed, relevant=None, part=None, clusters=None):
         self.query_ids, self.positives, self.pools, self.relevant = query_ids, positives, pools, relevant
         self.training, self.seed, self.clusters = training, seed, clusters
+        self.rows_per_query = rows_per_query(training)
         self.order = lru_cache(maxsize=2)(self.draw_order)  # by epoch
         first, last = rows_of_part(part, len(positives))
         with_positives = positives.lengths[first:last] > 0
@@ -72,11 +73,6 @@ class TrainingSet:
             log.info("%d of %d training queries have no negatives: left out", self.without_negatives, last - first)
         if self.without_positives:
             log.warning("%d of %d training queries have no positives: left out", self.without_positives, last - first)
-
-    @property
-    def rows_per_query(self):
-        """Rows of a batch per query: one, or with triples one per negative."""
-        return self.training.negatives_per_query if self.training.triples else 1
 
     @property
     def steps_per_epoch(self):
@@ -210,7 +206,7 @@ def negative_window(pool_size, num_negatives, epoch, seed, query_id):
         return rng.integers(pool_size, size=num_negatives)
     shuffled = np.random.default_rng(derive_seed(seed, "negatives", query_id)).permutation(pool_size)
     start = epoch * num_negatives % pool_size
-    return np.concatenate([shuffled, shuffled])[start : start + num_negatives]
+    return shuffled.take(np.arange(start, start + num_negatives), mode="wrap")
 
 
 def positive_index(num_positives, epoch, seed, query_id, rule):
