@@ -14,7 +14,7 @@ from teleport.reader import read_positives
 from teleport.search.index import Decoded
 from teleport.training import live, train
 from teleport.training.data import read_training_set
-from teleport.training.live import SharedExact, make_lists, measure
+from teleport.training.live import LiveSearch, SharedExact, make_lists, measure
 from teleport.training.parallel import ALONE
 from training_world import LIVE, World, backward, die_at, facts_of, loss_of, losses_of, make_trainer
 
@@ -47,7 +47,12 @@ def test_measures_of_a_step_literally():
     """First positives at ranks 2, 11 and none; two, one and one positives."""
     positive = np.zeros((3, 12), bool)
     positive[0, [1, 10]] = positive[1, 10] = True
-    assert measure(positive, [2, 1, 1]).tolist() == [[0.5, 0.5, 1.0], [0.0, 0.0, 1.0], [0.0, 0.0, 0.0]]
+    assert measure(positive, [2, 1, 1], [10, 12]).tolist() == [[0.5, 0.5, 1.0], [0.0, 0.0, 1.0], [0.0, 0.0, 0.0]]
+
+
+def test_lists_as_deep_as_the_cut_have_one_recall():
+    search = LiveSearch(SimpleNamespace(engine=""), None, None, SimpleNamespace(depth=10), None)
+    assert search.measures == ["RR@10", "R@10"] and measure(np.ones((1, 10), bool), [10], search.cuts).shape == (1, 2)
 
 
 class Together:

@@ -84,7 +84,8 @@ class LiveSearch:
     def __init__(self, index, compared, data, live, device):
         self.index, self.compared, self.data, self.live, self.device = index, compared, data, live, device
         self.engine = index.engine
-        self.measures = [f"RR@{CUT}", f"R@{CUT}", f"R@{live.depth}"]
+        self.cuts = list(dict.fromkeys((CUT, live.depth)))
+        self.measures = [f"RR@{CUT}", *(f"R@{cut}" for cut in self.cuts)]
         self.measured, self.seconds = [], 0.0
 
     def lists(self, queries_Q, vectors_QD):
@@ -99,7 +100,7 @@ class LiveSearch:
         positives, relevant = ([of[row] for row in queries_Q] for of in (self.data.positives, self.data.relevant))
         passages_QK, *labels = make_lists(ids_QK, positives, relevant, self.live.append_positives == "all")
         vectors_QKD = torch.from_numpy(self.compared.take(passages_QK, axis=0)).to(vectors_QD.dtype)
-        self.measured.append(measure(labels[0][:, : self.live.depth], [len(own) for own in positives]))
+        self.measured.append(measure(labels[0][:, : self.live.depth], [len(own) for own in positives], self.cuts))
         self.seconds += time.monotonic() - started
         return to_device(vectors_QKD, self.device), *map(torch.from_numpy, labels)
 
@@ -109,10 +110,10 @@ class LiveSearch:
         return np.concatenate(measured).mean(axis=0).tolist(), seconds
 
 
-def measure(positive_QK, positives_Q):
-    """float64 [Q, 3]: reciprocal rank and recall at `CUT`, and recall of the whole list. positive_QK: bool, for lists
-    with the best first; positives_Q: how many positives each query has"""
-    recalls = (positive_QK[:, :cut].sum(axis=1) / positives_Q for cut in (CUT, None))
+def measure(positive_QK, positives_Q, cuts):
+    """float64 [Q, 1 + cuts]: reciprocal rank at `CUT`, and recall at each of the `cuts` (int). positive_QK: bool, for
+    lists with the best first; positives_Q: how many positives each query has"""
+    recalls = (positive_QK[:, :cut].sum(axis=1) / positives_Q for cut in cuts)
     return np.stack([first_hit_reciprocals(positive_QK[:, :CUT]), *recalls], axis=1)
 
 
