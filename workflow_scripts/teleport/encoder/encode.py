@@ -12,7 +12,15 @@ from teleport.encoder.budget import TOKEN_BUDGET, tokens_within
 from teleport.encoder.checkpoint import sides
 from teleport.encoder.load import load_encoder
 from teleport.encoder.model import prepare
-from teleport.encoder.precision import compiles, computed_in, pick_device, resolve_precision, room_to_encode, to_encode
+from teleport.encoder.precision import (
+    compiles,
+    computed_in,
+    dtype_name,
+    pick_device,
+    resolve_precision,
+    room_to_encode,
+    to_encode,
+)
 from teleport.encoder.shape import Shape, forward_bytes
 from teleport.encoder.side import batches_at_once, open_side
 from teleport.refusal import Refusal
@@ -96,7 +104,7 @@ def open_texts(job):
     compiled = compiles(job.compile, device, int(side.lengths.sum()))
     with torch.inference_mode():
         side = replace(side, compiled=compiled, prepared=prepare(encoder, dtype, compiled))
-    facts = {"dim": encoder.dim, "dtype": "float32" if dtype is None else "bfloat16", "device": device.type}
+    facts = {"dim": encoder.dim, "dtype": dtype_name(dtype), "device": device.type}
     return side, facts | {"compiled": compiled}
 
 

@@ -106,6 +106,11 @@ def autocast(device, dtype, cache=True):
     return torch.autocast(device.type, dtype or torch.bfloat16, enabled=dtype is not None, cache_enabled=cache)
 
 
+def dtype_name(dtype):
+    """ "float32" or "bfloat16": the name of a result of `resolve_precision`, for facts."""
+    return str(dtype or torch.float32).removeprefix("torch.")
+
+
 def computed_in(dtype, device, compiled):
     """How vectors or steps are computed, in words, from names and a flag: "bfloat16 on cuda, compiled"."""
     return f"{dtype} on {device}{', compiled' if compiled else ''}"

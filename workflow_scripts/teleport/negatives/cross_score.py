@@ -17,7 +17,7 @@ from teleport.encoder.attention import PACKED, Packing
 from teleport.encoder.budget import TOKEN_BUDGET
 from teleport.encoder.model import positions
 from teleport.encoder.own_settings import most_tokens
-from teleport.encoder.precision import autocast, pick_device, resolve_precision, to_device, to_encode
+from teleport.encoder.precision import autocast, dtype_name, pick_device, resolve_precision, to_device, to_encode
 from teleport.encoder.pretrained import load_fast_tokenizer, refuse_unfit_tokenizer
 from teleport.encoder.ranker import load_ranker
 from teleport.negatives.score import pairs_of_job
@@ -51,7 +51,7 @@ def run(job):
         raise Refusal(
             f"max_tokens of the cross-encoder is {settings.max_tokens}, and its model reads {most}. Lower it."
         )
-    made = {"device": device.type, "dtype": "float32" if dtype is None else "bfloat16"}
+    made = {"device": device.type, "dtype": dtype_name(dtype)}
     scores, earlier = np.zeros(0, np.float32), 0.0
     if len(keys):
         blocks = RowBlocks(job, {"scores.npy": (np.float32, (len(keys),))}, BLOCK_PAIRS, made)

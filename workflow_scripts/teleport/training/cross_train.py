@@ -17,7 +17,7 @@ from teleport.encoder.budget import TOKEN_BUDGET
 from teleport.encoder.checkpoint import copy_tokenizer
 from teleport.encoder.own_settings import most_tokens
 from teleport.encoder.pair_texts import PairTexts, pair_form
-from teleport.encoder.precision import autocast, computed_in, pick_device, resolve_precision
+from teleport.encoder.precision import autocast, computed_in, dtype_name, pick_device, resolve_precision
 from teleport.encoder.ranker import load_ranker
 from teleport.encoder.tokens import open_tokens
 from teleport.evaluation.evaluate import own_pairs
@@ -36,7 +36,7 @@ from teleport.training.schedule import schedule_steps, training_of
 from teleport.training.selection import Selection
 from teleport.training.step import Steps
 from teleport.training.step_metrics import mean_where, write_curves
-from teleport.training.train import facts, precision, train
+from teleport.training.train import facts, train
 
 LARGER = "Raise training.accumulate of the cross-encoder, or lower its max_tokens."
 
@@ -53,7 +53,7 @@ def run(job):
     copies = 8 if training.select == "dev" else 6  # the state twice while it is replaced, and the outputs
     job.require_room(sum(copies * p.nbytes for p in trainer.encoders.parameters()))
     selection = Selection(trainer, open_reranking(job, trainer) if settings.dev else None)
-    computed = computed_in(precision(trainer), trainer.device.type, False)
+    computed = computed_in(dtype_name(trainer.dtype), trainer.device.type, False)
     state = load_state(job.resume, trainer.encoders, trainer.optimizer, computed)
     resumed_from, earlier = state.step if state.curves else 0, state.seconds + state.dev_seconds
     state.attempts += 1

@@ -15,7 +15,7 @@ from teleport.encoder import lora
 from teleport.encoder.checkpoint import PASSAGE, QUERY, sides, write_lower_case, write_prompts
 from teleport.encoder.load import load_backbone, load_encoders, save_encoders
 from teleport.encoder.model import compile_layers
-from teleport.encoder.precision import compiles, computed_in, pick_device, resolve_precision
+from teleport.encoder.precision import compiles, computed_in, dtype_name, pick_device, resolve_precision
 from teleport.encoder.side import Frozen, Side, open_side
 from teleport.maxp import chunk_rows
 from teleport.refusal import Refusal
@@ -68,7 +68,7 @@ def train_together(job, processes):
         first = steps if training.continues is True else 0
     stop = end_of_segment(training, trainer.total, first)
     counted = job.load("unmasked").count(trainer, first, stop) if "unmasked" in job.loads else {}
-    computed = computed_in(precision(trainer), trainer.device.type, trainer.trained[0].compiled)
+    computed = computed_in(dtype_name(trainer.trained[0].dtype), trainer.device.type, trainer.trained[0].compiled)
     state = load_state(job.resume, *trained, computed, first)
     resumed_from, earlier = state.step if state.curves else 0, state.seconds + state.dev_seconds
     state.attempts += 1
@@ -299,11 +299,6 @@ def save_adapters(job, trainer, folder, source):
             shutil.copytree(adapters, folder / SIDES[place] / lora.FOLDER)
 
 
-def precision(trainer):
-    """ "float32" or "bfloat16": what a trainer computes in."""
-    return str(trainer.trained[0].dtype or torch.float32).removeprefix("torch.")
-
-
 def facts(trainer, state):
     """Return the facts of the training for the manifest (plain JSON). steps: of this stage; first_step, end_step: steps
     since the training began, before and after this stage"""
@@ -328,7 +323,7 @@ def facts(trainer, state):
         "real_tokens": state.real_tokens,
         "train_seconds": state.seconds,
         "attempts": state.attempts,
-        "precision": precision(trainer),
+        "precision": dtype_name(trainer.trained[0].dtype),
         "device": str(trainer.device),
         "compiled": trainer.trained[0].compiled,
         "processes": trainer.processes.size,
