@@ -638,7 +638,7 @@ def test_queries_of_a_split_that_are_trained_on_too_are_said(tmp_path, texts):
     (tmp_path / "given/answers.test.jsonl").write_text(json.dumps({"id": "q1", "answers": ["x"]}) + "\n")
     _, said = new("mine", tmp_path / "given")
     assert [line for line in said if "also training queries" in line] == [
-        "warning: 3 of the test queries are also training queries."
+        "warning: queries of test that are also training queries: 3."
     ]
     assert "answers.test.jsonl: not read here; `source: folder` of config/README.md reads answers." in said
 
