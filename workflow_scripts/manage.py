@@ -115,6 +115,7 @@ def new(name, folder, question, passage, **options):
     """
     from commands.methods import cost_sentences
     from commands.new import new
+    from teleport.report.words import number
 
     path, sentences = new(name, folder, columns=(question, passage), **options)
     plan = plan_of([path])  # a wrong checkpoint is refused now
@@ -122,7 +123,7 @@ def new(name, folder, question, passage, **options):
         *sentences,
         *plan.warnings,
         *cost_sentences(plan, path),
-        f"{path} is written: {len(plan.stages)} stages. Check it, then run:",
+        f"{path} is written: {number(len(plan.stages), 'stage')}. Check it, then run:",
         sep="\n",
     )
     print(f"  .venv/bin/snakemake -n --configfile {path}             # what would run")
@@ -192,12 +193,14 @@ def verify():
     status is 1. Progress goes to standard error.
     """
     from commands.disk import broken_links, check_stages
+    from teleport.report.words import number
     from teleport.running.log import configure_logging
 
     configure_logging()
     (bad, num_stages), broken = check_stages(), broken_links()
     print("".join(f"{line}\n" for line in bad + broken), end="")
-    print(f"{num_stages - len(bad)} stages sound, {len(bad)} torn or edited, {len(broken)} links to missing stages")
+    sound, links = number(num_stages - len(bad), "stage"), number(len(broken), "link")
+    print(f"{sound} sound, {len(bad)} torn or edited, {links} to missing stages")
     return 1 if bad or broken else 0
 
 

@@ -157,6 +157,7 @@ def test_the_command_prints_a_table_or_json(tmp_path, monkeypatch, capsys):
         assert not ended.value.code
     table, _, found = capsys.readouterr().out.partition("{")
     assert json.loads("{" + found) == audit(path) and table.strip() == printed(audit(path))
+    assert printed(audit(write(tmp_path / "one", "tevatron", records=[FIRST]))).startswith("1 query\n")
     assert "| negatives | 4 | 1 | 5 |" in table and "| hardness | 0.230 | -0.500 | 0.084 |" in table
 
 

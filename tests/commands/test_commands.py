@@ -320,6 +320,8 @@ def test_two_evaluations_side_by_side(stages):
         "p: two-sided, over queries, permutation test with 9,999 resamples",
         "+0.500  0.500 -> 1.000  q0  one",
     ]
+    single = [evaluation(stages, collections[0], [value]) for value in (0.5, 1.0)]
+    assert compare(*single, None, None, 0).startswith("RR@10 of 1 query: A 0.5000, B 1.0000, ")
     with pytest.raises(Refusal, match="measure 'R@5' .*RR@10"):
         compare(one, two, "R@5", None, 10)
     with pytest.raises(Refusal, match="no query 'q9'"):

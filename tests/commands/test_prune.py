@@ -68,6 +68,12 @@ def test_what_neither_a_configuration_nor_a_result_uses_is_removed():
     assert on_disk() == set(mine.stages)
 
 
+def test_a_single_stage_is_told_in_the_singular(capsys):
+    finish("train/000000000000")
+    disk.prune(set(), delete=False)
+    assert "1 of 1 stage, 0.0 MB, would" in capsys.readouterr().out
+
+
 @pytest.mark.ci(1)
 @pytest.mark.parametrize("index", ["links", "plan.tsv"])
 def test_finished_experiments_of_other_configurations_stay(index):

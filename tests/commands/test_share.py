@@ -95,11 +95,11 @@ def test_an_experiment_travels_with_what_its_table_shows(elsewhere, monkeypatch,
     monkeypatch.chdir(elsewhere)
     assert "/home/me" not in "".join(place_at(f"../{to}").open(f"{n}/{SPEC}").read().decode() for n in FILES)
     (arrived,) = fetch(f"../{to}")
-    assert arrived.startswith(f"5 stages have arrived from ../{to}, ")
+    assert arrived.startswith(f"Arrived from ../{to}: 5 stages, ")
     assert contents(elsewhere) == contents(here) and len(contents(here)) == 6
     times = [(STAGES / name / MANIFEST).stat().st_mtime_ns for name in (ENCODE, INDEX, TRAIN, EVALUATE)]
     assert times == sorted(times), "else Snakemake would make a stage again after its input"
-    assert fetch(f"../{to}")[0].endswith("; 5 were here already.")
+    assert fetch(f"../{to}")[0].endswith("; here already: 5.")
     assert [Artefact(STAGES / name).verify() for name in FILES] == [None] * 5
     assert not list(elsewhere.rglob("*.part"))
 
@@ -107,7 +107,7 @@ def test_an_experiment_travels_with_what_its_table_shows(elsewhere, monkeypatch,
 @pytest.mark.parametrize(("name", "shown"), [(TRAIN, "results/experiments/tele/train"), (BM25, BM25)])
 def test_an_unfinished_stage_is_named_by_its_experiment(elsewhere, name, shown):
     (STAGES / name / MANIFEST).unlink()
-    with pytest.raises(Refusal, match=f"1 of 5 stages are not finished, such as {shown}:"):
+    with pytest.raises(Refusal, match=f"not finished: 1 of 5 stages, such as {shown}. "):
         share(stages_at("tele"), "../shared", vectors=True)
 
 
@@ -117,7 +117,7 @@ def test_a_results_folder_is_a_place_too_and_a_stage_comes_with_what_it_was_made
     monkeypatch.chdir(elsewhere)
     fetch("../shared")
     assert [is_finished(name) for name in FILES] == [True, True, True, False, False]
-    assert fetch("../one/results")[0].startswith("2 stages have arrived")
+    assert fetch("../one/results")[0].startswith("Arrived from ../one/results: 2 stages, ")
 
 
 @pytest.mark.parametrize(
@@ -137,13 +137,13 @@ def test_without_vectors_all_else_is_finished(elsewhere, monkeypatch):
     share(stages_at("tele"), "../shared.tar", vectors=False)
     monkeypatch.chdir(elsewhere)
     sent = sum(len(content) for name, files in FILES.items() for content in files.values() if name != ENCODE)
-    assert f", {sent:,} bytes; 0 were here" in fetch("../shared.tar")[0]
+    assert f", {sent:,} bytes; here already: 0." in fetch("../shared.tar")[0]
     assert all(map(is_finished, FILES)) and not (STAGES / ENCODE / "passages.npy").exists()
     assert (STAGES / INDEX / "index.json").exists(), "an index for exact search has no vectors of its own"
     assert (STAGES / TRAIN / "losses.tsv").exists() and [Artefact(STAGES / name).verify() for name in FILES]
     with pytest.raises(Refusal, match="passages.npy was .*--forcerun"):
         Artefact(STAGES / ENCODE).path("passages.npy")
-    assert fetch("../shared.tar")[0].endswith("; 5 were here already.")
+    assert fetch("../shared.tar")[0].endswith("; here already: 5.")
 
 
 @pytest.mark.parametrize("to", ["../whole", "../whole.tar"])
@@ -155,10 +155,10 @@ def test_vectors_that_were_left_out_come_from_a_place_that_has_them(elsewhere, m
     fetch("../without")
     times = [(STAGES / name / MANIFEST).stat().st_mtime_ns for name in FILES]
     (said,) = fetch(to)
-    assert said == f"1 stages have arrived from {to}, 700 bytes; 4 were here already."
+    assert said == f"Arrived from {to}: 1 stage, 700 bytes; here already: 4."
     assert contents(elsewhere) == contents(here) and Artefact(STAGES / ENCODE).path("passages.npy")
     assert times == [(STAGES / name / MANIFEST).stat().st_mtime_ns for name in FILES], "nothing that follows reruns"
-    assert fetch(to)[0].endswith("; 5 were here already.") and not list(Path().rglob("*.part"))
+    assert fetch(to)[0].endswith("; here already: 5.") and not list(Path().rglob("*.part"))
     (STAGES / ENCODE / "passages.npy").unlink()
     path = Path("../torn/stages", ENCODE, "passages.npy")
     shutil.copytree(here / STAGES / ENCODE, path.parent)
@@ -172,10 +172,10 @@ def test_vectors_of_other_bits_do_not_replace_those_that_were_left_out(elsewhere
     share(stages_at("tele"), "../without", vectors=False)
     monkeypatch.setitem(FILES, ENCODE, {"passages.npy": b"other bits of another processor"})
     finish(ENCODE)
-    share({ENCODE}, "../other", vectors=True)
+    assert share({ENCODE}, "../other", vectors=True).startswith("1 stage, ")
     monkeypatch.chdir(elsewhere)
     fetch("../without")
-    assert fetch("../other")[0].endswith("; 1 were here already.")
+    assert fetch("../other")[0].endswith("; here already: 1.")
     assert not (STAGES / ENCODE / "passages.npy").exists()
 
 
@@ -310,7 +310,7 @@ def test_links_and_pipes_in_a_folder_are_refused(elsewhere, monkeypatch):
 
 def test_what_is_not_finished_or_not_sound_is_not_shared(elsewhere):
     (STAGES / BM25 / MANIFEST).unlink()
-    with pytest.raises(Refusal, match=f"^1 of 5 stages .*{BM25}: run"):
+    with pytest.raises(Refusal, match=f"^not finished: 1 of 5 stages.*{BM25}. Run"):
         share(stages_at("tele"), "../shared", vectors=True)
     finish(BM25)
     (STAGES / TRAIN / "losses.tsv").write_text("x")
@@ -340,9 +340,9 @@ def test_what_other_code_or_other_inputs_made_stays_out(elsewhere, monkeypatch):
     here = Path.cwd()
     monkeypatch.chdir(elsewhere)
     said = fetch("../shared")
-    assert said[0].startswith("3 stages have arrived")
-    assert said[1].startswith(f"1 were made by other code and stay out, such as {TRAIN} (commit c0ffee)")
-    assert said[2].startswith("1 stay out because what they were made from is not here") and EVALUATE in said[2]
+    assert said[0].startswith("Arrived from ../shared: 3 stages, ")
+    assert said[1].startswith(f"Left out, made by other code: 1, such as {TRAIN} (commit c0ffee)")
+    assert said[2].startswith("Left out, made from what is not here, or differs: 1, ") and EVALUATE in said[2]
     monkeypatch.chdir(here)
     monkeypatch.setitem(FILES, ENCODE, {"passages.npy": b"other bits of another processor"})
     finish(ENCODE)
@@ -350,8 +350,8 @@ def test_what_other_code_or_other_inputs_made_stays_out(elsewhere, monkeypatch):
     shutil.rmtree(elsewhere / STAGES / INDEX)
     monkeypatch.chdir(elsewhere)
     said = fetch("../shared")
-    assert said[0].startswith("0 stages have arrived") and said[0].endswith("2 were here already.")
-    assert said[2].startswith("2 stay out because what they were made from") and INDEX in said[2]
+    assert said[0].startswith("Arrived from ../shared: 0 stages, ") and said[0].endswith("; here already: 2.")
+    assert said[2].startswith("Left out, made from what is not here, or differs: 2, ") and INDEX in said[2]
     assert not is_finished(INDEX), "it is of other vectors than those that are here"
 
 
@@ -360,9 +360,8 @@ def test_of_a_configuration_only_its_stages_are_taken(elsewhere, monkeypatch):
     monkeypatch.chdir(elsewhere)
     plan = SimpleNamespace(stages={name: SimpleNamespace(loads={}) for name in (ENCODE, INDEX, "train/00000000000f")})
     said = fetch("../shared", plan)
-    assert said[0].startswith("2 stages have arrived") and said[-1] == (
-        "2 of 3 stages of the configuration are finished."
-    )
+    assert said[0].startswith("Arrived from ../shared: 2 stages, ")
+    assert said[-1] == "Finished: 2 of 3 stages of the configuration."
     with pytest.raises(Refusal, match="has 5 stages"):
         fetch("../shared", SimpleNamespace(stages={}))
 
@@ -414,7 +413,7 @@ def test_a_fetch_that_dies_leaves_no_stage_that_looks_finished(elsewhere, monkey
             patch.setattr(places, name, killed)
             fetch("../shared")
         assert not is_finished(ENCODE) and not list(Path().rglob("*.part"))
-    assert fetch("../shared")[0].startswith("1 stages have arrived")
+    assert fetch("../shared")[0].startswith("Arrived from ../shared: 1 stage, ")
 
 
 @pytest.fixture
@@ -442,10 +441,10 @@ def test_a_repository_of_the_hub_is_a_place_at_one_commit(elsewhere, monkeypatch
     assert where == f"hub:me/runs@{hub.commit('me/runs')}" and len(hub.repositories["me/runs"]) == 16
     here = Path.cwd()
     monkeypatch.chdir(elsewhere)
-    assert fetch(where)[0].startswith(f"5 stages have arrived from {where}")
+    assert fetch(where)[0].startswith(f"Arrived from {where}: 5 stages, ")
     assert contents(elsewhere) == contents(here) and not list(elsewhere.rglob("*.part"))
     sent = len(hub.asked)
-    assert fetch(where, SimpleNamespace(stages={BM25: SimpleNamespace(loads={})}))[0].endswith("; 1 were here already.")
+    assert fetch(where, SimpleNamespace(stages={BM25: SimpleNamespace(loads={})}))[0].endswith("; here already: 1.")
     assert not [path for path in hub.asked[sent:] if TRAIN in path], "only stages of the configuration are asked for"
     for wrong in ("hub:me/runs", "hub:me/runs@main", "hub:runs"):
         with pytest.raises(Refusal, match="give hub:OWNER/NAME@COMMIT"):

@@ -7,6 +7,7 @@ import tracemalloc
 
 import pytest
 
+import manage
 from commands import disk
 from teleport.running import artefact
 from teleport.running.artefact import MANIFEST, STAGES, file_entry
@@ -34,6 +35,13 @@ def test_what_is_wrong_is_said_in_the_order_of_the_names_whoever_is_done_first()
     wrong, number = disk.check_stages()
     assert number == 4 and len(wrong) == 3
     assert all(str(path.parent) in text for path, text in zip((paths[0], *paths[2:]), wrong, strict=True))
+
+
+def test_a_single_stage_is_told_in_the_singular(monkeypatch, capsys):
+    monkeypatch.setattr("teleport.running.log.configure_logging", lambda: None)
+    finish(0, 10)
+    assert manage.verify() == 0
+    assert capsys.readouterr().out == "1 stage sound, 0 torn or edited, 0 links to missing stages\n"
 
 
 def test_it_says_how_much_is_read_how_fast_and_what_is_left(monkeypatch, caplog):

@@ -35,7 +35,8 @@ def test_the_plan_has_no_stage_to_make_after_a_fetch(finished, clone, tmp_path):
     archive, number = tmp_path / "tele.tar", len(finished.manifests())
     assert teleport(finished, "share", "tele", "--to", archive).startswith(f"{number} stages, ")
     said = teleport(clone, "fetch", archive, "toy.yaml")
-    assert said.startswith(f"{number} stages have arrived") and f"{number} of {number} stages of the conf" in said
+    assert said.startswith(f"Arrived from {archive}: {number} stages, ")
+    assert f"Finished: {number} of {number} stages of the conf" in said
     counts, _ = clone.would_run()
     assert counts and set(counts) <= {"all", "configuration", "experiments", "tables"}
 

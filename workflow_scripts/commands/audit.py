@@ -17,6 +17,7 @@ from teleport.encoder.source import is_ranker, named
 from teleport.negatives.forms import FORMS, whole
 from teleport.records import lines
 from teleport.refusal import Refusal
+from teleport.report.words import number
 
 ALL = "all"
 BLOCK_QUERIES = 256  # scored at a time by another checkpoint
@@ -280,4 +281,4 @@ def printed(result):
     for column, form in COLUMNS.items():
         values = [result["sources"][name][column] for name in names]
         rows.append([column, *("–" if value is None else form.format(value) for value in values)])
-    return f"{result['queries']:,} queries\n\n" + "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    return f"{number(result['queries'], 'query')}\n\n" + "\n".join(f"| {' | '.join(row)} |" for row in rows)

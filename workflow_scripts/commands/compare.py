@@ -15,6 +15,7 @@ from teleport.evaluation.significance import compare as test
 from teleport.refusal import Refusal
 from teleport.report.render import cell
 from teleport.report.verdicts import p_text
+from teleport.report.words import number
 from teleport.running.artefact import MANIFEST
 from teleport.settings.measures import better
 
@@ -74,7 +75,7 @@ def of_all(systems, measure, texts, most):
     comparison = test(two, one, resamples=RESAMPLES, way=better(measure) or 1)
     a_Q, b_Q = (each.values_QR.mean(axis=1) for each in (one, two))
     lines = [
-        f"{measure} of {len(names)} queries: A {a_Q.mean():.4f}, B {b_Q.mean():.4f}, "
+        f"{measure} of {number(len(names), 'query')}: A {a_Q.mean():.4f}, B {b_Q.mean():.4f}, "
         f"B - A {comparison.difference:+z.4f}, p {p_text(comparison.p)}",
         f"B wins {comparison.won}, loses {comparison.lost}, ties {len(names) - comparison.won - comparison.lost}",
         how_tested(comparison, len(one.seeds), len(two.seeds)),

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from teleport.refusal import Refusal
 from teleport.report.links import stage_links
+from teleport.report.words import number
 from teleport.running.artefact import MANIFEST, STAGE, STAGES, Artefact, is_finished, other_than_stages, remake
 from teleport.running.files import files_below
 from teleport.running.job import RESUME, SHARDS
@@ -34,7 +35,7 @@ def prune(planned, delete):
             (folder / MANIFEST).unlink(missing_ok=True)  # first, so that a half removed stage never looks finished
             shutil.rmtree(folder)
     done = "removed" if delete else "would be removed with --delete"
-    print(f"{len(folders)} of {num_stages} stages, {total / 1e6:.1f} MB, {done}")
+    print(f"{len(folders)} of {number(num_stages, 'stage')}, {total / 1e6:.1f} MB, {done}")
     if folders and not delete:
         print(unfinished or OTHERS)
 

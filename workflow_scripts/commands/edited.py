@@ -2,6 +2,7 @@
 
 from functools import cache
 
+from teleport.report.words import number
 from teleport.running.artefact import MANIFEST, STAGES, is_finished
 from teleport.running.code import digests_of_all, stage_code
 from teleport.running.files import read_saved
@@ -42,7 +43,7 @@ def edited_stages(plan):
 
 def edited_sentence(plan):
     """A sentence (in a list) on the `edited_stages` of a plan; [] if there are none. `run.take` decides what is kept"""
-    if not (number := len(edited_stages(plan))):
+    if not (edited := len(edited_stages(plan))):
         return []
-    made = f"{number} finished stages were made by older code, or read such stages"
-    return [f"{made}: they are planned again; unchanged results are kept"]
+    made = f"made by older code, or from such stages: {number(edited, 'finished stage')}"
+    return [f"{made}; they are planned again; unchanged results are kept"]

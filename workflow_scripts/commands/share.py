@@ -17,6 +17,7 @@ from commands.hub_data import uploaded
 from teleport.plan.kinds import KINDS
 from teleport.refusal import Refusal
 from teleport.report.links import INDEX, stage_links
+from teleport.report.words import number
 from teleport.running.artefact import DELETED, MANIFEST, SPEC, STAGE, STAGES, Artefact, deletion, is_finished, signed
 from teleport.running.code import digests_of_all, stage_code
 from teleport.running.files import gigabytes, part_of, read_saved, require_output, write_json
@@ -46,8 +47,8 @@ def share(names, to, vectors):
             raise Refusal(f"{to} exists already. Remove it, or give another path.")
     names = with_upstream(names)
     if lacking := sorted(name for name in names if not is_finished(name)):
-        what = f"{len(lacking)} of {len(names)} stages are not finished, such as {link_to(lacking[0])}"
-        raise Refusal(f"{what}: run the workflow first, or name fewer.")
+        what = f"{len(lacking)} of {number(len(names), 'stage')}, such as {link_to(lacking[0])}"
+        raise Refusal(f"not finished: {what}. Run the workflow first, or name fewer.")
     stages = {name: Artefact(STAGES / name) for name in sorted(names)}
     for stage in stages.values():
         stage.verify()
@@ -59,7 +60,7 @@ def share(names, to, vectors):
             (write_archive if archive else write_folder)(part, members)
             os.replace(part, to)
     size = sum(os.path.getsize(content) for _, content in members if isinstance(content, Path))
-    return f"{len(stages)} stages, {gigabytes(size)}. To take them: teleport fetch {shlex.quote(str(to))}"
+    return f"{number(len(stages), 'stage')}, {gigabytes(size)}. To take them: teleport fetch {shlex.quote(str(to))}"
 
 
 def link_to(name):
@@ -144,24 +145,24 @@ def fetch(where, plan=None):
     names = place.names()
     wanted = [name for name in names if plan is None or name in plan.stages]
     if not wanted:
-        what = f"{len(names)} stages, but none of this configuration" if names else "no stages"
+        what = f"{number(len(names), 'stage')}, but none of this configuration" if names else "no stages"
         raise Refusal(f"{where} has {what}. Give another place, or another configuration.")
     manifests = {name: signed_at(place, name) for name in wanted}
     for name in in_order(manifests, where):
         manifest = manifests[name]
         came[outcome := arrive(place, manifest, loads_of(place, name, plan), digests)].append(name)
         size += Artefact(STAGES / name).bytes if outcome == "arrived" else 0
-    sentences = [f"{len(came['arrived'])} stages have arrived from {where}, {gigabytes(size)}; "
-                 f"{len(came['here'])} were here already."]  # fmt: skip
+    sentences = [f"Arrived from {where}: {number(len(came['arrived']), 'stage')}, {gigabytes(size)}; "
+                 f"here already: {len(came['here'])}."]  # fmt: skip
     if other := came["code"]:
         commit = manifests[other[0]].get("provenance", {}).get("git_commit")
-        sentences.append(f"{len(other)} were made by other code and stay out, such as {other[0]} (commit {commit}). "
+        sentences.append(f"Left out, made by other code: {len(other)}, such as {other[0]} (commit {commit}). "
                          "Check that out to take them, or let the workflow make them.")  # fmt: skip
     if other := came["inputs"]:
-        sentences.append(f"{len(other)} stay out because what they were made from is not here, or differs: {other[0]}.")
+        sentences.append(f"Left out, made from what is not here, or differs: {len(other)}, such as {other[0]}.")
     if plan:
         done = sum(map(is_finished, plan.stages))
-        sentences.append(f"{done} of {len(plan.stages)} stages of the configuration are finished.")
+        sentences.append(f"Finished: {done} of {number(len(plan.stages), 'stage')} of the configuration.")
     return sentences
 
 
