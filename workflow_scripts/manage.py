@@ -317,7 +317,7 @@ def reproductions(files):
     ),
     argument("--by", type=Path, metavar="CHECKPOINT", help="score by this encoder or cross-encoder"),
     argument("--margin", type=float, default=MARGIN, help=f"the margin of suspected_by_score; default {MARGIN}"),
-    argument("--like", type=cosine, default=LIKE, help=f"the least cosine of like_positive; default {LIKE}"),
+    argument("--like", type=cosine, help=f"the least cosine of like_positive; default {LIKE}"),
     argument("--json", dest="as_json", action="store_true", help="print JSON, not a table"),
 )
 def audit(negatives, by, margin, like, as_json):

@@ -212,6 +212,8 @@ def test_another_checkpoint_scores_as_sentence_transformers_does(tmp_path, monke
         assert shares["suspected_by_score"] == np.mean(scores > lowest - margin * abs(lowest))
         assert shares["like_positive"] == np.mean(likenesses > like)
     assert audit(path)["sources"]["all"]["like_positive"] is None
+    with pytest.raises(Refusal, match=r"^--like 0\.5: .*--by"):
+        audit(path, like=0.5)
     with pytest.raises(Refusal, match="in, line 1: ids without texts"):
         audit(write(tmp_path / "in", "triples", scores=False), by=checkpoint)
 

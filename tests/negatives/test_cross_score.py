@@ -296,6 +296,8 @@ def test_an_audit_by_a_cross_encoder_has_its_scores(world, pairs, tmp_path, monk
     assert found["hardness"] == pytest.approx(np.mean(scores[:, 1:] - scores[:, :1]), abs=1e-5)
     assert 0 < found["above_positive"] == np.mean(scores[:, 1:] > scores[:, :1]) < 1, "not vacuous"
     assert found["scored"] == 1 and found["like_positive"] is None
+    with pytest.raises(Refusal, match=r"^--like 0\.5: .*encoder"):
+        audit.audit(path, by=folder, like=0.5)
     (folder / "model.safetensors").unlink()
     with pytest.raises(Refusal, match=f"^--by: {folder} .*model.safetensors"):
         audit.audit(path, by=folder)

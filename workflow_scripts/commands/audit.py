@@ -53,10 +53,11 @@ COLUMNS = {
 }
 
 
-def audit(path, by=None, margin=MARGIN, like=LIKE):
+def audit(path, by=None, margin=MARGIN, like=None):
     """The audit of a merge or relabel stage (its folder, or the link to it) or of a file (dict).
 
-    by: folder of an encoder or a cross-encoder whose scores replace the given ones; margin, like: see below
+    by: folder of an encoder or a cross-encoder whose scores replace the given ones; margin, like: see below; like: only
+    with an encoder, by default LIKE
     queries: number of those with negatives. For each source and for `all`, the figures of COLUMNS, None if unknown:
     scored: share with a score, if the query's positives have one; hardness: mean of score minus s+, the lowest of the
     positives; above_positive, suspected_by_score: shares of the scored above s+, and above s+ - margin |s+|; eci: mean
@@ -66,8 +67,11 @@ def audit(path, by=None, margin=MARGIN, like=LIKE):
     log2(passages) if all are drawn equally often; queries_per_passage: mean
     """
 
+    if like is not None and (by is None or is_ranker(by)):
+        raise Refusal(f"--like {like:g}: cosines need an encoder's vectors. Give an encoder in --by, or leave it out.")
+
     def of(mined):
-        return audited(scored_by(by, mined) if by else mined, margin, like)
+        return audited(scored_by(by, mined) if by else mined, margin, LIKE if like is None else like)
 
     if path.is_dir():
         from teleport.negatives.export import Pools
