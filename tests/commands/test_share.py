@@ -451,8 +451,9 @@ def test_a_repository_of_the_hub_is_a_place_at_one_commit(elsewhere, monkeypatch
             fetch(wrong)
     with pytest.raises(Refusal, match="hub:me/other@"):
         fetch(f"hub:me/other@{'0' * 40}")
-    with pytest.raises(Refusal, match="give hub:OWNER/NAME"):
-        share({TRAIN}, "hub:me/runs@main", vectors=True)
+    for wrong in ("hub:me/runs@main", "hub:runs"):
+        with pytest.raises(Refusal, match=f"--to {wrong}: a repository has an owner.* Give hub:OWNER/NAME"):
+            share({TRAIN}, wrong, vectors=True)
 
 
 def test_jobs_ask_a_repository_of_the_hub(elsewhere, monkeypatch, hub, caplog):

@@ -38,7 +38,7 @@ def share(names, to, vectors):
     """
     hub, archive = re.fullmatch(HUB_NAME, to), to.endswith(".tar")
     if to.startswith("hub:") and not hub:
-        raise Refusal(f"--to {to}: give hub:OWNER/NAME.")
+        raise Refusal(f"--to {to}: a repository has an owner, a name and here no revision. Give hub:OWNER/NAME.")
     if to.endswith((".gz", ".tgz", ".zst", ".zip")):
         raise Refusal(f"--to {to}: archives are not compressed. Give a path that ends with .tar.")
     if not hub:
