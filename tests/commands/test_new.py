@@ -127,6 +127,15 @@ def test_a_collection_is_never_written_to_wherever_it_lies(tmp_path, texts, form
             assert sum(sizes) == QUERIES and min(sizes) > 3
 
 
+@pytest.mark.parametrize("hidden", ["._train.tsv", "._test.tsv.zip"])
+def test_hidden_files_are_no_splits(tmp_path, texts, hidden):
+    """macOS leaves ._NAME beside NAME."""
+    in_beir(tmp_path / "given", texts)
+    (tmp_path / "given/qrels" / hidden).write_bytes(b"\0\5\26\7")
+    path, _ = new("mine", tmp_path / "given")
+    assert yaml.safe_load(path.read_text())["counts"]["queries"].keys() == {"train", "dev", "test"}
+
+
 @pytest.mark.parametrize("form", ["tables", "beir"])
 @pytest.mark.parametrize("named", ["test", "dev"])
 def test_a_test_set_is_not_divided_and_nothing_is_trained_without_a_set_for_it(tmp_path, texts, form, named):

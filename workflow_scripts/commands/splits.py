@@ -35,7 +35,7 @@ class Roles(NamedTuple):
 
 def reader_of(folder, output, columns, drop):
     """Return the one of `beir`, `tables` and `written` that reads FROM; the arguments are those of `new`."""
-    refuse_packed([folder, *(path for beside in BESIDE for path in sorted((folder / beside).glob("*")))])
+    refuse_packed([folder, *(path for beside in BESIDE for path in sorted((folder / beside).glob("[!.]*")))])
     reader = beir if records.existing_or_none(folder / "corpus.jsonl") else tables
     if judged := judged_tables(folder):
         reader = partial(written, judged.qrels, partial(convert_judged, judged, drop), judged.of_train)

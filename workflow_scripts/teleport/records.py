@@ -248,10 +248,12 @@ def located(name, files):
 
 
 def split_names(home, pattern, key):
-    """The splits in the folder `home`, sorted: the part of a file's name (without .gz) at the * of `pattern`."""
+    """The splits in the folder `home`, sorted: the part of a file's name (without .gz) at the * of `pattern`. Hidden
+    files are no splits: macOS leaves some beside real ones."""
     start, _, end = pattern.partition("*")
     expression = start.replace(".", r"\.") + f"(.+){re.escape(end)}"
-    names = {match[1] for path in home.glob("*") if (match := re.fullmatch(expression, path.name.removesuffix(".gz")))}
+    files = (path.name.removesuffix(".gz") for path in home.glob("[!.]*"))
+    names = {match[1] for name in files if (match := re.fullmatch(expression, name))}
     if not names:
         readable = pattern.replace("(?:queries|qrels)", "queries").replace("*", "SPLIT")
         raise Refusal(
