@@ -30,6 +30,11 @@ def folder(tmp_path):
     return tmp_path
 
 
+def test_a_folder_is_called_a_folder(folder):
+    with pytest.raises(Refusal, match=rf"^{folder}/sub: this is a folder\. Give the path of a YAML file"):
+        merged_files([folder / "sub"])
+
+
 def test_a_file_is_merged_over_those_that_it_extends(folder):
     """Mappings are merged, lists and values are replaced; as if --configfile had named both files."""
     over = folder / "sub/over.yaml"

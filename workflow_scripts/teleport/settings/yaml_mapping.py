@@ -5,6 +5,7 @@ A mistake in it, of YAML or of a model, is a sentence with file, line and key.
 
 import difflib
 import math
+import os
 import re
 import typing
 from itertools import chain
@@ -14,6 +15,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from teleport.refusal import Refusal
+from teleport.running.files import kind_of
 from teleport.settings.other_trainers import KEYS, our_value
 from teleport.settings.section import mistakes_of
 
@@ -47,8 +49,8 @@ def read_mapping(path):
 def parsed(path, construct=lambda tree: tree):
     """The node tree of a YAML file, or the result of `construct` for it; None for an empty one."""
     if not Path(path).is_file():  # a pipe might never end
-        state = "is not a regular file" if Path(path).exists() else "does not exist"
-        raise Refusal(f"{path}: the file {state}. Give the path of a YAML file.")
+        state = f"this is {kind_of(os.stat(path).st_mode)}" if os.path.exists(path) else "the file does not exist"
+        raise Refusal(f"{path}: {state}. Give the path of a YAML file.")
     encoded = Path(path).read_bytes()
     try:
         tree = yaml.compose(encoded.decode("utf-8"), Loader)
