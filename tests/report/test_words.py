@@ -1,11 +1,16 @@
 """Times, sizes and progress as text."""
 
-from teleport.report.words import by_kind, duration, number, of_seed, size
+from teleport.report.words import by_kind, duration, listed, number, of_seed, size
 
 
 def test_a_noun_agrees_with_its_number():
     assert [number(n, "query") for n in (0, 1, 2000)] == ["0 queries", "1 query", "2,000 queries"]
     assert [number(n, "record") for n in (1, 2)] == ["1 record", "2 records"]
+
+
+def test_a_list_has_commas_and_its_last_word():
+    assert [listed("abc"[:n]) for n in range(4)] == ["", "a", "a and b", "a, b and c"]
+    assert listed("abc", "or") == "a, b or c"
 
 
 def test_times():

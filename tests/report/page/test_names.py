@@ -29,6 +29,14 @@ def test_systems_of_two_tables_that_are_called_alike():
     assert alphas == [0.25, 0.75]
 
 
+def test_a_method_counts_its_trainings():
+    given = yaml.safe_load((REPOSITORY / "config/config.yaml").read_text()) | {"ablations": {}}
+    for episodes, text in (([{}], "1 training, with the loss "), ([{}, {}], "2 trainings, each from ")):
+        given["experiments"] = {"one": {"label": "One", "episodes": episodes}}
+        (experiment,) = page_contents(Plan(*config.load(given)), ["config.yaml"])["experiments"]
+        assert experiment["method"].startswith(text), experiment["method"]
+
+
 def test_a_search_of_a_part_of_the_queries_is_not_the_search_with_a_checkpoint():
     """With mining.parts the page counts those of an analysis alone: other queries would score 0 as if not found."""
 

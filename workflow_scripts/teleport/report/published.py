@@ -12,6 +12,7 @@ from teleport.plan.analyses import reranked
 from teleport.refusal import Refusal
 from teleport.report.figures import ANALYSES, COSTS, DECADES, OF_QUERY, cost_roles
 from teleport.report.rows import mining_stages, named, needs_training
+from teleport.report.words import listed
 from teleport.settings.section import Integer, IntegerOrNull, Number, NumberOrNull, Section, in_one_spelling, not_bool
 from teleport.settings.yaml_mapping import Locations, read_mapping, validated
 
@@ -203,7 +204,7 @@ def joint_table(name, plans):
     if len(set(names)) < len(names):
         raise Refusal(f"two configurations are called {max(names, key=names.count)!r}: give each once.")
     if idle := [each for each in names if each not in filling]:
-        can = " and ".join(sorted(filling)) or "no configuration"
+        can = listed(sorted(filling)) or "no configuration"
         who = f"the configuration {idle[0]!r}" if idle[0] else "a configuration without a name"
         raise Refusal(f"{who} fills no cell of the table {name}; {can} can.")
     return Path("results/published") / "+".join(names), planned_table(path, *plans)

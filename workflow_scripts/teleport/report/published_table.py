@@ -21,6 +21,7 @@ from teleport.report.figures import figures, over_seeds
 from teleport.report.published import read_published
 from teleport.report.render import NONE, SEVERAL_SEEDS, Printed, cell, write_forms
 from teleport.report.stages import Stages, collection_text, machines, warnings_of
+from teleport.report.words import listed
 
 HERE = "Here"  # the column of NAME.tex with the experiments that repeat a system, or "cited"
 EQUIVALENT = (
@@ -82,7 +83,7 @@ def make_lines(table, spec, stages):
         if shown and (figure.value is not None or (unpublished and configuration)):
             lines.append(make_line(table, figure, planned.get((i, j), {}), stages) | {"row": i})
     if not lines:
-        names = " and ".join(spec["collections"]) or "no configuration"
+        names = listed(spec["collections"]) or "no configuration"
         raise Refusal(f"{spec['file']} has no figure for {names}: take {spec['name']} out of `published`.")
     return lines
 
@@ -212,9 +213,9 @@ def footer(table, spec, lines, stages):
     if not filling:
         return [*notes, *table.notes]
     if len(others) == len(filling):
-        notes.append(f"Only the configuration {' or '.join(others)} can fill this table.")
+        notes.append(f"Only the configuration {listed(others, 'or')} can fill this table.")
     elif others:
-        notes.append(f"Figures of {' and '.join(others)}: {', '.join(f'results/published/{name}' for name in others)}.")
+        notes.append(f"Figures of {listed(others)}: {', '.join(f'results/published/{name}' for name in others)}.")
     notes.append(str(table.tolerance))
     if lines["reach"].notna().any():
         notes.append(EQUIVALENT)

@@ -14,6 +14,7 @@ from teleport.evaluation.names import OWN_PASSAGES
 from teleport.negatives.pool import read_pool
 from teleport.reader import positives_of, read_passages
 from teleport.refusal import Refusal
+from teleport.report.words import listed
 from teleport.running.artefact import STAGES, Artefact, is_finished, remake
 from teleport.search.pairs import PairScorer
 
@@ -161,7 +162,7 @@ class Reader(Stages):
 def machines(artefacts):
     """The GPUs or processors on which stages ran, each once, such as "A and B" (text)."""
     used = [artefact.manifest["provenance"]["hardware"] for artefact in artefacts]
-    return " and ".join(sorted({hardware.get("gpu") or hardware["processor"] for hardware in used}))
+    return listed(sorted({hardware.get("gpu") or hardware["processor"] for hardware in used}))
 
 
 def collection_text(facts, *counts):

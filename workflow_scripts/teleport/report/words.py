@@ -12,6 +12,12 @@ def number(count, noun):
     return f"{count:,} {noun if count == 1 else plural}"
 
 
+def listed(names, last="and"):
+    """Names as a sentence lists them: "a", "a and b", "a, b and c"; "" for none."""
+    *first, end = names or [""]
+    return f"{', '.join(first)} {last} {end}" if first else end
+
+
 def duration(seconds, decimals=0):
     """Seconds as text: "40 s", "12 min", "3 h 05 min"; below 10 s with `decimals` decimals; – for None."""
     if seconds is None:

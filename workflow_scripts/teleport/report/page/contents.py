@@ -20,6 +20,7 @@ from itertools import pairwise
 
 from teleport.report.published import episode_of, published_path, published_tables, read_published
 from teleport.report.rows import label_of, measured_tables, named, system_columns
+from teleport.report.words import number
 from teleport.settings.evaluation import Report
 from teleport.settings.section import MINER, in_one_spelling
 
@@ -80,7 +81,7 @@ def method_text(experiment, trajectories):
     starts = {str(getattr(episode.training, "start_from", "")) for episode in experiment.method[1:]}
     ways = {"pretrained": ", each from the pretrained checkpoint", "previous": ", each continuing the one before"}
     way = ways.get(starts.pop(), "") if len(starts) == 1 else ""
-    trainings = f"{columns['episodes']} trainings{way}" if columns["episodes"] > 1 else "one training"
+    trainings = f"{number(columns['episodes'], 'training')}{way}"
     return f"{trainings}, with the loss {columns['loss']}; negatives of the last one: {columns['negatives']}."
 
 
