@@ -485,9 +485,12 @@ def figures(files, output):
 )
 def tables(files, published, untrained):
     """Write the tables of a configuration, all of whose stages are finished; the papers' tables show those that are."""
+    from teleport.report.stages import require_finished
     from teleport.report.write import FORMS, untrained_tables, write_tables
 
     plan = plan_of(files)
+    if not (published or untrained):
+        require_finished(plan.stages, Path("."))
     written = write_tables(plan, ["published"] if published or untrained else FORMS)
     for path in untrained_tables(plan) if untrained else ():
         print(Path(f"{path}.md").read_text())

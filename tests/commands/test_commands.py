@@ -47,6 +47,12 @@ def manage(folder, *arguments, before="pass"):
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
 
 
+def test_what_shows_results_says_alike_that_there_are_none(tmp_path):
+    said = {manage(tmp_path, name, REPOSITORY / "config/config.yaml").stderr for name in ("report", "figures", "tables")}
+    assert len(said) == 1
+    assert re.fullmatch(r"error: results/stages/corpus/\w+ is not finished yet\. Run the workflow first: .*\n", said.pop())
+
+
 def test_a_defect_keeps_its_traceback(tmp_path):
     defect = "import commands.disk; commands.disk.check_stages = lambda: int('bug')"
     done = manage(tmp_path, "verify", before=defect)

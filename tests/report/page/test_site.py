@@ -199,5 +199,5 @@ def test_long_curves_are_thinned_with_their_ends(tmp_path):
 
 
 def test_a_page_of_what_was_never_run_says_to_run_it(tmp_path):
-    with pytest.raises(Refusal, match="results/stages/corpus/0123456789ab .*run"):
+    with pytest.raises(Refusal, match="results/stages/corpus/0123456789ab .*Run"):
         Reader(tmp_path, {"corpus": "corpus/0123456789ab", "splits": {}})

@@ -15,11 +15,18 @@ from teleport.negatives.pool import read_pool
 from teleport.reader import positives_of, read_passages
 from teleport.refusal import Refusal
 from teleport.report.words import listed
-from teleport.running.artefact import STAGES, Artefact, is_finished, remake
+from teleport.running.artefact import STAGES, Artefact, is_finished
 from teleport.search.pairs import PairScorer
 
 FOUND_FIRST = "Their search returns it first; `evaluation: {ignore_own_text: true}` leaves it out of their results."
 SOURCES = ["system", "episode", "split", "seed", "stage", "folder", "run", "checkpoint", "code", "git_commit"]
+
+
+def require_finished(names, root):
+    """Raise Refusal for the first of some stages that is not finished."""
+    if missing := next((name for name in names if not is_finished(name, root)), None):
+        command = ".venv/bin/snakemake --cores all --configfile FILE"
+        raise Refusal(f"{STAGES / missing} is not finished yet. Run the workflow first: {command}")
 
 
 class Stages:
@@ -83,9 +90,7 @@ class Reader(Stages):
     def __init__(self, root, collection):
         super().__init__(root)
         self.corpus, self.splits = collection["corpus"], collection["splits"]
-        if not self.finished(self.corpus):
-            again = remake(*self.corpus.split("/"))
-            raise Refusal(f"{STAGES / self.corpus} does not exist yet: run the workflow first. If it existed: {again}")
+        require_finished([self.corpus], self.root)
 
     def pool(self, name):
         """The `Pool` of a merge stage, memory-mapped."""
