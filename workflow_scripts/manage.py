@@ -454,9 +454,13 @@ def report(files, queries, output, share):
     """
     os.environ["OMP_NUM_THREADS"] = "1"  # many small products: threads would wait for each other
     from teleport.report.page.contents import page_contents
+    from teleport.report.page.site import FILES as PAGES
     from teleport.report.page.write import write_page
     from teleport.report.rows import in_folder
+    from teleport.running.files import require_output
 
+    if output and not share and not (output / PAGES).is_dir():
+        require_output(output, folder=True)  # a page is written over an earlier page alone
     plan, (_, names) = plan_of(files), given_by(files)
     output = output or Path(in_folder("report", plan.config))
     size = write_page(page_contents(plan, names, queries), Path("."), output, share)

@@ -48,9 +48,21 @@ def manage(folder, *arguments, before="pass"):
 
 
 def test_what_shows_results_says_alike_that_there_are_none(tmp_path):
-    said = {manage(tmp_path, name, REPOSITORY / "config/config.yaml").stderr for name in ("report", "figures", "tables")}
-    assert len(said) == 1
-    assert re.fullmatch(r"error: results/stages/corpus/\w+ is not finished yet\. Run the workflow first: .*\n", said.pop())
+    config = REPOSITORY / "config/config.yaml"
+    (said,) = {manage(tmp_path, name, config).stderr for name in ("report", "figures", "tables")}
+    assert re.fullmatch(r"error: results/stages/corpus/\w+ is not finished yet\. Run the workflow first: .*\n", said)
+
+
+def test_a_page_is_not_written_into_a_folder_of_others(tmp_path):
+    """It may be written into an empty folder, or over an earlier page."""
+    config, docs = REPOSITORY / "config/config.yaml", tmp_path / "docs"
+    docs.mkdir()
+    write = lambda: manage(tmp_path, "report", config, "--output", "docs").stderr  # noqa: E731
+    assert "is not finished yet" in write()
+    (docs / "mine.md").write_text("mine")
+    assert write() == "error: docs exists already. Remove it, or give another path.\n"
+    (docs / "_page").mkdir()
+    assert "is not finished yet" in write()
 
 
 def test_a_defect_keeps_its_traceback(tmp_path):
