@@ -5,7 +5,7 @@ import os
 import re
 from contextlib import contextmanager, suppress
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
@@ -25,7 +25,7 @@ from teleport.plan.plan import Plan
 from teleport.reader import trained_too
 from teleport.refusal import Refusal
 from teleport.report.stages import FOUND_FIRST
-from teleport.report.table import FEW_QUERIES
+from teleport.report.table import few_queries
 from teleport.report.words import number
 from teleport.running.files import remove, require_output, write_new_folder, write_text
 from teleport.settings.collection import CorpusSettings, SplitSettings
@@ -167,12 +167,10 @@ def sizes_text(counts, roles):
 def warnings(counts, roles, shared):
     """Warnings (list of str) about short lists, few queries to test with, and queries that are trained on and evaluated
     (`shared`)."""
-    few = f"the collection has fewer than {DEPTH} passages, so evaluation ranks all of them."
-    notes = [few] if counts["passages"] < DEPTH else []
-    tested = ((split, counts["queries"][split]) for split in roles.test)
-    least = f"{FEW_QUERIES} are the usual minimum of a comparison, so other queries may well give another result"
-    notes += [f"queries for {split}: {count}; {least}." for split, count in tested if count < FEW_QUERIES]
-    notes += [f"{each[:1].lower()}{each[1:]}" for each in shared]
+    short = f"the collection has fewer than {DEPTH} passages, so evaluation ranks all of them."
+    notes = [short] if counts["passages"] < DEPTH else []
+    few = chain.from_iterable(few_queries(counts["queries"][split], f"{split} query") for split in roles.test)
+    notes += [f"{each[:1].lower()}{each[1:]}" for each in (*few, *shared)]
     return [f"warning: {each}" for each in notes]
 
 

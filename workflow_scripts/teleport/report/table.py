@@ -111,15 +111,18 @@ def verdicts_with_costs(spec, table, stages):
     return sentences, " ".join([note, *few_queries_text(min(queries, default=FEW_QUERIES), level)])
 
 
-def few_queries_text(queries, level):
-    """Return warnings (list of sentences) if verdicts at a level rest on too few `queries`; [] if these are enough."""
+def few_queries(queries, noun="query"):
+    """Return a warning (in a list) if a number of queries, which `noun` names, is below FEW_QUERIES; else []."""
     if queries >= FEW_QUERIES:
         return []
-    sentences = [
-        f"Only {number(queries, 'query')}: other queries may well give another result "
-        f"({FEW_QUERIES} are the usual minimum)."
-    ]
-    if (least := least_p(queries)) > level:
+    usual = f"{FEW_QUERIES} are the usual minimum"
+    return [f"Only {number(queries, noun)}: other queries may well give another result ({usual})."]
+
+
+def few_queries_text(queries, level):
+    """Return warnings (list of sentences) if verdicts at a level rest on too few `queries`; [] if these are enough."""
+    sentences = few_queries(queries)
+    if sentences and (least := least_p(queries)) > level:
         sentences.append(
             f"With so few queries, no p of a permutation test is below {p_text(least)}, whatever the difference."
         )
