@@ -11,6 +11,7 @@ from unittest.mock import MagicMock
 
 import pytest
 
+from commands import edited
 from commands.status import duration, render, unfinished
 from paths import REPOSITORY
 from teleport.report.words import by_kind
@@ -171,6 +172,13 @@ def test_the_table_is_aligned_and_says_what_is_left(stages, tmp_path):
 
 def test_durations():
     assert [duration(s) for s in (40, 720, 11_100)] == ["40 s", "12 min", "3 h 05 min"]
+
+
+def test_stages_of_older_code_are_planned_where_snakemake_knows_their_code(monkeypatch):
+    """In a copy of the results without its metadata it plans none of them."""
+    monkeypatch.setattr(edited, "edited_stages", lambda plan: {"train/a"})
+    (said,) = edited.edited_sentence(None)
+    assert ": 1 finished stage; the next run plans those that .snakemake/metadata records" in said
 
 
 def test_the_command_answers_fast_for_the_embedded_default_and_loads_no_torch(tmp_path):

@@ -42,8 +42,9 @@ def edited_stages(plan):
 
 
 def edited_sentence(plan):
-    """A sentence (in a list) on the `edited_stages` of a plan; [] if there are none. `run.take` decides what is kept"""
+    """A sentence (in a list) on the `edited_stages` of a plan; [] if there are none. Snakemake compares the code of the
+    stages that its metadata has; `run.take` decides what is kept."""
     if not (edited := len(edited_stages(plan))):
         return []
     made = f"made by older code, or from such stages: {number(edited, 'finished stage')}"
-    return [f"{made}; they are planned again; unchanged results are kept"]
+    return [f"{made}; the next run plans those that .snakemake/metadata records, and keeps unchanged results"]
