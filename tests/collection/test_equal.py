@@ -50,5 +50,5 @@ def test_a_collection_tells_what_is_the_same_under_other_ids(stages, tmp_path, c
     assert np.load(made.files["same_text.npy"]).tolist() == [0, 1, 1]
     assert "1 of 3 passages have" in caplog.text
     assert "text of a passage" not in caplog.text, "the evaluation decides whether they find it"
-    assert trained_too(splits) == ["Queries of test that are also training queries: 1."]
+    assert trained_too(splits) == ["Training reads 1 of the test queries, too."]
     assert trained_too({"test": splits["test"]}) == []

@@ -178,7 +178,7 @@ def test_stages_of_older_code_are_planned_where_snakemake_knows_their_code(monke
     """In a copy of the results without its metadata it plans none of them."""
     monkeypatch.setattr(edited, "edited_stages", lambda plan: {"train/a"})
     (said,) = edited.edited_sentence(None)
-    assert ": 1 finished stage; the next run plans those that .snakemake/metadata records" in said
+    assert "made 1 finished stage, or what they read: the next run plans those that .snakemake/metadata records" in said
 
 
 def test_the_command_answers_fast_for_the_embedded_default_and_loads_no_torch(tmp_path):

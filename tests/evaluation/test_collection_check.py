@@ -35,7 +35,7 @@ def test_queries_that_are_trained_on_too_are_told(stages, caplog):
     warn_once.cache_clear()
     check(stages, {})
     check(stages, {"batch_queries": 9})
-    assert caplog.messages.count("Queries of test that are also training queries: 1.") == 1
+    assert caplog.messages.count("Training reads 1 of the test queries, too.") == 1
     assert "dev queries" not in caplog.text
 
 

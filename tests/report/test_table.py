@@ -479,7 +479,7 @@ def test_the_footer_tells_queries_that_are_trained_on_too(world):
     assert "training queries" not in world.write(spec)["md"]
     world.row("A", 1, **{split: [world.evaluation(scores, split, seed=1)] for split in runs})
     said = world.write(spec)["md"]
-    sentence = "Queries of test that are also training queries: 2."
+    sentence = "Training reads 2 of the test queries, too."
     assert f"\n{sentence}\n" in said and said.count("training queries") == 1
     assert page_table(Stages(world.stages.root), {"experiments": []}, spec)["printed"].notes.count(sentence) == 1
     assert "training queries" not in world.write(spec | {"collection": world.spec()["collection"]})["md"]

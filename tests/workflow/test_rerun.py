@@ -170,7 +170,7 @@ def test_status_and_forecast_tell_as_many_stages_made_by_other_code_as_are_made_
         said = subprocess.run(run, cwd=world.folder, capture_output=True, text=True, check=True).stdout
         number = sum(expected.values()) - sum(REPORT.values()) * ("tables" in expected)
         said = " ".join(said.split())  # of folded lines
-        sentence = f"made by older code, or from such stages: {number} finished stages; "
+        sentence = f"older code made {number} finished stages, or what they read: "
         assert (sentence in said) == bool(number) and ("older" in said) == bool(number)
         assert ("nothing is left to run" in said) == (command == "status" and not number)
 

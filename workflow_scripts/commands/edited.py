@@ -46,5 +46,5 @@ def edited_sentence(plan):
     stages that its metadata has; `run.take` decides what is kept."""
     if not (edited := len(edited_stages(plan))):
         return []
-    made = f"made by older code, or from such stages: {number(edited, 'finished stage')}"
-    return [f"{made}; the next run plans those that .snakemake/metadata records, and keeps unchanged results"]
+    made = f"older code made {number(edited, 'finished stage')}, or what they read"
+    return [f"{made}: the next run plans those that .snakemake/metadata records, and keeps unchanged results"]

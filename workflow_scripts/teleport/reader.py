@@ -126,4 +126,4 @@ def trained_too(splits):
     digests = {name: np.load(split.path("digests.npy")) for name, split in splits.items()}
     trained = digests.pop("train", np.zeros(0, np.uint64))
     numbers = {name: int(np.isin(of_split, trained).sum()) for name, of_split in digests.items()}
-    return [f"Queries of {name} that are also training queries: {count:,}." for name, count in numbers.items() if count]
+    return [f"Training reads {count:,} of the {name} queries, too." for name, count in numbers.items() if count]
