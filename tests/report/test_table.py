@@ -476,13 +476,13 @@ def test_the_footer_tells_queries_that_are_trained_on_too(world):
     world.row("BM25", 0, **runs)
     spec = world.spec(("test", "dev"), ["RR@10"]) | {"significance": None}
     spec["collection"] = spec["collection"] | {"splits": splits}
-    assert "training queries" not in world.write(spec)["md"]
+    assert "Training reads" not in world.write(spec)["md"]
     world.row("A", 1, **{split: [world.evaluation(scores, split, seed=1)] for split in runs})
     said = world.write(spec)["md"]
     sentence = "Training reads 2 of the test queries, too."
-    assert f"\n{sentence}\n" in said and said.count("training queries") == 1
+    assert f"\n{sentence}\n" in said and said.count("Training reads") == 1
     assert page_table(Stages(world.stages.root), {"experiments": []}, spec)["printed"].notes.count(sentence) == 1
-    assert "training queries" not in world.write(spec | {"collection": world.spec()["collection"]})["md"]
+    assert "Training reads" not in world.write(spec | {"collection": world.spec()["collection"]})["md"]
 
 
 def test_table_and_page_say_what_their_stages_warned_of(world):

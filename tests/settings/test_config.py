@@ -402,9 +402,9 @@ def test_aliases_that_end_are_followed(tmp_path):
     ("make", "message"),
     [
         (lambda path: None, "does not exist"),
-        (lambda path: path.mkdir(), "not a regular"),
-        (os.mkfifo, "not a regular"),
-        (lambda path: path.symlink_to("/dev/zero"), "not a regular"),
+        (lambda path: path.mkdir(), "this is a folder"),
+        (os.mkfifo, "this is a pipe"),
+        (lambda path: path.symlink_to("/dev/zero"), "this is a "),
     ],
 )
 def test_what_is_no_file_is_named_and_not_read(tmp_path, make, message):

@@ -82,7 +82,9 @@ def layer_of(name):
 def mean_scores(scores_QP, positive_columns_Q, own_columns_QN):
     """Mean scores of the positives, and of own negatives that are not masked (-inf); NaN without one. Float32 [2]. The
     rows of a `Memory`, which come last, have no own negatives and are left out."""
-    scores_QP, positive_columns_Q = scores_QP.detach(), positive_columns_Q[: len(own_columns_QN)]
+    scores_QP = scores_QP.detach()
+    if len(own_columns_QN) < len(positive_columns_Q):  # a slice is an operator more in every step
+        positive_columns_Q = positive_columns_Q[: len(own_columns_QN)]
     own_QN = scores_QP.gather(1, own_columns_QN)
     positive = scores_QP.gather(1, positive_columns_Q.unsqueeze(1)).mean()
     return torch.stack([positive, mean_where(own_QN, own_QN > float("-inf"))])
