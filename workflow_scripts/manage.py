@@ -303,7 +303,7 @@ def reproductions(files):
     from commands.reproductions import FOLDER, check
     from teleport.refusal import Refusal
 
-    files = files or sorted(FOLDER.glob("*.yaml"))
+    files = files or sorted(FOLDER.glob("[!.]*.yaml"))
     if not files:
         raise Refusal(f"{FOLDER} has no file. Name one; docs/own-data.md describes its form.")
     checked = [check(file, plan_of) for file in files]

@@ -443,7 +443,7 @@ def test_a_dry_run_lists_jobs_without_hashes_and_ends_with_what_it_would_cost(st
     of_snakemake(logger, "Reasons:\n    (check individual jobs above for details)")
     logger.handler.close()
     assert lines(logger)[:4] == ["Job stats:", "total", "Job 5: train 5", "Job 6: train 6"]
-    assert lines(logger)[4].startswith("and 1 more jobs: ")
+    assert lines(logger)[4].startswith("and 1 more job: ")
     assert lines(logger)[5:] == ["This was a dry run: nothing has run.", "costs of ['train/5', 'train/6', 'train/7']"]
 
 

@@ -130,6 +130,29 @@ def test_scores_are_those_of_a_plain_loop_and_of_sentence_transformers(world, pa
     np.testing.assert_allclose(table.scores, found, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("architecture", "lacking", "message"),
+    [
+        ("bloom", "max_position_embeddings", ", how many tokens its model reads at most. Write it there."),
+        ("gpt2", "pad_token_id", ", the token that fills the shorter pairs of a batch. Write it there."),
+    ],
+)
+def test_a_model_without_positions_or_padding_is_refused_in_a_sentence(world, tmp_path, architecture, lacking, message):
+    folder = miniature(tmp_path / "model", architecture)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({key: config[key] for key in config if key != lacking}))
+    with pytest.raises(Refusal, match=f"config.json has no {lacking}{message}"):
+        ranked(world.stages, folder)
+
+
+def test_a_tokenizer_without_a_padding_token_is_refused_in_a_sentence(world, tmp_path):
+    folder = miniature(tmp_path / "model", "modernbert")
+    written = json.loads((folder / "tokenizer_config.json").read_text())
+    (folder / "tokenizer_config.json").write_text(json.dumps({k: v for k, v in written.items() if k != "pad_token"}))
+    with pytest.raises(Refusal, match="has no padding token. Write its pad_token in tokenizer_config.json."):
+        ranked(world.stages, folder)
+
+
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_a_killed_stage_goes_on_to_the_same_bits(world, pairs, tmp_path, monkeypatch, architecture):
     """ModernBERT in padded batches, the others packed."""

@@ -62,7 +62,7 @@ def test_the_lesson_teaches_what_it_says(tmp_path):
             (tmp_path / name).write_text(text.replace("MOST = 300", f"MOST = {MOST}"))
     said = list(said.values())
     assert f"{MOST} passages, each with a query" in said[0] and "config/lesson.yaml is written" in said[1]
-    assert "0 of 37 stages are finished already" in said[2]
+    assert "finished already: 0 of 37 stages" in said[2]
     assert "nDCG@10 of " in said[4] and "B wins " in said[4]
     assert (tmp_path / "results/report/lesson/index.html").is_file()
     assert "train, episode 3" in said[5] and not re.search("train, episode [12]", said[5]), "both trainings are kept"

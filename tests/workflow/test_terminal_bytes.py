@@ -253,7 +253,7 @@ def test_a_dry_run_ends_with_hours_disk_and_what_is_there_already(world):
     run = Run(world, arguments=("-n",))
     last = run.end(succeeds=True).splitlines()[-1]
     costs = r"forecast: about \d+ (s|min|h.*) on \S+, one job after another, and [\d.]+ GB of disk"
-    found = re.fullmatch(rf"{costs}; (\d+) of (\d+) stages are finished already", last)
+    found = re.fullmatch(rf"{costs}; finished already: (\d+) of (\d+) stages", last)
     assert found and 0 < int(found[2]) < int(found[3]), run.text
     jobs = re.findall(r"Job \d+: .*", run.text)
     assert len(jobs) > 20 and run.text.count("Job stats:") == 1 and "Reasons:" not in run.text

@@ -9,6 +9,7 @@ from commands.forecast.counts import SPECIAL_TOKENS, token_maps
 from teleport.encoder.completed import PREFIXES
 from teleport.encoder.source import locate
 from teleport.refusal import Refusal
+from teleport.report.words import number
 from teleport.running.artefact import STAGES, Artefact, is_finished
 
 LEFT_OUT = ("pooling", "normalize", *PREFIXES, "max_query_tokens", "max_passage_tokens")
@@ -36,7 +37,8 @@ def encoding_sentences(experiments, plan):
             cut = "" if chosen else cut_of_tokens(encoder, plan, name)
             sentences.append(f"{encoder.checkpoint.place}: {sentence(encoder, prompts)}{cut}.")
     sentences = list(dict.fromkeys(sentences))
-    more = [f"{len(sentences) - MOST_LINES} more encoders: plan.tsv below results/experiments leads to their settings."]
+    left = number(len(sentences) - MOST_LINES, "more encoder")
+    more = [f"{left}: plan.tsv below results/experiments leads to the settings."]
     return sentences[:MOST_LINES] + (more if len(sentences) > MOST_LINES else [])
 
 

@@ -13,6 +13,7 @@ from commands.hub_data import uploaded
 from commands.vectors import INDEX, export_vectors
 from teleport.reader import lines_of_ids
 from teleport.refusal import Refusal
+from teleport.report.words import number
 from teleport.running.artefact import MANIFEST, STAGES, Artefact
 from teleport.running.files import files_below, part_of, remove_parts, require_output, write_json, write_text
 
@@ -135,7 +136,7 @@ def export_run(link, stage, output, folder):
             os.replace(made / name, output / name)
     else:
         os.rename(made, output)
-    return f"{output}/{run} and {len(rows)} judgments in {output}/{qrels}"
+    return f"{output}/{run} and {number(len(rows), 'judgment')} in {output}/{qrels}"
 
 
 def export_checkpoint(link, stage, output, folder, examples=False, **head):
@@ -213,5 +214,5 @@ def push(folder, repository, send, public=False):
     for path in files:
         print(f"{path.stat().st_size / 1e6:10.1f} MB  {path.relative_to(folder)}")
     if not send:
-        return f"{len(files)} files would go to huggingface.co/{repository} with --send; nothing was sent"
+        return f"{number(len(files), 'file')} would go to huggingface.co/{repository} with --send; nothing was sent"
     return f"sent: {uploaded(repository, folder, public)}"

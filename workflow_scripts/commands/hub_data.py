@@ -7,6 +7,7 @@ from pathlib import Path, PurePosixPath
 
 from commands.pairs.find import BESIDE, SUFFIXES, form_of, refuse_packed
 from teleport.refusal import Refusal
+from teleport.report.words import number
 from teleport.running.files import (
     gigabytes,
     require_free_space,
@@ -54,7 +55,7 @@ def fetch_dataset(where, copy, made):
     write_new_folder(write, copy, made)
     size = sum((copy / name).stat().st_size for name in names)
     at = f"hub:{repository}@{info.sha}"
-    summary = f"{at}: {len(names)} files, {gigabytes(size)}, in {copy}; {copy / DIGESTS} has their digests."
+    summary = f"{at}: {number(len(names), 'file')}, {gigabytes(size)}, in {copy}; {copy / DIGESTS} has their digests."
     return copy / below, at, summary
 
 

@@ -90,7 +90,7 @@ def with_methods(text):
 
 def method_files():
     """Return the paths of all published methods, sorted by name."""
-    return sorted((CONFIG / "methods").glob("*.yaml"), key=lambda path: path.stem)
+    return sorted((CONFIG / "methods").glob("[!.]*.yaml"), key=lambda path: path.stem)
 
 
 def methods_plan():

@@ -125,7 +125,8 @@ def summary(pool_stage, origin):
             share = f" ({count / seen:.1%} of what was found)" if seen else ""
             sentences.append(f"Left out by {rule}: {count:,} candidates of {source}{share}.")
     if empty := facts["empty_queries"]:
-        sentences.append(f"Left out: {empty:,} queries ({empty / facts['queries']:.1%}) that no negative is left for.")
+        share = f"{number(empty, 'query')} ({empty / facts['queries']:.1%})"
+        sentences.append(f"Left out: {share} that no negative is left for.")
     return sentences
 
 

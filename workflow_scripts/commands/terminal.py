@@ -27,6 +27,7 @@ from snakemake_interface_logger_plugins.common import LogEvent
 from commands.job_texts import how_far, is_check, outcome, reason, report_folder, score_line, warnings_of
 from commands.status import duration, read_report, read_text
 from teleport.refusal import Refusal
+from teleport.report.words import number
 from teleport.running.artefact import PROGRESS
 from teleport.running.files import OF_THE_SYSTEM
 from teleport.settings.yaml_mapping import read_mapping
@@ -304,7 +305,7 @@ class LogHandler(LogHandlerBase):
         if self.dry and self.listed:
             if self.listed > MOST_JOBS:
                 named = "name results/experiments/NAME, or a folder below it, to see those of one experiment"
-                self.write(f"and {self.listed - MOST_JOBS} more jobs: {named}")
+                self.write(f"and {number(self.listed - MOST_JOBS, 'more job')}: {named}")
             self.write("This was a dry run: nothing has run.")
             self.write(PLANNED.costs and PLANNED.costs(self.stages))
         elif self.interrupted or self.failed_jobs or self.ending:

@@ -11,6 +11,7 @@ from commands.forecast.forecast import Forecast, total
 from commands.forecast.hardware import UNMEASURED, is_unmeasured, read_hardware
 from commands.status import columns, duration
 from teleport.refusal import Refusal
+from teleport.report.words import number
 from teleport.running.artefact import STAGES, is_finished
 from teleport.running.devices import CACHING
 from teleport.running.files import PRUNE
@@ -51,7 +52,7 @@ def cost_sentence(plan, hardware, names):
     machine's), and how many stages are finished already (text)."""
     names = names & plan.stages.keys()
     there = sum(is_finished(name) for name in plan.stages.keys() - names)  # stages not asked for may be unfinished
-    again = f"{there} of {len(plan.stages)} stages are finished already"
+    again = f"finished already: {there} of {number(len(plan.stages), 'stage')}"
     try:
         name, line = read_hardware(hardware) if hardware else this_machine()
         stages = [foreseen(plan, line).stages[each] for each in names]
@@ -128,7 +129,7 @@ def heading(forecast, name):
 
 def sizes_text(counts):
     """The sizes of a collection by its `Counts`, and where they are from."""
-    queries = ", ".join(f"{number:,} {split}" for split, number in counts.queries.items())
+    queries = ", ".join(f"{count:,} {split}" for split, count in counts.queries.items())
     return f"{counts.passages:,} passages; queries: {queries} (from {counts.source})"
 
 

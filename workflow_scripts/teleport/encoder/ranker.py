@@ -27,6 +27,12 @@ from teleport.running.log import log
 from teleport.seed import derive_seed
 from teleport.settings.teachers import RankerSettings as Settings  # noqa: F401
 
+# What a pair needs of config.json. Some models know neither: Bloom reads pairs of any length, GPT-2 never pads.
+NEEDED = {
+    "max_position_embeddings": "how many tokens its model reads at most",
+    "pad_token_id": "the token that fills the shorter pairs of a batch",
+}
+
 
 def run(job):
     """Find the checkpoint, verify it, and write `checkpoint/`. Facts: model_type, parameters, drawn (weights of its
@@ -34,7 +40,7 @@ def run(job):
     seed = job.settings.seed
     with named("cross_encoder.checkpoint"):
         folder, weights, pinned = verified(job.settings.checkpoint)
-        tokenizer = load_fast_tokenizer(folder)  # raises Refusal if it is not usable
+        tokenizer = pair_tokenizer(folder)  # raises Refusal if it is not usable
         require_free_space(job.folder, sum(file.stat().st_size for file in weights))
         model, drawn = (load_ranker(folder), []) if seed is None else with_head(folder, seed)
         refuse_unfit_tokenizer(folder, tokenizer, model.config.vocab_size)
@@ -45,6 +51,14 @@ def run(job):
         tokenizer.backend_tokenizer.save(str(output / "tokenizer.json"))
     facts = {"model_type": model.config.model_type, "parameters": sum(p.numel() for p in model.parameters())}
     return facts | ({} if seed is None else {"drawn": drawn}) | pinned
+
+
+def pair_tokenizer(folder):
+    """The folder's fast tokenizer. Raises Refusal for one that cannot fill the shorter pairs of a batch."""
+    tokenizer = load_fast_tokenizer(folder)
+    if tokenizer.pad_token_id is None:
+        raise Refusal(f"the tokenizer of {folder} has no padding token. Write its pad_token in tokenizer_config.json.")
+    return tokenizer
 
 
 def load_ranker(folder):
@@ -92,6 +106,9 @@ def load(folder, **changes):
             output_loading_info=True,
             ignore_mismatched_sizes=True,  # they are refused below, by name
         )
+    for name, what in NEEDED.items():
+        if getattr(model.config, name, None) is None:
+            raise Refusal(f"{folder / 'config.json'} has no {name}, {what}. Write it there.")
     if (labels := model.config.num_labels) != 1:
         raise Refusal(
             f"{folder / 'config.json'}: the cross-encoder has {labels} labels, and the score of a pair is one number. "

@@ -18,8 +18,8 @@ from teleport.encoder.budget import TOKEN_BUDGET
 from teleport.encoder.model import positions
 from teleport.encoder.own_settings import most_tokens
 from teleport.encoder.precision import autocast, dtype_name, pick_device, resolve_precision, to_device, to_encode
-from teleport.encoder.pretrained import load_fast_tokenizer, refuse_unfit_tokenizer
-from teleport.encoder.ranker import load_ranker
+from teleport.encoder.pretrained import refuse_unfit_tokenizer
+from teleport.encoder.ranker import load_ranker, pair_tokenizer
 from teleport.negatives.score import pairs_of_job
 from teleport.negatives.scores import require_informative, write_table
 from teleport.reader import positives_of_job, read_passages
@@ -113,7 +113,7 @@ def most_pair_tokens(config):
 def published_cross_encoder(folder):
     """Function ([(query, passage)]) -> float32 [pairs] of the cross-encoder in a folder, in float32, with the settings
     of a configuration that names none. Pairs longer than its model reads are cut."""
-    device, tokenizer = pick_device(), load_fast_tokenizer(folder)
+    device, tokenizer = pick_device(), pair_tokenizer(folder)
     model = to_encode(load_ranker(folder), device)
     refuse_unfit_tokenizer(folder, tokenizer, model.config.vocab_size)
     settings = Reads(max_tokens=min(Reads().max_tokens, most_pair_tokens(model.config)))

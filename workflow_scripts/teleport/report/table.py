@@ -83,7 +83,7 @@ def write_table(spec, root, output_folder):
     sentences, note = verdicts_with_costs(spec, table, stages)
     lines = [f"* {literal(sentence)}" for sentence in sentences[:MOST_VERDICTS]]
     if len(sentences) > MOST_VERDICTS:
-        note += f" The report page has the verdicts of {len(sentences) - MOST_VERDICTS} more systems."
+        note += f" The report page has the verdicts of {number(len(sentences) - MOST_VERDICTS, 'more system')}."
     lines += ["", note] * bool(lines)
     printed = Printed(spec["name"], spec["title"], cells_of(spec, table), footer(spec, table, stages), verdicts=lines)
     write_forms(printed, csv_frame(table), output_folder, sources=sources, pairs=table.pairs)

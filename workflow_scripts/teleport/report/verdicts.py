@@ -6,6 +6,7 @@ from itertools import combinations
 import numpy as np
 
 from teleport.evaluation.significance import LEAST_SEEDS, Scores, compare, holm
+from teleport.report.words import listed
 from teleport.seed import derive_seed
 from teleport.settings.measures import better
 
@@ -73,7 +74,7 @@ def test_column(scores, rows, significance, column, split):
 def significance_text(significance, splits, comparisons):
     """Return the sentences (list) that explain the marks. comparisons: those that were made."""
     levels = {split: level_of(significance, split) for split in splits}
-    below = " and ".join(f"{level:g} on {split}" for split, level in levels.items())
+    below = listed([f"{level:g} on {split}" for split, level in levels.items()])
     below = f"{next(iter(levels.values())):g}" if len(set(levels.values())) == 1 else below
     corrected = "(two-sided, paired, Holm-corrected within the column)"
     marks = baselines(significance).items()
