@@ -5,7 +5,7 @@ import pytest
 
 from collection_world import make_collection
 from teleport.analyses import errors
-from teleport.arrays import save_array
+from teleport.arrays import pair_keys, save_array
 from teleport.running.artefact import Artefact
 from teleport.running.files import read_saved
 
@@ -38,15 +38,15 @@ def random_vectors(rng, rows, ties):
     return values.astype(np.float32)
 
 
-def brute_force(queries, passages, judged, offsets=None):
-    """{(query, positive): (errors, ties)} by loops over float64 scores rounded to float32."""
+def brute_force(queries, passages, judged, offsets=None, own=frozenset()):
+    """{(query, positive): (errors, ties)} by loops over float64 scores rounded to float32, without the pairs `own`."""
     products = (queries.astype(np.float64) @ passages.astype(np.float64).T).astype(np.float32)
     if offsets is not None:
         products = np.stack([products[:, a:b].max(axis=1) for a, b in zip(offsets[:-1], offsets[1:], strict=True)], 1)
     positives = {(query, passage) for query, passage, grade in judged if grade > 0}
     found = {}
     for query, positive in positives:
-        score, others = products[query, positive], [p for p in range(PASSAGES) if (query, p) not in positives]
+        score, others = products[query, positive], [p for p in range(PASSAGES) if (query, p) not in positives | own]
         above = sum(products[query, p] > score for p in others)
         found[query, positive] = int(above), int(sum(products[query, p] == score for p in others))
     return found
@@ -90,6 +90,22 @@ def test_a_passage_of_several_chunks_has_the_score_of_its_best(stages, monkeypat
     judged = judgments(rng)
     found, _ = run(stages, make_world(stages, queries, chunks, judged, offsets))
     assert found == brute_force(queries, chunks, judged, offsets)
+
+
+def test_a_query_s_own_text_is_no_error(stages, monkeypatch):
+    """Own texts among the passages above a positive, at its score, and below it; one is a positive itself and stays."""
+    rng = np.random.default_rng(9)
+    queries, passages, judged = random_vectors(rng, QUERIES, True), random_vectors(rng, PASSAGES, True), judgments(rng)
+    inputs = make_world(stages, queries, passages, judged)
+    plain, _ = run(stages, inputs)
+    positive = next(iter(plain))
+    own = {(query, passage) for query in range(QUERIES) for passage in range(query, PASSAGES, 9)} | {positive}
+    keys = pair_keys(*np.array(sorted(own)).T)
+    monkeypatch.setattr(errors, "own_keys", lambda *given: keys)
+    found, _ = run(stages, inputs, ignore_own_text=True)
+    assert found == brute_force(queries, passages, judged, own=own)
+    fewer = [[before > after for before, after in zip(plain[pair], found[pair], strict=True)] for pair in plain]
+    assert {positive} <= found.keys() and all(map(any, zip(*fewer, strict=True))), "errors and ties both fall"
 
 
 def test_near_ties_are_decided_by_exact_scores(stages):

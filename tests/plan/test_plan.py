@@ -599,6 +599,17 @@ def test_a_stop_after_the_end_of_the_schedule_is_said():
     assert late.warnings == ["experiment tele, episode 1: training.stop_after_steps 61 exceeds the 60 steps."]
 
 
+@pytest.mark.parametrize(
+    ("training", "steps"),
+    [({"warmup_ratio": 0.99}, [60]), ({"warmup_ratio": 0.98}, []), ({"warmup_ratio": 0.9, "cycle_steps": 8}, [8])],
+)
+def test_a_warm_up_that_takes_all_steps_is_said(training, steps):
+    """The ratio is rounded up. As many `warmup_steps` are refused."""
+    said = [warning for warning in plan(training=training, episodes=[{}]).warnings if "warm up" in warning]
+    never = "steps warm up, so training.learning_rate is never reached. Lower warmup_ratio."
+    assert said == [f"experiment tele, episode 1: all {number} {never}" for number in steps]
+
+
 def miners(trajectory):
     """Of each pool the number of the checkpoint that mined with the queries; None without such."""
     checkpoints = [episode.checkpoint.stage.name for episode in trajectory.episodes]

@@ -256,6 +256,7 @@ def test_a_training_with_memory_learns(stages):
     ("training", "says"),
     [
         ({"masks": []}, "known_positives"),
+        ({"masks": [{"kind": "known_positives"}, {"kind": "other_negatives"}]}, "hides those of the batch alone"),
         ({"continues": True}, "continues"),
         ({"memory": -1}, "memory\n"),
         ({"memory": 0, "memory_queries": True}, "memory_queries"),

@@ -40,7 +40,6 @@ MOST_STEPS, MOST_EPOCHS = 500, 10  # of an episode, in which each training query
 FIRST_ROWS = 200  # passages, and characters of each, whose script is checked
 OWN_TEXT = 0.05  # share of a split's queries that are also passages; a larger one means a collection like ArguAna
 IGNORED = "ignore_own_text: true # the text of many queries is also a passage, which each would find first"
-DEEPER = "depth: {} # for {} without it"
 IGNORED_NOTE = "evaluation.ignore_own_text removes it from their results."
 BY_CHARACTERS = "bm25: {terms: characters} # the script "
 UNSPACED_SCRIPT = "has no spaces between words, or is Hangul"
@@ -134,8 +133,7 @@ def fitted(text, source, roles, counts, same_text):
     notes = []
     for split in roles.test:
         if same_text[split] > OWN_TEXT * counts["queries"][split]:
-            deeper = f"  {DEEPER.format(DEPTH + 1, DEPTH)}\n" if counts["passages"] > DEPTH else ""
-            text = re.sub(r"^evaluation:\n", rf"\g<0>  {IGNORED}\n{deeper}", text, count=1, flags=re.MULTILINE)
+            text = re.sub(r"^evaluation:\n", rf"\g<0>  {IGNORED}\n", text, count=1, flags=re.MULTILINE)
             notes.append(f"Queries of {split} with the text of a passage: {same_text[split]:,}. {IGNORED_NOTE}")
             break
     else:

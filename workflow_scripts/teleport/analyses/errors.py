@@ -1,14 +1,16 @@
 """Stage `errors`: count pairwise errors by exact ranks in the whole corpus (STAR and ADORE, Table 1 and Figure 3; no
 code was released).
 
-The errors of a query and a positive are the irrelevant passages with a higher score. The counts depend on the vectors
-alone: float32 products decide the passages far from the positive's score, and the others are scored again.
+The errors of a query and a positive are the irrelevant passages with a higher score; with settings.ignore_own_text a
+query's own text is none. The counts depend on the vectors alone: float32 products decide the passages far from the
+positive's score, and the others are scored again.
 """
 
 import numpy as np
 
 from teleport.analyses.budget import ERROR_PAIRS, ERROR_ROWS
-from teleport.arrays import save_array
+from teleport.arrays import pair_keys, rows_and_values, save_array
+from teleport.evaluation.evaluate import own_keys
 from teleport.maxp import consecutive, max_over_chunks
 from teleport.reader import read_positives
 from teleport.refusal import Refusal
@@ -41,6 +43,13 @@ def run(job):
         blocks["above.npy"][start:stop], blocks["equal.npy"][start:stop] = above_J, equal_J
     relevant_above_J, relevant_equal_J = count_relevant(positives, scores_J)
     errors_J, ties_J = blocks["above.npy"] - relevant_above_J, blocks["equal.npy"] - relevant_equal_J
+    if job.settings.ignore_own_text:
+        own = np.setdiff1d(own_keys(job, split), pair_keys(rows_J, ids_J))
+        rows, passages = rows_and_values(own)
+        for row, score in zip(rows, scorer.score(rows, passages), strict=True):
+            of_query = slice(*positives.offsets[row : row + 2])
+            errors_J[of_query] -= score > scores_J[of_query]
+            ties_J[of_query] -= score == scores_J[of_query]
     for name, array in {"errors": errors_J, "ties": ties_J, "queries": rows_J, "passages": ids_J}.items():
         save_array(job.output(f"{name}.npy"), array)
     queries, query_J = np.unique(rows_J, return_inverse=True)

@@ -141,12 +141,16 @@ def own_texts(same, query_ids, doc_ids, documents=None):
     return pair_keys(queries, passages)
 
 
+def own_keys(job, split):
+    """The `own_texts` of the queries of a split among the passages of a job's corpus."""
+    doc_ids = read_column(job, "corpus.parquet", "doc_id")
+    return own_texts(read_same_texts(job, split), read_query_ids(job, split), doc_ids)
+
+
 def own_pairs(job, split, rows, passages):
     """Whether each pair of a query of a split and a passage is a query with its own text (bool). rows, passages: int,
     of shapes that broadcast"""
-    doc_ids = read_column(job, "corpus.parquet", "doc_id")
-    own_keys = own_texts(read_same_texts(job, split), read_query_ids(job, split), doc_ids)
-    return np.isin(pair_keys(rows, passages), own_keys)
+    return np.isin(pair_keys(rows, passages), own_keys(job, split))
 
 
 def score_coverage(job, split, ids_QK, rows, cutoffs):

@@ -50,7 +50,9 @@ def analyse(trajectory, episode):
         return analyses
     if settings.errors:
         inputs = {f"split.{settings.errors}": plan.split(settings.errors)} | vectors.of_split(settings.errors)
-        stage = Stage("errors", measures.ErrorsSettings(split=settings.errors), inputs)
+        inputs |= {"corpus": plan.corpus} if evaluation.ignore_own_text else {}  # for the ids of its passages
+        of_errors = measures.ErrorsSettings(split=settings.errors, ignore_own_text=evaluation.ignore_own_text)
+        stage = Stage("errors", of_errors, inputs)
         analyses["errors"] = trajectory.link(stage, number)
     if settings.against:
         analyses["contrast"] = contrast(plan, episode.runs[evaluation.contrast_split].inputs["run"])
@@ -106,7 +108,7 @@ def reference(plan):
     evaluation, external = plan.config.evaluation, plan.config.external
     split, name = evaluation.contrast_split, evaluation.analyses.against.run
     if name == "BM25":
-        return plan.bm25(split, evaluation.depth)
+        return plan.bm25(split, evaluation.searched)
     if name not in external or split not in (external[name].runs or {}):
         others = "".join(f" or {other}" for other, entry in external.items() if split in (entry.runs or {}))
         missing = f"{name!r} is not an entry of external with a run of {split!r}"

@@ -196,7 +196,7 @@ class Trajectory:
             settings, scores = IndexSettings(index=self.experiment.search_index), "compressed"
             index = self.link(Stage("index", settings, {"passages": vectors.passages}), number, "index-search")
         for split in self.evaluation.splits:
-            settings = RetrieveSettings(of="queries", split=split, depth=self.evaluation.depth, scores=scores)
+            settings = RetrieveSettings(of="queries", split=split, depth=self.evaluation.searched, scores=scores)
             run = self.retrieve(vectors, index, settings, number, f"search-{split}")
             episode.runs[split] = self.link(self.plan.score(run, split), number, f"evaluate-{split}")
         for split in self.evaluation.rerank:

@@ -176,7 +176,7 @@ class Plan:
         self.warnings = warnings_of(self, every)
         self.bm25_runs, self.external_runs = {}, {}
         if config.bm25 and config.collection.has_texts:
-            depth, splits = config.evaluation.depth, config.evaluation.splits
+            depth, splits = config.evaluation.searched, config.evaluation.splits
             self.bm25_runs = self.add_runs({split: self.bm25(split, depth) for split in splits}, "BM25")
             for name, other in self.out_of_domain.items():
                 runs = other.bm25_runs.items()

@@ -182,6 +182,11 @@ class Evaluation(Collapse):
         return self
 
     @property
+    def searched(self):
+        """How many passages a search returns: one more than `depth` where a query's own text is removed, as in BEIR."""
+        return self.depth + self.ignore_own_text
+
+    @property
     def contrast_split(self):
         """The split of `analyses.against`; None without one."""
         against = self.analyses and self.analyses.against

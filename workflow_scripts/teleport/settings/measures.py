@@ -131,6 +131,7 @@ class ErrorsSettings(Section):
 
     split: str
     top: Integer = 200
+    ignore_own_text: bool = Field(False, exclude_if=equals(False))
 
 
 class ContrastSettings(Collapse):

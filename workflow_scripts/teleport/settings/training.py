@@ -1,5 +1,6 @@
 """How an episode trains: the schedule, the dev set, live search; and the settings of a `train` stage."""
 
+import math
 from typing import Literal
 
 from pydantic import Field, model_validator
@@ -216,8 +217,14 @@ class Training(Section):
 
     @model_validator(mode="after")
     def memory_is_possible(self):
-        if self.memory and "known_positives" not in [mask.kind for mask in self.masks]:
+        masks = [mask.kind for mask in self.masks]
+        if self.memory and "known_positives" not in masks:
             raise Refusal("memory can have a query's own positives from earlier steps: add known_positives to masks")
+        if self.memory and "other_negatives" in masks:
+            raise Refusal(
+                "memory keeps negatives of earlier queries, and the mask other_negatives hides those of the batch "
+                "alone: leave one of them out"
+            )
         if self.memory and self.continues:
             raise Refusal("memory ends with its stage, but continues goes on in the next stage: leave one of them out")
         softmax_alone = [loss.kind for loss in self.losses] == ["softmax"]
@@ -326,6 +333,11 @@ class Live(Section):
 
 
 ALSO = "also-{}."  # with the number of a further collection: 1, 2, ...
+
+
+def warm_up(training, length):
+    """Steps of the warm-up of a schedule, or of a cycle, of `length` steps."""
+    return training.warmup_steps if training.warmup_ratio is None else math.ceil(length * training.warmup_ratio)
 
 
 def rows_per_query(training):

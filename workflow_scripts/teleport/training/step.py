@@ -10,6 +10,7 @@ from teleport.encoder.precision import require_memory, to_device
 from teleport.encoder.shape import Shape, kept_bytes
 from teleport.refusal import Refusal
 from teleport.seed import derive_seed
+from teleport.settings.training import warm_up
 from teleport.training.optimizers import make_optimizer
 from teleport.training.parallel import ALONE
 from teleport.training.step_metrics import GradientNorms, StepMetrics
@@ -129,7 +130,7 @@ def learning_rate(step, total, training):
     (triangular). `total` is the length of the full schedule, even if training stops earlier (ANCE-Tele's Appendix C.2
     stops after 20,000 steps, its released code plans 188,601)."""
     length = training.cycle_steps or total
-    warmup = training.warmup_steps if training.warmup_ratio is None else math.ceil(length * training.warmup_ratio)
+    warmup = warm_up(training, length)
     base, position = training.base_learning_rate, step % length
     height = training.learning_rate - base
     if position < warmup:
