@@ -298,7 +298,7 @@ def reproductions(files):
     """Check other people's runs by their digests (docs/own-data.md).
 
     Each digest in a file of reproductions/ is compared with the run at the place that the file names, and with the run
-    that is finished here. If one differs or is missing, the status is 1.
+    that is finished here. If one differs, or is missing at the place, the status is 1.
     """
     from commands.reproductions import FOLDER, check
     from teleport.refusal import Refusal
