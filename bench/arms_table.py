@@ -33,7 +33,7 @@ from results import (
 )
 from rounds import REPOSITORY
 from significance import smallest
-from teleport.evaluation.significance import compare, crossed_p_value, holm
+from teleport.evaluation.significance import Scores, compare, crossed_p_value, holm
 from teleport.report.figures import seconds
 from teleport.report.rows import mining_stages
 from teleport.report.stages import Stages
@@ -176,17 +176,19 @@ def wrapped_lines(text):
 def arms_text(name, part, scores):
     """The table of the arms."""
     (baseline, short), rows, edge = BASELINES[part["table"]], [], ""
-    base = scores[baseline, MEASURE]
+    base, most = scores[baseline, MEASURE], max(row["seeds"] for row in part["rows"])
     for row in part["rows"]:
         ours = scores[row["row"], MEASURE]
         means = [scores[row["row"], measure].values_QR.mean(axis=0) for measure in (MEASURE, RECALL)]
         cells = [plus_minus(own.mean(), own.std(ddof=1) if len(own) > 1 else np.nan) for own in means]
-        less = ours.values_QR.mean() - base.values_QR.mean() if row["row"] not in (baseline, "BM25") else None
+        shared = of_shared_seeds(ours, base) if row["row"] not in (baseline, "BM25") else None
+        less = shared and shared[0].values_QR.mean() - shared[1].values_QR.mean()
         spent = [number(row.get(what), ",.0f") for what in ("pairs", "passages", "mining", "training")]
         rate = number(row.get("rate"), "g")
         if row.get("grid") and row["rate"] in (GRID[0], GRID[-1]):
             rate, edge = f"{rate} ‡", "\n‡ An end of the grid: a rate beyond it may be better.\n"
-        rows.append([row["label"], rate, *cells, number(less, "+.3f"), *spent])
+        label = row["label"] + (f", {row['seeds']} seeds" if 1 < row["seeds"] < most else "")
+        rows.append([label, rate, *cells, number(less, "+.3f"), *spent])
     return markdown([name, *(column.format(short) for column in COLUMNS)], rows) + edge
 
 
@@ -196,10 +198,17 @@ def contrasts(table, scores):
     """
     fixed = CONTRASTS["contrasts"][table]
     asked = [each for each in fixed if {(each["ours"], MEASURE), (each["theirs"], MEASURE)} <= scores.keys()]
-    pairs = [[scores[each[side], MEASURE] for side in ("ours", "theirs")] for each in asked]
+    pairs = [of_shared_seeds(*(scores[each[side], MEASURE] for side in ("ours", "theirs"))) for each in asked]
     found, missing = [compare(*pair) for pair in pairs], len(fixed) - len(asked)
     corrected = holm([each.p for each in found] + [1.0] * missing)[: len(asked)]
     return list(zip(asked, pairs, found, corrected, strict=True))
+
+
+def of_shared_seeds(ours, theirs):
+    """Two `Scores`, of the seeds that both have (list): arms of a seed share its warm-up, so they are tested seed by
+    seed."""
+    seeds = tuple(seed for seed in ours.seeds if seed in theirs.seeds)
+    return [Scores(each.values_QR[:, [each.seeds.index(seed) for seed in seeds]], seeds) for each in (ours, theirs)]
 
 
 def half_width(ours, theirs):

@@ -242,6 +242,23 @@ def test_every_p_follows_from_the_scores(table, toy):
     assert "Smallest true difference" in text and "e − c 0.1." in text and "pilot" not in text
 
 
+def test_an_arm_of_fewer_seeds_is_compared_by_those_that_both_have(table, toy, tmp_path):
+    data, _ = toy
+    frame = scores_of({"same-passages": 0.1, "mined": 0.2, "refreshed": 0.21}, seeds=(1, 2, 3, 4))
+    fewer = frame[(frame["row"] != "refreshed") | (frame["seed"] < 4)]
+    table.write_scores(table.SCORES, fewer)
+    (scores,) = table.read_scores(table.SCORES).values()
+    ((_, pair, found, _),) = table.contrasts("arms", {key: scores[key] for key in scores if key[0] != "same-passages"})
+    values = [scores[name, "RR@10"].values_QR[:, :3] for name in ("refreshed", "mined")]
+    assert found == compare(*(Scores(each, (1, 2, 3)) for each in values)) and pair[1].seeds == (1, 2, 3)
+    rows = [
+        {"row": row, "label": row, "seeds": 3 if row == "refreshed" else 4} for row in ("same-passages", "refreshed")
+    ]
+    text = table.arms_text("part", data["arms-toy-layers-2"] | {"rows": rows}, scores)
+    less = values[0].mean() - scores["same-passages", "RR@10"].values_QR[:, :3].mean()
+    assert "| refreshed, 3 seeds |" in text and f"| {less:+.3f} |" in text and "same-passages, " not in text
+
+
 def test_at_the_ends_of_an_interval_the_test_is_just_not_significant(table, toy):
     (scores,) = table.read_scores(table.SCORES).values()
     ours, theirs = (scores[name, "RR@10"] for name in ("mined", "random"))
