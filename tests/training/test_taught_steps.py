@@ -32,7 +32,8 @@ BATCH = [name for name, entry in LOSSES.items() if entry.takes != "lists"]
 BY_JUDGMENTS = ["bixse", "listmle"]
 SUMS = ["margin-mse and softmax", "kl and distill", "joint and bixse"]
 REMEMBERING = ["bidirectional", "hardness", "focal", "m3-kd", "bixse", "hardest", "margin-mse and softmax"]
-REMEMBERING += [f"mask {name}" for name in MASKS if name != "known_positives"]  # all of them have that one
+# All of them have the mask known_positives, and other_negatives is refused.
+REMEMBERING += [f"mask {name}" for name in MASKS if name not in ("known_positives", "other_negatives")]
 NAMES = [
     *BATCH,
     *(f"mask {name}" for name in MASKS),

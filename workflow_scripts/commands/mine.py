@@ -17,6 +17,7 @@ from teleport.plan.plan import Plan
 from teleport.records import json_objects
 from teleport.refusal import Refusal
 from teleport.report.rows import in_folder, needs_training
+from teleport.report.words import number
 from teleport.running.artefact import STAGES, Artefact, is_finished
 from teleport.running.files import require_output
 from teleport.settings.read import load_files
@@ -112,9 +113,9 @@ def summary(pool_stage, origin):
         higher += sum(score > lowest for score in scores)
         above.extend(positives.values())
         below.extend(scores)
-    number, listed = sources.total(), ", ".join(f"{count:,} from {source}" for source, count in sources.items())
-    a_query = number / max(1, queries)
-    sentences = [f"{number:,} negatives ({listed}) of {queries:,} training queries, {a_query:.1f} a query."]
+    total, listed = sources.total(), ", ".join(f"{count:,} from {source}" for source, count in sources.items())
+    a_query = total / max(1, queries)
+    sentences = [f"{total:,} negatives ({listed}) of {queries:,} training queries, {a_query:.1f} a query."]
     if above and below:
         share = f"{higher / len(below):.1%} of the negatives score above the lowest positive of their query"
         sides = f"positives {middle(above)}; negatives {middle(below)}"

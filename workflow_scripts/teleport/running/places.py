@@ -39,7 +39,7 @@ def require_place(path, key=""):
             given = "hub:OWNER/NAME@COMMIT, with the 40 digits that `teleport share` has printed"
             raise Refusal(f"{key}{path}: give {given}.")
     elif not (os.path.isdir(f"{path}/{FOLDER}") or os.path.isfile(path)):
-        problem = f"has no folder `{FOLDER}`" if os.path.isdir(path) else "is neither a folder nor an archive"
+        problem = f"has no folder `{FOLDER}`" if os.path.isdir(path) else "does not exist, or is not a regular file"
         raise Refusal(f"{key}{path} {problem}. Give an archive or folder of `teleport share`, or a folder `results`.")
 
 
