@@ -177,7 +177,7 @@ def test_the_summary_is_that_of_the_vectors(stages, monkeypatch, chunks):
     assert said[0].startswith("8 negatives (4 from query, 4 from query+bm25) of 4 training queries, 2.0 a query")
     assert said[2:] == [
         "Left out by max_score: 4 candidates of query (8.0% of what was found).",
-        "Left out: 1 queries (20.0%) that no negative is left for.",
+        "Left out: 1 query (20.0%) that no negative is left for.",
     ]
 
 
