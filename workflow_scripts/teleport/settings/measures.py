@@ -127,7 +127,7 @@ class ExternalSettings(Section):
 
 
 class ErrorsSettings(Section):
-    """top: the most errors of a positive that count in the top-K errors"""
+    """top: the most errors of a positive that count in the top-K errors; ignore_own_text: a query's own text is none"""
 
     split: str
     top: Integer = 200
