@@ -39,7 +39,7 @@ CLAIMS = {
         "2 × query 20, mined by checkpoint 1, nll, 20 own, triples, continues true, from previous",
         "query 20, mined by checkpoint 2, nll, 20 own, triples, continues true, from previous",
     ],
-    "arctic-embed": ["query 10 top, max_score 0.7, mined by checkpoint 0, softmax, 10 own"],
+    "arctic-embed": ["query 10 top, percentage 0.95, s+ lowest, mined by checkpoint 0, own-softmax, 10 own"],
     "arhn": ["query 15, relabelled by arhn (positive_score lowest), mined by checkpoint 0, softmax, 7 own"],
     "bge": ["query 15 of ranks 3-200, ranks after nothing, mined by checkpoint 0, softmax, 7 own"],
     "bm25-and-random": ["bm25 50 + random 50, nll, 1 own"],
@@ -56,7 +56,7 @@ CLAIMS = {
         "query 30 + bm25 30 of ranks 1-30, mined by checkpoint 1, softmax, 1 own",
     ],
     "dpr": ["bm25 30 of ranks 1-30, softmax, 1 own"],
-    "enterprise": ["query 15, nearer_to_positive True, mined by checkpoint 0, softmax, 7 own"],
+    "enterprise": ["query 1 top, nearer_to_positive True, mined by checkpoint 0, softmax, 1 own"],
     "facebook-search": ["query 1 of ranks 101-500 + random 100, mined by checkpoint 0, nll, 31 own"],
     "in-batch": ["softmax"],
     "lm-cocktail": [
@@ -68,6 +68,10 @@ CLAIMS = {
     "nemotron-abs": ["query 4 top, absolute_margin 0.05, s+ lowest, mined by checkpoint 0, own-softmax, 4 own"],
     "nemotron": ["query 4 top, percentage 0.95, s+ lowest, mined by checkpoint 0, own-softmax, 4 own"],
     "no-duplicates": ["softmax, distinct_positives"],
+    "nv-embed": [
+        "query 7 top, percentage 0.95, s+ first, mined by checkpoint 0, softmax, 7 own",
+        "query 7 top, percentage 0.95, s+ first, mined by checkpoint 0, own-softmax, 7 own, from previous",
+    ],
     "nv-top-k-abs": ["query 4 top, max_score 0.7, mined by checkpoint 0, softmax, 4 own"],
     "nv-top-k-margin": ["query 4 top, absolute_margin 0.05, s+ first, mined by checkpoint 0, softmax, 4 own"],
     "nv-top-k-percentage": ["query 4 top, percentage 0.95, s+ first, mined by checkpoint 0, softmax, 4 own"],
@@ -107,8 +111,8 @@ CLAIMS = {
     ],
     "sfr": ["query 7 of ranks 30-100, mined by checkpoint 0, softmax, 7 own"],
     "simlm": [
-        "bm25 200, softmax, 15 own, first is bge",
-        "query 200, mined by checkpoint 1, kl (scores first, teacher_scale 20.0, temperature 1.0) + 0.2 softmax, "
+        "bm25 200, joint, 15 own, first is bge",
+        "query 200, mined by checkpoint 1, kl (scores first, teacher_scale 20.0, temperature 1.0) + 0.2 joint, "
         "23 own, first is bge",
     ],
     "simans": ["query 15 around (a 200.0), s+ lowest, mined by checkpoint 0, softmax, 15 own"],
@@ -122,7 +126,10 @@ CLAIMS = {
         "from bm25-negatives"
     ],
     "star": ["query 200 of ranks 1-200, mined by checkpoint 0, ranknet, 1 own, known_positives, from bm25-negatives"],
-    "stratified": ["query 20 stratified (strata 10), mined by checkpoint 0, softmax, 15 own"],
+    "stratified": [
+        "query 8 stratified (scores first, strata 8), mined by checkpoint 0, kl (scores first, teacher_scale 20.0, "
+        "temperature 1.0), 8 own, first is bge"
+    ],
     "tas-balanced": [
         "query 20 stratified (scores first, strata 10, by_range True), mined by checkpoint 0, margin-mse "
         "(scores first, teacher_scale 20.0) + 0.75 margin-mse-batch (scores first, teacher_scale 20.0), 1 own, "
@@ -155,9 +162,9 @@ CLAIMS = {
         "20.0), 7 own, first is bge"
     ],
     "gist-embed": ["query 15, mined by checkpoint 0, softmax, 1 own, guide (scores first), first is bge"],
-    "gte": ["query 15, mined by checkpoint 0, joint, 1 own"],
+    "gte": ["query 15, mined by checkpoint 0, joint, 15 own"],
     "jina-v2": ["bidirectional"],
-    "kalm": ["query 15 of ranks 50-100, mined by checkpoint 0, focal (gamma 0.5), 7 own"],
+    "kalm": ["query 7 of ranks 51-100, ranks after nothing, mined by checkpoint 0, focal (gamma 0.5), 7 own"],
     "listmle": ["query 15, mined by checkpoint 0, listmle (scores first), 15 own, first is bge"],
     "llave": ["hardness (alpha 9.0, of batch)"],
     "margin-mse": [

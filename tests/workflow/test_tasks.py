@@ -101,7 +101,6 @@ def test_an_exported_checkpoint_loads_without_a_warning(tasks):
 
 @pytest.mark.slow
 def test_what_runs_the_workflow(tasks):
-    tasks("Another GPU")
     tasks("Mine negatives, and train elsewhere")
     negatives = Path("results/experiments/ance-tele/episode-1/negatives.jsonl")
     lines = (tasks.folder / negatives).read_text().splitlines()
