@@ -125,6 +125,11 @@ def test_a_search_compares_vectors_of_one_checkpoint(stages, monkeypatch):
     for name in encoded["name"]:
         (stages.root / "results/stages" / name / "manifest.json").unlink()
     assert experiment.search(own.queries[5:], 10) == first and len(encoded), "the results are read as they are now"
+    for seed, link in ((42, "encode-queries.test"), (43, "encode-passages")):  # of Episode 2 each has one of the two
+        own.rows.append([seed, 2, *next(row for row in own.rows if row[1:3] == [0, link])[2:]])
+    own.write_index()
+    with pytest.raises(Refusal, match="no checkpoint has encoded both"):
+        experiment.search(own.queries[5:], 10, episode=2)
 
 
 def test_episode_0_is_the_checkpoint_that_was_encoded(stages, monkeypatch):

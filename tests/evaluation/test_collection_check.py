@@ -14,7 +14,8 @@ from teleport.refusal import Refusal
 from training_world import make_pretrained
 
 FACTS = {"num_passages": 400, "splits": {"train": {"queries": 60}, "dev": {"queries": 0}, "test": {"queries": 20}}}
-SETTINGS = {"mining_depth": 200, "evaluation_depth": 400, "splits": ["test"], "measures": ["RR@10"], "trains": True}
+SETTINGS = {"mining_depth": 200, "evaluation_depth": 400, "splits": ["test"], "trains": True}
+SETTINGS |= {"measures": {"test": ["RR@10"]}}
 SETTINGS |= {"live_depth": 0, "batch_queries": 1, "remove": "judged", "dev_splits": []}
 SETTINGS |= {"batch_queries": 8}
 QUERIES = {"train": ["what is it", "and this"], "test": ["What  is it", "another"]}
@@ -83,7 +84,7 @@ def test_without_training_nothing_is_mined(stages):
 def test_evaluated_split_is_empty(stages):
     have = r"it has: dev \(0 queries\), test \(20 queries\), train \(60 queries\)\. Add "
     with pytest.raises(ValueError, match=f"evaluation.splits .*'dev'.*judged queries.*{have}"):
-        check(stages, {"splits": ["dev"]})
+        check(stages, {"splits": ["dev"], "measures": {"dev": ["RR@10"]}})
 
 
 def test_judgments_without_a_positive_would_be_a_table_of_zeros(stages):
@@ -102,22 +103,21 @@ def splits(answers=None, judgments=30, train_answers=None):
 
 
 def test_coverage_needs_answers_and_judged_measures_judgments(stages):
-    check(stages, {"measures": ["Cov@20", "RR@10"]}, splits(answers=20))
-    check(stages, {"measures": ["Cov@20"]}, splits(answers=20, judgments=0))
+    check(stages, {"measures": {"test": ["Cov@20", "RR@10"]}}, splits(answers=20))
+    check(stages, {"measures": {"test": ["Cov@20"]}}, splits(answers=20, judgments=0))
     for answers in (None, 0):
-        with pytest.raises(ValueError, match=r"'Cov@20', .*'test' .*answers.test.jsonl"):
-            check(stages, {"measures": ["RR@10", "Cov@20"]}, splits(answers))
-    with pytest.raises(ValueError, match=r"'test'.*only answers"):
-        check(stages, {"measures": ["RR@10", "Cov@20"]}, splits(answers=20, judgments=0))
+        with pytest.raises(ValueError, match=r"'Cov@20' .*'test', .*answers.test.jsonl"):
+            check(stages, {"measures": {"test": ["RR@10", "Cov@20"]}}, splits(answers))
+    with pytest.raises(ValueError, match=r"'RR@10' .*'test', .*only answers"):
+        check(stages, {"measures": {"test": ["RR@10", "Cov@20"]}}, splits(answers=20, judgments=0))
 
 
 def test_splits_may_have_measures_of_their_own(stages):
     facts = splits(answers=0)
     facts["splits"]["quiz"] = {"queries": 20, "answers": 20, "judgments": 0}
-    settings = {"splits": ["test", "quiz"], "measures": ["RR@10", "Cov@20"]}
-    check(stages, settings | {"measures_of": {"test": ["RR@10"], "quiz": ["Cov@20"]}}, facts)
-    with pytest.raises(ValueError, match="'Cov@20', .*'test' has no answers"):
-        check(stages, settings, facts)
+    check(stages, {"splits": ["test", "quiz"], "measures": {"test": ["RR@10"], "quiz": ["Cov@20"]}}, facts)
+    with pytest.raises(ValueError, match="'Cov@20' .*'test', which has no answers"):
+        check(stages, {"measures": {"test": ["Cov@20"]}}, facts)
 
 
 def test_removing_by_answers_needs_answers_of_all_training_queries(stages):

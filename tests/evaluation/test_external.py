@@ -3,6 +3,8 @@
 import gzip
 import random
 import re
+import tarfile
+from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -255,6 +257,18 @@ def test_trec_eval_s_own_files_through_the_stages(stages, shared):
     lines = [line.split() for line in (folder / "out.test.aq").read_text().splitlines()]
     printed = {measure: float(value) for measure, query, value in lines if query == "all" and measure != "runid"}
     assert {name: round(value, 4) for name, value in found.items()} == {n: printed[o] for n, o in names.items()}
+
+
+def test_a_run_may_be_in_an_archive_of_ones_own(stages, collection, tmp_path):
+    (tmp_path / "a.run").write_text(GOOD)
+    with tarfile.open(tmp_path / "runs.tar.gz", "w:gz") as archive:
+        archive.add(tmp_path / "a.run", "runs/a.run")
+    plain = read_run(stages, collection, tmp_path / "a.run")
+    named = f"{tmp_path / 'runs.tar.gz'}!runs/a.run"
+    packed = read_run(stages, collection, Path(named), sha256=sha256_file(tmp_path / "runs.tar.gz"))
+    assert all(np.array_equal(array, arrays(packed)[name]) for name, array in arrays(plain).items())
+    with pytest.raises(ValueError, match="runs.tar.gz has changed"):
+        read_run(stages, collection, Path(named), sha256="0" * 64)
 
 
 def test_a_run_that_has_changed_since_it_was_planned_is_refused(stages, collection, tmp_path):

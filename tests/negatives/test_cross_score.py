@@ -96,7 +96,7 @@ def job_of(world, pairs, model, **settings):
 
 
 def table_of(world, job):
-    return PairTable.open(world.stages.make("merge", inputs={"scores.ranker": job}), "scores.ranker", 6)
+    return PairTable.open(world.stages.make("merge", inputs={"scores.ranker": job}), "scores.ranker")
 
 
 def texts_of(pairs, title=True):

@@ -123,7 +123,7 @@ def test_the_scores_of_a_file_are_those_of_a_teacher(world, pool, tmp_path, form
     export(pool[1].folder, path, scores=form != "triples", **as_row)
     job = read_back(world, pool, form, origin_file(path) if form == "origin" else path)[2]
     reading = world.stages.make("merge", inputs={"scores.file": job, "collection": pool[0]})
-    table = PairTable.open(reading, "scores.file", 3)
+    table = PairTable.open(reading, "scores.file")
     if form in WITHOUT_SCORES:
         with pytest.raises(Refusal, match=r"^file \(negatives_file/.*'a' \(row 0\) .*'d0' \(row 0\)"):
             table.score(0, np.array([0]))
@@ -148,7 +148,7 @@ def test_a_pair_with_two_scores_has_the_higher_one_and_one_without_any_has_none(
     second = {"query": "who?", "pos": ["text 0", "nowhere"], "neg": ["T4 text 4"], "pos_scores": [-1, 9]}
     (tmp_path / "in").write_text("".join(f"{json.dumps(each)}\n" for each in (record, second)))
     job = read_back(world, pool, "pos-neg", tmp_path / "in")[2]
-    table = PairTable.open(world.stages.make("merge", inputs={"scores.file": job}), "scores.file", 3)
+    table = PairTable.open(world.stages.make("merge", inputs={"scores.file": job}), "scores.file")
     assert table.offsets.tolist() == [0, 2, 2, 2]
     assert dict(zip(table.passages.tolist(), table.scores.tolist(), strict=True)) == {0: 2, 4: 0.5}
 

@@ -9,12 +9,13 @@ from plain_answers import plain_holds, plain_tokens
 from teleport.arrays import Ragged
 from teleport.negatives import positives
 from teleport.negatives.export import Wanted, export_pool
-from teleport.negatives.known_positives import pool_has_answers
-from teleport.negatives.sources import momentum
+from teleport.negatives.known_positives import have_answers, pool_has_answers
+from teleport.negatives.sources import momentum, random
 from teleport.reader import positives_of_job, read_answers
 from teleport.running.artefact import MANIFEST, Artefact
 from teleport.running.files import write_json
 from teleport.search.retrieve import lookahead_anchors
+from teleport.settings.section import Part
 
 WORDS = ["red", "green", "blue", "grey", "black"]
 
@@ -134,6 +135,17 @@ def test_answers_leave_random_negatives_too(questions):
         assert sum(questions.holds(q, p) for q, pool in enumerate(plain.passages) for p in pool) > 5  # not vacuous
         given = [p in questions.given[q] for q, pool in enumerate(job.passages) for p in pool]
         assert count == 3 or any(given), "a judged passage without an answer is a negative like another"
+
+
+def test_answers_are_looked_for_in_the_random_passages_of_a_part_alone(questions, monkeypatch):
+    looked = []
+    spy = lambda job, passages, rows: looked.append(rows.tolist()) or have_answers(job, passages, rows)  # noqa: E731
+    monkeypatch.setattr(random, "have_answers", spy)
+    whole, part = (
+        questions.merge(counts={"random": 3}, remove="answers", part=part) for part in (None, Part(number=1, of=3))
+    )
+    assert looked == [[*range(30)], [*range(10, 20)]]
+    assert part.passages == [pool if 10 <= q < 20 else [] for q, pool in enumerate(whole.passages)]
 
 
 def test_ranks_of_the_pool_are_those_of_the_retrieval(questions):

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from teleport.arrays import Run
 from teleport.negatives.scores import PairTable
 from teleport.refusal import Refusal
 from teleport.running.artefact import Artefact
@@ -39,7 +38,7 @@ def scored(world):
 
 
 def table(world, job):
-    return PairTable.open(world.stages.make("merge", inputs={"scores.miner": job}), "scores.miner", 7)
+    return PairTable.open(world.stages.make("merge", inputs={"scores.miner": job}), "scores.miner")
 
 
 def test_the_stage_scores_each_pair_once_as_the_vectors_do(scored, monkeypatch):
@@ -109,20 +108,6 @@ def test_the_pairs_of_a_pool_are_scored_where_the_stage_reads_one(scored):
     found = table(world, job)
     assert Artefact(job.folder).facts["pairs"] == len(pairs) == len(found.passages)
     assert found.score(*np.array(sorted(pairs)).T).tolist() == [product(*pair) for pair in sorted(pairs)]
-
-
-def test_a_run_gives_scores_too_the_highest_of_a_pair_that_it_has_twice(world):
-    run = Run(
-        np.array([[3, 1, -1], [1, 2, 3], [7, -1, -1]]),
-        np.float32([[9, 8, 0], [7, 10, 5], [1, 0, 0]]),
-        np.array([2, 2, 0]),
-    )
-    read = PairTable.of_run("bm25/k", run, 4)
-    assert read.offsets.tolist() == [0, 1, 1, 4, 4]
-    assert read.score(np.array([2, 2, 2, 0]), np.array([1, 2, 3, 7])).tolist() == [8, 10, 9, 1]
-    job = world.retrieval([[5, 4]])
-    merge = world.stages.make("merge", inputs={"scores.file": job})
-    assert PairTable.open(merge, "scores.file", 1).score(0, np.array([4, 5])).tolist() == [-1 / 64, 0]
 
 
 def test_the_pool_has_the_miner_s_score_of_every_negative_once_somebody_asks(scored):

@@ -45,7 +45,7 @@ def jsonl(pairs):
 )
 def test_both_forms_give_one_table(read, name, form):
     job = read(name, form(PAIRS))
-    table = PairTable.open(read.merge(job), "scores.judge", 3)
+    table = PairTable.open(read.merge(job), "scores.judge")
     assert table.offsets.tolist() == [0, 2, 2, 4] and table.passages.tolist() == [2, 9, 1, 7]
     rows, passages = [2, 0, 0, 2], [7, 9, 2, 1]
     assert table.score(np.array(rows), np.array(passages)).tolist() == [np.float32(score) for *_, score in PAIRS]
@@ -54,23 +54,23 @@ def test_both_forms_give_one_table(read, name, form):
 
 def test_lines_of_other_queries_are_left_out_counted_and_warned_of(read, caplog):
     """They may be of another split, or mistyped."""
-    whole = PairTable.open(read.merge(read("all.tsv", tsv(PAIRS))), "scores.judge", 3)
+    whole = PairTable.open(read.merge(read("all.tsv", tsv(PAIRS))), "scores.judge")
     assert not caplog.records
     job = read("s.tsv", tsv([PAIRS[0], ("q9", "doc_id1", 1), ("Q2", "doc_id1", 1), *PAIRS[1:]]))
     assert facts_of(job)["other_queries"] == 2
     (warning,) = caplog.records
     assert warning.levelname == "WARNING"
     assert "s.tsv: 2 of 6 lines" in warning.message and "'q9' on line 2." in warning.message
-    table = PairTable.open(read.merge(job), "scores.judge", 3)
+    table = PairTable.open(read.merge(job), "scores.judge")
     assert table.passages.tolist() == whole.passages.tolist() and table.scores.tolist() == whole.scores.tolist()
 
 
 def test_a_verdict_is_a_score_and_a_header_no_line(read):
     verdicts = read("v.jsonl", jsonl([("q0", "doc_id1", True), ("q0", "doc_id2", False)]))
-    table = PairTable.open(read.merge(verdicts), "scores.judge", 3)
+    table = PairTable.open(read.merge(verdicts), "scores.judge")
     assert table.scores.tolist() == [1.0, 0.0]
     headed = read("h.tsv", "query_id\tpassage_id\tscore\n" + tsv(PAIRS))
-    assert len(PairTable.open(read.merge(headed), "scores.judge", 3).scores) == 4
+    assert len(PairTable.open(read.merge(headed), "scores.judge").scores) == 4
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_a_file_that_changed_since_it_was_planned_is_refused(world, tmp_path):
 
 
 def test_a_pair_that_the_file_lacks_is_refused_by_the_ids(read):
-    table = PairTable.open(read.merge(read("s.tsv", tsv(PAIRS))), "scores.judge", 3)
+    table = PairTable.open(read.merge(read("s.tsv", tsv(PAIRS))), "scores.judge")
     with pytest.raises(Refusal, match=r"^judge \(scores_file/.*'q2' \(row 2\) .*'doc_id9' \(row 9\)"):
         table.score(np.array([2, 2]), np.array([1, 9]))
 

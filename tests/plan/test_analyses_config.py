@@ -179,6 +179,21 @@ def test_analyses_add_their_stages_and_a_table():
     assert made.contrasts["BM25"].settings.measure == "RR@10"
 
 
+def test_the_negatives_of_an_overlap_are_those_that_are_trained_on():
+    made = plan(negatives={"relabel": {"kind": "rlhn"}}, evaluation={"analyses": {"negatives": True}})
+    episode = made.trajectories["tele"][0].episodes[1]
+    overlap = episode.analyses["negatives"]
+    assert overlap.inputs["negatives"].kind == "relabel" and overlap.inputs["negatives"] is overlap.inputs["positives"]
+    assert overlap.inputs["negatives"] is episode.train.inputs["negatives"]
+
+
+def test_the_collection_is_checked_for_the_measures_of_rerankings_and_contrasts():
+    asked = {"rerank": {"dev": {"bm25": 5, "measures": ["R@5"]}}, "measures": {"dev": ["RR@10"], "test": ["R@100"]}}
+    against = {"analyses": {"against": {"run": "BM25", "split": "test", "measure": "nDCG@10"}}}
+    (check,) = [stage for stage in plan(evaluation=asked | against).stages.values() if stage.kind == "check"]
+    assert check.settings.measures == {"dev": ["RR@10", "R@5"], "test": ["R@100", "nDCG@10"]}
+
+
 @pytest.mark.parametrize(("searched", "mined"), [(10, 20), (100, 100), (1000, 200)])
 def test_an_overlap_looks_no_deeper_than_the_lists(searched, mined):
     analyses = {"against": {"run": "BM25"}, "negatives": True}

@@ -319,6 +319,10 @@ def test_a_limit_on_the_size_of_files_is_a_sentence_whoever_writes(monkeypatch, 
             "error: the disk reports a fault ([Errno 5] Input/output error",
         ),
         (
+            OSError(errno.EBUSY, "Device or resource busy", "x"),
+            "error: a folder is a mount point or in use ([Errno 16] Device or resource busy",
+        ),
+        (
             RuntimeError("I/O error: Read-only file system (os error 30)"),
             "error: access is refused (I/O error: Read-only",
         ),

@@ -85,7 +85,7 @@ def test_a_loss_beside_the_softmax_is_the_formula_in_plain_torch(world, loss, pl
     batch = made.data.batch(1)
     columns_QN = np.column_stack([batch.positive_columns_Q, batch.own_columns_QN])
     rows_QN = np.broadcast_to(batch.queries_Q[:, None], columns_QN.shape)
-    judged = PairTable.open(job, "scores.miner", 20).score(rows_QN.ravel(), batch.passages_P[columns_QN].ravel())
+    judged = PairTable.open(job, "scores.miner").score(rows_QN.ravel(), batch.passages_P[columns_QN].ravel())
     texts = ("queries", "queries.train", batch.queries_Q), ("passages", "passages", batch.passages_P)
     theirs = [torch.from_numpy(np.load(job.input(f"vectors.miner.{of}", f"{file}.npy"))[at]) for of, file, at in texts]
     encoded = made.encoded(batch)

@@ -49,7 +49,7 @@ def export(link, output, examples=False, license=None, language=None, dataset=No
     options = {key: value for key, value in (wanted | of_card).items() if value}
     made_in = output.parent / "export"
     remove_parts(made_in)  # a killed export may have left one beside a whole `output`, which is refused now
-    index = output.suffix == ".faiss"
+    index = kind == "encode" and output.suffix == ".faiss"
     # An index without its ids, of a killed export, is replaced, and so is what `mine` has written.
     replaces = index or wanted.get("origin", False)
     require_output(output, kind in ("evaluate", "train"), begins=INDEX if index else b"", new=not replaces)

@@ -184,6 +184,8 @@ class Experiment:
             for links in (["encode-passages"], self.query_links)
         )
         both = passages.merge(asked)  # one checkpoint encodes both
+        if both.empty and len(passages) and len(asked):
+            raise Refusal("no checkpoint has encoded both the queries and the passages yet: run the workflow.")
         if len(both):
             seed = int(both["seed"].iloc[0])
             episode = int(both["episode"][both["seed"] == seed].max())

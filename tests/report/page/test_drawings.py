@@ -90,8 +90,10 @@ def test_starts_are_those_of_the_experiments_whoever_shares_them():
         experiment("C", "evaluate/other"),
         experiment("D", "evaluate/missing"),
         experiment("E", None),
+        experiment("C", "evaluate/of another table"),
     ]
-    starts = starts_of(Reader(), spec, "test", "RR@10")
+    rows = [{"runs": {"test": ["evaluate/start", "evaluate/other"]}}, {"runs": {"test": ["evaluate/missing"]}}]
+    starts = starts_of(Reader(), spec, rows, "test", "RR@10")
     assert {label: (each["mean"], len(each["seeds"])) for label, each in starts.items()} == {
         "A": (0.5, 1),
         "B": (0.5, 1),

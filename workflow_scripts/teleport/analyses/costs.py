@@ -23,7 +23,8 @@ def forgetting(stage, counts, place):
 def negatives_overlap(stage, counts, place):
     """The lists of a run beside the pool."""
     lines, depth = counts.run(stage.inputs["queries"])
-    rows = lines * (depth + pool_size(stage.inputs["negatives"]))
+    negatives = stage.inputs["negatives"]
+    rows = lines * (depth + pool_size(negatives.inputs.get("negatives", negatives)))  # a relabelling reads a pool
     return Cost(memory=BASE + rows * NEIGHBOUR_BYTES, work={"rows": MERGED * rows})
 
 

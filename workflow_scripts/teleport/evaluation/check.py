@@ -26,8 +26,7 @@ class Settings(Section):
 
     splits: list[str]
     evaluation_depth: Integer = Field(description="0 where it is left out, and cut to the collection.")
-    measures: list[str] = Field(description="Those of all splits, each once.")
-    measures_of: dict[str, list[str]] | None = Field(None, description="Where splits differ: split → measures.")
+    measures: dict[str, list[str]] = Field(description="split → measures, those of re-rankings and contrasts, too.")
     trains: bool = Field(description="Whether there is an episode; what follows counts only then.")
     mining_depth: Integer = Field(description="0 where nothing is mined, and as for evaluation_depth.")
     live_depth: Integer = Field(description="0 where no step searches.")
@@ -54,7 +53,7 @@ def run(job):
     depths = check_depths(settings, num_passages)
     queries = check_splits(settings, splits)
     for name in settings.splits:
-        check_measures(settings, name, splits[name], splits[name].get("positive_grade") == 1)
+        check_measures(settings.measures[name], name, splits[name])
     check_training(settings, splits)
     check_dev_pools(settings, inputs, num_passages)
     if settings.lora_targets:
@@ -105,21 +104,22 @@ def check_splits(settings, splits):
     return {name: queries[name] for name in needed}
 
 
-def check_measures(settings, name, counts, grade_1_is_positive):
-    """Raise Refusal when a measure of the split `name` has no answers, judgments or positives; counts: its facts."""
-    measures = (settings.measures_of or {}).get(name, settings.measures)
-    covering = [measure for measure in measures if measure in coverage_cutoffs(settings.measures)]
+def check_measures(measures, name, counts):
+    """Raise Refusal when one of the measures of the split `name` has no answers, judgments or positives; counts: the
+    split's facts."""
+    covering = list(coverage_cutoffs(measures))
     if covering and not counts.get("answers"):
         raise Refusal(
-            f"evaluation.measures has {covering[0]!r}, but the split {name!r} has no answers. Add answers.{name}.jsonl "
-            "to the collection, or remove the measure."
+            f"evaluation asks for {covering[0]!r} on the split {name!r}, which has no answers. Add "
+            f"answers.{name}.jsonl to the collection, or remove the measure."
         )
-    if len(covering) < len(measures) and counts.get("judgments") == 0:
+    judged = [measure for measure in measures if measure not in covering]
+    if judged and counts.get("judgments") == 0:
         raise Refusal(
-            f"evaluation.measures has measures of judgments, but the split {name!r} has none, only answers. Use "
-            "answer coverage only, for example [Cov@5, Cov@20, Cov@100]."
+            f"evaluation asks for {judged[0]!r} on the split {name!r}, which has no judgments, only answers. Use "
+            "answer coverage there, for example [Cov@5, Cov@20, Cov@100]."
         )
-    if grade_1_is_positive and counts.get("judgments") and counts.get("positives") == 0:
+    if counts.get("positive_grade") == 1 and counts.get("judgments") and counts.get("positives") == 0:
         raise Refusal(
             f"none of the {counts['judgments']} judgments of the split {name!r} has a grade of 1 or more, so its "
             "measures would all be 0. Give judgments that have positives."

@@ -31,7 +31,7 @@ def run(job):
     settings, split = job.settings, job.settings.split
     files = records.fetched(job)
     file = records.located(settings.file, files) if files else settings.file
-    require_planned({file: settings.sha256} if settings.sha256 else {})
+    require_planned({records.archive_and_member(file)[0]: settings.sha256} if settings.sha256 else {})
     query_ids = read_query_ids(job, split).to_pylist()
     row_of = {query_id: row for row, query_id in enumerate(query_ids)}
     lines, dropped = read_lines(file, settings.form, row_of, settings.unknown_queries == "drop")

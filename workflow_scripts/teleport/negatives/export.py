@@ -97,7 +97,7 @@ class Pools:
         self.queries = pq.read_table(train.path("queries.train.parquet"), columns=["query_id", "text"]).to_pylist()
         relabelled = negatives.manifest["kind"] == "relabel"
         self.positives = positives_of(train, negatives if relabelled else negatives.input("positives"), "train")
-        self.pool, self.scorer = read_pool(negatives.path), scorer_of(negatives, len(self.queries))
+        self.pool, self.scorer = read_pool(negatives.path), scorer_of(negatives)
         self.corpus = Corpus(corpus.path("corpus.parquet"), f"{folder}/corpus")
         self.seed = negatives.manifest["settings"].get("seed", 0)
         self.scored = self.scorer is not None or bool(np.isfinite(self.pool.items.scores).any())
@@ -160,7 +160,7 @@ def known(key, score):
     return {} if np.isnan(score) else {key: float(str(np.float32(score)))}
 
 
-def scorer_of(negatives, num_queries):
+def scorer_of(negatives):
     """Return the scorer of pairs by the checkpoint that mined a pool (`negatives.scores`): its vectors, which score all
     pairs; if they were removed, the table of the pairs that a draw or a filter compared; None without either.
 
@@ -169,7 +169,7 @@ def scorer_of(negatives, num_queries):
     root = negatives.root
     job = Job(negatives.manifest | {"code": ""}, root=root)
     if job.kind == "relabel":
-        return scorer_of(job.inputs["negatives"], num_queries)
+        return scorer_of(job.inputs["negatives"])
     for role in ("scores.miner", *MINERS):
         if role in job.inputs:
             reader = Job(job.inputs[role].manifest | {"code": ""}, root=root)
@@ -177,7 +177,7 @@ def scorer_of(negatives, num_queries):
             if len(vectors) == 2 and not any(each.deleted for each in vectors):
                 return PairScorer.of_job(reader, "train")
     if "scores.miner" in job.inputs:
-        table = PairTable.open(job, "scores.miner", num_queries)
+        table = PairTable.open(job, "scores.miner")
         return SimpleNamespace(score=partial(table.score, partial=True))
     return None
 

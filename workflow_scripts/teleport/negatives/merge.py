@@ -215,7 +215,7 @@ class Scores:
 
     def __init__(self, job, num_queries):
         roles = [role for role in job.inputs if role.startswith(("scores.", "anchors."))]
-        self.tables = {role: PairTable.open(job, role, num_queries) for role in roles}
+        self.tables = {role: PairTable.open(job, role) for role in roles}
         for table in (table for role, table in self.tables.items() if job.inputs[role].manifest["kind"] in FILES):
             require_informative(table.scores, table.name)
         self.positive_scores = {}
@@ -336,6 +336,7 @@ class Filters:
         candidates before and no longer have}."""
         if not (self.by_score or self.by_anchor):
             return {}
-        percentiles = {name: float(np.percentile(self.dropped_Q, p)) for name, p in PERCENTILES.items()}
+        dropped_Q = self.dropped_Q[slice(*rows_of_part(self.settings.part, len(self.dropped_Q)))]
+        percentiles = {name: float(np.percentile(dropped_Q, p)) for name, p in PERCENTILES.items()}
         facts = {"dropped": self.dropped, "dropped_per_query": percentiles, "left_short": self.left_short}
         return {"filters": facts}

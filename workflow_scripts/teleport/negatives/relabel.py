@@ -40,7 +40,7 @@ def run(job):
     pool, positives = read_pool(partial(job.input, "negatives")), positives_of_job(job, "train")
     lengths, end = np.diff(pool.offsets), len(pool.offsets) - 1
     roles = {role.removeprefix("scores."): role for role in job.inputs if role.startswith("scores.")}
-    tables = {name: PairTable.open(job, role, end) for name, role in roles.items()}
+    tables = {name: PairTable.open(job, role) for name, role in roles.items()}
     files = {name: [] for name, role in roles.items() if job.inputs[role].manifest["kind"] in FILES}
     pairs, unknown = 0, Counter(dict.fromkeys(sorted(files), 0))
     labels_of = partial(job.load("relabel").labels, **job.settings.relabel.own)

@@ -1,9 +1,9 @@
 """Scores of pairs, by one contract: `score(query_rows, passage_rows) -> float32`, from int arrays of one length.
 
-Three things implement it: vectors (`search.pairs.PairScorer`), a table of pairs that a stage has written (`score`,
-`cross_score`, `scores_file`, `negatives_file`), and a run (`PairTable.of_run`). A draw, a filter, a loss or a mask
-names the scorer (`scores: miner`, the checkpoint that mines, `file`, or a teacher), and its stage reads the scores of
-every kind from the role `scores.miner`.
+Two things implement it: vectors (`search.pairs.PairScorer`), and a table of pairs that a stage has written (`score`,
+`cross_score`, `scores_file`, `negatives_file`). A draw, a filter, a loss or a mask names the scorer (`scores: miner`,
+the checkpoint that mines, `file`, or a teacher), and its stage reads the scores of every kind from the role
+`scores.miner`.
 """
 
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow.parquet as pq
 
-from teleport.arrays import Run, offsets_of, pair_keys, save_array
+from teleport.arrays import offsets_of, pair_keys, save_array
 from teleport.refusal import Refusal
 from teleport.running.log import log
 
@@ -32,25 +32,15 @@ class PairTable:
     ids: dict | None = None
 
     @classmethod
-    def open(cls, job, role, num_queries):
-        """Open the scores of the stage in a role: a table (`write_table`), or a `Run`."""
+    def open(cls, job, role):
+        """Open the table of the stage in a role (`write_table`)."""
         artefact = job.inputs[role]
         name = f"{role.partition('.')[2]} ({artefact.manifest['kind']}/{artefact.manifest['key']})"
         of_pairs = OF_PAIRS if f"{OF_PAIRS}offsets.npy" in artefact.manifest["files"] else ""
         offsets, *names = (f"{of_pairs}{field}.npy" for field in ("offsets", "passages", "scores"))
-        if offsets not in artefact.manifest["files"]:
-            return cls.of_run(name, Run.read(job, role), num_queries)
         fields = (np.load(job.input(role, field), mmap_mode="r") for field in names)
         parts = {"query": job.inputs.get("split.train"), "passage": job.inputs.get("corpus")}
         return cls(name, np.load(job.input(role, offsets)), *fields, parts if all(parts.values()) else None)
-
-    @classmethod
-    def of_run(cls, name, run, num_queries):
-        """The pairs of a `Run`; a repeated pair gets its highest score."""
-        lines, columns = np.nonzero(run.ids >= 0)
-        pairs = run.rows[lines], run.ids[lines, columns], run.scores[lines, columns]
-        rows, passages, scores = highest_scores(*pairs)
-        return cls(name, offsets_of(np.bincount(rows, minlength=num_queries)), passages, scores)
 
     def score(self, rows, passages, partial=False):
         """float32 [n]: the scores of passages (int [n]) for the queries of `rows` (int [n], or one int for all). Raises

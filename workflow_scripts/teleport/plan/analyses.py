@@ -66,7 +66,8 @@ def analyse(trajectory, episode):
     if settings.negatives and pool:
         search = search_train(trajectory, episode)
         overlap = measures.NegativesOverlapSettings(depth=min(TOP, search.settings.depth))
-        stage = Stage("negatives_overlap", overlap, train | {"negatives": pool, "queries": search})
+        trained = {role: stage for role, stage in episode.train.inputs.items() if role in ("negatives", "positives")}
+        stage = Stage("negatives_overlap", overlap, train | trained | {"queries": search})
         analyses["negatives"] = trajectory.link(stage, number)
     if settings.forgetting and number:
         before = trajectory.episodes[number - 1]

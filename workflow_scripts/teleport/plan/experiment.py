@@ -272,15 +272,17 @@ class Also(Elsewhere):
 
 def check_settings(evaluation, method):
     """The settings of a check stage: what evaluation and the episodes (settings.Episode) need from the collection."""
-    by_split = {split: evaluation.measures_of(split) for split in evaluation.splits}
+    measures = {split: evaluation.measures_of(split) for split in evaluation.splits}
+    measures |= {split: measures[split] + (named.measures or []) for split, named in evaluation.rerank.items()}
+    if compared := evaluation.contrast_split:
+        measures[compared] = [*measures[compared], evaluation.contrast_measure]
     watched = [episode.watched_by for episode in method if episode.watched_by]
     return CheckSettings(
         mining_depth=max((value_if_set(episode.mining, "depth") for episode in method if episode.has_pool), default=0),
         live_depth=max((episode.negatives.live.depth for episode in method if episode.negatives.live), default=0),
         evaluation_depth=value_if_set(evaluation, "depth"),
         splits=evaluation.splits,
-        measures=list(dict.fromkeys(measure for measures in by_split.values() for measure in measures)),
-        measures_of=by_split if isinstance(evaluation.measures, dict) else None,
+        measures={split: list(dict.fromkeys(of_split)) for split, of_split in measures.items()},
         trains=bool(method),
         batch_queries=max(map(queries_of_a_batch, method), default=None),
         remove="answers" if any(episode.negatives.remove == "answers" for episode in method) else "judged",

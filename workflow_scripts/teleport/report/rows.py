@@ -14,9 +14,8 @@ from teleport.refusal import Refusal
 from teleport.report.verdicts import baselines
 from teleport.settings.section import ALSO_TABLE, ANALYSES_TABLE, MAIN_TABLE, MINER
 
-# kinds of stages whose results become negatives
-MINING = ("encode", "index", "retrieve", "lexical_index", "bm25", "negatives_file", "positives", "scores_file", "score")
-MINING += ("cross_train", "cross_score", "merge", "relabel")
+# Of the kinds of stages that a training reads, those whose results do not become negatives.
+NOT_MINING = ("download", "corpus", "split", "tokens", "pretrained", "ranker", "train")
 
 
 def in_folder(kind, config):
@@ -362,7 +361,7 @@ def mining_stages(stages, teachers=True):
     mining, unread, left_out = {}, list(stages), ("momentum", "dev")
     while unread:
         inputs = [(role, stage) for role, stage in unread.pop().inputs.items() if role not in left_out]
-        read = [stage for role, stage in inputs if stage.kind in MINING and (teachers or not is_taught(role))]
+        read = [stage for role, stage in inputs if stage.kind not in NOT_MINING and (teachers or not is_taught(role))]
         unread += [stage for stage in read if stage.name not in mining]
         mining |= {stage.name: stage for stage in read}
     return list(mining.values())

@@ -30,11 +30,13 @@ NO_MEMORY = (
     "run fewer jobs at once (--cores); `teleport forecast` shows the memory of each",
 )
 TOO_LONG = ("a name is too long for the file system", "give a shorter one")
+MOUNTED = ("a folder is a mount point or in use", "give the path of a new folder, and run again")
 OTHER_KIND = ("a file is where a folder must be, or the other way round", "move it away, and run again")
 OF_THE_SYSTEM = dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), NO_ROOM)
 OF_THE_SYSTEM |= (
     dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), NO_ACCESS)
     | {errno.EIO: FAILING, errno.ENOMEM: NO_MEMORY, errno.ENAMETOOLONG: TOO_LONG}
+    | dict.fromkeys((errno.EBUSY, errno.EXDEV), MOUNTED)
     | dict.fromkeys((errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ELOOP), OTHER_KIND)
 )
 

@@ -86,9 +86,9 @@ class Analyses(Section):
     )
     negatives: bool = Field(
         False,
-        description="Share of an episode's pool among the first 100 negatives (or mining.depth, when that is less) of "
-        "the checkpoint trained on it (ANCE, Section 6.3); the training queries are searched once more after the last "
-        "episode.",
+        description="Share of an episode's negatives among the first 100 negatives (or mining.depth, when that is "
+        "less) of the checkpoint trained on them (ANCE, Section 6.3); the training queries are searched once more "
+        "after the last episode.",
     )
     forgetting: bool = Field(
         False,

@@ -142,7 +142,7 @@ def validated(model, data, place, locations, elsewhere=()):
         mistakes = mistakes_of(error)
     for mistake in mistakes:
         keys, _ = walked(model, mistake["loc"], data)
-        owners = walked(model, keys[:-1], data)[1] if mistake["input"] is None else []
+        owners = walked(model, keys[:-1], data)[1] if keys and mistake["input"] is None else []
         fields = [owner.model_fields[keys[-1]] for owner in owners if keys[-1] in owner.model_fields]
         if any(not field.is_required() for field in fields):
             return validated(model, without(data, *keys), place, locations, elsewhere)

@@ -102,7 +102,7 @@ def open_sees(job, tables, function, whose, side, require_scores=None):
 def open_table(job, data, whose):
     """The `PairTable` of a judge. Raises Refusal if all scores are equal, or a pair that is trained on has none."""
     grades, number = whose == JUDGMENTS, len(data.query_ids)
-    table = read_grades(job, number) if grades else PairTable.open(job, f"scores.{whose}", number)
+    table = read_grades(job, number) if grades else PairTable.open(job, f"scores.{whose}")
     require_informative(table.scores, table.name)
     if not grades:
         require_pairs(table, data)

@@ -8,6 +8,7 @@ from teleport.negatives.candidates import CandidateBlock
 from teleport.negatives.draw import GOLDEN, hashes_of_job, splitmix64
 from teleport.negatives.known_positives import are_known, have_answers
 from teleport.seed import derive_seed
+from teleport.settings.section import rows_of_part
 
 SPARE = 2  # slots per wanted negative: a reserve for those that filters or answers remove
 SMALL = 8  # a corpus of at most this many passages per slot is offered whole: draws would often repeat
@@ -20,8 +21,9 @@ def open_source(job, name, known):
     streams_Q = splitmix64(hashes_of_job(job) ^ np.uint64(derive_seed(settings.seed, "random", name, settings.episode)))
     source = Random(streams_Q, job.facts("corpus")["num_passages"], known, draw.count)
     if settings.remove == "answers":
-        rows = np.arange(len(streams_Q))
-        source.refused = have_answers(job, source.passages(0, len(rows)), rows)
+        first, last = rows_of_part(settings.part, len(streams_Q))
+        source.refused = np.zeros((len(streams_Q), source.num_slots), bool)
+        source.refused[first:last] = have_answers(job, source.passages(first, last), np.arange(first, last))
     return source
 
 

@@ -29,7 +29,7 @@ def page_table(reader, contents, table):
         test = None  # until its baselines are finished
     table, columns = table | {"rows": done, "significance": test}, tables.columns(table)
     content = {"title": table["title"], "columns": list(columns), "rows": [], "printed": None, "matrices": {}}
-    content |= {"verdicts": [], "note": "", "starts": starts_of(reader, contents, *next(iter(columns.values())))}
+    content |= {"verdicts": [], "note": "", "starts": starts_of(reader, contents, done, *next(iter(columns.values())))}
     if not done:
         return content
     made, above = tables.make_table(table, reader), {}
@@ -72,10 +72,13 @@ def matrices(pairs, columns):
     return cells
 
 
-def starts_of(reader, contents, split, measure):
-    """{label of an experiment: cell of the checkpoint that its training starts from}, if that is evaluated."""
-    starts = {}
+def starts_of(reader, contents, rows, split, measure):
+    """{label of an experiment of the rows: cell of the checkpoint that its training starts from}, if that is
+    evaluated."""
+    starts, shown = {}, set(chain.from_iterable(chain(*row["runs"].values()) for row in rows))
     for experiment in contents["experiments"]:
+        if not any(shown & set(run.values()) for seed in experiment["seeds"] for run in seed["runs"]):
+            continue
         names = list(dict.fromkeys(seed["runs"][0].get(split) for seed in experiment["seeds"]))
         if all(map(reader.finished, names)):
             of_queries, means = (of(reader, names, measure) for of in (tables.scores_of, tables.means_of))

@@ -61,7 +61,7 @@ class Site:
         for path, text in texts.items():
             write_text(files / path, text)
         write_text(door, DOOR.format(f"{FILES}/index.html", escape(self.title)))
-        return sum(path.stat().st_size for path in files.rglob("*") if path.is_file())
+        return sum((files / path).stat().st_size for path in texts)
 
     def write_one_file(self, path):
         """Write all pages as one file that needs no other; returns the number of its bytes."""

@@ -113,10 +113,14 @@ def mean_of(vectors_PD):
 
 def curves(reader, name, figure):
     """{suffix: Figure}: a chart of a column of the trainings, and one of a measure after every episode."""
-    by_step, by_episode, written = [], [], set()
+    by_step, by_episode, read = [], [], []
     for label, seeds in figure["behind"]:
-        points = training_curves(reader, seeds if figure["column"] else ())
-        written |= set(points.columns.drop(NAMED))
+        read.append((label, seeds, training_curves(reader, seeds if figure["column"] else ())))
+    written = {column for *_, points in read for column in points.columns.drop(NAMED)}
+    if written and figure["column"] not in written:
+        columns = ", ".join(sorted(written))
+        raise Refusal(f"figures.{name}.column: these trainings wrote no {figure['column']!r}. They wrote {columns}.")
+    for label, seeds, points in read:
         if figure["episode"] is not None:
             points = points[points["episode"] == figure["episode"]]
         for point in column_points(points, figure["column"]):
@@ -125,9 +129,6 @@ def curves(reader, name, figure):
         for seed in seeds:
             named = {"label": label, "seed": seed["seed"]}
             by_episode += [named | point for point in measure_points(reader, seed, figure["measure"])]
-    if written and figure["column"] not in written:
-        columns = ", ".join(sorted(written))
-        raise Refusal(f"figures.{name}.column: these trainings wrote no {figure['column']!r}. They wrote {columns}.")
     text = "By the number of steps, all episodes one after another."
     figures = {figure["column"]: Figure("lines", by_step, f"{figure['column']}.", text)}
     figures[figure["measure"]] = Figure("lines", by_episode, f"{figure['split']} {figure['measure']}.", text)
