@@ -177,6 +177,17 @@ def test_a_padding_token_inside_a_text_has_the_padding_position(tmp_path):
     torch.testing.assert_close(encoder(ids, lengths), torch.cat(alone), rtol=1e-5, atol=1e-5)
 
 
+def test_a_copy_in_bfloat16_copies_no_weight_in_float32(tmp_path, monkeypatch):
+    encoder, copied = make_encoder(tmp_path, projection=8), []
+    plain = torch.nn.Parameter.__deepcopy__
+    monkeypatch.setattr(torch.nn.Parameter, "__deepcopy__", lambda self, memo: copied.append(self) or plain(self, memo))
+    prepared = prepare(encoder, torch.bfloat16)
+    assert not {id(each) for each in copied} & {id(each) for each in encoder.backbone.parameters()} and copied, "a head"
+    assert {each.dtype for each in prepared.backbone.parameters()} == {torch.bfloat16}
+    ours, theirs = (dict(each.backbone.named_parameters()) for each in (prepared, encoder))
+    assert ours.keys() == theirs.keys() and all(torch.equal(ours[n], theirs[n].bfloat16()) for n in ours)
+
+
 def test_bfloat16_is_nearly_as_close_as_autocast(tmp_path):
     """What is prepared for encoding has its residual sums in bfloat16 too."""
     encoder = make_encoder(tmp_path, normalize=True)

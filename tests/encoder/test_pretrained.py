@@ -110,7 +110,7 @@ def test_layers_that_albert_repeats_are_read_cut_and_compiled(tmp_path):
     ids = torch.arange(5, 15)[None]
     expected = backbone(input_ids=ids, output_hidden_states=True).hidden_states[2]
     backbone.save_pretrained(tmp_path)
-    backbone, _ = pretrained.read_model(tmp_path)
+    backbone, _ = pretrained.read_model(tmp_path, json.loads((tmp_path / "config.json").read_text()))
     assert torch.equal(pretrained.cut(backbone, 2, "here")(input_ids=ids).last_hidden_state, expected)
     compiled = compile_layers(Encoder(backbone, "mean")).backbone.encoder.albert_layer_groups[0]
     assert compiled._compiled_call_impl is not None

@@ -141,6 +141,8 @@ def test_a_linear_layer_with_a_layer_norm_is_a_head(stages, tmp_path, version, n
     for mine, its in zip(ours(stages, folder, projection=16), theirs(folder), strict=True):
         assert mine.shape[1] == 16
         np.testing.assert_allclose(mine, its, rtol=0, atol=1e-5)
+    read = published_encoder(folder)(QUERIES["train"], "query")  # `teleport audit --by` has no configuration
+    np.testing.assert_allclose(read, theirs(folder)[0], rtol=0, atol=1e-5)
     with pytest.raises(Refusal, match="encoder.projection is null, .* 16 dimensions"):
         ours(stages, folder)
 

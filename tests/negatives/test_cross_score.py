@@ -77,7 +77,7 @@ def pairs(world):
         return [" ".join(rng.choice(WORDS, size=rng.integers(1, most))) for _ in range(number)]
 
     queries, titles, passages = texts(6, 6), texts(30, 4), texts(30, 50)
-    titles[4] = ""
+    titles[4], titles[7] = "", f"a.b\t{titles[7]}"  # of two fields, as the titles of MS MARCO's documents
     judgments = [(q, q, 1) for q in range(6)]
     ids = [f"q{q}" for q in range(6)]
     corpus = {"doc_id": [f"d{n}" for n in range(30)], "title": titles, "text": passages}
@@ -101,6 +101,7 @@ def table_of(world, job):
 
 def texts_of(pairs, title=True):
     _, _, expected, queries, titles, passages = pairs
+    titles = [each.replace("\t", " ") for each in titles]
     return [(queries[q], f"{titles[p]} {passages[p]}".strip() if title else passages[p]) for q, p in expected]
 
 

@@ -145,9 +145,10 @@ def test_the_ablation_needs_no_cut():
     assert only(made, "adore").trains[0].loads["losses.ranknet-list"].endswith("ranknet_list")
 
 
-def test_masks_by_score_are_refused_and_those_by_judgments_are_not():
-    with pytest.raises(Refusal, match="training.masks: above_positive .* negatives.live"):
-        plan(adore=changed(masks=["above_positive"]))
+def test_masks_of_a_batch_are_refused_and_known_positives_are_not():
+    for mask in ("above_positive", "other_negatives"):
+        with pytest.raises(Refusal, match=f"training.masks: {mask} .* negatives.live"):
+            plan(adore=changed(masks=[mask]))
     plan(adore=changed(masks=["known_positives"]))
 
 

@@ -20,8 +20,8 @@ class JobOutOfMemory:
     ("run", "remedy"),
     [
         (train.run, "gradient_caching: true .*--set-resources train:gpu=N"),
-        (encode.run, "Set training.precision to bf16"),
-        (encode.run_shard, "Set training.precision to bf16"),
+        (encode.run, "Set encoder.precision to bf16"),
+        (encode.run_shard, "Set encoder.precision to bf16"),
         (retrieve.run, "Lower mining.depth or evaluation.depth"),
     ],
 )

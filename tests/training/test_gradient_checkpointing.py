@@ -7,7 +7,7 @@ import torch
 from test_training_gradcache import peak_saved_bytes
 from transformers import MPNetConfig, MPNetModel
 
-from teleport.encoder import encode
+from teleport.encoder import encode, model
 from teleport.encoder.budget import tokens_within
 from teleport.encoder.model import Encoder
 from teleport.encoder.precision import room_to_encode, to_encode
@@ -87,7 +87,7 @@ def test_memory_to_encode_is_said_with_its_size(gpu_of):
         encoder = Encoder(tiny_meta(), "last")
     with pytest.raises(Refusal, match=r"encoding .* 7\.\d+ billion .* 28\.\d GB .* 24\.0 GB"):
         to_encode(encoder, gpu_of(24))
-    with pytest.raises(Refusal, match=r"42\.\d GB .*, 14\.\d GB .*16 bits, .* 40\.0 GB"):
+    with pytest.raises(Refusal, match=r"42\.\d GB .*, 14\.\d GB .*16 bits, .* 40\.0 GB.* to fp32"):
         to_encode(encoder, gpu_of(40), torch.bfloat16)
     gpu_of(1)
     assert to_encode(tiny_qwen3(), torch.device("cpu"), torch.bfloat16).device.type == "cpu"
@@ -154,11 +154,10 @@ def tiny_meta():
 
 
 def test_a_compiled_training_says_so_and_its_dev_set_is_not_compiled(stages, monkeypatch):
-    world, compiled, opened = World(stages), [], []
+    world, compiled, prepared = World(stages), [], []
     monkeypatch.setattr(train, "compiles", lambda *_: True)
-    monkeypatch.setattr(train, "compile_layers", compiled.append)
-    score = dev.DevSet.score
-    monkeypatch.setattr(dev.DevSet, "score", lambda self: opened.append(self) or score(self))
+    for module in (train, model):
+        monkeypatch.setattr(module, "compile_layers", compiled.append)
+    monkeypatch.setattr(dev, "prepare", lambda *given: prepared.append(given) or model.prepare(*given))
     job = world.finished(world.job(**world.watched()))
-    assert len(compiled) == 1 and facts_of(job)["compiled"] is True
-    assert opened and not any(side.compiled for each in opened for side in (each.queries, each.passages))
+    assert len(compiled) == 1 and facts_of(job)["compiled"] is True and prepared, "the training's, not the dev set's"

@@ -12,7 +12,7 @@ from teleport.training.schedule import end_of_segment, schedule_steps
 from teleport.training.step import learning_rate
 
 FIELDS = {"epochs": None, "steps": None, "stop_after_steps": None, "batch_queries": 8, "triples": False}
-FIELDS |= {"warmup_steps": None, "cycle_steps": None}
+FIELDS |= {"warmup_ratio": 0.0, "warmup_steps": None, "cycle_steps": None}
 
 
 def training(**values):
@@ -35,6 +35,13 @@ def test_a_warm_up_longer_than_the_epochs_is_refused():
     assert schedule_steps(training(epochs=2, warmup_steps=99, cycle_steps=100), queries(40)) == 10
     with pytest.raises(Refusal, match="training.warmup_steps is 10, .* 2 epochs .* 10 steps"):
         schedule_steps(training(epochs=2, warmup_steps=10), queries(40))
+
+
+def test_a_warm_up_of_all_steps_of_the_epochs_is_said(caplog):
+    assert schedule_steps(training(epochs=1, warmup_ratio=0.1), queries(12)) == 1
+    assert caplog.messages == ["all 1 steps warm up, so training.learning_rate is never reached. Lower warmup_ratio."]
+    caplog.clear()
+    assert schedule_steps(training(epochs=2, warmup_ratio=0.1), queries(12)) == 2 and not caplog.messages
 
 
 def test_length_in_epochs_drops_the_last_incomplete_batch():

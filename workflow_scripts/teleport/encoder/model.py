@@ -166,9 +166,9 @@ def prepare(encoder, dtype=None, compiled=False):
     """The `Encoder` to encode with while its weights do not change. For bfloat16 it is a copy with its backbone in
     bfloat16: weights are converted once, and residual sums take half the memory traffic of float32."""
     if dtype is not None:
-        encoder = copy.deepcopy(encoder).requires_grad_(False)
-        for weight in encoder.backbone.parameters():  # not its buffers: angles of rotations need float32
-            weight.data = weight.data.to(dtype)
+        # Not the buffers: angles of rotations need float32. A copy in float32 first would take twice the memory.
+        copies = {id(weight): nn.Parameter(weight.data.to(dtype), False) for weight in encoder.backbone.parameters()}
+        encoder = copy.deepcopy(encoder, copies).requires_grad_(False)
     return compile_layers(encoder) if compiled else encoder
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 
 from teleport.refusal import Refusal
-from teleport.running.devices import LARGER, has_c_compiler
+from teleport.running.devices import has_c_compiler
 from teleport.running.log import log
 
 CPU_INFO = Path("/proc/cpuinfo")
@@ -47,7 +47,9 @@ def room_to_encode(model, device, dtype):
     """Return the same as `require_memory`, for a model's weights, which have 32 bits, and for the copy that
     `model.prepare` makes."""
     copied = 0 if dtype is None else sum(dtype.itemsize * p.numel() for p in model.parameters())
-    return require_memory("encoding with", [model], device, (copied, "their copy in 16 bits"), LARGER["encode"])
+    or_else = ", or set its precision to fp32, which needs no copy" if copied else ""
+    remedy = f"Use a GPU with more memory{or_else}."
+    return require_memory("encoding with", [model], device, (copied, "their copy in 16 bits"), remedy)
 
 
 def to_device(tensor, device):

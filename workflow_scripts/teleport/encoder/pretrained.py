@@ -43,12 +43,12 @@ def run(job):
     settings.query_checkpoint, if set, is the query encoder. A projection head of the source is kept, its other heads
     (pooler, masked language model, classifier) are left out.
 
-    Facts: model_type, parameters (of one encoder), dim; those of `find`, and for settings.query_checkpoint the same
+    Facts: model_type, parameters (of one encoder), dim; those of `verified`, and for settings.query_checkpoint the same
     with the prefix `query_`; lower_case and include_prompt if the files state them, for the stage `tokens`.
     """
     settings = job.settings
-    folder, config, pinned = find(settings.checkpoint)
-    bytes_of_weights = sum(file.stat().st_size for file in find_weights(folder))
+    folder, weights, pinned = verified(settings.checkpoint)
+    bytes_of_weights = sum(file.stat().st_size for file in weights)
     require_free_space(job.folder, bytes_of_weights * (1 if settings.tied else 2))
     tokenizer, passage_encoder = read(folder, settings)
     facts = {"parameters": sum(p.numel() for p in passage_encoder.parameters()), "dim": passage_encoder.dim} | pinned
@@ -73,24 +73,19 @@ def run(job):
         # The tokenizer as transformers builds it from all the source's files, without the source's own truncation and
         # padding. A reader of this one file (stage `tokens`) gets the same ids as from transformers.
         tokenizer.backend_tokenizer.save(str(side / "tokenizer.json"))
-    model_type = config["model_type"]
+    model_type = passage_encoder.backbone.config.model_type
     log.info("%s, %d parameters, %d dimensions, from %s", model_type, facts["parameters"], facts["dim"], folder)
     if not passage_encoder.packs:
         log.info("%s is computed in padded batches: packing, which is faster, does not support it", model_type)
     return facts | {"model_type": model_type}
 
 
-def find(checkpoint):
-    """(folder, its config (dict), facts that pin it) of a source, which must be the one that the plan read."""
-    folder, _, pinned = verified(checkpoint)
-    return folder, supported_config(folder), pinned
-
-
 def read(folder, settings):
     """(tokenizer, `Encoder`) of a transformers folder; a missing projection head is drawn from settings.seed."""
+    config = supported_config(folder)
     refuse_conflict(own_settings(folder), settings, ("pooling", "normalize"))  # for the hub: not known before
     tokenizer = load_fast_tokenizer(folder)
-    (backbone, head), dense = read_model(folder), read_dense(folder)
+    (backbone, head), dense = read_model(folder, config), read_dense(folder)
     if settings.layers is not None:
         backbone, head, dense = cut(backbone, settings.layers, folder), None, []  # a head belongs to the last layer
     if dense and settings.projection:
@@ -122,7 +117,7 @@ def read(folder, settings):
 def read_query_side(settings, tokenizer, passage_encoder):
     """(folder, `Encoder`, facts that pin it) of settings.query_checkpoint, which must fit the passages' side."""
     with named(QUERY_KEY):
-        folder, _, pinned = find(settings.query_checkpoint)
+        folder, _, pinned = verified(settings.query_checkpoint)
         own_tokenizer, encoder = read(folder, settings)
     if encoder.dim != passage_encoder.dim:
         raise Refusal(
@@ -139,11 +134,11 @@ def read_query_side(settings, tokenizer, passage_encoder):
     return folder, encoder, pinned
 
 
-def read_model(folder):
-    """(backbone, weights of its head or None) of the source."""
+def read_model(folder, raw):
+    """(backbone, weights of its head or None) of the source. raw: the content of its config.json"""
     file = folder / "config.json"
     try:
-        raw, weights = supported_config(folder), read_weights(folder)
+        weights = read_weights(folder)
         tensors = backbone_weights(weights)
         require_sizes(read_sizes(raw, file), tensors, file)
         with refusing(f"cannot read the weights in {folder}"):

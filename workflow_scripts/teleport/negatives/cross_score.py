@@ -20,6 +20,7 @@ from teleport.encoder.own_settings import most_tokens
 from teleport.encoder.precision import autocast, dtype_name, pick_device, resolve_precision, to_device, to_encode
 from teleport.encoder.pretrained import refuse_unfit_tokenizer
 from teleport.encoder.ranker import load_ranker, pair_tokenizer
+from teleport.encoder.tokens import FIELD_END
 from teleport.negatives.score import pairs_of_job
 from teleport.negatives.scores import require_informative, write_table
 from teleport.reader import positives_of_job, read_passages
@@ -77,7 +78,9 @@ def texts_of(job, queries, rows, passages):
     wanted, places = np.unique(passages, return_inverse=True)
     columns = ("title", "text") if job.settings.title == "space" else ("text",)
     read = read_passages(job.input("corpus", "corpus.parquet"), wanted.astype(np.int64), list(columns))
-    texts = [" ".join(field for field in fields if field) for fields in read]
+    # A title's fields are joined as in a pair that a cross-encoder trains on (stage `tokens`).
+    fields = ((*(title.replace(FIELD_END, " ") for title in titles), text) for *titles, text in read)
+    texts = [" ".join(filter(None, each)) for each in fields]
     return [(queries[row], texts[place]) for row, place in zip(rows, places, strict=True)]
 
 

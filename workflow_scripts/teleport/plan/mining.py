@@ -28,7 +28,7 @@ from teleport.settings.registry import (
 )
 from teleport.settings.search import IndexSettings, RetrieveSettings
 from teleport.settings.section import FILE, MINER, NoSettings, Part
-from teleport.settings.training import ALSO, DEV_NEIGHBOURS, Training, TrainSettings, reads_judgments, warm_up
+from teleport.settings.training import ALSO, DEV_NEIGHBOURS, Training, TrainSettings, never_at_its_rate, reads_judgments
 from teleport.training.seen import JUDGMENTS, SCORES, VECTORS
 
 DRAWING = {"count", "draw", "ranks", "scored"}  # settings of a source that choose among its candidates
@@ -257,9 +257,8 @@ class Mining:
             raise Refusal(f"{self.place}: `also` trains on several collections, and {why}.")
         if (steps := training.steps) and (stop := training.stop_after_steps or 0) > steps:
             trajectory.warnings.append(f"{self.place}: training.stop_after_steps {stop} exceeds the {steps} steps.")
-        if steps and warm_up(training, length := training.cycle_steps or steps) >= length:
-            never = f"all {length} steps warm up, so training.learning_rate is never reached"
-            trajectory.warnings.append(f"{self.place}: {never}. Lower warmup_ratio.")
+        if steps and (never := never_at_its_rate(training, steps)):
+            trajectory.warnings.append(f"{self.place}: {never}")
         inputs = self.read_in_training
         inputs |= {
             "checkpoint": self.start.stage,

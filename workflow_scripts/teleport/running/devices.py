@@ -227,7 +227,7 @@ CACHING = (
 )
 # {kind of stage: the remedy if a device has too little memory for it}
 LARGER = {
-    "encode": "Set training.precision to bf16, or use a device with more memory.",
+    "encode": "Set encoder.precision to bf16, or use a device with more memory.",
     "retrieve": "Lower mining.depth or evaluation.depth, or use a device with more memory.",
     "train": f"{CACHING} If it is set already, use training.gradient_checkpointing, encoder.lora, training.precision: "
     "bf16 or a device with more memory.",

@@ -250,10 +250,10 @@ class Episode(Section):
             raise Refusal("negatives.live replaces the pool: set training.negatives_per_query to 0")
         if self.training.triples:
             raise Refusal("negatives.live ranks a list for each query, which has no triples: set triples to false")
-        if by_scores := masks_by_score(self.training):
+        if of_batch := [mask.kind for mask in self.training.masks if mask.kind != "known_positives"]:
             raise Refusal(
-                f"training.masks: {by_scores[0]} compares scores of a batch, and negatives.live ranks a list for each "
-                "query: leave it out"
+                f"training.masks: {of_batch[0]} is for the passages of a batch, and negatives.live ranks a list for "
+                "each query: leave it out"
             )
         unread = {"remove answers": self.negatives.remove == "answers", "filters": self.negatives.filters.on}
         if unread := [name for name, given in unread.items() if given]:

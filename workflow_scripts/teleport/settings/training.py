@@ -340,6 +340,14 @@ def warm_up(training, length):
     return training.warmup_steps if training.warmup_ratio is None else math.ceil(length * training.warmup_ratio)
 
 
+def never_at_its_rate(training, total):
+    """A sentence if all of the `total` steps of a schedule, or all of a cycle, warm up; else None."""
+    length = training.cycle_steps or total
+    if warm_up(training, length) < length:
+        return None
+    return f"all {length} steps warm up, so training.learning_rate is never reached. Lower warmup_ratio."
+
+
 def rows_per_query(training):
     """How many rows of a batch a query has: one, or with triples one per negative."""
     return training.negatives_per_query if training.triples else 1

@@ -77,7 +77,7 @@ def dual_encoder_steps(stage, counts):
     rows, positives = training.batch_queries, positives_of_query(training, counts)
     own = 1 if training.triples else training.negatives_per_query
     batch = encoded(query=rows * positives, passage=chunks * rows * (positives + own))
-    dev = encoded(query=settings.dev.queries, passage=settings.dev.passages) if settings.dev else []  # at most
+    dev = encoded(query=settings.dev.queries, passage=chunks * settings.dev.passages) if settings.dev else []  # at most
     (first, last), trained = train_steps(stage, counts), min(encoders, len(training.trains))
     parameters = trained * encoder.trained_parameters(shape, settings.lora)
     return Steps(shape, training, last - first, batch, dev, parameters, encoders, trained)

@@ -52,7 +52,7 @@ class DevSet:
         """The vectors of one side's texts, or of their chunks: float32 numpy [n, dim]."""
         if isinstance(side, Frozen):
             return side.array
-        prepared = prepare(side.encoder, side.dtype, side.compiled)  # the weights have changed since last time
+        prepared = prepare(side.encoder, side.dtype)  # the weights have changed since last time
         texts, size = len(side.lengths), self.processes.size
         own = np.resize(np.arange(texts), (size, -(-texts // size)))[self.processes.rank]
         side, budget = replace(side, prepared=prepared), TOKEN_BUDGET["encode"][side.device.type]
@@ -97,12 +97,12 @@ def open_dev(job, trainer):
     if isinstance(queries, Frozen):
         queries = replace(queries, array=np.load(job.input("dev_queries", f"{name}.npy"), mmap_mode="r")[rows_Q])
     else:
-        queries = replace(queries, tokens=some_texts(open_tokens(job, name), rows_Q), compiled=False)
+        queries = replace(queries, tokens=some_texts(open_tokens(job, name), rows_Q))
     if isinstance(passages, Frozen):
         vectors = np.asarray(passages.array[chunk_rows(passages_P, passages.offsets)], np.float32)
         passages = replace(passages, array=vectors, offsets=offsets_among(passages_P, passages.offsets))
     else:
-        passages = replace(passages, tokens=some_texts(passages.tokens, passages_P), compiled=False)
+        passages = replace(passages, tokens=some_texts(passages.tokens, passages_P))
     return DevSet(queries, passages, rows_Q, passages_P, judgments, dev, trainer.processes, own_QP)
 
 

@@ -2,7 +2,7 @@
 
 from teleport.refusal import Refusal
 from teleport.running.log import log
-from teleport.settings.training import Training
+from teleport.settings.training import Training, never_at_its_rate
 
 EPOCHS = 2  # of a cross-encoder, as in RocketQA's released code, if the settings give no length
 
@@ -28,6 +28,8 @@ def schedule_steps(training, data):
             f"training.warmup_steps is {training.warmup_steps}, but {training.epochs} epochs have only {total} steps: "
             "lower it, or set training.warmup_ratio instead."
         )
+    if training.epochs and (never := never_at_its_rate(training, total)):  # the plan says it of `steps`
+        log.warning("%s", never)
     return total
 
 

@@ -85,7 +85,7 @@ class Selection:
         log.info("%d evaluations of the dev set took %.1f s, %.1f %% of the steps", made, seconds, 100 * share)
         if share > WORTH_A_WARNING:
             log.warning(
-                "the dev set took %.0f %% of the training's time: raise training.evaluate_every, or lower dev.passages "
-                "or dev.queries",
+                "the dev set took %.0f %% of the training's time: raise training.evaluate_every, or lower the sizes in "
+                "dev",
                 100 * share,
             )

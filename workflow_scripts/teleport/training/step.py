@@ -114,8 +114,8 @@ class Steps:
         ids = ", ".join(data.query_ids[row] for row in metrics.batch.queries_Q)
         raise Refusal(
             f"training stopped at step {metrics.step + 1}: loss {loss}, gradient norm {norm}, for the queries {ids}. "
-            "Lower training.learning_rate or encoder.scale, or set training.precision to fp32; if it is step 1, check "
-            "the weights of the checkpoint."
+            "Lower training.learning_rate, or the factor on the scores (encoder.scale), or set training.precision to "
+            "fp32; if it is step 1, check the weights of the checkpoint."
         )
 
 
