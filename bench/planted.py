@@ -21,7 +21,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from commands.audit import audited, scored_by
-from commands.export import stage_at
+from commands.stages import stage_at
 from rounds import REPOSITORY, write_json
 from teleport.encoder.source import verified
 from teleport.negatives.export import Pools

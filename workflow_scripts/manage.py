@@ -20,9 +20,9 @@ from commands.arguments import (
     MARGIN,
     NEGATIVES_FORMS,
     at_least_one,
+    at_most_one,
     comma_separated,
     configuration,
-    cosine,
     file,
     folder,
     gpus_of_training,
@@ -316,8 +316,8 @@ def reproductions(files):
         "negatives", type=there, metavar="FILE|STAGE", help="a file of negatives; a merge or relabel stage, or its link"
     ),
     argument("--by", type=Path, metavar="CHECKPOINT", help="score by this encoder or cross-encoder"),
-    argument("--margin", type=float, default=MARGIN, help=f"the margin of suspected_by_score; default {MARGIN}"),
-    argument("--like", type=cosine, help=f"the least cosine of like_positive; default {LIKE}"),
+    argument("--margin", type=at_most_one, default=MARGIN, help=f"the margin of suspected_by_score; default {MARGIN}"),
+    argument("--like", type=at_most_one, help=f"the least cosine of like_positive; default {LIKE}"),
     argument("--json", dest="as_json", action="store_true", help="print JSON, not a table"),
 )
 def audit(negatives, by, margin, like, as_json):

@@ -185,6 +185,7 @@ def test_ctrl_c_that_a_library_turns_into_an_error_of_its_own_is_ctrl_c(monkeypa
         (["push", "nowhere", "me/model"], "error: nowhere is not a checkpoint: give a folder that"),
         (["audit", "nowhere.jsonl"], "argument FILE|STAGE: nowhere.jsonl does not exist"),
         (["audit", "file", "--like", "3"], "argument --like: '3' is not a number from -1 to 1"),
+        (["audit", "file", "--margin", "nan"], "argument --margin: 'nan' is not a number from -1 to 1"),
         (["search", "mine", "--file", "nowhere.txt"], "argument --file: nowhere.txt does not exist"),
         (["status", "nowhere.json"], "error: nowhere.json does not exist"),
         (["status", "repo2/a/manifest.json"], "error: repo2/a/manifest.json does not exist"),

@@ -16,8 +16,8 @@ from desk import EPISODE, HOME, make_desk
 
 from commands import card
 from commands.audit import audit, form_of, printed
-from commands.export import stage_at
 from commands.search import search
+from commands.stages import stage_at
 from teleport.negatives.forms import FORMS, Mined
 
 pytestmark = pytest.mark.faults

@@ -67,7 +67,7 @@ def failure(repository, command):
         slow("status", "commands/status.py", "report = json.loads("),
         ("verify", "commands/disk.py", "def check_stages("),
         ("prune", "commands/disk.py", "def orphans("),
-        ("export", "commands/export.py", "def stage_at("),
+        ("export", "commands/stages.py", "def stage_at("),
         ("compare", "commands/compare.py", "def compare("),
     ],
 )

@@ -38,7 +38,7 @@ def at_least_one(text):
     return int(text)
 
 
-def cosine(text):
+def at_most_one(text):
     """A number from -1 to 1."""
     from teleport.records import float_of
 

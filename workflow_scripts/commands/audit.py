@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from commands.arguments import LIKE, MARGIN
-from commands.export import stage_at
+from commands.stages import stage_at
 from teleport.encoder.source import is_ranker, named
 from teleport.negatives.forms import FORMS, whole
 from teleport.records import lines

@@ -7,7 +7,7 @@ from itertools import groupby, islice
 import pandas as pd
 import pyarrow.parquet as pq
 
-from commands.export import passage_texts, queries_of, run_lines, split_of, stage_at
+from commands.stages import passage_texts, queries_of, run_lines, split_of, stage_at
 from teleport.refusal import Refusal
 from teleport.report.links import INDEX
 from teleport.report.render import NONE, Printed, markdown

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from commands.export import passage_texts, queries_of, run_lines, split_of, stage_at
+from commands.stages import passage_texts, queries_of, run_lines, split_of, stage_at
 from teleport.api import scores_in, scores_of
 from teleport.evaluation.names import Documents
 from teleport.evaluation.significance import TIE

@@ -1,23 +1,19 @@
 """Exports of a stage for others: negatives to train on, a run with its judgments, a checkpoint with its scores."""
 
-import gzip
 import json
 import os
-import re
 import shutil
 from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from commands.hub_data import uploaded
+from commands.stages import queries_of, split_of, stage_at
 from commands.vectors import INDEX, export_vectors
-from teleport.reader import lines_of_ids
 from teleport.refusal import Refusal
 from teleport.report.words import number
-from teleport.running.artefact import MANIFEST, STAGES, Artefact
+from teleport.running.artefact import MANIFEST
 from teleport.running.files import files_below, part_of, remove_parts, require_output, write_json, write_text
-
-KEY = re.compile("[0-9a-f]{12}")
+from teleport.running.hub import uploaded
 
 
 def export(link, output, examples=False, license=None, language=None, dataset=None, **wanted):
@@ -59,42 +55,6 @@ def export(link, output, examples=False, license=None, language=None, dataset=No
             return exporters[kind](link, stage, output, folder, **options)
     except (FileExistsError, NotADirectoryError, IsADirectoryError) as error:
         raise Refusal(f"{output} cannot be written ({error}). Give another path.") from None
-
-
-def stage_at(path, example="train"):
-    """The finished stage (`Artefact`) at `path`, its folder or a link to it."""
-    # Otherwise the remedy for torn stages would name a stage that never existed.
-    finished = (path / MANIFEST).is_file()  # an error for a name that is too long
-    folder = Path(os.path.realpath(path))  # Path.resolve raises an error for a loop of links
-    if not KEY.fullmatch(folder.name):
-        problem = f"{path} is neither a finished stage nor a link to one"
-        raise Refusal(f"{problem}. Give one such as results/experiments/NAME/EXPERIMENT/episode-1/{example}.")
-    if not finished:
-        raise Refusal(f"{path}: the stage is not finished, or was removed. Run the workflow.")
-    here = STAGES / folder.parent.name / folder.name  # results/ may be a link: the root is its place, not its target
-    return Artefact(here if here.is_dir() and here.samefile(folder) else folder)
-
-
-def queries_of(stage):
-    """The `Artefact` of the split whose queries a stage (`Artefact`) evaluates."""
-    return stage.input(f"split.{split_of(stage)}")
-
-
-def passage_texts(corpus, ids):
-    """{id: title and text in one line} of some passages (list of ids); ids from elsewhere are left out."""
-    lines = lines_of_ids(corpus.path("corpus.parquet"), "doc_id", ids)
-    return {doc_id: " ".join(f"{line['title']} {line['text']}".split()) for doc_id, line in lines.items()}
-
-
-def split_of(stage):
-    """The split whose queries a stage (`Artefact`) evaluates."""
-    return stage.manifest["settings"]["split"]
-
-
-def run_lines(stage):
-    """The lines of an evaluation's TREC run, split at spaces, one by one."""
-    with gzip.open(stage.path(f"{split_of(stage)}.run.gz"), "rt", encoding="utf-8") as file:
-        yield from map(str.split, file)
 
 
 def export_negatives(link, stage, output, folder, **wanted):
@@ -143,7 +103,7 @@ def export_checkpoint(link, stage, output, folder, examples=False, **head):
     """Export the checkpoint so that other libraries load it without a warning, with a card from the experiment's
     folder. Raises Refusal if training changed nothing, or if a library gives other vectors than the stage. head: those
     entries of the card's head that `card.with_head` takes."""
-    from commands.card import example_text, scores_text, with_head  # which imports this module
+    from commands.card import example_text, scores_text, with_head
     from commands.export_check import require_trained, require_vectors
     from teleport.encoder.checkpoint import sides
 

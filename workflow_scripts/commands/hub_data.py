@@ -70,14 +70,3 @@ def tables_in(files, below, where):
     others = ", ".join(sorted({str(name.parent) for name in tables}))
     remedy = f"Name one of its folders, behind a slash: {others}" if others else "Give a repository that has tables"
     raise Refusal(f"{where}: no file there ends with {SUFFIXES}. {remedy}.")
-
-
-def uploaded(repository, folder, public=False):
-    """Send a folder to a repository of the hub, which is private if it is new, unless `public`; returns the hub's
-    record of it."""
-    from huggingface_hub import HfApi
-
-    api = HfApi()
-    with hub_errors(f"{repository} cannot be sent to the hub", "Check its name, the network, and `hf auth whoami`."):
-        api.create_repo(repository, exist_ok=True, private=not public)
-        return api.upload_folder(repo_id=repository, folder_path=folder)

@@ -4,7 +4,8 @@ import re
 from itertools import chain, pairwise
 from pathlib import Path
 
-from commands.status import done_of, duration, read_text
+from commands.status import done_of, read_text
+from teleport.report.words import duration
 from teleport.running.artefact import MANIFEST, STAGES
 from teleport.running.files import read_saved
 from teleport.running.job import RESUME

@@ -12,8 +12,7 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 from commands.disk import EXPERIMENTS, TABLES, rows, with_upstream
-from commands.export import KEY
-from commands.hub_data import uploaded
+from commands.stages import KEY
 from teleport.plan.kinds import KINDS
 from teleport.refusal import Refusal
 from teleport.report.links import INDEX, stage_links
@@ -21,7 +20,7 @@ from teleport.report.words import number
 from teleport.running.artefact import DELETED, MANIFEST, SPEC, STAGE, STAGES, Artefact, deletion, is_finished, signed
 from teleport.running.code import digests_of_all, stage_code
 from teleport.running.files import gigabytes, part_of, read_saved, require_output, write_json
-from teleport.running.hub import HUB_NAME
+from teleport.running.hub import HUB_NAME, uploaded
 from teleport.running.job import Job
 from teleport.running.locks import read_finished, sole_process
 from teleport.running.places import FOLDER, REMEDY, place_at, receive, restore, signed_at

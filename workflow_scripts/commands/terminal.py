@@ -25,9 +25,9 @@ from snakemake_interface_logger_plugins.base import LogHandlerBase
 from snakemake_interface_logger_plugins.common import LogEvent
 
 from commands.job_texts import how_far, is_check, outcome, reason, report_folder, score_line, warnings_of
-from commands.status import duration, read_report, read_text
+from commands.status import read_report, read_text
 from teleport.refusal import Refusal
-from teleport.report.words import number
+from teleport.report.words import duration, number
 from teleport.running.artefact import PROGRESS
 from teleport.running.files import OF_THE_SYSTEM
 from teleport.settings.yaml_mapping import read_mapping

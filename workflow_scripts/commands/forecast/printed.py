@@ -1,6 +1,5 @@
 """The text of `teleport forecast`, and the warnings before the workflow starts if this machine is too small."""
 
-import shutil
 import textwrap
 from collections import Counter
 from functools import lru_cache
@@ -9,12 +8,12 @@ from commands.edited import edited_sentence
 from commands.forecast.counts import encoder_shape, of_kind, token_maps
 from commands.forecast.forecast import Forecast, total
 from commands.forecast.hardware import UNMEASURED, is_unmeasured, read_hardware
-from commands.status import columns, duration
+from commands.status import columns
 from teleport.refusal import Refusal
-from teleport.report.words import number
+from teleport.report.words import duration, number
 from teleport.running.artefact import STAGES, is_finished
 from teleport.running.devices import CACHING
-from teleport.running.files import PRUNE
+from teleport.running.files import PRUNE, free_bytes
 
 GB, WIDTH = 1e9, 100
 REMEDIES = {"retrieve": "Vectors that do not fit are read from the disk again for every block of queries, slowly."}
@@ -72,9 +71,7 @@ def warnings_of(forecast):
 
 def disk_shortage(needed):
     """A sentence, in a list, if the disk of STAGES, where artefacts are written, has less than `needed` bytes."""
-    existing = next(path for path in [STAGES.resolve(), *STAGES.resolve().parents] if path.exists())
-    free = shutil.disk_usage(existing).free
-    if needed <= free:
+    if needed <= (free := free_bytes(STAGES)):
         return []
     return [
         f"disk: {needed / GB:.1f} GB are needed below {STAGES}, {free / GB:.1f} GB are free. Free some space "

@@ -229,11 +229,15 @@ def files_below(path):
     return sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
 
 
+def free_bytes(folder):
+    """How many bytes the disk has free on which a folder is, or will be."""
+    existing = next(path for path in [Path(folder).resolve(), *Path(folder).resolve().parents] if path.exists())
+    return shutil.disk_usage(existing).free
+
+
 def require_free_space(folder, num_bytes):
     """Raise Refusal if the disk of `folder` has less than `num_bytes` free, before hours of work."""
-    existing = next(p for p in [Path(folder).resolve(), *Path(folder).resolve().parents] if p.exists())
-    free = shutil.disk_usage(existing).free
-    if free < num_bytes:
+    if (free := free_bytes(folder)) < num_bytes:
         problem = f"{folder} needs {gigabytes(num_bytes)}, but its disk has {gigabytes(free)} free"
         raise Refusal(f"{problem}: free some space ({PRUNE}) and run again.")
 

@@ -1,4 +1,4 @@
-"""The Hugging Face hub: how its repositories are named, and errors of its client as refusals."""
+"""The Hugging Face hub: how its repositories are named, errors of its client as refusals, and uploads."""
 
 from contextlib import contextmanager
 
@@ -20,3 +20,14 @@ def hub_errors(problem, remedy):
         problem += f" ({type(error).__name__}: {str(error).partition(chr(10))[0]})"
         known = of_the_system(error)
         raise Refusal(f"{problem}: {'; '.join(known)}." if known else f"{problem}. {remedy}") from None
+
+
+def uploaded(repository, folder, public=False):
+    """Send a folder to a repository of the hub, which is private if it is new, unless `public`; returns the hub's
+    record of it."""
+    from huggingface_hub import HfApi
+
+    api = HfApi()
+    with hub_errors(f"{repository} cannot be sent to the hub", "Check its name, the network, and `hf auth whoami`."):
+        api.create_repo(repository, exist_ok=True, private=not public)
+        return api.upload_folder(repo_id=repository, folder_path=folder)
