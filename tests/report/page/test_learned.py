@@ -66,10 +66,10 @@ def test_ranks_of_positives_equal_a_sort():
         splits={"train": "split/train"},
         finished=lambda name: name == "split/train",
         queries=lambda split: queries_QD,
-        positives=lambda: positives,
+        positives=lambda matched: positives,
         scorer=lambda *_: PairScorer(queries_QD, passages_PD, None),
     )
-    assert Traces(reader).ranked("encode/queries", "encode/passages", 100).tolist() == expected
+    assert Traces(reader).ranked("encode/queries", "encode/passages", 100, None).tolist() == expected
     assert 0 < np.count_nonzero(expected) < 50
 
 
@@ -83,14 +83,21 @@ def test_checkpoints_are_compared_at_one_depth(depth):
         splits={"train": "split/train"},
         finished=lambda name: True,
         queries=lambda split: pa.array(map(str, range(200))),
-        positives=lambda: [[n] for n in range(200)],
+        positives=lambda matched: [[n + (matched == "positives/b")] for n in range(200)],
         scorer=lambda *_: PairScorer(queries_QD, passages_PD, None),
         search=lambda name: Run(order_QP, order_QP.astype(np.float32), np.arange(200)),
     )
     trajectory = {"searches": {"0": "retrieve/a"}, "vectors": {"0": ("q", "p"), "1": ("q", "p")}, "seed": 1, "runs": []}
+    trajectory |= {"episodes": [{"positives": None}]}
     (said,) = forgetting_of(Traces(reader), trajectory, [], {})
     assert said["measure"] == f"RR@{min(depth, 100)}" and said["checkpoints"] == [0, 1]
     assert said["states"][0]["learned"] == said["states"][0]["forgotten"] == 0 < said["states"][0]["kept"]
+    found = trajectory | {"episodes": [{"positives": "positives/a"}, {"positives": "positives/b"}]}
+    (by_answers,) = forgetting_of(Traces(reader), found, [], {})
+    assert by_answers["matched"] and not said["matched"] and by_answers["ways"] != said["ways"]
+    for n, (ids, way) in enumerate(zip(order_QP[:, :100].tolist(), by_answers["ways"], strict=True)):
+        rank = str(ids.index(n + 1) + 1) if n + 1 in ids else "–"
+        assert way == f"{rank} → {rank}", "the last episode's positives, at both checkpoints"
 
 
 @pytest.mark.parametrize(

@@ -276,6 +276,8 @@ def river_figure(forgetting, experiment, listed):
         f"Forgotten, as in the paper: {FORGOTTEN}. Learned: r rises above its best. Swung back: r rises again, but "
         "not above its best. Kept, missed: r stays the same, above 0 or at 0."
     )
+    if forgetting.get("matched"):
+        text += " Positives that were found by answers are the last episode's, at every checkpoint."
     if without := ", ".join(map(str, forgetting.get("unranked", ()))):
         text += f" Without checkpoint {without}: no search ranked these queries, and vectors are missing or too many."
     text += " A click lists the queries." * listed

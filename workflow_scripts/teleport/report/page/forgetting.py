@@ -26,12 +26,12 @@ class Traces:
 
     def training(self, trajectory):
         """(checkpoints, float [E, Q], their rows): the reciprocal rank of training queries, as the paper measures
-        forgetting, to the `depth` of the shallowest search."""
+        forgetting, to the `depth` of the shallowest search and by the positives of the last episode (`matched`)."""
         searches = {int(n): name for n, name in trajectory["searches"].items() if self.reader.finished(name)}
-        depth = self.depth(trajectory)
-        values = {n: self.searched(name, depth) for n, name in searches.items()}
+        depth, matched = self.depth(trajectory), self.matched(trajectory)
+        values = {n: self.searched(name, depth, matched) for n, name in searches.items()}
         for n, names in trajectory["vectors"].items():  # such as the last checkpoint, which nothing was mined with
-            if int(n) not in values and (ranked := self.ranked(*names, depth)) is not None:
+            if int(n) not in values and (ranked := self.ranked(*names, depth, matched)) is not None:
                 values[int(n)] = ranked
         scores_EQ = np.reshape([values[n] for n in sorted(values)], (len(values), len(self.rows)))
         return sorted(values), scores_EQ, self.rows
@@ -41,14 +41,19 @@ class Traces:
         searches = [name for name in trajectory["searches"].values() if self.reader.finished(name)]
         return min([DEPTH, *(self.reader.search(name).ids.shape[1] for name in searches)])
 
-    def searched(self, name, depth):
+    def matched(self, trajectory):
+        """The last finished stage that matched answers, whose positives count for all checkpoints; None without one."""
+        stages = (each["positives"] for each in reversed(trajectory["episodes"]))
+        return next(filter(self.reader.finished, stages), None)
+
+    def searched(self, name, depth, matched):
         """float64 [Q]: reciprocal ranks of `rows` under a retrieval, 0 for a query that it does not have."""
         run, ranks = self.reader.search(name), np.zeros(len(self.rows))
         _, lines, ours = np.intersect1d(run.rows, self.rows, assume_unique=True, return_indices=True)
-        ranks[ours] = self.reciprocal_ranks(run.ids[lines, :depth], self.rows[ours])
+        ranks[ours] = self.reciprocal_ranks(run.ids[lines, :depth], self.rows[ours], matched)
         return ranks
 
-    def ranked(self, queries, passages, depth):
+    def ranked(self, queries, passages, depth, matched):
         """Return the same as `searched`, from the vectors of two encode stages; None without them, or with too many."""
         scorer = self.reader.scorer(queries, passages)
         if scorer is None or len(self.rows) * len(scorer) > MOST_PRODUCTS:
@@ -57,12 +62,12 @@ class Traces:
 
         index = Exact(scorer.vectors)
         queries_QD = np.asarray(scorer.queries[self.rows], np.float32)
-        return self.reciprocal_ranks(index.search(queries_QD, min(depth, len(scorer)))[0], self.rows)
+        return self.reciprocal_ranks(index.search(queries_QD, min(depth, len(scorer)))[0], self.rows, matched)
 
-    def reciprocal_ranks(self, ids_QK, rows):
+    def reciprocal_ranks(self, ids_QK, rows, matched):
         """Return the reciprocal ranks of the positives of training queries (`rows`) among the passages of their
         search."""
-        positives = self.reader.positives()
+        positives = self.reader.positives(matched)
         return reciprocal_ranks(ids_QK, [positives[row] for row in rows])
 
     def evaluated(self, trajectory, split, measure):
@@ -80,7 +85,8 @@ def forgetting_of(traces, trajectory, splits, measures):
     split "train": RR@100 of the training queries with each model that mined, as in the paper, or RR at the depth of a
     search that is shallower; other splits: their first measure where more is better. rates and states have an entry per
     step; paths: the states of each query (`rows`), a letter per step; ways: its scores, as text; unranked: checkpoints
-    without ranks of training queries; traces: the scores of a few queries drawn at random (`traced`), a list each.
+    without ranks of training queries; matched: whether answers found their positives; traces: the scores of a few
+    queries drawn at random (`traced`), a list each.
     """
     sets = [("train", f"RR@{traces.depth(trajectory)}", *traces.training(trajectory))]
     firsts = {split: next((name for name in measures[split] if better(name) > 0), None) for split in splits}
@@ -92,7 +98,9 @@ def forgetting_of(traces, trajectory, splits, measures):
         drawn, texts = sample(len(rows), TRACED, f"traced {split}"), traces.reader.queries(split)
         content = {"split": split, "measure": measure, "checkpoints": checkpoints, "queries": len(rows)}
         content |= {"seed": trajectory["seed"], "rows": rows.tolist(), "paths": paths(values)}
-        if split == "train":  # such as the last one, where it has more vectors than MOST_PRODUCTS allow
+        if split == "train":
+            content["matched"] = traces.matched(trajectory) is not None
+            # Such as the last one, where it has more vectors than MOST_PRODUCTS allow.
             content["unranked"] = sorted({*map(int, trajectory["vectors"])}.difference(checkpoints))
         content["ways"] = [way_text(each, measure) for each in values.T.tolist()]
         content["states"] = count_states(values)

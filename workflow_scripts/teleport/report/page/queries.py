@@ -136,18 +136,20 @@ def ranking_table(tops):
 def query_life(reader, trajectory, row):
     """Return the negatives and positives of one training query in one experiment, episode by episode.
 
-    {pools: {episode: stages}, searched: [episodes whose search has the query], positive: {episode: (rank, score)},
+    {pools: {episode: stages}, searched: [episodes whose search has the query], positives: of the last of them (or the
+    judged ones), positive: {episode: (rank, score)},
     lines: {passage: {episode: {source, what, then, now, score, suspect}}}}. what: its first source; then: the rank in
     the search that retrieved the passage; now, score: by the model that mined the episode; None where there is none.
     """
     life = {"pools": finished_pools(reader, trajectory), "searched": [], "positive": {}, "lines": {}}
+    life["positives"] = reader.positives()[row].tolist()
     for number, stages in life["pools"].items():
         pool = reader.pool(stages["pool"])
         fields = flat(pool, np.array([row]), "passages", "sources", "ranks")
         passages, sources, ranks = (field.tolist() for field in fields[1:])
         now = {passage: rank for rank, passage in enumerate(reader.retrieved(stages["query"], row), 1)}
         life["searched"] += [number] if now else []
-        positives = reader.positives(stages["positives"])[row].tolist()
+        life["positives"] = positives = reader.positives(stages["positives"])[row].tolist()
         scores, positive = scores_now(reader, stages, row, passages, positives[:1])
         life["positive"][number] = min((now[known] for known in positives if known in now), default=None), positive
         for passage, source, rank, score in zip(passages, sources, ranks, scores, strict=True):
@@ -186,13 +188,18 @@ def life_figures(reader, life, row, named):
     return shown(Figure("life", rows, "Its negatives by episode.", text), map_figure(reader, life, row, named))
 
 
+def mapped_positives(life):
+    """The first positives of a `query_life`, which its map shows."""
+    return life["positives"][:2]
+
+
 def map_figure(reader, life, row, named):
     """A query, its first positives and some negatives on one plane, an episode at a time; None for fewer than two."""
     scorers = [reader.scorer(stages["queries"], stages["passages"]) for stages in life["pools"].values()]
     if len(scorers) < 2 or None in scorers:
         return None
     times = Counter({passage: len(lines) for passage, lines in life["lines"].items()})
-    positives = reader.positives()[row][:2].tolist()
+    positives = mapped_positives(life)
     chosen = positives + [passage for passage, _ in times.most_common(MAPPED)]
     rows, elsewhere = [], {"what": "another episode's"}
     for number, points in zip(life["pools"], places(scorers, row, chosen), strict=True):

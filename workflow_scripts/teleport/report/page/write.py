@@ -200,10 +200,12 @@ class Page:
         contents += self.training_queries() if trained and "train" not in self.splits else []
         self.add_lives({content["row"]: content for content in contents if content["split"] == "train"})
         for content in contents:
-            content["positives"] = self.reader.positives(split=content["split"])[content["row"]].tolist()
+            judged = self.reader.positives(split=content["split"])[content["row"]].tolist()
+            mapped = list(chain.from_iterable(queries.mapped_positives(each["life"]) for each in content["lives"]))
+            content["positives"] = list(dict.fromkeys([*mapped, *judged]))
             lives = chain.from_iterable(each["life"]["lines"] for each in content["lives"])
             ranked = (passage for passage, _ in content["ranking"])
-            shown_passages = dict.fromkeys(chain(content["positives"][:MOST_POSITIVES], ranked, lives))
+            shown_passages = dict.fromkeys(chain(mapped, content["positives"][:MOST_POSITIVES], ranked, lives))
             content["number"] = {passage: at for at, passage in enumerate(shown_passages)}
         texts = read_texts(self.reader, [content["number"] for content in contents])
         for content in contents:

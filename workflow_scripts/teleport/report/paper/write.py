@@ -46,13 +46,13 @@ def write_figures(plan, root, output_folder):
     for experiment in contents["experiments"]:
         name, seed = experiment["name"], experiment["seeds"][0]
         for forgetting in forgetting_of(traces, seed, [], {}):
-            sets.setdefault(experiment["label"], []).append(forgetting)
+            sets.setdefault(forgetting["measure"], {}).setdefault(experiment["label"], []).append(forgetting)
         negatives = negatives_of(reader, seed)
         drawn = training_figures(training_curves(reader, [seed])) + (negatives_figures(negatives) if negatives else [])
         figures |= {f"{FILES[each.title]}-{name}": each for each in drawn if each.title in FILES}
-    measure = next((each["measure"] for of_label in sets.values() for each in of_label if each["split"] == "train"), "")
-    if (figure := rate_figure(sets, measure, contents["ghosts"])).rows:
-        figures["forgetting"] = figure
+    for at, (measure, by_label) in enumerate(sets.items(), 1):  # searches of another depth have another measure
+        if (figure := rate_figure(by_label, measure, contents["ghosts"])).rows:
+            figures["forgetting" if at == 1 else f"forgetting-{at}"] = figure
     for name, figure in figures.items():
         write_figure(figure, Path(output_folder) / name)
     return write_paper_figures(planned_figures(plan), reader, Path(output_folder), [*figures])
