@@ -744,3 +744,11 @@ def test_only_experiments_differ_in_settings_from_the_row_above(world):
     ]
     shown = page_table(Stages(world.stages.root), {"experiments": experiments}, spec)
     assert [row["differs"] for row in shown["rows"]] == [None, None, [["negatives.alpha", 0.25, 0.5]], None]
+
+
+def test_a_table_of_one_row_has_a_page(world):
+    """Such as BM25 alone, or whatever is finished first."""
+    world.row("BM25", 0, test=[world.evaluation({"RR@10": [0.5] * 10}, kind="bm25")])
+    spec = world.spec(measures=["RR@10"]) | {"significance": None}
+    shown = page_table(Stages(world.stages.root), {"experiments": []}, spec)
+    assert [row["system"] for row in shown["rows"]] == ["BM25"] and shown["matrices"] == {}

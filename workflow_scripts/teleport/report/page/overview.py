@@ -45,8 +45,8 @@ def page_table(reader, contents, table):
     cells = tables.cells_of(table, made)
     content["printed"] = Printed(table["name"], table["title"], cells, [*notes, *warnings])
     content["verdicts"], content["note"] = tables.verdicts_with_costs(table, made, reader)
-    evaluated = [columns[name][0] in table["splits"] for name in made.pairs["column"]]  # others have no page of queries
-    return content | {"matrices": matrices(made.pairs[evaluated], columns)}
+    evaluated = [column for column, (split, _) in columns.items() if split in table["splits"]]  # have pages of queries
+    return content | {"matrices": matrices(made.pairs[made.pairs["column"].isin(evaluated)], columns)}
 
 
 def cells_of_row(made, at, runs, columns, test):
