@@ -11,6 +11,7 @@ from transformers import AutoConfig, AutoModelForSequenceClassification
 
 from teleport.encoder.checkpoint import copy_tokenizer
 from teleport.encoder.load import refuse_other_model, refusing
+from teleport.encoder.own_settings import most_tokens
 from teleport.encoder.precision import autocast
 from teleport.encoder.pretrained import (
     load_fast_tokenizer,
@@ -51,6 +52,11 @@ def run(job):
         tokenizer.backend_tokenizer.save(str(output / "tokenizer.json"))
     facts = {"model_type": model.config.model_type, "parameters": sum(p.numel() for p in model.parameters())}
     return facts | ({} if seed is None else {"drawn": drawn}) | pinned
+
+
+def most_pair_tokens(config):
+    """The longest pair that a model reads, in tokens, special ones included."""
+    return most_tokens(config.model_type, config.max_position_embeddings, config.pad_token_id)
 
 
 def pair_tokenizer(folder):

@@ -16,10 +16,9 @@ from teleport.arrays import rows_and_values
 from teleport.encoder.attention import PACKED, Packing
 from teleport.encoder.budget import TOKEN_BUDGET
 from teleport.encoder.model import positions
-from teleport.encoder.own_settings import most_tokens
 from teleport.encoder.precision import autocast, dtype_name, pick_device, resolve_precision, to_device, to_encode
 from teleport.encoder.pretrained import refuse_unfit_tokenizer
-from teleport.encoder.ranker import load_ranker, pair_tokenizer
+from teleport.encoder.ranker import load_ranker, most_pair_tokens, pair_tokenizer
 from teleport.encoder.tokens import FIELD_END
 from teleport.negatives.score import pairs_of_job
 from teleport.negatives.scores import require_informative, write_table
@@ -106,11 +105,6 @@ def score_pairs(model, tokenizer, pairs, settings, device):
         scores[part] = (logits.sigmoid() if settings.sigmoid else logits).cpu().numpy()
         start += size
     return scores
-
-
-def most_pair_tokens(config):
-    """The longest pair that a model reads, in tokens, special ones included."""
-    return most_tokens(config.model_type, config.max_position_embeddings, config.pad_token_id)
 
 
 def published_cross_encoder(folder):

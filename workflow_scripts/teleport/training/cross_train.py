@@ -15,10 +15,9 @@ from transformers import AutoTokenizer
 from teleport.arrays import Ragged, Run, in_slots, offsets_of
 from teleport.encoder.budget import TOKEN_BUDGET
 from teleport.encoder.checkpoint import copy_tokenizer
-from teleport.encoder.own_settings import most_tokens
 from teleport.encoder.pair_texts import PairTexts, pair_form
 from teleport.encoder.precision import autocast, computed_in, dtype_name, pick_device, resolve_precision
-from teleport.encoder.ranker import load_ranker
+from teleport.encoder.ranker import load_ranker, most_pair_tokens
 from teleport.encoder.tokens import open_tokens
 from teleport.evaluation.evaluate import own_pairs
 from teleport.evaluation.measures import Judgments, score_run
@@ -81,7 +80,7 @@ class CrossTrainer(Steps):
         self.model = load_ranker(folder).to(device)
         self.dtype, self.compiled, self.trained = resolve_precision(training.precision, device), False, [self]
         super().__init__([self.model], data, training, total, seed, device)
-        self.texts = open_texts(job, folder, self.model.config, "queries.train")
+        self.texts = open_texts(job, folder, self.model.config)
         self.loss = LOSSES[training.loss.kind]
 
     def forward(self, batch, masked):
@@ -124,17 +123,16 @@ def softmax(scores_QK):
 LOSSES = {"binary": binary, "softmax": softmax}
 
 
-def open_texts(job, folder, config, queries):
-    """The `PairTexts` of the queries of a role and of all passages. Raises Refusal for pairs longer than the model's
+def open_texts(job, folder, config):
+    """The `PairTexts` of the training queries and of all passages. Raises Refusal for pairs longer than the model's
     positions, and for pairs without room for a text."""
     form = pair_form(AutoTokenizer.from_pretrained(folder, local_files_only=True))
-    length, most = job.settings.max_tokens, config.max_position_embeddings
-    most = most_tokens(config.model_type, most, form.pad)
+    length, most = job.settings.max_tokens, most_pair_tokens(config)
     if not form.added + 2 <= length <= most:
         raise Refusal(
             f"max_tokens of the cross-encoder is {length}, but must be from {form.added + 2} to {most}. Change it."
         )
-    return PairTexts(open_tokens(job, queries), open_tokens(job, "passages"), form, length)
+    return PairTexts(open_tokens(job, "queries.train"), open_tokens(job, "passages"), form, length)
 
 
 @dataclass(frozen=True, eq=False)
