@@ -195,7 +195,15 @@ def test_damaged_gzip(message):
 
 
 BEIR_ERRORS = {
-    "no header": ({"qrels/train.tsv": "q1\td1\t1\n"}, "qrels/train.tsv, line 1: 'q1\\td1\\t1'"),
+    "another header": ({"qrels/train.tsv": "a\tb\tc\nq1\td1\t1\n"}, "qrels/train.tsv, line 1: query 'a' is not among"),
+    "columns in another order": (
+        {"qrels/train.tsv": "corpus-id\tquery-id\tscore\nd1\tq1\t1\n"},
+        "qrels/train.tsv, line 1: the header has the columns 'corpus-id', 'query-id', 'score'",
+    ),
+    "the grade before the passage": (
+        {"qrels/train.tsv": "query-id\tscore\tcorpus-id\nq1\t1\td1\n"},
+        "qrels/train.tsv, line 1: the header has the columns 'query-id', 'score', 'corpus-id'",
+    ),
     "no JSON": ({"corpus.jsonl": "d1\tCats\n"}, "corpus.jsonl, line 1: not a JSON object (Expecting value"),
     "no object": ({"corpus.jsonl": BEIR_FILES["corpus.jsonl"] + "[1]\n"}, "corpus.jsonl, line 2: not a JSON object ("),
     "id is a number": ({"corpus.jsonl": '{"_id": 1, "text": "A cat sleeps."}\n'}, "corpus.jsonl, line 1: '_id'"),
@@ -222,6 +230,20 @@ BEIR_ERRORS = {
     ),
     "missing queries": ({"queries.jsonl": None}, "queries.jsonl: no such file"),
 }
+
+
+@pytest.mark.parametrize("columns", ["{} {} 1", "{} 0 {} 1"])
+@pytest.mark.parametrize(
+    "header", ["", "query_id iter docid relevance\n", "qid Q0 docno rel\n", "topic iter docno rel\n"]
+)
+@pytest.mark.parametrize("form", ["folder", "beir"])
+def test_judgments_may_have_trecs_columns_and_a_header_in_every_form(stages, tmp_path, caplog, form, columns, header):
+    files, qrels = (FILES, "qrels.train.tsv") if form == "folder" else (BEIR_FILES, "qrels/train.tsv")
+    write(tmp_path, files | {qrels: f"{header}{columns.format('q1', 'd1')}\n"})
+    job = stages.collection({"source": form, "path": str(tmp_path)})
+    facts = job.facts["splits"]["train"]
+    assert (facts["judgments"], facts["positives"]) == (1, 1)
+    assert caplog.text.count("are column names, so the line is left out") == bool(header)
 
 
 @pytest.mark.parametrize("case", BEIR_ERRORS)

@@ -18,8 +18,11 @@ from teleport.refusal import Refusal, Remedy
 from teleport.running.log import log
 from teleport.settings.section import NAME
 
-HEADER = {"id", "_id", "pid", "qid", "docid", "doc_id", "query_id", "passage_id", "query-id", "corpus-id", "title"}
-HEADER |= {"text", "query", "question", "passage", "contents", "document", "score", "grade", "relevance", "iteration"}
+# Names of columns; a hyphen in them is read as _.
+QUERY_IDS = {"qid", "query_id", "topic_id"}
+PASSAGE_IDS = {"pid", "docid", "doc_id", "docno", "passage_id", "corpus_id", "document_id"}
+HEADER = QUERY_IDS | PASSAGE_IDS | {"id", "_id", "title", "text", "query", "question", "topic", "passage", "contents"}
+HEADER |= {"document", "doc", "iteration", "iter", "q0", "score", "grade", "relevance", "rel", "label"}
 SIMPLE = re.compile(r'"(?:[^"]|"")*"')
 DOUBLED = re.compile(r'"(?:[^"]|"")*""(?:[^"]|"")*"')
 MOST_LINE_BYTES = 2**28  # a line is in memory as a whole
@@ -299,13 +302,17 @@ def in_csv_quotes(field, first):
 
 
 def is_header(path, fields):
-    """Whether a first line has only names of columns. Raises Refusal if the text comes before the title."""
-    names = [name.strip().lower() for name in fields]
+    """Whether a first line has only names of columns. Raises Refusal if these are in another order than they are read
+    in."""
+    names = [name.strip().lower().replace("-", "_") for name in fields]
     if not HEADER.issuperset(names):
         return False
     if names[1:] == ["text", "title"]:
         remedy = "Exchange them in every line and remove this one; DPR's own file is read by `source: downloads`."
         raise wrong_row(path, 1, f"the header has the text before the title, but the title must come first. {remedy}")
+    if QUERY_IDS.intersection(names[1:]) or names[-1] in PASSAGE_IDS:
+        rule = Remedy("ids must come first, and a query's before a passage's. Order the columns so, in every line.")
+        raise wrong_row(path, 1, f"the header has the columns {', '.join(map(repr, fields))}, but {rule}")
     warn_once(f"{path}, line 1: {fields!r} are column names, so the line is left out.")
     return True
 
@@ -329,16 +336,12 @@ def query_rows(path, wrong=refuse):
 
 def judgment_rows(path, header=None, wrong=refuse):
     """(line number, query id, passage id, grade as text) of judgments: TREC's four columns, or three, separated by
-    white space. With `header` the first line must be these names; without it, a first line of names is left out."""
+    white space. A first line of names is left out, without a warning if it is `header`."""
     for number, line in lines(path):
         fields = line.split()
-        if header and number == 1:
-            if fields != header:
-                remedy = f"Write the columns' names: {', '.join(header)}."
-                raise wrong_row(path, 1, f"{line!r} is not the header. {remedy}")
-        elif number == 1 and fields and is_header(path, fields):
+        if number == 1 and fields and (fields == header or is_header(path, fields)):
             continue
-        elif len(fields) not in (3, 4):
+        if len(fields) not in (3, 4):
             expected = "4 (query id, iteration, passage id, grade) or 3 (without iteration). One judgment per line."
             wrong(path, number, f"column count {len(fields)}, expected {expected}")
         else:
