@@ -595,6 +595,10 @@ BAD = {
     ),
     "no JSON": (raw("a.jsonl", b'{"query": "q", "positive": "p"}\n{"query"'), ["a.jsonl, line 2: not a JSON"]),
     "not an object": (raw("a.jsonl", b'{"query": "q", "positive": "p"}\n[1]'), ["a.jsonl, line 2: a list"]),
+    "a first line that is a list": (
+        raw("a.jsonl", b'["q", "p"]'),
+        ["a.jsonl, line 1: a list", '{"query": ', '"passage"'],
+    ),
     "no JSON list": (raw("a.json", b'[{"query": "q"'), ["a.json: not JSON"]),
     "not UTF-8": (raw("a.jsonl", b'{"query": "\xe4"}'), ["a.jsonl, line 1: byte 0xe4"]),
     "nothing": (raw("a.jsonl", b""), ["a.jsonl: no record"]),
@@ -608,7 +612,7 @@ BAD = {
         ["a.jsonl, line 1", "'query-id', 'corpus-id'"],
     ),
     "three texts without names": (raw("a.jsonl", b'{"a": "q", "b": "p", "c": "d"}'), ["line 1", "'a', 'b', 'c'"]),
-    "no known header": (raw("a.csv", b"first question,its passage\nq,p"), ["a.csv, line 2", "'first question'"]),
+    "no known header": (raw("a.csv", b"first question,its passage\nq,p"), ["a.csv, line 1", "'first question'"]),
     "a header that is empty": (raw("a.csv", b"query,,\nq,p,p"), ["a.csv, line 1", "''"]),
     "a column too many": (raw("a.csv", b"query,passage\nq,p\nq,p,p"), ["a.csv, line 3: 3 fields"]),
     "an open quote": (raw("a.csv", b'query,passage\nq,p\nq,"p\nq,p'), ["a.csv, line 3: not CSV"]),
@@ -771,8 +775,16 @@ def test_a_question_is_not_its_own_passage():
 @pytest.mark.parametrize("given", [(None, None), ("query", None)])
 def test_a_first_line_of_text_is_said_to_have_been_taken_as_the_header(tmp_path, pairs, given):
     (tmp_path / "a.tsv").write_text("".join(f"{q}\t{n}\n" for q, _, n in pairs))
-    with pytest.raises(Refusal, match=f"{pairs[0][0]}.*first line; if that is no header, write one above it"):
+    with pytest.raises(Refusal, match=f"a.tsv, line 1: the first line is taken as the header; .*{pairs[0][0][:40]}"):
         new("mine", tmp_path / "a.tsv", columns=given)
+
+
+@pytest.mark.parametrize("given", [(None, None), ("query", None)])
+def test_texts_in_place_of_column_names_are_cut(tmp_path, pairs, given):
+    (tmp_path / "a.tsv").write_text("\t".join(f"text {n} {'x' * 99}" for n in range(20)) + "\n" + "\t" * 19 + "\n")
+    with pytest.raises(Refusal, match="a.tsv, line 1: .*text 7 x.*20 in all") as caught:
+        new("mine", tmp_path / "a.tsv", columns=given)
+    assert "x" * 40 not in str(caught.value) and "text 8" not in str(caught.value)
 
 
 def test_a_carriage_return_is_text_of_a_tsv(tmp_path, pairs):

@@ -28,6 +28,7 @@ TEXT_KEYS = ("text", "contents", "content", "passage", "body")
 ID_KEYS = ("docid", "doc_id", "_id", "id", "passage_id", "pid")
 ID = r"(.*_)?(id|docid|pid|qid)"  # never a text by its order: a file of a collection has an id and a text, too
 BY_USER = "as you say"
+MOST_NAMED = 8  # columns in a message
 MOST_NEGATIVES = 10_000  # of a question: a longer list is a corpus, and is in every line of the file
 
 
@@ -87,11 +88,15 @@ def columns_of(path, record, place, may_be_by_order=True, given=(None, None)):
     """The `Columns` of a table, from one record of it. given: the names of the columns of questions and passages, if
     the user gives them. Raises Refusal if the roles of the columns are unclear."""
     why = BY_USER if any(given) else "by name"
-    have = ", ".join(map(repr, record)) or "none"
-    have += "" if may_be_by_order else " (the file's first line; if that is no header, write one above it)"
+    at, remedy = f"{path}, {place}: ", ""
+    if not may_be_by_order:
+        at = f"{path}, line 1: the first line is taken as the header; "
+        remedy = " If it is no header, write one above it."
+    have = ", ".join(repr(name if len(name) < 40 else f"{name[:40]}…") for name in [*record][:MOST_NAMED]) or "none"
+    have += f", … ({len(record)} in all)" if len(record) > MOST_NAMED else ""
     for option, name in zip(("--question", "--passage"), given, strict=True):
         if name is not None and name not in record:
-            raise Refusal(f"{path}, {place}: {option} {name}: the columns are {have}. Name one of them.")
+            raise Refusal(f"{at}{option} {name}: the columns are {have}. Name one of them.{remedy}")
     rest = [name for name in record if name not in given]
     question, passage = given[0] or picked(rest, QUESTIONS), given[1] or picked(rest, PASSAGES)
     negatives = [name for name in rest if re.fullmatch(NEGATIVES, spelled(name))]
@@ -101,8 +106,8 @@ def columns_of(path, record, place, may_be_by_order=True, given=(None, None)):
             missing = [] if question else ["question (query, question, anchor)"]
             missing += [] if passage else ["passage (positive, passage, text)"]
             raise Refusal(
-                f"{path}, {place}: there is no {' or '.join(missing)} among the columns {have}. Name them with "
-                "--question COLUMN --passage COLUMN, or rename them."
+                f"{at}there is no {' or '.join(missing)} among the columns {have}. Name them with "
+                f"--question COLUMN --passage COLUMN, or rename them.{remedy}"
             )
         why = why if passage else "by order"
         question, passage = reversed(texts) if passage == texts[0] else texts

@@ -48,4 +48,4 @@ def checked(place, record, wrong):
     if isinstance(record, dict):
         yield place, record
     else:
-        wrong(place, f"a {type(record).__name__}, not an object. Write an object with the keys of the first line")
+        wrong(place, f'a {type(record).__name__}, not an object. Write one, for pairs {{"query": …, "passage": …}}')
