@@ -1,5 +1,6 @@
 """`manage.py new`: a configuration that runs as it is, from a folder in any of the forms."""
 
+import gzip
 import json
 import re
 import shutil
@@ -405,6 +406,121 @@ def test_a_test_set_that_is_compressed_otherwise_is_not_drawn_instead(tmp_path, 
     with untouched(tmp_path / "given"), pytest.raises(Refusal, match=f"given/{re.escape(name)}: .*gzip"):
         new("mine", tmp_path / "given")
     assert [path.name for path in tmp_path.iterdir()] == ["given"]
+
+
+UNREAD = [(in_pairs, f"test{end}") for end in (".txt", ".trec", ".qrel", ".qrels", ".xlsx", ".arrow", ".feather")]
+UNREAD += [(in_pairs, "data/dev-2024.TXT"), (in_beir, "qrels/test.txt"), (in_beir, "qrels/dl19.qrels.gz")]
+UNREAD += [(alone_for_training, "qrels.test.txt"), (alone_for_training, "queries.test.xlsx")]
+
+
+@pytest.mark.parametrize(("form", "name"), UNREAD)
+def test_a_test_set_with_another_ending_is_not_drawn_instead(tmp_path, texts, form, name):
+    form(tmp_path / "given", texts)
+    (tmp_path / "given" / name).parent.mkdir(exist_ok=True)
+    (tmp_path / "given" / name).write_bytes(b"q0 0 d0 1\n")
+    with untouched(tmp_path / "given"), pytest.raises(Refusal, match=rf"given/{re.escape(name)}: .*\.tsv"):
+        new("mine", tmp_path / "given")
+    assert [path.name for path in tmp_path.iterdir()] == ["given"]
+
+
+@pytest.mark.parametrize(
+    ("form", "name"), [(in_beir, "qrels/{}.txt"), (in_tables, "qrels.{}.txt"), (in_tables, "qrels/{}.txt")]
+)
+def test_judgments_in_trecs_files_are_read_under_the_name_that_the_refusal_gives(tmp_path, texts, form, name):
+    given = tmp_path / "given"
+    form(given, texts)
+    judged = given / ("qrels.tsv" if form is in_tables else "qrels/train.tsv")
+    rows = [line.split() for line in judged.read_text().splitlines() if not line.startswith("query-id")]
+    judged.unlink()
+    for split, part in (("train", rows[20:]), ("test", rows[:20])):
+        path = given / name.format(split)
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("".join(f"{query} 0 {passage} {grade}\n" for query, passage, grade in part))
+    for _ in range(2):
+        with pytest.raises(Refusal) as caught:
+            new("mine", given)
+        path, target = re.search(r"^(.*?): .* Rename it to (\S+) ", str(caught.value)).groups()
+        Path(path).rename(Path(path).with_name(target))
+    raw = yaml.safe_load(new("mine", given)[0].read_text())
+    assert raw["counts"]["queries"]["test"] == 20 and sum(raw["counts"]["queries"].values()) == QUERIES
+
+
+@pytest.mark.parametrize("form", [in_pairs, in_beir, alone_for_training])
+def test_files_of_other_use_beside_a_collection_are_left_alone(tmp_path, texts, form):
+    form(tmp_path / "given", texts)
+    names = [
+        "train.log",
+        "test.py",
+        "README",
+        "README.txt",
+        "LICENSE.txt",
+        "train.txt" if form is in_pairs else "a.xlsx",
+    ]
+    for name in names + ([] if form is in_pairs else ["test.txt"]) + (["qrels/README.txt"] if form is in_beir else []):
+        (tmp_path / "given" / name).write_text("other")
+    assert new("mine", tmp_path / "given")
+
+
+def test_a_text_that_a_table_without_splits_is_about_may_be_called_test(tmp_path, texts):
+    (tmp_path / "given").mkdir()
+    for name in ("a.txt", "test.txt"):
+        (tmp_path / "given" / name).write_text("\n\n".join(texts))
+    rows = ({"question": texts[i][:20], "file": "test.txt", "answer": texts[i]} for i in range(QUERIES))
+    (tmp_path / "given/questions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert new("mine", tmp_path / "given")
+
+
+@pytest.mark.parametrize("zipped", ["", ".gz"])
+def test_the_official_names_of_ms_marco_are_read(tmp_path, texts, zipped):
+    """The passages have neither titles nor a header, and the name of a split has a dot."""
+    given = tmp_path / "given"
+    in_tables(given, texts, "queries.train.tsv", "qrels.train.tsv")
+    for old, new_name, rows in (("queries.train", "queries.dev.small", 20), ("qrels.train", "qrels.dev.small", 20)):
+        lines_of = (given / f"{old}.tsv").read_text().splitlines(keepends=True)
+        (given / f"{new_name}.tsv").write_text("".join(lines_of[:rows]))
+        (given / f"{old}.tsv").write_text("".join(lines_of[rows:]))
+    content = (given / "corpus.tsv").read_bytes()
+    (given / "corpus.tsv").unlink()
+    (given / f"collection.tsv{zipped}").write_bytes(gzip.compress(content) if zipped else content)
+    path, _ = new("mine", given)
+    raw = yaml.safe_load(path.read_text())
+    assert raw["evaluation"]["splits"] == ["dev.small"] and raw["counts"]["queries"]["dev.small"] == 20
+    assert raw["counts"]["passages"] == PASSAGES and Plan(*load_files([path])).stages
+
+
+def test_queries_without_judgments_are_to_be_added_or_moved(tmp_path, texts):
+    """MS MARCO's eval queries have none that are public."""
+    in_tables(tmp_path / "given", texts, "queries.train.tsv", "qrels.train.tsv")
+    (tmp_path / "given/queries.eval.small.tsv").write_text("q\ttext\n")
+    with pytest.raises(Refusal, match="qrels.eval.small.tsv: .*move the other file of eval.small elsewhere"):
+        new("mine", tmp_path / "given")
+
+
+def test_pairs_may_be_called_a_collection(tmp_path, texts):
+    (tmp_path / "given").mkdir()
+    (tmp_path / "given/collection.tsv").write_text(lines(("query", "passage"), *((t[:20], t) for t in texts)))
+    assert new("mine", tmp_path / "given")
+
+
+@pytest.mark.parametrize(
+    ("names", "has"),
+    [
+        (["train.jsonl"], "train.jsonl"),
+        (["queries.jsonl", "qrels.tsv"], "qrels.tsv, queries.jsonl"),
+        (["qrels/test.tsv"], "qrels"),
+        ([], "nothing else"),
+        ([f"{n}.jsonl" for n in range(9)], "0.jsonl, 1.jsonl, 2.jsonl, 3.jsonl, 4.jsonl, …"),
+    ],
+)
+def test_a_passage_file_that_makes_a_folder_beirs_is_named_with_what_else_is_there(tmp_path, texts, names, has):
+    (tmp_path / "given/qrels").mkdir(parents=True)
+    for name in ("corpus.jsonl", *names):
+        (tmp_path / "given" / name).write_text("{}\n")
+    if "qrels/test.tsv" not in names:
+        (tmp_path / "given/qrels").rmdir()
+    with pytest.raises(Refusal, match=r"given has corpus.jsonl.* queries.jsonl .*qrels/SPLIT.tsv") as caught:
+        new("mine", tmp_path / "given")
+    assert f"it has {has}." in str(caught.value)
 
 
 def test_a_compressed_copy_of_a_table_is_no_other_one(tmp_path, texts):

@@ -92,6 +92,12 @@ def test_a_table_that_is_compressed_otherwise_is_refused(hub):
         new("mine", Path(f"hub:{NAME}/lists"))
 
 
+def test_a_test_set_with_another_ending_is_refused(hub):
+    hub.repositories[NAME]["lists/test.txt"] = b"q0 0 d0 1"
+    with pytest.raises(Refusal, match=r"lists/test.txt: .*\.tsv"):
+        new("mine", Path(f"hub:{NAME}/lists"))
+
+
 def test_a_wrong_line_is_told_and_nothing_is_left(hub):
     hub.repositories[NAME]["lists/train.jsonl"] += b"[]\n"
     with pytest.raises(Refusal, match=r"lists/train.jsonl.*line 61"):

@@ -188,6 +188,14 @@ def test_a_file_that_is_called_a_test_set_is_not_divided(tmp_path, pairs):
         assert ("training" in yaml.safe_load(path.read_text())) == (split == "train")
 
 
+def test_a_description_beside_tables_makes_no_saved_dataset(tmp_path, pairs):
+    for split, part in {"train": pairs[:40], "test": pairs[40:]}.items():
+        write_jsonl(tmp_path / f"given/{split}.jsonl", records_of(part))
+    (tmp_path / "given/dataset_info.json").write_text("{}")
+    new("mine", tmp_path / "given")
+    assert len(collection_of()[2]["test"]) == 20
+
+
 def test_a_table_without_training_takes_one_line(tmp_path, pairs):
     """The one that docs/own-data.md names. The file says of every form of collection what it is."""
     write_jsonl(tmp_path / "given/train.jsonl", records_of(pairs))

@@ -5,7 +5,7 @@ import re
 import shutil
 from pathlib import Path, PurePosixPath
 
-from commands.pairs.find import BESIDE, SUFFIXES, form_of, refuse_packed
+from commands.pairs.find import BESIDE, SUFFIXES, form_of, refuse_packed, refuse_unread
 from teleport.refusal import Refusal
 from teleport.report.words import number
 from teleport.running.files import (
@@ -19,7 +19,6 @@ from teleport.running.files import (
 from teleport.running.hub import HUB_NAME, hub_errors
 
 WHERE = re.compile(rf"{HUB_NAME}(?:@((?:refs/(?:convert|pr)/)?[^/@]+))?(?:/([^@]+))?")
-NO_TABLES = ("dataset_infos.json", "dataset_info.json")  # what `datasets` writes about a repository
 DIGESTS = "SHA256SUMS"  # as `sha256sum -c` reads it
 
 
@@ -63,8 +62,10 @@ def tables_in(files, below, where):
     """The names among `files` of tables in a folder (PurePosixPath) of a repository. Raises Refusal if there are
     none."""
     folders, names = [below / beside for beside in BESIDE], [PurePosixPath(name) for name in sorted(files)]
-    refuse_packed([name for name in names if name.parent in folders])
-    tables = [name for name in names if name.name not in NO_TABLES and form_of(name)]
+    beside = [name for name in names if name.parent in folders]
+    refuse_packed(beside)
+    refuse_unread(beside)
+    tables = [name for name in names if form_of(name)]
     if names := [str(name) for name in tables if name.parent in folders]:
         return names
     others = ", ".join(sorted({str(name.parent) for name in tables}))

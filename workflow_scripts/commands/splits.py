@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from commands.pairs import arrow
 from commands.pairs.convert import convert
-from commands.pairs.find import BESIDE, SUFFIXES, refuse_packed, tables_of
+from commands.pairs.find import BESIDE, SUFFIXES, refuse_packed, refuse_unread, tables_of
 from commands.pairs.judged import convert_judged, judged_tables
 from teleport import records
 from teleport.collection.forms.beir import HEADER, Beir
@@ -20,6 +20,8 @@ TEST_SHARE, DEV_SHARE = 3, 5  # a third of the judged queries, then a fifth of t
 MOST_DEV_QUERIES = 500
 # The names that files of queries and of judgments may have. Splits may share queries.tsv, and have BEIR's folder qrels.
 LAYOUTS = {"queries": ("queries.tsv", "queries.*.tsv"), "qrels": ("qrels.tsv", "qrels.*.tsv", "qrels/*.tsv")}
+CORPORA = ("corpus.tsv", "corpus.jsonl", "collection.tsv")
+MOST_NAMED = 5  # files in a message
 DEV_NAMES = ("dev", "valid", "validation", "val")
 
 
@@ -35,11 +37,13 @@ class Roles(NamedTuple):
 
 def reader_of(folder, output, columns, drop):
     """Return the one of `beir`, `tables` and `written` that reads FROM; the arguments are those of `new`."""
-    refuse_packed([folder, *(path for beside in BESIDE for path in sorted((folder / beside).glob("[!.]*")))])
+    paths = [path for beside in BESIDE for path in sorted((folder / beside).glob("[!.]*"))]
+    refuse_packed([folder, *paths])
+    refuse_unread(paths)
     reader = beir if records.existing_or_none(folder / "corpus.jsonl") else tables
     if judged := judged_tables(folder):
         reader = partial(written, judged.qrels, partial(convert_judged, judged, drop), judged.of_train)
-    elif reader is tables and not records.existing_or_none(folder / "corpus.tsv") and (splits := tables_of(folder)):
+    elif reader is tables and not corpus_of(folder) and (splits := tables_of(folder)):
         dataset = any(table.form is arrow for files in splits.values() for table in files)
         training = "the split train" if dataset else "train.jsonl"
         return partial(written, splits, partial(convert, splits, output, columns, drop), training)
@@ -50,12 +54,11 @@ def reader_of(folder, output, columns, drop):
 
 def tables(output, folder, test, dev):
     """(source, source before judgments are divided, Roles, sentences on drawn splits, function that writes these): for
-    corpus.tsv, with queries and judgments named as in `LAYOUTS`.
+    corpus.tsv or collection.tsv, with queries and judgments named as in `LAYOUTS`.
 
     output: the later folder of drawn splits. The function takes the folder to write to; it is None if none are drawn.
     """
-    corpus = records.existing_or_none(folder / "corpus.tsv")
-    if not corpus:
+    if not (corpus := corpus_of(folder)):
         raise Refusal(no_collection(folder))
     files, training = files_of(folder)
     roles, notes, write = roles_of(list(files), folder, test, dev, training), [], None
@@ -67,6 +70,13 @@ def tables(output, folder, test, dev):
     if answers := sorted(path.name for path in folder.glob("answers.*.jsonl*")):
         notes.append(f"{', '.join(answers)}: not read here; `source: folder` of config/README.md reads answers.")
     return tsv(corpus, files), given, roles, notes, write
+
+
+def corpus_of(folder):
+    """The passages of a folder of tables; None without them. MS MARCO calls them collection.tsv; pairs may have this
+    name, too, but then there are no queries beside them."""
+    corpus, collection = (records.existing_or_none(folder / name) for name in ("corpus.tsv", "collection.tsv"))
+    return corpus or (collection if collection and layout_of(folder, "queries") else None)
 
 
 def files_of(folder):
@@ -83,10 +93,10 @@ def files_of(folder):
         names = records.split_names(folder, "(?:queries|qrels).*.tsv" if of_split else qrels, "FROM")
     else:
         names = [""]
-    both = (queries, qrels)
-    files = {
-        split: [records.existing(folder / pattern.replace("*", split), "FROM") for pattern in both] for split in names
-    }
+    both, files = (queries, qrels), {}
+    for split in names:
+        remedy = f"FROM, or move the other file of {split} elsewhere" if split else "FROM"
+        files[split] = [records.existing(folder / pattern.replace("*", split), remedy) for pattern in both]
     return files, " and ".join(pattern.replace("*", "train") for pattern in both if "*" in pattern)
 
 
@@ -108,9 +118,8 @@ def no_collection(folder):
     of several."""
     if not folder.exists():
         return f"{folder} does not exist. Correct FROM."
-    names = {f"corpus.{form}{zipped}" for form in ("tsv", "jsonl") for zipped in ("", ".gz")}
-    folders = [path.parent for pattern in ("*/corpus.*", "*/*/corpus.*") for path in folder.glob(pattern)
-             if path.name in names]  # fmt: skip
+    patterns = [f"{parents}{name}{end}" for parents in ("*/", "*/*/") for name in CORPORA for end in ("", ".gz")]
+    folders = [path.parent for pattern in patterns for path in folder.glob(pattern)]
     below = sorted({str(path.relative_to(folder)) for path in folders})
     if below:
         return f"{folder} has no corpus.tsv or corpus.jsonl, but its folders {', '.join(below)} have one. Give one of "\
@@ -129,6 +138,14 @@ def tsv(corpus, files):
 def beir(output, folder, test, dev):
     """Return the same as `tables`, for a BEIR folder; where judgments are divided, its other files are linked beside
     them."""
+    judged = [path for end in ("", ".gz") for path in folder.glob(f"qrels/[!.]*.tsv{end}")]
+    if not judged or not records.existing_or_none(folder / "queries.jsonl"):
+        others = sorted(path.name for path in folder.glob("[!.]*") if not path.name.startswith("corpus.jsonl"))
+        has = ", ".join(others[:MOST_NAMED]) + ("" if len(others) <= MOST_NAMED else ", …") or "nothing else"
+        raise Refusal(
+            f"{folder} has corpus.jsonl, so it is taken for a BEIR folder, which needs queries.jsonl and "
+            f"qrels/SPLIT.tsv, too; it has {has}. Add what is missing, or give a file of pairs as FROM."
+        )
     names = records.split_names(folder / "qrels", "*.tsv", "FROM")
     roles, given = roles_of(names, folder, test, dev, "qrels/train.tsv"), Beir(source="beir", path=str(folder))
     if roles.divided is None:

@@ -14,8 +14,9 @@ STATE, SPLITS = "state.json", "dataset_dict.json"
 
 
 def is_dataset(folder):
-    """Whether a folder is one that `datasets` saved."""
-    return any((folder / name).is_file() for name in (STATE, SPLITS, "dataset_info.json"))
+    """Whether a folder is one that `datasets` saved. Exports of other tools have a dataset_info.json, too."""
+    saved = any((folder / name).is_file() for name in (STATE, SPLITS))
+    return saved or (folder / "dataset_info.json").is_file() and any(folder.glob("*.arrow"))
 
 
 def folders(folder):

@@ -1,6 +1,7 @@
 """Finds the files of pairs in FROM of `teleport new`, with the form and split of each."""
 
 import re
+from functools import partial
 from typing import NamedTuple
 
 from commands.pairs import arrow, delimited, json_lines, parquet, texts
@@ -13,6 +14,9 @@ SUFFIXES = ", ".join(suffix for form in TABLES for suffix in form.SUFFIXES)
 # Subfolders of FROM in which tables are looked for.
 BESIDE = (".", "data", "qrels", "default", "corpus", "queries")
 PACKED = {*COMPRESSED} - {".gz"}
+TREC = (".txt", ".trec", ".qrel", ".qrels")  # endings of judgments, which need another name only
+UNREAD = (*TREC, ".xlsx", ".arrow", ".feather")
+NO_TABLES = ("dataset_infos.json", "dataset_info.json")  # what `datasets` writes about a repository
 
 
 class Table(NamedTuple):
@@ -25,7 +29,7 @@ class Table(NamedTuple):
 def form_of(path):
     """The module of the form of a file, by the end of its name; None if it is not a form of pairs."""
     name = path.name.lower().removesuffix(".gz")
-    return next((form for form in TABLES if name.endswith(form.SUFFIXES)), None)
+    return next((form for form in TABLES if name.endswith(form.SUFFIXES) and name not in NO_TABLES), None)
 
 
 def refuse_packed(paths):
@@ -35,6 +39,38 @@ def refuse_packed(paths):
         readable = path.with_suffix(""), path.with_suffix(".gz")
         if form_of(readable[0]) and not any(each in paths for each in readable):
             raise Refusal(f"{path}: a table may be compressed by gzip alone. Decompress it, or compress it by gzip.")
+
+
+def refuse_unread(paths):
+    """Raise Refusal for a file of a split among `paths` (list) in a form that is not read, unless the split is there in
+    a readable form, too: for the reason of `refuse_packed`."""
+    tables = [path for path in paths if form_of(path)]
+    corpora = {form_of(path) for path in tables if path.name.partition(".")[0] in ("corpus", "collection")}
+    part_of = partial(judgments_of, beir=json_lines in corpora) if corpora else split_of
+    parts = {part_of(path) for path in tables}
+    for path in paths:
+        name, _, ending = path.name.removesuffix(".gz").rpartition(".")
+        if f".{ending.lower()}" not in UNREAD or part_of(path) in {"", *parts}:
+            continue
+        if corpora:
+            how = "Rename" if f".{ending.lower()}" in TREC else "Convert"
+            to = f"{name}.tsv{'.gz' * path.name.endswith('.gz')}"
+            remedy = f"{how} it to {to} (judgments may have TREC's four columns)"
+        elif ending.lower() == "txt" and not any(parts):
+            continue  # one of the texts that a table without splits may be about
+        else:
+            remedy = f"Convert it to a form that is read ({SUFFIXES})"
+        raise Refusal(
+            f"{path}: its name is that of a split, but the ending .{ending} is not read. {remedy}, "
+            "or move it elsewhere."
+        )
+
+
+def judgments_of(path, beir):
+    """The name, without its ending, of a file of judgments or queries of a split; "" for any other file."""
+    name = path.name.removesuffix(".gz").rpartition(".")[0]
+    below = path.parent.name == "qrels" and name.lower() != "readme"
+    return name if below or not beir and name.startswith(("queries.", "qrels.")) else ""
 
 
 def split_of(path):
