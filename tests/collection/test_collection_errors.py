@@ -5,6 +5,7 @@ import gzip
 import json
 import lzma
 import re
+import unicodedata
 
 import pyarrow.parquet as pq
 import pytest
@@ -136,8 +137,8 @@ FOLDER_ERRORS = {
     ),
     "unknown query": ({"qrels.train.tsv": "q1 0 d1 1\nq2 0 d2 1\nq9 0 d2 1\n"}, "qrels.train.tsv, line 3: query 'q9'"),
     "grade": (
-        {"qrels.train.tsv": "q1 0 d1 1.0\nq2 0 d2 1\n"},
-        "qrels.train.tsv, line 1: grade '1.0' is not a 32-bit integer. Write a whole number.",
+        {"qrels.train.tsv": "q1 0 d1 1.5\nq2 0 d2 1\n"},
+        "qrels.train.tsv, line 1: grade '1.5' is not a 32-bit integer. Write a whole number.",
     ),
     "grade that only Python takes for a number": (
         {"qrels.train.tsv": "q1 0 d1 1_0\nq2 0 d2 1\n"},
@@ -206,7 +207,15 @@ BEIR_ERRORS = {
     ),
     "no JSON": ({"corpus.jsonl": "d1\tCats\n"}, "corpus.jsonl, line 1: not a JSON object (Expecting value"),
     "no object": ({"corpus.jsonl": BEIR_FILES["corpus.jsonl"] + "[1]\n"}, "corpus.jsonl, line 2: not a JSON object ("),
-    "id is a number": ({"corpus.jsonl": '{"_id": 1, "text": "A cat sleeps."}\n'}, "corpus.jsonl, line 1: '_id'"),
+    "id is a truth value": (
+        {"corpus.jsonl": '{"_id": true, "text": "A cat sleeps."}\n'},
+        "corpus.jsonl, line 1: '_id' is true and must be a text or a whole number.",
+    ),
+    "no id": ({"corpus.jsonl": '{"_id": null, "text": "A cat."}\n'}, "corpus.jsonl, line 1: '_id' is missing and must"),
+    "title is a long list": (
+        {"corpus.jsonl": json.dumps({"_id": "d1", "title": ["Cats"] * 99, "text": "A cat."}) + "\n"},
+        'corpus.jsonl, line 1: \'title\' is ["Cats", "Cats", "Cats", "Cats", "Cats",… and must be a text.',
+    ),
     "brackets without end": (
         {"corpus.jsonl": BEIR_FILES["corpus.jsonl"] + "[" * 99_999 + "\n"},
         "corpus.jsonl, line 2: not a JSON object (",
@@ -215,7 +224,7 @@ BEIR_ERRORS = {
         {"corpus.jsonl": '{"_id": ' + "1" * 5000 + "}\n"},
         "corpus.jsonl, line 1: not a JSON object (Exceeds the limit",
     ),
-    "no text": ({"queries.jsonl": '{"_id": "q1"}\n'}, "queries.jsonl, line 1: 'text'"),
+    "no text": ({"queries.jsonl": '{"_id": "q1"}\n'}, "queries.jsonl, line 1: 'text' is missing and must be a text."),
     "half of a surrogate pair": (
         {"corpus.jsonl": '{"_id": "d1", "text": "A cat \\ud83d sleeps."}\n'},
         "corpus.jsonl, line 1: not a JSON object ('utf-8' codec can't encode character",
@@ -250,6 +259,28 @@ def test_judgments_may_have_trecs_columns_and_a_header_in_every_form(stages, tmp
 def test_beir(message, case):
     changes, expected = BEIR_ERRORS[case]
     assert message("beir", BEIR_FILES, changes).startswith(expected)
+
+
+def test_ids_that_are_numbers_null_titles_and_grades_of_floats_are_read(stages, tmp_path):
+    """As json.dump of a table's rows and pandas write them."""
+    files = {"corpus.jsonl": '{"_id": 0, "title": null, "text": "A cat sleeps."}\n'}
+    files |= {"queries.jsonl": '{"_id": 7, "text": "what sleeps"}\n'}
+    files |= {"qrels/train.tsv": "query-id\tcorpus-id\tscore\n7\t0\t2.0\n"}
+    write(tmp_path, files)
+    job = stages.collection({"source": "beir", "path": str(tmp_path)})
+    (passage,) = pq.read_table(job.files["corpus.parquet"]).to_pylist()
+    (judgment,) = pq.read_table(job.files["qrels.train.parquet"]).to_pylist()
+    assert (passage["doc_id"], passage["title"]) == ("0", "")
+    assert (judgment["query_id"], judgment["doc_id"], judgment["grade"]) == ("7", "0", 2)
+
+
+@pytest.mark.parametrize(("of_corpus", "judged"), [("NFC", "NFD"), ("NFD", "NFC")])
+def test_an_id_in_another_unicode_form_is_said_to_be_one(message, of_corpus, judged):
+    name = unicodedata.normalize(of_corpus, "é120")
+    corpus = FILES["corpus.tsv"] + f"{name}\tCats\tA cat sleeps again.\n"
+    qrels = f"q1 0 {unicodedata.normalize(judged, name)} 1\nq2 0 d2 1\n"
+    said = message("folder", FILES, {"corpus.tsv": corpus, "qrels.train.tsv": qrels})
+    assert said.startswith("qrels.train.tsv, line 1: ") and "not in the corpus, which has it in another Unicode" in said
 
 
 def test_tsv_names_the_setting_of_a_missing_file(stages, tmp_path):

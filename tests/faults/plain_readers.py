@@ -19,13 +19,13 @@ def passages(path):
     if path.suffix == ".tsv":
         fields = [line.split("\t") for line in lines(path)]
         return [(line[0], line[1] if len(line) == 3 else "", line[-1]) for line in fields]
-    return [(row["_id"], row.get("title", ""), row["text"]) for row in map(json.loads, lines(path))]
+    return [(str(row["_id"]), row.get("title") or "", row["text"]) for row in map(json.loads, lines(path))]
 
 
 def judgments(path, header=0):
     """{(query, passage): grade}, of which a repetition is the same."""
     fields = [line.split() for line in lines(path)[header:]]
-    return {(line[0], line[-2]): int(line[-1]) for line in fields}
+    return {(line[0], line[-2]): int(line[-1].removesuffix(".0")) for line in fields}
 
 
 def collection(folder):
@@ -33,11 +33,11 @@ def collection(folder):
     if (folder / "corpus.tsv").exists():
         queries = dict(line.split("\t") for line in lines(folder / "queries.train.tsv"))
         judged, path = judgments(folder / "qrels.train.tsv"), folder / "corpus.tsv"
-        answers = {row["id"]: row["answers"] for row in map(json.loads, lines(folder / "answers.train.jsonl"))}
+        answers = {str(row["id"]): row["answers"] for row in map(json.loads, lines(folder / "answers.train.jsonl"))}
     else:
         rows = map(json.loads, lines(folder / "queries.jsonl"))
         judged, path = judgments(folder / "qrels/train.tsv", header=1), folder / "corpus.jsonl"
-        queries, answers = {row["_id"]: row["text"] for row in rows}, None
+        queries, answers = {str(row["_id"]): row["text"] for row in rows}, None
     counted = {query for (query, _), grade in judged.items() if grade >= 1}
     kept = {query: text for query, text in queries.items() if query in counted}
     judged = {pair: grade for pair, grade in judged.items() if pair[0] in counted}
@@ -92,7 +92,7 @@ def negatives(path, form, texts):
             str(p["docid"]) if "docid" in p else texts.get((p.get("title") or "", p["text"]))
             for p in row["negative_passages"]
         ]
-        found.append((row["query_id"], [name for name in named if name]))
+        found.append((str(row["query_id"]), [name for name in named if name]))
     return found
 
 

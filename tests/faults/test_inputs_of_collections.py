@@ -44,7 +44,7 @@ ODD_TEXTS = [
     "\ufffd",
 ]
 GRADES = ["x", "1.5", "", "1e3", "9" * 30, "٣", "--1", "0x1"]
-SOUND_GRADES = ["-1", "0", "+2", "007", str(2**31 - 1)]
+SOUND_GRADES = ["-1", "0", "+2", "007", "2.0", str(2**31 - 1)]
 
 
 class Made:
@@ -168,7 +168,8 @@ def counted(rows):
 def integer(grade):
     """The number of a grade of judgments in lines; None for what is none."""
     with suppress(ValueError):
-        return int(grade) if grade.isascii() and -(2**31) <= int(grade) < 2**31 else None
+        number = int(grade.removesuffix(".0")) if grade.isascii() else 2**31
+        return number if -(2**31) <= number < 2**31 else None
 
 
 def whole_number(grade):
@@ -189,7 +190,7 @@ def expected(made, form):
         queries, faults[split] = counted([row for row in made.queries[split] if not beir or row[0] in named])
         first = {}
         for query, passage, grade in made.qrels[split]:
-            number, said = read(grade), grade if form not in HUB else read(grade) or grade
+            number, said = read(grade), grade.removesuffix(".0") if form not in HUB else read(grade) or grade
             if query not in queries:
                 faults[split]["dangling"] += 1
             elif (query, passage) in first:

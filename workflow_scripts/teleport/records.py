@@ -350,14 +350,37 @@ def judgment_rows(path, header=None, wrong=refuse):
 
 def json_rows(path, types, defaults=None, wrong=refuse):
     """(line number, values of the keys in `types`) of JSON lines; `types` is {key: Python type of its value},
-    `defaults` are values of keys that a line may leave out."""
+    `defaults` are values of keys that a line may leave out or have as null."""
+    ids, defaults = [key for key in types if key.endswith("id")], defaults or {}
     for number, record in json_objects(path, wrong):
-        record = {**(defaults or {}), **record}
-        if missing := next((key for key, kind in types.items() if not isinstance(record.get(key), kind)), None):
-            kind = types[missing].__name__
-            wrong(path, number, f"{missing!r} is missing or not a {kind}. Correct the line.")
+        record |= {key: value for key, value in defaults.items() if record.get(key) is None}
+        record |= {key: id_text(record.get(key)) for key in ids}
+        if problem := mistyped(record, types):
+            wrong(path, number, problem)
             continue
         yield number, *(record[key] for key in types)
+
+
+def id_text(value):
+    """An id that is a whole number, as text; any other value as it is."""
+    return str(value) if type(value) is int else value
+
+
+def mistyped(record, types):
+    """The problem of the first key of `types` ({key: Python type}) whose value in a record has another type, with the
+    remedy; None without one."""
+    for key, kind in types.items():
+        if not isinstance(value := record.get(key), kind):
+            have = "is missing" if value is None else f"is {shown(value)}"
+            wanted = "a text or a whole number" if key.endswith("id") else "a list" if kind is list else "a text"
+            return Remedy(f"{key!r} {have} and must be {wanted}. Correct the line.")
+    return None
+
+
+def shown(value):
+    """A value for a sentence, cut to 40 characters."""
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) < 40 else f"{text[:40]}…"
 
 
 def float_of(value):

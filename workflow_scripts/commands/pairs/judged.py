@@ -5,11 +5,11 @@ import json
 from functools import partial
 from typing import NamedTuple
 
-from commands.pairs.columns import ID_KEYS, TEXT_KEYS, Problem, id_of, picked, shown, title_of
+from commands.pairs.columns import ID_KEYS, TEXT_KEYS, Problem, id_of, picked, title_of
 from commands.pairs.convert import note
 from commands.pairs.find import SPLIT, Table, form_of
 from teleport.collection.forms.beir import HEADER
-from teleport.records import Faults, float_of
+from teleport.records import Faults, float_of, shown
 from teleport.running.files import write_text
 
 QRELS = ("qrels", "default", "data")

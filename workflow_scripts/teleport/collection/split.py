@@ -10,7 +10,9 @@ corpus were left out (collection.drop).
 """
 
 import re
+import unicodedata
 from array import array
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -72,7 +74,8 @@ def write_split(job, settings, name, split):
     texts = [text for _, _, text in checked(split.queries, queries, faults[0])]
     faults[0].refuse()
     passages = judged_passages(job, split.qrels)
-    (query, passage, grade), missing = judgments(split.qrels, queries, passages, faults[1])
+    in_corpus = partial(rows_of_ids, job.input("corpus", "corpus.parquet"))
+    (query, passage, grade), missing = judgments(split.qrels, queries, passages, faults[1], in_corpus)
     answered = {} if split.answers is None else answers(split.answers, queries, faults[2])
     kept = np.zeros(len(queries), dtype=bool)
     kept[query[grade >= settings.positive_grade] if name == "train" else query] = True
@@ -126,14 +129,16 @@ def drawn(query_ids, kept, settings):
     return chosen
 
 
-def judgments(qrels, queries, passages, faults):
+def judgments(qrels, queries, passages, faults, in_corpus):
     """(query rows, passage rows and grades of all judgments, three int32 arrays; [(query row, passage id, grade)] of
-    passages that are not in the corpus, if these are left out). queries and passages are {id: row}.
+    passages that are not in the corpus, if these are left out). queries and passages are {id: row}; in_corpus returns
+    the ids of the corpus among a set.
 
     A judgment that is repeated word for word, as published ones may be, is read once and counted.
     """
     query_rows, passage_rows, grades, missing, first_lines = array("i"), array("i"), array("i"), [], {}
     for line, query_id, doc_id, grade in qrels.checked(faults):
+        grade = grade.removesuffix(".0")
         if unknown_query(faults, line, query_id, queries, qrels.place):
             continue
         row, passage = queries[query_id], passages.get(doc_id)
@@ -147,14 +152,21 @@ def judgments(qrels, queries, passages, faults):
             faults.note(None, line, Remedy(f"grade {grade!r} is not a 32-bit integer. Write a whole number."))
         elif passage is None:
             missing.append((row, doc_id, int(grade)))
-            remedy = "Remove the line, or give the corpus that belongs to these judgments."
-            faults.note("dangling", line, Remedy(f"the judged passage {doc_id!r} is not in the corpus. {remedy}"))
+            faults.note("dangling", line, partial(unknown_passage, doc_id, in_corpus))
         else:
             query_rows.append(row)
             passage_rows.append(passage)
             grades.append(int(grade))
     faults.refuse()
     return tuple(np.array(column, dtype=np.int32) for column in (query_rows, passage_rows, grades)), missing
+
+
+def unknown_passage(doc_id, in_corpus):
+    """The fault of a judgment whose passage is not in the corpus, maybe because of the form of its id."""
+    problem = f"the judged passage {doc_id!r} is not in the corpus"
+    if in_corpus({unicodedata.normalize(form, doc_id) for form in ("NFC", "NFD")}):
+        return Remedy(f"{problem}, which has it in another Unicode form (NFC, NFD). Write it as the corpus does.")
+    return Remedy(f"{problem}. Remove the line, or give the corpus that belongs to these judgments.")
 
 
 def answers(rows, queries, faults):
