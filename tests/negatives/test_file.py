@@ -140,7 +140,12 @@ def test_a_rank_far_down_a_long_file_is_kept(files, world):
 
 WRONG = [
     ("tevatron", "{", r"negatives.json, line 1: not a JSON object"),
-    ("tevatron", '{"query_id": "a"}', r"line 1: 'negative_passages' is missing or not a list. Correct the line"),
+    ("tevatron", '{"query_id": "a"}', r"line 1: 'negative_passages' is missing and must be a list. Corr"),
+    (
+        "tevatron",
+        '{"query_id": true, "negative_passages": []}',
+        "line 1: 'query_id' is true and must be a text or a whol",
+    ),
     (
         "tevatron",
         json_lines([TEVATRON[0], {"query_id": "a", "negative_passages": [{"docid": "d1"}, {"docid": "d9"}]}]),

@@ -444,6 +444,10 @@ def test_an_id_that_is_a_number_is_its_text(world, tmp_path):
     record = {"question_id": 0, "question": "?", "pos_doc": [{"id": 1}], "neg_doc": passages}
     (tmp_path / "in").write_text(json.dumps(record) + "\n")
     assert read_back(world, [collection], "nemo", tmp_path / "in")[0].ids.tolist() == [[0, 0, 2, 2]]
+    lists = {"positives": [], "negatives": [{"docid": 2}], "negative_passages": [{"docid": 2}]}
+    for form in ("tevatron", "origin"):
+        (tmp_path / form).write_text(json.dumps({"query_id": 0} | lists) + "\n")
+        assert read_back(world, [collection], form, tmp_path / form)[0].ids.tolist() == [[2]]
 
 
 def test_more_sources_than_a_pool_has_are_none_of_it(world, pool, tmp_path, caplog):

@@ -10,7 +10,7 @@ from itertools import chain, groupby
 from typing import NamedTuple
 
 from teleport.dpr import dpr_records
-from teleport.records import json_objects, tab_rows
+from teleport.records import id_text, json_objects, mistyped, tab_rows
 from teleport.refusal import Refusal
 
 ORIGIN = ("score", "rank", "source", "episode")  # of a negative, beside its texts
@@ -140,6 +140,7 @@ def labels_of(passages):
 
 def read_tevatron(path):
     for place, record in placed(path):
+        record["query_id"] = id_text(record.get("query_id"))
         require(place, record, {"query_id": str, "negative_passages": list})
         query, positives = record.get("query"), record.get("positive_passages") or []
         yield Mined(record["query_id"], query, positives, record["negative_passages"], place)
@@ -162,9 +163,9 @@ def read_nemo(path):
 
 def nemo_id(place, given):
     """A question's id as text; None if there is none."""
-    if not isinstance(given, str | int | None) or isinstance(given, bool):
+    if not isinstance(name := id_text(given), str | None):
         raise Refusal(f"{place}: 'question_id' is {str(given)[:40]!r}, neither a text nor a whole number. Correct it.")
-    return given if given is None else str(given)
+    return name
 
 
 def nemo_passage(place, doc):
@@ -254,6 +255,7 @@ def read_triples(path):
 def read_origin(path):
     def rows():
         for place, record in placed(path):
+            record["query_id"] = id_text(record.get("query_id"))
             require(place, record, {"query_id": str, "positives": list, "negatives": list})
             yield record, place
 
@@ -275,9 +277,8 @@ def placed(path):
 
 def require(place, record, types):
     """Raise Refusal for a key of `types` that the record does not have, or that has a value of another type."""
-    for key, kind in types.items():
-        if not isinstance(record.get(key), kind):
-            raise Refusal(f"{place}: {key!r} is missing or not a {kind.__name__}. Correct the line.")
+    if problem := mistyped(record, types):
+        raise Refusal(f"{place}: {problem}")
 
 
 def scored(place, texts, scores):
