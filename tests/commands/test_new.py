@@ -767,6 +767,28 @@ def test_queries_of_a_split_that_are_trained_on_too_are_said(tmp_path, texts):
     assert "answers.test.jsonl: not read here; `source: folder` of config/README.md reads answers." in said
 
 
+@pytest.mark.parametrize("form", [in_tables, in_beir])
+def test_queries_with_judgments_but_no_positive_are_said(tmp_path, texts, form):
+    """Of every split but train, which leaves them out."""
+    form(tmp_path / "given", texts)
+    _, said = new("sound", tmp_path / "given")
+    assert not any("without a passage of grade" in line for line in said)
+    qrels = next((tmp_path / "given").glob("**/*r*.tsv*" if form is in_beir else "qrels.tsv"))
+    text, zeros = qrels.read_text(), [f"q{number}\td{number}\t" for number in range(QUERIES // 2)]
+    for start in zeros:
+        text = text.replace(f"{start}1\n", f"{start}0\n")
+    qrels.write_text(text)
+    path, said = new("mine", tmp_path / "given")
+    source = yaml.safe_load(path.read_text())["collection"]
+    unjudged = {start.split("\t")[0] for start in zeros}
+    lacking = {split: len(queries_of(tmp_path, source, split) & unjudged) for split in ("dev", "test")}
+    assert all(lacking.values())
+    for split, count in lacking.items():
+        start = f"warning: queries of {split} without a passage of grade 1 or more: {count}. They score 0"
+        assert [line for line in said if line.startswith(start)]
+    assert not any("of train without" in line for line in said)
+
+
 @pytest.mark.parametrize(
     ("splits", "given", "reported", "dev", "why"),
     [

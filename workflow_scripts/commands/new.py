@@ -97,7 +97,7 @@ def new(name, folder, test=(), dev=None, method=None, columns=(None, None), drop
             source, given = (each.model_copy(update={"drop": list(drop)}) for each in (source, given))
         if divided:
             write_new_folder(divided, output, made)
-        counts, shared, same_text = checked_counts(source, given)
+        counts, doubts, same_text = checked_counts(source, given)
         if empty := next((split for split in (*roles.test, roles.dev) if counts["positives"].get(split) == 0), None):
             raise Refusal(f"{folder}: the split {empty} has no relevant passage. Judge some, or remove its files.")
         if method and not roles.dev:
@@ -108,7 +108,7 @@ def new(name, folder, test=(), dev=None, method=None, columns=(None, None), drop
             text = text.replace("\nname: ", f"\n# The collection is of {origin}\nname: ", 1)
         text, of_texts = fitted(text, source, roles, counts, same_text)
         write_text(path, text)
-    return path, [*notes, sizes_text(counts, roles), *of_splits, *of_texts, *warnings(counts, roles, shared)]
+    return path, [*notes, sizes_text(counts, roles), *of_splits, *of_texts, *warnings(counts, roles, doubts)]
 
 
 @contextmanager
@@ -162,20 +162,19 @@ def sizes_text(counts, roles):
     return f"{number(counts['passages'], 'passage')}, {', '.join(queries)}."
 
 
-def warnings(counts, roles, shared):
-    """Warnings (list of str) about short lists, few queries to test with, and queries that are trained on and evaluated
-    (`shared`)."""
+def warnings(counts, roles, doubts):
+    """Warnings (list of str) about short lists, few queries to test with, and `doubts` (sentences) about queries."""
     short = f"the collection has fewer than {DEPTH} passages, so evaluation ranks all of them."
     notes = [short] if counts["passages"] < DEPTH else []
     few = chain.from_iterable(few_queries(counts["queries"][split], f"{split} query") for split in roles.test)
-    notes += [f"{each[:1].lower()}{each[1:]}" for each in (*few, *shared)]
+    notes += [f"{each[:1].lower()}{each[1:]}" for each in (*few, *doubts)]
     return [f"warning: {each}" for each in notes]
 
 
 def checked_counts(source, given):
-    """(the block `counts` of a collection, sentences on queries that are also trained on, {split: number of queries
-    with the text of a passage}). The collection is built once in a temporary folder, with all checks. given: the
-    collection before its judgments were divided, whose files an error names"""
+    """(the block `counts` of a collection, sentences on queries that are also trained on or have no positive, {split:
+    number of queries with the text of a passage}). The collection is built once in a temporary folder, with all checks.
+    given: the collection before its judgments were divided, whose files an error names"""
     try:
         return counts_of(source)
     except Refusal:
@@ -193,13 +192,23 @@ def counts_of(source):
         jobs = {name: SplitSettings(source=source.of_split(name), split=name) for name in names}
         jobs = {name: job_in(folder, f"split.{name}", source, settings) for name, settings in jobs.items()}
         splits = {name: split_stage.run(job) for name, job in jobs.items()}
-        shared = trained_too(jobs)
+        doubts = trained_too(jobs) + [each for name in names for each in unanswerable(jobs[name], name, splits[name])]
         length = 1 if script_of(source) == UNSPACED_SCRIPT else TOKEN_CHARACTERS
         tokens = {"passage_tokens": mean_tokens(corpus.path("corpus.parquet"), ["title", "text"], length)}
         tokens["query_tokens"] = mean_tokens(jobs[names[0]].path(f"queries.{names[0]}.parquet"), ["text"], length)
     counts = {what: {name: facts[what] for name, facts in splits.items()} for what in ("queries", "positives")}
     same_text = {name: facts.get("same_text", 0) for name, facts in splits.items()}
-    return {"passages": num_passages} | counts | tokens, shared, same_text
+    return {"passages": num_passages} | counts | tokens, doubts, same_text
+
+
+def unanswerable(job, name, facts):
+    """A sentence (list of str) on queries of a split that have judgments, but no positive."""
+    judged = pq.read_table(job.path(f"qrels.{name}.parquet"), columns=["query", "grade"])
+    positives = judged.filter(pc.greater_equal(judged["grade"], facts["positive_grade"]))
+    without = facts["queries"] - pc.count_distinct(positives["query"]).as_py()
+    what = f"Queries of {name} without a passage of grade {facts['positive_grade']} or more: {without:,}"
+    remedy = "Judge a passage relevant for each, or remove their judgments"
+    return [f"{what}. They score 0 under every system, as in trec_eval. {remedy}."] if without else []
 
 
 def job_in(folder, role, source, settings):
