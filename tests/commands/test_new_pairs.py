@@ -18,6 +18,7 @@ from collection_world import random_passages, write_dataset
 from commands.new import UNSPACED_SCRIPT, new, script_of
 from commands.pairs import columns, texts
 from teleport.collection.equal import digest_of
+from teleport.negatives.forms import FORMS as FORMS_OF_NEGATIVES
 from teleport.plan.plan import Plan
 from teleport.refusal import Refusal
 from teleport.settings.read import load, load_files
@@ -258,7 +259,7 @@ def scored(pairs):
 def tevatron(pairs):
     one = lambda i, text: {"docid": f"d{i}", "title": "T", "text": text}  # noqa: E731
     rows = [
-        {"query_id": "x", "query": q, "positive_passages": [one(i, p)], "negative_passages": [one(f"n{i}", n)]}
+        {"query_id": i, "query": q, "positive_passages": [one(i, p)], "negative_passages": [one(f"n{i}", n)]}
         for i, (q, p, n) in enumerate(pairs)
     ]
     return rows, (None, None)
@@ -278,7 +279,22 @@ def dpr(pairs):
     return rows, (None, None)
 
 
+def swift(pairs):
+    return [{"query": q, "response": p, "rejected_response": [n, f"{n} too"]} for q, p, n in pairs], (None, None)
+
+
+def swift_messages(pairs):
+    one = lambda text: [{"role": "user", "content": text}]  # noqa: E731
+    rows = [
+        {"messages": one(q), "positive_messages": [one(p)], "negative_messages": [one(n), one(f"{n} too")]}
+        for q, p, n in pairs
+    ]
+    return rows, (None, None)
+
+
 FORMS_WITH_NEGATIVES = [
+    swift,
+    swift_messages,
     nemo,
     dpr,
     triplets,
@@ -311,6 +327,10 @@ def test_negatives_join_the_passages_and_keep_their_scores(tmp_path, pairs, form
         assert line["negative_passages"][0].get("score") == of_negative
     if form is tevatron:
         assert corpus["d0"]["title"] == "T"
+        assert {each: queries[each]["text"] for each in queries} == {str(i): q for i, (q, *_) in enumerate(pairs)}
+        assert "; id of the question: 'query_id'." in " ".join(said)
+        given = {mined.query_id for mined in FORMS_OF_NEGATIVES["tevatron"].read(tmp_path / "given/lists.jsonl")}
+        assert given == set(queries), "so that negatives.file takes the very file"
     assert ("MarginMSELoss" in " ".join(said)) is (form in (margins, several_margins))
     (advice,) = [line for line in said if "negatives.jsonl: to train on them" in line]
     written = yaml.safe_load(path.read_text())
@@ -647,6 +667,14 @@ BAD = {
         ["a.jsonl, line 1", "'neg' has 10001 negatives"],
     ),
     "an id of two texts": (ids_collide, ["a.jsonl", "line 60", "'d0'"]),
+    "an id of two questions": (
+        raw("a.jsonl", b'{"query": "q", "pos": "p", "qid": 7}\n{"query": "r", "pos": "p", "qid": "7"}'),
+        ["a.jsonl, line 2", "the id '7' had another text earlier", "remove the ids"],
+    ),
+    "an id of a question with a space": (
+        raw("a.jsonl", b'{"query": "q", "pos": "p", "qid": 7}\n{"query": "r", "pos": "p", "qid": "a b"}'),
+        ["a.jsonl, line 2", "'qid' has the id 'a b'"],
+    ),
     "an id with a space": (
         raw("a.jsonl", b'{"query": "q", "pos": [{"docid": "d 1", "text": "p"}]}'),
         ["a.jsonl, line 1", "'pos' has the id 'd 1'"],
@@ -683,6 +711,39 @@ BAD = {
     "one file with a split and one without": (half_named, ["train.jsonl, a split's file, and more.jsonl"]),
     "too few": (one(query="q", positive="p"), ["has 5 judged queries, too few for train, test, dev", "dev.jsonl"]),
 }
+
+
+@pytest.mark.parametrize("names", [("query_id", "pid"), ("Query-ID", "docid"), ("qid", "corpus-id")])
+def test_questions_and_passages_keep_the_ids_of_their_columns(tmp_path, pairs, names):
+    of_question, of_passage = names
+    rows = [{of_question: f"q{i}", of_passage: i, "query": q, "text": p} for i, (q, p, _) in enumerate(pairs)]
+    rows.append(rows[0] | {of_question: "again", of_passage: "again"})  # the first id of a text counts
+    rows.append({of_question: None, of_passage: None, "query": "without an id", "text": "one without an id"})
+    write_jsonl(tmp_path / "given/a.jsonl", rows)
+    _, said = new("mine", tmp_path / "given")
+    corpus, queries, splits = collection_of()
+    digests = [f"{digest_of(text):016x}" for text in ("without an id", "one without an id")]
+    assert list(queries) == [*(f"q{i}" for i in range(PAIRS)), digests[0]]
+    assert list(corpus) == [*map(str, range(PAIRS)), digests[1]]
+    assert sum(map(len, splits.values())) == PAIRS + 1
+    assert f"(by name); id of the question: '{of_question}'; id of the passage: '{of_passage}'." in " ".join(said)
+
+
+def test_a_column_without_ids_is_not_used(tmp_path, pairs):
+    rows = [{"query": q, "positive": p, "qid": [1], "pid": i} for i, (q, p, _) in enumerate(pairs)]
+    write_jsonl(tmp_path / "given/a.jsonl", rows)
+    _, said = new("mine", tmp_path / "given")
+    assert "; id of the passage: 'pid'; not used: 'qid'." in " ".join(said)
+    assert all(each == f"{digest_of(query['text']):016x}" for each, query in collection_of()[1].items())
+
+
+def test_a_question_about_a_text_keeps_its_id(tmp_path, pairs):
+    write_jsonl(
+        tmp_path / "given/q.jsonl", [{"qid": i, "question": q, "file": "a.txt"} for i, (q, *_) in enumerate(pairs)]
+    )
+    (tmp_path / "given/a.txt").write_text("text of a file")
+    new("mine", tmp_path / "given")
+    assert list(collection_of()[1]) == [str(i) for i in range(PAIRS)]
 
 
 def test_four_pairs_are_too_few_to_train_on_and_a_short_test_is_warned_of(tmp_path, monkeypatch):

@@ -1,31 +1,33 @@
-"""Finds the columns of a table that are the question, its passages, the negatives, grades and scores, by the names that
-sentence-transformers, FlagEmbedding, Tevatron, DPR, NeMo and the usual data sets use, in any case.
+"""Finds the columns of a table that are the question, its passages, the negatives, grades, scores and ids, by the names
+that sentence-transformers, FlagEmbedding, Tevatron, DPR, NeMo, ms-swift and the usual data sets use, in any case.
 
 If the names do not decide it and a record has two texts, their order does, as in sentence-transformers: question,
 passage. Three texts need names, because the last may be a negative as well as the best passage.
 """
 
-import json
 import math
 import re
 from functools import partial
 from typing import NamedTuple
 
-from teleport.records import float_of
+from teleport.records import float_of, id_text, shown
 from teleport.refusal import Refusal
 
 QUESTIONS = ("query", "question", "anchor", "queries", "questions", "q", "sentence1", "sentence_a", "query_text")
+QUESTIONS += ("messages",)
 # The first of these that a table has is the passage: with question, context and answer, the context.
 PASSAGES = ("positive", "positives", "pos", "positive_passages", "positive_passage", "positive_ctxs", "pos_doc")
 PASSAGES += ("pos_docs", "passage", "passages", "document", "documents", "doc", "docs", "context", "contexts", "ctx")
 PASSAGES += ("passage_text", "text", "texts", "body", "content", "contents", "abstract", "description")
-PASSAGES += ("answer", "answers", "response", "output", "sentence2", "sentence_b", "chosen")
-NEGATIVES = r"(hard_)?(negatives?|neg|negs)(_(passages?|ctxs|docs?|\d+))?|rejected"
+PASSAGES += ("answer", "answers", "response", "output", "sentence2", "sentence_b", "chosen", "positive_messages")
+NEGATIVES = r"(hard_)?(negatives?|neg|negs)(_(passages?|ctxs|docs?|messages|\d+))?|rejected(_response)?"
 GRADES = ("label", "labels", "grade", "grades", "relevance", "is_relevant", "score", "scores")
 SCORES = ("scores", "score", "pos_scores", "neg_scores", "positive_score", "negative_score")
 TITLES = ("title", "passage_title", "doc_title", "positive_title")
 TEXT_KEYS = ("text", "contents", "content", "passage", "body")
 ID_KEYS = ("docid", "doc_id", "_id", "id", "passage_id", "pid")
+QUESTION_IDS = ("query_id", "qid", "question_id", "queryid")
+PASSAGE_IDS = ("pid", "docid", "doc_id", "passage_id", "corpus_id")  # beside a passage that is a text
 ID = r"(.*_)?(id|docid|pid|qid)"  # never a text by its order: a file of a collection has an id and a text, too
 BY_USER = "as you say"
 MOST_NAMED = 8  # columns in a message
@@ -45,16 +47,20 @@ class Columns(NamedTuple):
     unused: tuple
     why: str
     margin: bool = False
+    question_id: str | None = None
+    passage_id: str | None = None
 
     @property
     def used(self):
         """The names of the columns that are read."""
-        return {self.question, self.passage, self.title, *self.negatives, self.grade, *self.scores} - {None}
+        ids = {self.question_id, self.passage_id}
+        return {self.question, self.passage, self.title, *self.negatives, self.grade, *self.scores, *ids} - {None}
 
     def __str__(self):
         text = f"{self.question!r} is the question, {self.passage!r} its passage ({self.why})"
         scores = "margins of the positive over a negative, as MarginMSELoss takes them" if self.margin else "scores"
         rest = {"title": [self.title], "negatives": self.negatives, "grade": [self.grade], scores: self.scores}
+        rest |= {"id of the question": [self.question_id], "id of the passage": [self.passage_id]}
         rest["not used"] = self.unused
         for what, names in rest.items():
             names = [name for name in names if name]
@@ -75,13 +81,14 @@ class Passage(NamedTuple):
 
 class Example(NamedTuple):
     """A question with its passages; place: in the file; margins: whether the scores of its negatives are margins, see
-    `with_scores`"""
+    `with_scores`; query_id: as given, or None"""
 
     place: str
     question: str
     passages: list
     negatives: list
     margins: bool = False
+    query_id: str | None = None
 
 
 def columns_of(path, record, place, may_be_by_order=True, given=(None, None)):
@@ -112,12 +119,14 @@ def columns_of(path, record, place, may_be_by_order=True, given=(None, None)):
         why = why if passage else "by order"
         question, passage = reversed(texts) if passage == texts[0] else texts
     pick = partial(picked, [name for name in record if name not in (question, passage)])
-    title = pick(TITLES) if isinstance(record[passage], str) else None
+    is_text = isinstance(record[passage], str)
+    title = pick(TITLES) if is_text else None
     scores = [pick([name]) for name in SCORES if pick([name])] if negatives else []
     grade = pick(GRADES) if not negatives else None
-    used = {question, passage, title, *negatives, grade, *scores}
-    unused = tuple(name for name in record if name not in used)
-    columns = Columns(question, passage, title, tuple(negatives), grade, tuple(scores), unused, why)
+    ids = {"question_id": pick(QUESTION_IDS), "passage_id": pick(PASSAGE_IDS) if is_text else None}
+    ids = {role: name for role, name in ids.items() if name and is_id(record[name])}
+    columns = Columns(question, passage, title, tuple(negatives), grade, tuple(scores), (), why, **ids)
+    columns = columns._replace(unused=tuple(name for name in record if name not in columns.used))
     of_negatives = [key for key in scores if in_list(record.get(key)) and spelled(key)[:3] != "pos"]
     return columns._replace(margin=any(is_margin(columns, record, key) for key in of_negatives[-1:]))
 
@@ -163,11 +172,13 @@ class Problem(Exception):
 
 def example(columns, place, record):
     """The `Example` of a record. Raises Problem."""
-    question = text_of(record[columns.question], columns.question)
+    question = text_of(unwrapped(record[columns.question]), columns.question)
     title = title_of(record.get(columns.title), columns.title) if columns.title else ""
     passages = passages_of(record[columns.passage], columns.passage, title)
     if not passages:
         raise Problem(f"{columns.passage!r} is empty. Give the question a passage, or remove the line", "empty")
+    if isinstance(record[columns.passage], str):
+        passages = [passages[0]._replace(docid=own_id(record, columns.passage_id))]
     negatives = [each for key in columns.negatives for each in passages_of(record.get(key), key)]
     if len(negatives) > MOST_NEGATIVES:
         raise Problem(f"{columns.negatives[0]!r} has {len(negatives)} negatives, more than {MOST_NEGATIVES}: that is a "
@@ -181,7 +192,17 @@ def example(columns, place, record):
         passages = [each._replace(grade=grade) for each, grade in zip(passages, grades, strict=True)]
     else:
         passages = [each._replace(grade=1) for each in passages]
-    return Example(place, question, *with_scores(columns, record, passages, negatives))
+    query_id = own_id(record, columns.question_id)
+    return Example(place, question, *with_scores(columns, record, passages, negatives), query_id)
+
+
+def unwrapped(value):
+    """A value in which each conversation of one message, as ms-swift has them, is its text."""
+    if not isinstance(value, list):
+        return value
+    alone = value[0] if len(value) == 1 else None
+    is_message = isinstance(alone, dict) and alone.keys() == {"role", "content"}
+    return alone["content"] if is_message else [unwrapped(each) for each in value]
 
 
 def in_list(value):
@@ -191,7 +212,7 @@ def in_list(value):
 
 def passages_of(value, key, title=""):
     """The `Passage`s of the value of a column: a text, an object with a text, or a list of these."""
-    return [passage_of(each, key, title) for each in in_list(value)]
+    return [passage_of(each, key, title) for each in in_list(unwrapped(value))]
 
 
 def passage_of(value, key, title):
@@ -207,11 +228,22 @@ def passage_of(value, key, title):
     return Passage(None if docid is None else id_of(docid, key), title, text_of(value[name], f"{key}.{name}"))
 
 
+def is_id(value):
+    """Whether a value is a text or a whole number, without white space."""
+    name = id_text(value)
+    return isinstance(name, str) and name.split() == [name]
+
+
 def id_of(value, key):
-    """An id, a text or a whole number without white space, as text. Raises Problem."""
-    if not isinstance(value, str | int) or str(value).split() != [str(value)]:
+    """An id as text. Raises Problem."""
+    if not is_id(value):
         raise Problem(f"{key!r} has the id {value!r}, which is not text or a number without white space. Rename it")
-    return text_of(str(value), key)
+    return text_of(id_text(value), key)
+
+
+def own_id(record, key):
+    """The id in a column of a record, None if it is empty or there is no such column. Raises Problem."""
+    return None if record.get(key) in (None, "") else id_of(record[key], key)
 
 
 def text_of(value, key, empty=False):
@@ -280,9 +312,3 @@ def with_scores(columns, record, passages, negatives):
             negatives = [n._replace(score=s) for n, s in zip(negatives, values[first:], strict=True)]
             margins = is_margin(columns, record, key)
     return passages, negatives, margins
-
-
-def shown(value):
-    """A value for a sentence, cut to 40 characters."""
-    text = json.dumps(value, ensure_ascii=False, default=str)
-    return text if len(text) < 40 else f"{text[:40]}…"

@@ -1,7 +1,8 @@
 """Pairs as a collection in BEIR's form, which `collection.forms.beir` reads.
 
-A passage's id is the one that it came with, or the digest of its normal form. Passages with the same text become one,
-and so do questions. The digest of a question decides its split, so that questions added later move no other one.
+The id of a passage or question is the one that it first came with, or the digest of its normal form. Passages with the
+same text become one, and so do questions. The id of a question decides its split, so that questions added later move no
+other one.
 """
 
 import json
@@ -27,7 +28,8 @@ class Collection:
 
     def __init__(self, folder):
         self.files = {name: open(folder / f"{name}.jsonl", "w", encoding="utf-8") for name in ("corpus", "queries")}  # noqa: SIM115
-        self.passages, self.docids, self.questions, self.texts = {}, {}, set(), {}
+        self.ids, self.given = ({name: {} for name in self.files} for _ in range(2))  # {digest: id}, {id: digest}
+        self.texts = {}
         self.judged = defaultdict(lambda: defaultdict(dict))  # {split: {question: {passage: grade}}}
         self.negatives = defaultdict(dict)  # {question: {passage: score}}
         self.scores = defaultdict(dict)  # {question: {positive: a teacher's score}}
@@ -41,9 +43,9 @@ class Collection:
         for file in self.files.values():
             file.close()
 
-    def write(self, name, record, text):
+    def write(self, name, record):
         self.files[name].write(json.dumps(record, ensure_ascii=False) + "\n")
-        length = len(text.split())
+        length = len(record["text"].split())
         self.words[name] += length
         self.longest[name] = max(self.longest[name], length)
 
@@ -54,25 +56,25 @@ class Collection:
             self.add_passage(passage)
 
     def add_passage(self, passage, wrong=None):
-        """The id of a `Passage`, which is written if its text is new. An id that had another text before is reported to
-        `wrong`."""
+        """The id of a `Passage`, as `add_text` returns it."""
         text = f"{passage.title} {passage.text}" if passage.title else passage.text
-        digest = digest_of(text)
-        if passage.docid is not None and self.docids.setdefault(passage.docid, digest) != digest:
-            wrong(f"the id {passage.docid!r} had another text earlier. Give every text its own id")
-        if digest not in self.passages:
-            self.passages[digest] = docid = passage.docid or f"{digest:016x}"
-            record = {"_id": docid, "title": passage.title, "text": passage.text}
-            self.write("corpus", record, passage.text)
-        return self.passages[digest]
+        values = {"title": passage.title, "text": passage.text}
+        return self.add_text("corpus", digest_of(text), passage.docid, values, wrong)
+
+    def add_text(self, name, digest, given, values, wrong):
+        """The id of a passage or question, which is written with its `values` to the file `name` if its text is new.
+        given: its id in the data, or None; one that had another text before is reported to `wrong`"""
+        if given is not None and self.given[name].setdefault(given, digest) != digest:
+            wrong(f"the id {given!r} had another text earlier. Give every text its own id, or remove the ids")
+        if digest not in self.ids[name]:
+            self.ids[name][digest] = given or f"{digest:016x}"
+            self.write(name, {"_id": self.ids[name][digest]} | values)
+        return self.ids[name][digest]
 
     def add(self, split, example, wrong):
         """Add an `Example`."""
         digest = digest_of(example.question)
-        question = f"{digest:016x}"
-        if question not in self.questions:
-            self.questions.add(question)
-            self.write("queries", {"_id": question, "text": example.question}, example.question)
+        question = self.add_text("queries", digest, example.query_id, {"text": example.question}, wrong)
         judged, positive = self.judged[split or "train"][question], None
         for passage in example.passages:
             if passage.grade and digest_of(passage.text) == digest:
@@ -215,8 +217,7 @@ def with_score(docid, score):
 
 def sentences(collection, negatives, output):
     """Return the sentences on the whole collection (list of str)."""
-    numbers = {"corpus": len(collection.passages), "queries": len(collection.questions)}
-    mean = {name: collection.words[name] / max(1, count) for name, count in numbers.items()}
+    mean = {name: collection.words[name] / max(1, len(ids)) for name, ids in collection.ids.items()}
     notes = ["Equal texts, whatever their case and spacing, are one passage or question; ids are digests of texts "
              "where the data have none.",
              f"Words of a question: {mean['queries']:.0f} in the mean (longest {collection.longest['queries']:,}), "

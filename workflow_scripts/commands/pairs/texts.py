@@ -9,7 +9,7 @@ import unicodedata
 from collections import defaultdict
 from itertools import pairwise
 
-from commands.pairs.columns import PASSAGES, QUESTIONS, Example, Passage, Problem, picked, text_of
+from commands.pairs.columns import PASSAGES, QUESTION_IDS, QUESTIONS, Example, Passage, Problem, own_id, picked, text_of
 from teleport.collection.equal import normal_form
 from teleport.refusal import Refusal
 
@@ -114,7 +114,9 @@ def examples(path, rows, passages, wrong):
                 raise Problem(f"{name} has no text. Remove the line", "empty")
             if not chosen:
                 raise Problem(f"{answer!r} is not in {name}. Write the answer as the file has it")
-            yield Example(place, text_of(record[question], question), [each._replace(grade=1) for each in chosen], [])
+            positives = [each._replace(grade=1) for each in chosen]
+            query_id = own_id(record, picked(record, QUESTION_IDS))
+            yield Example(place, text_of(record[question], question), positives, [], query_id=query_id)
         except Problem as problem:
             wrong(place, problem)
 
