@@ -713,7 +713,7 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("names", [("query_id", "pid"), ("Query-ID", "docid"), ("qid", "corpus-id")])
+@pytest.mark.parametrize("names", [("query_id", "pid"), ("Query-ID", "Passage ID"), ("qid", "corpus-id")])
 def test_questions_and_passages_keep_the_ids_of_their_columns(tmp_path, pairs, names):
     of_question, of_passage = names
     rows = [{of_question: f"q{i}", of_passage: i, "query": q, "text": p} for i, (q, p, _) in enumerate(pairs)]
@@ -727,6 +727,13 @@ def test_questions_and_passages_keep_the_ids_of_their_columns(tmp_path, pairs, n
     assert list(corpus) == [*map(str, range(PAIRS)), digests[1]]
     assert sum(map(len, splits.values())) == PAIRS + 1
     assert f"(by name); id of the question: '{of_question}'; id of the passage: '{of_passage}'." in " ".join(said)
+
+
+def test_passages_of_one_document_keep_no_id_of_it(tmp_path, pairs):
+    rows = [{"query": q, "positive": p, "doc_id": "the same"} for q, p, _ in pairs]
+    write_jsonl(tmp_path / "given/a.jsonl", rows)
+    _, said = new("mine", tmp_path / "given")
+    assert "; not used: 'doc_id'." in " ".join(said) and len(collection_of()[0]) == PAIRS
 
 
 def test_a_column_without_ids_is_not_used(tmp_path, pairs):

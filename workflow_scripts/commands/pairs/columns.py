@@ -27,7 +27,8 @@ TITLES = ("title", "passage_title", "doc_title", "positive_title")
 TEXT_KEYS = ("text", "contents", "content", "passage", "body")
 ID_KEYS = ("docid", "doc_id", "_id", "id", "passage_id", "pid")
 QUESTION_IDS = ("query_id", "qid", "question_id", "queryid")
-PASSAGE_IDS = ("pid", "docid", "doc_id", "passage_id", "corpus_id")  # beside a passage that is a text
+# Beside a passage that is a text. A doc_id may be that of the document of several passages.
+PASSAGE_IDS = ("pid", "passage_id", "corpus_id")
 ID = r"(.*_)?(id|docid|pid|qid)"  # never a text by its order: a file of a collection has an id and a text, too
 BY_USER = "as you say"
 MOST_NAMED = 8  # columns in a message
