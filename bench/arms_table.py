@@ -232,7 +232,7 @@ def contrasts_text(name, table, scores):
     """The table of the contrasts that were fixed beforehand."""
     rows = []
     for asked, pair, found, p in contrasts(table, scores):
-        said = "cannot be told" if p >= LEVEL else "yes" if found.difference > 0 else "no, it costs"
+        said = "no" if p >= LEVEL else "higher" if found.difference > 0 else "lower"
         between = interval(found.difference, *pair) if found.method == "crossed" else ""
         cells = [number(found.difference, "+.3f"), between, number(found.p, ".2g"), number(p, ".2g")]
         rows.append([f"{asked['name']}: {asked['asks']}?", *cells, said])
@@ -240,7 +240,7 @@ def contrasts_text(name, table, scores):
     for asked in CONTRASTS["contrasts"][table]:
         if (asked_in_words := f"{asked['name']}: {asked['asks']}?") not in run:
             rows.append([asked_in_words, "", "", "", "", "not run yet"])
-    return markdown([f"{name}, fixed beforehand", "difference", "95 % interval", "p", "p, Holm", "here"], rows)
+    return markdown([f"{name}, fixed beforehand", "difference", "95 % interval", "p", "p, Holm", "significant"], rows)
 
 
 def smallest_differences(table, scores):

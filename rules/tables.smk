@@ -150,4 +150,4 @@ rule mined:
     message:
         "negatives of {wildcards.folder}"
     shell:
-        "{params.run} > {log} 2>&1"
+        "{params.run} 2>&1 | tee {log}"

@@ -237,8 +237,8 @@ def test_every_p_follows_from_the_scores(table, toy):
     assert [each.p for *_, each, _ in found] == [each.p for each in expected]
     assert [p for *_, p in found] == holm([each.p for each in expected])
     text = table.page(data, table.read_scores(table.SCORES))
-    assert "| e − c: does mining teach more than chance? | +0." in text and "| yes |" in text
-    assert "| h − e: do STAR and then ADORE? | -0." in text and "| no, it costs |" in text
+    assert "| e − c: does mining teach more than chance? | +0." in text and "| higher |" in text
+    assert "| h − e: do STAR and then ADORE? | -0." in text and "| lower |" in text
     assert "Smallest true difference" in text and "e − c 0.1." in text and "pilot" not in text
 
 
