@@ -503,6 +503,19 @@ def test_table_and_page_say_what_their_stages_warned_of(world):
     assert [note for note in notes if "Warning" in note] == [sentence]
 
 
+def test_stages_that_warn_of_the_same_share_a_sentence(world):
+    runs = sorted((world.evaluation({"RR@10": np.zeros(10)}) for _ in range(4)), key=lambda job: job.key)
+    for run, text in zip(runs, ["few passages"] * 3 + ["no passages"], strict=True):
+        warn(run, text)
+    spec = world.spec(measures=["RR@10"]) | {"significance": None}
+    of = [f"Warning of evaluate/{job.key}" for job in runs]
+    world.row("D", 0, test=[runs[3]])
+    for system, job, more in zip("ABC", runs, ("", " and 1 more stage", " and 2 more stages"), strict=False):
+        world.row(system, 0, test=[job])
+        sentences = [f"{of[0]}{more}: few passages", f"{of[3]}: no passages"]
+        assert [line for line in world.write(spec)["md"].splitlines() if "Warning" in line] == sentences
+
+
 @pytest.mark.parametrize("ignored", [True, False])
 def test_table_and_page_say_which_queries_find_their_own_text_unless_it_is_ignored(world, ignored):
     split = world.stage("split", {"split": "test"}, {"corpus": world.collection}, {"same_text": 14})

@@ -14,7 +14,7 @@ from teleport.evaluation.names import OWN_PASSAGES
 from teleport.negatives.pool import read_pool
 from teleport.reader import positives_of, read_passages
 from teleport.refusal import Refusal
-from teleport.report.words import listed
+from teleport.report.words import listed, number
 from teleport.running.artefact import STAGES, Artefact, is_finished
 from teleport.search.pairs import PairScorer
 
@@ -194,18 +194,22 @@ def trace_figures(rows, stages):
 
 
 def warnings_of(stages, names):
-    """Return the warnings of some finished stages and of all stages that they were made from (sentences, each once).
-    Those on queries whose own text is a passage come first."""
-    notes, warnings = {}, []
+    """Return the warnings of some finished stages and of all stages that they were made from: sentences, each once for
+    all stages that say the same. Those on queries whose own text is a passage come first."""
+    notes, warned = {}, {}
     for name in sorted(stages.behind(names)):
         manifest = stages.artefact(name).manifest
-        warnings += [f"Warning of {name}: {text}" for text in manifest.get("provenance", {}).get("warnings", ())]
+        for text in manifest.get("provenance", {}).get("warnings", ()):
+            warned.setdefault(text, []).append(name)
         settings = manifest.get("settings", {})
         if name.startswith("evaluate/") and not settings.get("ignore_own_text"):
             split = stages.input(name, f"split.{settings.get('split')}")
             if count := stages.facts(split).get("same_text") if stages.finished(split) else 0:
                 notes[f"Queries of {settings['split']} with the text of a passage: {count:,}. {FOUND_FIRST}"] = None
-    return [*notes, *warnings]
+    for text, (first, *others) in warned.items():
+        more = f" and {number(len(others), 'more stage')}" if others else ""
+        notes[f"Warning of {first}{more}: {text}"] = None
+    return list(notes)
 
 
 def relabelled_text(facts):
