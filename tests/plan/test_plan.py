@@ -13,6 +13,7 @@ from teleport.plan.plan import Plan
 from teleport.plan.stage import Stage
 from teleport.refusal import Refusal
 from teleport.report.links import experiment_folders
+from teleport.report.page.contents import page_contents
 from teleport.report.rows import measured_tables
 from teleport.running.job import spec_of
 from teleport.settings import read as config
@@ -953,6 +954,17 @@ def test_a_table_has_rows_of_other_tables_and_a_test_of_its_own():
     ablations["own"]["also"] = ["nil"]
     with pytest.raises(ValueError, match="ablations.own.also: .*'nil'"):
         measured_tables(plan(ablations=ablations))
+
+
+def test_the_main_table_has_the_warnings_of_the_plan():
+    ablations = {"t": {"title": "T", "experiments": {"one": {"episodes": [{}]}}}}
+    warned = plan(negatives={"sources": ["query"]}, ablations=ablations)
+    tables = measured_tables(warned)
+    assert len(warned.warnings) == 2
+    assert tables["main"]["warnings"] == [f"Warning: {text}" for text in warned.warnings]
+    assert "warnings" not in tables["t"], "its experiments are not told apart"
+    assert page_contents(warned)["tables"] == list(tables.values())
+    assert "warnings" not in measured_tables(plan())["main"]
 
 
 def test_links_are_unique_within_an_experiment():

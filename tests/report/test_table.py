@@ -516,6 +516,17 @@ def test_stages_that_warn_of_the_same_share_a_sentence(world):
         assert [line for line in world.write(spec)["md"].splitlines() if "Warning" in line] == sentences
 
 
+def test_table_and_page_say_what_the_plan_warns_of_before_what_stages_warned_of(world):
+    job = world.evaluation({"RR@10": np.zeros(10)})
+    warn(job, "few passages")
+    world.row("A", 0, test=[job])
+    spec = world.spec(measures=["RR@10"]) | {"significance": None, "warnings": ["Warning: unread_key: no effect."]}
+    said, sentences = world.write(spec), [*spec["warnings"], f"Warning of evaluate/{job.key}: few passages"]
+    assert [line for line in said["md"].splitlines() if "Warning" in line] == sentences
+    assert "Warning: unread\\_key: no effect." in said["tex"]
+    assert page_table(Stages(world.stages.root), {"experiments": []}, spec)["printed"].notes[-2:] == sentences
+
+
 @pytest.mark.parametrize("ignored", [True, False])
 def test_table_and_page_say_which_queries_find_their_own_text_unless_it_is_ignored(world, ignored):
     split = world.stage("split", {"split": "test"}, {"corpus": world.collection}, {"same_text": 14})

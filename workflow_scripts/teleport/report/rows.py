@@ -190,6 +190,8 @@ def measured_table(plan, name, title, rows, test, columns):
         table["reranked"] = {split: rerank.measures or evaluation.measures_of(split) for split, rerank in reranked}
     if plan.out_of_domain:
         table["out_of_domain"] = {name: out_of_domain_columns(plan, name, labels) for name in plan.out_of_domain}
+    if name == MAIN_TABLE and plan.warnings:
+        table["warnings"] = [f"Warning: {text}" for text in plan.warnings]
     return named(table | {"significance": test})
 
 

@@ -11,7 +11,8 @@ A table, as the plan describes it (rows.py):
 
 Optional: `reranked`, measures of re-ranked candidates by split; a row has them as "SPLIT (re-ranked)" in `runs`.
 `out_of_domain`: {"squad": {"file": "config/squad.yaml", "corpus": "corpus/KEY", "measures": {"test-of-squad":
-["RR@10"]}, "trained": [systems that were trained on it, too]}}; a row may have "test-of-squad" in `runs`.
+["RR@10"]}, "trained": [systems that were trained on it, too]}}; a row may have "test-of-squad" in `runs`. `warnings`,
+of the main table alone: sentences of the plan for the footer.
 `cost`: the stages that mined and trained. `columns`: facts about a system besides its measures. With `significance`
 null nothing is tested; as in the configuration, "baseline" may have a label, or several, for each mark, "test" and
 "level" a value for each split; `"by_episode": true` compares episode by episode. `seeds` is empty if nothing was
@@ -314,7 +315,7 @@ def footer(spec, table, stages):
     if "versions" in facts:
         notes.append(f"Made from {', '.join(f'{name} {version}' for name, version in facts['versions'].items())}.")
     evaluated = [name for row in spec["rows"] for names in row["runs"].values() for name in names]
-    return notes + legend(spec, table, stages) + warnings_of(stages, evaluated)
+    return notes + legend(spec, table, stages) + spec.get("warnings", []) + warnings_of(stages, evaluated)
 
 
 def legend(spec, table, stages):

@@ -40,7 +40,7 @@ def page_table(reader, contents, table):
         content["rows"].append(named | {"differs": differences(settings, above)})
         above = settings or above
     notes = tables.overlaps(table, reader) + tables.out_of_domain_notes(table, reader)
-    notes += tables.legend(table, made, reader)
+    notes += tables.legend(table, made, reader) + table.get("warnings", [])
     warnings = warnings_of(reader, chain.from_iterable(chain(*row["runs"].values()) for row in done))
     cells = tables.cells_of(table, made)
     content["printed"] = Printed(table["name"], table["title"], cells, [*notes, *warnings])
