@@ -13,7 +13,7 @@ from safetensors import SafetensorError, safe_open
 from teleport.encoder import precision
 from teleport.report import figures
 from teleport.running.files import NO_ROOM, of_the_system, sha256_file
-from teleport.training import resume, train
+from teleport.training import loop, resume, train
 from teleport.training.dual_encoder import Trainer
 from teleport.training.selection import Selection
 from teleport.training.step_metrics import COLUMNS, StepMetrics
@@ -202,8 +202,8 @@ def test_state_is_saved_every_so_many_seconds(world, monkeypatch):
 
         return slower
 
-    monkeypatch.setattr(train, "save_state", lambda folder, state, *_: saves.append(state.step))
-    monkeypatch.setattr(train, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(loop, "save_state", lambda folder, state, *_: saves.append(state.step))
+    monkeypatch.setattr(loop, "time", SimpleNamespace(monotonic=lambda: now[0]))
     monkeypatch.setattr(Trainer, "step", in_a_second(Trainer.step))
     train.run(world.job(save_every=3))
     assert saves[:3] == [3, 6, 9]
@@ -296,7 +296,7 @@ def test_a_training_does_not_go_on_in_another_precision_or_on_another_kind_of_de
 
 def record_order(monkeypatch):
     """A list that gets ("step", n), ("read", n) and ("save", steps in the state) as they happen."""
-    events, step, finish, save = [], Trainer.step, Trainer.finish, train.save_state
+    events, step, finish, save = [], Trainer.step, Trainer.finish, loop.save_state
 
     def recording_step(self, number):
         events.append(("step", number))
@@ -312,7 +312,7 @@ def record_order(monkeypatch):
 
     monkeypatch.setattr(Trainer, "step", recording_step)
     monkeypatch.setattr(Trainer, "finish", recording_finish)
-    monkeypatch.setattr(train, "save_state", recording_save)
+    monkeypatch.setattr(loop, "save_state", recording_save)
     return events
 
 

@@ -1,4 +1,4 @@
-"""Stage `cross_train`: trains a cross-encoder on positives and the negatives of a pool, by the loop of `train`.
+"""Stage `cross_train`: trains a cross-encoder on positives and the negatives of a pool, by the loop of `train` stages.
 
 RocketQA's second step (Qu et al., NAACL 2021, Section 4.3): negatives mined by a dual encoder train a model that reads
 query and passage together. Its scores then remove false negatives, or teach.
@@ -30,12 +30,12 @@ from teleport.settings.teachers import CrossTrainSettings as Settings  # noqa: F
 from teleport.settings.teachers import RankerDev
 from teleport.training.data import TrainingSet
 from teleport.training.dev_queries import open_queries
+from teleport.training.loop import facts, train
 from teleport.training.resume import load_state
 from teleport.training.schedule import schedule_steps, training_of
 from teleport.training.selection import Selection
 from teleport.training.step import Steps
 from teleport.training.step_metrics import mean_where, write_curves
-from teleport.training.train import facts, train
 
 LARGER = "Raise training.accumulate of the cross-encoder, or lower its max_tokens."
 
