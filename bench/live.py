@@ -22,7 +22,7 @@ from teleport.arrays import Ragged
 from teleport.encoder.budget import TOKEN_BUDGET
 from teleport.encoder.precision import pick_device, resolve_precision
 from teleport.encoder.side import Side
-from teleport.settings.search import Index
+from teleport.settings.index import Index
 from teleport.settings.training import Live
 from teleport.training.live import LiveSearch, SharedExact
 from teleport.training.parallel import ALONE

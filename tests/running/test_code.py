@@ -362,6 +362,24 @@ def test_merge_does_not_depend_on_training():
     assert not any({"training", "encoder"} & set(path.parts) for path in merge)
 
 
+@pytest.mark.parametrize(
+    ("kind", "other"),
+    [
+        ("train", "settings/search.py"),
+        ("cross_train", "training/train.py"),
+        ("cross_train", "settings/search.py"),
+        ("cross_score", "settings/training.py"),
+        ("ranker", "settings/training.py"),
+        ("scores_file", "settings/training.py"),
+        ("negatives_file", "negatives/scores_file.py"),
+    ],
+)
+def test_what_two_stages_share_stands_in_a_file_of_its_own(kind, other):
+    """An edit of what the other one has alone reruns only that one."""
+    assert (LIBRARY / other).is_file()
+    assert LIBRARY / other not in code.import_closure(code.module_path(KINDS[kind].module))
+
+
 def test_the_library_imports_in_ways_the_digest_follows():
     """No relative, dynamic or star imports below the library. A job alone loads its stage and what the plan chose; the
     registry, which no stage imports, the modules that it names."""

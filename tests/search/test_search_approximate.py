@@ -14,7 +14,8 @@ from teleport.refusal import Refusal
 from teleport.search import index, retrieve
 from teleport.search.index import Approximate, build, check_fits, file_bytes, recall
 from teleport.settings import read as config
-from teleport.settings.search import Index, IndexSettings
+from teleport.settings.index import Index
+from teleport.settings.search import IndexSettings
 
 ROWS, DIM, DEPTH = 600, 8, 10
 KINDS = {"ivf": "IVF12,Flat nprobe=6", "pq": "PQ4x5", "hnsw": "HNSW8 efConstruction=40,efSearch=40"}

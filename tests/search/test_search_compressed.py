@@ -9,7 +9,7 @@ from teleport.arrays import save_array
 from teleport.search import index, retrieve
 from teleport.search.exact import Exact
 from teleport.search.index import Decoded, build
-from teleport.settings.search import Index
+from teleport.settings.index import Index
 
 ROWS, DIM = 700, 8
 

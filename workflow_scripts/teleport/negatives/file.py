@@ -23,8 +23,7 @@ from teleport.negatives.budget import FIELDS
 from teleport.negatives.draw import hash_bytes, hash_ids
 from teleport.negatives.forms import FORMS, whole
 from teleport.negatives.pool import NAMES
-from teleport.negatives.scores import OF_PAIRS, highest_scores, write_table
-from teleport.negatives.scores_file import LARGEST
+from teleport.negatives.scores import LARGEST, OF_PAIRS, highest_scores, write_table
 from teleport.records import json_rows
 from teleport.refusal import Refusal, Remedy
 from teleport.running.files import require_planned, write_json

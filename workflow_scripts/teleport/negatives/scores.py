@@ -16,6 +16,7 @@ from teleport.refusal import Refusal
 from teleport.running.log import log
 
 FILES = ("scores_file", "negatives_file")  # kinds of stages whose tables may lack pairs
+LARGEST = float(np.finfo(np.float32).max)  # of a score
 OF_PAIRS = "pairs."  # before the names of a table's arrays, in a stage that also writes a `Run`
 
 

@@ -11,14 +11,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from teleport.evaluation.names import read_column, read_query_ids
-from teleport.negatives.scores import write_table
+from teleport.negatives.scores import LARGEST, write_table
 from teleport.records import float_of, json_rows, tab_rows, wrong_row
 from teleport.refusal import Refusal
 from teleport.running.files import require_planned
 from teleport.running.log import log
 from teleport.settings.teachers import ScoresFileSettings as Settings  # noqa: F401
-
-LARGEST = float(np.finfo(np.float32).max)
 
 
 def run(job):

@@ -38,7 +38,7 @@ def index_bytes(index, passages, dim):
 
 
 def share_probed(index):
-    """The share of its lists that a `settings.search.Index` of inverted lists searches for a query."""
+    """The share of its lists that a `settings.index.Index` of inverted lists searches for a query."""
     given = re.search(r"nprobe=(\d+)", index.parameters)
     return min(1, (int(given[1]) if given else 1) / index.numbers[0])
 

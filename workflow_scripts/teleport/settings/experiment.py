@@ -7,6 +7,7 @@ from pydantic import Field, field_validator, model_validator
 
 from teleport.refusal import Refusal
 from teleport.settings.encoder import Encoder
+from teleport.settings.index import FrozenIndex, Index
 from teleport.settings.measures import known_measures
 from teleport.settings.negatives import Mining, Negatives, Start
 from teleport.settings.registry import (
@@ -20,7 +21,6 @@ from teleport.settings.registry import (
     own_settings,
     seeing_function,
 )
-from teleport.settings.search import FrozenIndex, Index
 from teleport.settings.section import NAME, ConfigurationFile, Integer, Line, Natural, Number, Section, Unique, entries
 from teleport.settings.teachers import Teacher
 from teleport.settings.training import Dev, Side, Training

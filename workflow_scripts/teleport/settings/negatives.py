@@ -7,6 +7,7 @@ from pydantic import ConfigDict, Field, ValidationError, WithJsonSchema, field_v
 
 from teleport.refusal import Refusal
 from teleport.settings.encoder import Encoder
+from teleport.settings.index import Index
 from teleport.settings.pool import Draw, FileForm, Pool, RanksAfter, Removal
 from teleport.settings.registry import (
     DRAWS,
@@ -22,7 +23,6 @@ from teleport.settings.registry import (
     has_function,
     settings_of_source,
 )
-from teleport.settings.search import Index
 from teleport.settings.section import (
     Depth,
     Integer,

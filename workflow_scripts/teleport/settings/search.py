@@ -1,98 +1,12 @@
-"""The settings of searches: indexes over passage vectors, retrievals, BM25. NAMESettings belong to the stage NAME."""
+"""The settings of searches: built indexes, retrievals, BM25. NAMESettings belong to the stage NAME."""
 
-import re
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import AfterValidator, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from teleport.refusal import Refusal
+from teleport.settings.index import Index
 from teleport.settings.section import Integer, Number, Part, Section, equals
-
-NUMBER = r"[1-9]\d{0,7}"
-FORMS = {
-    "flat": "Flat",
-    "ivf": rf"IVF{NUMBER},Flat",
-    "pq": rf"PQ{NUMBER}(x([1-9]|1[0-2]))?(np)?",
-    "hnsw": rf"HNSW{NUMBER}(,Flat)?",
-}  # the tested texts of index_factory
-# The index for the name of a kind alone.
-BARE = {"flat": "Flat", "ivf": "IVF4096,Flat", "pq": "PQ48", "hnsw": "HNSW32"}
-PARAMETERS = r"(\w+=\d+(,\w+=\d+)*)?"
-
-
-def also_text(schema):
-    """Let the JSON Schema of an object accept text instead."""
-    schema["type"] = [schema["type"], "string"]
-
-
-class Index(Section):
-    """The index that is searched: a text for faiss's `index_factory`, and after a space the parameters of its searches,
-    such as "Flat", "IVF4096,Flat nprobe=64", "PQ48" or "HNSW32 efConstruction=200,efSearch=400".
-
-    "Flat" is exact search, in which faiss has no part. The name of a kind alone, flat, ivf, pq or hnsw, is one of BARE.
-    """
-
-    model_config = ConfigDict(json_schema_extra=also_text)
-    factory: str = Field("Flat", description="Flat, IVF4096,Flat, PQ48, PQ48x4, HNSW32; or flat, ivf, pq, hnsw alone.")
-    parameters: str = Field("", description="nprobe=64 (IVF); efConstruction=200,efSearch=400 (HNSW).")
-
-    @model_validator(mode="before")
-    @classmethod
-    def from_text(cls, value):
-        if not isinstance(value, str):
-            return value
-        factory, *parameters = value.split() or [""]
-        return {"factory": BARE.get(factory.lower(), factory), "parameters": ",".join(parameters)}
-
-    @model_validator(mode="after")
-    def is_known(self):
-        if not any(re.fullmatch(form, self.factory) for form in FORMS.values()):
-            known = "Flat, IVF4096,Flat, PQ48, PQ48x4 or HNSW32"
-            raise Refusal(f"{self.factory!r} is not a known index: write one such as {known}")
-        if not re.fullmatch(PARAMETERS, self.parameters):
-            raise Refusal(
-                f"{self.parameters!r} sets no parameter: write them as nprobe=64 or efSearch=400,efConstruction=200"
-            )
-        if self.kind == "flat" and self.parameters:
-            raise Refusal(
-                f"the index Flat takes no parameters, not {self.parameters!r}: leave them out, or name another index"
-            )
-        return self
-
-    @property
-    def kind(self):
-        """ "flat", "ivf", "pq" or "hnsw"."""
-        return next(kind for kind, form in FORMS.items() if re.fullmatch(form, self.factory))
-
-    @property
-    def numbers(self):
-        """The numbers in the factory's text: clusters; parts, and bits if given; or neighbours."""
-        return [int(number) for number in re.findall(r"\d+", self.factory)]
-
-    @property
-    def centroids(self):
-        """How many centroids its k-means computes at a time; it needs at least as many vectors. 0 without k-means."""
-        return {"ivf": self.numbers[0], "pq": 2**self.bits}[self.kind] if self.kind in ("ivf", "pq") else 0
-
-    @property
-    def bits(self):
-        """The bits per part of a vector in a pq index."""
-        return (*self.numbers, 8)[1]
-
-    def __str__(self):
-        return f"{self.factory} {self.parameters}".strip()
-
-
-def searches_itself(index):
-    """Refuse an index that cannot replace the vectors, with its own scores, in evaluation and ADORE."""
-    if index.kind not in ("flat", "pq"):
-        raise Refusal(
-            f"{index.factory} cannot replace the vectors: write Flat, or PQ with a number of parts, such as PQ48"
-        )
-    return index
-
-
-FrozenIndex = Annotated[Index, AfterValidator(searches_itself)]
 
 
 class IndexSettings(Section):

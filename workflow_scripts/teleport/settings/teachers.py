@@ -6,6 +6,7 @@ from typing import Literal
 from pydantic import Field, field_validator, model_validator
 
 from teleport.refusal import Refusal
+from teleport.settings.dev import RankedQueries, require_order
 from teleport.settings.encoder import CheckpointSource, Encoder, Identified, Precision
 from teleport.settings.measures import known_measures
 from teleport.settings.pool import ScoreSettings
@@ -21,7 +22,6 @@ from teleport.settings.section import (
     equals,
     exactly_one,
 )
-from teleport.settings.training import RankedQueries, require_order
 
 
 class Reads(Section):
