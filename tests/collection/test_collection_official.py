@@ -11,10 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from teleport import dpr as dpr_json
-from teleport import records
 from teleport.collection import corpus as corpus_stage
 from teleport.collection.forms import downloads as official
 from teleport.collection.forms.downloads import OfficialSplit
+from teleport.locate import located
 from teleport.refusal import Refusal
 from teleport.running.artefact import file_entry
 
@@ -352,7 +352,7 @@ def test_folders_and_members_may_have_an_exclamation_mark(stages, tmp_path):
 def test_a_file_that_changed_since_it_was_verified_is_refused(files):
     path = put(files, "c.tsv", "0\ttext\n")
     with pytest.raises(ValueError, match="c.tsv .* 99 bytes"):
-        records.located("c.tsv", {"c.tsv": {"path": str(path), "bytes": 99}})
+        located("c.tsv", {"c.tsv": {"path": str(path), "bytes": 99}})
 
 
 def test_the_official_test_questions_of_nq(shared):

@@ -9,8 +9,8 @@ import pytest
 from teleport.arrays import save_array
 from teleport.collection.equal import digests_of
 from teleport.evaluation.check import run
-from teleport.records import warn_once
 from teleport.refusal import Refusal
+from teleport.running.log import warn_once
 from training_world import make_pretrained
 
 FACTS = {"num_passages": 400, "splits": {"train": {"queries": 60}, "dev": {"queries": 0}, "test": {"queries": 20}}}

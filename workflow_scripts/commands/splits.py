@@ -8,9 +8,10 @@ from commands.pairs import arrow
 from commands.pairs.convert import convert
 from commands.pairs.find import BESIDE, SUFFIXES, refuse_packed, refuse_unread, tables_of
 from commands.pairs.judged import convert_judged, judged_tables
-from teleport import records
 from teleport.collection.forms.beir import HEADER, Beir
 from teleport.collection.forms.tsv import Tsv
+from teleport.locate import existing, existing_or_none, split_names
+from teleport.records import judgment_rows
 from teleport.refusal import Refusal
 from teleport.running.files import write_text
 from teleport.seed import derive_seed
@@ -40,7 +41,7 @@ def reader_of(folder, output, columns, drop):
     paths = [path for beside in BESIDE for path in sorted((folder / beside).glob("[!.]*"))]
     refuse_packed([folder, *paths])
     refuse_unread(paths)
-    reader = beir if records.existing_or_none(folder / "corpus.jsonl") else tables
+    reader = beir if existing_or_none(folder / "corpus.jsonl") else tables
     if judged := judged_tables(folder):
         reader = partial(written, judged.qrels, partial(convert_judged, judged, drop), judged.of_train)
     elif reader is tables and not corpus_of(folder) and (splits := tables_of(folder)):
@@ -75,7 +76,7 @@ def tables(output, folder, test, dev):
 def corpus_of(folder):
     """The passages of a folder of tables; None without them. MS MARCO calls them collection.tsv; pairs may have this
     name, too, but then there are no queries beside them."""
-    corpus, collection = (records.existing_or_none(folder / name) for name in ("corpus.tsv", "collection.tsv"))
+    corpus, collection = (existing_or_none(folder / name) for name in ("corpus.tsv", "collection.tsv"))
     return corpus or (collection if collection and layout_of(folder, "queries") else None)
 
 
@@ -88,15 +89,15 @@ def files_of(folder):
     if of_split and qrels == "qrels.tsv":
         qrels = "qrels.*.tsv"
     if "/" in qrels:
-        names = records.split_names(folder / "qrels", "*.tsv", "FROM")
+        names = split_names(folder / "qrels", "*.tsv", "FROM")
     elif "*" in qrels:
-        names = records.split_names(folder, "(?:queries|qrels).*.tsv" if of_split else qrels, "FROM")
+        names = split_names(folder, "(?:queries|qrels).*.tsv" if of_split else qrels, "FROM")
     else:
         names = [""]
     both, files = (queries, qrels), {}
     for split in names:
         remedy = f"FROM, or move the other file of {split} elsewhere" if split else "FROM"
-        files[split] = [records.existing(folder / pattern.replace("*", split), remedy) for pattern in both]
+        files[split] = [existing(folder / pattern.replace("*", split), remedy) for pattern in both]
     return files, " and ".join(pattern.replace("*", "train") for pattern in both if "*" in pattern)
 
 
@@ -139,22 +140,22 @@ def beir(output, folder, test, dev):
     """Return the same as `tables`, for a BEIR folder; where judgments are divided, its other files are linked beside
     them."""
     judged = [path for end in ("", ".gz") for path in folder.glob(f"qrels/[!.]*.tsv{end}")]
-    if not judged or not records.existing_or_none(folder / "queries.jsonl"):
+    if not judged or not existing_or_none(folder / "queries.jsonl"):
         others = sorted(path.name for path in folder.glob("[!.]*") if not path.name.startswith("corpus.jsonl"))
         has = ", ".join(others[:MOST_NAMED]) + ("" if len(others) <= MOST_NAMED else ", …") or "nothing else"
         raise Refusal(
             f"{folder} has corpus.jsonl, so it is taken for a BEIR folder, which needs queries.jsonl and "
             f"qrels/SPLIT.tsv, too; it has {has}. Add what is missing, or give a file of pairs as FROM."
         )
-    names = records.split_names(folder / "qrels", "*.tsv", "FROM")
+    names = split_names(folder / "qrels", "*.tsv", "FROM")
     roles, given = roles_of(names, folder, test, dev, "qrels/train.tsv"), Beir(source="beir", path=str(folder))
     if roles.divided is None:
         return given, given, roles, [], None
     others = set(names) - {roles.divided}
-    qrels = records.existing(folder / "qrels" / f"{roles.divided}.tsv", "FROM")
+    qrels = existing(folder / "qrels" / f"{roles.divided}.tsv", "FROM")
     _, notes, write = divide(output, qrels, roles, others, "qrels/{}.tsv", HEADER)
     files = ("corpus.jsonl", "queries.jsonl", *(f"qrels/{split}.tsv" for split in others))
-    linked = {file: records.existing(folder / file, "FROM").absolute() for file in files}
+    linked = {file: existing(folder / file, "FROM").absolute() for file in files}
 
     def write_with_links(part):
         write(part)
@@ -237,7 +238,7 @@ def divide(output, qrels, roles, others, form, header=()):
     (files by split, sentences, a function that writes them to a folder). The ids of queries decide their split, so that
     they stay in it when others are added.
     """
-    rows = list(records.judgment_rows(qrels, header))
+    rows = list(judgment_rows(qrels, header))
     queries = {row[1] for row in rows}
     splits, sentence = drawn(queries, qrels, roles, others, form.format("SPLIT"))
     files = {split: output / form.format(split) for split in splits}

@@ -6,6 +6,7 @@ from pydantic import Field
 
 from teleport.encoder.checkpoint import sides
 from teleport.refusal import Refusal
+from teleport.running.log import warn_once
 from teleport.settings.measures import coverage_cutoffs
 from teleport.settings.section import Integer, Section, equals
 
@@ -45,7 +46,6 @@ def run(job):
     (`pretrained`) with the configuration, and warn of queries that are also training queries. Returns the counts
     compared."""
     from teleport.reader import trained_too  # imports numpy, which planning does not need
-    from teleport.records import warn_once  # a process may run the checks of several experiments
 
     settings, num_passages = job.settings, job.facts("corpus")["num_passages"]
     inputs = {role.partition(".")[2]: artefact for role, artefact in job.inputs.items() if role.startswith("split.")}
@@ -59,7 +59,7 @@ def run(job):
     if settings.lora_targets:
         check_targets(settings.lora_targets, job.input("pretrained", "checkpoint"))
     for sentence in trained_too(inputs):
-        warn_once(sentence)
+        warn_once(sentence)  # a process may run the checks of several experiments
     return {"num_passages": num_passages, "depths": depths, "queries": queries}
 
 
@@ -153,7 +153,6 @@ def check_dev_pools(settings, splits, num_passages):
     import numpy as np
 
     from teleport.reader import read_positives
-    from teleport.records import warn_once
 
     for pool in settings.dev_pools:
         positives = read_positives(splits[pool.split], pool.split)

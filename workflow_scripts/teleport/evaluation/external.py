@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 from teleport import records
 from teleport.arrays import Run, in_slots
 from teleport.evaluation.names import OWN_PASSAGES, read_column, read_query_ids
+from teleport.locate import fetched, located
 from teleport.refusal import Refusal
 from teleport.running.files import require_planned
 from teleport.settings.measures import ExternalSettings as Settings  # noqa: F401
@@ -29,8 +30,8 @@ def run(job):
     the split, or their passage not in the collection.
     """
     settings, split = job.settings, job.settings.split
-    files = records.fetched(job)
-    file = records.located(settings.file, files) if files else settings.file
+    files = fetched(job)
+    file = located(settings.file, files) if files else settings.file
     require_planned({records.archive_and_member(file)[0]: settings.sha256} if settings.sha256 else {})
     query_ids = read_query_ids(job, split).to_pylist()
     row_of = {query_id: row for row, query_id in enumerate(query_ids)}

@@ -3,6 +3,7 @@
 import logging
 import sys
 import time
+from functools import cache
 
 from teleport.running.files import read_saved, write_json
 
@@ -11,6 +12,12 @@ REPORT_SECONDS = 2.0
 
 log = logging.getLogger("teleport")
 warnings = []  # of this process, for the manifest: nobody opens the log of a stage that succeeded
+
+
+@cache
+def warn_once(text):
+    """Log a warning, though what it is about may be met again: the rows of a file may be read more than once."""
+    log.warning("%s", text)
 
 
 class Kept(logging.Handler):

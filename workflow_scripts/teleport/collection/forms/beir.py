@@ -6,7 +6,8 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from teleport.records import Rows, Split, existing, json_rows, judgment_rows, refuse, split_names
+from teleport.locate import existing, split_names
+from teleport.records import Rows, Split, json_rows, judgment_rows, refuse
 from teleport.settings.collection import Judged
 from teleport.settings.section import LocalPath
 

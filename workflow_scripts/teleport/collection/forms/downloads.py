@@ -7,6 +7,7 @@ from typing import Annotated, Literal, NamedTuple
 from pydantic import Field, model_validator
 
 from teleport import dpr, records
+from teleport.locate import fetched, located
 from teleport.records import REFETCH, Rows, Split, json_rows, lines, refuse, wrong_row
 from teleport.refusal import Refusal, Remedy
 from teleport.running.log import log
@@ -87,20 +88,20 @@ Settings = Downloads
 
 def corpus(settings, job):
     """The passages of a `Downloads`; the stages `download` give the paths."""
-    files = records.fetched(job)
-    passages = Rows(records.located(settings.corpus.file, files), PASSAGES[settings.corpus.form])
+    files = fetched(job)
+    passages = Rows(located(settings.corpus.file, files), PASSAGES[settings.corpus.form])
     if not settings.corpus.titles:
         return passages
-    titles = records.located(settings.corpus.titles, files)
+    titles = located(settings.corpus.titles, files)
     return Rows(passages.place, lambda place, wrong: with_titles(passages.read(place, wrong=wrong), titles))
 
 
 def split(settings, name, job):
     """A split of a `Downloads`."""
-    form, files = settings.splits[name], records.fetched(job)
-    path = records.located(form.queries, files)
+    form, files = settings.splits[name], fetched(job)
+    path = located(form.queries, files)
     if form.form == "tsv":
-        return Split(Rows(path, records.query_rows), Rows(records.located(form.qrels, files), records.judgment_rows))
+        return Split(Rows(path, records.query_rows), Rows(located(form.qrels, files), records.judgment_rows))
     unit, names = "record" if form.form == "dpr" else "line", records.LEFT_OUT | {"empty": "without a positive"}
     faults = records.Faults(path, settings.drop or (), unit, names)
     questions = QUESTIONS[form.form](path, wrong=faults.wrong)
@@ -110,7 +111,7 @@ def split(settings, name, job):
     questions = list(questions)
     faults.refuse()
     if form.all_questions:  # add those whose text is new, with ids after the others'
-        texts, place = {question.text for question in questions}, records.located(form.all_questions, files)
+        texts, place = {question.text for question in questions}, located(form.all_questions, files)
         added, others = [], records.Faults(place)
         for question in qa_questions(place, wrong=others.wrong):
             if question.text not in texts:

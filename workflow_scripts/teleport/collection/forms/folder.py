@@ -6,17 +6,8 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from teleport.records import (
-    Rows,
-    Split,
-    existing,
-    existing_or_none,
-    json_rows,
-    judgment_rows,
-    passage_rows,
-    query_rows,
-    split_names,
-)
+from teleport.locate import existing, existing_or_none, split_names
+from teleport.records import Rows, Split, json_rows, judgment_rows, passage_rows, query_rows
 from teleport.settings.collection import Judged
 from teleport.settings.section import LocalPath
 

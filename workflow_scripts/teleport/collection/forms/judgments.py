@@ -4,7 +4,8 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from teleport.records import Rows, Split, existing, fetched, judgment_rows, located, refuse
+from teleport.locate import existing, fetched, located
+from teleport.records import Rows, Split, judgment_rows, refuse
 from teleport.settings.collection import Fetched, SplitName
 from teleport.settings.section import LocalPath, Section
 

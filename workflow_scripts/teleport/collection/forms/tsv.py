@@ -4,7 +4,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from teleport.records import Rows, Split, existing, judgment_rows, passage_rows, query_rows
+from teleport.locate import existing
+from teleport.records import Rows, Split, judgment_rows, passage_rows, query_rows
 from teleport.settings.collection import Judged, SplitName
 from teleport.settings.section import LocalPath, Section
 
