@@ -37,10 +37,10 @@ def encoded(stages):
 def run(stages, encoded, settings, threads=1, depth=DEPTH):
     """The finished jobs (index, retrieve) of an index of `settings`."""
     collection = stages.finish(stages.make("collection"))
-    vectors = {"passages": encoded, "queries": encoded}
-    indexed = stages.run(index.run, "index", {"index": settings, "depth": DEPTH}, vectors, threads)
-    inputs = vectors | {"index": indexed, "collection": collection}
-    searched = {"of": "queries", "split": "train", "depth": depth}
+    chosen, passages = Index.model_validate(settings), {"passages": encoded}
+    indexed = stages.run(index.run, "index", {"index": chosen.built.model_dump()}, passages, threads)
+    inputs = passages | {"queries": encoded, "index": indexed, "collection": collection}
+    searched = {"of": "queries", "split": "train", "depth": depth, "parameters": chosen.parameters_of(building=False)}
     return indexed, stages.run(retrieve.run, "retrieve", searched, inputs, threads)
 
 
@@ -58,7 +58,7 @@ def test_what_is_found_has_exact_scores_and_the_manifest_says_how_much(stages, e
     assert ids.shape == (60, DEPTH) and ids.min() >= 0 and all(len(set(line)) == DEPTH for line in ids.tolist())
     np.testing.assert_array_equal(scores, np.take_along_axis(exact, ids, axis=1).astype(np.float32))
     assert (np.diff(scores, axis=1) <= 0).all()
-    facts = facts_of(indexed)
+    facts = facts_of(retrieved)
     share = np.mean([len(set(a) & set(b)) / DEPTH for a, b in zip(ids.tolist(), expected.tolist(), strict=True)])
     assert facts["recall"] == pytest.approx(share, abs=1e-4) and 0.3 < share <= 1
     assert (facts["recall_depth"], facts["recall_queries"]) == (DEPTH, 60)
@@ -66,9 +66,9 @@ def test_what_is_found_has_exact_scores_and_the_manifest_says_how_much(stages, e
 
 
 def test_probing_every_list_is_exact(stages, encoded):
-    indexed, retrieved = run(stages, encoded, "IVF12,Flat nprobe=12")
+    retrieved = run(stages, encoded, "IVF12,Flat nprobe=12")[1]
     np.testing.assert_array_equal(np.load(retrieved.folder / "ids.npy"), exact_neighbours(encoded)[0])
-    assert facts_of(indexed)["recall"] == 1.0
+    assert facts_of(retrieved)["recall"] == 1.0
 
 
 @pytest.mark.ci(1)
@@ -88,13 +88,12 @@ def test_the_log_shows_the_recall(stages, encoded, caplog):
     "settings, problem",
     [
         ("IVF601,Flat", "mining.index IVF601,Flat: 601 centroids"),
-        ("PQ3", "mining.index PQ3: 3 parts"),
+        ("PQ3", "mining.index, search_index or negatives.live.index PQ3: 3 parts"),
         ("PQ4x10", "1024 centroids are more than the 600 passages. Take fewer bits, as in PQ4x4, or Flat"),
-        ("IVF4,Flat efSearch=3", "mining.index IVF4,Flat efSearch=3: "),
     ],
 )
 def test_parameters_that_do_not_fit_are_one_sentence(stages, encoded, settings, problem):
-    job = stages.make("index", {"index": settings, "depth": DEPTH}, {"passages": encoded, "queries": encoded})
+    job = stages.make("index", {"index": settings}, {"passages": encoded})
     with pytest.raises(ValueError) as error:
         index.run(job)
     assert problem in str(error.value) and not (job.folder / "index.faiss").exists()
@@ -185,8 +184,8 @@ def test_recall_counts_shared_neighbours():
 
 
 def test_parameters_that_fit_raise_nothing():
-    check_fits(Index.model_validate("IVF600,Flat"), 600, 8, "mining.index")
-    check_fits(Index.model_validate("PQ8x9"), 600, 8, "mining.index")
+    check_fits(Index.model_validate("IVF600,Flat"), 600, 8)
+    check_fits(Index.model_validate("PQ8x9"), 600, 8)
 
 
 BASE = {
@@ -209,7 +208,27 @@ def test_mining_uses_the_index_and_evaluation_stays_exact():
             kinds.setdefault(stage.settings.split, set()).add(stage.inputs["index"].settings.index.kind)
     assert kinds == {"train": {"hnsw"}, "test": {"flat"}}
     settings = [stage.settings for stage in stages if stage.kind == "index" and stage.settings.index.kind == "hnsw"]
-    assert settings == [IndexSettings(index=Index.model_validate(KINDS["hnsw"]), depth=50)] * 2
+    assert settings == [IndexSettings(index=Index.model_validate("HNSW8 efConstruction=40"))] * 2
+
+
+@pytest.mark.parametrize(
+    "changed, built_again",
+    [
+        ({"index": "HNSW8 efConstruction=40,efSearch=80"}, False),
+        ({"depth": 60}, False),
+        ({"index": "HNSW8 efConstruction=80,efSearch=40"}, True),
+    ],
+)
+def test_only_what_builds_an_index_builds_it_again(changed, built_again):
+    """The pretrained checkpoint's index and search, which no training decides."""
+    searches = []
+    for mining in ({}, changed):
+        made = plan(**{"index": KINDS["hnsw"], "depth": 50} | mining).stages.values()
+        made = [stage for stage in made if stage.kind == "retrieve" and stage.settings.split == "train"]
+        searches.append(next(stage for stage in made if stage.inputs["index"].settings.index.kind == "hnsw"))
+    before, after = searches
+    assert after.key != before.key and after.inputs["passages"].key == before.inputs["passages"].key
+    assert (after.inputs["index"].key != before.inputs["index"].key) == built_again
 
 
 def test_flat_is_the_default_and_changes_no_key():
@@ -225,7 +244,11 @@ def test_an_experiment_replaces_the_index_whole():
     assert experiments["graph"].mining.index == Index(factory="HNSW32")
 
 
-@pytest.mark.parametrize("text", ["IVF0,Flat", "LSH", "IVF4,PQ8", "PQx4", "Flat nprobe", "IVF4,Flat nprobe=x", ""])
+UNKNOWN = ["IVF0,Flat", "LSH", "IVF4,PQ8", "PQx4", ""]
+NOT_TAKEN = ["Flat nprobe", "IVF4,Flat nprobe=x", "IVF4,Flat efSearch=3", "PQ4 nprobe=3", "HNSW8 efSearch=9,nprobe=9"]
+
+
+@pytest.mark.parametrize("text", UNKNOWN + NOT_TAKEN)
 def test_what_is_no_index_is_refused_by_the_configuration(text):
     with pytest.raises(ValueError, match="mining.index"):
         plan(index=text)

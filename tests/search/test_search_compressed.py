@@ -87,7 +87,7 @@ def encoded(stages):
 @pytest.mark.ci(0)
 def test_the_stages_search_by_codes_and_say_size_time_and_recall(stages, encoded):
     """The index reads passages alone: its recall depends on queries, so the search that has them measures it."""
-    indexed = stages.run(index.run, "index", {"index": "PQ4x5", "depth": None}, {"passages": encoded})
+    indexed = stages.run(index.run, "index", {"index": "PQ4x5"}, {"passages": encoded})
     facts = facts_of(indexed)
     assert facts["bytes"] == (indexed.folder / "index.faiss").stat().st_size < ROWS * DIM * 4
     assert facts["build_seconds"] > 0 and "recall" not in facts
@@ -107,6 +107,6 @@ def test_the_stages_search_by_codes_and_say_size_time_and_recall(stages, encoded
 
 
 def test_parameters_that_do_not_fit_name_the_keys_they_come_from(stages, encoded):
-    job = stages.make("index", {"index": "PQ3", "depth": None}, {"passages": encoded})
+    job = stages.make("index", {"index": "PQ3"}, {"passages": encoded})
     with pytest.raises(ValueError, match="negatives.live.index PQ3: 3 parts .* 8 dimensions"):
         index.run(job)

@@ -10,7 +10,7 @@ import torch
 from teleport.costs import Place
 from teleport.search import candidates as kept
 from teleport.search import costs, exact, pairs, reaching
-from teleport.search.budget import workspace
+from teleport.search.budget import SAMPLE_QUERIES, workspace
 from teleport.search.exact import Exact
 from teleport.search.pairs import PairScorer, inner_products, ranked
 from teleport.settings.search import IndexSettings
@@ -397,11 +397,11 @@ def test_a_large_search_on_a_gpu_has_the_bits_of_the_cpu():
         np.testing.assert_array_equal(ours, expected)
 
 
-def cost_of(place, passages=8_841_823, dim=768, scores="full", index="Flat"):
+def cost_of(place, passages=8_841_823, dim=768, scores="full", index="Flat", parameters=""):
     """The forecast of a search for 6,980 queries of 200 passages each."""
     encoded = SimpleNamespace(settings=SimpleNamespace(chunks=1))
     inputs = {"passages": encoded, "index": SimpleNamespace(settings=IndexSettings(index=index))}
-    stage = SimpleNamespace(settings=SimpleNamespace(scores=scores), inputs=inputs)
+    stage = SimpleNamespace(settings=SimpleNamespace(scores=scores, parameters=parameters), inputs=inputs)
     counts = SimpleNamespace(vectors=lambda _: (passages, dim, 4 * passages * dim), run=lambda _: (6980, 200))
     return costs.retrieve(stage, counts, place)
 
@@ -421,12 +421,16 @@ def test_the_forecast_of_a_search_by_codes_is_that_of_their_vectors():
 
 
 def test_the_forecast_of_inverted_lists_is_of_those_that_are_probed():
-    exact, lists = cost_of(Place(gpus=0)), cost_of(Place(gpus=0), index="IVF4096,Flat nprobe=64")
+    def lists_probed(parameters):
+        return cost_of(Place(gpus=0), index="IVF4096,Flat", parameters=parameters)
+
+    exact, lists = cost_of(Place(gpus=0)), lists_probed("nprobe=64")
     products = exact.work["search_flop"]
     assert lists.work["host_flop"] == pytest.approx(products * (costs.SCANNED * 64 + 4096**2 / 8_841_823) / 4096)
-    one = cost_of(Place(gpus=0), index="IVF4096,Flat")
-    assert one.work["host_flop"] < lists.work["host_flop"] / 30 and "search_flop" not in one.work
-    everything = cost_of(Place(gpus=0), index="IVF4096,Flat nprobe=9999")
+    one = lists_probed("")
+    assert one.work["host_flop"] < lists.work["host_flop"] / 30
+    assert one.work["search_flop"] == products * SAMPLE_QUERIES / 6980, "exactly, for the recall"
+    everything = lists_probed("nprobe=9999")
     assert everything.work["host_flop"] == pytest.approx(products * (costs.SCANNED + 4096 / 8_841_823))
 
 

@@ -83,17 +83,13 @@ def world(stages, chunked):
     return {"collection": collection, "passages": encoded, "queries": encoded}
 
 
-KINDS = {
-    "flat": {},
-    "ivf": {"index": "IVF4,Flat nprobe=4", "depth": 10},
-    "hnsw": {"index": "HNSW32 efConstruction=200,efSearch=400", "depth": 10},
-}
+KINDS = {"flat": ("Flat", ""), "ivf": ("IVF4,Flat", "nprobe=4"), "hnsw": ("HNSW32 efConstruction=200", "efSearch=400")}
 
 
 def retrieved(stages, world, kind, **settings):
-    inputs = {"passages": world["passages"], "queries": world["queries"]}
-    indexed = stages.run(index.run, "index", KINDS[kind], inputs)
-    settings = {"of": "queries", "split": "train", "depth": 12} | settings
+    chosen, parameters = KINDS[kind]
+    indexed = stages.run(index.run, "index", {"index": chosen}, {"passages": world["passages"]})
+    settings = {"of": "queries", "split": "train", "depth": 12, "parameters": parameters} | settings
     job = stages.run(retrieve.run, "retrieve", settings, world | {"index": indexed})
     return [np.load(job.folder / f"{name}.npy") for name in ("ids", "scores", "rows")]
 

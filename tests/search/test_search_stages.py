@@ -20,7 +20,7 @@ NUM_PASSAGES, NUM_QUERIES, DIM = 90, 11, 6
 JUDGMENTS = [(2, 8, 2), (0, 5, 2), (0, 3, 1), (0, 9, 3), (2, 1, 2), (1, 4, 1), (0, 2, 2), (4, 4, 2), (3, 0, 0)]
 
 
-KINDS = {"flat": {}, "ivf": {"index": "IVF2,Flat nprobe=2", "depth": 10}, "pq": {"index": "PQ4x4", "depth": 10}}
+KINDS = {"flat": ("Flat", ""), "ivf": ("IVF2,Flat", "nprobe=2"), "pq": ("PQ4x4", "")}
 
 
 @pytest.fixture
@@ -150,8 +150,9 @@ def test_float16_vectors_give_the_bits_of_their_float32_values(stages, world, ki
         save_array(encoded.output("passages.npy"), vectors)
         save_array(encoded.output("queries.train.npy"), queries)
         inputs = dict.fromkeys(("passages", "queries"), stages.finish(encoded))
-        inputs["index"] = stages.run(index.run, "index", KINDS[kind], inputs)
-        job = run(stages, world | inputs, of=of, depth=10)
+        chosen, parameters = KINDS[kind]
+        inputs["index"] = stages.run(index.run, "index", {"index": chosen}, inputs)
+        job = run(stages, world | inputs, of=of, depth=10, parameters=parameters)
         written.append([(job.folder / f"{name}.npy").read_bytes() for name in ("ids", "scores", "rows")])
     assert written[0] == written[1]
 
@@ -230,7 +231,7 @@ def test_blocks_are_larger_on_a_gpu(stages, world, monkeypatch, device, expected
 SEARCHES = {
     "flat": {},
     "positives": {"of": "positives"},
-    "ivf": {"index": "IVF2,Flat nprobe=2", "depth": 10},
+    "ivf": {"index": "IVF2,Flat", "parameters": "nprobe=2", "depth": 10},
     "pq": {"index": "PQ3x4", "depth": 10},
     "pq, compressed": {"index": "PQ3x4", "depth": 10, "scores": "compressed"},
 }
@@ -256,15 +257,14 @@ def test_shards_of_a_search_have_the_bits_of_the_whole(stages, world, monkeypatc
         indexed = stages.run(index.run, "index", {"index": chosen}, {"passages": world["passages"]})
         world = world | {"index": indexed}
     whole, joined = run(stages, world, **settings), sharded(stages, world, number, **settings)
-    names = ("ids", "scores", "rows")
+    names, known = ("ids", "scores", "rows"), ("lines", "depth", "engine", "recall", "recall_queries")
     for one, other in zip(loaded(whole, *names), loaded(joined, *names), strict=True):
         assert len(one) > 2 and one.dtype == other.dtype and np.array_equal(one, other)
     facts = facts_of(joined)
     rows = [shard["rows"] for shard in facts["shards"]]
     assert rows[0][0] == 0 and rows[-1][1] == facts["lines"] and len(rows) == number and rows[0][1] < facts["lines"]
-    assert {name: facts[name] for name in ("lines", "depth", "engine")} == {
-        name: facts_of(whole)[name] for name in ("lines", "depth", "engine")
-    }
+    assert {name: facts.get(name) for name in known} == {name: facts_of(whole).get(name) for name in known}
+    assert ("recall" in facts) == bool(chosen)
     assert facts_of(whole)["earlier_seconds"] == 0 and facts["seconds"] == facts["earlier_seconds"]
     spent = sum(shard["seconds"] for shard in facts["shards"])
     assert abs(facts["earlier_seconds"] - spent) <= 0.001 * number, "the shards' seconds count as work of the stage"

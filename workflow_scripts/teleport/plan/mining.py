@@ -71,14 +71,12 @@ class Mining:
         return self.index_of(self.vectors)
 
     def index_of(self, vectors, suffix=""):
-        """The index that mining with some `Vectors` searches: the exact one, or another kind, whose recall at the
-        mining depth is measured."""
-        mining = self.settings.mining
-        if mining.index.kind == "flat":
+        """The index that mining with some `Vectors` searches: the exact one, or another kind."""
+        index = self.settings.mining.index
+        if index.kind == "flat":
             return vectors.index
-        settings = IndexSettings(index=mining.index, depth=mining.depth)
-        inputs = {"passages": vectors.passages, "queries": vectors.queries("train")}
-        return self.trajectory.link(Stage("index", settings, inputs), self.number, f"index-mining{suffix}")
+        stage = Stage("index", IndexSettings(index=index.built), {"passages": vectors.passages})
+        return self.trajectory.link(stage, self.number, f"index-mining{suffix}")
 
     @cached_property
     def queries(self):
@@ -106,7 +104,9 @@ class Mining:
     def retrieve(self, of, link, inputs=None, searched=None, **anchor):
         """The retrieve stage of neighbours of queries or positives (`of`), linked as `link`; inputs: see
         Trajectory.retrieve; searched: (`Vectors`, index) of another checkpoint than the one that mines"""
-        settings = RetrieveSettings(of=of, split="train", depth=self.settings.mining.depth, part=self.part, **anchor)
+        mining = self.settings.mining
+        searched_by = {"depth": mining.depth, "parameters": mining.index.parameters_of(building=False)}
+        settings = RetrieveSettings(of=of, split="train", part=self.part, **searched_by, **anchor)
         vectors, index = searched or (self.vectors, self.index)
         return self.trajectory.retrieve(vectors, index, settings, self.number, link, inputs)
 

@@ -77,9 +77,9 @@ def require_counts(counts, stages):
                 "counts.queries.train",
             )
         if stage.kind == "index" and (centroids := stage.settings.index.centroids) > counts.passages:
-            key = "search_index or negatives.live.index" if stage.settings.depth is None else "mining.index"
+            index = stage.settings.index
             raise AboutKey(
-                f"{key} {stage.settings.index}: {centroids} centroids are more than the {counts.passages} passages of "
+                f"{index.keys} {index}: {centroids} centroids are more than the {counts.passages} passages of "
                 "`counts`. Name another index, such as Flat, or correct counts.",
                 "counts.passages",
             )

@@ -9,6 +9,7 @@ WORKERS = 2  # groups of queries at a time on a GPU: one computes while the othe
 BLOCK_ROWS = 4096  # queries of a call of a search on a CPU; a killed run loses one
 ROOM, LEAST_ROOM = 4, 1024  # passages that a query keeps at most: ROOM * depth + LEAST_ROOM
 LEAST_QUERIES = 2000  # of BM25 for each process, which takes a second to start
+SAMPLE_QUERIES = 200  # searched exactly too, for the recall of an index
 TRAIN_PER_LIST = 256  # vectors that the k-means of an index reads per centroid, also faiss's maximum
 
 

@@ -4,7 +4,15 @@ import re
 from dataclasses import replace
 
 from teleport.costs import BASE, Cost, run_bytes, search_flop, vector_bytes
-from teleport.search.budget import BLOCK_ROWS, LEAST_QUERIES, LEAST_ROOM, ROOM, TRAIN_PER_LIST, workspace
+from teleport.search.budget import (
+    BLOCK_ROWS,
+    LEAST_QUERIES,
+    LEAST_ROOM,
+    ROOM,
+    SAMPLE_QUERIES,
+    TRAIN_PER_LIST,
+    workspace,
+)
 
 CANDIDATES, CANDIDATE_BYTES = 2**25, 20  # held by a search at a time, at most: number, proposed and exact score
 KEPT_BYTES = 24  # of a passage that a query keeps on a CPU, with copies
@@ -37,10 +45,10 @@ def index_bytes(index, passages, dim):
     return vector_bytes(passages, dim) + passages * links
 
 
-def share_probed(index):
-    """The share of its lists that a `settings.index.Index` of inverted lists searches for a query."""
-    given = re.search(r"nprobe=(\d+)", index.parameters)
-    return min(1, (int(given[1]) if given else 1) / index.numbers[0])
+def share_probed(lists, parameters):
+    """The share of its lists (number) that an index searches for a query. parameters: of a `RetrieveSettings`"""
+    given = re.search(r"nprobe=(\d+)", parameters)
+    return min(1, (int(given[1]) if given else 1) / lists)
 
 
 def index(stage, counts, place):
@@ -62,7 +70,7 @@ def index(stage, counts, place):
 
 def retrieve(stage, counts, place):
     """Return the cost of a search. A search by the codes of a pq index is exact search of the vectors that they decode
-    to; it also reads the vectors, for the recall of a sample."""
+    to. With an index other than Flat it also reads the vectors, for the recall of a sample."""
     passages, dim, vectors = counts.vectors(stage.inputs["passages"])
     lines, depth = counts.run(stage)
     size, ranks = run_bytes(lines, depth), depth * stage.inputs["passages"].settings.chunks
@@ -70,7 +78,10 @@ def retrieve(stage, counts, place):
     compared = dim if place.gpus else RATED * (dim + SELECTED) / (RATED + SELECTED)
     index, work = stage.inputs["index"].settings.index, {"search_flop": search_flop(lines, passages, compared)}
     if index.kind == "ivf":
-        work = {"host_flop": search_flop(lines, index.numbers[0] + SCANNED * passages * share_probed(index), dim)}
+        lists = index.numbers[0]
+        products = lists + SCANNED * passages * share_probed(lists, stage.settings.parameters)
+        sample = search_flop(min(lines, SAMPLE_QUERIES), passages, compared)
+        work = {"host_flop": search_flop(lines, products, dim), "search_flop": sample}
     work["read"] = vectors
     mapped = 0 if index.kind == "flat" else vectors
     vectors = index_bytes(index, passages, dim) if mapped else vectors  # what is held in memory

@@ -1,9 +1,8 @@
 """Stage `index`: checks that vectors can be searched, and builds the index. Also search with faiss's indexes.
 
 "Flat" means the vectors themselves, which stay where `encode` wrote them. Other indexes are faiss's, by its
-`index_factory`; they miss some neighbours. If negatives are mined with the index, this stage measures the loss before
-anything is mined: its manifest has the recall against exact search on a seeded sample of the training queries. If
-queries of several checkpoints search one index, the stage `retrieve` measures it.
+`index_factory`; they miss some neighbours. The loss depends on what searches, so the stage `retrieve` measures it: its
+manifest has the recall against exact search on a seeded sample of its lines.
 """
 
 import time
@@ -13,7 +12,7 @@ import numpy as np
 from teleport.refusal import Refusal
 from teleport.running.files import require_free_space, write_json
 from teleport.running.log import log
-from teleport.search.budget import TRAIN_PER_LIST
+from teleport.search.budget import SAMPLE_QUERIES, TRAIN_PER_LIST
 from teleport.search.pairs import inner_products, ranked, require_finite
 from teleport.settings.search import IndexSettings as Settings  # noqa: F401
 
@@ -21,7 +20,7 @@ SAMPLE, COLLAPSED = 4096, 1e-4  # rows that give the spread; least spread: a hun
 SEED = 1234  # of the vectors that k-means reads
 BLOCK = 65536  # vectors added at a time
 HEADER = 4096  # most bytes of a file's header
-SAMPLE_SEED, SAMPLE_QUERIES = 77, 200  # of the queries on which recall is measured
+SAMPLE_SEED = 77  # of the lines on which recall is measured
 GPU_MOST = 2048  # most neighbours that faiss returns, and lists that it probes, on a GPU
 GPU_SHARE = 0.8  # of the free memory of a device that an index may take
 
@@ -30,7 +29,7 @@ def run(job):
     """Check that all passage vectors are finite, build the index and write index.json (metric, index, kind, dim, rows).
 
     All indexes but Flat also write index.faiss. Facts: num_passages, dim, bytes (of the index; Flat: of the vectors).
-    For others also build_seconds, and with a depth recall, recall_depth, recall_queries.
+    For others also build_seconds.
     """
     path = job.input("passages", "passages.npy")
     vectors = np.load(path, mmap_mode="r")
@@ -55,41 +54,32 @@ def spread(vectors):
 
 
 def build_approximate(job, vectors):
-    """Write index.faiss; returns its facts. The log shows its recall, if that is measured."""
+    """Write index.faiss; returns its facts."""
     import faiss
 
-    settings, depth = job.settings.index, job.settings.depth
-    key = "search_index or negatives.live.index" if depth is None else "mining.index"
-    check_fits(settings, *vectors.shape, key)
+    settings = job.settings.index
+    check_fits(settings, *vectors.shape)
     require_free_space(job.folder, file_bytes(settings, *vectors.shape))
     started, path = time.monotonic(), job.output("index.faiss")
-    index = build(settings, vectors, job.threads, job.progress, key)
+    index = build(settings, vectors, job.threads, job.progress)
     seconds = round(time.monotonic() - started, 3)
     faiss.write_index(index, str(path))
-    facts = {"bytes": path.stat().st_size, "build_seconds": seconds}
-    if depth is None:
-        return facts
-    queries, depth = np.load(job.input("queries", "queries.train.npy"), mmap_mode="r"), min(depth, len(vectors))
-    searched = Approximate(index, settings, vectors, job.threads)
-    recall = sample_recall(searched, vectors, queries, depth, job.threads)
-    text = "%s finds %.2f %% of the %d exact neighbours of %d queries"
-    log.info(text, settings, 100 * recall["recall"], depth, recall["recall_queries"])
-    return facts | recall
+    return {"bytes": path.stat().st_size, "build_seconds": seconds}
 
 
-def check_fits(settings, rows, dim, key):
-    """Raise Refusal, naming the configuration's `key`, when no index of these settings fits [rows, dim] vectors."""
+def check_fits(settings, rows, dim):
+    """Raise Refusal when no index of these settings fits [rows, dim] vectors."""
     if settings.kind == "pq" and dim % settings.numbers[0]:
-        raise Refusal(
-            f"{key} {settings}: {settings.numbers[0]} parts do not divide the {dim} dimensions. Choose a divisor."
-        )
+        problem = f"{settings.numbers[0]} parts do not divide the {dim} dimensions"
+        raise Refusal(f"{settings.keys} {settings}: {problem}. Choose a divisor.")
     if settings.centroids > rows:
         fewer = (
             "Lower the number."
             if settings.kind == "ivf"
             else f"Take fewer bits, as in PQ{settings.numbers[0]}x4, or Flat."
         )
-        raise Refusal(f"{key} {settings}: {settings.centroids} centroids are more than the {rows} passages. {fewer}")
+        problem = f"{settings.centroids} centroids are more than the {rows} passages"
+        raise Refusal(f"{settings.keys} {settings}: {problem}. {fewer}")
 
 
 def file_bytes(settings, rows, dim):
@@ -103,7 +93,7 @@ def file_bytes(settings, rows, dim):
     return HEADER + rows * (4 * dim + 8 * number + 24)  # 2 M links of 4 bytes, and the levels above them
 
 
-def build(settings, vectors, threads, progress, key="mining.index"):
+def build(settings, vectors, threads, progress):
     """The faiss index of `vectors` (float32 [n, dim], memory map) by inner product, trained on rows drawn with `SEED`.
     One thread builds a graph: with more, its edges would depend on timing."""
     import faiss
@@ -111,7 +101,7 @@ def build(settings, vectors, threads, progress, key="mining.index"):
     rows, dim = vectors.shape
     faiss.omp_set_num_threads(1 if settings.kind == "hnsw" else threads)
     index = faiss.index_factory(dim, settings.factory, faiss.METRIC_INNER_PRODUCT)
-    set_parameters(index, settings, key)
+    set_parameters(index, settings)
     if settings.kind == "pq":
         index.pq.cp.min_points_per_centroid = 1  # small collections are intended: faiss would warn
     if not index.is_trained:
@@ -124,15 +114,12 @@ def build(settings, vectors, threads, progress, key="mining.index"):
     return index
 
 
-def set_parameters(index, settings, key="mining.index"):
+def set_parameters(index, settings):
     """Set parameters of a faiss index, such as nprobe=64."""
     import faiss
 
     if settings.parameters:
-        try:
-            faiss.ParameterSpace().set_index_parameters(index, settings.parameters)
-        except RuntimeError as error:
-            raise Refusal(f"{key} {settings}: faiss knows no such parameter of {settings.factory}.") from error
+        faiss.ParameterSpace().set_index_parameters(index, settings.parameters)
 
 
 class Approximate:
@@ -168,8 +155,8 @@ class Approximate:
 
 
 def load(path, settings, vectors, threads, depth):
-    """The saved index of `settings`, on the first GPU if it has room and this faiss supports the index and the depth
-    there."""
+    """The saved index, searched with the parameters of `settings` (Index), on the first GPU if it has room and this
+    faiss supports the index and the depth there."""
     import faiss
 
     index = faiss.read_index(str(path))
@@ -221,16 +208,17 @@ def read_codes(path):
     return Decoded(faiss.read_index(str(path)))
 
 
-def sample_recall(index, vectors, queries, depth, threads):
-    """Facts of an index's recall at a depth (it has `search`), on at most `SAMPLE_QUERIES` of `queries`."""
+def sample_recall(index, vectors, anchors, lines, depth, threads):
+    """Facts of an index's recall at a depth (it has `search`), on at most `SAMPLE_QUERIES` of `lines` (rows of
+    `anchors`)."""
     import torch
 
     from teleport.search.exact import Exact
 
     torch.set_num_threads(threads)
-    count = min(len(queries), SAMPLE_QUERIES)
-    rows = np.sort(np.random.default_rng(SAMPLE_SEED).choice(len(queries), count, replace=False))
-    sample = queries[rows].astype(np.float32)
+    count = min(len(lines), SAMPLE_QUERIES)
+    chosen = np.sort(np.random.default_rng(SAMPLE_SEED).choice(len(lines), count, replace=False))
+    sample = anchors[lines[chosen]].astype(np.float32)
     exact, _ = Exact(vectors, threads=threads).search(sample, depth)
     ids, _ = index.search(sample, depth)
     return {"recall": round(recall(ids, exact), 4), "recall_depth": depth, "recall_queries": count}

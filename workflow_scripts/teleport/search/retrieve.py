@@ -29,6 +29,7 @@ def run(job):
     """Search by inner product, ties by the smaller passage number: exactly, or with an index of another kind.
 
     settings.scores "compressed": order and scores come from the codes that a pq index keeps of the passages.
+    settings.parameters: of the searches of an index of another kind.
 
     settings.of "queries": one line per query of the split. "positives": the lines are the vectors of positive passages
     (ANCE-Tele §4, Eq. 6: lookahead negatives), of the first positive of a query in the order of the judgments (anchor
@@ -38,8 +39,9 @@ def run(job):
 
     Writes ids.npy int32 and scores.npy float32 [lines, depth], rows.npy int32 [lines] (the query row of a line). Facts:
     lines, depth, engine, seconds of searching, earlier_seconds, the part of these before this process, lines_per_second
-    of this run; with compressed scores also those of `sample_recall`, and with shards who made each. A depth beyond the
-    number of passages means all of them: the stage `check` has refused such a depth if the configuration states it.
+    of this run; of an index of another kind also those of `sample_recall`, and with shards who made each. A depth
+    beyond the number of passages means all of them: the stage `check` has refused such a depth if the configuration
+    states it.
     """
     search = Search(job)
     shards = read_shards(job, len(search.lines)) if job.shards > 1 else []
@@ -50,8 +52,6 @@ def run(job):
     blocks.publish()
     save_array(job.output("rows.npy"), search.rows.astype(np.int32))
     facts["seconds"] = round(blocks.totals["seconds"], 3)
-    if job.settings.scores == "compressed":
-        facts |= search.recall()
     return facts | ({"shards": [shard.summary("seconds") for shard in shards]} if shards else {})
 
 
@@ -59,7 +59,7 @@ def run(job):
 def run_shard(job):
     """Search the lines of one shard into ids.npy and scores.npy in its own folder, which the joining job reads.
 
-    Facts: rows (the first line and the one after the last), by (engine and device), totals over all attempts, seconds.
+    Facts: rows (the first line and the one after the last), by (`Search.run`), totals over all attempts, seconds.
     """
     search = Search(job)
     # The bits of an exact search do not depend on blocks; an approximate one needs the blocks of the whole search.
@@ -71,7 +71,8 @@ def run_shard(job):
 
 
 class Search:
-    """The search of a job: its depth, its lines (`read_anchors`), and the index, opened when needed."""
+    """The search of a job: its depth, its lines (`read_anchors`), and the index: its text and kind, and itself, opened
+    when needed."""
 
     def __init__(self, job):
         self.job, self.depth = job, job.settings.depth
@@ -81,10 +82,11 @@ class Search:
             log.warning(text, number, self.depth)
             self.depth = number
         self.anchors, self.lines, self.rows = read_anchors(job, self.vectors, self.offsets)
+        self.described = json.loads(job.input("index", "index.json").read_text(encoding="utf-8"))
 
     @cached_property
     def index(self):
-        return open_index(self.job, self.vectors, self.offsets)
+        return open_index(self.job, self.described["kind"], self.vectors, self.offsets)
 
     @property
     def block_rows(self):
@@ -100,7 +102,7 @@ class Search:
 
     def run(self, blocks, first=0):
         """Search the lines that `blocks` does not have yet; its first line is `first`. Returns facts: engine, device,
-        lines_per_second."""
+        lines_per_second, and for the first line those of `recall`, which joining shards takes from the first."""
         index, todo, started = self.index, blocks.rows - blocks.done, time.monotonic()
         self.job.progress(blocks.done, blocks.rows, self.job.settings.of)  # the rate is measured from here on
         for start, stop in blocks:
@@ -111,14 +113,21 @@ class Search:
             blocks.totals["seconds"] += time.monotonic() - block_started
             self.job.progress(stop, blocks.rows, self.job.settings.of)
         speed = round(todo / (time.monotonic() - started), 1)
-        return {"engine": index.engine, "device": index.device, "lines_per_second": speed}
+        facts = {"engine": index.engine, "device": index.device, "lines_per_second": speed}
+        return facts | (self.recall() if first == 0 else {})
 
     def recall(self):
-        """Return the facts of `sample_recall`, for compressed scores."""
+        """Return the facts of `sample_recall`; none for the exact index, and without lines."""
         from teleport.search.index import sample_recall
 
+        if self.described["kind"] == "flat" or not len(self.lines):
+            return {}
         of_chunks = getattr(self.index, "chunks", self.index)
-        return sample_recall(of_chunks, self.vectors, self.anchors, self.depth, self.job.threads)
+        facts = sample_recall(of_chunks, self.vectors, self.anchors, self.lines, self.depth, self.job.threads)
+        text, name = "%s finds %.2f %% of the %d exact neighbours of %d queries", self.described["index"]
+        searched = f"{name} {self.job.settings.parameters}".strip()
+        log.info(text, searched, 100 * facts["recall"], self.depth, facts["recall_queries"])
+        return facts
 
 
 def read_anchors(job, vectors, offsets):
@@ -147,21 +156,21 @@ def lookahead_anchors(positives, anchor):
     return positives.rows, positives.values.astype(np.int64)
 
 
-def open_index(job, vectors, offsets):
-    """The index of the stage `index`: `Exact`, `Approximate`, or `maxp.MaxP` of them."""
+def open_index(job, kind, vectors, offsets):
+    """The index of the stage `index`, of a kind: `Exact`, `Approximate`, or `maxp.MaxP` of them."""
     import torch
 
     from teleport.search.exact import Exact
     from teleport.search.index import load, read_codes
 
     torch.set_num_threads(job.threads)
-    path, depth = job.input("index", "index.json"), job.settings.depth
-    needed = min(chunks_needed(offsets, depth), len(vectors))
-    if json.loads(path.read_text(encoding="utf-8"))["kind"] == "flat":
+    if kind == "flat":
         index = Exact(vectors, threads=job.threads)
     elif job.settings.scores == "compressed":
         index = Exact(read_codes(job.input("index", "index.faiss")), threads=job.threads)
     else:
-        settings = IndexSettings.model_validate(job.inputs["index"].manifest["settings"]).index
+        built = IndexSettings.model_validate(job.inputs["index"].manifest["settings"]).index
+        settings = built.model_copy(update={"parameters": job.settings.parameters})
+        needed = min(chunks_needed(offsets, job.settings.depth), len(vectors))
         index = load(job.input("index", "index.faiss"), settings, vectors, job.threads, needed)
     return by_passage(index, offsets)

@@ -17,7 +17,10 @@ FORMS = {
 }  # the tested texts of index_factory
 # The index for the name of a kind alone.
 BARE = {"flat": "Flat", "ivf": "IVF4096,Flat", "pq": "PQ48", "hnsw": "HNSW32"}
-PARAMETERS = r"(\w+=\d+(,\w+=\d+)*)?"
+HNSW = r"(efConstruction|efSearch)=\d+"
+# The parameters that each takes.
+PARAMETERS = {"flat": "", "ivf": r"nprobe=\d+", "pq": "", "hnsw": rf"{HNSW}(,{HNSW})*"}
+EXAMPLES = {"ivf": "parameters such as nprobe=64", "hnsw": "parameters such as efConstruction=200,efSearch=400"}
 
 
 def also_text(schema):
@@ -49,14 +52,9 @@ class Index(Section):
         if not any(re.fullmatch(form, self.factory) for form in FORMS.values()):
             known = "Flat, IVF4096,Flat, PQ48, PQ48x4 or HNSW32"
             raise Refusal(f"{self.factory!r} is not a known index: write one such as {known}")
-        if not re.fullmatch(PARAMETERS, self.parameters):
-            raise Refusal(
-                f"{self.parameters!r} sets no parameter: write them as nprobe=64 or efSearch=400,efConstruction=200"
-            )
-        if self.kind == "flat" and self.parameters:
-            raise Refusal(
-                f"the index Flat takes no parameters, not {self.parameters!r}: leave them out, or name another index"
-            )
+        if self.parameters and not re.fullmatch(PARAMETERS[self.kind], self.parameters):
+            takes = f"the index {self.factory} takes {EXAMPLES.get(self.kind, 'no parameters')}"
+            raise Refusal(f"{takes}, not {self.parameters!r}: leave them out, or name another index")
         return self
 
     @property
@@ -78,6 +76,20 @@ class Index(Section):
     def bits(self):
         """The bits per part of a vector in a pq index."""
         return (*self.numbers, 8)[1]
+
+    @property
+    def built(self):
+        """The index without the parameters of its searches, which do not decide what is built."""
+        return self.model_copy(update={"parameters": self.parameters_of(building=True)})
+
+    def parameters_of(self, building):
+        """The parameters of its building, or else those of its searches (text)."""
+        return ",".join(each for each in self.parameters.split(",") if each.startswith("efConstruction") == building)
+
+    @property
+    def keys(self):
+        """The keys of the configuration that can name an index of this kind (text)."""
+        return "mining.index" + (", search_index or negatives.live.index" if self.kind == "pq" else "")
 
     def __str__(self):
         return f"{self.factory} {self.parameters}".strip()

@@ -10,16 +10,17 @@ from teleport.settings.section import Integer, Number, Part, Section, equals
 
 
 class IndexSettings(Section):
-    """depth: for the recall of an index for mining"""
+    """index: as `Index.built`; depth: of no meaning, but the key of every index has it"""
 
     index: Index = Index()
-    depth: Integer | None = None
+    depth: None = None
 
 
 class RetrieveSettings(Section):
     """Neighbours of the queries of a split, or of their positives (lookahead).
 
     scores: what orders the retrieved passages: their vectors, or the codes that a pq index keeps of them
+    parameters: of the index's searches, such as nprobe=64
     part: of the split's queries; only these are searched for
     """
 
@@ -28,6 +29,7 @@ class RetrieveSettings(Section):
     depth: Integer
     anchor: Literal["first", "all"] | None = None
     scores: Literal["full", "compressed"] = "full"
+    parameters: str = Field("", exclude_if=equals(""))
     part: Part | None = None
 
 
