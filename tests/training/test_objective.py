@@ -60,9 +60,7 @@ class Table:
 
 def scored(monkeypatch, training):
     """Give a loss or mask `scores`, and every table of pairs the scores of `Table`."""
-    monkeypatch.setattr(
-        objective.PairTable, "open", lambda job, role, num_queries: Table if role == "scores.miner" else None
-    )
+    monkeypatch.setattr(objective.PairTable, "open", lambda job, role: Table if role == "scores.miner" else None)
     return {"kind": training, "scores": "miner"}
 
 

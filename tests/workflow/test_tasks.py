@@ -45,12 +45,8 @@ def tasks(world):
         command = command.replace(".venv/bin/snakemake", f"{sys.executable} -m snakemake").replace(
             "cores all", "cores 2"
         )
-        words = shlex.split(command)
         environment = os.environ | {"HF_HUB_OFFLINE": "1"}
-        while "=" in words[0]:
-            name, value = words.pop(0).split("=")
-            environment[name] = value
-        done = subprocess.run(words, cwd=world.folder, env=environment, capture_output=True, text=True)
+        done = subprocess.run(shlex.split(command), cwd=world.folder, env=environment, capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout + done.stderr
 
@@ -64,7 +60,7 @@ def rows(folder, table):
 
 
 def test_every_section_has_one_command():
-    assert len(TASKS) == 14 and all(len(commands) == 1 for commands, _ in TASKS.values())
+    assert len(TASKS) == 13 and all(len(commands) == 1 for commands, _ in TASKS.values())
 
 
 @pytest.mark.ci(0)
