@@ -3,6 +3,7 @@
 import importlib
 import json
 import re
+from itertools import chain
 from types import SimpleNamespace
 
 import numpy as np
@@ -383,6 +384,7 @@ ROWS_OF_DRAWS = {
 }
 STARTS = {"cloud": ("whole", "layers-2", "words"), "docstrings": ("whole", "layers-2", "words")}
 CELLS = [f"arms-{collection}-{start}" for collection, starts in STARTS.items() for start in starts]
+AGAIN = {"arms-docstrings-whole": "arms-docstrings-whole-again"}  # has the arms that the first one lacks
 
 
 def test_readme_and_results_say_what_the_scores_are(bench, table):
@@ -392,11 +394,14 @@ def test_readme_and_results_say_what_the_scores_are(bench, table):
 
     def mean_of(part, row):
         """A mean as the pages print it, – if the arm has not run."""
-        found = parts[part].get((row, table.MEASURE))
+        found = next(
+            filter(None, (parts[name].get((row, table.MEASURE)) for name in (part, AGAIN.get(part, part)))), None
+        )
         return f"{found.values_QR.mean():.3f}"[1:] if found else "–"
 
     def contrasts(part, name):
-        return {asked["name"]: (found.difference, p) for asked, _, found, p in table.contrasts(name, parts[part])}
+        both = chain(*(table.contrasts(name, parts[each]) for each in (AGAIN.get(part, part), part)))
+        return {asked["name"]: (found.difference, p) for asked, _, found, p in both}
 
     def same(shown, found):
         """Whether "+.025 (.00096)" has a difference and a p (as precise as it is) of `contrasts`."""
