@@ -139,7 +139,7 @@ def work(trajectory, stages):
     for train in trajectory.trains:
         facts, training = stages.facts(train.name), train.settings.training
         mined = {stage.name: stage for stage in mining_stages([train])}
-        done["mining"] += sum(seconds(stages.artefact(name)) for name in mined.keys() - seen)
+        done["mining"] += sum(seconds(stages.artefact(name)) for name in sorted(mined.keys() - seen))
         seen |= mined.keys()
         texts = 1 + training.negatives_per_query if "passage" in training.trains else 0
         begun, first = dict(done), facts["first_step"]

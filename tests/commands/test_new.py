@@ -401,9 +401,14 @@ def test_judgments_in_two_forms_are_refused(tmp_path, texts):
 )
 def test_a_test_set_that_is_compressed_otherwise_is_not_drawn_instead(tmp_path, texts, form, name):
     form(tmp_path / "given", texts)
+    refused_for_a_file(tmp_path, name, b"packed", "gzip")
+
+
+def refused_for_a_file(tmp_path, name, content, remedy):
+    """`new` refuses the folder `given` for a further file in it, and writes nothing."""
     (tmp_path / "given" / name).parent.mkdir(exist_ok=True)
-    (tmp_path / "given" / name).write_bytes(b"packed")
-    with untouched(tmp_path / "given"), pytest.raises(Refusal, match=f"given/{re.escape(name)}: .*gzip"):
+    (tmp_path / "given" / name).write_bytes(content)
+    with untouched(tmp_path / "given"), pytest.raises(Refusal, match=f"given/{re.escape(name)}: .*{remedy}"):
         new("mine", tmp_path / "given")
     assert [path.name for path in tmp_path.iterdir()] == ["given"]
 
@@ -416,11 +421,7 @@ UNREAD += [(alone_for_training, "qrels.test.txt"), (alone_for_training, "queries
 @pytest.mark.parametrize(("form", "name"), UNREAD)
 def test_a_test_set_with_another_ending_is_not_drawn_instead(tmp_path, texts, form, name):
     form(tmp_path / "given", texts)
-    (tmp_path / "given" / name).parent.mkdir(exist_ok=True)
-    (tmp_path / "given" / name).write_bytes(b"q0 0 d0 1\n")
-    with untouched(tmp_path / "given"), pytest.raises(Refusal, match=rf"given/{re.escape(name)}: .*\.tsv"):
-        new("mine", tmp_path / "given")
-    assert [path.name for path in tmp_path.iterdir()] == ["given"]
+    refused_for_a_file(tmp_path, name, b"q0 0 d0 1\n", r"\.tsv")
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,8 @@ Pooling, normalisation, prefixes and lengths stay in these files.
 import os
 import re
 
-from teleport.encoder.checkpoint import modules_of
 from teleport.encoder.completed import completed
-from teleport.encoder.own_settings import dense_width, own_settings
+from teleport.encoder.own_settings import head_width, own_settings
 from teleport.encoder.source import KEY, OWN_FILES, download, find_weights, locate, read_config
 from teleport.refusal import Refusal
 from teleport.running.hub import HUB_NAME
@@ -57,6 +56,6 @@ def lines_of(checkpoint):
     if "pooling" not in own:  # sentence-transformers takes these two
         decodes = "ForCausalLM" in str(read_config(folder).get("architectures"))
         lines["pooling"] = "last" if decodes else "mean", "its files name none: cls, mean or last, as it was trained"
-    if "LayerNorm" in dict(modules_of(folder)):
-        lines["projection"] = dense_width(folder), "the width of its head"
+    if head := head_width(folder):
+        lines["projection"] = head, "the width of its head"
     return lines | {"scale": SCALES[own["normalize"].value if "normalize" in own else False]}

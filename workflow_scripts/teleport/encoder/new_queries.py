@@ -6,11 +6,11 @@ import torch
 
 from teleport.arrays import Ragged, offsets_of
 from teleport.encoder.budget import TOKEN_BUDGET
-from teleport.encoder.checkpoint import modules_of, sides
+from teleport.encoder.checkpoint import sides
 from teleport.encoder.completed import completed
 from teleport.encoder.load import load_encoder
 from teleport.encoder.model import prepare
-from teleport.encoder.own_settings import dense_width
+from teleport.encoder.own_settings import head_width
 from teleport.encoder.precision import pick_device, resolve_precision, to_encode
 from teleport.encoder.pretrained import read
 from teleport.encoder.side import Side, batches_at_once
@@ -37,8 +37,7 @@ def encode_queries(texts, encode, checkpoint, tokens, pretrained):
 def published_encoder(folder):
     """Function (texts, "query" or "passage") -> float32 [texts, D] of the checkpoint in a folder, in float32. Pooling,
     prompts and maximum lengths come from its files, as if a configuration sets none of them."""
-    head = dense_width(folder) if "LayerNorm" in dict(modules_of(folder)) else None
-    settings = completed(Encoder(checkpoint=CheckpointSource(folder=str(folder)), projection=head))
+    settings = completed(Encoder(checkpoint=CheckpointSource(folder=str(folder)), projection=head_width(folder)))
     published, encoder = read(folder, settings)
     encoder, tokenizer = to_encode(encoder, pick_device()), published.backend_tokenizer
     if settings.lower_case:

@@ -12,6 +12,7 @@ from typing import Annotated, NamedTuple
 
 from pydantic import BaseModel, BeforeValidator, Field, TypeAdapter, ValidationError
 
+from teleport.encoder.checkpoint import modules_of
 from teleport.encoder.source import KEY
 from teleport.refusal import Refusal
 from teleport.settings.section import not_bool
@@ -253,6 +254,11 @@ def dense_width(folder):
     modules = read_form(list[Module], folder / "modules.json")
     dense = [module for module in modules if module.type.endswith(".Dense")]
     return read_form(Dense, folder / dense[-1].path / "config.json").out_features if dense else None
+
+
+def head_width(folder):
+    """The width of a checkpoint's projection head, a linear layer and a LayerNorm after it; None without one."""
+    return dense_width(folder) if "LayerNorm" in dict(modules_of(folder)) else None
 
 
 def no_number(name):

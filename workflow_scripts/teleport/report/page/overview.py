@@ -76,9 +76,7 @@ def starts_of(reader, contents, rows, split, measure):
     """{label of an experiment of the rows: cell of the checkpoint that its training starts from}, if that is
     evaluated."""
     starts, shown = {}, set(chain.from_iterable(chain(*row["runs"].values()) for row in rows))
-    for experiment in contents["experiments"]:
-        if not any(shown & set(run.values()) for seed in experiment["seeds"] for run in seed["runs"]):
-            continue
+    for experiment in (each for each in contents["experiments"] if has_evaluated(each, shown)):
         names = list(dict.fromkeys(seed["runs"][0].get(split) for seed in experiment["seeds"]))
         if all(map(reader.finished, names)):
             of_queries, means = (of(reader, names, measure) for of in (tables.scores_of, tables.means_of))
@@ -90,10 +88,15 @@ def starts_of(reader, contents, rows, split, measure):
 def settings_of(contents, row):
     """The settings of the experiment whose checkpoint a row scores; {} for BM25 and runs from elsewhere."""
     names = set(chain(*row["runs"].values()))
-    for experiment in [each for each in contents["experiments"] if each["system"] == row["system"]]:
-        if any(names & set(run.values()) for seed in experiment["seeds"] for run in seed["runs"]):
+    for experiment in contents["experiments"]:
+        if experiment["system"] == row["system"] and has_evaluated(experiment, names):
             return experiment["settings"]
     return {}
+
+
+def has_evaluated(experiment, names):
+    """Whether one of the evaluate stages `names` (set) is of a checkpoint of an experiment."""
+    return any(names & set(run.values()) for seed in experiment["seeds"] for run in seed["runs"])
 
 
 def differences(mine, other):
