@@ -137,21 +137,17 @@ def bert_base_checkpoint(folder):
 def product_rates():
     """FLOP/s of inner products with the selection of the best, on the device that stages search on and on the
     processor."""
-    device = pick_device()
-
-    def vectors(count, device="cpu", dtype=torch.float32):
-        return torch.randn(count, DIM, device=device).to(dtype)
 
     def rate(lines, passages, search):
         return search_flop(lines, passages, DIM) / median_seconds(search)
 
-    few, many = vectors(128), vectors(32_768)
+    few, many = torch.randn(128, DIM), torch.randn(32_768, DIM)
     host = rate(128, 32_768, lambda: (few @ many.T).topk(DEPTH))
-    if device.type == "cuda":
-        queries, passages = (vectors(count, device, torch.float16) for count in (4096, 2**18))
-        return {"host_flop": host, "search_flop": rate(4096, 2**18, lambda: (queries @ passages.T).topk(DEPTH))}
+    if pick_device().type == "cuda":  # several blocks of passages, as in a large search
+        few, many = torch.randn(16_384, DIM), torch.randn(2**20, DIM)
     index = Exact(many.numpy(), threads=torch.get_num_threads())
-    return {"host_flop": host, "search_flop": rate(128, 32_768, lambda: index.search(few.numpy(), DEPTH))}
+    searched = rate(len(few), len(many), lambda: index.search(few.numpy(), DEPTH))
+    return {"host_flop": host, "search_flop": searched}
 
 
 def disk_rate(folder):

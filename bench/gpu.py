@@ -38,6 +38,7 @@ import texts
 import train as bench_train
 from peers import product_and_topk
 from rounds import REPOSITORY, median_seconds, wait_for_device
+from teleport.arrays import Ragged
 from teleport.encoder.budget import TOKEN_BUDGET
 from teleport.encoder.side import Side
 from teleport.running.artefact import STAGES, Artefact
@@ -63,6 +64,8 @@ TINY = {  # of `compare`: one package, and three steps of each training
 }
 MARCO = {"passages": 8_841_823, "dim": 768, "searched": 2 * 502_939}  # training queries, and the first positive of each
 DEPTH = 200
+BACK_TO_BACK = 20  # products that are timed together: a launch takes longer than the smallest one
+COMPARED = 2048  # passages whose vectors are compared with float32's
 SHARED_MEMORY = Path("/dev/shm")
 STARTED = time.time()
 
@@ -71,9 +74,10 @@ class Lines:
     """Writes what was measured, line by line, beside what was predicted."""
 
     def __init__(self, folder, small):
-        self.file = folder / "lines.jsonl"
+        self.file, self.device = folder / "lines.jsonl", torch.cuda.get_device_name(0) if CUDA else "no GPU"
         predictions = yaml.safe_load((REPOSITORY / "bench/gpu_predictions.yaml").read_text())
-        self.predictions = {} if small else predictions
+        of_device = next((own for card, own in predictions.items() if card in self.device), {})
+        self.predictions = {} if small else of_device
 
     def say(self, name, **figures):
         predicted = {f"predicted_{key}": value for key, value in self.predictions.get(name, {}).items()}
@@ -122,7 +126,7 @@ def tests(lines, small, folder, out):
     """Run the tests that need a CUDA device, in six processes, or in one if `small`."""
     workers, files = "1" if small else "6", (REPOSITORY / "tests").rglob("test_*.py")
     command = [sys.executable, "-m", "pytest", "-m", "gpu", "-p", "xdist.plugin", "-n", workers, "--dist", "loadfile"]
-    command += ["-p", "no:cacheprovider", "--tb=short", "-v", "-rfE", "--continue-on-collection-errors"]
+    command += ["-p", "no:cacheprovider", "--tb=short", "-vv", "-rfE", "--continue-on-collection-errors"]
     command += sorted(str(path) for path in files if "mark.gpu" in path.read_text())
     environment = os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     with open(out / "tests.txt", "w") as file:
@@ -137,8 +141,8 @@ def ceilings(lines, small, folder, out):
     shapes = [(64, 64, 64)] if small else [(8192, 8192, 8192), (65536, 3072, 768), (17888, 768, 768)]
     for m, n, k in shapes:
         a, b = (torch.randn(rows, k, device=DEVICE, dtype=BF16) for rows in (m, n))
-        taken = median_seconds(lambda a=a, b=b: torch.nn.functional.linear(a, b), 10)
-        lines.say(f"product {m} x {n} x {k}", tflops=round(2 * m * n * k / taken / 1e12, 1))
+        taken = median_seconds(lambda a=a, b=b: [torch.nn.functional.linear(a, b) for _ in range(BACK_TO_BACK)])
+        lines.say(f"product {m} x {n} x {k}", tflops=round(2 * m * n * k * BACK_TO_BACK / taken / 1e12, 1))
     given = torch.randn(2 ** (16 if small else 29), device=DEVICE)
     made = torch.empty_like(given)
     lines.say(
@@ -161,7 +165,9 @@ def encode(lines, small, folder, out):
     world = world_of(small, 64 if small else 32_768)
     dtype, precision = (torch.float32, "fp32") if small else (BF16, "bf16")
     sizes = {"passages": len(world.passage_map), "tokens": int(world.passage_map.lengths.sum())}
-    exact = bench_encode.stage_encode(world, DEVICE, "fp32")()
+    offsets, values = world.passage_map.offsets[: COMPARED + 1], world.passage_map.values
+    few = SimpleNamespace(encoder=world.encoder, special=world.special, passage_map=Ragged(offsets, values))
+    exact = bench_encode.stage_encode(few, DEVICE, "fp32")()  # of all passages it would take 8 s on an H100
     kinds = {
         "stage, bf16": lambda: bench_encode.stage_encode(world, DEVICE, precision),
         "peer, transformers sdpa, bf16, padded, sorted": lambda: peers.encode(world, DEVICE, dtype),
@@ -175,12 +181,15 @@ def encode(lines, small, folder, out):
 
         def measure(name=name, make=make):
             run, started = make(), time.perf_counter()
-            cosine, first = bench_encode.smallest_cosine(run(), exact), time.perf_counter() - started
+            cosine, first = bench_encode.smallest_cosine(run()[: len(exact)], exact), time.perf_counter() - started
             rate = sizes["passages"] / median_seconds(run)
             measured = {"passages_per_s": round(rate, 1), "first_s": round(first, 1), "cosine": round(cosine, 6)}
             lines.say(f"encode, {name}", **sizes, **measured)
 
         lines.attempt(f"encode, {name}", measure)
+    traced = next(name for name in reversed(kinds) if name.startswith("stage"))
+    trace = "encode, kernels"
+    lines.attempt(trace, lambda: lines.say(trace, **sizes, of=traced, **kernels(kinds[traced]())))
 
 
 def step_of(queries, count=40, chunk=None, **changes):
@@ -193,46 +202,61 @@ def step_of(queries, count=40, chunk=None, **changes):
         said = {"queries": sizes.queries, "passages": sizes.queries * (1 + sizes.negatives)}
         sizes.passages, steps = len(world.passage_map), 2 if small else count
         data, what = bench_train.training_set(sizes), f"step {queries} x (1 + 31)" + (", cached" if chunk else "")
-        kinds = {"stage, bf16": ("bf16",), "stage, bf16, compiled": ("bf16", True)} if CUDA else {"stage": ("fp32",)}
-        for name, options in kinds.items():
-
-            def measure(name=name, options=options):
-                trainer, started = (
-                    bench_train.make_trainer(world, data, DEVICE, *options, **changes),
-                    time.perf_counter(),
-                )
-                bench_train.back_to_back(trainer, steps)  # compiles and captures graphs
-                first = time.perf_counter() - started
-                if CUDA:
-                    torch.cuda.reset_peak_memory_stats()
-                ms, cpu = bench_train.back_to_back(trainer, steps), time.process_time()
-                bench_train.back_to_back(trainer, steps)
-                cpu = 1e3 * (time.process_time() - cpu) / steps
-                graphs = sum(len(each.captured) for each in trainer.graphs.values())
-                measured = {"ms": round(ms, 2), "cpu_ms": round(cpu, 2), "first_s": round(first, 1)}
-                lines.say(f"{what}, {name}", **said, steps=steps, **measured, graphs=graphs, peak_gb=peak_gb())
-
-            lines.attempt(f"{what}, {name}", measure)
         shared = {"dtype": BF16 if CUDA else None, "chunk": chunk and (2 if small else chunk)}
-        kinds = {"": {}} if chunk else {"": {}, f", sorted in {PARTS}": {"parts": PARTS}}
-        if CUDA and not chunk:  # the last, as compiling may exceed the section's limit
-            kinds[f", sorted in {PARTS}, compiled"] = {"parts": PARTS, "compiled": True}
-        for suffix, options in kinds.items():
 
-            def measure_peer(suffix=suffix, options=options):
-                peer, started = peers.step(world, data, DEVICE, **shared, **options), time.perf_counter()
-                for number in range(2):
-                    peer(number)
-                first = time.perf_counter() - started
-                if CUDA:
-                    torch.cuda.reset_peak_memory_stats()
-                ms = 1e3 * median_seconds(lambda: [peer(number) for number in range(steps // 2)], 1) / (steps // 2)
-                measured = {"ms": round(ms, 2), "first_s": round(first, 1), "peak_gb": peak_gb()}
-                lines.say(f"{what}, {PEER_STEP}{suffix}", **said, steps=steps // 2, **measured)
+        def ours(name, *options):
+            trainer, started = bench_train.make_trainer(world, data, DEVICE, *options, **changes), time.perf_counter()
+            bench_train.back_to_back(trainer, steps)  # compiles and captures graphs
+            first = time.perf_counter() - started
+            if CUDA:
+                torch.cuda.reset_peak_memory_stats()
+            ms, cpu = bench_train.back_to_back(trainer, steps), time.process_time()
+            bench_train.back_to_back(trainer, steps)
+            cpu = 1e3 * (time.process_time() - cpu) / steps
+            graphs = sum(len(each.captured) for each in trainer.graphs.values())
+            measured = {"ms": round(ms, 2), "cpu_ms": round(cpu, 2), "first_s": round(first, 1)}
+            lines.say(f"{what}, {name}", **said, steps=steps, **measured, graphs=graphs, peak_gb=peak_gb())
+            found = kernels(lambda: bench_train.back_to_back(trainer, 2))
+            lines.say(f"{what}, kernels", **said, steps=2, of=name, **found)
 
-            lines.attempt(f"{what}, {PEER_STEP}{suffix}", measure_peer)
+        def theirs(name, **options):
+            peer, started = peers.step(world, data, DEVICE, **shared, **options), time.perf_counter()
+            for number in range(2):
+                peer(number)
+            first = time.perf_counter() - started
+            if CUDA:
+                torch.cuda.reset_peak_memory_stats()
+            ms = 1e3 * median_seconds(lambda: [peer(number) for number in range(steps // 2)], 1) / (steps // 2)
+            measured = {"ms": round(ms, 2), "first_s": round(first, 1), "peak_gb": peak_gb()}
+            lines.say(f"{what}, {name}", **said, steps=steps // 2, **measured)
+
+        def attempt(measure, name, *options, **more):
+            lines.attempt(f"{what}, {name}", lambda: measure(name, *options, **more))
+
+        attempt(ours, *(("stage, bf16", "bf16") if CUDA else ("stage", "fp32")))
+        attempt(theirs, PEER_STEP)
+        if not chunk:
+            attempt(theirs, f"{PEER_STEP}, sorted in {PARTS}", parts=PARTS)
+        if CUDA:  # the last, as compiling may exceed the section's limit
+            attempt(ours, "stage, bf16, compiled", "bf16", True)
+            if not chunk:
+                attempt(theirs, f"{PEER_STEP}, sorted in {PARTS}, compiled", parts=PARTS, compiled=True)
 
     return section
+
+
+def kernels(run):
+    """{"kernels": {kernel: milliseconds in a call of `run`}} of the ten that take the most time of the device, on a
+    processor of the ten operators that take most of its time."""
+    device = "device" if CUDA else "cpu"
+    activity = torch.profiler.ProfilerActivity.CUDA if CUDA else torch.profiler.ProfilerActivity.CPU
+    run()
+    with torch.profiler.profile(activities=[activity]) as traced:
+        run()
+        wait_for_device()
+    ms = {event.key: getattr(event, f"self_{device}_time_total") / 1e3 for event in traced.key_averages()}
+    longest = sorted(ms, key=ms.get, reverse=True)[:10]
+    return {"kernels": {name[:80]: round(ms[name], 3) for name in longest}}
 
 
 def threads_of(small):
@@ -297,9 +321,7 @@ def search(lines, small, folder, out):
         return vectors, index
 
     def say(what, count, run):
-        started = time.perf_counter()
-        run()
-        taken = time.perf_counter() - started
+        taken = median_seconds(run, 1)  # after one in which Triton compiles
         both = taken * MARCO["searched"] / count * MARCO["passages"] / passages
         lines.say(what, passages=passages, queries=count, seconds=round(taken, 3),
                   both_marco_searches_s=round(both, 1))  # fmt: skip
@@ -344,14 +366,14 @@ def compare(lines, small, folder, out):
             lines.say(f"compare, {arm}", queries=facts["num_queries"], **facts["means"])
 
 
-SECTIONS = {  # {name: (function, seconds that it may take)}, all in the ten minutes of one command
+SECTIONS = {  # {name: (function, seconds that it may take)}; all but `compare` in the ten minutes of one command
     "tests": (tests, 110),
     "ceilings": (ceilings, 20),
     "search": (search, 90),
-    "step-8": (step_of(8), 60),
-    "encode": (encode, 80),
-    "step-1": (step_of(1), 50),
-    "cached": (step_of(128, count=4, chunk=512, gradient_caching=True), 50),
+    "step-8": (step_of(8), 90),
+    "encode": (encode, 100),
+    "step-1": (step_of(1), 60),
+    "cached": (step_of(64, count=4, chunk=512, gradient_caching=True), 50),
     "live": (live, 50),
     "compare": (compare, 80),
 }
@@ -369,8 +391,7 @@ def main(arguments=None):
     asked.out.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(threads_of(asked.small))
     lines = Lines(asked.out, asked.small)
-    name = torch.cuda.get_device_name(0) if CUDA else "no GPU"
-    lines.say("machine", device=name, torch=torch.__version__, cores=os.cpu_count())
+    lines.say("machine", device=lines.device, torch=torch.__version__, cores=os.cpu_count())
     for section in [each for each in SECTIONS if each in (asked.sections or SECTIONS)]:
         run_section(lines, section, asked.small, asked.out)
 

@@ -15,6 +15,7 @@ from stages import Stages  # noqa: E402
 # Processes that tests start find the library of the folder that they start in, such as an edited copy of the
 # repository; then that of this checkout, also where another one is installed.
 FOUND = ["workflow_scripts", str(REPOSITORY / "workflow_scripts"), str(REPOSITORY / "tests")]
+FOUND += filter(None, [os.environ.get("PYTHONPATH")])  # packages of a machine without a network
 os.environ["PYTHONPATH"] = os.pathsep.join(FOUND)
 
 # The order of folders, those of the longest tests first. One file of `workflow` makes the finished workflow that the

@@ -8,6 +8,7 @@ import torch
 
 from encoder_world import make_encoder
 from teleport.encoder.graphs import Graphs, fill
+from teleport.encoder.precision import autocast
 
 LENGTHS = np.array([3, 9, 9, 9, 2, 30, 17, 17])
 
@@ -36,6 +37,23 @@ def test_what_fills_a_batch_changes_no_vector(tmp_path, pooling):
     filled = encoder(*fill(ids, LENGTHS, 30, 1))
     assert len(filled) > len(LENGTHS)
     torch.testing.assert_close(filled[: len(LENGTHS)], encoder(ids, LENGTHS), rtol=1e-5, atol=1e-5)
+
+
+def test_a_graph_is_captured_outside_the_autocast_of_its_step(tmp_path, monkeypatch):
+    """A step that encodes its sides one after the other opens one around both, in which torch refuses to capture."""
+    inside = []
+
+    def capture(made, inputs, **options):
+        inside.append(torch.is_autocast_enabled("cpu"))
+        return lambda *inputs: torch.zeros(64, 8)
+
+    given = {"make_graphed_callables": capture, "get_rng_state": lambda: None, "set_rng_state": lambda state: None}
+    for name, function in (given | {"graph_pool_handle": lambda: None}).items():
+        monkeypatch.setattr(torch.cuda, name, function)
+    graphs = Graphs(make_encoder(tmp_path), 30, torch.bfloat16)
+    with autocast(torch.device("cpu"), torch.bfloat16):
+        assert graphs(drawn_ids(LENGTHS), LENGTHS).shape == (len(LENGTHS), 8) and torch.is_autocast_enabled("cpu")
+    assert inside == [False]
 
 
 cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")

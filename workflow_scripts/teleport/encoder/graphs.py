@@ -58,7 +58,8 @@ class Graphs:
         state = torch.cuda.get_rng_state()
         self.pool = self.pool or torch.cuda.graph_pool_handle()
         made = Pass(self.encoder, self.longest, self.dtype).train()
-        graphed = torch.cuda.make_graphed_callables(made, tuple(inputs), allow_unused_input=True, pool=self.pool)
+        with autocast(self.encoder.device, None):  # a step may open one that keeps what it converts: torch refuses that
+            graphed = torch.cuda.make_graphed_callables(made, tuple(inputs), allow_unused_input=True, pool=self.pool)
         torch.cuda.set_rng_state(state)
         return graphed
 
