@@ -26,7 +26,7 @@ from rounds import REPOSITORY
 from teleport.plan.plan import Plan
 from teleport.running.artefact import STAGES, Artefact
 from teleport.running.files import write_json, write_text
-from teleport.settings.read import load_files, merged_files
+from teleport.settings.read import merged_files
 
 CONFIG, PARTS = REPOSITORY / "config/arms.yaml", Path("results/arms")
 COLLECTIONS = {"cloud": [], "docstrings": ["docstrings"], "pilot": ["pilot"]}  # variants that come after the file
@@ -100,11 +100,6 @@ def part(name, base, overrides, arms=None):
     return [str(path)]
 
 
-def plan_of(files):
-    """The `Plan` of a part."""
-    return Plan(*load_files(files))
-
-
 def arms_of(files):
     """The names of the arms, in the order of the table."""
     return list(merged_files(files)["ablations"][TABLE]["experiments"])
@@ -147,7 +142,7 @@ def choose(name, base, arms, rates, run_parts):
         for rate, of_rate in asked.items():
             grid = {"seeds": [GRID_SEED]} | with_rates(dict.fromkeys(of_rate, rate))
             own = part(f"{name}-rate-{rate:g}", base, grid)
-            plan = plan_of(own)
+            plan = Plan.of_files(own)
             trainings |= {(arm, rate): last_training(plan, arm) for arm in of_rate}
             parts.append((own, [trainings[arm, rate] for arm in of_rate]))
         run_parts(parts)
@@ -175,7 +170,7 @@ def run(name, base, rates, run_parts, arms=None):
     write_json(
         PARTS / f"{name}.json", {"files": finals, "grid": {arm: list(own.items()) for arm, own in scores.items()}}
     )
-    run_parts([(finals, evaluations(plan_of(finals)))])
+    run_parts([(finals, evaluations(Plan.of_files(finals)))])
 
 
 def run_other(table, collection, run_parts):
@@ -183,7 +178,7 @@ def run_other(table, collection, run_parts):
     base = [str(CONFIG.parent / f"{name}.yaml") for name in OTHER_TABLES[table][collection]]
     files = part(f"{table}-{collection}", base, {})
     write_json(PARTS / f"{table}-{collection}.json", {"files": files, "grid": {}})
-    run_parts([(files, evaluations(plan_of(files)))])
+    run_parts([(files, evaluations(Plan.of_files(files)))])
 
 
 def evaluations(plan):
@@ -223,8 +218,8 @@ def forecast(name, base, rates, arms=None):
     from commands.forecast.hardware import read_hardware
 
     line, hardware = read_hardware()
-    grid = plan_of(part(f"{name}-forecast", base, {"seeds": [GRID_SEED]}, arms))
-    finals = plan_of(part(f"{name}-forecast-seeds", base, {}, arms))
+    grid = Plan.of_files(part(f"{name}-forecast", base, {"seeds": [GRID_SEED]}, arms))
+    finals = Plan.of_files(part(f"{name}-forecast-seeds", base, {}, arms))
     trainings = [last_training(grid, arm) for arm in grid.trajectories]
     hours = {}
     for what, plan, stages in [("a rate", grid, trainings), ("all seeds", finals, evaluations(finals))]:

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import yaml
 from scipy.optimize import brentq
 
-from arms import BASELINE, GRID, PARTS, WARM_UP, plan_of
+from arms import BASELINE, GRID, PARTS, WARM_UP
 from results import (
     DATA,
     covers,
@@ -34,6 +34,7 @@ from results import (
 from rounds import REPOSITORY
 from significance import smallest
 from teleport.evaluation.significance import Scores, compare, crossed_p_value, holm
+from teleport.plan.plan import Plan
 from teleport.report.figures import seconds
 from teleport.report.rows import mining_stages
 from teleport.report.stages import Stages
@@ -67,15 +68,16 @@ of the warm-up and of (e), draws 30 of the same 100 neighbours and reads equal n
 arm alone, without the warm-up. Figures are means ± deviation over seeds, on test queries. An arm without a row has not
 run.
 
-The contrasts below each table were fixed before anything ran. Every other comparison is exploratory.
+The contrasts below each table were fixed before anything ran. Every other comparison is exploratory: among them, in a
+table of their own, the same contrasts by R@100 and those of (i), whose p are not corrected.
 
 """
 CAPTION = """
-![Dev scores of the arms, a row for each part](arms.svg)
+![Scores of the arms against what they cost, a row for each part](arms.svg)
 
-Dev scores of each arm, means over seeds. They do not compare arms: their pools only choose rates. The trainings of
-`arms-docstrings-layers-2` had pools of the start's neighbours; its rates were chosen afterwards, by ranking the same
-checkpoints among BM25's neighbours.
+Left, dev scores of each arm while it trains, means over seeds. They do not compare arms: their pools only choose rates.
+The trainings of `arms-docstrings-layers-2` had pools of the start's neighbours; its rates were chosen afterwards, by
+ranking the same checkpoints among BM25's neighbours. Right, test scores of the last checkpoints, which do.
 """
 
 
@@ -84,7 +86,7 @@ def measured():
     parts, scores = {}, []
     for path in sorted(PARTS.glob("*-*.json")):
         part = json.loads(path.read_text(encoding="utf-8"))
-        plan = plan_of(part["files"])
+        plan = Plan.of_files(part["files"])
         if all(is_finished(name) for names in evaluations(plan).values() for name in names):
             parts[path.stem], of_queries = of_part(plan, part)
             scores.append(of_queries.assign(part=path.stem))
@@ -164,6 +166,8 @@ def page(data, scores):
                          "thread at low priority on a busy machine.\n\n")  # fmt: skip
         table = part["table"]
         texts += [arms_text(name, part, scores[name]), "\n", contrasts_text(name, table, scores[name]), "\n"]
+        if table == NAME:
+            texts += [exploratory_text(name, scores[name]), "\n"]
         texts += [smallest_text(part["smallest"]), made_text(part["made"]), "\n"]
     return wrapped_lines("".join(texts)) + (CAPTION if data else "")
 
@@ -198,11 +202,16 @@ def contrasts(table, scores):
     scores: {(row, measure): `Scores`}. Holm's correction is over all contrasts; one that has not run counts with p = 1.
     """
     fixed = CONTRASTS["contrasts"][table]
-    asked = [each for each in fixed if {(each["ours"], MEASURE), (each["theirs"], MEASURE)} <= scores.keys()]
-    pairs = [of_shared_seeds(*(scores[each[side], MEASURE] for side in ("ours", "theirs"))) for each in asked]
-    found, missing = [compare(*pair) for pair in pairs], len(fixed) - len(asked)
-    corrected = holm([each.p for each in found] + [1.0] * missing)[: len(asked)]
-    return list(zip(asked, pairs, found, corrected, strict=True))
+    run = compared(fixed, MEASURE, scores)
+    corrected = holm([found.p for *_, found in run] + [1.0] * (len(fixed) - len(run)))[: len(run)]
+    return [(*each, p) for each, p in zip(run, corrected, strict=True)]
+
+
+def compared(asked, measure, scores):
+    """[(contrast (dict), its two `Scores`, `Comparison`)] of the asked contrasts whose arms have run, by a measure."""
+    run = [each for each in asked if {(each["ours"], measure), (each["theirs"], measure)} <= scores.keys()]
+    pairs = [of_shared_seeds(*(scores[each[side], measure] for side in ("ours", "theirs"))) for each in run]
+    return [(each, pair, compare(*pair)) for each, pair in zip(run, pairs, strict=True)]
 
 
 def of_shared_seeds(ours, theirs):
@@ -244,6 +253,17 @@ def contrasts_text(name, table, scores):
     return markdown([f"{name}, fixed beforehand", "difference", "95 % interval", "p", "p, Holm", "significant"], rows)
 
 
+def exploratory_text(name, scores):
+    """The table of the contrasts of the arms by every measure, those that were asked afterwards too; p is as it is."""
+    more, by_name, heads = CONTRASTS["exploratory"], {}, []
+    for measure in more["measures"]:
+        heads += [measure, "p"]
+        for asked, _, found in compared(CONTRASTS["contrasts"][NAME] + more["contrasts"], measure, scores):
+            cells = by_name.setdefault(f"{asked['name']}: {asked['asks']}?", [])
+            cells += [number(found.difference, "+.3f"), number(found.p, ".2g")]
+    return markdown([f"{name}, exploratory", *heads], [[name, *cells] for name, cells in by_name.items()])
+
+
 def smallest_differences(table, scores):
     """{contrast: the smallest true difference that is found} of the contrasts of a table that have run with enough
     seeds (JSON)."""
@@ -263,25 +283,34 @@ def smallest_text(found):
             f"and seeds vary as in these scores (arms of a seed share its warm-up): {said}.\n\n")  # fmt: skip
 
 
-def figure(data):
-    """Dev scores, means over seeds, against pairs, passages and seconds, a row of panels for each part (Vega-Lite)."""
+def figure(data, scores):
+    """A row of panels for each part (Vega-Lite), means over seeds: dev scores against pairs, passages and seconds, and
+    test scores of the last checkpoints against seconds."""
     import altair as alt
 
     from teleport.report.charts import CONFIG as STYLE
     from teleport.report.charts import FREE
 
+    def panel(values, mark, axis, split):
+        y = alt.Y("score:Q", title=f"{split} {MEASURE}", scale=FREE["scale"])
+        chart = alt.Chart(alt.Data(values=values), mark=mark, width=300, height=260)
+        return chart.encode(alt.X(f"{axis}:Q", title=AXES[axis]), y, alt.Color("arm:N", title=None))
+
     rows = []
     for name, part in ((name, each) for name, each in data.items() if each["table"] == "arms"):
-        labels = {row["row"]: row["label"] for row in part["rows"]}
+        arms = [row for row in part["rows"] if row["row"] not in ("BM25", WARM_UP)]
+        labels = {row["row"]: row["label"] for row in arms}
         curves = pd.DataFrame(part["curves"])
         curves["point"] = curves.groupby(["row", "seed"]).cumcount()
         panels = []
-        for axis, title in AXES.items():
+        for axis in AXES:
             means = curves.groupby(["row", "point"], sort=False)[[axis, "score"]].mean().reset_index()
             values = means.assign(arm=means["row"].map(labels)).to_dict("records")
-            x, y = alt.X(f"{axis}:Q", title=title), alt.Y("score:Q", title=f"dev {MEASURE}", scale=FREE["scale"])
-            chart = alt.Chart(alt.Data(values=values)).mark_line(point=True)
-            panels.append(chart.encode(x, y, alt.Color("arm:N", title=None)).properties(width=300, height=260))
+            panels.append(panel(values, alt.MarkDef("line", point=True), axis, "dev"))
+        spent = {row["row"]: row["mining"] + row["training"] for row in arms}
+        means = {row: scores[name][row, MEASURE].values_QR.mean() for row in spent}
+        values = [{"arm": labels[row], "seconds": spent[row], "score": means[row]} for row in spent]
+        panels.append(panel(values, alt.MarkDef("point", filled=True, size=80), "seconds", SPLIT))
         rows.append(alt.hconcat(*panels).properties(title=name))
     return alt.vconcat(*rows).to_dict() | {"config": STYLE} if rows else None
 
@@ -301,7 +330,7 @@ def write():
             part["smallest"] = smallest_differences(part["table"], scores[name])
     write_json(DATA / f"{NAME}.json", data)
     write_text(PAGE, page(data, scores))
-    if chart := figure(data):
+    if chart := figure(data, scores):
         draw(chart, DATA / f"{NAME}.svg")
     print(f"written: {PAGE}, with {len(new)} parts from results/arms")
     for name in made.keys() - new.keys():

@@ -38,7 +38,6 @@ from teleport.reader import read_positives
 from teleport.refusal import Refusal
 from teleport.running.artefact import STAGES, Artefact, is_finished
 from teleport.seed import derive_seed
-from teleport.settings.read import load_files
 from teleport.settings.training import Training
 from teleport.training.data import TrainingSet
 from teleport.training.dual_encoder import Trainer
@@ -267,7 +266,7 @@ def main(arguments=None):
             print(f"{part}: here - there {found.difference:+.4f}, p {found.p:.2g}, {found.method}")
         return
     torch.set_num_threads(arguments.threads)
-    world = world_of(Plan(*load_files(arguments.config)), arguments.test)
+    world = world_of(Plan.of_files(arguments.config), arguments.test)
     training = Training(
         batch_queries=arguments.queries, negatives_per_query=0, learning_rate=RATE, steps=arguments.steps,
         loss={"kind": "softmax"}, precision="fp32",

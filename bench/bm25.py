@@ -78,16 +78,12 @@ def spec(kind, settings, inputs):
     return {"kind": kind, "key": KEY, "settings": settings.model_dump(), "inputs": inputs, "code": "bench"}
 
 
-def index_spec():
-    """Return the spec of the stage `lexical_index` over the collection of `write_collection`."""
-    return spec("lexical_index", SETTINGS, {"corpus": f"corpus/{KEY}"})
-
-
 def build_index(folder):
-    """Run the stage `lexical_index` in a process of its own; returns (job of a `bm25` stage that reads it, figures)."""
+    """Run the stage `lexical_index` over the collection of `write_collection` in a process of its own; returns (job of
+    a `bm25` stage that reads it, figures)."""
     code = "import json, sys; from teleport.running.job import Job; from teleport.running.run import run\n"
     code += "from teleport.running.log import configure_logging; configure_logging(); run(Job(json.loads(sys.argv[1])))"
-    run_python(code, json.dumps(index_spec()), folder)
+    run_python(code, json.dumps(spec("lexical_index", SETTINGS, {"corpus": f"corpus/{KEY}"})), folder)
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     inputs = {"index": f"lexical_index/{KEY}"}
     job = Job(spec("bm25", Bm25Settings(split="test", depth=1), inputs), root=folder)
@@ -103,16 +99,6 @@ def run_python(code, argument, folder):
     environment = {"PYTHONPATH": str(REPOSITORY / "workflow_scripts"), "PATH": ""}
     command = [sys.executable, "-c", code, argument]
     return subprocess.run(command, cwd=folder, env=environment, check=True, stdout=subprocess.PIPE, text=True).stdout
-
-
-def shared_of(job, depth):
-    """Return what `search` of the stage takes besides the queries."""
-    return [job.input("index", f"{name}.npy") for name in ARRAYS], job.facts("index")["num_passages"], depth
-
-
-def search_all(shared, queries):
-    """The stage's search of queries, one task after another."""
-    return [search(shared, queries[first : first + TASK_QUERIES]) for first in range(0, len(queries), TASK_QUERIES)]
 
 
 def tantivy_index(folder, terms, queries):
@@ -136,12 +122,13 @@ def tantivy_index(folder, terms, queries):
 
 def compare(job, queries, arguments):
     """({variant: function that searches}, figures) of the stage and bm25s on the same queries."""
-    shared = shared_of(job, arguments.depth)
+    arrays = [job.input("index", f"{name}.npy") for name in ARRAYS]
+    shared = arrays, job.facts("index")["num_passages"], arguments.depth  # what `search` takes besides the queries
     peer, some = open_index(*shared[:2]), [query for query in queries[: arguments.queries] if query]
     peer.unique_token_ids_set = range(len(peer.scores["indptr"]) - 1)
     variants = {
         RETRIEVE: lambda: peer.retrieve(some, k=arguments.depth, show_progress=False),
-        "stage": lambda: search_all(shared, some),
+        "stage": lambda: [search(shared, some[at : at + TASK_QUERIES]) for at in range(0, len(some), TASK_QUERIES)],
     }
     lists = [peer.scores["indptr"][term + 1] - peer.scores["indptr"][term] for query in some for term in query]
     return variants, {"postings a query": float(np.sum(lists) / len(some)), "terms a query": len(lists) / len(some)}

@@ -16,7 +16,6 @@ from teleport.report.rows import measured_tables
 from teleport.report.stages import Stages
 from teleport.report.table import columns, make_table, marks_of
 from teleport.running.artefact import is_finished
-from teleport.settings.read import load_files
 from teleport.settings.section import MAIN_TABLE
 
 CONFIG, NAME = REPOSITORY / "config/config.yaml", "demo"
@@ -25,7 +24,7 @@ SCORES = DATA / f"{NAME}.parquet"
 
 def planned():
     """(`Plan` of the demo, specification of its table)."""
-    plan = Plan(*load_files([str(CONFIG)]))
+    plan = Plan.of_files([str(CONFIG)])
     return plan, measured_tables(plan)[MAIN_TABLE]
 
 

@@ -26,7 +26,6 @@ from teleport.reader import read_positives
 from teleport.running.artefact import STAGES, Artefact
 from teleport.running.job import Job, spec_of
 from teleport.seed import derive_seed
-from teleport.settings.read import load_files
 from teleport.training.dev import draw_pool
 from teleport.training.dev_queries import draw_queries
 
@@ -98,7 +97,7 @@ def main():
     if bool(arguments.config) != bool(arguments.rows):
         parser.error("a configuration and --rows belong together")
     if arguments.config:
-        plan, scores = Plan(*load_files(arguments.config)), []
+        plan, scores = Plan.of_files(arguments.config), []
         split = plan.trajectories[arguments.rows[0]][0].trains[-1].settings.dev.split
         bm25 = bm25_results(plan, split)
         for seed in plan.experiments[arguments.rows[0]].seeds:

@@ -22,7 +22,6 @@ from rounds import REPOSITORY
 from teleport.evaluation.significance import paired_p_value
 from teleport.plan.plan import Plan
 from teleport.running.artefact import STAGES, Artefact, is_finished
-from teleport.settings.read import load_files
 
 CONFIG = REPOSITORY / "config/forgetting.yaml"
 EPISODES = [2, 3, 4]  # whose forgotten shares are averaged: episode 1 has no older negatives
@@ -85,7 +84,7 @@ def values_of(row):
 def measured():
     """{table: its title, arms ("rows", with the values of each seed), and how they came about} of tables with a
     finished first arm."""
-    plan = Plan(*load_files([str(CONFIG)]))
+    plan = Plan.of_files([str(CONFIG)])
     tables = {name: of_table(plan, ablation) for name, ablation in plan.config.ablations.items()}
     return {name: table for name, table in tables.items() if table}
 
@@ -113,14 +112,14 @@ def of_table(plan, ablation):
 
 def make_table(name, cores):
     """Make what a table of CONFIG needs: the scores and the forgotten shares of its arms."""
-    plan = Plan(*load_files([str(CONFIG)]))
+    plan = Plan.of_files([str(CONFIG)])
     trajectories = chain.from_iterable(plan.trajectories[arm] for arm in plan.config.ablations[name].experiments)
     make_on([stage for each in trajectories for pair in measured_stages(each) for stage in pair], cores)
 
 
 def section(data):
     """The text between the marks: each table, its contrasts, and how they came about."""
-    plan = Plan(*load_files([str(CONFIG)]))
+    plan = Plan.of_files([str(CONFIG)])
     absent = [ablation.title for name, ablation in plan.config.ablations.items() if name not in data]
     parts = [table_text(data[name]) for name in plan.config.ablations if name in data]
     if DRAWN in data:

@@ -353,13 +353,14 @@ def compare(lines, small, folder, out):
     """Two arms of bench/arms.py as small as its pilot, of which nothing can be concluded: that the whole comparison, by
     `python bench/arms.py --start whole --here`, would run on this machine."""
     import arms
+    from teleport.plan.plan import Plan
 
     start = "layers-2" if small else "whole"
     with chdir(folder):
         base = arms.part("compare-pilot", arms.files("pilot", start), arms.PILOT)
         base = arms.part("compare-small", base, TINY) if small else base
         arms.run("compare", base, arms.FIRST_RATES[start][-1:], arms.here(1), [arms.BASELINE, "mined"])
-        plan = arms.plan_of(json.loads((arms.PARTS / "compare.json").read_text())["files"])
+        plan = Plan.of_files(json.loads((arms.PARTS / "compare.json").read_text())["files"])
         for arm, (trajectory, *_) in plan.trajectories.items():
             (stage,) = trajectory.episodes[-1].runs.values()
             facts = Artefact(STAGES / stage.name).facts

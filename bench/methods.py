@@ -19,7 +19,6 @@ from arms import part
 from here import make_together
 from rounds import REPOSITORY
 from teleport.plan.plan import Plan
-from teleport.settings.read import load_files
 
 CROSS = {"steps": 4, "batch_queries": 4, "evaluate_every": 4, "dev": {"depth": 10}}
 SLICE = {
@@ -52,7 +51,7 @@ def main():
     arguments, started = parser.parse_args(), time.monotonic()
     files = [REPOSITORY / "config/config.yaml", *sorted((REPOSITORY / "config/methods").glob("*.yaml"))]
     (written,) = part("methods", [str(file) for file in files], SLICE)
-    plan = Plan(*load_files([written]))
+    plan = Plan.of_files([written])
     make_together(plan.stages.values(), arguments.cores)
     print(f"{len(plan.stages)} stages of {len(plan.experiments)} rows: {time.monotonic() - started:.0f} s", flush=True)
     command = [sys.executable, "-P", "-m", "snakemake", "-s", str(REPOSITORY / "Snakefile"), "--configfile", written]

@@ -27,7 +27,6 @@ from teleport.evaluation.significance import compare
 from teleport.plan.plan import Plan
 from teleport.report.stages import Stages
 from teleport.running.files import read_saved, write_json, write_text
-from teleport.settings.read import load_files
 
 NAME, SPLIT, CONTRAST = "recipe", "test", CONTRASTS["recipe"]
 MEASURE, RECIPE, ALONE = CONTRAST["measure"], CONTRAST["ours"], CONTRAST["theirs"]
@@ -135,7 +134,7 @@ def main():
     parser.add_argument("configs", nargs="*", type=Path)
     parser.add_argument("--cores", type=int, default=os.cpu_count())
     arguments = parser.parse_args()
-    plans = {config.stem: Plan(*load_files(files_of(config))) for config in arguments.configs}
+    plans = {config.stem: Plan.of_files(files_of(config)) for config in arguments.configs}
     stages = [stage for plan in plans.values() for own in evaluations(plan).values() for stage in own]
     make_on(stages, arguments.cores)
     write(plans)

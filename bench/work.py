@@ -103,12 +103,6 @@ def batch():
     return np.concatenate([queries, np.minimum(texts.lengths(256, 1) + 2, texts.MAX_PASSAGE_TOKENS)])
 
 
-def in_bfloat16(encoder):
-    """The encoder with its backbone in bfloat16, to train."""
-    encoder.backbone.to(torch.bfloat16)
-    return encoder
-
-
 def by_operators(lengths, training, autocast=False, layers=12):
     """The `Traffic` of encoding texts of `lengths` tokens operator by operator, with the backward pass if `training`.
     Weights and residual are in bfloat16, as `encode` has them, unless `autocast` converts, as `train` does. A training
@@ -117,7 +111,7 @@ def by_operators(lengths, training, autocast=False, layers=12):
     if not training:
         encoder = prepare(encoder.eval(), torch.bfloat16)
     elif not autocast:
-        encoder = in_bfloat16(encoder.train())
+        encoder.train().backbone.to(torch.bfloat16)
     with torch.set_grad_enabled(training), CudaAutocast() if autocast else nullcontext(), Traffic() as traffic:
         vectors = encoder(np.ones(lengths.sum(), np.int64), lengths)
         if training:

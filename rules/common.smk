@@ -148,10 +148,7 @@ if MAIN:
         logger.warning(warning)
 
 
-@cache
-def label(name):
-    """The name of a stage in messages: its kind, episode and experiments."""
-    return PLAN.label(name) if name in PLAN.stages else name
+label = cache(PLAN.label)  # the name of a stage in messages
 
 
 def warn_of_devices():
@@ -318,16 +315,6 @@ def run_stage(wildcards, input, threads, resources):
     if time_forced := forced_at(planned(wildcards)):
         options["--anew"] = time_forced
     return command("run_stage.py", spec_of_stage(planned(wildcards)), *chain(*options.items()), *flags)
-
-
-def job_label(wildcards, input):
-    """Params function: the name of a job in messages."""
-    return label(f"{wildcards.kind}/{wildcards.key}")
-
-
-def say_if_killed(wildcards, input):
-    """The text that the shell prints when a stage has failed: a killed process cannot print it."""
-    return if_killed(wildcards.kind)
 
 
 def manage(*arguments, folder=None):

@@ -30,8 +30,8 @@ rule stage:
     params:
         code=lambda wildcards: code(planned(wildcards)),
         run=run_stage,
-        if_killed=say_if_killed,
-        label=job_label,
+        if_killed=lambda wildcards, input: if_killed(wildcards.kind),  # the shell prints it: a killed process cannot
+        label=lambda wildcards, input: label(f"{wildcards.kind}/{wildcards.key}"),
     message:
         "{params.label}"
     shell:

@@ -19,7 +19,6 @@ from rounds import REPOSITORY
 from teleport.plan.plan import Plan
 from teleport.refusal import Refusal
 from teleport.running.artefact import is_finished
-from teleport.settings.read import load_files
 
 SEGMENTS = 3
 NEGATIVES = ["ablations/negatives", "ablations/continue-training"]
@@ -83,12 +82,12 @@ def rehearse_one(paper, names, work, arguments, passed_on):
     snakefile, failed = ["--snakefile", str(REPOSITORY / "Snakefile")], {}
     if arguments.here:
         with contextlib.chdir(work):
-            make(Plan(*load_files([own])).stages.values(), failed)
+            make(Plan.of_files([own]).stages.values(), failed)
     if failed:
         return "; ".join(f"{name}: {type(error).__name__}: {error}" for name, error in failed.items())
     status, _ = run([own], arguments.cores, [*snakefile, *passed_on], work)
     with contextlib.chdir(work):
-        plan = Plan(*load_files([own]))
+        plan = Plan.of_files([own])
         left = [name for name in plan.stages if not is_finished(name)]
         rows = sorted({row for name in left for row in plan.users[name]})
         page = Path("results/report", plan.config.name or "", "index.html")

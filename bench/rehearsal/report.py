@@ -13,9 +13,8 @@ def compare(files):
     from commands.forecast.hardware import read_hardware
     from teleport.plan.plan import Plan
     from teleport.running.artefact import STAGES, read_manifest
-    from teleport.settings.read import load_files
 
-    plan = Plan(*load_files(files))
+    plan = Plan.of_files(files)
     estimates = Forecast(plan, read_hardware()[1]).stages
     lines = []
     for name in plan.stages:

@@ -69,7 +69,7 @@ def test_every_arm_reads_as_many_passages_or_as_many_pairs(plan):
 
 def test_the_pilot_is_equal_too(bench, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    plan = bench.plan_of(bench.part("pilot", bench.files("pilot", "layers-2"), bench.PILOT))
+    plan = Plan.of_files(bench.part("pilot", bench.files("pilot", "layers-2"), bench.PILOT))
     for arm in plan.config.ablations["arms"].experiments:
         (trajectory,) = plan.trajectories[arm]
         _, passages, queries = read(trajectory.trains)
@@ -148,7 +148,7 @@ def test_the_parts_of_a_collection(bench, monkeypatch, tmp_path):
     made, best = [], {"warm-up": 2e-5, "mined": 6e-4}
 
     def run_parts(parts):
-        made.extend((bench.plan_of(files), [stage.name for stage in stages]) for files, stages in parts)
+        made.extend((Plan.of_files(files), [stage.name for stage in stages]) for files, stages in parts)
 
     def artefact(path):
         name = "/".join(path.parts[-2:])
@@ -271,7 +271,8 @@ def test_at_the_ends_of_an_interval_the_test_is_just_not_significant(table, toy)
 
 def test_a_row_of_the_figure_says_which_part_it_is(table):
     data = table.read_saved(table.DATA / "arms.json")
-    rows = [row["title"] for row in table.figure(data)["vconcat"]]
+    figure = table.figure(data, table.read_scores(table.SCORES))
+    rows = [row["title"] for row in figure["vconcat"]]
     assert rows == [name for name in data if name.startswith("arms-")]
     assert {"arms-cloud-words", "arms-docstrings-words"} < set(rows)
     assert "exploratory" in table.HEAD and "not compare arms" in table.CAPTION

@@ -10,7 +10,6 @@ from bench_world import bench_on_path  # noqa: F401
 
 from paths import REPOSITORY
 from teleport.plan.plan import Plan
-from teleport.settings.read import load_files
 
 MADE = {"commits": ["0123456" + 33 * "7"], "machine": "2 cores of X", "time": "1 stage", "seeds": [1], "budget": "b"}
 
@@ -22,7 +21,7 @@ def bench():
 
 @pytest.fixture(scope="module")
 def plan():
-    return Plan(*load_files([str(REPOSITORY / "config/forgetting.yaml")]))
+    return Plan.of_files([str(REPOSITORY / "config/forgetting.yaml")])
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ from bench_world import bench_on_path  # noqa: F401
 from teleport.plan.plan import Plan
 from teleport.running.artefact import STAGES, file_entry
 from teleport.running.files import write_json
-from teleport.settings.read import load_files
 
 MEASURES = ("RR@10", "nDCG@10", "R@100", "R@1000")
 PROVENANCE = {"git_commit": 40 * "a", "threads": 2, "wall_seconds": 60.0, "hardware": {"cores": 2, "processor": "X"}}
@@ -32,7 +31,7 @@ def finish(stage, scores=None):
 
 def test_the_table_is_that_of_the_finished_demo(monkeypatch, tmp_path):
     bench = importlib.import_module("demo_table")
-    plan = Plan(*load_files([str(bench.CONFIG)]))
+    plan = Plan.of_files([str(bench.CONFIG)])
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(bench, "SCORES", tmp_path / "demo.parquet")
     ((in_batch,), (trajectory,)) = plan.trajectories.values()
@@ -60,7 +59,7 @@ def test_the_table_is_that_of_the_finished_demo(monkeypatch, tmp_path):
 
 def test_both_last_trainings_of_the_demo_read_as_many_passages():
     """What README compares; ANCE-Tele has a first training of six steps and mines besides."""
-    plan = Plan(*load_files([str(importlib.import_module("demo_table").CONFIG)]))
+    plan = Plan.of_files([str(importlib.import_module("demo_table").CONFIG)])
     last = {name: of[0].trains[-1].settings.training for name, of in plan.trajectories.items()}
     passages = {name: t.steps * t.batch_queries * (1 + t.negatives_per_query) for name, t in last.items()}
     assert len(passages) == 2 and len(set(passages.values())) == 1, passages

@@ -11,7 +11,7 @@ from test_arms import SMALL
 from paths import REPOSITORY
 from teleport.plan.plan import Plan
 from teleport.running.artefact import STAGES
-from teleport.settings.read import load_files, merged_files
+from teleport.settings.read import merged_files
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def test_processes_make_the_files_of_one(here, monkeypatch, tmp_path):
         small = {key: value for key, value in SMALL.items() if key != "ablations"}
         for file, content in (("arms.yaml", raw), ("small.yaml", small)):
             (tmp_path / name / file).write_text(json.dumps(content))
-        plan = Plan(*load_files(["arms.yaml", "small.yaml"]))
+        plan = Plan.of_files(["arms.yaml", "small.yaml"])
         here.make(plan.stages.values()) if name == "one" else here.make_together(plan.stages.values(), 2)
         manifests = {path: json.loads(path.read_text()) for path in STAGES.glob("*/*/manifest.json")}
         found.append({str(path): manifest["files"] for path, manifest in manifests.items()})

@@ -17,7 +17,6 @@ from teleport.plan.plan import Plan
 from teleport.running.artefact import Artefact, is_finished
 from teleport.running.job import Job, spec_of
 from teleport.running.run import run
-from teleport.settings.read import load_files
 
 PAPERS = ["marco", "marco-doc", "nq", "triviaqa"]
 
@@ -38,7 +37,7 @@ def test_the_paper_s_own_configuration_reads_the_files(paper, tmp_path, monkeypa
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(rehearse, "VOCABULARY", 20_000)  # the tokenizers read all of it
     override = rehearse.prepare(paper, 0.0005, 1.0, tmp_path / "made")
-    plan = Plan(*load_files([override]))
+    plan = Plan.of_files([override])
     counts, corpus = rehearse.PAPERS[paper].scaled(0.0005, 1.0), make(plan.corpus)
     splits = {split: make(plan.split(split)) for split in plan.config.collection.split_names()}
     assert corpus.facts["num_passages"] == counts.passages
@@ -60,7 +59,7 @@ def test_the_paper_s_whole_workflow_runs_and_every_stage_is_beside_its_forecast(
     done = subprocess.run(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     assert done.returncode == 0, done.stdout
     override = tmp_path / "made" / "marco-0.001-1" / "rehearsal.yaml"
-    plan = Plan(*load_files([override]))
+    plan = Plan.of_files([override])
     lines = json.loads((tmp_path / "lines.json").read_text())
     assert sorted(line["stage"] for line in lines) == sorted(plan.stages)
     assert all(line[what] > 0 for line in lines for what in ("seconds", "memory", "memory_forecast"))
@@ -120,7 +119,7 @@ def test_every_set_of_rows_is_planned_at_the_scale_of_the_rehearsal(paper, tmp_p
     for names in every_row.CONFIGURATIONS[paper]:
         more = [REPOSITORY / "config" / f"{name}.yaml" for name in names]
         written = rehearse.prepare(paper, 0.001, 1.0, tmp_path / paper, more, every_row.SEGMENTS)
-        assert Plan(*load_files([written])).trajectories
+        assert Plan.of_files([written]).trajectories
 
 
 def test_a_row_that_draws_its_head_runs_until_its_scores(tmp_path, monkeypatch):
@@ -131,7 +130,7 @@ def test_a_row_that_draws_its_head_runs_until_its_scores(tmp_path, monkeypatch):
     more = [REPOSITORY / "config/variants/marco-ance.yaml"]
     assert "variants/marco-ance" in sum(every_row.CONFIGURATIONS["marco"], [])
     written = rehearse.prepare("marco", 0.0003, 1.0, tmp_path / "made", more, every_row.SEGMENTS)
-    (trajectory,) = Plan(*load_files([written])).trajectories["bm25-neg"]
+    (trajectory,) = Plan.of_files([written]).trajectories["bm25-neg"]
     assert trajectory.pretrained.settings.projection == rehearse.HIDDEN
     rows = [row for row in trajectory.rows if row.stage.kind == "evaluate" and row.episode == 1]
     (evaluated,) = (make(row.stage) for row in rows if row.stage.settings.split == "dev")

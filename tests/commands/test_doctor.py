@@ -11,7 +11,6 @@ from commands import doctor as module
 from paths import REPOSITORY
 from teleport.plan.plan import Plan
 from teleport.running import devices, locks
-from teleport.settings.read import load_files
 
 STEP = "a training step and a search"
 OLD = "The NVIDIA driver on your system is too old (found version 12020). Please update your GPU driver.\nMore"
@@ -29,7 +28,7 @@ def doctor(tmp_path, monkeypatch, capsys):
         monkeypatch.setattr(
             module, "checks", lambda plan: {n: check for n, check in checks(plan).items() if whole or n != STEP}
         )
-        status = module.doctor(lambda: Plan(*load_files([REPOSITORY / "config/config.yaml"])))
+        status = module.doctor(lambda: Plan.of_files([REPOSITORY / "config/config.yaml"]))
         lines = capsys.readouterr().out.splitlines()
         return status, {line[8:].partition(":")[0]: line for line in lines}
 

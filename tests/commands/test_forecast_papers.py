@@ -6,13 +6,12 @@ from commands.forecast.forecast import Forecast
 from commands.forecast.hardware import read_hardware
 from paths import REPOSITORY
 from teleport.plan.plan import Plan
-from teleport.settings.read import load_files
 
 pytestmark = pytest.mark.usefixtures("empty_folder")
 
 
 def forecast(hardware, *names):
-    plan = Plan(*load_files([REPOSITORY / f"config/{name}.yaml" for name in names]))
+    plan = Plan.of_files([REPOSITORY / f"config/{name}.yaml" for name in names])
     return Forecast(plan, read_hardware(hardware)[1])
 
 

@@ -86,7 +86,7 @@ def test_undivided_judgments_become_train_dev_and_test(tmp_path, texts, form):
     assert 50 <= training["dev"]["passages"] <= 60 and training["dev"]["random"] <= 6, "ranking dev costs little"
     assert (training["steps"], training["evaluate_every"], training["batch_queries"]) == (10, 5, len(train))
     assert (training["select"], training["dev"]["split"], raw["name"]) == ("dev", "dev", "mine")
-    made = Plan(*load_files([path]))
+    made = Plan.of_files([path])
     (check,) = [stage.settings for stage in made.stages.values() if stage.kind == "check"]
     assert (check.evaluation_depth, check.mining_depth, check.batch_queries) == (0, 0, len(train))
 
@@ -151,7 +151,7 @@ def test_a_test_set_is_not_divided_and_nothing_is_trained_without_a_set_for_it(t
             path, said = new("mine", given, test)
         raw = yaml.safe_load(path.read_text())
         assert raw["evaluation"]["splits"] == [named] and raw["counts"]["queries"] == {named: QUERIES}
-        plan = Plan(*load_files([path]))
+        plan = Plan.of_files([path])
         kinds = {stage.kind for stage in plan.stages.values()}
         assert "evaluate" in kinds and "train" not in kinds and "training" not in raw
         assert any("nothing is trained" in sentence for sentence in said) and not Path("data").exists()
@@ -190,7 +190,7 @@ def test_splits_may_share_one_file_of_queries(tmp_path, texts, splits, below):
     raw = yaml.safe_load(path.read_text())
     assert raw["evaluation"]["splits"] == ["test"] and not Path("data").exists()
     assert raw["counts"]["queries"] == dict.fromkeys(splits, QUERIES // len(splits))
-    assert ("train" in {stage.kind for stage in Plan(*load_files([path])).stages.values()}) is (len(splits) > 1)
+    assert ("train" in {stage.kind for stage in Plan.of_files([path]).stages.values()}) is (len(splits) > 1)
     if len(splits) == 1:
         assert "has the split test, and none is called train, so nothing is trained" in " ".join(said)
         assert f"To train, add {name.format('train')}." in " ".join(said)
@@ -486,7 +486,7 @@ def test_the_official_names_of_ms_marco_are_read(tmp_path, texts, zipped):
     path, _ = new("mine", given)
     raw = yaml.safe_load(path.read_text())
     assert raw["evaluation"]["splits"] == ["dev.small"] and raw["counts"]["queries"]["dev.small"] == 20
-    assert raw["counts"]["passages"] == PASSAGES and Plan(*load_files([path])).stages
+    assert raw["counts"]["passages"] == PASSAGES and Plan.of_files([path]).stages
 
 
 def test_queries_without_judgments_are_to_be_added_or_moved(tmp_path, texts):
@@ -573,7 +573,7 @@ def test_the_files_of_a_killed_attempt_are_taken_but_no_other_ones(tmp_path, tex
 def test_its_cost_can_be_forecast_before_anything_is_built(tmp_path, texts, capsys):
     in_tables(tmp_path / "given", texts)
     path, _ = new("mine", tmp_path / "given")
-    print_forecast(Plan(*load_files([path])), "cpu-2-cores")
+    print_forecast(Plan.of_files([path]), "cpu-2-cores")
     said = capsys.readouterr().out
     assert "collection: 300 passages; queries: 35 train, 16 test, 9 dev (from `counts` of the configuration)" in said
     assert "wall clock: " in said
@@ -609,7 +609,7 @@ def test_training_queries_are_divided_where_there_is_no_dev_set(tmp_path, texts,
     assert (raw["evaluation"]["splits"], raw["training"]["dev"]["split"]) == ([there], drawn)
     reported, train, dev = (queries_of(tmp_path, raw["collection"], split) for split in (there, "train", drawn))
     assert len(reported) == QUERIES and not train & dev and train | dev == reported and 4 <= len(dev) <= 20
-    Plan(*load_files([path]))
+    Plan.of_files([path])
 
 
 def test_the_template_is_the_recipe():
@@ -639,7 +639,7 @@ def test_dev_chooses_between_the_start_and_both_episodes(tmp_path, texts):
     """Both rank one pool, and the second begins with what the first has chosen."""
     in_tables(tmp_path / "given", texts)
     path, _ = new("mine", tmp_path / "given")
-    (trajectory,) = Plan(*load_files([path])).trajectories["tuned"]
+    (trajectory,) = Plan.of_files([path]).trajectories["tuned"]
     first, second = trajectory.trains
     assert second.inputs["checkpoint"].name == first.name
     assert first.inputs["dev"].name == second.inputs["dev"].name and first.settings.dev == second.settings.dev
@@ -650,7 +650,7 @@ def test_dev_chooses_between_the_start_and_both_episodes(tmp_path, texts):
 def written_plan(name):
     """(the configuration, its plan) that `new` writes with a method."""
     path, _ = new(name, Path("given"), method=name)
-    return yaml.safe_load(path.read_text()), Plan(*load_files([path]))
+    return yaml.safe_load(path.read_text()), Plan.of_files([path])
 
 
 # How often each one mines; of STAR and ADORE, the methods that they start from are rows, too.
@@ -807,7 +807,7 @@ def test_which_split_is_for_what_is_told(tmp_path, texts, splits, given, reporte
     raw = yaml.safe_load(path.read_text())
     assert (raw["evaluation"]["splits"], raw["training"]["dev"]["split"]) == (reported, dev)
     assert why in " ".join(said) and set(raw["counts"]["queries"]) >= {"train", dev, *reported}
-    Plan(*load_files([path]))
+    Plan.of_files([path])
 
 
 @pytest.mark.parametrize(
@@ -905,7 +905,7 @@ def test_a_search_is_one_deeper_for_an_own_text_and_the_page_shows_a_whole_test_
     written = yaml.safe_load(new("mine", tmp_path / "given")[0].read_text())
     assert written["evaluation"]["ignore_own_text"] is True and "depth" not in written["evaluation"]
     assert written.get("report") == (report and {"queries": report})
-    plan = Plan(*load_files([Path("config/mine.yaml")]))
+    plan = Plan.of_files([Path("config/mine.yaml")])
     depths = {stage.settings.depth for stage in plan.stages.values() if stage.kind in ("retrieve", "bm25")}
     assert plan.config.evaluation.depth == 1000 and 1001 in depths and 1000 not in depths
 
@@ -931,4 +931,4 @@ def test_where_many_queries_are_passages_too_their_own_text_is_ignored(tmp_path,
             ("returns it first" in line, f"Queries of test with the text of a passage: {number}." in line)
             for line in own
         ] == ([(not ignored, True)] if number else [])
-        assert Plan(*load_files([path])).config.evaluation.ignore_own_text is bool(ignored)
+        assert Plan.of_files([path]).config.evaluation.ignore_own_text is bool(ignored)

@@ -15,7 +15,6 @@ from hub import Hub
 from teleport.encoder.checkpoint import write_modules
 from teleport.plan.plan import Plan
 from teleport.refusal import Refusal
-from teleport.settings.read import load_files
 
 NAME = "some/encoder"
 LAST = "Normalize"
@@ -58,7 +57,7 @@ def written(encoder, **options):
     """(the block `encoder` of the configuration, the encoder that its plan completes, sentences)."""
     path, sentences = new("mine", Path("pairs.jsonl"), encoder=encoder, **options)
     assert path.read_text().index("# The start of training.") < path.read_text().index("\nencoder:\n")
-    return yaml.safe_load(path.read_text())["encoder"], Plan(*load_files([path])).encoder, sentences
+    return yaml.safe_load(path.read_text())["encoder"], Plan.of_files([path]).encoder, sentences
 
 
 @pytest.mark.parametrize(("normalised", "scale"), [(True, 20.0), (False, 1.0)])
@@ -105,7 +104,7 @@ def test_nothing_is_trained_or_a_method_trains_with_the_same_encoder(checkpoint)
     path, _ = new("other", Path("test.jsonl"), encoder="bert")
     raw = yaml.safe_load(path.read_text())
     assert raw["encoder"] == block and raw["episodes"] == []
-    assert Plan(*load_files([path])).encoder.checkpoint.folder == "bert"
+    assert Plan.of_files([path]).encoder.checkpoint.folder == "bert"
 
 
 def test_a_checkpoint_that_cannot_be_used_is_one_sentence_before_the_collection_is_read(checkpoint, hub):

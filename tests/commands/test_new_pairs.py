@@ -21,7 +21,7 @@ from teleport.collection.equal import digest_of
 from teleport.negatives.forms import FORMS as FORMS_OF_NEGATIVES
 from teleport.plan.plan import Plan
 from teleport.refusal import Refusal
-from teleport.settings.read import load, load_files
+from teleport.settings.read import load
 from untouched import contents, untouched
 
 PAIRS = 60
@@ -134,7 +134,7 @@ def test_every_form_becomes_the_same_collection(tmp_path, pairs, form):
     assert said[0].startswith("60 passages, ") and f"{len(splits['train'])} queries for train" in said[0]
     (paragraph,) = [line for line in said if "is the question" in line]
     assert str(tmp_path / "given") in paragraph and "Words of a question: " in paragraph
-    plan = Plan(*load_files([path]))
+    plan = Plan.of_files([path])
     assert any(stage.kind == "train" for stage in plan.stages.values())
 
 
@@ -342,7 +342,7 @@ def test_negatives_join_the_passages_and_keep_their_scores(tmp_path, pairs, form
     if teaches:
         entry["training"] |= yaml.safe_load(advice.split("`")[-2])
     Path("advised.yaml").write_text(yaml.safe_dump(written))
-    plan = Plan(*load_files(["advised.yaml"]))
+    plan = Plan.of_files(["advised.yaml"])
     assert any(stage.kind == "negatives_file" for stage in plan.stages.values())
     taught = [stage for stage in plan.stages.values() if "scores.file" in stage.inputs]
     assert {stage.kind for stage in taught} == ({"train"} if teaches else set())
@@ -903,7 +903,7 @@ def test_bm25_has_the_terms_of_the_script(tmp_path, monkeypatch, script, terms, 
     rows = [{"query": f"q {n}", "positive": script.format(n=n)} for n in range(PAIRS)]
     write_jsonl(tmp_path / "given/a.jsonl", rows)
     path, said = new("mine", tmp_path / "given")
-    config = Plan(*load_files([path])).config
+    config = Plan.of_files([path]).config
     assert config.bm25.terms == terms
     assert any("does not know" in each for each in said) is (why == "no spaces between words")
     assert (config.counts.passage_tokens > 18) is (why == "no spaces between words")  # a character is a token there

@@ -17,7 +17,6 @@ from teleport.report.links import link_experiment
 from teleport.running.artefact import MANIFEST, STAGES
 from teleport.running.files import write_json
 from teleport.running.job import RESUME, SHARDS
-from teleport.settings.read import load_files
 
 pytestmark = pytest.mark.usefixtures("empty_folder")
 
@@ -33,7 +32,7 @@ CONFIG = {
 def make_plan(stem, **changes):
     """The plan of STEM.yaml, which it writes; all of its stages are finished."""
     Path(f"{stem}.yaml").write_text(yaml.safe_dump(CONFIG | changes))
-    plan = Plan(*load_files([f"{stem}.yaml"]))
+    plan = Plan.of_files([f"{stem}.yaml"])
     for stage in plan.stages.values():
         finish(stage.name, {role: upstream.name for role, upstream in stage.inputs.items()})
     return plan

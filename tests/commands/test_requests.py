@@ -18,7 +18,7 @@ from paths import REPOSITORY
 from teleport.plan.kinds import KINDS, needs
 from teleport.plan.plan import Plan
 from teleport.running.artefact import MANIFEST, STAGES, is_finished
-from teleport.settings.read import load, load_files, merged
+from teleport.settings.read import load, merged
 
 pytestmark = pytest.mark.usefixtures("empty_folder")
 
@@ -40,7 +40,7 @@ def marco(**changes):
 @pytest.mark.parametrize("name", ["marco", "nq", "triviaqa"])
 def test_the_group_of_a_checkpoint_asks_for_little_more_than_its_forecast(name, hardware):
     """Its members follow each other, and their minutes add up: each asks for a minute at least."""
-    plan = Plan(*load_files([REPOSITORY / f"config/{name}.yaml"]))
+    plan = Plan.of_files([REPOSITORY / f"config/{name}.yaml"])
     forecast = Forecast(plan, read_hardware(hardware)[1])
     requests, groups = Requests(plan, PROFILE["config"]["cluster"] | {"hardware": hardware}), {}
     for stage in plan.stages.values():
@@ -71,7 +71,7 @@ CONFIGURATIONS += ["marco variants/marco-ance variants/marco-star-adore", "apido
 @pytest.mark.parametrize("names", CONFIGURATIONS)
 def test_no_job_of_several_stages_waits_for_one_that_waits_for_it(names):
     """Also where passages are frozen, and each checkpoint encodes queries alone (ADORE)."""
-    require_no_circle(Plan(*load_files([REPOSITORY / f"config/{name}.yaml" for name in names.split()])))
+    require_no_circle(Plan.of_files([REPOSITORY / f"config/{name}.yaml" for name in names.split()]))
 
 
 def test_searches_of_queries_that_stay_are_in_the_job_of_the_passages_that_were_trained():

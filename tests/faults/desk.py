@@ -17,7 +17,6 @@ from teleport.report.write import write_tables
 from teleport.running.code import stage_code
 from teleport.running.job import Job, spec_of, write_spec
 from teleport.running.run import run
-from teleport.settings.read import load_files
 
 CONFIGURATION, METHOD = "config/mine.yaml", "mined.yaml"
 HOME = Path("results/experiments/mine/tuned")
@@ -51,12 +50,12 @@ def make_desk(folder):
     (folder / CONFIGURATION).write_text(yaml.safe_dump(TUNED))
     (folder / METHOD).write_text(yaml.safe_dump(MINED))
     with contextlib.chdir(folder):
-        plan = Plan(*load_files([CONFIGURATION, METHOD]))
+        plan = Plan.of_files([CONFIGURATION, METHOD])
         for stage in in_order(plan.stages.values()).values():
             run(Job(spec_of(stage) | {"code": stage_code(stage.kind, stage.loads)}, threads=1))
             write_spec(stage)
         link_experiments(plan)
-        write_tables(Plan(*load_files([CONFIGURATION])))
+        write_tables(Plan.of_files([CONFIGURATION]))
         share(set(plan.stages), SHARED, vectors=True)
         shutil.rmtree("results/resume", ignore_errors=True)
     stages = {}

@@ -27,7 +27,6 @@ from teleport.plan.kinds import KINDS
 from teleport.plan.plan import Plan
 from teleport.running.code import files_digest, stage_code
 from teleport.running.job import spec_of
-from teleport.settings.read import load_files
 
 PASSAGES = 60
 # Names of facts that time and attempts change.
@@ -173,7 +172,7 @@ class FaultWorld:
 
     def plan(self, config):
         Path("config.yaml").write_text(yaml.safe_dump(config))
-        return Plan(*load_files(["config.yaml"]))
+        return Plan.of_files(["config.yaml"])
 
     def close(self):
         self.server.stdin.close()

@@ -16,7 +16,6 @@ from teleport.plan.plan import Plan
 from teleport.report.rows import analysis_tables, in_folder, measured_tables
 from teleport.running.artefact import Artefact
 from teleport.running.files import sha256_file
-from teleport.settings.read import load_files
 
 pytestmark = pytest.mark.faults
 TELE, OUTPUT, PAGE = "results/experiments/tele", "given/out", "page of now.html"
@@ -66,7 +65,7 @@ def commands_of(folder):
     judged = "".join(f"q{n}\td{n}\t1\n" for n in SPLITS["train"])
     (beir / "qrels/test.tsv").write_text("query-id\tcorpus-id\tscore\n" + judged)
 
-    plan = Plan(*load_files(["mined.yaml"]))
+    plan = Plan.of_files(["mined.yaml"])
     (table,), (analyses,) = measured_tables(plan).items(), analysis_tables(plan).items()
     page = in_folder("report", plan.config)
     encoded = next(stage for stage in plan.stages.values() if stage.kind == "encode").name

@@ -23,7 +23,6 @@ from teleport.negatives import file as negatives_file
 from teleport.plan.plan import Plan
 from teleport.report.rows import measured_tables
 from teleport.running.files import sha256_file
-from teleport.settings.read import load_files
 
 pytestmark = pytest.mark.faults
 MANY = 20_000  # lines of a large file
@@ -205,7 +204,7 @@ def test_a_configuration(tmp_path, monkeypatch, campaign):
             config.write_bytes(case.damaged(YAML))
 
         def planned():
-            plan = Plan(*load_files(["config.yaml"]))
+            plan = Plan.of_files(["config.yaml"])
             return measured_tables(plan) and plan
 
         def misread(plan):

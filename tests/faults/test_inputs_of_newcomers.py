@@ -31,7 +31,7 @@ from teleport.report.rows import measured_tables
 from teleport.running.artefact import MANIFEST, signed
 from teleport.running.files import write_json
 from teleport.settings.encoder import Encoder
-from teleport.settings.read import load, load_files
+from teleport.settings.read import load
 
 pytestmark = pytest.mark.faults
 SPLIT_NAMES = ["test", "dev", "valid", "dl19", "2019", "no", "x: y", "#x", "a, b", "a\\1", "a" * 240, "{x}", "..", "ü"]
@@ -60,7 +60,7 @@ def test_a_new_configuration(tmp_path, monkeypatch, campaign):
             path, _ = found
             raw = yaml.safe_load(path.read_text())
             number = len((given / "corpus.tsv").read_bytes().removesuffix(b"\n").split(b"\n"))
-            plan = Plan(*load_files([path]))
+            plan = Plan.of_files([path])
             reported = set(plan.config.evaluation.splits)
             if raw["counts"]["passages"] != number or raw["training"]["dev"]["split"] in reported | {"train"}:
                 return raw

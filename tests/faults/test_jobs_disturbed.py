@@ -20,7 +20,6 @@ from collection_world import random_passages, write_folder
 from teleport.plan.plan import Plan
 from teleport.running.artefact import MANIFEST, read_manifest
 from teleport.running.run import FINISHED
-from teleport.settings.read import load_files
 
 pytestmark = pytest.mark.faults
 ROWS = 2100  # of more than one block, which is the least that a shard has
@@ -47,7 +46,7 @@ class Together:
         (folder / "wide.yaml").write_text(yaml.safe_dump(wide))
         (folder / "mined.yaml").write_text(yaml.safe_dump(MINED))
         with contextlib.chdir(folder):
-            plans = [Plan(*load_files([name])).stages.values() for name in ("mined.yaml", "wide.yaml")]
+            plans = [Plan.of_files([name]).stages.values() for name in ("mined.yaml", "wide.yaml")]
         watched = next(stage for stage in plans[0] if stage.kind == "train" and "dev" in stage.inputs)
         another = watched.settings.model_copy(update={"seed": watched.settings.seed + 1})  # which nothing reads
         encode = next(stage for stage in plans[1] if stage.kind == "encode")

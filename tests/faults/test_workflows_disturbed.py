@@ -21,7 +21,6 @@ from test_artefacts_damaged import WAYS
 from toy import World, finished  # noqa: F401
 
 from teleport.plan.plan import Plan
-from teleport.settings.read import load_files
 
 pytestmark = [pytest.mark.faults, pytest.mark.slow]
 # Ctrl-C before the first line of a stage: docs/reliability.md names it. Any other traceback of one is wrong.
@@ -135,7 +134,7 @@ def raced(finished, tmp_path_factory):  # noqa: F811
     *command, first = world.command("--nolock")
     (world.folder / "few.yaml").write_text(yaml.safe_dump(world.config | FEW))
     with contextlib.chdir(world.folder):
-        plan, few = (Plan(*load_files([name])).stages.values() for name in (first, "few.yaml"))
+        plan, few = (Plan.of_files([name]).stages.values() for name in (first, "few.yaml"))
     shared = sorted({s.name for s in plan if s.kind in RACED} & {s.name for s in few})
     alone = [stage.name for stage in few if stage.kind == "merge"]
     commands = []

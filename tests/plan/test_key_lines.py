@@ -11,7 +11,7 @@ from teleport.plan.plan import Plan
 from teleport.refusal import Refusal
 from teleport.report.paper.plan import planned_figures
 from teleport.report.write import planned_tables
-from teleport.settings.read import load, load_files
+from teleport.settings.read import load
 
 pytestmark = pytest.mark.usefixtures("empty_folder")
 
@@ -105,7 +105,7 @@ def test_a_refusal_names_the_line(name):
         (bare / file).write_text("{}")
     number = next(i for i, line in enumerate(Path("own.yaml").read_text().splitlines(), 1) if "# HERE" in line)
     with pytest.raises(Refusal, match=f"^own.yaml, line {number}: {said}"):
-        plan = Plan(*load_files(["own.yaml"]))
+        plan = Plan.of_files(["own.yaml"])
         with_line(planned_figures)(plan)
         with_line(planned_tables)(plan)
 
@@ -114,7 +114,7 @@ def test_a_key_of_the_file_that_is_extended_is_found_there_and_one_of_no_file_no
     Path("base.yaml").write_text(f"evaluation: {{splits: [nil]}}\n{SHARED}")
     Path("own.yaml").write_text("extends: base.yaml\nepisodes: [{}]\nexperiments: {a: {}}\n")
     with pytest.raises(Refusal, match="^base.yaml, line 1: evaluation.splits"):
-        Plan(*load_files(["own.yaml"]))
+        Plan.of_files(["own.yaml"])
     raw = yaml.safe_load(SHARED) | {"evaluation": {"splits": ["nil"]}, "episodes": [{}], "experiments": {"a": {}}}
     Path("own.yaml").write_text("name: own\n")
     for files in ([], ["own.yaml"]):  # as of --config
@@ -128,4 +128,4 @@ def test_a_mistake_of_another_collection_names_both_files():
     line = re.escape("evaluation.out_of_domain: other.yaml, line 3: collection.path: there is no folder nil")
     Path("own.yaml").write_text(Path("own.yaml").read_text() + "experiments: {a: {}}\n")
     with pytest.raises(Refusal, match=rf"^own.yaml, line 12: {line}"):
-        Plan(*load_files(["own.yaml"]))
+        Plan.of_files(["own.yaml"])

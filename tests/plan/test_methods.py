@@ -251,7 +251,7 @@ def test_a_table_of_methods_has_one_row_for_each_and_its_episodes_on_demand(tmp_
     """The row is the last episode's. Only the table changes: every checkpoint is evaluated, as the page shows."""
     demo, ance, later = REPOSITORY / "config/config.yaml", REPOSITORY / "config/methods/ance.yaml", tmp_path / "e.yaml"
     later.write_text("evaluation: {every_episode: true}\n")
-    plans = [Plan(*load_files(files)) for files in ([demo], [demo, ance], [demo, ance, later])]
+    plans = [Plan.of_files(files) for files in ([demo], [demo, ance], [demo, ance, later])]
     mains = [measured_tables(plan)["main"]["rows"] for plan in plans]
     episodes = [[(row["system"], row["episode"]) for row in rows] for rows in mains]
     first = [("BM25", 0), ("Zero-shot", 0), ("In-batch", 1)]

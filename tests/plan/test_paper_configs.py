@@ -102,7 +102,7 @@ def test_the_pages_have_the_figures_of_the_forecast(files, cells, capsys):
     """Of one GPU and 16 cores, with nothing done: downloads, disk, GPU memory, memory, hours on an H200 and an A100."""
     said = {}
     for device in ("h200", "a100"):
-        print_forecast(Plan(*load_files([REPOSITORY / name for name in files.split()])), device)
+        print_forecast(Plan.of_files([REPOSITORY / name for name in files.split()]), device)
         said[device] = " ".join(capsys.readouterr().out.split())
     download = re.search(r"download \d+ 0 (\S+)", said["h200"])[1]
     disk, memory, device_memory = re.search(r"total \d+ 0 (\S+) (\S+) (\S+)", said["h200"]).groups()

@@ -8,7 +8,6 @@ import yaml
 
 from paths import REPOSITORY
 from teleport.plan.plan import Plan
-from teleport.settings.read import load_files
 
 CONFIG = REPOSITORY / "config"
 RELEASED = yaml.safe_load((REPOSITORY / "tests/plan/released_arguments.yaml").read_text())
@@ -70,7 +69,7 @@ def planned(request, tmp_path_factory):
         (folder / f"data/released/{name}/pytorch_model.bin").write_bytes(b"weights")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        return request.param, Plan(*load_files(files))
+        return request.param, Plan.of_files(files)
 
 
 def test_every_file_of_a_paper_is_planned_here():

@@ -4,7 +4,7 @@ import pytest
 
 from paths import REPOSITORY
 from teleport.plan.plan import Plan
-from teleport.settings.read import load_files, merged_files
+from teleport.settings.read import merged_files
 
 SYSTEMS, APIDOCS = (merged_files([REPOSITORY / f"config/{name}.yaml"]) for name in ("systems", "apidocs"))
 ROWS = SYSTEMS["ablations"]["systems"]["experiments"]
@@ -18,7 +18,7 @@ POOLS = dict.fromkeys(SHORT, 60) | dict.fromkeys(ARMS, 20) | dict.fromkeys(["nce
 
 @pytest.fixture(scope="module")
 def plan():
-    return Plan(*load_files([str(REPOSITORY / "config/systems.yaml")]))
+    return Plan.of_files([str(REPOSITORY / "config/systems.yaml")])
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ import time
 from test_kill import running_stages
 
 from teleport.plan.plan import Plan
-from teleport.settings.read import load_files
 
 # How a test looks after its jobs: quickly, and without an accounting database.
 LOOKING = ["--slurm-status-command", "squeue", "--slurm-init-seconds-before-status-checks", "1"]
@@ -38,7 +37,7 @@ class ClusterWorld:
     def __init__(self, world, cluster):
         self.world, self.cluster, self.folder, self.process = world, cluster, world.folder, None
         with contextlib.chdir(world.folder):
-            stages = Plan(*load_files(["toy.yaml"])).stages.values()
+            stages = Plan.of_files(["toy.yaml"]).stages.values()
         self.training = next(stage.name for stage in stages if stage.kind == "train")
 
     def submit(self, *arguments):

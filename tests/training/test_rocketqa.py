@@ -12,7 +12,6 @@ from teleport.plan.plan import Plan
 from teleport.running.artefact import Artefact
 from teleport.running.job import Job, spec_of
 from teleport.running.run import run
-from teleport.settings.read import load_files
 
 
 def make(stage):
@@ -32,7 +31,7 @@ def test_false_negatives_by_a_cross_encoder_that_was_trained_on_the_raw_pool(tmp
         make_data(tmp_path / "data/toy")
         make_checkpoint(tmp_path / "data/bert", WORDS)
         (tmp_path / "config.yaml").write_text(yaml.safe_dump(CONFIG | {"experiments": experiments}))
-        plan = Plan(*load_files(["config.yaml"]))
+        plan = Plan.of_files(["config.yaml"])
         (raw,), (trajectory,) = (plan.trajectories[name] for name in experiments)
         pool = trajectory.pools[-1]
         scored = pool.inputs["scores.ranker"]

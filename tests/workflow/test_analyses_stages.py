@@ -9,7 +9,6 @@ from teleport.plan.plan import Plan
 from teleport.report.page.contents import page_contents
 from teleport.report.page.overview import page_table
 from teleport.report.stages import Reader
-from teleport.settings.read import load_files
 
 
 def read_table(path):
@@ -51,7 +50,7 @@ def test_candidates_are_reranked_and_errors_counted_in_the_whole_corpus(world, m
     (row,) = read_table(world.folder / "results/tables/a.csv")
     assert row["gap"] == "0-3" and row["index"].endswith(" MB") and float(row["seconds"]) > 0
     monkeypatch.chdir(world.folder)
-    spec = page_contents(Plan(*load_files(["toy.yaml"])), ["toy.yaml"])
+    spec = page_contents(Plan.of_files(["toy.yaml"]), ["toy.yaml"])
     (table,) = (table for table in spec["tables"] if table["name"] == "a")
     shown = page_table(Reader(world.folder, spec["collection"]), spec, table)
     texts = shown["printed"].frame[[name.capitalize() for name in said]].to_numpy().tolist()

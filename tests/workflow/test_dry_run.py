@@ -9,7 +9,6 @@ import pytest
 
 from paths import REPOSITORY
 from teleport.plan.plan import Plan
-from teleport.settings.read import load_files
 
 FILES = [str(REPOSITORY / f"config/{name}.yaml") for name in ("marco", "ablations/alpha-beta")]
 SEEDS = {"seeds": list(range(1, 11))}
@@ -48,7 +47,7 @@ def test_a_dry_run_of_two_thousand_stages_takes_under_three_times_what_snakemake
     """The shorter of two runs each, in turn."""
     seeds = tmp_path / "seeds.yaml"
     seeds.write_text(json.dumps(SEEDS))
-    plan = Plan(*load_files([*FILES, seeds]))
+    plan = Plan.of_files([*FILES, seeds])
     plain, ours = tmp_path / "plain", tmp_path / "ours"
     for folder in (plain, ours):
         folder.mkdir()

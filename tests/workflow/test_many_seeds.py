@@ -7,7 +7,6 @@ import pytest
 from teleport.plan.plan import Plan
 from teleport.report.links import experiment_folders
 from teleport.running.artefact import MANIFEST, STAGES
-from teleport.settings.read import load_files
 
 MAX_ARG_STRLEN = 128 * 1024  # of Linux
 
@@ -18,7 +17,7 @@ def test_the_index_of_200_seeds(world, monkeypatch):
     monkeypatch.chdir(world.folder)
     world.config |= {"name": "many", "seeds": list(range(200)), "episodes": [{}]}
     world.command()
-    plan = Plan(*load_files(["toy.yaml"]))
+    plan = Plan.of_files(["toy.yaml"])
     for name in plan.stages:
         path = STAGES / name / MANIFEST
         path.parent.mkdir(parents=True, exist_ok=True)

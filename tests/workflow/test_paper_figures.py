@@ -29,7 +29,6 @@ from teleport.report.published_table import write_published
 from teleport.report.stages import Reader
 from teleport.running.job import Job, spec_of
 from teleport.running.run import run
-from teleport.settings.read import load_files
 
 pytestmark = pytest.mark.ci(0)
 TABLE = {
@@ -107,7 +106,7 @@ def drawn(tmp_path_factory):
         (folder / f"{name}.yaml").write_text(yaml.safe_dump(content))
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        plan = Plan(*load_files(["toy.yaml"]))
+        plan = Plan.of_files(["toy.yaml"])
         run_stages(plan.stages.values())
         spec = page_contents(plan, ["toy.yaml"])
         names = write_figures(plan, folder, folder / "figures")
@@ -279,14 +278,14 @@ def test_what_is_not_there_is_refused(drawn, tmp_path, monkeypatch, figure, said
     monkeypatch.chdir(drawn.folder)
     (tmp_path / "toy.yaml").write_text(yaml.safe_dump(drawn.config | {"figures": {"wrong": figure}}))
     with pytest.raises(Refusal, match=said):
-        write_figures(Plan(*load_files([tmp_path / "toy.yaml"])), drawn.folder, tmp_path)
+        write_figures(Plan.of_files([tmp_path / "toy.yaml"]), drawn.folder, tmp_path)
 
 
 def test_no_figure_takes_the_files_of_another(drawn, tmp_path, monkeypatch):
     """`episodes` is a chart of the page."""
     monkeypatch.chdir(drawn.folder)
     (tmp_path / "toy.yaml").write_text(yaml.safe_dump(drawn.config | {"figures": {"episodes": FIGURES["errors"]}}))
-    plan = Plan(*load_files([tmp_path / "toy.yaml"]))
+    plan = Plan.of_files([tmp_path / "toy.yaml"])
     with pytest.raises(Refusal, match="figures.episodes: .*figure"):
         write_figures(plan, drawn.folder, tmp_path)
 
@@ -297,7 +296,7 @@ def test_an_analysis_that_is_not_planned_is_asked_for(drawn, tmp_path, monkeypat
     changes = {"evaluation": evaluation, "figures": {"wrong": {"kind": "histogram", "systems": ["tele"]}}}
     (tmp_path / "toy.yaml").write_text(yaml.safe_dump(drawn.config | changes))
     with pytest.raises(Refusal, match=r"figures.wrong: add evaluation.analyses.errors"):
-        planned_figures(Plan(*load_files([tmp_path / "toy.yaml"])))
+        planned_figures(Plan.of_files([tmp_path / "toy.yaml"]))
 
 
 def test_the_published_table_of_single_queries(drawn):

@@ -24,13 +24,12 @@ from teleport.report.page.write import write_page
 from teleport.report.stages import Reader
 from teleport.running.artefact import MANIFEST, signed
 from teleport.running.files import write_json
-from teleport.settings.read import load_files
 
 
 def spec_of(world, monkeypatch):
     monkeypatch.chdir(world.folder)
     Path("toy.yaml").write_text(yaml.safe_dump(world.config))
-    return page_contents(Plan(*load_files(["toy.yaml"])), ["toy.yaml"])
+    return page_contents(Plan.of_files(["toy.yaml"]), ["toy.yaml"])
 
 
 def mined(world, stage="retrieve-queries"):

@@ -19,7 +19,6 @@ from killer import running_stages
 from toy import World
 
 from teleport.plan.plan import Plan
-from teleport.settings.read import load_files
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits and capabilities of Linux")
 SECONDS = 120  # that a run may take here
@@ -80,7 +79,7 @@ def waiting(world):
     """A run whose stage waits for a lock, which is held within the block: (the run, the name of the stage)."""
     (world.folder / "toy.yaml").write_text(yaml.safe_dump(world.config))
     with contextlib.chdir(world.folder):
-        (name,) = (name for name in Plan(*load_files(["toy.yaml"])).stages if name.startswith(KIND))
+        (name,) = (name for name in Plan.of_files(["toy.yaml"]).stages if name.startswith(KIND))
     lock, log = (world.folder / "results" / path for path in (f"locks/{name}", f"logs/{name}.log"))
     lock.parent.mkdir(parents=True, exist_ok=True)
     with open(lock, "a") as file:

@@ -16,7 +16,7 @@ from teleport.plan.plan import Plan
 from teleport.refusal import Refusal
 from teleport.report.rows import mining_stages
 from teleport.report.words import duration
-from teleport.settings.read import load_files, merged_files
+from teleport.settings.read import merged_files
 
 CONFIG = Path(__file__).parents[2] / "config"
 MARKED = re.compile(r"(<!-- methods -->\n).*?(<!-- end of methods -->)", re.DOTALL)
@@ -95,7 +95,7 @@ def method_files():
 
 def methods_plan():
     """Return the `Plan` of all methods in one, on the embedded collection."""
-    return Plan(*load_files([CONFIG / "config.yaml", *method_files()]))
+    return Plan.of_files([CONFIG / "config.yaml", *method_files()])
 
 
 def list_lines():

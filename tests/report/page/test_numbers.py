@@ -19,7 +19,6 @@ from teleport.plan.plan import Plan
 from teleport.report.paper import write
 from teleport.report.rows import measured_tables
 from teleport.report.table import write_table
-from teleport.settings.read import load_files
 
 ONE = {"means", "scores", "dots"}  # kinds of numbers that any evaluation gives
 TRAINED = ONE | {"times", "costs", "losses", "rates"}
@@ -51,7 +50,7 @@ def test_page_and_table_say_the_same_cost(finished, monkeypatch, tmp_path):  # n
     said = next(line[2:] for line in Path("results/tables/main.md").read_text().splitlines() if line.startswith("* "))
     assert f"<li>{html.escape(said)}</li>" in page and said.endswith(" s of mining and training.")
     Path("toy.yaml").write_text(yaml.safe_dump(finished.config))
-    spec = measured_tables(Plan(*load_files(["toy.yaml"])))["main"]
+    spec = measured_tables(Plan.of_files(["toy.yaml"]))["main"]
     (row,) = (each for each in spec["rows"] if each.get("cost") and each["episode"] == 3)
     (cost,) = re.findall(r'data-system="ANCE-Tele">.*?</tr>', page.partition('class="costs"')[2], re.S)
     spec |= {"columns": ["seconds"], "rows": [row | {"columns": {"seconds": row["cost"]}}], "significance": None}
@@ -64,7 +63,7 @@ def test_page_and_table_say_the_same_cost(finished, monkeypatch, tmp_path):  # n
 def test_figures_for_a_paper_have_the_rows_of_the_page(finished, monkeypatch, tmp_path):  # noqa: F811
     monkeypatch.chdir(finished.folder)
     Path("toy.yaml").write_text(yaml.safe_dump(finished.config))
-    plan, drawn = Plan(*load_files(["toy.yaml"])), {}
+    plan, drawn = Plan.of_files(["toy.yaml"]), {}
     monkeypatch.setattr(write, "write_figure", lambda figure, path: drawn.update({path.name: figure}))
     names = write.write_figures(plan, Path("."), tmp_path)
     assert set(names) == {"episodes", "forgetting", "loss-tele", "sources-tele", "first-tele", "mined-tele"}

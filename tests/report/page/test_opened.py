@@ -12,7 +12,6 @@ from toy import finished  # noqa: F401
 from teleport.plan.plan import Plan
 from teleport.report.page.contents import page_contents
 from teleport.report.page.write import write_page
-from teleport.settings.read import load_files
 
 TEXT = "document.querySelector('%s').textContent"
 
@@ -23,7 +22,7 @@ def opened(finished, tmp_path, monkeypatch):  # noqa: F811
     require_chromium()
     monkeypatch.chdir(finished.folder)
     Path("toy.yaml").write_text(yaml.safe_dump(finished.config))
-    spec = page_contents(Plan(*load_files(["toy.yaml"])), ["toy.yaml"], 5)
+    spec = page_contents(Plan.of_files(["toy.yaml"]), ["toy.yaml"], 5)
     write_page(spec, Path("."), tmp_path / "page")
     browser = Browser(tmp_path / "profile")
     yield tmp_path / "page/_page", browser
@@ -33,7 +32,7 @@ def opened(finished, tmp_path, monkeypatch):  # noqa: F811
 @pytest.mark.ci(0)
 def test_training_queries_are_listed_where_no_episode_has_a_pool(opened, tmp_path, monkeypatch):
     """As with negatives of the batch alone: what the river of the training queries opens must be there."""
-    spec = page_contents(Plan(*load_files(["toy.yaml"])), ["toy.yaml"], 5)
+    spec = page_contents(Plan.of_files(["toy.yaml"]), ["toy.yaml"], 5)
     monkeypatch.setattr("teleport.report.page.write.finished_pools", lambda *_: {})
     write_page(spec, Path("."), tmp_path / "without")
     folder = tmp_path / "without/_page"

@@ -1,4 +1,4 @@
-"""The forecast of a plan: what every stage costs, by the `costs.py` of its room, and what all take on a machine."""
+"""The forecast of a plan: what every stage costs, by the `costs.py` of its package, and what all take on a machine."""
 
 import importlib
 from collections import Counter
@@ -14,11 +14,11 @@ from teleport.refusal import Refusal
 
 def stage_cost(stage, counts, place=Place()):  # noqa: B008
     """The `Cost` of a planned stage in a `Place`; for a kind without an estimate, that of a process alone."""
-    function = getattr(room_costs(stage.kind), stage.kind, None)
+    function = getattr(package_costs(stage.kind), stage.kind, None)
     return function(stage, counts, place) if function else Cost(lacks=f"{stage.kind} (no estimate)")
 
 
-def room_costs(kind):
+def package_costs(kind):
     """The module `costs` beside that of a kind of stage; None if there is none."""
     name = f"{KINDS[kind].module.rpartition('.')[0]}.costs"
     return importlib.import_module(name) if find_spec(name) else None
@@ -90,7 +90,7 @@ class Forecast:
         """(Cost, seconds) of the job that makes a stage, or of one of `shards` jobs that each make a part of it."""
         place = self.place(stage)
         cost = stage_cost(stage, self.counts_of(stage), place)
-        cost = room_costs(stage.kind).sharded(cost, shards)[0] if shards > 1 else cost
+        cost = package_costs(stage.kind).sharded(cost, shards)[0] if shards > 1 else cost
         return cost, self.hardware and self.hardware.seconds(cost, place.gpus)
 
     def estimate(self, stage):
@@ -115,7 +115,7 @@ class Forecast:
     def split_seconds(self, stage, cost):
         """(number of jobs that each make a part of a stage, seconds of each, seconds of the job that joins them)."""
         shards = self.shards[stage.kind]
-        shard, join = room_costs(stage.kind).sharded(cost, shards)
+        shard, join = package_costs(stage.kind).sharded(cost, shards)
         return shards, self.hardware.seconds(shard, 1), self.hardware.seconds(join)
 
     @cached_property

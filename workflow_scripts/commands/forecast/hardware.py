@@ -21,7 +21,7 @@ Rate = Annotated[float, Field(gt=0)]
 
 
 class Hardware(Section):
-    """One line. Rates are amounts a second, of work as the `costs.py` of each room counts it."""
+    """One line. Rates are amounts a second, of work as the `costs.py` of each package counts it."""
 
     source: str = Field(description="Where each figure was measured, or that it is an estimate and of what.")
     encode_flop: Rate = Field(

@@ -133,6 +133,11 @@ class Plan:
     collection; `replaced`: {experiment name: `completed.replaced`}; `warnings`: sentences for a person.
     """
 
+    @classmethod
+    def of_files(cls, files):
+        """The plan of YAML files, merged in order as `--configfile` does. Raises Refusal."""
+        return cls(*load_files(files))
+
     @with_line
     def __init__(self, config, experiments):
         self.config, self.experiments, self.splits = config, dict(experiments), {}
