@@ -177,19 +177,20 @@ def encode(lines, small, folder, out):
         kinds["peer, transformers sdpa, bf16, padded, sorted, compiled"] = lambda: peers.encode(
             world, DEVICE, dtype, True
         )
+    runs = {}
     for name, make in kinds.items():
 
         def measure(name=name, make=make):
             run, started = make(), time.perf_counter()
+            runs[name] = run
             cosine, first = bench_encode.smallest_cosine(run()[: len(exact)], exact), time.perf_counter() - started
             rate = sizes["passages"] / median_seconds(run)
             measured = {"passages_per_s": round(rate, 1), "first_s": round(first, 1), "cosine": round(cosine, 6)}
             lines.say(f"encode, {name}", **sizes, **measured)
 
         lines.attempt(f"encode, {name}", measure)
-    traced = next(name for name in reversed(kinds) if name.startswith("stage"))
-    trace = "encode, kernels"
-    lines.attempt(trace, lambda: lines.say(trace, **sizes, of=traced, **kernels(kinds[traced]())))
+    traced, trace = next(name for name in reversed(kinds) if name.startswith("stage")), "encode, kernels"
+    lines.attempt(trace, lambda: lines.say(trace, **sizes, of=traced, **kernels(runs[traced])))
 
 
 def step_of(queries, count=40, chunk=None, **changes):

@@ -1,12 +1,15 @@
 """README's table: what bench/demo_table.py reads from finished stages."""
 
 import importlib
+import re
 import shutil
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from bench_world import bench_on_path  # noqa: F401
 
+from paths import REPOSITORY
+from teleport.evaluation.significance import compare
 from teleport.plan.plan import Plan
 from teleport.running.artefact import STAGES, file_entry
 from teleport.running.files import write_json
@@ -55,6 +58,15 @@ def test_the_table_is_that_of_the_finished_demo(monkeypatch, tmp_path):
         "| ANCE-Tele | 1 | 0.600† | 0.600† | 0.600† | 0.600† |",
         "| ANCE-Tele | 2 | **0.700**† | **0.700**† | **0.700**† | **0.700**† |",
     ]
+
+
+def test_readme_says_by_how_much_in_batch_and_ance_tele_differ():
+    results = importlib.import_module("results")
+    scores = results.read_scores(results.DATA / "demo.parquet")["demo"]
+    found = compare(*(scores[row, "RR@10"] for row in ("In-batch 1", "ANCE-Tele 2")))
+    text = " ".join((REPOSITORY / "README.md").read_text().split())
+    difference, p = re.search(r"In-batch and ANCE-Tele differ by (\S+) RR@10 \(p (\S+)\)", text).groups()
+    assert (difference, p) == (f"{found.difference:.3f}"[1:], f"{found.p:.2f}"[1:])
 
 
 def test_both_last_trainings_of_the_demo_read_as_many_passages():
