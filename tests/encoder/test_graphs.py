@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from encoder_world import make_encoder
-from teleport.encoder.graphs import Graphs, fill
+from teleport.encoder.graphs import Graphs, fill, most_graphs
 from teleport.encoder.precision import autocast
 
 LENGTHS = np.array([3, 9, 9, 9, 2, 30, 17, 17])
@@ -37,6 +37,21 @@ def test_what_fills_a_batch_changes_no_vector(tmp_path, pooling):
     filled = encoder(*fill(ids, LENGTHS, 30, 1))
     assert len(filled) > len(LENGTHS)
     torch.testing.assert_close(filled[: len(LENGTHS)], encoder(ids, LENGTHS), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(("room", "expected"), [(70, 16), (24, 16), (20, 10), (15.5, 1), (15, 0), (4, 0)])
+def test_as_many_graphs_as_the_gpu_has_room_for(room, expected):
+    """BERT-base: 7.5 GB of activations of a step, gradients of half a GB."""
+    assert most_graphs(room * 1e9, 7.5e9, 0.5e9) == expected
+
+
+def test_sizes_beyond_the_most_are_encoded_without_a_graph(tmp_path, monkeypatch):
+    encoder = make_encoder(tmp_path)
+    graphs = Graphs(encoder, 30, None, most=0)
+    monkeypatch.setattr(graphs, "capture", lambda inputs: pytest.fail("a graph"))
+    with torch.no_grad():
+        expected = encoder(drawn_ids(LENGTHS), LENGTHS)
+        torch.testing.assert_close(graphs(drawn_ids(LENGTHS), LENGTHS), expected)
 
 
 def test_a_graph_is_captured_outside_the_autocast_of_its_step(tmp_path, monkeypatch):

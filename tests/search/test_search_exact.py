@@ -245,6 +245,20 @@ def test_lists_of_parts_merged_are_the_list_of_the_whole(open_exact, count):
             np.testing.assert_array_equal(ours, expected)
 
 
+@pytest.mark.parametrize(("rows", "sizes"), [(1000, [960, 40]), (64, [64]), (50, [50]), (640, [640])])
+def test_no_block_of_float16_products_is_filled_up(monkeypatch, rows, sizes):
+    """A live search of few queries has all passages in one block: to fill it up to a multiple of eight would copy them
+    in every step."""
+    rng, seen = np.random.default_rng(3), []
+    vectors, queries = normal(rng, rows, 16), normal(rng, 3, 16)
+    index, ref = Exact(vectors, "cpu", dtype=torch.float16), Exact(vectors, "cpu")
+    blocks = index.blocks
+    monkeypatch.setattr(index, "blocks", lambda *of: (seen.append(len(b[1])) or b for b in blocks(*of)))
+    for ours, expected in zip(index.search(queries, 20), ref.search(queries, 20), strict=True):
+        np.testing.assert_array_equal(ours, expected)
+    assert seen == sizes
+
+
 def test_all_paths_give_the_same_bits_as_faiss_up_to_rounding(open_exact):
     import faiss
 

@@ -18,7 +18,7 @@ from teleport.running.log import log
 SIXTEENTH = 16  # sizes are rounded to a sixteenth of a power of two: 6 % more tokens at most, 16 sizes a doubling
 LEAST = 128  # sizes are rounded to a multiple of at least this many tokens
 TEXTS = 32  # the number of texts is rounded to it
-MOST_GRAPHS = 16  # each keeps the gradients of all weights; further sizes are computed without a graph
+MOST_GRAPHS = 16  # further sizes are computed without a graph
 
 
 def graphs_fit(side):
@@ -26,22 +26,29 @@ def graphs_fit(side):
     return side.device.type == "cuda" and side.dtype is not None and side.encoder.packs and takes(FLASH)
 
 
+def most_graphs(room, activations, gradients):
+    """How many graphs fit into `room` bytes. Each keeps the gradients of all weights. While one is captured, the
+    activations of a step are there twice: those of its first passes, and those of the graphs, which they share."""
+    return max(0, min(MOST_GRAPHS, int((room - 2 * activations) // gradients)))
+
+
 class Graphs:
     """Encodes the one bucket of a step on CUDA by graphs. Each graph may be replayed only once between two steps of the
     optimiser: the next replay overwrites the gradients of the last one.
 
-    encoder: the `Encoder` in training mode; longest: the most tokens of a text; dtype: of the products, as for `Side`
+    encoder: the `Encoder` in training mode; longest: the most tokens of a text; dtype: of the products, as for `Side`;
+    most: number of sizes that get a graph
     """
 
-    def __init__(self, encoder, longest, dtype):
-        self.encoder, self.longest, self.dtype = encoder, longest, dtype
+    def __init__(self, encoder, longest, dtype, most=MOST_GRAPHS):
+        self.encoder, self.longest, self.dtype, self.most = encoder, longest, dtype, most
         self.captured, self.pool = {}, None
 
     def __call__(self, ids_T, lengths_B):
         """Return the same as `Encoder.forward`."""
         filled_T, filled_B = fill(ids_T, lengths_B, self.longest, self.encoder.backbone.config.pad_token_id or 0)
         size = len(filled_T), len(filled_B)
-        if size not in self.captured and len(self.captured) == MOST_GRAPHS:
+        if size not in self.captured and len(self.captured) == self.most:
             with autocast(self.encoder.device, self.dtype):
                 return self.encoder(ids_T, lengths_B)
         offsets = np.concatenate([[0], np.cumsum(filled_B)]).astype(np.int32)

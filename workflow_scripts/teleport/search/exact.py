@@ -19,6 +19,7 @@ scaled by a power of two, and rounded. The loss of each passage is measured.
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -75,6 +76,12 @@ class Exact:
             torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
         with torch.inference_mode():
             self.open()
+
+    @cached_property
+    def streams(self):
+        """A stream for each worker. They are made once: torch hands out 32 in turn, and keeps the freed memory of each
+        for that one."""
+        return [torch.cuda.Stream(self.on) for _ in range(WORKERS)]
 
     def open(self):
         """Read all vectors once, with all threads: measure them, and keep on the device those that fit."""
@@ -206,7 +213,9 @@ class Exact:
         size = -(-max(depth, SCORES[kind] // len(groups[0])) // GROUP) * GROUP
         if not self.kept or dtype != self.dtype:
             size = min(size, max(depth, BLOCK))
-        streams = [torch.cuda.Stream(self.on) for _ in groups[:WORKERS]] if kind == "cuda" else [None]
+        if dtype == torch.float16 and rows > GROUP:  # the rest is a block of its own: filling one up would copy it
+            size = min(size, rows // GROUP * GROUP)
+        streams = self.streams[: len(groups)] if kind == "cuda" else [None]
         main, candidates = torch.cuda.current_stream(self.on) if kind == "cuda" else None, [None] * len(groups)
 
         def work(number, block, finish=False):

@@ -5,10 +5,11 @@ import numpy as np
 import torch
 
 from teleport.encoder.batches import in_order
-from teleport.encoder.graphs import Graphs, graphs_fit
+from teleport.encoder.graphs import Graphs, graphs_fit, most_graphs
 from teleport.encoder.precision import autocast, to_device
 from teleport.encoder.side import Frozen, Side
 from teleport.maxp import Padding, chunk_rows, most_chunks
+from teleport.training.budget import STEP_RESERVE
 from teleport.training.data import other_positives
 from teleport.training.encoded import Encoded
 from teleport.training.memory import Memory
@@ -39,8 +40,10 @@ class Trainer(Steps):
         self.turns = turns([1 - sum(settings.also), *settings.also], total) if others else None
         # A graph can be replayed only once per step (`Graphs`).
         self.replays = self.training.accumulate == 1 and not self.training.gradient_checkpointing
-        self.replays = self.replays and all(map(graphs_fit, self.trained))
-        self.graphs = {}
+        self.replays, self.graphs = self.replays and all(map(graphs_fit, self.trained)), {}
+        if self.replays:
+            self.most_graphs = self.graphs_within(torch.cuda.mem_get_info(device)[0] - (STEP_RESERVE if live else 0))
+            self.replays = self.most_graphs > 0
         remembers = self.training.memory, self.training.memory_queries
         self.memory = Memory(*remembers) if self.training.memory else None
         self.take(0)
@@ -159,11 +162,18 @@ class Trainer(Steps):
         tokens = self.queries.count_tokens(query_rows) + self.passages.count_tokens(passage_rows)
         return tokens <= self.token_budget
 
+    def graphs_within(self, free):
+        """How many graphs a side may have in the `free` bytes of a device, which the first step's moments take from."""
+        gradients = sum(p.nbytes for p in self.encoders.parameters() if p.requires_grad)
+        return most_graphs(free - 2 * gradients, self.step_bytes, gradients) // len(self.trained)
+
     def graphs_of(self, side):
-        """The `Graphs` that encode a side. Each side has its own, as the passes of both sides overlap."""
-        if side not in self.graphs:
-            self.graphs[side] = Graphs(side.encoder, side.max_tokens, side.dtype)
-        return self.graphs[side]
+        """The `Graphs` that encode a side, of whichever collection. Each side has its own, as the passes of both sides
+        overlap."""
+        role = "queries" if side is self.queries else "passages"
+        if role not in self.graphs:
+            self.graphs[role] = Graphs(side.encoder, side.max_tokens, side.dtype, self.most_graphs)
+        return self.graphs[role]
 
     def real_tokens(self, batch):
         """How many tokens the encoded texts of a `data.Batch` have."""

@@ -8,6 +8,8 @@ from dataclasses import replace
 import numpy as np
 import torch
 
+from teleport.encoder.precision import to_device
+
 NO_ROWS = np.empty(0, np.int64)
 
 
@@ -63,7 +65,8 @@ class Memory:
         positives_R = np.concatenate([self.positives_R, *places]) - max(0, ends[-1] - self.size)
         stays_R = positives_R >= 0
         vectors = torch.cat([*([] if self.query_vectors_RD is None else [self.query_vectors_RD]), *queries])
-        self.query_vectors_RD = vectors[torch.from_numpy(stays_R).to(vectors.device)]
+        kept = torch.from_numpy(np.flatnonzero(stays_R))  # a mask on the device would make the host wait
+        self.query_vectors_RD = vectors[to_device(kept, vectors.device)]
         self.queries_R = np.concatenate([self.queries_R, *(batch.queries_Q for batch in batches)])[stays_R]
         self.positives_R = positives_R[stays_R]
 

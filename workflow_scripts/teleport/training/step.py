@@ -41,6 +41,7 @@ class Steps:
         half = self.trained[0].dtype is not None
         per_token = max(kept_bytes(Shape.of(model), 1, training, half) for model in models)
         self.token_budget = tokens_within(TOKEN_BUDGET["train"][device.type], room, per_token)
+        self.step_bytes = per_token * self.token_budget  # the most activations at a time
 
     def step(self, step):
         """Do step 0, 1, ...; returns its `StepMetrics`, which `finish` must read before the weights are saved. Dropout
