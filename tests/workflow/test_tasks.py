@@ -60,7 +60,7 @@ def rows(folder, table):
 
 
 def test_every_section_has_one_command():
-    assert len(TASKS) == 13 and all(len(commands) == 1 for commands, _ in TASKS.values())
+    assert len(TASKS) == 12 and all(len(commands) == 1 for commands, _ in TASKS.values())
 
 
 @pytest.mark.ci(0)
