@@ -3,7 +3,6 @@
 import importlib
 import json
 import re
-from itertools import chain
 from types import SimpleNamespace
 
 import numpy as np
@@ -385,7 +384,6 @@ ROWS_OF_DRAWS = {
 }
 STARTS = {"cloud": ("whole", "layers-2", "words"), "docstrings": ("whole", "layers-2", "words")}
 CELLS = [f"arms-{collection}-{start}" for collection, starts in STARTS.items() for start in starts]
-AGAIN = {"arms-docstrings-whole": "arms-docstrings-whole-again"}  # has the arms that the first one lacks
 
 
 def test_readme_and_results_say_what_the_scores_are(bench, table):
@@ -395,14 +393,11 @@ def test_readme_and_results_say_what_the_scores_are(bench, table):
 
     def mean_of(part, row):
         """A mean as the pages print it, – if the arm has not run."""
-        found = next(
-            filter(None, (parts[name].get((row, table.MEASURE)) for name in (part, AGAIN.get(part, part)))), None
-        )
+        found = parts[part].get((row, table.MEASURE))
         return f"{found.values_QR.mean():.3f}"[1:] if found else "–"
 
     def contrasts(part, name):
-        both = chain(*(table.contrasts(name, parts[each]) for each in (AGAIN.get(part, part), part)))
-        return {asked["name"]: (found.difference, p) for asked, _, found, p in both}
+        return {asked["name"]: (found.difference, p) for asked, _, found, p in table.contrasts(name, parts[part])}
 
     def same(shown, found):
         """Whether "+.025 (.00096)" has a difference and a p (as precise as it is) of `contrasts`."""
@@ -422,6 +417,20 @@ def test_readme_and_results_say_what_the_scores_are(bench, table):
             assert same(cell, found[part].get(name)), (name, part)
     rows = {row[0].split(" ")[0]: row[1:] for row in cells_of(mining, 7) if row[0].split(" ")[0] in arms}
     assert rows == {name: [mean_of(part, arm) for part in CELLS] for name, arm in arms.items()}
+    asked_by_recall = [*table.CONTRASTS["contrasts"]["arms"], *table.CONTRASTS["exploratory"]["contrasts"]]
+    by_recall = {
+        (part.removeprefix("arms-"), asked["name"]): (found.difference, found.p)
+        for part in CELLS
+        for asked, _, found in table.compared(asked_by_recall, table.RECALL, parts[part])
+    }
+    said = re.search(
+        r"by R@100, f − e is (\S+) \((\S+)\) and (\S+) \((\S+)\) on cloud with two layers and words, (\S+) "
+        r"\((\S+)\) on docstrings with words; i − e is (\S+) \((\S+)\) on cloud with two layers",
+        " ".join(mining.split()),
+    ).groups()
+    keys = [(part, "f − e") for part in ("cloud-layers-2", "cloud-words", "docstrings-words")]
+    for at, key in enumerate([*keys, ("cloud-layers-2", "i − e")]):
+        assert same(f"{said[2 * at]} ({said[2 * at + 1]})", by_recall[key]), key
     lines = cells_of(draws.split("\n## ")[0], 3)[1:]
     for name, starts in ROWS_OF_DRAWS.items():
         of = [contrasts(f"{name}-{collection}", name) for collection in ("cloud", "docstrings")]
@@ -453,6 +462,13 @@ def test_readme_and_results_say_what_the_scores_are(bench, table):
         assert means == [mean_of(part, arm) for arm in ("same-passages", "random", "mined")]
         assert same(difference, found[part]["e − a"])
     text = " ".join(readme.split())
+    shown = re.search(
+        r"raised RR@10 in the fourth row, by (\S+), and lowered it in the first, by (\S+); mom", text
+    ).groups()
+    for part, name, way in ((CELLS[3], shown[0], 1), (CELLS[0], shown[1], -1)):
+        difference, p = found[part]["f − e"]
+        assert p < table.LEVEL and float(name) == pytest.approx(way * difference, abs=5e-4)
+    assert all(found[part]["g − f"][0] < 0 or found[part]["g − f"][1] > table.LEVEL for part in CELLS)
     rows = r"reaches (\S+) and (\S+) in the second and third row, (\S+) in the last"
     shown = re.search(rf"{rows}\. BM25, which reads whole passages and not 24 tokens, has (\S+) and (\S+)\. ", text)
     large = [mean_of(part, "large-batch") for part in (*CELLS[1:3], CELLS[-1])]
