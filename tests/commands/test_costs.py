@@ -12,7 +12,8 @@ from teleport.costs import search_flop, vector_bytes
 from teleport.encoder.costs import forward_flop, forward_work
 from teleport.encoder.model import Encoder
 from teleport.encoder.shape import Shape, activation_bytes
-from teleport.training.costs import UPDATE_FLOP
+from teleport.settings.training import Training
+from teleport.training.costs import SQUARES, UPDATE_FLOP, Steps, attention_bytes
 
 MARCO, TRAIN_QUERIES, POSITIVES, WIKIPEDIA = 8_841_823, 502_939, 516_472, 21_015_324
 BASE = Shape()
@@ -108,6 +109,30 @@ def test_a_training_step_keeps_what_is_forecast(half, pooling):
     saved, shape = saved_bytes(pooling, half)
     masks = 64 * 76 * shape.num_hidden_layers * shape.hidden_size * 2 * ((2 if half else 4) - 1)
     assert activation_bytes(shape, 64 * 76, half) == pytest.approx(saved - masks, rel=0.15)
+
+
+def test_attention_keeps_twelve_bytes_a_weight_on_a_cpu():
+    """Texts of 64 tokens against twice as many of 32; the batch keeps everything else by tokens."""
+    sizes = {"num_hidden_layers": 2, "hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 4}
+    encoder = Encoder(BertModel(BertConfig(vocab_size=99, **sizes), add_pooling_layer=False), "cls").train()
+
+    def saved(texts, length):
+        kept = {}
+
+        def keep(tensor):
+            kept[tensor.untyped_storage()._cdata] = tensor.untyped_storage()
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            vectors_BD = encoder(np.ones(texts * length, np.int64), np.full(texts, length))
+        assert vectors_BD.requires_grad
+        return sum(storage.nbytes() for storage in kept.values())
+
+    def forecast(texts, length):
+        training = Training(learning_rate=1e-5, epochs=1, loss={"kind": "softmax"})
+        return attention_bytes(Steps(Shape(**sizes), training, 1, [(texts, length)], [], 0)) / SQUARES
+
+    assert forecast(8, 64) - forecast(16, 32) == pytest.approx(saved(8, 64) - saved(16, 32), rel=0.01)
 
 
 def test_a_step_of_the_paper_keeps_seven_gigabytes():

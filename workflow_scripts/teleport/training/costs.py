@@ -151,11 +151,11 @@ def computing_bytes(steps, processes):
 
 
 def attention_bytes(steps):
-    """What attention keeps on a CPU, where it is no kernel: its weights in float32, before and after dropout, and the
-    mask."""
+    """What attention with dropout keeps on a CPU, where it is no kernel: weights before and after dropout and the mask,
+    all in float32."""
     shape, (_, tokens) = steps.shape, steps.batch[-1]  # passages come last
     squares = tokens_at_once(steps) * SQUARES * tokens
-    return shape.num_hidden_layers * shape.num_attention_heads * 9 * squares
+    return shape.num_hidden_layers * shape.num_attention_heads * 12 * squares
 
 
 def tokens_at_once(steps, processes=1):
