@@ -68,8 +68,8 @@ of the warm-up and of (e), draws 30 of the same 100 neighbours and reads equal n
 arm alone, without the warm-up. Figures are means ± deviation over seeds, on test queries. An arm without a row has not
 run.
 
-The contrasts below each table were fixed before anything ran. Every other comparison is exploratory: among them, in a
-table of their own, the same contrasts by R@100 and those of (i), whose p are not corrected.
+The contrasts below each table were fixed before anything ran. Every other comparison is exploratory. A table of its own
+has the contrasts by R@100 and those of (i), beside RR@10 again; no p there is corrected.
 
 """
 CAPTION = """

@@ -57,8 +57,7 @@ def test_evaluators_are_compared_where_no_scores_are_equal(world):
 
 @pytest.mark.ci(0)
 def test_the_command_writes_what_it_has_measured(world, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(beside, "Plan", lambda *loaded: None)
-    monkeypatch.setattr(beside, "load_files", lambda files: ())
+    monkeypatch.setattr(beside.Plan, "of_files", lambda files: None)
     monkeypatch.setattr(beside, "world_of", lambda plan, test: world)
     monkeypatch.setattr(beside, "KEPT", tmp_path / "beside.parquet")
     options = ["--steps", "2", "--seeds", "3", "--queries", "4", "--json", str(tmp_path / "beside.json")]

@@ -163,9 +163,10 @@ class Trainer(Steps):
         return tokens <= self.token_budget
 
     def graphs_within(self, free):
-        """How many graphs a side may have in the `free` bytes of a device, which the first step's moments take from."""
-        gradients = sum(p.nbytes for p in self.encoders.parameters() if p.requires_grad)
-        return most_graphs(free - 2 * gradients, self.step_bytes, gradients) // len(self.trained)
+        """How many graphs each encoder may have in the `free` bytes of a device, of which the first step's moments take
+        some."""
+        gradients, encoders = sum(p.nbytes for p in self.encoders.parameters() if p.requires_grad), len(self.encoders)
+        return most_graphs(free - 2 * gradients, self.step_bytes, gradients / encoders) // encoders
 
     def graphs_of(self, side):
         """The `Graphs` that encode a side, of whichever collection. Each side has its own, as the passes of both sides

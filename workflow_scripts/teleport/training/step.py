@@ -39,7 +39,7 @@ class Steps:
         self.optimizer = make_optimizer(training.optimizer, self.encoders, training.weight_decay)
         self.gradient_norms = GradientNorms(self.encoders)
         half = self.trained[0].dtype is not None
-        per_token = max(kept_bytes(Shape.of(model), 1, training, half) for model in models)
+        per_token = max(1, *(kept_bytes(Shape.of(model), 1, training, half) for model in models))  # 1: without layers
         self.token_budget = tokens_within(TOKEN_BUDGET["train"][device.type], room, per_token)
         self.step_bytes = per_token * self.token_budget  # the most activations at a time
 
