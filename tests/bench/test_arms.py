@@ -465,8 +465,8 @@ def test_readme_and_results_say_what_the_scores_are(bench, table):
         assert same(difference, found[part]["e − a"])
     text = " ".join(readme.split())
     shown = re.search(
-        r"raised RR@10 in the fourth row, by (\S+), and lowered it in the first, by (\S+); mom.* lowered it in the third, "
-        r"by (\S+)\. Oth",
+        r"raised RR@10 in the fourth row, by (\S+), and lowered it in the first, by (\S+); mom.* lowered it in the "
+        r"third, by (\S+)\. Oth",
         text,
     ).groups()
     said = [(CELLS[3], "f − e", 1), (CELLS[0], "f − e", -1), (CELLS[2], "g − f", -1)]
