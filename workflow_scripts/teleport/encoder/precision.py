@@ -72,7 +72,7 @@ def compiles(requested, device, tokens=0):
             "or run without the resource."
         )
     if worth := tokens >= WORTH_COMPILING and compiler:
-        log.info("%d tokens to encode: torch.compile first prepares the layers, for about 10 seconds", tokens)
+        log.info("work of %d encoded tokens: torch.compile first prepares the layers, for about 10 seconds", tokens)
     return bool(requested or worth)
 
 

@@ -159,10 +159,11 @@ def require_widths(widths, dim):
 
 
 def tokens_of(queries, passages, data, steps):
-    """About how many tokens pass through encoders in `steps` steps, forwards and backwards."""
+    """How many encoded tokens gain as much from compiling as `steps` steps do: six for each token of a step. On an H100
+    a step of 18,780 tokens gained 13 ms, and compiling it takes twice as long."""
     batch = data.batch(0)
     rows = (queries, batch.queries_Q), (passages, batch.passages_P)
-    return 3 * steps * sum(side.count_tokens(chunk_rows(own, side.offsets)) for side, own in rows)
+    return 6 * steps * sum(side.count_tokens(chunk_rows(own, side.offsets)) for side, own in rows)
 
 
 def make_side(job, side, encoder, device):
