@@ -62,8 +62,8 @@ reads half of the passages. The rate of each arm was chosen on dev queries with 
 among 2,000 passages: positives, 500 random ones, and BM25's first neighbours. In the part
 `arms-docstrings-layers-2-start-pools` they are the warm-up's first neighbours instead, which
 [mislead](../results.md#dev-sets-that-mislead). The part `arms-docstrings-whole` ran beside other work, so its seconds
-are too high. `config/draws.yaml` defines the draws. Each takes the rates
-of the warm-up and of (e), draws 30 of the same 100 neighbours and reads equal numbers of passages and pairs.
+are too high. `config/draws.yaml` defines the draws. Each takes the rates of the warm-up and of (e), draws 30 of the
+same 100 neighbours and reads equal numbers of passages and pairs.
 `config/variants/draws-teachers.yaml` has the rows with a teacher; their mining includes its scores. Work is that of an
 arm alone, without the warm-up. Figures are means ± deviation over seeds, on test queries. An arm without a row has not
 run.

@@ -217,8 +217,8 @@ def step_of(queries, count=40, chunk=None, **changes):
             graphs = sum(len(each.captured) for each in trainer.graphs.values())
             measured = {"ms": round(ms, 2), "cpu_ms": round(cpu, 2), "first_s": round(first, 1)}
             lines.say(f"{what}, {name}", **said, steps=steps, **measured, graphs=graphs, peak_gb=peak_gb())
-            found = kernels(lambda: bench_train.back_to_back(trainer, 2))
-            lines.say(f"{what}, kernels", **said, steps=2, of=name, **found)
+            traced = kernels(lambda: bench_train.back_to_back(trainer, 2))
+            lines.say(f"{what}, kernels", **said, steps=2, of=name, **traced)
 
         def theirs(name, **options):
             peer, started = peers.step(world, data, DEVICE, **shared, **options), time.perf_counter()
@@ -247,11 +247,10 @@ def step_of(queries, count=40, chunk=None, **changes):
 
 
 def kernels(run):
-    """{"kernels": {kernel: milliseconds in a call of `run`}} of the ten that take the most time of the device, on a
-    processor of the ten operators that take most of its time."""
+    """{"kernels": {kernel: milliseconds in a call of `run`, which ran before}} of the ten that take the most time of
+    the device, on a processor of the ten operators that take most of its time."""
     device = "device" if CUDA else "cpu"
     activity = torch.profiler.ProfilerActivity.CUDA if CUDA else torch.profiler.ProfilerActivity.CPU
-    run()
     with torch.profiler.profile(activities=[activity]) as traced:
         run()
         wait_for_device()

@@ -107,11 +107,7 @@ def of_steps(steps, place, reserve=0.0):
     """The `Cost` of `Steps` alone. reserve: bytes of a GPU that they have at least"""
     processes, moments = max(place.gpus, 1), 8 * steps.parameters * bool(steps.training.continues)  # for the next stage
     held = processes * (TORCH_BASE + steps.weights * steps.encoders) + state_bytes(steps)
-    computing = computing_bytes(steps, processes)
-    if not place.gpus:
-        computing = (
-            HEAP * (computing + attention_bytes(steps)) + place.threads * 4 * steps.shape.layer_weights + KERNELS
-        )
+    computing = computing_bytes(steps, processes) if place.gpus else cpu_bytes(steps, place.threads)
     return Cost(
         (steps.weights + encoder.TOKENIZER) * steps.encoders + moments + steps.number * STEP_BYTES,
         memory=held + (0 if place.gpus else computing),
@@ -148,6 +144,12 @@ def computing_bytes(steps, processes):
     training, tokens = steps.training, tokens_at_once(steps, processes)
     activations = kept_bytes(steps.shape, tokens, training, training.precision != "fp32")
     return 1.5 * steps.weights * steps.trained + 12 * steps.parameters + activations
+
+
+def cpu_bytes(steps, threads):
+    """What a process holds on a CPU: what it computes with, gradients of each thread's part, and kernels."""
+    living = computing_bytes(steps, 1) + attention_bytes(steps)
+    return HEAP * living + threads * 4 * steps.shape.layer_weights + KERNELS
 
 
 def attention_bytes(steps):
