@@ -197,7 +197,8 @@ def saved_with_layers(
         for parameter in (parameter for module in layers for parameter in module.parameters()):
             torch.nn.init.normal_(parameter, std=0.2)
     modules = [transformer, Pooling(32, pooling_mode="mean"), *layers, *([Normalize()] if normalize else [])]
-    SentenceTransformer(modules=modules, device="cpu").save_pretrained(str(tmp_path / "saved"))
+    model = SentenceTransformer(modules=modules, device="cpu", similarity_fn_name="dot")
+    model.save_pretrained(str(tmp_path / "saved"))
     return tmp_path / "saved"
 
 

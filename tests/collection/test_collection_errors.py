@@ -341,6 +341,7 @@ QUIRKS = {
         {"corpus.tsv": FILES["corpus.tsv"] + "d3\tNul\ta\0b\nd4\tNul\ta\0c\n"},
         "corpus.tsv, line 3: this and maybe later lines have NUL bytes, which are read as they are",
     ),
+    "texts as titles": ({"corpus.tsv": "d1\tone\t\nd2\ttwo\t\n"}, "corpus.tsv: every passage has a title and no text"),
     "cut": ({"qrels.train.tsv": FILES["qrels.train.tsv"][:-1]}, "qrels.train.tsv, line 2: the last line"),
 }
 

@@ -138,6 +138,15 @@ def test_documents_with_a_title_a_body_or_only_fields(registry, stages):
     assert [(row["doc_id"], row["grade"]) for row in rows] == [("D2", 2), ("D1", 0)], "a repetition is read once"
 
 
+def test_a_document_whose_body_is_no_text_is_one_text():
+    from ir_datasets.datasets.cord19 import Cord19FullTextDoc, Cord19FullTextSection
+
+    body = (Cord19FullTextSection("Method", "We ask."), Cord19FullTextSection("Result", "It works."))
+    doc = Cord19FullTextDoc("d1", "A title", "1", "2020", "An abstract.", body)
+    assert ir.passage_fields(doc) == ("d1", "", doc.default_text())
+    assert "An abstract." in doc.default_text() and "It works." in doc.default_text()
+
+
 @pytest.mark.parametrize(
     ("corpus", "split", "message"),
     [

@@ -69,6 +69,14 @@ def test_a_folder_brings_its_scale_and_keeps_what_its_files_name(checkpoint, nor
     assert "The encoder has cls pooling" in " ".join(sentences) and "a guess" not in " ".join(sentences)
 
 
+def test_a_folder_whose_vectors_are_compared_by_cosine(checkpoint):
+    """They are scaled to length 1, and their products as those of a checkpoint with a module for it."""
+    modules(checkpoint, normalised=False)
+    (checkpoint / "config_sentence_transformers.json").write_text('{"similarity_fn_name": "cosine"}')
+    block, encoder, _ = written("bert")
+    assert block["scale"] == 20.0 and encoder.normalize
+
+
 @pytest.mark.parametrize("revision", ["", "@main", "@COMMIT"])
 def test_a_revision_of_the_hub_becomes_its_commit(checkpoint, hub, revision):
     modules(checkpoint, normalised=True)

@@ -76,6 +76,13 @@ def in_csv(folder, pairs):
         csv.writer(file).writerows([("Query", "Answer"), *(row[:2] for row in pairs)])
 
 
+def in_csv_with_spaces(folder, pairs):
+    folder.mkdir()
+    rows = [["Query", "Answer"], *(row[:2] for row in pairs)]
+    lines = [", ".join('"' + field.replace('"', '""') + '"' for field in row) for row in rows]
+    (folder / "pairs.csv").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+
 def in_csv_of_semicolons(folder, pairs):
     folder.mkdir()
     with gzip.open(folder / "pairs.csv.gz", "wt", newline="", encoding="utf-8") as file:
@@ -101,8 +108,8 @@ def in_a_dataset(folder, pairs):
     write_dataset(folder, pa.Table.from_pylist(records_of(pairs, "anchor")))
 
 
-FORMS = [in_jsonl, in_other_keys, in_keys_by_order, in_a_list, in_a_list_of_windows, in_csv, in_csv_of_semicolons]
-FORMS += [in_parquet, in_parquet_of_the_hub, in_a_dataset]
+FORMS = [in_jsonl, in_other_keys, in_keys_by_order, in_a_list, in_a_list_of_windows, in_csv, in_csv_with_spaces]
+FORMS += [in_csv_of_semicolons, in_parquet, in_parquet_of_the_hub, in_a_dataset]
 
 
 def collection_of(name="mine"):

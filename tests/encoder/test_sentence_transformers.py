@@ -34,13 +34,13 @@ def model_of(folder):
     return SentenceTransformer(str(folder), device="cpu", local_files_only=True)
 
 
-def saved(tmp_path, pooling, normalize, prompts, length=20):
+def saved(tmp_path, pooling, normalize, prompts, length=20, similarity="dot"):
     """A folder that the installed version, 6, has saved."""
     from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
 
     transformer = Transformer(str(source_folder(tmp_path / "source")), max_seq_length=length)
     modules = [transformer, Pooling(32, pooling_mode=pooling), *([Normalize()] if normalize else [])]
-    model = SentenceTransformer(modules=modules, device="cpu", prompts=prompts)
+    model = SentenceTransformer(modules=modules, device="cpu", prompts=prompts, similarity_fn_name=similarity)
     model.save_pretrained(str(tmp_path / "saved"))
     return tmp_path / "saved"
 
@@ -104,6 +104,26 @@ def test_its_vectors_are_ours(stages, tmp_path, version, pooling, normalize, pro
     assert np.abs(theirs(folder)[1] - theirs(wider)[1]).max() > 1e-3, "no text is cut: the length shows nowhere"
 
 
+@pytest.mark.parametrize("similarity", [None, "dot"])
+def test_products_are_its_similarities(stages, tmp_path, similarity):
+    """It compares vectors by their cosine unless another function was saved."""
+    folder = saved(tmp_path, "mean", False, None, similarity=similarity)
+    queries, passages = theirs(folder)
+    assert np.abs(np.linalg.norm(passages, axis=1) - 1).min() > 0.1
+    mine_queries, mine_passages = ours(stages, folder)
+    its = model_of(folder).similarity(queries, passages)
+    np.testing.assert_allclose(mine_queries @ mine_passages.T, its, rtol=0, atol=1e-4)
+    own = completed(Encoder(checkpoint={"folder": str(folder)}, normalize=False))
+    assert not own.normalize, "the file may only have the library's default"
+
+
+@pytest.mark.parametrize("similarity", ["euclidean", "manhattan"])
+def test_a_similarity_that_is_no_product_is_refused(tmp_path, similarity):
+    folder = saved(tmp_path, "mean", True, None, similarity=similarity)
+    with pytest.raises(Refusal, match=f"config_sentence_transformers.json has similarity_fn_name {similarity}, which"):
+        own_settings(folder)
+
+
 @pytest.mark.parametrize("normalize", [True, False])
 def test_the_first_components_are_those_of_its_truncate_dim(stages, tmp_path, normalize):
     folder = saved(tmp_path, "mean", normalize, PROMPTS)
@@ -135,7 +155,7 @@ def test_a_linear_layer_with_a_layer_norm_is_a_head(stages, tmp_path, version, n
             torch.nn.init.normal_(parameter)
     modules = [transformer, Pooling(32, pooling_mode="mean"), *head, *([Normalize()] if normalize else [])]
     folder = tmp_path / "saved"
-    SentenceTransformer(modules=modules, device="cpu").save_pretrained(str(folder))
+    SentenceTransformer(modules=modules, device="cpu", similarity_fn_name="dot").save_pretrained(str(folder))
     if version == 5:
         in_version_5(folder)
     for mine, its in zip(ours(stages, folder, projection=16), theirs(folder), strict=True):

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 
 import numpy as np
 import pytest
@@ -76,11 +77,15 @@ def files(world, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["negatives.jsonl", "negatives.jsonl.gz"])
-def test_tevatron_s_lines_name_passages_by_id_or_by_text(files, name):
-    """The text of a passage without an id is matched to the character; of equal passages the first is meant."""
+def test_tevatron_s_lines_name_passages_by_id_or_by_text(files, name, caplog):
+    """The text of a passage without an id is matched to the character; of equal passages the first is meant. What is
+    left out is said, with its first place."""
     lists, facts = files.run("tevatron", json_lines(TEVATRON), name=name)
     assert lists == {1: [3, 4, -1, -1], 0: [1, 3, 0, 2]}
     assert facts == {"lines": 3, "other_queries": 1, "unmatched": 1, "queries": 2, "negatives": 6, "scored": 0}
+    lines, negatives = sorted(record.message for record in caplog.records)
+    assert re.match(rf"1 lines have no training query: left out, first in \S+{name}, line 2\. Give", lines)
+    assert re.match(rf"1 negatives are not in the collection: left out, first in \S+{name}, line 3\. Give", negatives)
 
 
 def test_dpr_s_records_name_queries_by_text(files):

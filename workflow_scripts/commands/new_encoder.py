@@ -58,4 +58,4 @@ def lines_of(checkpoint):
         lines["pooling"] = "last" if decodes else "mean", "its files name none: cls, mean or last, as it was trained"
     if head := head_width(folder):
         lines["projection"] = head, "the width of its head"
-    return lines | {"scale": SCALES[own["normalize"].value if "normalize" in own else False]}
+    return lines | {"scale": SCALES["cosine" in own or "normalize" in own and own["normalize"].value]}

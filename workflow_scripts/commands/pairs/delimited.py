@@ -43,7 +43,8 @@ def csv_fields(path):
     csv.field_size_limit(MOST_LINE_BYTES)
     header, first = next((line for _, line in lines(path) if line), ""), 1
     delimiter = max(DELIMITERS, key=SIMPLE.sub("", header).count)
-    reader = csv.reader((f"{line}\n" for _, line in lines(path)), delimiter=delimiter, strict=True)
+    texts = (f"{line}\n" for _, line in lines(path))
+    reader = csv.reader(texts, delimiter=delimiter, skipinitialspace=True, strict=True)
     try:
         for fields in reader:
             yield first, fields

@@ -56,7 +56,7 @@ def run(job):
 def write_corpus(path, corpus, faults, same_text, progress):
     """Write the passages; returns (their number, SHA-256 over ids, titles and texts in order). corpus: `Rows`; faults:
     its `Faults`, refused at the end; progress: called after each block"""
-    passages, digest = {}, hashlib.sha256()
+    passages, digest, titles_alone = {}, hashlib.sha256(), True
     rows = checked(corpus, passages, faults)
     with pq.ParquetWriter(path, CORPUS, compression="zstd", use_dictionary=False, write_statistics=False) as writer:
         for block in blocks(rows):
@@ -64,10 +64,14 @@ def write_corpus(path, corpus, faults, same_text, progress):
             digest.update("".join(f"{doc_id}\0{title}\0{text}\0" for _, doc_id, title, text in block).encode())
             writer.write_table(pa.table(dict(zip(CORPUS.names, map(list, columns), strict=True)), schema=CORPUS))
             same_text.add(*columns[1:])
+            titles_alone = titles_alone and not any(columns[-1])
             progress(len(passages), 0, "passages")
     faults.refuse()
     if not passages:
         raise Refusal(f"{corpus.place}: no passages. Give a corpus with at least one.")
+    if titles_alone:
+        remedy = "If these are the texts, write them as texts; in a TSV, remove the tab at the end of each line"
+        log.warning("%s: every passage has a title and no text. %s", corpus.place, remedy)
     return len(passages), digest.hexdigest()
 
 

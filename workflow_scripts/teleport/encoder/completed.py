@@ -43,6 +43,8 @@ def completed(encoder, files=None):
     own = files["passage"]
     refuse_conflict(own, encoder)
     known = {name: own[name].value for name in ("pooling", "normalize") if name in own}
+    # The file may only have sentence-transformers' default, so a configuration may differ from it.
+    known |= {"normalize": True} if "cosine" in own else {}
     for side, of_side in files.items():
         prefix, length = f"{side}_prefix", f"max_{side}_tokens"
         known |= {prefix: of_side[prefix].value} if prefix in of_side else {}

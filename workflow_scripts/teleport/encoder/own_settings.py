@@ -92,11 +92,12 @@ class Tokenizer(BaseModel):
     model_max_length: Annotated[float, Field(ge=4), BeforeValidator(not_bool)] | None = None
 
 
-class Prompts(BaseModel):
+class Whole(BaseModel):
     """config_sentence_transformers.json."""
 
     prompts: dict[str, str | None] | None = None
     truncate_dim: Count | None = None
+    similarity_fn_name: str | None = None
 
 
 class Sizes(BaseModel):
@@ -126,17 +127,24 @@ class Own(NamedTuple):
 
 def own_settings(folder):
     """{key: Own} of the settings in a folder's files: pooling, normalize, lower_case and the two prefixes of `encoder`,
-    max_tokens, include_prompt; positions, the most tokens that its weights allow."""
-    settings, sentences = {}, read_form(Prompts, folder / "config_sentence_transformers.json")
+    max_tokens, include_prompt; positions, the most tokens that its weights allow; cosine, if vectors of any length are
+    compared by their cosine."""
+    whole = folder / "config_sentence_transformers.json"
+    settings, sentences = {}, read_form(Whole, whole)
     if sentences.truncate_dim:
-        refuse(folder / "config_sentence_transformers.json", f"truncate_dim {sentences.truncate_dim}")
+        refuse(whole, f"truncate_dim {sentences.truncate_dim}")
+    if sentences.similarity_fn_name not in (None, "cosine", "dot"):
+        refuse(whole, f"similarity_fn_name {sentences.similarity_fn_name}")
     lengths, tokenizer = read_form(Lengths, folder / "sentence_bert_config.json"), folder / "tokenizer_config.json"
     if lengths.processing_kwargs:
         refuse(folder / "sentence_bert_config.json", f"processing_kwargs {lengths.processing_kwargs}")
     if modules := read_form(list[Module], folder / "modules.json"):
         paths = {module.type.rpartition(".")[2]: folder / module.path for module in modules}
         require_modules(folder / "modules.json", modules)
-        settings["normalize"] = Own("Normalize" in paths, folder / "modules.json")
+        if "Normalize" not in paths and sentences.similarity_fn_name == "cosine":
+            settings["cosine"] = Own(True, whole)
+        else:
+            settings["normalize"] = Own("Normalize" in paths, folder / "modules.json")
         if "Pooling" in paths:
             file = paths["Pooling"] / "config.json"
             pooling = read_form(Pooling, file)
@@ -165,7 +173,7 @@ def own_settings(folder):
     prompts = sentences.prompts or {}
     for key, names in PROMPTS.items():
         if values := [prompts[name] or "" for name in names if name in prompts]:
-            settings[key] = Own(values[0], folder / "config_sentence_transformers.json")
+            settings[key] = Own(values[0], whole)
     return settings
 
 

@@ -57,11 +57,13 @@ def run(job):
     path, form = job.settings.path, job.settings.form
     require_planned({path: job.settings.sha256})
     (records, queries, find), counts, rows, lists, scores = READERS.get(form, named)(job), Counter(), [], [], []
-    origins, names, judged = [], [], []
+    origins, names, judged, firsts = [], [], [], {}
     for place, query, positives, negatives in records:
         meant = queries.get(query, [])
         passages = find(place, negatives) if meant else np.zeros(0, np.int32)
-        counts.update(lines=1, other_queries=int(not meant), unmatched=int(np.count_nonzero(passages < 0)))
+        left_out = {"other_queries": int(not meant), "unmatched": int(np.count_nonzero(passages < 0))}
+        firsts = {name: place for name, number in left_out.items() if number} | firsts
+        counts.update(lines=1, **left_out)
         if meant:
             rows += meant
             lists += [passages[passages >= 0]] * len(meant)
@@ -71,6 +73,7 @@ def run(job):
                 judged += [(row, *relevant) for row in meant]
             origins += [origins_of(place, negatives, names)[:, passages >= 0]] * len(meant)
     require_negatives(path, form, counts, lists)
+    warn_of_left_out(form, counts, firsts)
     write_pairs(job, [*zip(rows, lists, scores, strict=True), *judged])
     lengths, scores = np.array([len(passages) for passages in lists]), np.concatenate(scores)
     ids = in_slots(lengths, np.concatenate(lists), empty=-1)
@@ -93,15 +96,27 @@ def require_negatives(path, form, counts, lists):
     """Raise Refusal if no query of the file is trained on, or if none of its negatives is in the collection. lists: of
     passages, one for each line of a training query"""
     if not lists:
-        remedy = GIVE_QUERIES.get(form, GIVE_IDS if form in WITH_IDS else GIVE_TEXTS)
-        raise Refusal(f"{path}: none of its {counts['lines']} queries is a training query. {remedy}")
+        of_queries = remedies(form)["other_queries"]
+        raise Refusal(f"{path}: none of its {counts['lines']} queries is a training query. {of_queries}")
     if not any(map(len, lists)) and not counts["unmatched"]:
         which = "hard_negative_ctxs of its questions" if form == "dpr" else "lists of negatives of its queries"
         empty = counts["lines"] - counts["other_queries"]
         raise Refusal(f"{path}: all {empty} {which} are empty. Give a file with negatives, or mine some.")
     if not any(map(len, lists)):
-        remedy = SAME_TOKENIZER if form == "token-ids" else GIVE_NAMES
-        raise Refusal(f"{path}: none of its negatives is in the collection. {remedy}")
+        raise Refusal(f"{path}: none of its negatives is in the collection. {remedies(form)['unmatched']}")
+
+
+def warn_of_left_out(form, counts, firsts):
+    """Warn of lines and of negatives that are left out. firsts: {"other_queries" or "unmatched": place of the first}"""
+    what = {"other_queries": "lines have no training query", "unmatched": "negatives are not in the collection"}
+    for name, place in firsts.items():
+        log.warning("%d %s: left out, first in %s. %s", counts[name], what[name], place, remedies(form)[name])
+
+
+def remedies(form):
+    """{"other_queries", "unmatched": what to do about queries, about negatives that are not known}."""
+    of_queries = GIVE_QUERIES.get(form, GIVE_IDS if form in WITH_IDS else GIVE_TEXTS)
+    return {"other_queries": of_queries, "unmatched": SAME_TOKENIZER if form == "token-ids" else GIVE_NAMES}
 
 
 def write_pairs(job, lists):

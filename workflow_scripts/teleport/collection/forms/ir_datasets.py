@@ -84,9 +84,10 @@ def set_with(entity, dataset, key):
 
 
 def passage_fields(doc):
-    """Id, title (empty without one) and text; a document with neither `text` nor `body` is one text, title included."""
+    """Id, title (empty without one) and text; a document without a text in `text` or `body` is one text, title
+    included. In some sets `body` is a list of sections, or bytes."""
     text = getattr(doc, "text", getattr(doc, "body", None))
-    if text is None:
+    if not isinstance(text, str):
         return doc.doc_id, "", doc.default_text()
     return doc.doc_id, getattr(doc, "title", None) or "", text
 
