@@ -41,7 +41,7 @@ STARTS = {"layers-2": [], "whole": ["whole"], "words": ["words"]}
 GRID = (2e-6, 6e-6, 2e-5, 6e-5, 2e-4, 6e-4, 2e-3, 6e-3, 2e-2, 6e-2)
 FIRST_RATES = {"layers-2": GRID[2:5], "whole": GRID[1:4], "words": GRID[5:8]}
 GRID_SEED = 100
-TABLE, WARM_UP, BASELINE = "arms", "warm-up", "same-passages"
+TABLE, WARM_UP, BASELINE, SPLIT = "arms", "warm-up", "same-passages", "test"
 # The pilot runs everything in minutes: all is shorter, and its one seed may be the grid's, as it has one rate.
 PILOT = {
     "seeds": [GRID_SEED],
@@ -105,18 +105,11 @@ def arms_of(files):
     return list(merged_files(files)["ablations"][TABLE]["experiments"])
 
 
-def rate_of(arm, rate):
-    """The override (dict) that gives an arm, or the warm-up, its rate."""
-    tuned = {arm: {"training": {"learning_rate": rate}}}
-    return {"experiments": tuned} if arm == WARM_UP else {"ablations": {TABLE: {"experiments": tuned}}}
-
-
 def with_rates(rates):
-    """The override (dict) of {arm: rate}."""
-    overrides = {}
-    for arm, rate in rates.items():
-        update_config(overrides, rate_of(arm, rate))
-    return overrides
+    """The override (dict) of {arm, or warm-up: rate}."""
+    arms = {arm: {"training": {"learning_rate": rate}} for arm, rate in rates.items()}
+    experiments = {WARM_UP: arms.pop(WARM_UP)} if WARM_UP in arms else {}
+    return {"experiments": experiments, "ablations": {TABLE: {"experiments": arms}}}
 
 
 def last_training(plan, arm):
@@ -127,9 +120,9 @@ def last_training(plan, arm):
 def edge(scores):
     """The next rate that an arm has to try if its best one, the lowest of equals, is the first or the last of those
     tried; None if it is inside, or the grid has no further one. scores: {rate: dev score}"""
-    best = min(scores, key=lambda rate: (-scores[rate], rate))
-    wanted = {min(scores): -1, max(scores): 1}.get(best)
-    place = GRID.index(best) + (wanted or 0)
+    chosen = best_rate(scores)
+    wanted = {min(scores): -1, max(scores): 1}.get(chosen)
+    place = GRID.index(chosen) + (wanted or 0)
     return GRID[place] if wanted and 0 <= place < len(GRID) and GRID[place] not in scores else None
 
 
@@ -155,9 +148,14 @@ def choose(name, base, arms, rates, run_parts):
     return scores
 
 
+def best_rate(scores):
+    """The rate with the highest score, the lowest of equals. scores: {rate: dev score}"""
+    return min(scores, key=lambda rate: (-scores[rate], rate))
+
+
 def best(scores):
-    """{arm: rate} of the best rates, the lowest of equals."""
-    return {arm: min(own, key=lambda rate, own=own: (-own[rate], rate)) for arm, own in scores.items()}
+    """{arm: rate} of the best rates."""
+    return {arm: best_rate(own) for arm, own in scores.items()}
 
 
 def run(name, base, rates, run_parts, arms=None):
@@ -170,7 +168,7 @@ def run(name, base, rates, run_parts, arms=None):
     write_json(
         PARTS / f"{name}.json", {"files": finals, "grid": {arm: list(own.items()) for arm, own in scores.items()}}
     )
-    run_parts([(finals, evaluations(Plan.of_files(finals)))])
+    run_parts([(finals, all_evaluations(Plan.of_files(finals)))])
 
 
 def run_other(table, collection, run_parts):
@@ -178,13 +176,19 @@ def run_other(table, collection, run_parts):
     base = [str(CONFIG.parent / f"{name}.yaml") for name in OTHER_TABLES[table][collection]]
     files = part(f"{table}-{collection}", base, {})
     write_json(PARTS / f"{table}-{collection}.json", {"files": files, "grid": {}})
-    run_parts([(files, evaluations(Plan.of_files(files)))])
+    run_parts([(files, all_evaluations(Plan.of_files(files)))])
 
 
 def evaluations(plan):
-    """The evaluate stages that the table needs (list): of BM25, and of the last checkpoint of every arm and seed."""
-    last = [each.episodes[-1] for arm in plan.trajectories for each in plan.trajectories[arm]]
-    return [*plan.bm25_runs.values(), *chain.from_iterable(episode.runs.values() for episode in last)]
+    """{row: [the evaluate stage of each seed]}: BM25, and the last checkpoint of the warm-up and of the arms, in the
+    order of the table."""
+    last = {arm: [each.episodes[-1].runs[SPLIT] for each in seeds] for arm, seeds in plan.trajectories.items()}
+    return {"BM25": [plan.bm25_runs[SPLIT]]} | last
+
+
+def all_evaluations(plan):
+    """The `evaluations` of all rows (list)."""
+    return [*chain.from_iterable(evaluations(plan).values())]
 
 
 def snakemake(cores):
@@ -222,7 +226,7 @@ def forecast(name, base, rates, arms=None):
     finals = Plan.of_files(part(f"{name}-forecast-seeds", base, {}, arms))
     trainings = [last_training(grid, arm) for arm in grid.trajectories]
     hours = {}
-    for what, plan, stages in [("a rate", grid, trainings), ("all seeds", finals, evaluations(finals))]:
+    for what, plan, stages in [("a rate", grid, trainings), ("all seeds", finals, all_evaluations(finals))]:
         costs, names = Forecast(plan, hardware), needed(stages)
         hours[what] = sum(costs.stages[each].seconds for each in names if not costs.stages[each].done) / 3600
     total = len(rates) * hours["a rate"] + hours["all seeds"]

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import yaml
 from scipy.optimize import brentq
 
-from arms import BASELINE, GRID, PARTS, WARM_UP
+from arms import BASELINE, GRID, PARTS, SPLIT, WARM_UP, all_evaluations, evaluations
 from results import (
     DATA,
     covers,
@@ -41,7 +41,7 @@ from teleport.report.stages import Stages
 from teleport.running.artefact import is_finished
 from teleport.running.files import read_saved, write_json, write_text
 
-NAME, SPLIT = "arms", "test"
+NAME = "arms"
 SCORES, PAGE = DATA / f"{NAME}.parquet", DATA / f"{NAME}.md"
 CONTRASTS = yaml.safe_load((REPOSITORY / "bench/contrasts.yaml").read_text())
 MEASURE, RECALL, LEVEL = CONTRASTS["measure"], "R@100", CONTRASTS["level"]
@@ -87,16 +87,10 @@ def measured():
     for path in sorted(PARTS.glob("*-*.json")):
         part = json.loads(path.read_text(encoding="utf-8"))
         plan = Plan.of_files(part["files"])
-        if all(is_finished(name) for names in evaluations(plan).values() for name in names):
+        if all(is_finished(stage.name) for stage in all_evaluations(plan)):
             parts[path.stem], of_queries = of_part(plan, part)
             scores.append(of_queries.assign(part=path.stem))
     return parts, pd.concat(scores) if scores else pd.DataFrame(columns=["part", "row", "seed", "query"])
-
-
-def evaluations(plan):
-    """{row: [the evaluate stage (name) of each seed]}: BM25, the warm-up, and the arms in the order of the table."""
-    found = {arm: [each.episodes[-1].runs[SPLIT].name for each in plan.trajectories[arm]] for arm in arms_of(plan)}
-    return {"BM25": [plan.bm25_runs[SPLIT].name]} | found
 
 
 def table_of(plan):
@@ -105,19 +99,14 @@ def table_of(plan):
     return table
 
 
-def arms_of(plan):
-    """The rows of the table of a plan, without BM25 (tuple of names)."""
-    return WARM_UP, *plan.config.ablations[table_of(plan)].experiments
-
-
 def of_part(plan, part):
     """(rows, curves and how they came about (JSON), a line per row, seed, query and measure (DataFrame))."""
     stages, rows, curves, scores = Stages("."), [], [], []
-    for row, names in evaluations(plan).items():
+    for row, evaluated in evaluations(plan).items():
         experiment = plan.experiments.get(row)
         seeds = experiment.seeds if experiment else [None]
         grid = dict(part["grid"].get(row, ()))
-        rows.append({"row": row, "label": experiment.label if experiment else row, "seeds": len(names)})
+        rows.append({"row": row, "label": experiment.label if experiment else row, "seeds": len(evaluated)})
         if experiment:
             works = [work(trajectory, stages) for trajectory in plan.trajectories[row]]
             spent = [{name: each[-1][name] for name in ("pairs", "passages", "mining", "training")} for each in works]
@@ -125,8 +114,8 @@ def of_part(plan, part):
             rows[-1] |= {name: float(np.mean([each[name] for each in spent])) for name in spent[0]}
             points = zip(seeds, works, strict=True)
             curves += [point | {"row": row, "seed": seed} for seed, own in points for point in own if row != WARM_UP]
-        for seed, name in zip(seeds, names, strict=True):
-            scores += [lines_of(stages, name, measure, row=row, seed=seed) for measure in (MEASURE, RECALL)]
+        for seed, stage in zip(seeds, evaluated, strict=True):
+            scores += [lines_of(stages, stage.name, measure, row=row, seed=seed) for measure in (MEASURE, RECALL)]
     used = chain.from_iterable(trajectory.rows for each in plan.trajectories.values() for trajectory in each)
     row, short = BASELINES[table := table_of(plan)]
     seeds, steps = plan.experiments[row].seeds, plan.experiments[row].training.steps

@@ -209,8 +209,7 @@ def step_of(queries, count=40, chunk=None, **changes):
             trainer, started = bench_train.make_trainer(world, data, DEVICE, *options, **changes), time.perf_counter()
             bench_train.back_to_back(trainer, steps)  # compiles and captures graphs
             first = time.perf_counter() - started
-            if CUDA:
-                torch.cuda.reset_peak_memory_stats()
+            forget_peak()
             ms, cpu = bench_train.back_to_back(trainer, steps), time.process_time()
             bench_train.back_to_back(trainer, steps)
             cpu = 1e3 * (time.process_time() - cpu) / steps
@@ -225,8 +224,7 @@ def step_of(queries, count=40, chunk=None, **changes):
             for number in range(2):
                 peer(number)
             first = time.perf_counter() - started
-            if CUDA:
-                torch.cuda.reset_peak_memory_stats()
+            forget_peak()
             ms = 1e3 * median_seconds(lambda: [peer(number) for number in range(steps // 2)], 1) / (steps // 2)
             measured = {"ms": round(ms, 2), "first_s": round(first, 1), "peak_gb": peak_gb()}
             lines.say(f"{what}, {name}", **said, steps=steps // 2, **measured)
@@ -261,6 +259,11 @@ def kernels(run):
 
 def threads_of(small):
     return 1 if small else os.cpu_count()
+
+
+def forget_peak():
+    if CUDA:
+        torch.cuda.reset_peak_memory_stats()
 
 
 def peak_gb():

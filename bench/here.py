@@ -24,8 +24,7 @@ def make(stages, failed=None):
     """
     from commands.edited import code_of
     from teleport.running.code import digests_of_all
-    from teleport.running.job import Job, spec_of
-    from teleport.running.run import run
+    from teleport.running.job import spec_of
 
     code, left = digests_of_all(), set()
     for name, stage in needed(stages).items():
@@ -33,7 +32,7 @@ def make(stages, failed=None):
             left.add(name)
         elif not is_finished(name):
             try:
-                run(Job(spec_of(stage) | {"code": code_of(stage, code)}, threads=1))
+                make_one(spec_of(stage) | {"code": code_of(stage, code)})
             except Exception as error:  # a defect of one row hides none of another
                 if failed is None:
                     raise
@@ -85,7 +84,7 @@ def longest_ways(waiting):
 
 
 def make_one(spec):
-    """Make the stage of a `spec`, in a process that makes others later: GPU memory that it leaves is freed."""
+    """Make the stage of a `spec` in a process that makes others, too: GPU memory that it leaves is freed."""
     from teleport.running.job import Job
     from teleport.running.run import run
 

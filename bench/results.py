@@ -54,9 +54,8 @@ def made_text(made):
 
 
 def wrapped(text):
-    """A paragraph, or an item of a list, in lines of at most 120 characters."""
-    indent = "  " if text.startswith("* ") else ""
-    return textwrap.fill(text, 120, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False) + "\n"
+    """A paragraph in lines of at most 120 characters."""
+    return textwrap.fill(text, 120, break_long_words=False, break_on_hyphens=False) + "\n"
 
 
 def page_of(name):

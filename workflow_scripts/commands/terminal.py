@@ -172,11 +172,10 @@ class LogHandler(LogHandlerBase):
     def count(self, record):
         """Print once how many jobs a run or dry run has."""
         if not self.counted:
-            jobs = {rule: number for rule, number in record.stats.items() if rule != "total"}
-            rules = {rule: number for rule, number in jobs.items() if is_counted(rule)}
+            rules = {rule: jobs for rule, jobs in record.stats.items() if rule != "total" and is_counted(rule)}
             self.total = sum(rules.values())
-            counts = ", ".join(f"{number} {rule}" for rule, number in rules.items())
-            jobs = f"{self.total} job{'s' if self.total != 1 else ''}: {counts}"
+            counts = ", ".join(f"{jobs} {rule}" for rule, jobs in rules.items())
+            jobs = f"{number(self.total, 'job')}: {counts}"
             self.write(self.format(record) if self.dry else jobs)
         self.counted = True
 

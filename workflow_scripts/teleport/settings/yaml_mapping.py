@@ -96,9 +96,9 @@ class Locations:
 
     def of(self, *paths):
         """`file, line N: a.b.c` for the first of these paths that a file has in full, or for the deepest part of the
-        first that is in a file."""
-        key = ".".join(map(str, self.first(*paths)))
-        return ": ".join(filter(None, (self.line(*paths), key))) or "configuration"
+        first that is in a file, or for the files if none has any."""
+        key, files = ".".join(map(str, self.first(*paths))), ", ".join(map(str, reversed(self.lines)))
+        return ": ".join(filter(None, (self.line(*paths) or files, key))) or "configuration"
 
     def first(self, *paths):
         """The first of these paths that a file has in full, or else the first."""
