@@ -2,7 +2,7 @@
 
 import pytest
 
-from commands.job_texts import reason
+from commands.job_texts import reason, verdicts_in
 
 STARTING = 'Traceback (most recent call last):\n  File "run_stage.py", line 0, in <module>\nKeyboardInterrupt\n'
 
@@ -24,3 +24,8 @@ STARTING = 'Traceback (most recent call last):\n  File "run_stage.py", line 0, i
 def test_the_cause_and_whether_it_is_a_defect(tmp_path, text, said):
     (tmp_path / "a.log").write_text(text)
     assert reason(tmp_path / "a.log") == said
+
+
+def test_verdicts_are_shown_without_markdown_s_escapes():
+    table = "Title\n\n* \\_a_b\\_ .1: \\*best\\*\n\n| System |\n"
+    assert verdicts_in(table) == ["Title:", "_a_b_ .1: *best*"]

@@ -95,6 +95,15 @@ def test_later_episodes_mine_with_the_one_checkpoint():
     assert second.inputs["also-1.negatives"].inputs["momentum"].name == first.inputs["also-1.negatives"].name
 
 
+def test_the_other_collection_s_table_has_the_episodes_of_the_main_one():
+    """Its own file's choice is of its own table, and would leave this one as it was after a change."""
+    shown = [row["episode"] for row in planned_tables(plan("pandas"))["measured"]["results/tables/also-pandas"]["rows"]]
+    raw = yaml.safe_load(Path("pandas.yaml").read_text()) | {"evaluation": {"every_episode": False}}
+    Path("pandas.yaml").write_text(yaml.safe_dump(raw))
+    table = planned_tables(plan("pandas"))["measured"]["results/tables/also-pandas"]
+    assert [row["episode"] for row in table["rows"]] == shown == [0, 0, 1, 2]
+
+
 def test_each_collection_is_evaluated_in_a_table_of_its_own():
     tables = planned_tables(plan("pandas"))["measured"]
     main, other = tables["results/tables/main"], tables["results/tables/also-pandas"]

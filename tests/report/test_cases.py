@@ -4,7 +4,7 @@ import pandas as pd
 
 from teleport.analyses import contrast
 from teleport.evaluation import external
-from teleport.report.paper.figures import case_table
+from teleport.report.paper.figures import case_table, chosen
 from teleport.report.render import Printed, latex, markdown
 from teleport.report.stages import Reader
 
@@ -29,6 +29,12 @@ def test_stars_in_a_text_are_no_bold(stages, tmp_path):
     assert values["text"].tolist() == ["f(*args, **kwargs) and g(**options)"]
     assert "d1: f(∗args, ∗∗kwargs) and g(∗∗options) (1)" in markdown(table) and "2 ∗∗ 3" in markdown(table)
     assert r"\textbf" not in latex(table)
+
+
+def test_a_tie_up_to_rounding_is_neither_won_nor_lost():
+    frame = pd.DataFrame({"query_id": ["a", "b", "c"], "difference": [0.5, 1 / 3 - (1 - 2 / 3), 1 - 2 / 3 - 1 / 3]})
+    assert (frame["difference"] != 0).sum() >= 2, "nothing would tell a tie from a win"
+    assert chosen(frame, "cases", {"queries": None, "won": 3, "lost": 3}, 1)["query_id"].tolist() == ["a"]
 
 
 def test_tags_and_bars_of_labels_are_shown_by_a_page():

@@ -301,6 +301,17 @@ def test_a_line_with_some_of_its_seeds_says_so(tmp_path):
     assert "| 39.1 (1 of 2 seeds) | +0.0 | exact | tele, last episode |" in world.write()["md"]
 
 
+def test_a_checkpoint_before_training_counts_once_whatever_the_seeds(tmp_path):
+    """Copies of one run would have no deviation, and so claim equivalence."""
+    world = World(tmp_path, TABLE.replace("{experiment: tele}", "{experiment: tele, episode: 0}"))
+    world.finish_collection()
+    starts = [trajectory.episodes[0].runs["dev"] for trajectory in world.plan.trajectories["tele"]]
+    assert len(starts) == 2 and starts[0].name == starts[1].name
+    world.score(starts[0], rr=0.392, r5=0.9)
+    line = next(line for line in world.write()["csv"].splitlines() if line.startswith("Tele,g_1,dev MRR@10"))
+    assert line.startswith("Tele,g_1,dev MRR@10,marco,dev,RR@10,39.1,,39.2,,1,0.1,0.3,,within tolerance,")
+
+
 def test_the_footer_says_what_the_stages_warned_of(tmp_path):
     world = World(tmp_path)
     run_all(world)

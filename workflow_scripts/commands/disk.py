@@ -94,10 +94,12 @@ def with_upstream(names):
 
 
 def orphans(used, *roots):
-    """(folders below `roots` of stages that are not in `used`, number of all). Targets of links are not ours."""
+    """(folders below `roots` of stages that are not in `used`, number of all). Targets of links are not ours. A part
+    (`files.part_of`) may be a copy under way, so it counts as its stage."""
     entries = [path for root in roots for path in root.glob("*/*") if path.is_dir()]
     folders = sorted(path for path in entries if not (path.is_symlink() or path.parent.is_symlink()))
-    return [folder for folder in folders if "/".join(folder.parts[-2:]) not in used], len(folders)
+    named = {folder: f"{folder.parent.name}/{folder.name.partition('.')[0]}" for folder in folders}
+    return [folder for folder, name in named.items() if name not in used], len(folders)
 
 
 def check_stages():

@@ -96,5 +96,5 @@ def outcome(made):
 def verdicts_in(table):
     """The verdicts above a table in Markdown, and the sentence on how they were tested (list of str); [] without."""
     title, *lines = [line for line in table.partition("\n|")[0].splitlines() if line]
-    shown = (re.sub(r"\\([^\w\s])", r"\1", line.removeprefix("* ")) for line in lines)  # without Markdown's escapes
+    shown = (re.sub(r"\\(_|[^\w\s])", r"\1", line.removeprefix("* ")) for line in lines)  # without Markdown's escapes
     return [f"{title}:", *shown] if lines else []

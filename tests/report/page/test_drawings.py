@@ -20,6 +20,7 @@ from teleport.report.page.drawings import (
     rate_figure,
     river_figure,
     spread,
+    swing_figure,
     system_figures,
     training_figures,
 )
@@ -209,6 +210,13 @@ def test_the_river_of_another_seed_opens_no_list_of_the_first(listed):
     figure = river_figure(said, "tele", listed)
     urls = ["list.html#test/tele/0/kept", "list.html#test/tele/0/forgotten"] if listed else [None, None]
     assert [row["url"] for row in figure.rows] == urls and ("A click" in figure.text) == listed
+
+
+def test_swings_are_named_by_the_episodes_that_have_a_pool():
+    """Episode 2 mines nothing."""
+    level = {"pairs": {1: 10, 3: 10, 4: 10}, "swings": {1: 2}}
+    (row,) = swing_figure({"A": {"trained": level}}).rows
+    assert row == {"name": "A, in 1, out 3, in 4", "count": 2, "share": 0.2}
 
 
 def test_score_gaps_have_their_dashed_line_and_leave_out_what_lies_beyond():

@@ -215,9 +215,8 @@ class Plan:
     def of_collection(self, config):
         """Another `Config` reduced to its collection and evaluation; with BM25 only if this configuration has it."""
         evaluation = {"analyses": None, "rerank": {}, "out_of_domain": []}
-        evaluation = config.evaluation.model_copy(
-            update=evaluation | {"significance": self.config.evaluation.significance}
-        )
+        evaluation |= {key: getattr(self.config.evaluation, key) for key in ("significance", "every_episode")}
+        evaluation = config.evaluation.model_copy(update=evaluation)
         shared = {key: getattr(self.config, key) for key in ("name", "encoder", "search_index")}
         none = {"experiments": {}, "ablations": {}, "external": {}, "artefacts": []}
         none |= {} if self.config.bm25 else {"bm25": None}

@@ -237,13 +237,16 @@ def can_fill(plan, cell):
 
 
 def our_runs(plan, cell):
-    """Per seed, {role: stages} of our figure; empty when the configuration has no such experiment or episode."""
+    """Per seed, {role: stages} of our figure; empty when the configuration has no such experiment or episode. A run that
+    seeds share, of a checkpoint that was not trained, counts once."""
     ours = cell.ours
     if ours and ours.experiment == "BM25":
         return untrained_runs(plan, cell, "BM25")
     trajectories = plan.trajectories.get(ours.experiment, []) if ours else []
     runs = [stages_for(trajectory, episode_of(ours, trajectory), cell) for trajectory in trajectories]
-    return runs if all(runs) else []
+    if not all(runs):
+        return []
+    return [*{tuple(stage.name for stages in run.values() for stage in stages): run for run in runs}.values()]
 
 
 def episode_of(ours, trajectory):

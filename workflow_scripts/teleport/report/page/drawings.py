@@ -226,9 +226,11 @@ def swing_figure(contents):
     rows = []
     for label, negatives in contents.items():
         level = negatives.get("mined") or negatives["trained"]
+        numbers = list(level["pairs"])  # of the episodes that have a pool
         for first, count in level["swings"].items():
             letter = {2: "class A: ", 3: "class B: "}.get(first, "")
-            name = f"{label}, {letter}in {first}, out {first + 1}, in {first + 2}"
+            _, out, again = numbers[numbers.index(first) :][:3]
+            name = f"{label}, {letter}in {first}, out {out}, in {again}"
             rows.append({"name": name, "count": count, "share": count / max(1, level["pairs"][first])})
     text = "Mined in one episode, not in the next, and again in the one after; classes A and B are the paper's."
     return Figure("swings", rows, "Negatives that swing.", text, "ANCE-Tele, Figure 6 and Table 10")

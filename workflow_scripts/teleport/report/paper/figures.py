@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from teleport.analyses.contrast import SAME
 from teleport.reader import lines_of_ids
 from teleport.refusal import Refusal
 from teleport.report.analyses import errors_text
@@ -221,7 +222,7 @@ def chosen(frame, name, figure, way):
         return by_id.loc[figure["queries"]].reset_index(drop=True)
     order = frame.sort_values(["difference", "query_id"], ascending=[way < 0, True], kind="stable")
     gains = way * order["difference"]
-    won, lost = order[gains > 0], order[gains < 0][::-1]
+    won, lost = order[gains > SAME], order[gains < -SAME][::-1]
     return pd.concat([won[: figure["won"]], lost[: figure["lost"]]]).reset_index(drop=True)
 
 
