@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from reference_encoder import reference_of
 from teleport.arrays import offsets_of
@@ -10,6 +11,7 @@ from teleport.encoder import encode
 from teleport.encoder.load import load_encoders
 from teleport.encoder.tokens import open_tokens
 from teleport.maxp import Padding
+from teleport.training.encoded import Encoded
 from training_world import (
     SPECIAL,
     World,
@@ -41,6 +43,39 @@ def test_places_and_best_scores_by_hand():
     (best * torch.tensor([1.0, 10, 100])).sum().backward()
     assert scores.grad[0, :6].tolist() == [0, 1, 0, 10, 0, 0]
     assert sorted(scores.grad[0, 6:].tolist()) == [0, 0, 100], "of equal chunks one has the gradient"
+
+
+class Operators(TorchDispatchMode):
+    """Notes the names of the operators that run."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = set()
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        by_bool = str(function) == "aten.index.Tensor" and any(each.dtype == torch.bool for each in args[1])
+        self.names.add("an index by bool" if by_bool else str(function))
+        return function(*args, **kwargs or {})
+
+
+def test_no_operator_waits_for_a_gpu():
+    """A size that depends on values, or a tensor made from Python's numbers, would."""
+    padding, vectors = Padding.of(np.arange(3), offsets_of(COUNTS), 3, torch.from_numpy), torch.ones(6, 2)
+    encoded, columns = Encoded(torch.ones(2, 2), padding.pad(vectors), padding), torch.tensor([2, 0])
+    waiting = {
+        "an index by bool",
+        "aten.nonzero.default",
+        "aten.repeat_interleave.Tensor",
+        "aten._local_scalar_dense.default",
+    }
+    waiting |= {"aten.lift_fresh.default", "aten.masked_select.default"}
+    with Operators() as seen:
+        assert encoded.products_of(columns).shape == (2, 3)
+        assert encoded.of_texts()[1].shape == (6, 2) and encoded.shares().shape == (8,)
+    assert len(seen.names) > 5 and not seen.names & waiting
+    with Operators() as old:
+        vectors[padding.real_C[:6]], columns.new_tensor(range(3)), columns.repeat_interleave(columns)
+    assert len(old.names & waiting) == 3, "the names are torch's"
 
 
 def padded(token_map, row):

@@ -107,7 +107,8 @@ def first_of_passages(passages_QC, scores_QC, depth):
 class Padding(NamedTuple):
     """Passages of a training step that all take `most` rows. real_C: bool [P * most], which rows have a chunk, and
     rows_C: their numbers; tensors on the device, None if most is 1. A row without a chunk scores -inf (released:
-    -9999), so it is never the best and gets no gradient."""
+    -9999), so it is never the best and gets no gradient. No function waits for the device, as an index by real_C
+    would."""
 
     most: int = 1
     real_C: Any = None
@@ -130,20 +131,20 @@ class Padding(NamedTuple):
 
     def real(self, vectors_CD):
         """The rows of padded vectors that have a chunk."""
-        return vectors_CD if self.most == 1 else vectors_CD[self.real_C]
+        return vectors_CD if self.most == 1 else vectors_CD[self.rows_C]
 
     def shares(self, vectors_CD):
         """For each of the `real` rows of padded vectors, 1 / the number of chunks of its passage."""
         if self.most == 1:
             return vectors_CD.new_ones(len(vectors_CD))
         counts_P = self.real_C.unflatten(0, (-1, self.most)).sum(1)
-        return counts_P.repeat_interleave(counts_P).to(vectors_CD.dtype).reciprocal()
+        return counts_P.repeat_interleave(self.most)[self.rows_C].to(vectors_CD.dtype).reciprocal()
 
     def rows_of(self, columns_Q):
         """The rows of some passages (int64)."""
         if self.most == 1:
             return columns_Q
-        return (columns_Q.unsqueeze(1) * self.most + columns_Q.new_tensor(range(self.most))).flatten()
+        return (columns_Q.unsqueeze(1) * self.most + columns_Q.new_ones(self.most).cumsum(0) - 1).flatten()
 
     def best(self, scores_QC, columns=None):
         """`max_over_chunks` of padded chunks, as a tensor [Q, P]. Only the best chunk gets a gradient. columns: the

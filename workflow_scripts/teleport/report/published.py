@@ -237,8 +237,8 @@ def can_fill(plan, cell):
 
 
 def our_runs(plan, cell):
-    """Per seed, {role: stages} of our figure; empty when the configuration has no such experiment or episode. A run that
-    seeds share, of a checkpoint that was not trained, counts once."""
+    """Per seed, {role: stages} of our figure; empty when the configuration has no such experiment or episode. A run
+    that seeds share, of a checkpoint that was not trained, counts once."""
     ours = cell.ours
     if ours and ours.experiment == "BM25":
         return untrained_runs(plan, cell, "BM25")
