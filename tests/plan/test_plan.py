@@ -497,23 +497,6 @@ def test_no_negatives_are_no_stage():
     assert not [row for row in trajectory.rows if row.link.endswith("retrieve-queries")]
 
 
-@pytest.mark.parametrize(
-    ("rule", "needs", "said"),
-    [
-        ({"ranks_after": "nothing"}, {"ranks": {"query": [[1, 100]]}}, "negatives.ranks_after nothing has no effect"),
-        ({"filters": {"positive_score": "first"}}, {"filters": {"percentage": 0.95}}, "positive_score has no effect"),
-    ],
-)
-def test_a_rule_that_no_pool_needs_is_said(rule, needs, said):
-    def warnings(**rules):
-        negatives = config.merged({"counts": {"query": 60}}, rules)
-        return [each for each in plan(negatives=negatives, episodes=[{}]).warnings if "has no effect, because" in each]
-
-    (warning,) = warnings(**rule)
-    assert warning.startswith("experiment tele, episode 1: negatives.") and said in warning
-    assert warnings() == warnings(**config.merged(rule, needs)) == []
-
-
 def test_a_pool_smaller_than_what_a_step_takes_is_said_before_anything_runs():
     assert plan().warnings == []
     small = {"counts": {"query": 30}}

@@ -5,7 +5,7 @@ from itertools import chain
 
 from teleport.plan.about_key import AboutKey
 from teleport.plan.identity import identify_file
-from teleport.plan.pool_warnings import pool_warnings, rule_warnings
+from teleport.plan.pool_warnings import pool_warnings
 from teleport.plan.stage import Stage, draws_from_retrieval, mined_by_others
 from teleport.plan.teachers import require_comparable, scores_of_cross_encoder, scores_of_file, vectors_of_teacher
 from teleport.refusal import Refusal
@@ -166,7 +166,6 @@ class Mining:
             problem = "momentum draws from the last pool, which has only a part of the queries (mining.parts)"
             raise Refusal(f"{self.place}: {problem}. Leave momentum out, or set mining.parts to 1.")
         settings = negatives.of_pool(episode=self.number, seed=self.seed, sources=draws, part=self.part)
-        self.trajectory.warnings += rule_warnings(negatives, settings, self.place)
         inputs = self.trajectory.plan.parts("train") | self.positives
         for name in draws:
             if needs := SOURCES[name].needs:

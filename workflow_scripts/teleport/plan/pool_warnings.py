@@ -55,15 +55,3 @@ def pool_warnings(draws, episode, place):
             f"{episode.training.negatives_per_query}: every step repeats some of them."
         )
     return warnings
-
-
-def rule_warnings(negatives, pool, place):
-    """Warnings about rules of settings.Negatives that their settings.Pool does not need; each begins with `place`."""
-    warnings = []
-    if negatives.ranks_after not in ("removals", pool.ranks_after):
-        why = "no rank is counted, or no filter compares scores before it is"
-        warnings.append(f"{place}: negatives.ranks_after {negatives.ranks_after} has no effect, because {why}.")
-    if "positive_score" in negatives.filters.model_fields_set and pool.positive_score is None:
-        why = "no filter or draw compares with the score of the positive"
-        warnings.append(f"{place}: negatives.filters.positive_score has no effect, because {why}.")
-    return warnings
