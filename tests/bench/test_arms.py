@@ -459,7 +459,8 @@ def test_readme_and_results_say_what_the_scores_are(bench, table):
         each for data in table.read_saved(table.DATA / "arms.json").values() for each in data["smallest"].values()
     ]
     page = " ".join((REPOSITORY / "docs/significance.md").read_text().split())
-    assert f"a true difference of {min(smallest):g} to {max(smallest):g} in four of five" in page
+    assert f"detects a true difference of {min(smallest):g} to {max(smallest):g} in four of five" in page
+    assert "With five seeds, a [contrast]" in page
     readme = (REPOSITORY / "README.md").read_text()
     for part, (_, *means, difference) in zip(CELLS, cells_of(readme.split("| passages, encoder")[1], 5), strict=True):
         assert means == [mean_of(part, arm) for arm in ("same-passages", "random", "mined")]

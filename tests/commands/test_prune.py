@@ -69,12 +69,15 @@ def test_what_neither_a_configuration_nor_a_result_uses_is_removed():
 
 def test_a_copy_under_way_of_a_planned_stage_stays():
     mine = make_plan("mine")
-    own, other = (STAGES / f"{name}.host-1-2.part" for name in (next(iter(mine.stages)), "train/000000000000"))
-    for part in (own, other):
+    name, here = next(iter(mine.stages)), os.uname().nodename
+    own, elsewhere, killed = (STAGES / f"{name}.{of}-2.part" for of in (f"{here}-{os.getpid()}", "h-1", f"{here}-0x"))
+    other = STAGES / "train/000000000000.h-1-2.part"
+    for part in (own, elsewhere, killed, other):
         part.mkdir(parents=True)
         (part / "model.safetensors").write_bytes(bytes(9))
     assert prune("--delete", "mine.yaml").returncode == 0
-    assert (own / "model.safetensors").is_file() and not other.exists()
+    assert (own / "model.safetensors").is_file() and (elsewhere / "model.safetensors").is_file()
+    assert not killed.exists() and not other.exists()
 
 
 def test_a_single_stage_is_told_in_the_singular(capsys):

@@ -117,11 +117,26 @@ def test_products_are_its_similarities(stages, tmp_path, similarity):
     assert not own.normalize, "the file may only have the library's default"
 
 
-@pytest.mark.parametrize("similarity", ["euclidean", "manhattan"])
-def test_a_similarity_that_is_no_product_is_refused(tmp_path, similarity):
-    folder = saved(tmp_path, "mean", True, None, similarity=similarity)
-    with pytest.raises(Refusal, match=f"config_sentence_transformers.json has similarity_fn_name {similarity}, which"):
+@pytest.mark.parametrize(("similarity", "normalize"), [("euclidean", False), ("manhattan", True)])
+def test_a_similarity_in_another_order_than_the_product_s_is_refused(tmp_path, similarity, normalize):
+    folder = saved(tmp_path, "mean", normalize, None, similarity=similarity)
+    with pytest.raises(Refusal, match=f"similarity_fn_name {similarity}. Give a checkpoint for cosine or dot"):
         own_settings(folder)
+
+
+def test_distances_of_vectors_of_length_1_are_in_the_order_of_their_products(tmp_path):
+    assert own_settings(saved(tmp_path, "mean", True, None, similarity="euclidean"))["normalize"].value
+
+
+@pytest.mark.parametrize(("similarity", "expected"), [("cosine", True), ("dot", False)])
+def test_both_sides_decide_whether_vectors_have_length_1(tmp_path, similarity, expected):
+    (tmp_path / "q").mkdir()
+    passages, queries = (
+        saved(folder, "mean", False, None, similarity=each)
+        for folder, each in ((tmp_path, "cosine"), (tmp_path / "q", similarity))
+    )
+    both = {"checkpoint": {"folder": str(passages)}, "query_checkpoint": {"folder": str(queries)}}
+    assert completed(Encoder(**both, tied=False)).normalize == expected
 
 
 @pytest.mark.parametrize("normalize", [True, False])

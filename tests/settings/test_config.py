@@ -244,6 +244,17 @@ def test_mistakes_are_told_with_file_line_key_and_remedy(tmp_path, old, new, mes
     assert message in str(caught.value)
 
 
+def test_a_missing_key_names_the_files_and_a_key_from_elsewhere_none(tmp_path):
+    raw, path = yaml.safe_load(BASE), tmp_path / "config.yaml"
+    path.write_text(BASE)
+    with pytest.raises(ValueError, match="^nme: unknown key"):  # as from --config
+        config.load(raw | {"nme": "x"}, [path])
+    del raw["episodes"]
+    path.write_text(yaml.safe_dump(raw))
+    with pytest.raises(ValueError, match=f"^{re.escape(str(path))}: episodes: this key is required; add it"):
+        config.load(raw, [path])
+
+
 def test_a_mistake_in_a_mapping_is_the_only_one_where_a_name_may_stand_too(tmp_path):
     with pytest.raises(Refusal) as caught:
         load(BASE + "mining:\n  checkpoint:\n    experimnt: tele\n    experiment: tele\n", tmp_path)

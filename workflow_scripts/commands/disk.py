@@ -11,7 +11,7 @@ from teleport.refusal import Refusal
 from teleport.report.links import stage_links
 from teleport.report.words import number
 from teleport.running.artefact import MANIFEST, STAGE, STAGES, Artefact, is_finished, other_than_stages, remake
-from teleport.running.files import files_below
+from teleport.running.files import files_below, lives
 from teleport.running.job import RESUME, SHARDS
 from teleport.running.log import Progress
 
@@ -94,12 +94,19 @@ def with_upstream(names):
 
 
 def orphans(used, *roots):
-    """(folders below `roots` of stages that are not in `used`, number of all). Targets of links are not ours. A part
-    (`files.part_of`) may be a copy under way, so it counts as its stage."""
+    """(folders below `roots` of stages that are not in `used`, number of all). Targets of links are not ours."""
     entries = [path for root in roots for path in root.glob("*/*") if path.is_dir()]
     folders = sorted(path for path in entries if not (path.is_symlink() or path.parent.is_symlink()))
-    named = {folder: f"{folder.parent.name}/{folder.name.partition('.')[0]}" for folder in folders}
-    return [folder for folder, name in named.items() if name not in used], len(folders)
+    return [folder for folder in folders if stage_of(folder) not in used], len(folders)
+
+
+def stage_of(folder):
+    """The stage ("kind/key") of a folder. A part of it (`files.part_of`) may be a copy under way, unless its process of
+    this machine has ended."""
+    key, _, part = folder.name.partition(".")
+    host = f"{os.uname().nodename}-"
+    ended = part.startswith(host) and not lives(part.removeprefix(host).partition("-")[0])
+    return f"{folder.parent.name}/{folder.name if ended else key}"
 
 
 def check_stages():

@@ -43,8 +43,9 @@ def completed(encoder, files=None):
     own = files["passage"]
     refuse_conflict(own, encoder)
     known = {name: own[name].value for name in ("pooling", "normalize") if name in own}
-    # The file may only have sentence-transformers' default, so a configuration may differ from it.
-    known |= {"normalize": True} if "cosine" in own else {}
+    # The file may only have sentence-transformers' default, so a configuration, or the other side, may differ from it.
+    if "cosine" in own and files["query"].get("normalize", own["cosine"]).value:
+        known["normalize"] = True
     for side, of_side in files.items():
         prefix, length = f"{side}_prefix", f"max_{side}_tokens"
         known |= {prefix: of_side[prefix].value} if prefix in of_side else {}

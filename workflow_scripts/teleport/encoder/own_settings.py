@@ -1,8 +1,8 @@
 """Reads the settings of an encoder from the small files of its published checkpoint.
 
 Nobody has checked these files, so they are read in typed forms. Vectors equal those of sentence-transformers'
-`encode_query` and `encode_document`, or a Refusal names what is not supported. Its versions 2 to 6 write these files;
-version 6 has the maximum length in tokenizer_config.json.
+`encode_query` and `encode_document`, scaled to length 1 if it compares them by their cosine, or a Refusal names what is
+not supported. Its versions 2 to 6 write these files; version 6 has the maximum length in tokenizer_config.json.
 """
 
 import json
@@ -133,18 +133,19 @@ def own_settings(folder):
     settings, sentences = {}, read_form(Whole, whole)
     if sentences.truncate_dim:
         refuse(whole, f"truncate_dim {sentences.truncate_dim}")
-    if sentences.similarity_fn_name not in (None, "cosine", "dot"):
-        refuse(whole, f"similarity_fn_name {sentences.similarity_fn_name}")
     lengths, tokenizer = read_form(Lengths, folder / "sentence_bert_config.json"), folder / "tokenizer_config.json"
     if lengths.processing_kwargs:
         refuse(folder / "sentence_bert_config.json", f"processing_kwargs {lengths.processing_kwargs}")
     if modules := read_form(list[Module], folder / "modules.json"):
         paths = {module.type.rpartition(".")[2]: folder / module.path for module in modules}
         require_modules(folder / "modules.json", modules)
-        if "Normalize" not in paths and sentences.similarity_fn_name == "cosine":
+        normalized, similarity = "Normalize" in paths, sentences.similarity_fn_name
+        if similarity not in (None, "cosine", "dot", *["euclidean"] * normalized):  # the same order as the product's
+            raise Refusal(f"{KEY}: {whole} has similarity_fn_name {similarity}. Give a checkpoint for cosine or dot.")
+        if similarity == "cosine" and not normalized:
             settings["cosine"] = Own(True, whole)
         else:
-            settings["normalize"] = Own("Normalize" in paths, folder / "modules.json")
+            settings["normalize"] = Own(normalized, folder / "modules.json")
         if "Pooling" in paths:
             file = paths["Pooling"] / "config.json"
             pooling = read_form(Pooling, file)

@@ -107,10 +107,10 @@ def require_negatives(path, form, counts, lists):
 
 
 def warn_of_left_out(form, counts, firsts):
-    """Warn of lines and of negatives that are left out. firsts: {"other_queries" or "unmatched": place of the first}"""
-    what = {"other_queries": "lines have no training query", "unmatched": "negatives are not in the collection"}
+    """Warn of queries and negatives that are left out. firsts: {"other_queries" or "unmatched": place of the first}"""
+    what = {"other_queries": "queries that are not trained on", "unmatched": "negatives that are not in the collection"}
     for name, place in firsts.items():
-        log.warning("%d %s: left out, first in %s. %s", counts[name], what[name], place, remedies(form)[name])
+        log.warning("%s, left out: %d, the first at %s. %s", what[name], counts[name], place, remedies(form)[name])
 
 
 def remedies(form):

@@ -43,7 +43,8 @@ def load(raw, files=()):
         )
     config, experiments = validated(Config, raw, (), locations), {}
     config._files = tuple(files)
-    if problems := [f"{locations.of(place)}: {sentence}" for place, sentence in mistakes(config)]:
+    where = lambda place: locations.of(place) if place[0] in raw else locations.of_missing(place)  # noqa: E731
+    if problems := [f"{where(place)}: {sentence}" for place, sentence in mistakes(config)]:
         raise Refusal("\n".join(dict.fromkeys(problems)))
     written = {name: raw[name] for name in WrittenExperiment.model_fields if name in raw}
     for place, name, overrides in named_experiments(config):

@@ -96,9 +96,14 @@ class Locations:
 
     def of(self, *paths):
         """`file, line N: a.b.c` for the first of these paths that a file has in full, or for the deepest part of the
-        first that is in a file, or for the files if none has any."""
-        key, files = ".".join(map(str, self.first(*paths))), ", ".join(map(str, reversed(self.lines)))
-        return ": ".join(filter(None, (self.line(*paths) or files, key))) or "configuration"
+        first that is in a file."""
+        key = ".".join(map(str, self.first(*paths)))
+        return ": ".join(filter(None, (self.line(*paths), key))) or "configuration"
+
+    def of_missing(self, *paths):
+        """`of` for a key that is missing: of all files, if none has a key above it."""
+        files = [] if self.line(*paths) else map(str, reversed(self.lines))
+        return ": ".join(filter(None, (", ".join(files), self.of(*paths))))
 
     def first(self, *paths):
         """The first of these paths that a file has in full, or else the first."""
@@ -176,7 +181,7 @@ def describe(model, mistake, data, places, locations):
         remedy = f"Did you mean {' or '.join(meant)}?" if meant else f"Known keys: {', '.join(known)}."
         return f"{where}: unknown key. {remedy}"
     if mistake["type"] == "missing":
-        return f"{where}: this key is required; add it."
+        return f"{locations.of_missing(*((*place, *keys) for place in places))}: this key is required; add it."
     message, value = mistake["msg"].removeprefix("Value error, "), mistake["input"]
     of_python = {"None": "null", "True": "true", "False": "false"}
     given = "" if isinstance(value, dict | list) else f", not {of_python.get(repr(value), repr(value))}"
