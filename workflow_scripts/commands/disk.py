@@ -11,7 +11,7 @@ from teleport.refusal import Refusal
 from teleport.report.links import stage_links
 from teleport.report.words import number
 from teleport.running.artefact import MANIFEST, STAGE, STAGES, Artefact, is_finished, other_than_stages, remake
-from teleport.running.files import files_below, lives
+from teleport.running.files import files_below, is_left
 from teleport.running.job import RESUME, SHARDS
 from teleport.running.log import Progress
 
@@ -101,12 +101,9 @@ def orphans(used, *roots):
 
 
 def stage_of(folder):
-    """The stage ("kind/key") of a folder. A part of it (`files.part_of`) may be a copy under way, unless its process of
-    this machine has ended."""
-    key, _, part = folder.name.partition(".")
-    host = f"{os.uname().nodename}-"
-    ended = part.startswith(host) and not lives(part.removeprefix(host).partition("-")[0])
-    return f"{folder.parent.name}/{folder.name if ended else key}"
+    """The stage ("kind/key") of a folder. A part of it (`files.part_of`) may be a copy under way, unless it is left."""
+    key = folder.name.partition(".")[0]
+    return f"{folder.parent.name}/{folder.name if is_left(folder, key) else key}"
 
 
 def check_stages():

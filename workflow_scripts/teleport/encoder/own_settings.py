@@ -29,6 +29,7 @@ POOLINGS = {"cls": "cls", "mean": "mean", "lasttoken": "last"}
 POOLINGS |= {"cls_token": "cls", "mean_tokens": "mean"}
 # The first name in the file counts. sentence-transformers 6 prefers its own empty `document` to the authors' `passage`.
 PROMPTS = {"query_prefix": ("query",), "passage_prefix": ("document", "passage", "corpus")}
+SENTENCES = "config_sentence_transformers.json"
 NO_LIMIT = 10**6  # transformers writes 1e30 if a tokenizer has no maximum length
 # Model types whose positions count from the padding id + 1, not from 0.
 AFTER_PADDING = {"roberta", "xlm-roberta", "camembert", "mpnet"}
@@ -92,7 +93,7 @@ class Tokenizer(BaseModel):
     model_max_length: Annotated[float, Field(ge=4), BeforeValidator(not_bool)] | None = None
 
 
-class Whole(BaseModel):
+class SentenceTransformers(BaseModel):
     """config_sentence_transformers.json."""
 
     prompts: dict[str, str | None] | None = None
@@ -129,23 +130,16 @@ def own_settings(folder):
     """{key: Own} of the settings in a folder's files: pooling, normalize, lower_case and the two prefixes of `encoder`,
     max_tokens, include_prompt; positions, the most tokens that its weights allow; cosine, if vectors of any length are
     compared by their cosine."""
-    whole = folder / "config_sentence_transformers.json"
-    settings, sentences = {}, read_form(Whole, whole)
+    settings, sentences = {}, read_form(SentenceTransformers, folder / SENTENCES)
     if sentences.truncate_dim:
-        refuse(whole, f"truncate_dim {sentences.truncate_dim}")
+        refuse(folder / SENTENCES, f"truncate_dim {sentences.truncate_dim}")
     lengths, tokenizer = read_form(Lengths, folder / "sentence_bert_config.json"), folder / "tokenizer_config.json"
     if lengths.processing_kwargs:
         refuse(folder / "sentence_bert_config.json", f"processing_kwargs {lengths.processing_kwargs}")
     if modules := read_form(list[Module], folder / "modules.json"):
         paths = {module.type.rpartition(".")[2]: folder / module.path for module in modules}
         require_modules(folder / "modules.json", modules)
-        normalized, similarity = "Normalize" in paths, sentences.similarity_fn_name
-        if similarity not in (None, "cosine", "dot", *["euclidean"] * normalized):  # the same order as the product's
-            raise Refusal(f"{KEY}: {whole} has similarity_fn_name {similarity}. Give a checkpoint for cosine or dot.")
-        if similarity == "cosine" and not normalized:
-            settings["cosine"] = Own(True, whole)
-        else:
-            settings["normalize"] = Own(normalized, folder / "modules.json")
+        settings |= lengths_of_vectors("Normalize" in paths, sentences.similarity_fn_name, folder)
         if "Pooling" in paths:
             file = paths["Pooling"] / "config.json"
             pooling = read_form(Pooling, file)
@@ -174,8 +168,19 @@ def own_settings(folder):
     prompts = sentences.prompts or {}
     for key, names in PROMPTS.items():
         if values := [prompts[name] or "" for name in names if name in prompts]:
-            settings[key] = Own(values[0], whole)
+            settings[key] = Own(values[0], folder / SENTENCES)
     return settings
+
+
+def lengths_of_vectors(normalized, similarity, folder):
+    """{"normalize" or "cosine": Own} of a folder: normalized: whether it has the module Normalize; similarity: by which
+    it compares vectors. Raises Refusal for one that orders vectors otherwise than their product."""
+    file = folder / SENTENCES
+    if similarity not in (None, "cosine", "dot", *["euclidean"] * normalized):
+        raise Refusal(f"{KEY}: {file} has similarity_fn_name {similarity}. Give a checkpoint for cosine or dot.")
+    if similarity == "cosine" and not normalized:
+        return {"cosine": Own(True, file)}
+    return {"normalize": Own(normalized, folder / "modules.json")}
 
 
 def most_tokens(model_type, positions, padding):

@@ -99,10 +99,15 @@ def part_of(path):
 
 def remove_parts(path):
     """Remove files that killed processes of this machine left for `path` under names of `part_of`."""
-    start = f"{path.name}.{os.uname().nodename}-"
-    for left in path.parent.glob(f"{escape(start)}*.part"):
-        if not lives(left.name.removeprefix(start).partition("-")[0]):
-            remove(left)
+    for part in path.parent.glob(f"{escape(path.name)}.*.part"):
+        if is_left(part, path.name):
+            remove(part)
+
+
+def is_left(part, name):
+    """Whether a process of this machine that has ended left `part` (Path) for a file or folder called `name`."""
+    start = f"{name}.{os.uname().nodename}-"
+    return part.name.startswith(start) and not lives(part.name.removeprefix(start).partition("-")[0])
 
 
 def lives(process):

@@ -43,8 +43,11 @@ def load(raw, files=()):
         )
     config, experiments = validated(Config, raw, (), locations), {}
     config._files = tuple(files)
-    where = lambda place: locations.of(place) if place[0] in raw else locations.of_missing(place)  # noqa: E731
-    if problems := [f"{where(place)}: {sentence}" for place, sentence in mistakes(config)]:
+    problems = []
+    for place, sentence in mistakes(config):
+        where = locations.of(place) if place[0] in raw else locations.of_missing(place)
+        problems.append(f"{where}: {sentence}")
+    if problems:
         raise Refusal("\n".join(dict.fromkeys(problems)))
     written = {name: raw[name] for name in WrittenExperiment.model_fields if name in raw}
     for place, name, overrides in named_experiments(config):
