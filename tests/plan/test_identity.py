@@ -24,7 +24,7 @@ from teleport.refusal import Refusal
 from teleport.running.files import write_json
 from teleport.settings.collection import Judged, SplitName
 from teleport.settings.encoder import CheckpointSource
-from teleport.settings.read import load_files
+from teleport.settings.read import load_files, merged_files
 from teleport.settings.section import LocalPath
 
 
@@ -268,19 +268,22 @@ def test_a_local_file_without_a_published_digest_is_its_content(tmp_path, monkey
 
 
 def test_a_file_of_another_collection_with_the_same_name_is_a_warning(tmp_path, monkeypatch):
-    """Only files without a digest: the others are compared."""
+    """Only files without a digest: the others are compared. Also those of other collections."""
     monkeypatch.chdir(tmp_path)
-    config, experiments = load_files([REPOSITORY / "config/marco.yaml"])
-    name = "qrels.train.tsv"
-    file = config.collection.files[name].model_copy(update={"md5": None, "sha256": None})
-    collection = config.collection.model_copy(update={"files": config.collection.files | {name: file}})
+    name, mirror = "qrels.train.tsv", "https://mirror/qrels.train.tsv"
+    raw = merged_files([REPOSITORY / "config/marco.yaml"])
+    raw["collection"]["files"][name] = {"mirrors": [mirror]}
+    Path("own.yaml").write_text(yaml.safe_dump(raw))
+    apidocs = {"source": "apidocs", "packages": ["numpy"]}
+    other = {"collection": apidocs, "bm25": {}, "evaluation": {"out_of_domain": ["own.yaml"]}}
+    Path("other.yaml").write_text(yaml.safe_dump(other))
 
-    def warnings(mirrors):
+    def warnings(file, mirrors):
         entry = {"bytes": 3, "sha256": "0" * 64, "mirrors": mirrors}
         write_json(Path("data/downloads/digests.json"), {f"data/downloads/{name}": entry})
-        plan = Plan(config.model_copy(update={"collection": collection}), experiments)
-        return [warning for warning in plan.warnings if name in warning]
+        return [warning for warning in Plan.of_files([file]).warnings if name in warning]
 
-    (warning,) = warnings(["https://elsewhere/qrels.train.tsv"])
-    assert "https://elsewhere/" in warning and file.mirrors[0] in warning
-    assert not warnings([]) and not warnings(["https://elsewhere/qrels.train.tsv", *file.mirrors])
+    for file in ("own.yaml", "other.yaml"):
+        (warning,) = warnings(file, ["https://elsewhere/qrels.train.tsv"])
+        assert "https://elsewhere/" in warning and mirror in warning
+        assert not warnings(file, []) and not warnings(file, ["https://elsewhere/qrels.train.tsv", mirror])

@@ -117,7 +117,9 @@ def warnings_of(plan, trajectories):
     warnings = list(chain.from_iterable(trajectory.warnings for trajectory in trajectories))
     warnings += unread_warnings(given, set().union(*(trajectory.keys_read for trajectory in trajectories)))
     warnings += unused_warnings(trajectories) + longer_texts(plan) + small_scores(plan)
-    warnings += fetched_elsewhere(plan.config.collection) + revision_warnings(plan.config, plan.stages.values())
+    for each in (plan, *plan.others.values()):
+        warnings += fetched_elsewhere(each.config.collection)
+    warnings += revision_warnings(plan.config, plan.stages.values())
     return list(dict.fromkeys(warnings))
 
 
