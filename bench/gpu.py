@@ -13,13 +13,14 @@ import argparse
 import gc
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import time
 import traceback
-from contextlib import chdir, contextmanager
+from contextlib import chdir, contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory, gettempdir
@@ -123,17 +124,27 @@ def at_most(seconds):
 
 
 def tests(lines, small, folder, out):
-    """Run the tests that need a CUDA device, in six processes, or in one if `small`."""
+    """Run the tests that need a CUDA device, in six processes, or in one if `small`. At the section's limit they are
+    killed: they would slow the next sections."""
     workers, files = "1" if small else "6", (REPOSITORY / "tests").rglob("test_*.py")
     command = [sys.executable, "-m", "pytest", "-m", "gpu", "-p", "xdist.plugin", "-n", workers, "--dist", "loadfile"]
     command += ["-p", "no:cacheprovider", "--tb=short", "-vv", "-rfE", "--continue-on-collection-errors"]
     command += sorted(str(path) for path in files if "mark.gpu" in path.read_text())
     environment = os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     with open(out / "tests.txt", "w") as file:
-        done = subprocess.run(command, cwd=REPOSITORY, env=environment, stdout=file, stderr=subprocess.STDOUT)
-    written = (out / "tests.txt").read_text().splitlines() or [""]
-    failed = [line for line in written if line.startswith(("FAILED", "ERROR"))]
-    lines.say("tests", status=done.returncode, said=written[-1][:200], failed=failed[:10])
+        process = subprocess.Popen(
+            command, cwd=REPOSITORY, env=environment, stdout=file, stderr=subprocess.STDOUT, start_new_session=True
+        )
+    try:
+        process.wait()
+    finally:
+        status = process.poll()  # None at the limit
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        written = (out / "tests.txt").read_text().splitlines() or [""]
+        of_all = [line for line in written if re.match(r"(\[gw\d+\] \[.*?\] )?(FAILED|ERROR) ", line)]
+        failed = [line for line in of_all if not line.startswith("[")] or of_all  # the summary, if it came to that
+        lines.say("tests", status=status, said=written[-1][:200], failed=failed[:10])
 
 
 def ceilings(lines, small, folder, out):
@@ -371,8 +382,8 @@ def compare(lines, small, folder, out):
 
 
 SECTIONS = {  # {name: (function, seconds that it may take)}; all but `compare` in the ten minutes of one command
-    "tests": (tests, 110),
     "ceilings": (ceilings, 20),
+    "tests": (tests, 110),
     "search": (search, 90),
     "step-8": (step_of(8), 90),
     "encode": (encode, 100),
@@ -401,7 +412,10 @@ def main(arguments=None):
 
 
 def run_section(lines, section, small, out):
-    """Run a section for as long as it may take, in a temporary folder: in memory, if that has room for the vectors."""
+    """Run a section for as long as it may take, in a temporary folder: in memory, if that has room for the vectors.
+    What an earlier section compiled, or left on the device when it reached its limit, is dropped first."""
+    torch._dynamo.reset()  # it compiles one function eight times, and all layers share one
+    free_memory()
     function, seconds = SECTIONS[section]
     needed = 0 if small else 1.1 * 4 * MARCO["passages"] * MARCO["dim"]
     fits = SHARED_MEMORY.is_dir() and shutil.disk_usage(SHARED_MEMORY).free > needed

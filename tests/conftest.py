@@ -41,6 +41,17 @@ def nothing_here(empty_folder, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.fixture
+def no_fallback():
+    """torch.compile raises an error where it would stop compiling: it compiles a function at most eight times, and the
+    layers of all models share one."""
+    import torch
+
+    torch._dynamo.reset()
+    with torch._dynamo.config.patch(fail_on_recompile_limit_hit=True):
+        yield
+
+
 @pytest.fixture(scope="session")
 def shared():
     """The folder of real collections and judgments beside the repository; tests that need it skip without it."""

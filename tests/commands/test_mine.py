@@ -36,7 +36,7 @@ def here(tmp_path, monkeypatch):
 
 
 def test_what_is_mined_is_planned_by_the_start_alone(here):
-    files, link, pool = mined("mine", "config/variants/mined.yaml")
+    files, link, pool, _ = mined("mine", "config/variants/mined.yaml")
     assert files == [Path("config/mine.yaml"), Path("config/variants/mined.yaml")]
     assert link == Path("results/experiments/mine/mined/episode-1/merge") and pool.kind == "merge"
     kinds, unread = set(), [pool]
@@ -48,7 +48,7 @@ def test_what_is_mined_is_planned_by_the_start_alone(here):
 
 
 def test_a_published_method_is_named(here):
-    files, _, pool = mined("mine", "bge")
+    files, _, pool, _ = mined("mine", "bge")
     assert files[1] == REPOSITORY / "config/methods/bge.yaml" and pool.settings.sources["query"].ranks == [(3, 200)]
     with pytest.raises(Refusal, match="--method bgee: .*bgee.yaml.*bge\\?"):
         mined("mine", "bgee")
@@ -105,7 +105,7 @@ def test_a_collection_without_training_queries_is_refused_by_its_name(here):
 @pytest.mark.parametrize("written", [(), ("bm25",), ("training",)])
 def test_no_key_of_training_is_needed(here, written):
     """And none of a configuration changes what is mined."""
-    _, _, expected = mined("mine", "config/variants/mined.yaml")
+    expected = mined("mine", "config/variants/mined.yaml")[2]
     raw = yaml.safe_load(Path("config/mine.yaml").read_text())
     raw = {key: raw[key] for key in ("name", "collection", "encoder", "negatives")}
     training = {"epochs": 3, "warmup_ratio": None, "warmup_steps": 30}
@@ -191,8 +191,23 @@ def finished(stages, monkeypatch):
     link.symlink_to(stages.root / "results/stages/merge/pruned")  # what other settings have mined since
     settings = SimpleNamespace(sources={})
     planned = SimpleNamespace(name=f"merge/{world.pool.key}", inputs={"query": None}, settings=settings)
-    monkeypatch.setattr("commands.mine.mined", lambda *given: ([], link, planned))
+    monkeypatch.setattr("commands.mine.mined", lambda *given: ([], link, planned, SimpleNamespace(stages={})))
     return world
+
+
+def test_a_pool_of_older_code_is_mined_again(finished, monkeypatch):
+    class Workflow:
+        def __init__(self, command):
+            started.append(command)
+
+        def wait(self):
+            return 1
+
+    started = []
+    monkeypatch.setattr("subprocess.Popen", Workflow)
+    assert mine(**WANTED | {"output": Path("one.jsonl")}) is None and not started
+    monkeypatch.setattr("commands.mine.edited_stages", lambda plan: {f"merge/{finished.pool.key}"})
+    assert mine(**WANTED | {"output": Path("two.jsonl")}) == 1 and len(started) == 1, "the workflow's status"
 
 
 def test_what_is_written_is_the_pool_that_is_described(finished, capsys):

@@ -318,6 +318,7 @@ def test_compiled_layers_compute_the_same(tmp_path):
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 @pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("name", ["bert", "modernbert", "qwen3", "gemma3_text"])
+@pytest.mark.usefixtures("no_fallback")
 def test_cuda_equals_the_cpu(name, compiled):
     torch.manual_seed(0)
     encoder = Encoder(transformers.AutoModel.from_config(ARCHITECTURES[name]), "mean").eval()

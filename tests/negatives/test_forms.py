@@ -1,6 +1,7 @@
 """A pool that is exported in every form, and read back as the source `file`."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -248,9 +249,12 @@ def test_the_hardest_come_first_and_no_more_than_wanted(pool, tmp_path):
     two = [json.loads(line) for line in written(pool, tmp_path / "two", form="n-tuple", hardest=True, most=2)]
     assert [[row["negative_1"], row["negative_2"]] for row in two] == [row["neg"][:2] for row in hard]
     assert all("negative_3" not in row for row in two)
+    whole = shutil.copytree(pool[2].folder, tmp_path / "whole")
     Artefact(pool[2].folder).delete_files()
     assert "no checkpoint" not in export(pool[1].folder, tmp_path / "lists", hardest=True), "the lists have the scores"
     assert "3 of them with passages that no" in export(pool[1].folder, tmp_path / "both", hardest=True, scores=True)
+    shutil.copytree(whole, pool[2].folder, dirs_exist_ok=True)  # as `teleport fetch` brings them back
+    assert "no checkpoint" not in export(pool[1].folder, tmp_path / "again", hardest=True, scores=True)
 
 
 def test_the_most_of_a_pool_as_drawn_are_a_random_choice_in_its_order(pool, world, tmp_path):

@@ -323,3 +323,19 @@ def test_judgments_alone_have_nothing_elsewhere():
     raw = Path("judged.yaml").read_text() + "evaluation: {out_of_domain: [pandas.yaml]}\n"
     with pytest.raises(Refusal, match="evaluation.out_of_domain.*judgments alone"):
         config.load(yaml.safe_load(raw))
+
+
+def test_the_table_of_another_collection_has_the_checkpoints_from_elsewhere_and_no_baseline_that_is_not_trained():
+    def tables(baseline, **changes):
+        external = {"e5": {"label": "Short", "encoder": {"max_query_tokens": 16}}}
+        changes |= {"external": external, "evaluation": {"significance": {"baseline": baseline}}}
+        return planned_tables(plan(**changes))["measured"]
+
+    everywhere = {"also": [{"config": "pandas.yaml", "weight": 0.2}]}
+    table = tables("Zero-shot", **everywhere)["results/tables/also-pandas"]
+    assert [row["system"] for row in table["rows"]] == ["BM25", "Zero-shot", "both", "both", "Short"]
+    assert table["significance"]["baseline"] == "Zero-shot"
+    found = tables("alone", also=[], experiments={"alone": {}, "both": everywhere})
+    assert found["results/tables/main"]["significance"]["baseline"] == "alone"
+    table = found["results/tables/also-pandas"]
+    assert table["significance"] is None and "alone" not in [row["system"] for row in table["rows"]]

@@ -545,7 +545,7 @@ def test_more_clusters_than_training_queries_are_refused_before_anything_runs():
         return plan(training={"clusters": {"number": number}}, **counts)
 
     counts = {"counts": {"passages": 120, "queries": {"train": 9}}}
-    with pytest.raises(Refusal, match=r"^training.clusters.number: 10 .* 9 training queries of `counts`"):
+    with pytest.raises(Refusal, match=r"^training.clusters.number: 10 .* 9 training queries of counts.queries.train"):
         clustered(10, **counts)
     assert clustered(9, **counts).stages and clustered(10).stages, "without counts the stage refuses"
 
@@ -561,6 +561,9 @@ def test_a_batch_of_more_queries_than_there_are_is_refused_before_anything_runs(
     with pytest.raises(Refusal, match=f"^training.batch_queries: .*{(most + 1) * parts} .* counts.queries.train is 60"):
         batches(most + 1, counts)
     assert batches(most, counts).stages and batches(most + 1, None).stages, "without counts the stage `check` refuses"
+    drawn = plan().config.collection.model_dump(exclude_unset=True) | {"train_queries": {"count": most * parts - 1}}
+    with pytest.raises(Refusal, match="collection.train_queries.count is 59. Lower it, or correct collection"):
+        plan(training={"batch_queries": most * parts}, counts=counts, collection=drawn)
 
 
 def test_named_layers_are_checked_in_the_checkpoint():

@@ -443,6 +443,7 @@ def figures_of(csv):
     [
         ("values: [0.09, null, 3.0]", "values: [0.09]", "row 'Cited' has 1 values for 3 columns"),
         ("decimals: 1", "decimal: 1", "line 4: decimal: unknown key. Did you mean decimals?"),
+        ("decimals: 1", "measure: RR@10", "line 4: measure: unknown key. Did you mean columns.measure?"),
         ("split: dev, measure: RR@10", "measure: RR@10", "column 'dev MRR@10' needs a split and a measure"),
         ("title: A & B\n", "", "title: "),
         ("dev R@5", "dev MRR@10", "two columns are"),

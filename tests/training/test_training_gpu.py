@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from teleport.encoder.precision import pick_device
+from teleport.encoder.side import Side
 from teleport.training import train
 from training_world import World, backward, die_at, facts_of, losses_of, make_trainer
 
@@ -74,6 +75,26 @@ def test_gradient_caching_draws_the_dropout_of_the_direct_step(stages, precision
         gradients.append(torch.cat([p.grad.flatten() for p in made.encoders.parameters() if p.grad is not None]))
     assert losses[1] == pytest.approx(losses[0], rel=1e-3)
     assert (gradients[1] - gradients[0]).norm() < 2e-2 * gradients[0].norm()
+
+
+@pytest.mark.usefixtures("no_fallback")
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_both_compiled_passes_of_gradient_caching_draw_the_same_dropout(stages, monkeypatch, precision):
+    """They are two programs, without a graph and with one, and each has an order of its random operators."""
+    monkeypatch.setattr(train, "compiles", lambda *_: True)
+    vectors, encode = {True: [], False: []}, Side.encode
+
+    def recorded(side, rows):
+        made = encode(side, rows)
+        vectors[torch.is_grad_enabled()].append(made.detach().float())
+        return made
+
+    monkeypatch.setattr(Side, "encode", recorded)
+    made = make_trainer(World(stages, dropout=0.3).job({"gradient_caching": True, "precision": precision}))
+    backward(made, made.data.batch(1))
+    first, again = (torch.cat(sorted(each, key=len)) for each in (vectors[False], vectors[True]))
+    assert len(first) and first.shape == again.shape
+    assert (again - first).norm() < 2e-2 * first.norm()
 
 
 CHANGES = [

@@ -27,7 +27,7 @@ def with_head(text, start, episode, license=None, language=None, dataset=None):
     from huggingface_hub import EvalResult, ModelCard
 
     card, results, experiment = ModelCard(text), [], experiment_of(episode.parent)
-    for split, stage in evaluations(episode).items():
+    for split, stage in of_own_collection(episode).items():
         name = experiment.parent.name
         if name == "experiments":
             name = stage.input("corpus").manifest["settings"]["source"]["source"]
@@ -51,6 +51,12 @@ def evaluations(folder):
     """{split, or reranked-SPLIT: Artefact} of the finished evaluations that are linked in a folder of an experiment."""
     links = [link for link in sorted(folder.glob("evaluate-*")) if (link / MANIFEST).is_file()]
     return {link.name.removeprefix("evaluate-"): stage_at(link) for link in links}
+
+
+def of_own_collection(folder):
+    """The `evaluations` of a folder, without those of another collection: their links end with its name."""
+    found = evaluations(folder).items()
+    return {split: stage for split, stage in found if split.removeprefix("reranked-") == split_of(stage)}
 
 
 def scores_text(episode):
@@ -141,7 +147,7 @@ def table_at(path):
 def example_text(folder):
     """The first query of the evaluated splits in an episode's folder for which the checkpoint ranks a relevant passage
     first, with the passages that it ranks first; "" if there is none."""
-    for stage in evaluations(folder).values():
+    for stage in of_own_collection(folder).values():
         corpus, split = stage.input("corpus"), split_of(stage)
         judged = pq.read_table(queries_of(stage).path(f"qrels.{split}.parquet")).to_pylist()
         positive = queries_of(stage).facts["positive_grade"]

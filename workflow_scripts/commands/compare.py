@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from commands.stages import passage_texts, queries_of, run_lines, split_of, stage_at
-from teleport.api import scores_in, scores_of
+from teleport.api import documents_of, require_same_rules, scores_in, scores_of
 from teleport.evaluation.names import Documents
 from teleport.evaluation.significance import TIE
 from teleport.evaluation.significance import compare as test
@@ -35,11 +35,7 @@ def compare(first, second, measure, query, most):
             raise Refusal(f"{path} is a {kind} stage: give evaluate stages, such as evaluate-test.")
     if len({(stage.manifest["inputs"][f"split.{split_of(stage)}"], split_of(stage)) for stage in chain(*systems)}) > 1:
         raise Refusal(f"{first} and {second} are of two collections or splits: their queries differ.")
-    if len({documents_of(stage) for stage in chain(*systems)}) > 1:
-        raise Refusal(
-            f"{first} and {second} cannot be compared: one scores documents and the other passages, or their documents "
-            "have other separators. Give two stages that score passages, or documents by the same evaluation.separator."
-        )
+    require_same_rules(first, second, [*chain(*systems)])
     one = systems[0][0]
     queries = pq.read_table(queries_of(one).path(f"queries.{split_of(one)}.parquet")).to_pylist()
     texts = {row["query_id"]: row["text"] for row in queries}
@@ -48,13 +44,6 @@ def compare(first, second, measure, query, most):
     if query not in texts:
         raise Refusal(f"the split has no query {query!r}. Its first is {next(iter(texts))!r}.")
     return of_query(systems, query, texts[query])
-
-
-def documents_of(stage):
-    """Return the text that separates a document from its passage in the ids of an evaluation; None if it scores
-    passages."""
-    settings = stage.manifest["settings"]
-    return settings.get("collapse") and settings["separator"]
 
 
 def runs_at(path):

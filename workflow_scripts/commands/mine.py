@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from commands.edited import edited_stages
 from commands.export import export, origin_file
 from commands.methods import method_file
 from teleport.negatives.forms import FORMS
@@ -37,9 +38,9 @@ def mine(name, output, method, form, order, most, scores, cores):
     require_output(origin, begins=b"{")
     if earlier and output.stat().st_size and not origin.exists():
         raise Refusal(f"{output} exists already, and no {origin} of an earlier `teleport mine`. Give another --output.")
-    files, link, pool = mined(name, method)
+    files, link, pool, plan = mined(name, method)
     require_scores(pool, method, form, ["--order hardest"] * hardest + ["--scores"] * scores)
-    if not is_finished(pool.name):
+    if not is_finished(pool.name) or pool.name in edited_stages(plan):
         given = [str(link), "--cores", cores, "--configfile", *map(str, files)]
         # -P: a file psutil.py that lies here is not imported.
         workflow = subprocess.Popen([sys.executable, "-P", "-m", "snakemake", *given])
@@ -57,9 +58,9 @@ def mine(name, output, method, form, order, most, scores, cores):
 
 
 def mined(name, method):
-    """(the files of the configuration, the link of the pool (Path), its `Stage`) of the negatives that the experiment
-    of `method`, a file or the name of one in config/methods, mines for config/NAME.yaml. Raises Refusal if a training
-    comes first."""
+    """(the files of the configuration, the link of the pool (Path), its `Stage`, the plan) of the negatives that the
+    experiment of `method`, a file or the name of one in config/methods, mines for config/NAME.yaml. Raises Refusal if a
+    training comes first."""
     path = Path(f"config/{name}.yaml")
     method = Path(method) if Path(method).suffix else method_file(str(method))
     if not path.is_file():
@@ -80,7 +81,7 @@ def mined(name, method):
         why = "mines no negatives" if pool is None else "mines with a checkpoint that is trained first"
         raise Refusal(f"{method}: experiments.{experiments[0]} {why}. Give a file that mines with the start: {METHOD}.")
     link = next(row.link for row in trajectory.rows if row.stage is pool)
-    return [path, method], Path(in_folder("experiments", plan.config), experiments[0], link), pool
+    return [path, method], Path(in_folder("experiments", plan.config), experiments[0], link), pool, plan
 
 
 def require_scores(pool, method, form, options):

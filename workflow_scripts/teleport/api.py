@@ -254,11 +254,33 @@ def compare(one: Experiment, other: Experiment, split: str, measure: str | None 
     """How much `other` scores above `one`, with p, and how many queries it wins and loses. All seeds are used. measure:
     by default the first of the evaluation"""
     systems = [evaluations(*each, split) for each in zip((one, other), episodes, strict=True)]
+    require_same_rules(one.name, other.name, [*systems[0], *systems[1]])
     measure = measure or systems[0][0].manifest["settings"]["measures"][0]
     (ids, theirs), (same, ours) = (scores_of(stages, measure) for stages in systems)
     if not ids.equals(same):
         raise Refusal(f"{one.name} and {other.name} have other queries in {split}. Compare those of one collection.")
     return significance.compare(ours, theirs, way=better(measure) or 1)
+
+
+def documents_of(stage):
+    """Return the text that separates a document from its passage in the ids of an evaluation; None if it scores
+    passages."""
+    settings = stage.manifest["settings"]
+    return settings.get("collapse") and settings["separator"]
+
+
+def require_same_rules(one, other, stages):
+    """Raise Refusal if the evaluations (`Artefact`s) of two systems, by their names, rank other things."""
+    if len({documents_of(stage) for stage in stages}) > 1:
+        raise Refusal(
+            f"{one} and {other} cannot be compared: one scores documents and the other passages, or their documents "
+            "have other separators. Give two stages that score passages, or documents by the same evaluation.separator."
+        )
+    if len({bool(stage.manifest["settings"].get("ignore_own_text")) for stage in stages}) > 1:
+        raise Refusal(
+            f"{one} and {other} cannot be compared: only one ranks passages that have the query's own text. Evaluate "
+            "both with the same evaluation.ignore_own_text."
+        )
 
 
 def evaluations(experiment, episode, split):

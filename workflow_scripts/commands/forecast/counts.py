@@ -43,7 +43,7 @@ class Counts:
     """
 
     def __init__(self, plan):
-        self.plan, self.expected = plan, plan.config.counts
+        self.plan, self.expected = plan, plan.config.expected
         self.download_bytes = self.expected and self.expected.download_bytes
         stages = {"corpus": plan.corpus} | plan.collection["splits"]
         built = {name: artefact_of(stage) for name, stage in stages.items()}

@@ -174,7 +174,8 @@ def scorer_of(negatives):
         if role in job.inputs:
             reader = Job(job.inputs[role].manifest | {"code": ""}, root=root)
             vectors = [reader.inputs[side] for side in ("queries", "passages") if side in reader.inputs]
-            if len(vectors) == 2 and not any(each.deleted for each in vectors):
+            deleted = [each for each in vectors if any(map(each.is_deleted, each.manifest["files"]))]
+            if len(vectors) == 2 and not deleted:
                 return PairScorer.of_job(reader, "train")
     if "scores.miner" in job.inputs:
         table = PairTable.open(job, "scores.miner")

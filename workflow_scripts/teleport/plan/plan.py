@@ -65,16 +65,18 @@ def require_splits(config, experiments):
             require_dev(config, episode.watched_by, episode.training, f"experiment {name}", DEV, (name, number))
 
 
-def require_counts(counts, stages):
+def require_counts(config, stages):
     """Raise Refusal if `counts` of the configuration has too few training queries for a batch, or fewer vectors than
-    k-means has centroids: passages of an index, or training queries. Without `counts` (None) the stages refuse."""
+    k-means has centroids: passages of an index, or training queries. Without `counts` the stages refuse."""
+    counts = config.expected
+    trained = counts.queries.get("train", math.inf) if counts else math.inf
+    key = "counts.queries.train" if counts is config.counts else "collection.train_queries.count"
     for stage in stages if counts else ():
-        trained = counts.queries.get("train", math.inf)
         if stage.kind == "check" and (needed := stage.settings.batch_queries or 0) > trained:
             raise AboutKey(
                 f"training.batch_queries: a batch (from one of mining.parts) needs {needed} training queries, and "
-                f"counts.queries.train is {trained}. Lower it, or correct counts.",
-                "counts.queries.train",
+                f"{key} is {trained}. Lower it, or correct {key.partition('.')[0]}.",
+                key,
             )
         if stage.kind == "index" and (centroids := stage.settings.index.centroids) > counts.passages:
             index = stage.settings.index
@@ -87,8 +89,8 @@ def require_counts(counts, stages):
         if clusters and clusters.number > trained:
             raise AboutKey(
                 f"training.clusters.number: {clusters.number} clusters are more than the {trained} training queries of "
-                "`counts`. Lower it, or correct counts.",
-                "counts.queries.train",
+                f"{key}. Lower it, or correct {key.partition('.')[0]}.",
+                key,
             )
 
 
@@ -170,6 +172,8 @@ class Plan:
             trained = {each: seeds for each, seeds in self.trajectories.items() if name in seeds[0].also}
             other.trajectories = {each: [of_seed.also[name] for of_seed in seeds] for each, seeds in trained.items()}
             other.experiments = {each: self.experiments[each] for each in trained or self.trajectories}
+            external = {each: config.external[each] for each in trained if each in config.external}
+            other.config = other.config.model_copy(update={"external": external})
             for stage in other.stages.values():
                 self.add(stage, f"BM25 of {name}", other.labels[stage.name])
         every = list(chain.from_iterable(self.trajectories.values()))
@@ -193,7 +197,7 @@ class Plan:
                 runs = {split: self.external(name, split) for split in external.runs}
                 self.external_runs[name] = self.add_runs(runs, name)
         stages = [stage for name, stage in self.stages.items() if name not in self.elsewhere]
-        require_counts(config.counts, stages)
+        require_counts(config, stages)
 
     def other(self, path, place):
         """(name, `Plan` of its collection with BM25 alone) of another configuration file, by its path. place: the key

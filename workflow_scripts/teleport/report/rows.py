@@ -155,13 +155,17 @@ def measured_tables(plan):
 
 
 def other_tables(plan):
-    """{"also-NAME": table} of the other collections that experiments are trained on, each as `main`."""
-    mains = {name: next(iter(tables_of(other))) for name, other in plan.others.items() if other.trajectories}
-    names = {name: f"{ALSO_TABLE}-{name}" for name in mains}
-    return {
-        names[name]: measured_table(plan.others[name], names[name], f"Also trained on: {name}", *main[2:])
-        for name, main in mains.items()
-    }
+    """{"also-NAME": table} of the other collections that experiments are trained on, each as `main`, and without its
+    test if the baseline is not trained there."""
+    tables = {}
+    for of, other in plan.others.items():
+        if other.trajectories:
+            _, _, rows, test, columns = next(iter(tables_of(other)))
+            if not {row["system"] for row in rows}.issuperset(chain.from_iterable(baselines(test).values())):
+                test = None
+            name = f"{ALSO_TABLE}-{of}"
+            tables[name] = measured_table(other, name, f"Also trained on: {of}", rows, test, columns)
+    return tables
 
 
 def measured_table(plan, name, title, rows, test, columns):

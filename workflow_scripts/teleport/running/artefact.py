@@ -134,7 +134,7 @@ class Artefact:
 
     def is_deleted(self, file):
         """Whether a file of the manifest is missing because it was deleted."""
-        return self.deleted and not (self.folder / file).exists()
+        return not (self.folder / file).exists() and self.deleted  # the note is written before files are removed
 
     @property
     def bytes(self):

@@ -148,3 +148,14 @@ class Counts(Section):
     )
     query_tokens: NumberOrNull = Field(None, gt=0, description="Mean tokens per query, counted in the same way.")
     download_bytes: Natural | None = Field(None, description="Bytes of collection.files, if sizes are not published.")
+
+    def of_drawn(self, settings):
+        """These `Counts` after a draw of training queries (`TrainQueries` or None)."""
+        number = self.queries.get("train", 0)
+        if settings is None or number <= settings.count:
+            return self
+        drawn = {"queries": self.queries | {"train": settings.count}}
+        if "train" in self.positives:
+            share = settings.count / number
+            drawn["positives"] = self.positives | {"train": round(self.positives["train"] * share)}
+        return self.model_copy(update=drawn)

@@ -69,6 +69,11 @@ class Config(Defaults):
         """The paths of the files that it was read from."""
         return self._files
 
+    @property
+    def expected(self):
+        """`counts` (`Counts` or None) with the training queries that are kept."""
+        return self.counts and self.counts.of_drawn(self.collection.train_queries)
+
     @field_validator("collection", mode="before")
     @classmethod
     def null_removes_a_key(cls, collection):
