@@ -214,7 +214,7 @@ NOWHERE = ["--configfile", "nowhere.yaml"], "nowhere.yaml: the file does not exi
     [
         ("default", *NOWHERE),
         ("slurm", *NOWHERE),
-        ("default", ["--configfile", "config/config.yaml", "config"], "error: --configfile: config: the file"),
+        ("default", ["--configfile", "config/config.yaml", "config"], "error: --configfile: config: this is a folder"),
         (
             "default",
             ["--configfile=FOLDER/torn.yaml"],
