@@ -26,6 +26,7 @@ def pool_text(episode, trajectory):
         sources.append(f"{name} {draw.count}{drawn}{f' of ranks {ranks}' if ranks else ''}")
     filters = [f"{name} {setting}" for name, setting in pool.filters.items()]
     counted = [f"ranks after {pool.ranks_after}"] if pool.ranks_after != "removals" else []
+    counted += ["same text removed"] if pool.same_text else []
     compared = [f"s+ {pool.positive_score}"] if pool.positive_score else []
     rankers = [read.inputs.get("ranker") for read in episode.pool.inputs.values() if read.kind == "cross_score"]
     told = [ranker.settings.training for ranker in rankers if ranker.kind == "cross_train"]
@@ -44,6 +45,8 @@ def training_text(episode):
     words = [" + ".join(weight + chosen_text(loss) for weight, loss in zip(weights, training.losses, strict=True))]
     words += [f"{training.negatives_per_query} own"] if training.negatives_per_query else []
     words += [f"up to {training.max_positives} positives"] if training.positive == "all" else []
+    words += ["the first positive"] if training.positive == "first" else []
+    words += [f"{training.stop_after_steps} steps"] if training.stop_after_steps else []
     with_queries = " with queries" * training.memory_queries
     words += [f"memory of {training.memory}{with_queries}"] if training.memory else []
     words += [f"{training.mixed_negatives} mixed"] if training.mixed_negatives else []

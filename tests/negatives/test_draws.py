@@ -278,7 +278,7 @@ def test_top_after_a_filter_is_the_k_highest_that_the_filter_leaves(scored, rule
 
 DROPS = {
     "percentage": lambda score, best, share: score > best * np.float32(share),
-    "absolute_margin": lambda score, best, margin: score >= best - np.float32(margin),
+    "absolute_margin": lambda score, best, margin: score > best - np.float32(margin),
     "max_score": lambda score, best, cap: score > cap,
     "min_score": lambda score, best, floor: score < floor,
 }

@@ -15,8 +15,8 @@ from teleport.search import pairs
 from teleport.settings.section import Part
 
 DROPS = {
-    "relative_margin": lambda score, best, margin: score >= best - abs(best) * margin,
-    "absolute_margin": lambda score, best, margin: score >= best - margin,
+    "relative_margin": lambda score, best, margin: score > best - abs(best) * margin,
+    "absolute_margin": lambda score, best, margin: score > best - margin,
     "above_positive": lambda score, best, on: on and score > best,
 }
 CHOOSE = {"lowest": min, "mean": lambda scores: sum(scores) / len(scores), "first": lambda scores: scores[0]}
@@ -118,13 +118,13 @@ def test_scores_of_both_signs_are_filtered(scored):
     query = next(q for q, p in pairs if len(scored.given[q]) == 1 and scored.queries[q] @ scored.all_passages[p] < 0)
     kept = scored.merge(relative_margin=0.5).passages[query]
     score = int(scored.queries[query] @ scored.all_passages[scored.given[query][0]])
-    assert kept and all(scored.queries[query] @ scored.all_passages[p] < score * 1.5 for p in kept)
+    assert kept and all(scored.queries[query] @ scored.all_passages[p] <= score * 1.5 for p in kept)
 
 
 def test_each_rule_is_a_sentence_of_arithmetic():
     scores, positive = np.array([9, 8, 7, -1], np.float32), np.array([10, 10, 7, -1], np.float32)
-    assert relative_margin.drops_scores(scores, positive, 0.2).tolist() == [True, True, True, True]
-    assert relative_margin.drops_scores(scores, positive, 0.1).tolist() == [True, False, True, True]
+    assert relative_margin.drops_scores(scores, positive, 0.2).tolist() == [True, False, True, True]
+    assert relative_margin.drops_scores(scores, positive, 0.1).tolist() == [False, False, True, True]
     assert relative_margin.drops_scores(np.float32([-1, -2, -3]), np.float32([-2, -2, -2]), 0.25).tolist() == [
         True,
         True,
@@ -200,7 +200,7 @@ def test_a_passage_in_chunks_has_the_score_of_its_best_one(scored):
     scored.lists["query"] = scored.world.retrieval(ids, scores=np.take_along_axis(np.array(scores), ids, axis=1))
     found = scored.merge(absolute_margin=3.0)
     kept = [
-        [item[0] for item in pool if not given or scores[q][item[0]] < min(scores[q][p] for p in given) - 3]
+        [item[0] for item in pool if not given or scores[q][item[0]] <= min(scores[q][p] for p in given) - 3]
         for q, (pool, given) in enumerate(zip(scored.merge().pools, scored.given, strict=True))
     ]
     assert found.passages == kept and found.merge_facts["negatives"] < scored.merge().merge_facts["negatives"] - 100

@@ -20,47 +20,52 @@ CLAIMS = {
     "adore-pq": ["live 200 PQ48, lambda (metric_cut 200), query alone, from star"],
     "adore": ["live 200, lambda (metric_cut 200), query alone, from star"],
     "ance-restarts": [
-        "bm25 100 of ranks 1-100, nll, 1 own",
-        "2 × query 20, mined by checkpoint 1, nll, 20 own, triples, continues moments, from previous",
-        "query 20, mined by checkpoint 2, nll, 20 own, triples, continues moments, from previous",
+        "bm25 100 of ranks 1-100, nll, 1 own, the first positive",
+        "2 × query 20, mined by checkpoint 1, nll, 20 own, the first positive, 5 steps, triples, "
+        "continues moments, from previous",
+        "query 20, mined by checkpoint 2, nll, 20 own, the first positive, 5 steps, triples, continues moments, "
+        "from previous",
     ],
     "ance-tele-equal-counts": [
-        "query 30 + lookahead 30, mined by checkpoint 0, softmax, 15 own",
-        "query 30 + lookahead 30 + momentum 60, mined by checkpoint 1, softmax, 31 own",
+        "query 30 + lookahead 30, mined by checkpoint 0, softmax, 15 own, 6 steps",
+        "query 30 + lookahead 30 + momentum 60, mined by checkpoint 1, softmax, 31 own, 6 steps",
         "query 30 + lookahead 30 + momentum 120, mined by checkpoint 2, softmax, 31 own",
     ],
     "ance-tele": [
-        "query 30 + lookahead 30, mined by checkpoint 0, softmax, 31 own",
-        "query 15 + lookahead 15 + momentum 30, mined by checkpoint 1, softmax, 31 own",
+        "query 30 + lookahead 30, mined by checkpoint 0, softmax, 31 own, 6 steps",
+        "query 15 + lookahead 15 + momentum 30, mined by checkpoint 1, softmax, 31 own, 6 steps",
         "query 15 + lookahead 15 + momentum 30, mined by checkpoint 2, softmax, 31 own",
     ],
     "ance": [
-        "bm25 100 of ranks 1-100, nll, 1 own",
-        "2 × query 20, mined by checkpoint 1, nll, 20 own, triples, continues true, from previous",
-        "query 20, mined by checkpoint 2, nll, 20 own, triples, continues true, from previous",
+        "bm25 100 of ranks 1-100, nll, 1 own, the first positive",
+        "2 × query 20, mined by checkpoint 1, nll, 20 own, the first positive, 5 steps, triples, continues true, "
+        "from previous",
+        "query 20, mined by checkpoint 2, nll, 20 own, the first positive, 5 steps, triples, continues true, "
+        "from previous",
     ],
     "arctic-embed": ["query 10 top, percentage 0.95, s+ lowest, mined by checkpoint 0, own-softmax, 10 own"],
     "arhn": ["query 15, relabelled by arhn (positive_score lowest), mined by checkpoint 0, softmax, 7 own"],
-    "bge": ["query 15 of ranks 3-200, ranks after nothing, mined by checkpoint 0, softmax, 7 own"],
+    "bge": ["query 15 of ranks 3-200, ranks after nothing, same text removed, mined by checkpoint 0, softmax, 7 own"],
     "bm25-and-random": ["bm25 50 + random 50, nll, 1 own"],
     "bm25-negatives": ["bm25 100, nll, 1 own"],
     "cocondenser": ["bm25 30, softmax, 7 own", "query 30 + bm25 30, mined by checkpoint 1, softmax, 7 own"],
     "conan": [
-        "query 7 top, mined by checkpoint 0, softmax, 7 own, continues true, from previous",
-        "query 7 top, mined by checkpoint 1, softmax, 7 own, continues true, from previous",
-        "query 7 top, mined by checkpoint 2, softmax, 7 own, continues true, from previous",
-        "query 7 top, mined by checkpoint 3, softmax, 7 own, continues true, from previous",
+        "query 7 top, mined by checkpoint 0, softmax, 7 own, 5 steps, continues true, from previous",
+        "query 7 top, mined by checkpoint 1, softmax, 7 own, 5 steps, continues true, from previous",
+        "query 7 top, mined by checkpoint 2, softmax, 7 own, 5 steps, continues true, from previous",
+        "query 7 top, mined by checkpoint 3, softmax, 7 own, 5 steps, continues true, from previous",
     ],
     "dpr-adversarial": [
-        "bm25 30 of ranks 1-30, softmax, 1 own",
-        "query 30 + bm25 30 of ranks 1-30, mined by checkpoint 1, softmax, 1 own",
+        "bm25 30 of ranks 1-30, softmax, 1 own, the first positive",
+        "query 30 + bm25 30 of ranks 1-30, mined by checkpoint 1, softmax, 1 own, the first positive",
     ],
-    "dpr": ["bm25 30 of ranks 1-30, softmax, 1 own"],
+    "dpr": ["bm25 30 of ranks 1-30, softmax, 1 own, the first positive"],
     "enterprise": ["query 1 top, nearer_to_positive True, mined by checkpoint 0, softmax, 1 own"],
     "facebook-search": ["query 1 of ranks 101-500 + random 100, mined by checkpoint 0, nll, 31 own"],
     "in-batch": ["softmax"],
     "lm-cocktail": [
-        "query 15 of ranks 3-200, ranks after nothing, mined by checkpoint 0, softmax, 7 own, averaged 0.5"
+        "query 15 of ranks 3-200, ranks after nothing, same text removed, mined by checkpoint 0, softmax, 7 own, "
+        "averaged 0.5"
     ],
     "matryoshka": ["query 15, mined by checkpoint 0, softmax, 1 own, widths 64, 128, 256, 384"],
     "mochi": ["query 15, mined by checkpoint 0, softmax, 7 own, 8 mixed"],
@@ -69,33 +74,38 @@ CLAIMS = {
     "nemotron": ["query 4 top, percentage 0.95, s+ lowest, mined by checkpoint 0, own-softmax, 4 own"],
     "no-duplicates": ["softmax, distinct_positives"],
     "nv-embed": [
-        "query 7 top, percentage 0.95, s+ first, mined by checkpoint 0, softmax, 7 own",
-        "query 7 top, percentage 0.95, s+ first, mined by checkpoint 0, own-softmax, 7 own, from previous",
+        "query 7 top, percentage 0.95, s+ first, mined by checkpoint 0, softmax, 7 own, the first positive",
+        "query 7 top, percentage 0.95, s+ first, mined by checkpoint 0, own-softmax, 7 own, the first positive, "
+        "from previous",
     ],
     "nv-top-k-abs": ["query 4 top, max_score 0.7, mined by checkpoint 0, softmax, 4 own"],
-    "nv-top-k-margin": ["query 4 top, absolute_margin 0.05, s+ first, mined by checkpoint 0, softmax, 4 own"],
-    "nv-top-k-percentage": ["query 4 top, percentage 0.95, s+ first, mined by checkpoint 0, softmax, 4 own"],
+    "nv-top-k-margin": [
+        "query 4 top, absolute_margin 0.05, s+ first, mined by checkpoint 0, softmax, 4 own, the first positive"
+    ],
+    "nv-top-k-percentage": [
+        "query 4 top, percentage 0.95, s+ first, mined by checkpoint 0, softmax, 4 own, the first positive"
+    ],
     "nv-top-k-shifted": ["query 4 top, skip_ranks 10, mined by checkpoint 0, softmax, 4 own"],
     "nv-top-k": ["query 4 top, mined by checkpoint 0, softmax, 4 own"],
     "q-neg-lookahead": [
-        "query 30 + lookahead 30, mined by checkpoint 0, softmax, 31 own",
-        "query 30 + lookahead 30, mined by checkpoint 1, softmax, 31 own",
+        "query 30 + lookahead 30, mined by checkpoint 0, softmax, 31 own, 6 steps",
+        "query 30 + lookahead 30, mined by checkpoint 1, softmax, 31 own, 6 steps",
         "query 30 + lookahead 30, mined by checkpoint 2, softmax, 31 own",
     ],
     "q-neg-momentum": [
-        "query 60, mined by checkpoint 0, softmax, 31 own",
-        "query 30 + momentum 30, mined by checkpoint 1, softmax, 31 own",
+        "query 60, mined by checkpoint 0, softmax, 31 own, 6 steps",
+        "query 30 + momentum 30, mined by checkpoint 1, softmax, 31 own, 6 steps",
         "query 30 + momentum 30, mined by checkpoint 2, softmax, 31 own",
     ],
     "q-neg": [
-        "query 60, mined by checkpoint 0, softmax, 31 own",
-        "query 60, mined by checkpoint 1, softmax, 31 own",
+        "query 60, mined by checkpoint 0, softmax, 31 own, 6 steps",
+        "query 60, mined by checkpoint 1, softmax, 31 own, 6 steps",
         "query 60, mined by checkpoint 2, softmax, 31 own",
     ],
     "random-negatives": ["random 100, nll, 1 own"],
-    "ranks-1-20": ["query 20 of ranks 1-20, mined by checkpoint 0, nll, 20 own, triples"],
-    "ranks-181-200": ["query 20 of ranks 181-200, mined by checkpoint 0, nll, 20 own, triples"],
-    "ranks-both": ["query 20 of ranks 1-20, 181-200, mined by checkpoint 0, nll, 20 own, triples"],
+    "ranks-1-20": ["query 20 of ranks 1-20, mined by checkpoint 0, nll, 20 own, the first positive, triples"],
+    "ranks-181-200": ["query 20 of ranks 181-200, mined by checkpoint 0, nll, 20 own, the first positive, triples"],
+    "ranks-both": ["query 20 of ranks 1-20, 181-200, mined by checkpoint 0, nll, 20 own, the first positive, triples"],
     "rlhn": [
         "query 15, relabelled by rlhn (positive_score lowest, become positive, most 8), mined by checkpoint 0, "
         "softmax, 7 own"
@@ -118,9 +128,12 @@ CLAIMS = {
     "simans": ["query 15 around (a 200.0), s+ lowest, mined by checkpoint 0, softmax, 15 own"],
     "st-random": [
         "query 5 of ranks 11-50, relative_margin 0.05, max_score 0.8, s+ lowest, ranks after filters, "
+        "same text removed, "
         "mined by checkpoint 0, softmax, 5 own"
     ],
-    "st-top": ["query 5 top, relative_margin 0.05, s+ lowest, mined by checkpoint 0, softmax, 5 own"],
+    "st-top": [
+        "query 5 top, relative_margin 0.05, s+ lowest, same text removed, mined by checkpoint 0, softmax, 5 own"
+    ],
     "star-alpha": [
         "query 200 of ranks 1-200, mined by checkpoint 0, ranknet (star_alpha 0.1), 1 own, known_positives, "
         "from bm25-negatives"
@@ -154,17 +167,22 @@ CLAIMS = {
         "query 15, mined by checkpoint 0, hardness (alpha 5.0, of own), 1 own, known_positives, other_negatives"
     ],
     "flagembedding-kl": [
-        "query 15 of ranks 3-200, ranks after nothing, mined by checkpoint 0, kl (scores first, teacher_scale 20.0, "
+        "query 15 of ranks 3-200, ranks after nothing, same text removed, mined by checkpoint 0, "
+        "kl (scores first, teacher_scale 20.0, "
         "temperature 1.0) + softmax, 7 own, first is bge"
     ],
     "flagembedding-m3": [
-        "query 15 of ranks 3-200, ranks after nothing, mined by checkpoint 0, m3-kd (scores first, teacher_scale "
+        "query 15 of ranks 3-200, ranks after nothing, same text removed, mined by checkpoint 0, "
+        "m3-kd (scores first, teacher_scale "
         "20.0), 7 own, first is bge"
     ],
     "gist-embed": ["query 15, mined by checkpoint 0, softmax, 1 own, guide (scores first), first is bge"],
     "gte": ["query 15, mined by checkpoint 0, joint, 15 own"],
     "jina-v2": ["bidirectional"],
-    "kalm": ["query 7 of ranks 51-100, ranks after nothing, mined by checkpoint 0, focal (gamma 0.5), 7 own"],
+    "kalm": [
+        "query 7 of ranks 51-100, ranks after nothing, same text removed, mined by checkpoint 0, "
+        "focal (gamma 0.5), 7 own"
+    ],
     "listmle": ["query 15, mined by checkpoint 0, listmle (scores first), 15 own, first is bge"],
     "llave": ["hardness (alpha 9.0, of batch)"],
     "margin-mse": [

@@ -29,14 +29,15 @@ def test_counts_of_a_mixture(pool, sources, alpha, beta, expected):
 
 
 @pytest.mark.parametrize(
-    ("sources", "episode", "last_size", "expected"),
+    ("sources", "last_size", "expected"),
     [
-        (ALL, 1, 0, {"query": 30, "lookahead": 30}),
-        (ALL, 3, 120, {"query": 30, "lookahead": 30, "momentum": 120}),
-        (["query"], 3, 120, {"query": 180}),
-        (["query", "lookahead"], 2, 60, {"query": 60, "lookahead": 60}),
-        (["query", "momentum"], 2, 60, {"query": 60, "momentum": 60}),
+        (ALL, 0, {"query": 30, "lookahead": 30}),
+        (ALL, 120, {"query": 30, "lookahead": 30, "momentum": 120}),
+        (["query"], 120, {"query": 180}),
+        (["query"], 0, {"query": 60}),  # also after an episode without a pool
+        (["query", "lookahead"], 60, {"query": 60, "lookahead": 60}),
+        (["query", "momentum"], 60, {"query": 60, "momentum": 60}),
     ],
 )
-def test_counts_as_released_and_pools_of_the_same_size_with_fewer_sources(sources, episode, last_size, expected):
-    assert released_counts(30, sources, episode, last_size) == expected
+def test_counts_as_released_and_pools_of_the_same_size_with_fewer_sources(sources, last_size, expected):
+    assert released_counts(30, sources, last_size) == expected

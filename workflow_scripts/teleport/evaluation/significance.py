@@ -55,8 +55,8 @@ def crossed_p_value(ours, theirs):
     """Two-sided p of the mean difference of two `Scores` with queries and seeds as crossed random effects (float).
 
     The variance is the one of Clark's quasi-F (1973) and of readers and cases in medical imaging (Hillis 2014): the
-    variances of the means over seeds and over queries, less their interaction, which is in both. Equal seeds draw the
-    same order of queries and the same negatives, so their differences are tested seed by seed; otherwise each system's
+    variances of the means over seeds and over queries, less their interaction, which is in both. Where the
+    queries are the same, equal seeds draw alike, so their differences are tested seed by seed; otherwise each system's
     seeds add a variance. Satterthwaite's degrees of freedom are too liberal with three seeds. So p is the mean of two,
     under the seeds' degrees of freedom (Welch's) and the queries', weighted by their variances, as Cochran and Cox
     (1957) weight critical values. docs/significance.md has its false positives.

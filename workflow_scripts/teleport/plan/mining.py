@@ -155,7 +155,7 @@ class Mining:
             return None
         negatives, last = self.settings.negatives, self.last_pool
         last_size = sum(draw.count for draw in last.settings.sources.values()) if last else 0
-        draws = resolve_draws(negatives, self.number, last_size)
+        draws = resolve_draws(negatives, last_size)
         self.trajectory.keys_read |= keys_read(negatives, last_size if "momentum" in negatives.sources else 0)
         if not draws:
             problem = "momentum needs an earlier pool to draw from"

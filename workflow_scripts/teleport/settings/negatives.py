@@ -135,7 +135,8 @@ class Negatives(Removal):
     )
     per_source: PerQuery = Field(
         30,
-        description="released_code: new negatives per source (30 MARCO, 80 QA); a single source gives twice as many.",
+        description="released_code: new negatives per source (30 MARCO, 80 QA); a single source gives twice as many. "
+        "Without momentum, as many more as the last pool had.",
     )
     counts: dict[SourceName, Integer | OfSource] | None = Field(
         None,
@@ -294,26 +295,27 @@ def mixture_counts(pool, sources, alpha, beta):
     return counts
 
 
-def released_counts(per_source, sources, episode, last_size):
-    """{source: negatives per query} of mode `released_code`: a pool of 2 * per_source * episode, whatever the sources.
+def released_counts(per_source, sources, last_size):
+    """{source: negatives per query} of mode `released_code`: 2 * per_source more than the last pool had, whatever the
+    sources.
 
     With momentum the last pool is taken whole and 2 * per_source negatives are new; otherwise all are new. Query and
     lookahead share the new ones equally (released code). For fewer sources nothing was released; pools of equal size
     make them comparable.
     """
     retrievals = [source for source in ("query", "lookahead") if source in sources]
-    new = 2 * per_source * (1 if "momentum" in sources else episode)
+    new = 2 * per_source + (0 if "momentum" in sources else last_size)
     counts = {source: new // len(retrievals) for source in retrievals}
     return counts | ({"momentum": last_size} if "momentum" in sources and last_size else {})
 
 
-def resolve_draws(negatives, episode, last_size):
+def resolve_draws(negatives, last_size):
     """{source: Draw} of an episode by its settings.Negatives, in registry order. last_size: of the last pool, or 0"""
     if negatives.counts is not None:
         available = [name for name in negatives.counts if last_size or SOURCES[name].needs != "last_pool"]
         counts = {name: negatives.count_of(name) for name in available}
     elif negatives.mode == "released_code":
-        counts = released_counts(negatives.per_source, negatives.sources, episode, last_size)
+        counts = released_counts(negatives.per_source, negatives.sources, last_size)
     else:
         available = [name for name in negatives.sources if name != "momentum" or last_size]
         counts = mixture_counts(negatives.pool, available, negatives.alpha, negatives.beta)

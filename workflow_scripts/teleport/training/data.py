@@ -1,4 +1,5 @@
-"""The queries, positives and negatives of each step: pure functions of seed, query id and step, without state."""
+"""The queries of each step, by seed, step and the queries that can be trained on, and their positives and negatives, by
+seed, step and query id; without state."""
 
 from collections import deque
 from dataclasses import dataclass

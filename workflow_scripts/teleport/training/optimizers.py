@@ -54,7 +54,7 @@ OPTIMIZERS = {"adamw": partial(torch.optim.AdamW, fused=True), "lamb": Lamb}  # 
 
 def make_optimizer(name, encoders, weight_decay):
     """One of OPTIMIZERS over all parameters with requires_grad. Matrices decay, other weights do not, as in
-    transformers' Trainer and ANCE."""
+    transformers' Trainer."""
     parameters = [parameter for parameter in encoders.parameters() if parameter.requires_grad]
     matrices, others = [p for p in parameters if p.ndim > 1], [p for p in parameters if p.ndim < 2]
     groups = [{"params": matrices, "weight_decay": weight_decay}, {"params": others, "weight_decay": 0.0}]

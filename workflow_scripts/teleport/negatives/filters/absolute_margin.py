@@ -6,9 +6,9 @@ from pydantic import Field
 
 from teleport.settings.section import NotNegative
 
-Settings = Annotated[NotNegative | None, Field(description="Leave out scores of at least s+ - margin.")]
+Settings = Annotated[NotNegative | None, Field(description="Leave out scores above s+ - margin.")]
 
 
 def drops_scores(scores_QS, positive_scores_Q1, margin):
-    """bool: the score is at least s+ - margin."""
-    return scores_QS >= positive_scores_Q1 - margin
+    """bool: the score is above s+ - margin."""
+    return scores_QS > positive_scores_Q1 - margin

@@ -6,9 +6,9 @@ from pydantic import Field
 
 from teleport.settings.section import Share
 
-Settings = Annotated[Share | None, Field(description="Leave out scores of at least s+ - |s+| x margin.")]
+Settings = Annotated[Share | None, Field(description="Leave out scores above s+ - |s+| x margin.")]
 
 
 def drops_scores(scores_QS, positive_scores_Q1, margin):
-    """bool: the score is at least s+ - |s+| * margin, which is below s+ for negative scores too."""
-    return scores_QS >= positive_scores_Q1 - abs(positive_scores_Q1) * margin
+    """bool: the score is above s+ - |s+| * margin, which is below s+ for negative scores too."""
+    return scores_QS > positive_scores_Q1 - abs(positive_scores_Q1) * margin
