@@ -121,7 +121,7 @@ def test_an_edited_loss_concerns_its_trainings_and_a_new_one_nothing(world):
 @pytest.mark.parametrize(
     ("target", "said"),
     [
-        ("results/tables/other.md", ["No rule to produce results/tables/other.md"]),
+        ("results/tables/other.md", ["no rule makes results/tables/other.md"]),
         ("results/experiments/other/plan.tsv", ["results/experiments/other is not", "experiments has nll, softmax."]),
     ],
 )
