@@ -61,9 +61,10 @@ pairs as the arms that mine, so a quarter of the passages; half of the steps of 
 reads half of the passages. The rate of each arm was chosen on dev queries with another seed, by RR@10 of 400 queries
 among 2,000 passages: positives, 500 random ones, and BM25's first neighbours. In the part
 `arms-docstrings-layers-2-start-pools` they are the warm-up's first neighbours instead, which
-[mislead](../results.md#dev-sets-that-mislead). The part `arms-docstrings-whole` ran beside other work, so its seconds
-are too high. `config/draws.yaml` defines the draws. Each takes the rates of the warm-up and of (e), draws 30 of the
-same 100 neighbours and reads equal numbers of passages and pairs.
+[mislead](../results.md#dev-sets-that-mislead). The parts `arms-docstrings-whole` and
+`arms-docstrings-layers-2` ran beside other work, so their seconds are too high. `config/draws.yaml` defines the draws.
+Each takes the rates of the warm-up and of (e), draws 30 of the same 100 neighbours and reads equal numbers of passages
+and pairs.
 `config/variants/draws-teachers.yaml` has the rows with a teacher; their mining includes its scores. Work is that of an
 arm alone, without the warm-up. Figures are means ± deviation over seeds, on test queries. An arm without a row has not
 run.
@@ -76,8 +77,7 @@ CAPTION = """
 ![Scores of the arms against what they cost, a row for each part](arms.svg)
 
 Left, dev scores of each arm while it trains, means over seeds. They do not compare arms: their pools only choose rates.
-The trainings of `arms-docstrings-layers-2` had pools of the start's neighbours; its rates were chosen afterwards, by
-ranking the same checkpoints among BM25's neighbours. Right, test scores of the last checkpoints, which do.
+Right, test scores of the last checkpoints, which do.
 """
 
 

@@ -179,6 +179,21 @@ def test_systems_are_compared_over_all_their_seeds(stages, monkeypatch):
     assert len({tuple(experiment.scores("test", 1, seed)["RR@10"]) for seed in (1, 2, 3)}) > 1
 
 
+def test_systems_of_two_rules_are_not_compared(own_world, monkeypatch):
+    experiment, found = open_results()["mine/tuned"], api.evaluations
+
+    def evaluations(experiment, episode, split):
+        stages = found(experiment, episode, split)
+        for stage in stages:
+            stage.manifest["settings"]["ignore_own_text"] = episode == 1
+        return stages
+
+    monkeypatch.setattr(api, "evaluations", evaluations)
+    assert compare(experiment, experiment, "test", episodes=(1, 1)).difference == 0
+    with pytest.raises(Refusal, match="evaluation.ignore_own_text"):
+        compare(experiment, experiment, "test", episodes=(0, 1))
+
+
 def test_only_the_experiments_of_a_configuration(own_world):
     other = own_world.root / "results/experiments/mine/other"
     other.mkdir()

@@ -7,6 +7,7 @@ from collections import Counter
 import pytest
 import yaml
 
+from commands.forecast.counts import Counts
 from paths import REPOSITORY
 from teleport.collection.forms.folder import Folder
 from teleport.plan.plan import Plan
@@ -562,8 +563,16 @@ def test_a_batch_of_more_queries_than_there_are_is_refused_before_anything_runs(
         batches(most + 1, counts)
     assert batches(most, counts).stages and batches(most + 1, None).stages, "without counts the stage `check` refuses"
     drawn = plan().config.collection.model_dump(exclude_unset=True) | {"train_queries": {"count": most * parts - 1}}
-    with pytest.raises(Refusal, match="collection.train_queries.count is 59. Lower it, or correct collection"):
+    with pytest.raises(Refusal, match="raise collection.train_queries.count"):
         plan(training={"batch_queries": most * parts}, counts=counts, collection=drawn)
+
+
+def test_a_forecast_counts_the_training_queries_that_are_drawn(nothing_here):
+    counts = {"passages": 120, "queries": {"train": 60, "test": 9}, "positives": {"train": 90}}
+    collection = plan().config.collection.model_dump(exclude_unset=True)
+    for number, expected in ((30, (30, 45)), (100, (60, 90))):
+        drawn = Counts(plan(counts=counts, collection=collection | {"train_queries": {"count": number}}))
+        assert (drawn.queries["train"], drawn.positives["train"]) == expected and drawn.queries["test"] == 9
 
 
 def test_named_layers_are_checked_in_the_checkpoint():

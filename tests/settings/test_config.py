@@ -442,7 +442,7 @@ ABSURD = [
     ("negatives.per_source", "1000000000", "100000, not"),
     ("negatives.counts", "{query: 1000000000}", "a count of 1000000000 is more than 100,000: all are held in memory"),
     ("negatives.relevant_grade", "10000000000", "2147483648"),
-    ("negatives.filters", "{relative_margin: 5}", "1, not 5 (Leave out scores of at least s+ - |s+| x margin). 5 %"),
+    ("negatives.filters", "{relative_margin: 5}", "1, not 5 (Leave out scores above s+ - |s+| x margin). 5 %"),
     ("negatives.filters", "{percentage: 95}", ". 95 % is 0.95."),
     ("negatives.alpha", "50", ". 50 % is 0.5."),
     ("mining.depth", "1000000000", "1000000, not 1000000000 (Neighbours per anchor"),

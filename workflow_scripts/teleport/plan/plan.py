@@ -75,7 +75,7 @@ def require_counts(config, stages):
         if stage.kind == "check" and (needed := stage.settings.batch_queries or 0) > trained:
             raise AboutKey(
                 f"training.batch_queries: a batch (from one of mining.parts) needs {needed} training queries, and "
-                f"{key} is {trained}. Lower it, or correct {key.partition('.')[0]}.",
+                f"{key} is {trained}. Lower the batch, or raise {key}.",
                 key,
             )
         if stage.kind == "index" and (centroids := stage.settings.index.centroids) > counts.passages:
@@ -89,7 +89,7 @@ def require_counts(config, stages):
         if clusters and clusters.number > trained:
             raise AboutKey(
                 f"training.clusters.number: {clusters.number} clusters are more than the {trained} training queries of "
-                f"{key}. Lower it, or correct {key.partition('.')[0]}.",
+                f"{key}. Take fewer clusters, or raise {key}.",
                 key,
             )
 
