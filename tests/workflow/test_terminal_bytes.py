@@ -216,8 +216,8 @@ CAUSES = {
     read_only: (rf"{FAILED}access is refused \(.*Permission denied: 'results/stages/{KIND}/.*\n +{LOG}\n", AGAIN),
     read_only_for_the_plan: (r"Permission denied: 'results/stages", "error: access is refused"),
     damaged_artefact: (rf"{FAILED}.*corpus.parquet has \d+ bytes, .* torn or edited", "--forcerun results/stages/corp"),
-    missing_file: (r"\nerror: .*, line 2: collection.path: .* has no corpus.tsv", "Name the corpus's folder."),
-    no_checkpoint: (r"\nerror: .*, line 6: encoder.checkpoint.folder: .*none", "Give the path of a checkpoint."),
+    missing_file: (r"\nerror: .*, line 2: collection.path: data/toy has no corpus.tsv", "Name the corpus's folder."),
+    no_checkpoint: (r"\nerror: .*, line 6: encoder.checkpoint.folder: .*data/none", "Give the path of a checkpoint."),
     little_memory: (rf"{FAILED}there is not enough memory \(Unable to .*run fewer jobs at once.*\n +{LOG}\n", AGAIN),
     defect: (rf"{FAILED}KeyError: 'nowhere'\n +the traceback of this defect is in results/logs/{KIND}/", AGAIN),
 }

@@ -205,8 +205,8 @@ def homes(models, key, above=()):
         for path, model in level:
             if key in model.model_fields:
                 of = typing.get_args(model.model_fields["kind"].annotation) if "kind" in model.model_fields else ()
-                named = [each for each in of if isinstance(each, str)]  # a kind that may be null has no list of names
-                kinds.setdefault(".".join((*path, key)), {}).update(dict.fromkeys(named))
+                texts = [each for each in of if isinstance(each, str)]  # a kind that may be null has no list of names
+                kinds.setdefault(".".join((*path, key)), {}).update(dict.fromkeys(texts))
         if kinds:
             few = {path: of for path, of in kinds.items() if 0 < len(of) <= MOST_HOMES and key != "kind"}
             named = [path + (f" ({', '.join(few[path])})" if path in few else "") for path in kinds]
